@@ -1,0 +1,1 @@
+"""What users declare: `App`, and how a declaration is deployed."""

@@ -1,0 +1,1 @@
+"""The command line: `tidemill <noun> <verb>`, one file per noun."""

@@ -1,0 +1,80 @@
+"""Every error that Tidemill raises: one root, one class for each thing a caller can do about it.
+
+The four bases say what to do: `UserError` (mend your input), `Conflict` (somebody else won; run again), `Fenced` (you
+are no longer the owner; stop), `Unavailable` (try later). Each error has a stable `code` that serves CLI, REST, logs
+and documentation, and keeps the data it was made from as attributes. A class lives here when several rooms raise or
+catch it; errors of one room are declared in that room, below one of these bases.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TidemillError(Exception):
+    """Root of all errors of Tidemill.
+
+    `code` never changes for one kind of error. `exit_code` is what the command line ends with: 1 failed, 2 wrong
+    input, 3 conflict, 4 not found, 5 unavailable.
+    """
+
+    code: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+
+    def fields(self) -> dict[str, object]:
+        """What the error was made from, for JSON; the message is built from the same data."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
+
+class UserError(TidemillError):
+    """The input is wrong: mend it and call again."""
+
+    code = "wrong_input"
+    exit_code = 2
+
+
+class NotFound(UserError):
+    """No such thing; `nearest` is the closest existing name, where one is close."""
+
+    code = "not_found"
+    exit_code = 4
+
+    def __init__(self, kind: str, name: str, nearest: str | None = None, *, hint: str = "") -> None:
+        self.kind = kind
+        self.name = name
+        self.nearest = nearest
+        meant = f"; did you mean {nearest!r}?" if nearest else ""
+        advice = f"; {hint}" if hint else ""
+        super().__init__(f"no {kind} named {name!r}{meant}{advice}")
+
+
+class Conflict(TidemillError):
+    """Somebody else committed first: nothing was changed; run again to work on the new state."""
+
+    code = "conflict"
+    exit_code = 3
+
+
+class Fenced(TidemillError):
+    """The caller no longer owns what it works on: somebody else ended or took over its run. Stop; nothing was changed."""
+
+    code = "fenced"
+    exit_code = 3
+
+    def __init__(self, subject: str, why: str) -> None:
+        self.subject = subject
+        self.why = why
+        super().__init__(f"{subject} is fenced: {why}; stop working on it, whatever it still writes is never visible")
+
+
+class Unavailable(TidemillError):
+    """Something outside is away or in the way (catalog, storage, Java): try later, or follow the cure named."""
+
+    code = "unavailable"
+    exit_code = 5
+
+
+class Internal(TidemillError):
+    """A promise of Tidemill's own code is broken: please report it with the message."""
+
+    code = "internal"

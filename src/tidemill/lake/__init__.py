@@ -1,0 +1,1 @@
+"""Data sets: what was published, what was consumed."""

@@ -1,0 +1,97 @@
+"""Names and ids: what they may look like, and one type for each so that a mix-up is a type error.
+
+Names end in directory names, URLs and event keys, so they are kept to letters, digits, `_` and `-`. Ids are text with
+a prefix that says what they name (`run_…`); write pointers and commit sequences are `int`, ticks of one clock.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Final, NewType
+
+from tidemill.errors import UserError
+
+WritePointer = NewType("WritePointer", int)
+"""The tick of the catalog's clock that a transaction's begin took (seed 000)."""
+CommitSeq = NewType("CommitSeq", int)
+"""The tick that a commit took; a transaction with write pointer w sees what has `commit_seq < w`."""
+
+Namespace = NewType("Namespace", str)
+DatasetId = NewType("DatasetId", str)
+ConsumerId = NewType("ConsumerId", str)
+ProgramId = NewType("ProgramId", str)
+RunId = NewType("RunId", str)
+ScheduleId = NewType("ScheduleId", str)
+JobId = NewType("JobId", str)
+PinId = NewType("PinId", str)
+EventKey = NewType("EventKey", str)
+"""What a message is about and a trigger listens to: `partition:default.clicks`, `program:default.shop.ingest`."""
+
+DEFAULT_NAMESPACE: Final = Namespace("default")
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
+
+
+class BadName(UserError):
+    """A name that is not URL-safe and path-safe."""
+
+    code = "bad_name"
+
+    def __init__(self, kind: str, name: str) -> None:
+        self.kind = kind
+        self.name = name
+        super().__init__(
+            f"{kind} name {name!r} is refused: use a letter, then up to 99 letters, digits, '_' or '-' (no '.', '/', NUL)"
+        )
+
+
+def check_name(kind: str, name: str) -> str:
+    """Give back `name` if it may name a `kind` (data set, program, …); raise `BadName` otherwise."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadName(kind, str(name))
+    return name
+
+
+def qualified(namespace: Namespace, *names: str) -> str:
+    """Give the dotted name that messages, CLI and logs use: `default.clicks`, `default.shop.ingest`."""
+    return ".".join((namespace, *names))
+
+
+def split_qualified(kind: str, text: str, parts: int) -> tuple[Namespace, tuple[str, ...]]:
+    """Take a dotted name apart into its namespace (default when left out) and `parts` names; raise `BadName`."""
+    pieces = text.split(".")
+    if len(pieces) == parts:
+        pieces = [DEFAULT_NAMESPACE, *pieces]
+    if len(pieces) != parts + 1:
+        raise BadName(kind, text)
+    for piece in pieces:
+        check_name(kind, piece)
+    return Namespace(pieces[0]), tuple(pieces[1:])
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Give the one of `known` that a person who typed `name` most likely meant, if any is close."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return close[0] if close else None
+
+
+def partition_event(namespace: Namespace, dataset: str) -> EventKey:
+    """The key of messages about new, appended and overwritten partitions of a file set."""
+    return EventKey(f"partition:{qualified(namespace, dataset)}")
+
+
+def file_event(namespace: Namespace, dataset: str) -> EventKey:
+    """The key of messages about files that landed in an inbox."""
+    return EventKey(f"file:{qualified(namespace, dataset)}")
+
+
+def backlog_event(namespace: Namespace, dataset: str) -> EventKey:
+    """The key of messages that say claimable work is left of a data set (protocol: work never sticks)."""
+    return EventKey(f"backlog:{qualified(namespace, dataset)}")
+
+
+def program_event(namespace: Namespace, app: str, program: str, state: str) -> EventKey:
+    """The key of messages about runs of a program that reached the end state `state`."""
+    return EventKey(f"program:{qualified(namespace, app, program)}:{state}")

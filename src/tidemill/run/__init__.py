@@ -1,0 +1,1 @@
+"""Programs and runs: from a run record to a committed result."""

@@ -1,0 +1,1 @@
+"""Bytes by URL: one interface over local folders and object stores."""

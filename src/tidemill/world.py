@@ -1,0 +1,159 @@
+"""The outside world, behind one object: clock, random numbers and ids, files, processes, environment, and marks.
+
+An entry point builds one `World` and passes it on; nobody else asks for the time, sleeps, draws a random number, opens
+a file or starts a process (a lint rule holds that line). The simulation hands in another World and so drives the very
+code that runs in production.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, Protocol
+
+from tidemill.processes import LocalSpawner, Spawner
+
+_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+class Clock(Protocol):
+    """Time as this process sees it. What several processes compare is the catalog's `tidemill_now()`, never this."""
+
+    def now(self) -> datetime:
+        """The wall clock, aware, in UTC. It may jump."""
+
+    def monotonic(self) -> timedelta:
+        """Time since some fixed moment of this process's life; never goes back."""
+
+    def sleep(self, duration: timedelta) -> None:
+        """Wait for `duration`; nothing for zero and less."""
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> datetime:
+        """The wall clock, aware, in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> timedelta:
+        """Time since an arbitrary start."""
+        return timedelta(seconds=time.monotonic())
+
+    def sleep(self, duration: timedelta) -> None:
+        """Block this thread for `duration`."""
+        if duration > timedelta(0):
+            time.sleep(duration.total_seconds())
+
+
+class Disk:
+    """Files of this process itself: configuration, logs, working folders. Data sets live behind `storage`."""
+
+    def read_bytes(self, path: Path) -> bytes:
+        """The whole content; `FileNotFoundError` when there is none."""
+        return path.read_bytes()
+
+    def read_from(self, path: Path, offset: int) -> bytes:
+        """What stands in the file from `offset` on: empty at its end, so that a log can be followed."""
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read()
+
+    def write_bytes(self, path: Path, content: bytes) -> None:
+        """Replace the file with `content` in one step: a reader sees the old or the new, never a part."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+    def append(self, path: Path, text: str) -> None:
+        """Add `text` at the end of the file."""
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file or folder."""
+        return path.exists()
+
+    def size(self, path: Path) -> int:
+        """Bytes in the file; 0 when there is none."""
+        return path.stat().st_size if path.exists() else 0
+
+    def free_bytes(self, path: Path) -> int:
+        """Bytes that may still be written below `path`."""
+        return shutil.disk_usage(path).free
+
+    def make_folder(self, path: Path) -> None:
+        """Make the folder and those above it; nothing when it is there."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def list_folder(self, path: Path) -> Iterator[Path]:
+        """What stands in the folder, in order of name; nothing when there is no folder."""
+        yield from sorted(path.iterdir()) if path.is_dir() else ()
+
+    def move(self, source: Path, target: Path) -> None:
+        """Rename within one file system, replacing `target`, in one step."""
+        source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        """Delete the file, or the folder with all in it; nothing when there is none."""
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+    def temporary_folder(self, prefix: str) -> Path:
+        """Make a new folder that is nobody else's; the caller removes it."""
+        return Path(tempfile.mkdtemp(prefix=prefix))
+
+
+def _nothing(_name: str) -> None:
+    """Do nothing at a mark: what production does."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All that lies outside of Tidemill's decisions, to be handed down from the entry point.
+
+    `marked` is called with the name of each step that a service marks: nothing in production; tests wait there,
+    crash tests die there.
+    """
+
+    clock: Clock = field(default_factory=SystemClock)
+    random: random.Random = field(default_factory=random.SystemRandom)
+    disk: Disk = field(default_factory=Disk)
+    spawner: Spawner = field(default_factory=LocalSpawner)
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    marked: Callable[[str], None] = _nothing
+
+    def mark(self, name: str) -> None:
+        """Say that the step `name` (`commit.before_reply`) is reached."""
+        self.marked(name)
+
+    def new_id(self, prefix: str) -> str:
+        """A new id `<prefix>_<26 characters>` whose order is about that of time (the form of a ULID); unique."""
+        milliseconds = int(self.clock.now().timestamp() * 1000)
+        value = (milliseconds << 80) | self.random.getrandbits(80)
+        return f"{prefix}_" + "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
+
+    def token(self, characters: int) -> str:
+        """Random lower-case letters and digits that nobody can guess (given the system's random source)."""
+        return "".join(_CROCKFORD[self.random.getrandbits(5)] for _ in range(characters)).lower()
+
+    def between(self, low: timedelta, high: timedelta) -> timedelta:
+        """A random duration from `low` to `high`, so that those who wait do not wake together."""
+        return low + (high - low) * self.random.random()

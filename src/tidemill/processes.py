@@ -1,16 +1,48 @@
-"""Child processes that die with their parent, and their whole tree with them.
+"""Child processes that die with their parent, and their whole tree with them (Linux).
 
 Two dangers are dealt with here (both tried): a driver that outlives its runner would go on writing, and a JVM outlives
-its killed Python when user code forked a child that holds the pipe. So a child starts in a session of its own, with a
-death signal from the kernel, and a kill ends the group, then every process that carries the tag in its environment,
-and waits until they are gone. What survives all the same is fenced by the catalog.
+its killed Python when user code forked a child that holds the pipe. So a child starts in a session of its own, calls
+`live_with_parent()` first of all (a death signal from the kernel, and a watchdog on its standard input), and carries a
+tag in its environment, which everything it starts inherits; a kill ends the group and every process with the tag, and
+waits until none is left. What survives all the same (a process that wiped its environment and left the session) is
+fenced by the catalog.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ctypes
+import os
+import queue
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Final, Protocol
+
+TAG: Final = "TIDEMILL_PROCESS"
+"""The environment variable that marks a child and all that it starts."""
+PARENT: Final = "TIDEMILL_PARENT"
+"""Who the parent is, so that a child that came too late and an orphan can be told."""
+
+_PROC: Final = Path("/proc")
+_PR_SET_PDEATHSIG: Final = 1
+_END_WITHIN: Final = timedelta(seconds=30)
+_EMPTY_SCANS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A program that has run to its end; its two outputs together, as text."""
+
+    exit_code: int
+    output: str
 
 
 class Child(Protocol):
@@ -20,20 +52,264 @@ class Child(Protocol):
     def pid(self) -> int:
         """Its process id, also the id of its group and session."""
 
+    @property
+    def tag(self) -> str:
+        """What it and all it started carries in its environment."""
+
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it lives."""
+
+    def stopped(self) -> bool:
+        """Whether it stands still by SIGSTOP or a debugger: alive, but nobody may say that it works."""
+
+    def send_line(self, line: str) -> bool:
+        """Write one line to its standard input; False when it no longer reads."""
+
+    def kill(self) -> None:
+        """End it and all that it started, and wait until nothing of it is left. Idempotent."""
 
 
 class Spawner(Protocol):
     """Starts and ends processes."""
 
-    def start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, stdout: Path, stderr: Path) -> Child:
-        """Start `argv` with exactly `env`, its output appended to the two files; it ends when this process does."""
+    def start(
+        self, argv: Sequence[str], *, tag: str, env: Mapping[str, str], cwd: Path, stdout: Path, stderr: Path
+    ) -> Child:
+        """Start `argv` with `env` and `tag`, its output appended to the two files; it ends when this process does.
+
+        The child must call `live_with_parent()` first. Its standard input stays open until it is killed.
+        """
+
+    def run(self, argv: Sequence[str], *, env: Mapping[str, str], timeout: timedelta) -> Finished:
+        """Run a short program to its end; exit code 127 when there is none, -9 when it took longer than `timeout`."""
+
+    def end_tagged(self, tag: str) -> int:
+        """End every process on this machine that carries `tag`, wait until none is left; how many there were."""
+
+    def end_orphans(self) -> int:
+        """End every tagged process whose parent is gone, and what it started; how many there were."""
+
+    def host(self) -> str:
+        """The name of this machine."""
+
+    def pid(self) -> int:
+        """The id of this process."""
+
+
+@dataclass(slots=True)
+class LocalChild:
+    """A child on this machine."""
+
+    process: subprocess.Popen[bytes]
+    stdin: IO[bytes]
+    tag: str
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it lives."""
+        return self.process.poll()
+
+    def stopped(self) -> bool:
+        """Whether it is stopped."""
+        return self.poll() is None and _state(self.pid) in {"T", "t"}
+
+    def send_line(self, line: str) -> bool:
+        """Write one line to its standard input."""
+        try:
+            with self._lock:
+                self.stdin.write(line.encode() + b"\n")
+                self.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            return False
+        return True
+
+    def kill(self) -> None:
+        """End it and its tree."""
+        # The id is its own until poll() has collected it: afterwards the group may be somebody else's.
+        if self.process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        _end(lambda: _tagged(f"{TAG}={self.tag}".encode()))
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(_END_WITHIN.total_seconds())
+        with suppress(BrokenPipeError), self._lock:
+            self.stdin.close()
 
 
 class LocalSpawner:
     """Processes on this machine."""
 
-    def start(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, stdout: Path, stderr: Path) -> Child:
+    def __init__(self) -> None:
+        self._requests: queue.SimpleQueue[tuple[Future[LocalChild], Callable[[], LocalChild]]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def start(
+        self, argv: Sequence[str], *, tag: str, env: Mapping[str, str], cwd: Path, stdout: Path, stderr: Path
+    ) -> LocalChild:
         """Start a process; see `Spawner.start`."""
-        raise NotImplementedError
+        whole = {**env, TAG: tag, PARENT: _identity(os.getpid())}
+
+        def spawn() -> LocalChild:
+            reading, writing = os.pipe()  # neither is inherited by what else this process starts
+            with stdout.open("ab") as out, stderr.open("ab") as err, os.fdopen(reading, "rb") as stdin:
+                process = subprocess.Popen(
+                    argv, env=whole, cwd=cwd, stdin=stdin, stdout=out, stderr=err, start_new_session=True
+                )
+            return LocalChild(process, os.fdopen(writing, "wb"), tag)
+
+        # One thread for all: the kernel's death signal comes when the thread that started the child ends (tried).
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="spawner", daemon=True)
+                self._thread.start()
+        child: Future[LocalChild] = Future()
+        self._requests.put((child, spawn))
+        return child.result()
+
+    def run(self, argv: Sequence[str], *, env: Mapping[str, str], timeout: timedelta) -> Finished:
+        """Run a short program to its end; see `Spawner.run`."""
+        try:
+            done = subprocess.run(
+                argv,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=timeout.total_seconds(),
+                check=False,
+            )
+        except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
+            return Finished(127, str(error))
+        except subprocess.TimeoutExpired:
+            return Finished(-signal.SIGKILL, f"took longer than {timeout}")
+        return Finished(done.returncode, done.stdout.decode(errors="replace"))
+
+    def end_tagged(self, tag: str) -> int:
+        """End every process that carries `tag`."""
+        return _end(lambda: _tagged(f"{TAG}={tag}".encode()))
+
+    def end_orphans(self) -> int:
+        """End every tagged process whose parent is gone."""
+        return _end(_orphans)
+
+    def host(self) -> str:
+        """The name of this machine."""
+        return socket.gethostname()
+
+    def pid(self) -> int:
+        """The id of this process."""
+        return os.getpid()
+
+    def _serve(self) -> None:
+        while True:
+            child, spawn = self._requests.get()
+            try:
+                child.set_result(spawn())
+            except OSError as error:
+                child.set_exception(error)
+
+
+def live_with_parent() -> Iterator[str]:
+    """Tie this process to the one that started it, and give the lines that it sends, as they come.
+
+    To be called first of all in a child of `Spawner.start`, from its main thread. When the parent dies, the kernel
+    kills this process; when only its pipe is closed, the watchdog here ends whatever carries this process's tag, and
+    then its group. Standard input reads as empty afterwards, so that user code and what it starts cannot take a line.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) was refused")
+    if os.environ[PARENT] != _identity(os.getppid()):
+        os.killpg(0, signal.SIGKILL)  # the parent died before the signal was asked for: it never comes
+    lifeline = os.dup(0)  # not inheritable
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def watch() -> None:
+        with os.fdopen(lifeline, encoding="utf-8") as stdin:
+            for line in stdin:
+                lines.put(line.rstrip("\n"))
+        own = f"{TAG}={os.environ[TAG]}".encode()
+        _end(lambda: (pid for pid in _tagged(own) if pid != os.getpid()))
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="watchdog", daemon=True).start()
+    return iter(lines.get, None)
+
+
+def _end(find: Callable[[], Iterator[int]]) -> int:
+    """Kill what `find` finds until it finds nothing, thrice: a process may fork between two looks of one scan."""
+    killed: set[int] = set()
+    empty = 0
+    deadline = time.monotonic() + _END_WITHIN.total_seconds()
+    while empty < _EMPTY_SCANS and time.monotonic() < deadline:
+        empty += 1
+        for pid in find():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+            empty = 0
+        time.sleep(0.002)
+    return len(killed)
+
+
+def _tagged(setting: bytes) -> Iterator[int]:
+    return (pid for pid, environ in _environments() if setting in environ)
+
+
+def _orphans() -> Iterator[int]:
+    """Tagged processes whose parent (the one that `Spawner.start` ran in) no longer lives."""
+    for pid, environ in _environments():
+        for setting in environ:
+            if setting.startswith(f"{PARENT}=".encode()):
+                identity = setting.decode(errors="replace").partition("=")[2]
+                parent, _, rest = identity.partition(":")
+                # Of another container nothing can be said: there the number is another process's.
+                if rest.endswith(f":{_pid_space()}") and parent.isdigit() and _identity(int(parent)) != identity:
+                    yield pid
+
+
+def _environments() -> Iterator[tuple[int, list[bytes]]]:
+    """The environment at its start of each process that we may look into; none for those that have ended.
+
+    The newest first: read in the order of the list, one that forks and ends all the time is gone when its turn comes,
+    and its child is not in the list (tried).
+    """
+    for pid in sorted((int(path.name) for path in _PROC.iterdir() if path.name.isdigit()), reverse=True):
+        with suppress(OSError):
+            environ = (_PROC / str(pid) / "environ").read_bytes()
+            if environ:
+                yield pid, environ.split(b"\0")
+
+
+def _stat(pid: int) -> list[str]:
+    """What the kernel tells of a process after its name, state first; empty when there is none."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _state(pid: int) -> str:
+    stat = _stat(pid)
+    return stat[0] if stat else "gone"
+
+
+def _identity(pid: int) -> str:
+    """Names a process of this machine once and for all: its id, its start in ticks since boot, its container."""
+    stat = _stat(pid)
+    started = stat[19] if stat and stat[0] not in {"Z", "X"} else "gone"
+    return f"{pid}:{started}:{_pid_space()}"
+
+
+def _pid_space() -> str:
+    return str((_PROC / "self/ns/pid").readlink())

@@ -1,7 +1,7 @@
 # `make demo` and `make test` do all their set-up: Python 3.11 or later is all that must be there.
 
-PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 /usr/bin/python3; do \
-	$$p -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PYTHON := $(or $(PYTHON),$(shell for p in python3 python3.11 python3.12 python3.13 python3.14 /usr/bin/python3; do \
+	$$p -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done))
 BIN := .venv/bin
 ARGS ?=
 ONLY ?=

@@ -1,0 +1,57 @@
+"""Fixtures for all tests: both databases, each test with a catalog of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.postgres_server import ADDRESS, running_server
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL server for the whole run: the one that `make test` lends, else one of our own."""
+    lent = os.environ.get(ADDRESS)
+    with contextlib.nullcontext(lent) if lent else running_server() as url:
+        yield url
+
+
+@pytest.fixture
+def memory_folder() -> Iterator[Path]:
+    """A new folder in memory (where /dev/shm is): for catalogs, whose many small syncs a disk would dominate."""
+    shared_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="tidemill-test-", dir=shared_memory) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def sqlite_catalog_url(memory_folder: Path) -> str:
+    """Where a new SQLite catalog may be made."""
+    return f"sqlite:///{memory_folder / 'catalog.db'}"
+
+
+@pytest.fixture
+def postgres_catalog_url(postgres_url: str) -> Iterator[str]:
+    """Where a new PostgreSQL catalog may be made: a schema of its own, gone after the test."""
+    schema = f"t_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}")
+    yield f"{postgres_url}?options=-csearch_path%3D{schema}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        # Locks of what a failed test left behind would keep us waiting for ever: say so instead.
+        connection.execute("SET lock_timeout = '20s'")
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def catalog_url(request: pytest.FixtureRequest) -> str:
+    """The address of an empty catalog, once on each database: what works on one has to work on the other."""
+    url: str = request.getfixturevalue(f"{request.param}_catalog_url")
+    return url

@@ -1,0 +1,178 @@
+"""A PostgreSQL of the tests' own, in a temporary folder; as a program it lends one to a command.
+
+`python -m tests.postgres_server -- pytest …` starts a server, runs the command with its address in
+`TIDEMILL_TEST_POSTGRES`, and stops it, whatever happens. So the workers of a parallel run share one server.
+`python -m tests.postgres_server --find` prints where the server's programs are, or ends with 1.
+
+The server writes no fsync: nobody cuts the power of a test, and a killed server process loses nothing that the kernel
+has. It takes a test run from disk speed to memory speed. All else that a commit promises is as in production.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ADDRESS = "TIDEMILL_TEST_POSTGRES"
+DEBIAN = Path("/usr/lib/postgresql")
+SETTINGS = {
+    "fsync": "off",
+    "synchronous_commit": "on",
+    "full_page_writes": "off",
+    # In the data folder, not in /dev/shm itself, where a killed server would leave it.
+    "dynamic_shared_memory_type": "mmap",
+    "max_connections": "200",
+    "shared_buffers": "128MB",
+    "max_wal_size": "2GB",
+    "log_min_messages": "warning",
+    "timezone": "UTC",
+}
+_PR_SET_PDEATHSIG = 1
+
+
+def find_binaries() -> Path | None:
+    """The folder with `initdb` and `postgres`: the newest of Debian's, else on the PATH, else of package pgserver."""
+    debian = sorted(DEBIAN.glob("*/bin/initdb"), key=lambda path: int(re.sub(r"\D", "", path.parts[-3]) or 0))
+    if debian:
+        return debian[-1].parent
+    on_path = shutil.which("initdb")
+    if on_path and shutil.which("postgres"):
+        return Path(on_path).resolve().parent
+    package = importlib.util.find_spec("pgserver")
+    if package and package.submodule_search_locations:
+        return Path(package.submodule_search_locations[0]) / "pginstall" / "bin"
+    return None
+
+
+@contextlib.contextmanager
+def running_server() -> Iterator[str]:
+    """Start a server and give its address (a URL, database `postgres`); stop it and remove its files at the end."""
+    binaries = find_binaries()
+    if binaries is None:
+        msg = "no PostgreSQL: install postgresql-15, or call `make test`, which gets one from PyPI"
+        raise RuntimeError(msg)
+    # Memory if there is any: a run writes some GB.
+    shared_memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(
+        prefix="tidemill-pg-",
+        dir=shared_memory if os.access(shared_memory, os.W_OK) else None,
+        ignore_cleanup_errors=True,
+    ) as folder:
+        root = Path(folder)
+        account = _server_account()
+        if account is not None:
+            os.chown(root, account.pw_uid, account.pw_gid)
+            if not binaries.is_relative_to("/usr"):
+                # In somebody's clone, which may lie where only they may read: pgserver's 40 MB move to where all may.
+                binaries = shutil.copytree(binaries.parent, root / "programs") / "bin"
+        _call(binaries / "initdb", account, "-D", root / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8",
+              "--no-locale", "--no-sync")  # fmt: skip
+        port = _free_port()
+        settings = {**SETTINGS, "port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": root}
+        with (root / "log").open("wb") as log:
+            server = subprocess.Popen(
+                [
+                    binaries / "postgres",
+                    "-D",
+                    root / "data",
+                    *(f"--{name}={value}" for name, value in settings.items()),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **_as_account(account),
+            )
+        try:
+            _wait_until_ready(binaries, port, server, root / "log")
+            yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        finally:
+            server.send_signal(signal.SIGQUIT)  # at once: nobody needs a checkpoint of a folder that goes away
+            server.wait(timeout=30)
+
+
+def _server_account() -> pwd.struct_passwd | None:
+    """Who runs the server when we are root, which PostgreSQL refuses to be: postgres, else nobody."""
+    if os.geteuid() != 0:
+        return None
+    names = {entry.pw_name: entry for entry in pwd.getpwall()}
+    return names.get("postgres") or names["nobody"]
+
+
+def _as_account(account: pwd.struct_passwd | None) -> dict[str, object]:
+    """Arguments for `subprocess`: the account, a home it may read, and an end when we end (even by kill -9)."""
+    parent = os.getpid()
+    libc = ctypes.CDLL(None)
+
+    def end_with_parent() -> None:
+        # After the change of account, which would clear it: subprocess calls this last.
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGQUIT)
+
+    who = {} if account is None else {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+    return {**who, "cwd": "/", "preexec_fn": end_with_parent}
+
+
+def _call(program: Path, account: pwd.struct_passwd | None, *arguments: object) -> None:
+    """Run one of PostgreSQL's programs as `account`; its output is the error's text when it fails."""
+    done = subprocess.run(
+        [program, *map(str, arguments)], capture_output=True, text=True, check=False, **_as_account(account)
+    )
+    if done.returncode != 0:
+        msg = f"{program.name} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        raise RuntimeError(msg)
+
+
+def _free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on (now: who takes it meanwhile makes the start fail, loudly)."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def _wait_until_ready(binaries: Path, port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+    """Return when the server answers; raise with its log when it ends before or takes more than a minute."""
+    for _ in range(600):
+        ask = [binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+        if subprocess.run(ask, check=False).returncode == 0:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(timeout=0.1)
+            break
+    msg = f"PostgreSQL did not start:\n{log.read_text(encoding='utf-8')}"
+    raise RuntimeError(msg)
+
+
+def main(arguments: list[str]) -> int:
+    """The program; its exit code is that of the command it runs."""
+    match arguments:
+        case ["--find"]:
+            binaries = find_binaries()
+            print(binaries or "no PostgreSQL found")
+            return 0 if binaries else 1
+        case ["--", *command] if command:
+            # Ended from outside, the server still has to go.
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+            with running_server() as address:
+                return subprocess.run(command, env={**os.environ, ADDRESS: address}, check=False).returncode
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

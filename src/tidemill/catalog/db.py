@@ -1,0 +1,218 @@
+"""What a catalog is: blocks that read and write, and lists of effects applied as one transaction.
+
+The catalog knows no lake and no run: what a commit does is data (`Effect`) that the rooms above make. `apply` takes a
+tick of the clock, runs all guards and then all writes, as one message on PostgreSQL and inside one BEGIN IMMEDIATE on
+SQLite, so that the clock's lock is never held across a round trip.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from tidemill.catalog.named import LOCK_ORDER, Call, Dialect, Param, Row, Statement
+from tidemill.errors import Internal, TidemillError, Unavailable
+from tidemill.names import CommitSeq
+
+if TYPE_CHECKING:
+    from tidemill.catalog.wakeups import Waiter
+    from tidemill.world import World
+
+T = TypeVar("T")
+E = TypeVar("E", bound="type[TidemillError]")
+
+_NO_RANK: Final = -1
+
+RETRY_FOR: Final = timedelta(seconds=60)
+"""How long a block is repeated against a busy database before `CatalogUnavailable`."""
+
+
+class CatalogUnavailable(Unavailable):
+    """The catalog cannot be reached, is busy, or there is none."""
+
+    code = "catalog_unavailable"
+
+    def __init__(self, url: str, why: str) -> None:
+        self.url = url
+        self.why = why
+        super().__init__(f"catalog {url} is not available: {why}")
+
+
+class LostReply(Unavailable):
+    """The connection was lost while a transaction was ending: it may have committed. Ask; never guess."""
+
+    code = "lost_reply"
+
+    def __init__(self, url: str, why: str) -> None:
+        self.url = url
+        self.why = why
+        super().__init__(f"the reply of a commit to {url} was lost ({why}): its outcome is not known yet")
+
+
+_refusals: dict[str, type[TidemillError]] = {}
+
+
+def refusal(error: E) -> E:
+    """Declare the error that a guard's `tidemill_refuse(code, …)` raises: its code, and text arguments in order."""
+    if _refusals.setdefault(error.code, error) is not error:
+        raise Internal(f"two errors refuse with the code {error.code!r}")
+    return error
+
+
+def refused(code: str, details: Sequence[str | None]) -> TidemillError:
+    """Make the error that a guard named; trailing arguments that were not given are left out."""
+    while details and details[-1] is None:
+        details = details[:-1]
+    error: Any = _refusals.get(code)  # each class builds its message from its own text arguments
+    if error is None:
+        return Internal(f"a guard refused with the unknown code {code!r}: {details}")
+    made: TidemillError = error(*(detail or "" for detail in details))
+    return made
+
+
+class Effect(Protocol):
+    """One thing that a commit does, as data: guards, which raise in SQL, then writes. No Python runs between them."""
+
+    def guards(self) -> Sequence[Call]:
+        """Statements that refuse by `tidemill_refuse` when the effect must not happen."""
+
+    def writes(self) -> Sequence[Call]:
+        """Statements that make it happen; `{commit_seq}` is the tick of this commit."""
+
+
+class Db(ABC):
+    """One open database transaction. Functions that write take it as their first argument and never end it."""
+
+    def __init__(self) -> None:
+        self._rank = _NO_RANK
+        self.wakes = False
+
+    def all(self, statement: Statement, **params: Param) -> list[Row]:
+        """All rows of `statement`, in the order it gives."""
+        return self._run(statement, params)[0]
+
+    def one(self, statement: Statement, **params: Param) -> Row | None:
+        """The only row, or None; an error when there are more."""
+        rows = self.all(statement, **params)
+        if len(rows) > 1:
+            raise Internal(f"statement {statement.name} gave {len(rows)} rows where one was expected")
+        return rows[0] if rows else None
+
+    def run(self, statement: Statement, **params: Param) -> int:
+        """Run `statement` and give the number of rows it changed."""
+        return self._run(statement, params)[1]
+
+    def call(self, call: Call) -> list[Row]:
+        """All rows of a call."""
+        return self._run(call.statement, call.params)[0]
+
+    @abstractmethod
+    def now(self) -> int:
+        """The catalog's time, epoch milliseconds."""
+
+    @abstractmethod
+    def tick(self) -> CommitSeq:
+        """Take the next tick of the clock; the lock stays until the transaction is visible. First lock of a block."""
+
+    def _run(self, statement: Statement, params: object) -> tuple[list[Row], int]:
+        if not isinstance(params, dict) or params.keys() != set(statement.parameters):
+            given = sorted(params) if isinstance(params, dict) else params
+            raise Internal(f"statement {statement.name} takes {sorted(statement.parameters)}, not {given}")
+        self._lock(statement.rank, statement.name)
+        self.wakes = self.wakes or statement.wakes
+        return self._execute(statement, params)
+
+    def _lock(self, rank: int | None, name: str) -> None:
+        if rank is None:
+            return
+        if rank < self._rank:
+            raise Internal(f"{name} locks {LOCK_ORDER[rank]} after {LOCK_ORDER[self._rank]}: see LOCK_ORDER")
+        self._rank = rank
+
+    @abstractmethod
+    def _execute(self, statement: Statement, params: dict[str, Param]) -> tuple[list[Row], int]: ...
+
+
+class Catalog(ABC):
+    """An open catalog. Threads may share it; each block of work runs on a connection of its own."""
+
+    dialect: Dialect
+
+    def __init__(self, url: str, world: World) -> None:
+        self.url = url
+        self.world = world
+
+    @abstractmethod
+    def read(self, block: Callable[[Db], T]) -> T:
+        """Run `block` on a read-only view and give its result."""
+
+    @abstractmethod
+    def write(self, block: Callable[[Db], T], *, urgent: bool = False) -> T:
+        """Run `block` as one database transaction and give its result; an exception rolls it back.
+
+        The block is run again after busy, deadlock and serialization errors, so it changes nothing but the database.
+        `urgent` goes first where SQLite makes writers queue (lease renewals). `LostReply` when the outcome is unknown.
+        """
+
+    def apply(self, effects: Sequence[Effect], *, outcome: Call | None = None) -> CommitSeq:
+        """Commit `effects` as one transaction under one tick, which is given back.
+
+        The first guard that refuses raises its error and nothing is changed. `outcome` is asked when the reply was
+        lost: it gives the commit sequence under which the effects are in the database, or no row; without it a lost
+        reply is raised.
+        """
+        guards = [call for effect in effects for call in effect.guards()]
+        writes = [call for effect in effects for call in effect.writes()]
+        writes.sort(key=lambda call: _NO_RANK if call.statement.rank is None else call.statement.rank)
+        lost: LostReply | None = None
+        while True:
+            try:
+                self.world.mark("apply.before_commit")
+                seq = self._apply(guards, writes)
+                self.world.mark("apply.before_reply")
+            except LostReply as error:
+                if outcome is None:
+                    raise
+                lost = error
+            except TidemillError:
+                # After a lost reply the first try may have committed while the second was on its way, and what the
+                # second is refused for is the first one's own work.
+                if lost is None or outcome is None or (known := self._ask(outcome)) is None:
+                    raise
+                return known
+            else:
+                return seq
+            if (known := self._ask(outcome)) is not None:
+                return known
+
+    def _ask(self, outcome: Call) -> CommitSeq | None:
+        def ask(db: Db) -> CommitSeq | None:
+            db.tick()  # waits for a commit of ours that the server may still be working on
+            rows = db.call(outcome)
+            return CommitSeq(int(str(rows[0][0]))) if rows else None
+
+        return self.write(ask)
+
+    @abstractmethod
+    def _apply(self, guards: Sequence[Call], writes: Sequence[Call]) -> CommitSeq: ...
+
+    @abstractmethod
+    def run_script(self, script: str, *, unless: int) -> None:
+        """Run a migration's statements as one transaction that no other process enters.
+
+        Nothing when the migration `unless` has been applied meanwhile.
+        """
+
+    @abstractmethod
+    def has_table(self, name: str) -> bool:
+        """Whether the catalog has a table of that name."""
+
+    @abstractmethod
+    def waiter(self) -> Waiter:
+        """Something to wait on until anybody commits; one for each process is enough."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections."""

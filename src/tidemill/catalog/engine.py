@@ -1,0 +1,49 @@
+"""The door to the catalog: open it by its URL, with its schema made, or checked against this program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tidemill.catalog.migrate import check_version
+from tidemill.errors import UserError
+
+if TYPE_CHECKING:
+    from tidemill.catalog.db import Catalog
+    from tidemill.world import World
+
+
+class BadCatalogUrl(UserError):
+    """A catalog URL that is neither SQLite's nor PostgreSQL's."""
+
+    code = "bad_catalog_url"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        super().__init__(f"catalog {url!r} is refused: use sqlite:///PATH or postgresql://USER@HOST/DATABASE")
+
+
+def open_catalog(url: str, world: World, *, create: bool = True) -> Catalog:
+    """Open the catalog at `url` (`sqlite:///PATH`, `postgresql://…`), making or checking its schema.
+
+    Raises `BadCatalogUrl`, `CatalogUnavailable` (no such catalog and not `create`, or not reachable), `OlderCatalog`,
+    `NewerCatalog`.
+    """
+    catalog = connect(url, world, create=create)
+    check_version(catalog, create=create)
+    return catalog
+
+
+def connect(url: str, world: World, *, create: bool = True) -> Catalog:
+    """Open the database at `url` without looking at its schema: what a migration starts from."""
+    match urlsplit(url).scheme:
+        case "sqlite":
+            from tidemill.catalog.sqlite import SqliteCatalog  # only the database in use is loaded
+
+            return SqliteCatalog(url, world, create=create)
+        case "postgresql" | "postgres":
+            from tidemill.catalog.postgres import PostgresCatalog  # an optional extra
+
+            return PostgresCatalog(url, world)
+        case _:
+            raise BadCatalogUrl(url)

@@ -1,0 +1,128 @@
+"""Messages: published by the commit that they announce, read after a position, in order (seed 001).
+
+A message's `seq` is its commit sequence, so that it is not visible before what it announces, never lost, never doubled,
+and no open transaction of hours delays it. Several messages of one commit are numbered `n` = 0, 1, …
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias, cast
+
+from tidemill.catalog.db import Db, refusal
+from tidemill.catalog.named import Call, Row, load_sql
+from tidemill.errors import UserError
+from tidemill.names import EventKey
+
+SQL = load_sql(__file__)
+
+Payload: TypeAlias = Mapping[str, object]
+
+
+class Topic(StrEnum):
+    """One topic for each kind of message, shared by all namespaces."""
+
+    DATA = "data"
+    PROGRAM = "program"
+
+
+class Position(NamedTuple):
+    """How far a topic has been read: all up to message `n` of commit `seq`."""
+
+    seq: int
+    n: int
+
+
+@refusal
+class MessageTooLarge(UserError):
+    """A payload above the limit."""
+
+    code = "message_too_large"
+
+    def __init__(self, event_key: str, size: str) -> None:
+        self.event_key = event_key
+        self.size = size
+        super().__init__(f"the payload of a message {event_key} has {size} bytes, more than {MOST_PAYLOAD_BYTES}")
+
+
+MOST_PAYLOAD_BYTES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An event that committed: `at` is when, aware; `payload` is what it says."""
+
+    topic: str
+    seq: int
+    n: int
+    at: datetime
+    event_type: str
+    event_key: EventKey
+    payload: Payload
+
+    @property
+    def position(self) -> Position:
+        """The position of a reader that has just passed it."""
+        return Position(self.seq, self.n)
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Announce an event with the commit."""
+
+    topic: Topic
+    event_type: str
+    event_key: EventKey
+    payload: Payload
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """One message, numbered after those that the same commit has published to the topic."""
+        payload = json.dumps(self.payload, separators=(",", ":"))
+        if len(payload) > MOST_PAYLOAD_BYTES:
+            raise MessageTooLarge(self.event_key, str(len(payload)))
+        params = {
+            "topic": self.topic,
+            "event_type": self.event_type,
+            "event_key": self.event_key,
+            "payload": payload,
+        }
+        return (Call(SQL.publish, params),)
+
+
+def read_messages(db: Db, topic: str, after: Position, limit: int) -> list[Message]:
+    """At most `limit` messages of `topic` behind `after`, in order of (seq, n). Repeatable; cost: what is given."""
+    rows = db.all(SQL.read_after, topic=topic, seq=after.seq, n=after.n, limit=limit)
+    return [_message(row) for row in rows]
+
+
+def lock_position(db: Db, topic: str, subscriber: str) -> Position | None:
+    """How far `subscriber` has read, locked until the block ends; None while another process holds it."""
+    db.run(SQL.add_position, topic=topic, name=subscriber)
+    row = db.one(SQL.lock_position, topic=topic, name=subscriber)
+    return None if row is None else Position(cast(int, row[0]), cast(int, row[1]))
+
+
+def move_position(db: Db, topic: str, subscriber: str, position: Position) -> None:
+    """Store how far `subscriber` has read, in the transaction that did what the messages cause."""
+    db.run(SQL.move_position, topic=topic, name=subscriber, seq=position.seq, n=position.n)
+
+
+def _message(row: Row) -> Message:
+    topic, seq, n, at, event_type, event_key, payload = row
+    return Message(
+        str(topic),
+        cast(int, seq),
+        cast(int, n),
+        datetime.fromtimestamp(cast(int, at) / 1000, UTC),
+        str(event_type),
+        EventKey(str(event_key)),
+        json.loads(str(payload)),
+    )

@@ -1,0 +1,28 @@
+-- name: publish
+INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
+SELECT :topic, {commit_seq},
+       (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = :topic AND seq = {commit_seq}),
+       tidemill_now(), :event_type, :event_key, :payload
+
+-- name: read_after
+-- Two ranges of the primary key: a row comparison would do on PostgreSQL, and reads the whole topic on SQLite.
+SELECT * FROM (
+    SELECT topic, seq, n, at, event_type, event_key, payload FROM message
+     WHERE topic = :topic AND seq = :seq AND n > :n
+     ORDER BY n LIMIT :limit) AS same
+ UNION ALL
+SELECT * FROM (
+    SELECT topic, seq, n, at, event_type, event_key, payload FROM message
+     WHERE topic = :topic AND seq > :seq
+     ORDER BY seq, n LIMIT :limit) AS later
+ ORDER BY seq, n
+ LIMIT :limit
+
+-- name: add_position
+INSERT INTO subscriber (topic, name, seq, n) VALUES (:topic, :name, 0, -1) ON CONFLICT (topic, name) DO NOTHING
+
+-- name: lock_position
+SELECT seq, n FROM subscriber WHERE topic = :topic AND name = :name {skip_locked}
+
+-- name: move_position
+UPDATE subscriber SET seq = :seq, n = :n WHERE topic = :topic AND name = :name

@@ -1,0 +1,115 @@
+"""The schema and its versions: numbered migrations, forward only.
+
+A migration is `migrations/NNNN_what.sql`, one text for both databases, and beside it `NNNN_what.postgres.sql` for what
+only PostgreSQL has, run first. An older program refuses a newer catalog.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+from tidemill.catalog.db import CatalogUnavailable
+from tidemill.catalog.named import Dialect, load_sql, render
+from tidemill.errors import UserError
+
+if TYPE_CHECKING:
+    from tidemill.catalog.db import Catalog
+
+_FILE: Final = re.compile(r"(?P<version>\d{4})_(?P<name>\w+)\.sql")
+_INCARNATION_CHARACTERS: Final = 8
+
+SQL = load_sql(__file__)
+
+
+class OlderCatalog(UserError):
+    """The catalog was made by an older Tidemill."""
+
+    code = "older_catalog"
+
+    def __init__(self, url: str, found: int, wanted: int) -> None:
+        self.url = url
+        self.found = found
+        self.wanted = wanted
+        super().__init__(
+            f"catalog {url} has schema version {found}, this program needs {wanted}: stop all of Tidemill, make a "
+            "backup, then run `tidemill catalog migrate`"
+        )
+
+
+class NewerCatalog(UserError):
+    """The catalog was made by a newer Tidemill, which this program could harm."""
+
+    code = "newer_catalog"
+
+    def __init__(self, url: str, found: int, wanted: int) -> None:
+        self.url = url
+        self.found = found
+        self.wanted = wanted
+        super().__init__(
+            f"catalog {url} has schema version {found}, this program knows only up to {wanted}: upgrade tidemill"
+        )
+
+
+def check_version(catalog: Catalog, *, create: bool) -> None:
+    """Make the schema of an empty database when `create`; raise unless it is exactly this program's."""
+    found = read_version(catalog)
+    wanted = max(_migrations())
+    if found == 0:
+        if not create:
+            raise CatalogUnavailable(
+                catalog.url, "there is no catalog yet; `tidemill up` or `tidemill deploy` makes one"
+            )
+        migrate(catalog)
+    elif found < wanted:
+        raise OlderCatalog(catalog.url, found, wanted)
+    elif found > wanted:
+        raise NewerCatalog(catalog.url, found, wanted)
+
+
+def read_version(catalog: Catalog) -> int:
+    """The version of the catalog's schema; 0 for an empty database."""
+    if not catalog.has_table("migration"):
+        return 0
+    return catalog.read(lambda db: int(str(db.all(SQL.read_version)[0][0])))
+
+
+def migrate(catalog: Catalog) -> list[int]:
+    """Bring the schema up to date and give the versions applied, oldest first. Two at once do it once."""
+    applied = []
+    for version, (name, texts) in sorted(_migrations().items()):
+        if version > read_version(catalog):
+            script = "\n".join(render(text, catalog.dialect) for text in texts[catalog.dialect])
+            at = int(catalog.world.clock.now().timestamp() * 1000)
+            head = render(_FIRST, catalog.dialect) if version == 1 else ""
+            tail = f"INSERT INTO migration (version, name, applied_at) VALUES ({version}, '{name}', {at});"
+            if version == 1:
+                incarnation = catalog.world.token(_INCARNATION_CHARACTERS)
+                tail += f"INSERT INTO clock (id, value, incarnation) VALUES (1, 0, '{incarnation}');"
+            catalog.run_script(f"{head}\n{script}\n{tail}", unless=version)
+            applied.append(version)
+    return applied
+
+
+_FIRST: Final = """
+CREATE TABLE migration (
+    version    INTEGER PRIMARY KEY,
+    name       TEXT NOT NULL,
+    applied_at BIGINT NOT NULL
+);
+"""
+
+
+def _migrations() -> dict[int, tuple[str, dict[Dialect, list[str]]]]:
+    folder = resources.files("tidemill.catalog") / "migrations"
+    texts = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")}
+    found = {}
+    for file, text in texts.items():
+        if match := _FILE.fullmatch(file):
+            only_postgres = texts.get(f"{match['version']}_{match['name']}.postgres.sql")
+            found[int(match["version"])] = (
+                match["name"],
+                {Dialect.SQLITE: [text], Dialect.POSTGRES: [only_postgres, text] if only_postgres else [text]},
+            )
+    return found

@@ -1,0 +1,215 @@
+"""Named SQL: statements live in `x.sql` beside `x.py`, one text for SQLite and PostgreSQL.
+
+A file holds statements headed by `-- name: verb_object`; comment lines below the head say why the statement is so. A
+handful of tokens covers what differs between the two databases (see `_render`); a statement that cannot be shared
+stands there twice, with `-- only: sqlite` and `-- only: postgres`. `-- quiet` marks a statement that changes a job or
+run without anybody having to be woken (a renewal).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from tidemill.errors import Internal
+
+Param: TypeAlias = str | int | bytes | None
+Row: TypeAlias = tuple[Param, ...]
+
+LOCK_ORDER: Final = (
+    "clock",
+    "tx",
+    "dataset",
+    "subscriber",
+    "timer",
+    "schedule",
+    "job",
+    "slot_limit",
+    "run",
+    "consumer",
+    "inbox_file",
+    "watermark",
+)
+"""Rows are locked in this order of tables, so that no two transactions wait for each other (tried: the wrong order
+deadlocked within 1.3 s)."""
+
+_RANK: Final = {table: rank for rank, table in enumerate(LOCK_ORDER)} | {
+    "consumer_work": LOCK_ORDER.index("consumer"),
+    "fire": LOCK_ORDER.index("timer"),
+}
+_WAKING: Final = frozenset({"message", "run", "job", "timer", "schedule", "inbox_marker"})
+
+_HEAD = re.compile(r"^-- name: (?P<name>[a-z0-9_]+)\s*$", re.MULTILINE)
+_ONLY = re.compile(r"^-- only: (?P<only>sqlite|postgres)\s*$", re.MULTILINE)
+_QUIET = re.compile(r"^-- quiet\s*$", re.MULTILINE)
+_COMMENT = re.compile(r"--[^\n]*")
+_LIST = re.compile(r"\{(?P<type>ints|texts):(?P<name>\w+)\}")
+_ROWS = re.compile(r"\{rows:(?P<name>\w+)\((?P<columns>[^)]*)\)\}")
+_PARAM = re.compile(r"(?<![:\w]):(?P<name>[a-z_]\w*)")
+_CHANGED = re.compile(r"\b(?:UPDATE|INSERT INTO|DELETE FROM)\s+(?P<table>\w+)", re.IGNORECASE)
+_LOCKED = re.compile(r"\b(?:UPDATE|DELETE FROM)\s+(?P<table>[a-z_]+)\b", re.IGNORECASE)
+_LOCKING_READ = re.compile(r"\{(?:for_update|for_share|skip_locked)\}")
+_FROM = re.compile(r"\bFROM\s+(?P<table>[a-z_]+)", re.IGNORECASE)
+
+
+class Dialect(StrEnum):
+    """The two databases a catalog lives in."""
+
+    SQLITE = "sqlite"
+    POSTGRES = "postgres"
+
+
+_TOKENS: Final = {
+    Dialect.SQLITE: {
+        "for_update": "",
+        "for_share": "",
+        "skip_locked": "",
+        "blob": "BLOB",
+        "clustered": "WITHOUT ROWID",
+        "hot": "",
+        "commit_seq": "(SELECT value FROM clock WHERE id = 1)",
+    },
+    Dialect.POSTGRES: {
+        "for_update": "FOR UPDATE",
+        "for_share": "FOR SHARE",
+        "skip_locked": "FOR UPDATE SKIP LOCKED",
+        "blob": "BYTEA",
+        "clustered": "",
+        "hot": "WITH (fillfactor = 50)",
+        "commit_seq": "currval('tidemill_clock')",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """One named statement; `name` is unique in the process (`fileset.insert_changes`)."""
+
+    name: str
+    texts: Mapping[Dialect, str]
+    parameters: tuple[str, ...]
+    rank: int | None
+    """The place in `LOCK_ORDER` of the rows it locks; None when it locks none that count."""
+    wakes: bool
+    """Whether somebody may wait for what it changes."""
+    positional: str = field(repr=False, default="")
+    """The text for PostgreSQL with `$1`, `$2` … for `parameters` in their order."""
+
+    def text(self, dialect: Dialect) -> str:
+        """The statement for `dialect`; an error when it exists for the other only."""
+        try:
+            return self.texts[dialect]
+        except KeyError:
+            raise Internal(f"statement {self.name} has no text for {dialect}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A statement with its parameters: what effects are made of."""
+
+    statement: Statement
+    params: Mapping[str, Param] = field(default_factory=dict)
+
+
+class Statements:
+    """The statements of one file, each an attribute by its name."""
+
+    def __init__(self, by_name: Mapping[str, Statement]) -> None:
+        self._by_name = by_name
+
+    def __getattr__(self, name: str) -> Statement:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __iter__(self) -> Iterator[Statement]:
+        return iter(self._by_name.values())
+
+
+@cache
+def load_sql(python_file: str) -> Statements:
+    """Read the statements of `x.sql` beside the module `python_file` (its `__file__`)."""
+    path = Path(python_file).with_suffix(".sql")
+    heads = list(_HEAD.finditer(source := path.read_text(encoding="utf-8")))
+    if not heads:
+        raise Internal(f"{path} holds no statement")
+    bodies: dict[str, dict[Dialect, str]] = {}
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        body = source[head.end() : following.start() if following else len(source)]
+        only = _ONLY.search(body)
+        dialects = [Dialect(only["only"])] if only else list(Dialect)
+        texts = bodies.setdefault(head["name"], {})
+        for dialect in dialects:
+            if dialect in texts:
+                raise Internal(f"{path} defines {head['name']} twice for {dialect}")
+            texts[dialect] = body
+    return Statements({name: _statement(f"{path.stem}.{name}", texts) for name, texts in bodies.items()})
+
+
+def render(text: str, dialect: Dialect) -> str:
+    """Replace the tokens of `text` by what `dialect` calls them.
+
+    `{ints:xs}` and `{texts:xs}` are the values of a JSON list; `{rows:rs(a bigint, b text, c blob)}` is a row set from
+    a JSON list of objects (a blob as base64); the rest stand in `_TOKENS`.
+    """
+    sqlite = dialect is Dialect.SQLITE
+
+    def values(match: re.Match[str]) -> str:
+        name = match["name"]
+        if sqlite:
+            return f"SELECT value FROM json_each(:{name})"
+        cast = "::bigint" if match["type"] == "ints" else ""
+        return f"SELECT value{cast} FROM jsonb_array_elements_text(CAST(:{name} AS jsonb)) AS listed(value)"
+
+    def row_set(match: re.Match[str]) -> str:
+        name = match["name"]
+        columns = [column.split() for column in match["columns"].split(",")]
+        if sqlite:
+            picked = ", ".join(
+                f"tidemill_unbase64(value ->> '{c}') AS {c}" if t == "blob" else f"value ->> '{c}' AS {c}"
+                for c, t in columns
+            )
+            return f"(SELECT {picked} FROM json_each(:{name}))"
+        picked = ", ".join(f"decode({c}, 'base64') AS {c}" if t == "blob" else c for c, t in columns)
+        typed = ", ".join(f"{c} {'text' if t == 'blob' else t}" for c, t in columns)
+        return f"(SELECT {picked} FROM jsonb_to_recordset(CAST(:{name} AS jsonb)) AS listed({typed}))"
+
+    text = _ROWS.sub(row_set, _LIST.sub(values, text))
+    for token, meaning in _TOKENS[dialect].items():
+        text = text.replace(f"{{{token}}}", meaning)
+    return text
+
+
+def _statement(name: str, bodies: Mapping[Dialect, str]) -> Statement:
+    source = next(iter(bodies.values()))
+    bare = _COMMENT.sub("", source)
+    texts = {
+        dialect: render(_COMMENT.sub("", body), dialect).strip().rstrip(";").strip() for dialect, body in bodies.items()
+    }
+    for text in texts.values():
+        if left := re.search(r"\{\w+[:}]", text):
+            raise Internal(f"statement {name} has an unknown token at {text[left.start() :][:30]!r}")
+    parameters = tuple(dict.fromkeys(m["name"] for text in texts.values() for m in _PARAM.finditer(text)))
+    places = {parameter: f"${place}" for place, parameter in enumerate(parameters, start=1)}
+    return Statement(
+        name=name,
+        texts=texts,
+        parameters=parameters,
+        rank=_rank(bare),
+        wakes=not _QUIET.search(source) and any(m["table"] in _WAKING for m in _CHANGED.finditer(bare)),
+        positional=_PARAM.sub(lambda m: places[m["name"]], texts.get(Dialect.POSTGRES, "")),
+    )
+
+
+def _rank(text: str) -> int | None:
+    tables = [m["table"] for m in _LOCKED.finditer(text) if m["table"].upper() not in {"SET", "SKIP"}]
+    if _LOCKING_READ.search(text):
+        tables += [m["table"] for m in _FROM.finditer(text)]
+    ranks = [_RANK[table] for table in tables if table in _RANK]
+    return max(ranks) if ranks else None

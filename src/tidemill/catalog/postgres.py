@@ -1,0 +1,293 @@
+"""A catalog in a PostgreSQL database, one schema of it: the first of the connection's search path.
+
+Every named statement is PREPAREd once a connection and run by EXECUTE with literals, in PostgreSQL's simple protocol:
+so a whole commit travels as one message (begin + commit with effects, 16 processes, pairs a second: 7 round trips 375,
+psycopg's pipeline 539, one message of text 614, one message of EXECUTEs 996; tried), and the types of parameters are
+the statement's, whatever Python hands in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
+
+import psycopg
+from psycopg import errors as pg
+from psycopg import sql
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from tidemill.catalog.db import RETRY_FOR, Catalog, CatalogUnavailable, Db, LostReply, refused
+from tidemill.catalog.named import Call, Dialect, Param, Row, Statement
+from tidemill.catalog.wakeups import Waiter
+from tidemill.names import CommitSeq
+
+if TYPE_CHECKING:
+    from tidemill.world import World
+
+T = TypeVar("T")
+
+_REFUSED: Final = "TM001"
+_SETTINGS: Final = (
+    "SET statement_timeout = '5s'; SET idle_in_transaction_session_timeout = '5s'; "
+    "SET default_transaction_isolation = 'read committed'; SET client_min_messages = 'warning'"
+)
+_MIGRATION_LOCK: Final = "SELECT pg_advisory_xact_lock(1953064302, hashtext(current_schema()::text))"
+_RETRIED: Final = (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable)
+_WAIT: Final = (timedelta(milliseconds=1), timedelta(milliseconds=20))
+_OPEN_WITHIN: Final = timedelta(seconds=10)
+_MOST_CONNECTIONS: Final = 16
+_RECONNECT_AFTER: Final = timedelta(milliseconds=200)
+
+_Connection: TypeAlias = "psycopg.Connection[tuple[object, ...]]"
+
+
+class PostgresCatalog(Catalog):
+    """A catalog at `postgresql://USER@HOST/DATABASE`; `?options=-csearch_path%3DSCHEMA` picks a schema."""
+
+    dialect = Dialect.POSTGRES
+
+    def __init__(self, url: str, world: World) -> None:
+        super().__init__(url, world)
+        self._prepared: dict[int, set[str]] = {}
+        try:
+            # psycopg's pool retries in the background and would hide the reason: ask once by ourselves.
+            with psycopg.connect(url, connect_timeout=int(_OPEN_WITHIN.total_seconds())) as connection:
+                self._notify = f"NOTIFY {_channel(connection)}; COMMIT"
+        except psycopg.Error as error:
+            raise CatalogUnavailable(_without_password(url), _first_line(error)) from None
+        self._pool: ConnectionPool[_Connection] = ConnectionPool(
+            url,
+            min_size=0,
+            max_size=_MOST_CONNECTIONS,
+            configure=self._configure,
+            kwargs={"autocommit": True, "prepare_threshold": None},
+            timeout=_OPEN_WITHIN.total_seconds(),
+            open=True,
+        )
+
+    def read(self, block: Callable[[Db], T]) -> T:
+        def attempt(connection: _Connection) -> T:
+            return block(_PostgresDb(self, connection))
+
+        return self._repeated(attempt)
+
+    def write(self, block: Callable[[Db], T], *, urgent: bool = False) -> T:
+        del urgent  # writers of different rows do not queue here
+
+        def attempt(connection: _Connection) -> T:
+            connection.execute("BEGIN")
+            db = _PostgresDb(self, connection)
+            try:
+                result = block(db)
+            except BaseException:
+                if not connection.broken:
+                    connection.execute("ROLLBACK")
+                raise
+            try:
+                connection.execute(self._notify if db.wakes else "COMMIT")
+            except psycopg.OperationalError as error:
+                if connection.broken:
+                    raise LostReply(_without_password(self.url), _first_line(error)) from error
+                raise
+            return result
+
+        return self._repeated(attempt)
+
+    def _apply(self, guards: Sequence[Call], writes: Sequence[Call]) -> CommitSeq:
+        calls = (*guards, *writes)
+
+        def attempt(connection: _Connection) -> CommitSeq:
+            self.prepare(connection, [call.statement for call in calls])
+            wakes = any(call.statement.wakes for call in calls)
+            message = ";".join(
+                (
+                    "BEGIN",
+                    "SELECT tidemill_tick()",
+                    *(execute_text(call.statement, call.params) for call in calls),
+                    self._notify if wakes else "COMMIT",
+                )
+            )
+            try:
+                cursor = connection.execute(cast("sql.SQL", message))
+            except psycopg.Error as error:
+                if connection.broken or isinstance(error, pg.AdminShutdown):
+                    raise LostReply(_without_password(self.url), _first_line(error)) from error
+                connection.execute("ROLLBACK")
+                raise
+            cursor.nextset()
+            row = cursor.fetchone()
+            assert row is not None  # noqa: S101  # tidemill_tick() gives one row
+            return CommitSeq(int(str(row[0])))
+
+        return self._repeated(attempt)
+
+    def run_script(self, script: str, *, unless: int) -> None:
+        def attempt(connection: _Connection) -> None:
+            with connection.transaction():
+                connection.execute(_MIGRATION_LOCK)
+                if self.has_table("migration"):
+                    query = "SELECT 1 FROM migration WHERE version = %s"
+                    if connection.execute(query, (unless,)).fetchone() is not None:
+                        return
+                connection.execute(cast("sql.SQL", script))
+
+        self._repeated(attempt)
+
+    def has_table(self, name: str) -> bool:
+        query = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = %s"
+        return self._repeated(lambda connection: connection.execute(query, (name,)).fetchone()) is not None
+
+    def waiter(self) -> Waiter:
+        return PostgresWaiter(self.url)
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def prepare(self, connection: _Connection, statements: Sequence[Statement]) -> None:
+        """PREPARE what this connection has not seen yet: a round trip at the first use, none later."""
+        known = self._prepared.setdefault(id(connection), set())
+        missing = {s.name: s for s in statements if s.name not in known}
+        for name, statement in missing.items():
+            statement.text(Dialect.POSTGRES)
+            connection.execute(cast("sql.SQL", f'PREPARE "{name}" AS {statement.positional}'))
+            known.add(name)
+
+    def _configure(self, connection: _Connection) -> None:
+        self._prepared[id(connection)] = set()
+        connection.execute(_SETTINGS)
+
+    def _repeated(self, attempt: Callable[[_Connection], T]) -> T:
+        give_up_at = self.world.clock.monotonic() + RETRY_FOR
+        while True:
+            with self._translated():
+                try:
+                    with self._pool.connection() as connection:
+                        return attempt(connection)
+                except _RETRIED:
+                    if self.world.clock.monotonic() > give_up_at:
+                        raise
+            self.world.clock.sleep(self.world.between(*_WAIT))
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
+            raise CatalogUnavailable(_without_password(self.url), _first_line(error)) from error
+        except psycopg.Error as error:
+            if error.sqlstate == _REFUSED:
+                raise refused(str(error.diag.message_primary), json.loads(error.diag.message_detail or "[]")) from None
+            raise
+
+
+class _PostgresDb(Db):
+    def __init__(self, catalog: PostgresCatalog, connection: _Connection) -> None:
+        super().__init__()
+        self._catalog = catalog
+        self._connection = connection
+
+    def now(self) -> int:
+        return self._number("SELECT tidemill_now()")
+
+    def tick(self) -> CommitSeq:
+        self._lock(0, "tick")
+        return CommitSeq(self._number("SELECT tidemill_tick()"))
+
+    def _number(self, query: str) -> int:
+        row = self._connection.execute(cast("sql.SQL", query)).fetchone()
+        assert row is not None  # noqa: S101  # a function gives one row
+        return int(str(row[0]))
+
+    def _execute(self, statement: Statement, params: dict[str, Param]) -> tuple[list[Row], int]:
+        self._catalog.prepare(self._connection, [statement])
+        cursor = self._connection.execute(cast("sql.SQL", execute_text(statement, params)))
+        rows = cast("list[Row]", cursor.fetchall()) if cursor.description else []
+        return rows, max(cursor.rowcount, 0)
+
+
+class PostgresWaiter(Waiter):
+    """Listens on a connection of its own, and connects again when that is lost."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+        self._connection: psycopg.Connection[tuple[object, ...]] | None = None
+        self._listen()
+
+    def wait(self, timeout: timedelta) -> bool:
+        try:
+            connection = self._connection or self._listen()
+            if _take_all(connection):
+                return True
+            woken, readable = self._select(connection.fileno(), timeout)
+            if readable:
+                _take_all(connection)
+        except psycopg.Error:
+            # What was announced meanwhile is not known: let the caller look, and look again at the time-out.
+            self._drop()
+            self._select(None, min(timeout, _RECONNECT_AFTER))
+            return True
+        return woken or readable
+
+    def close(self) -> None:
+        super().close()
+        self._drop()
+
+    def _listen(self) -> psycopg.Connection[tuple[object, ...]]:
+        connection = psycopg.connect(self._url, autocommit=True)
+        connection.execute(cast("sql.SQL", f"LISTEN {_channel(connection)}"))
+        self._connection = connection
+        return connection
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+
+def _channel(connection: _Connection) -> str:
+    """The channel of this catalog: those of other schemas have their own."""
+    row = connection.execute("SELECT quote_ident('tidemill_' || current_schema())").fetchone()
+    if row is None or row[0] is None:
+        raise psycopg.OperationalError("the schema named in the search path does not exist: create it first")
+    return str(row[0])
+
+
+def _take_all(connection: _Connection) -> bool:
+    """Whether there were notifications; all are taken."""
+    taken = False
+    while list(connection.notifies(timeout=0)):
+        taken = True
+    return taken
+
+
+def execute_text(statement: Statement, params: object) -> str:
+    """The EXECUTE of a prepared statement with its parameters as literals."""
+    values = cast("dict[str, Param]", params)
+    literals = ", ".join(_literal(values[name]) for name in statement.parameters)
+    return f'EXECUTE "{statement.name}"({literals})' if literals else f'EXECUTE "{statement.name}"'
+
+
+def _literal(value: Param) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bytes():
+            return f"'\\x{value.hex()}'"
+        case int():
+            return str(int(value))
+        case str():
+            return sql.quote(value)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def _without_password(url: str) -> str:
+    head, at, tail = url.rpartition("@")
+    scheme, _, login = head.partition("://")
+    return f"{scheme}://{login.split(':')[0]}@{tail}" if at else url

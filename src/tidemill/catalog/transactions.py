@@ -1,0 +1,226 @@
+"""Transactions: begin, commit, end without commit, and what a transaction sees (seed 000; the clock is of Tephra).
+
+A transaction is a row, not a database transaction: a Spark job may hold one open for hours. Its begin takes a tick of
+the clock, the write pointer w; its commit another, the commit sequence. It sees exactly the changes with
+`commit_seq < w`, whenever it looks, and its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import cast
+
+from tidemill.catalog.db import Catalog, Db, Effect, refusal
+from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.errors import Fenced, NotFound, UserError
+from tidemill.names import CommitSeq, DatasetId, RunId, WritePointer
+
+SQL = load_sql(__file__)
+
+
+class TxState(StrEnum):
+    """Only `INVALID` may still have a zombie that writes: it was fenced, not ended by its owner."""
+
+    IN_PROGRESS = "in_progress"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    INVALID = "invalid"
+
+
+@refusal
+class TransactionEnded(Fenced):
+    """The transaction is not open any more, or another attempt of its run has taken over."""
+
+    code = "transaction_ended"
+
+    def __init__(self, write_pointer: str, state: str, reason: str = "") -> None:
+        self.write_pointer = int(write_pointer)
+        self.state = state
+        self.reason = reason
+        because = f" ({reason})" if reason else ""
+        super().__init__(f"transaction {write_pointer}", f"it is {state}{because}")
+
+
+@refusal
+class UndeclaredOutput(UserError):
+    """A commit to a data set that the transaction's begin did not declare."""
+
+    code = "undeclared_output"
+
+    def __init__(self, dataset: str, write_pointer: str) -> None:
+        self.dataset = dataset
+        self.write_pointer = int(write_pointer)
+        super().__init__(
+            f"transaction {write_pointer} did not declare that it writes {dataset}: name it in `writes=` of the "
+            "program, or at begin"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a transaction with this write pointer sees: all that committed before its begin, nothing later."""
+
+    write_pointer: WritePointer
+    incarnation: str
+    """Names this catalog's life in directory names: a restored catalog has another."""
+
+    @property
+    def read_pointer(self) -> int:
+        """The greatest tick that it sees; fixed at begin."""
+        return self.write_pointer - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction(Snapshot):
+    """An open transaction of attempt `epoch` of a run, which may commit to the data sets in `writes`."""
+
+    run_id: RunId
+    epoch: int
+    writes: frozenset[DatasetId]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRow:
+    """What the catalog keeps of a transaction; times are epoch milliseconds."""
+
+    write_pointer: WritePointer
+    state: TxState
+    commit_seq: CommitSeq | None
+    run_id: RunId
+    epoch: int
+    began_at: int
+    ended_at: int | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _BeginTransaction:
+    run_id: RunId
+    epoch: int
+    declared: frozenset[DatasetId]
+
+    def guards(self) -> Sequence[Call]:
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        calls = [Call(SQL.insert_tx, {"run_id": self.run_id, "epoch": self.epoch})]
+        if self.declared:
+            calls.append(Call(SQL.declare_writes, {"datasets": json.dumps(sorted(self.declared))}))
+        return calls
+
+
+@dataclass(frozen=True, slots=True)
+class _CommitTransaction:
+    write_pointer: WritePointer
+    epoch: int
+
+    def guards(self) -> Sequence[Call]:
+        return (Call(SQL.refuse_unless_open, {"write_pointer": self.write_pointer, "epoch": self.epoch}),)
+
+    def writes(self) -> Sequence[Call]:
+        return (
+            Call(SQL.commit_tx, {"write_pointer": self.write_pointer}),
+            Call(SQL.forget_declared, {"write_pointer": self.write_pointer}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction:
+    """End a transaction without commit: `ABORTED` by its owner, `INVALID` when fenced; nothing if it has ended."""
+
+    write_pointer: WritePointer
+    state: TxState
+    reason: str
+
+    def guards(self) -> Sequence[Call]:
+        """None: ending is idempotent."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Set the state once, and take its declarations out of the in-progress list."""
+        params: dict[str, Param] = {
+            "write_pointer": self.write_pointer,
+            "state": self.state,
+            "reason": self.reason,
+        }
+        return (
+            Call(SQL.end_tx, params),
+            Call(SQL.forget_ended, {"write_pointer": self.write_pointer}),
+        )
+
+
+def begin(
+    catalog: Catalog, *, run_id: RunId, epoch: int, writes: Iterable[DatasetId] = (), effects: Sequence[Effect] = ()
+) -> Transaction:
+    """Open a transaction for attempt `epoch` of a run; it has committed before anything is read by it.
+
+    `effects` (the run's guard, claims that follow the new attempt) happen in the same message. Begin and a read in one
+    statement missed a change that had committed one pointer earlier (tried).
+    """
+    declared = frozenset(writes)
+    # Begun twice after a lost reply: the first one's row is found by its run and epoch, which begin only once.
+    outcome = Call(SQL.find_begun, {"run_id": run_id, "epoch": epoch})
+    seq = catalog.apply([_BeginTransaction(run_id, epoch, declared), *effects], outcome=outcome)
+    catalog.world.mark("begin.after_commit")
+    incarnation = catalog.read(read_incarnation)
+    return Transaction(WritePointer(seq), incarnation, run_id, epoch, declared)
+
+
+def commit(catalog: Catalog, tx: Transaction, effects: Sequence[Effect]) -> CommitSeq:
+    """Commit `effects` with the transaction, all or nothing, and give the commit sequence.
+
+    Raises `TransactionEnded` when it is not open with this epoch any more, and what the effects' guards refuse. An
+    outcome that is unknown because the reply was lost is asked for by the write pointer, under a lock.
+    """
+    catalog.world.mark("commit.before_message")
+    outcome = Call(SQL.find_committed, {"write_pointer": tx.write_pointer, "epoch": tx.epoch})
+    seq = catalog.apply([_CommitTransaction(tx.write_pointer, tx.epoch), *effects], outcome=outcome)
+    catalog.world.mark("commit.after_message")
+    return seq
+
+
+def read_incarnation(db: Db) -> str:
+    """The name of this catalog's life, part of every transaction's directory name."""
+    return str(db.all(SQL.read_incarnation)[0][0])
+
+
+def find_in_progress(db: Db, dataset_id: DatasetId, snapshot: Snapshot) -> list[WritePointer]:
+    """The in-progress list of `snapshot` for one data set, ascending, at any later time.
+
+    Those that are open with a lower write pointer, and those that began below and committed after it (without the
+    second half partitions are lost; tried on 200,000 random histories). Call it after the begin has committed. Cost:
+    what is open, and what committed to the data set since.
+    """
+    rows = db.all(SQL.find_in_progress, dataset_id=dataset_id, write_pointer=snapshot.write_pointer)
+    return [WritePointer(int(str(row[0]))) for row in rows]
+
+
+def find_transaction(db: Db, write_pointer: WritePointer) -> TransactionRow:
+    """What the catalog keeps of a transaction; `NotFound` when there never was one."""
+    row = db.one(SQL.find_tx, write_pointer=write_pointer)
+    if row is None:
+        raise NotFound("transaction", str(write_pointer), hint="`tidemill tx list` shows those there are")
+    return _row(row)
+
+
+def list_transactions(db: Db, *, limit: int, open_only: bool) -> list[TransactionRow]:
+    """The newest transactions first; open ones oldest first, since an old one is what people look for."""
+    statement = SQL.list_open if open_only else SQL.list_newest
+    return [_row(row) for row in db.all(statement, limit=limit)]
+
+
+def _row(row: Sequence[object]) -> TransactionRow:
+    write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason = row
+    return TransactionRow(
+        WritePointer(cast(int, write_pointer)),
+        TxState(str(state)),
+        None if commit_seq is None else CommitSeq(cast(int, commit_seq)),
+        RunId(str(run_id)),
+        cast(int, epoch),
+        cast(int, began_at),
+        cast("int | None", ended_at),
+        None if reason is None else str(reason),
+    )

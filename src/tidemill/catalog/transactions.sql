@@ -1,0 +1,64 @@
+-- name: insert_tx
+INSERT INTO tx (write_pointer, state, run_id, epoch, began_at)
+VALUES ({commit_seq}, 'in_progress', :run_id, :epoch, tidemill_now())
+
+-- name: declare_writes
+INSERT INTO in_progress (dataset_id, write_pointer)
+SELECT value, {commit_seq} FROM ({texts:datasets}) AS declared
+
+-- name: find_begun
+-- An attempt begins once, so its open transaction is the one whose reply was lost.
+SELECT write_pointer FROM tx WHERE run_id = :run_id AND epoch = :epoch AND state = 'in_progress'
+
+-- name: refuse_unless_open
+-- The fence: the row is open with this epoch, or nothing happens. The lock holds off whoever would end it meanwhile.
+SELECT tidemill_refuse('transaction_ended', CAST(CAST(:write_pointer AS BIGINT) AS TEXT),
+                       coalesce((SELECT CASE WHEN state = 'in_progress' THEN 'taken over by a newer attempt' ELSE state END
+                                   FROM tx WHERE write_pointer = :write_pointer), 'unknown'),
+                       (SELECT reason FROM tx WHERE write_pointer = :write_pointer))
+ WHERE NOT EXISTS (SELECT 1 FROM tx
+                    WHERE write_pointer = :write_pointer AND epoch = :epoch AND state = 'in_progress')
+
+-- name: commit_tx
+UPDATE tx SET state = 'committed', commit_seq = {commit_seq}, ended_at = tidemill_now()
+ WHERE write_pointer = :write_pointer AND state = 'in_progress'
+
+-- name: forget_declared
+DELETE FROM in_progress WHERE write_pointer = :write_pointer
+
+-- name: find_committed
+-- Locked, since an unlocked read can still say "in progress" while the server commits.
+SELECT commit_seq FROM tx
+ WHERE write_pointer = :write_pointer AND epoch = :epoch AND state = 'committed' {for_update}
+
+-- name: end_tx
+UPDATE tx SET state = :state, reason = :reason, ended_at = tidemill_now()
+ WHERE write_pointer = :write_pointer AND state = 'in_progress'
+
+-- name: forget_ended
+-- Only what has ended: a commit that won keeps nothing here either.
+DELETE FROM in_progress
+ WHERE write_pointer = :write_pointer
+   AND EXISTS (SELECT 1 FROM tx WHERE tx.write_pointer = :write_pointer AND state <> 'in_progress')
+
+-- name: read_incarnation
+SELECT incarnation FROM clock WHERE id = 1
+
+-- name: find_in_progress
+SELECT write_pointer FROM in_progress WHERE dataset_id = :dataset_id AND write_pointer < :write_pointer
+ UNION
+SELECT write_pointer FROM partition_change
+ WHERE dataset_id = :dataset_id AND commit_seq > :write_pointer AND write_pointer < :write_pointer
+ ORDER BY write_pointer
+
+-- name: find_tx
+SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
+  FROM tx WHERE write_pointer = :write_pointer
+
+-- name: list_open
+SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
+  FROM tx WHERE state = 'in_progress' ORDER BY write_pointer LIMIT :limit
+
+-- name: list_newest
+SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
+  FROM tx ORDER BY write_pointer DESC LIMIT :limit

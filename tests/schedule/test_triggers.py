@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.catalog.messages import Message
+from tidemill.durations import BadDuration
+from tidemill.errors import UserError
+from tidemill.names import BadName, EventKey
+from tidemill.schedule.answers import Satisfied, Waiting
+from tidemill.schedule.triggers import (
+    AllOf,
+    AnyOf,
+    BadTrigger,
+    Every,
+    Fed,
+    NewFiles,
+    NewPartitions,
+    trigger_from_json,
+    trigger_to_json,
+)
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def message(key: str, **payload: object) -> Message:
+    """A message as a commit publishes it."""
+    return Message("data", 7, 0, NOON, "test", EventKey(key), payload)
+
+
+def feed(trigger: NewFiles | NewPartitions, *messages: Message) -> Fed:
+    """What the trigger has after the messages."""
+    fed = Fed()
+    for one in messages:
+        fed = trigger.feed(fed, one)
+    return fed
+
+
+@dataclass
+class Declared:
+    """What `app.inbox` and `app.fileset` give."""
+
+    qualified_name: str
+
+
+def test_a_declared_data_set_and_its_name_are_one():
+    """People write the object, JSON and REST the name: both must mean the same trigger."""
+    assert NewFiles(Declared("default.raw")) == NewFiles("raw") == NewFiles("default.raw", 1)
+    assert NewFiles("raw") != NewPartitions("raw")
+
+
+def test_keys_are_counted_and_never_messages():
+    """One commit of 1,200 partitions comes as three messages of the same seq, each with its own count."""
+    trigger = NewPartitions("clicks", 5)
+    key = "partition:default.clicks"
+
+    one = trigger.check([feed(trigger, message(key, count=4))])
+    both = trigger.check([feed(trigger, message(key, count=4), message(key, count=8))])
+
+    assert one == Waiting("4/5 new partitions of default.clicks")
+    assert both == Satisfied("12/5 new partitions of default.clicks")
+
+
+def test_overwritten_partitions_alone_do_not_trigger():
+    """A message without anything new (count 0) must not start a program that waits for new data."""
+    trigger = NewPartitions("clicks")
+
+    assert isinstance(trigger.check([feed(trigger, message("partition:default.clicks", count=0))]), Waiting)
+
+
+@pytest.mark.parametrize("trigger", [NewFiles("clicks", 100), NewPartitions("clicks", 100)])
+def test_work_left_satisfies_at_once(trigger):
+    """Work never sticks: three files left by a failed run would wait for 97 others that may never come."""
+    fed = feed(trigger, message("backlog:default.clicks", consumer="shop.ingest"))
+
+    assert isinstance(trigger.check([fed]), Satisfied)
+    assert EventKey("backlog:default.clicks") in trigger.event_keys
+
+
+def test_each_leaf_is_fed_by_itself():
+    """Five partitions of one input are not one of each: the second input of a join may be empty."""
+    trigger = NewPartitions("clicks") & NewPartitions("users", 2)
+
+    assert isinstance(trigger.check([Fed(count=9), Fed(count=1)]), Waiting)
+    assert isinstance(trigger.check([Fed(count=1), Fed(count=2)]), Satisfied)
+
+
+def test_nested_triggers_share_out_what_their_leaves_were_fed():
+    """`trigger_no` is a leaf's place from the left, however deep: a slip would start programs on others' data."""
+    trigger = (NewFiles("a") & NewFiles("b")) | (Every("4h") & NewFiles("c", 3))
+
+    def satisfied(*counts: int, fired: bool = False) -> bool:
+        fed = [Fed(count=counts[0]), Fed(count=counts[1]), Fed(fired_at=NOON if fired else None), Fed(count=counts[2])]
+        return isinstance(trigger.check(fed), Satisfied)
+
+    assert [leaf.spec()["type"] for leaf in trigger.leaves] == ["new_files", "new_files", "every", "new_files"]
+    assert satisfied(1, 1, 0)
+    assert satisfied(0, 0, 3, fired=True)
+    assert not satisfied(1, 0, 3)
+    assert not satisfied(0, 1, 2, fired=True)
+
+
+def test_a_chain_of_the_same_sign_is_one_trigger():
+    """`a & b & c` is read as three inputs, and shown so."""
+    a, b, c = NewFiles("a"), NewFiles("b"), NewFiles("c")
+
+    assert a & b & c == AllOf(a, b, c)
+    assert a | b | c == AnyOf(a, b, c)
+    assert (a | b) & c == AllOf(AnyOf(a, b), c)
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "expected"),
+    [("0s", None), ("3h59m", None), ("4h", "4h"), ("7h", "4h"), ("8h", "8h"), ("1000h", "1000h")],
+)
+def test_every_is_due_at_multiples_of_its_duration(elapsed, expected):
+    """After downtime it fires once, at the latest time that was due: nothing is skipped, nothing is run in a row."""
+    every = Every("4h")
+    hours = {text: timedelta(minutes=int(text[:-1]) * 60) for text in ["4h", "7h", "8h", "1000h"]}
+    hours |= {"0s": timedelta(0), "3h59m": timedelta(hours=3, minutes=59)}
+
+    due = every.last_fire(NOON, NOON + hours[elapsed])
+
+    assert due == (None if expected is None else NOON + hours[expected])
+
+
+@given(st.timedeltas(timedelta(seconds=1), timedelta(days=400)), st.timedeltas(timedelta(0), timedelta(days=4000)))
+def test_the_next_fire_is_never_late(duration, elapsed):
+    """A timer asked for at `next_fire` must find it due then, and not have been due before."""
+    every = Every(duration - timedelta(microseconds=duration.microseconds))
+    now = NOON + elapsed
+
+    due = every.last_fire(NOON, now)
+
+    assert (due is None) == (now < every.next_fire(NOON))
+    assert due is None or due <= now < due + every.duration
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: NewFiles("raw", 0), BadTrigger),
+        (lambda: NewFiles("raw", True), BadTrigger),
+        (lambda: NewFiles(5), BadTrigger),
+        (lambda: NewPartitions("clicks", 1.0), BadTrigger),
+        (lambda: NewPartitions("a/b"), BadName),
+        (lambda: NewPartitions("a.b.c"), BadName),
+        (lambda: NewFiles("../raw"), BadName),
+        (lambda: Every(4), BadDuration),
+        (lambda: Every("0s"), BadTrigger),
+        (lambda: Every("999ms"), BadTrigger),
+        (AllOf, BadTrigger),
+        (AnyOf, BadTrigger),
+        (lambda: AllOf(NewFiles("raw"), "every day"), BadTrigger),
+    ],
+)
+def test_a_trigger_that_cannot_be_is_refused_when_it_is_made(make, error):
+    """At deployment, with the reason: not at three in the morning by never firing."""
+    with pytest.raises(error):
+        make()
+
+
+_names = st.sampled_from(["raw", "clicks", "other.users"])
+_leaves = st.one_of(
+    st.builds(NewFiles, _names, st.integers(1, 10**6)),
+    st.builds(NewPartitions, _names, st.integers(1, 10**6)),
+    st.builds(Every, st.integers(1000, 10**10).map(lambda ms: timedelta(milliseconds=ms))),
+)
+_triggers = st.recursive(
+    _leaves,
+    lambda inner: st.tuples(st.sampled_from([AllOf, AnyOf]), st.lists(inner, min_size=1, max_size=4)).map(
+        lambda pair: pair[0](*pair[1])
+    ),
+    max_leaves=12,
+)
+
+
+@given(_triggers)
+def test_what_is_written_is_read_back(trigger):
+    """The store keeps JSON: a trigger that changed on the way would fire on something else."""
+    assert trigger_from_json(json.loads(json.dumps(trigger_to_json(trigger)))) == trigger
+
+
+_json = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.sampled_from(["new_files", "every", "all_of", "raw", "4h"])),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["type", "inbox", "n", "triggers", "duration", "version"]), inner, max_size=4),
+    ),
+)
+
+
+@given(_json)
+def test_other_json_is_refused_as_the_users_mistake(value):
+    """Whatever a person sends, the answer is one clear line: never a KeyError."""
+    with pytest.raises(UserError):
+        trigger_from_json(value)
+
+
+def test_an_unknown_version_or_field_is_refused():
+    """A newer form may mean something else: guessing would fire wrongly."""
+    good = trigger_to_json(NewFiles("raw", 3))
+
+    assert trigger_from_json(good) == NewFiles("raw", 3)
+    for bad in ({**good, "version": 2}, {**good, "m": 1}, {**good, "type": "cron"}, {**good, "n": "3"}):
+        with pytest.raises(BadTrigger):
+            trigger_from_json(bad)

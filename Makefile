@@ -57,3 +57,4 @@ clean: ## remove the environment and all caches
 set-up-demo set-up-test: set-up-%:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later with ensurepip is needed (Debian: python3-venv)" >&2; exit 2; }
 	@$(PYTHON) tools/install.py $*
+	@if [ $* = test ]; then $(POSTGRES) --find >/dev/null || $(PYTHON) tools/install.py pgserver; fi

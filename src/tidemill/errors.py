@@ -56,7 +56,7 @@ class Conflict(TidemillError):
 
 
 class Fenced(TidemillError):
-    """The caller no longer owns what it works on: somebody else ended or took over its run. Stop; nothing was changed."""
+    """The caller no longer owns what it works on: its run was ended or taken over. Stop; nothing was changed."""
 
     code = "fenced"
     exit_code = 3

@@ -42,15 +42,13 @@ class BadName(UserError):
     def __init__(self, kind: str, name: str) -> None:
         self.kind = kind
         self.name = name
-        super().__init__(
-            f"{kind} name {name!r} is refused: use a letter, then up to 99 letters, digits, '_' or '-' (no '.', '/', NUL)"
-        )
+        super().__init__(f"{kind} name {name!r} is refused: use a letter, then up to 99 letters, digits, '_' or '-'")
 
 
 def check_name(kind: str, name: str) -> str:
     """Give back `name` if it may name a `kind` (data set, program, …); raise `BadName` otherwise."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise BadName(kind, str(name))
+    if not _NAME.fullmatch(name):
+        raise BadName(kind, name)
     return name
 
 

@@ -164,8 +164,7 @@ class Catalog(ABC):
         reply is raised.
         """
         guards = [call for effect in effects for call in effect.guards()]
-        writes = [call for effect in effects for call in effect.writes()]
-        writes.sort(key=lambda call: _NO_RANK if call.statement.rank is None else call.statement.rank)
+        writes = _in_lock_order([call for effect in effects for call in effect.writes()])
         lost: LostReply | None = None
         while True:
             try:
@@ -216,3 +215,14 @@ class Catalog(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close all connections."""
+
+
+def _in_lock_order(writes: Sequence[Call]) -> list[Call]:
+    """The calls by the rank of the rows they lock; one that locks none stays behind those that were named before it."""
+    ranked = []
+    highest = _NO_RANK
+    for call in writes:
+        rank = highest if call.statement.rank is None else call.statement.rank
+        highest = max(highest, rank)
+        ranked.append((rank, call))
+    return [call for _, call in sorted(ranked, key=lambda pair: pair[0])]

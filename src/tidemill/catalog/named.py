@@ -3,7 +3,8 @@
 A file holds statements headed by `-- name: verb_object`; comment lines below the head say why the statement is so. A
 handful of tokens covers what differs between the two databases (see `_render`); a statement that cannot be shared
 stands there twice, with `-- only: sqlite` and `-- only: postgres`. `-- quiet` marks a statement that changes a job or
-run without anybody having to be woken (a renewal).
+run without anybody having to be woken (a renewal); `-- rank: <table>` gives a statement the place in the lock order
+that its text does not show (rows that this transaction has locked before, a row written only after others).
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ _WAKING: Final = frozenset({"message", "run", "job", "timer", "schedule", "inbox
 
 _HEAD = re.compile(r"^-- name: (?P<name>[a-z0-9_]+)\s*$", re.MULTILINE)
 _ONLY = re.compile(r"^-- only: (?P<only>sqlite|postgres)\s*$", re.MULTILINE)
+_RANKED = re.compile(r"^-- rank: (?P<table>[a-z_]+)\s*$", re.MULTILINE)
 _QUIET = re.compile(r"^-- quiet\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"--[^\n]*")
 _LIST = re.compile(r"\{(?P<type>ints|texts):(?P<name>\w+)\}")
@@ -70,6 +72,7 @@ _TOKENS: Final = {
         "for_share": "",
         "skip_locked": "",
         "blob": "BLOB",
+        "key": "TEXT",
         "clustered": "WITHOUT ROWID",
         "hot": "",
         "commit_seq": "(SELECT value FROM clock WHERE id = 1)",
@@ -79,6 +82,7 @@ _TOKENS: Final = {
         "for_share": "FOR SHARE",
         "skip_locked": "FOR UPDATE SKIP LOCKED",
         "blob": "BYTEA",
+        "key": 'TEXT COLLATE "C"',
         "clustered": "",
         "hot": "WITH (fillfactor = 50)",
         "commit_seq": "currval('tidemill_clock')",
@@ -201,7 +205,7 @@ def _statement(name: str, bodies: Mapping[Dialect, str]) -> Statement:
         name=name,
         texts=texts,
         parameters=parameters,
-        rank=_rank(bare),
+        rank=_RANK[ranked["table"]] if (ranked := _RANKED.search(source)) else _rank(bare),
         wakes=not _QUIET.search(source) and any(m["table"] in _WAKING for m in _CHANGED.finditer(bare)),
         positional=_PARAM.sub(lambda m: places[m["name"]], texts.get(Dialect.POSTGRES, "")),
     )

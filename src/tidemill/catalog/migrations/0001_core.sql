@@ -1,6 +1,6 @@
 -- The tables of the core, one text for both databases. Times are epoch milliseconds, JSON, keys and ids are TEXT,
--- flags are 0 or 1. {clustered} keeps a table in the order of its key on SQLite; {hot} leaves room on each page for
--- updates in place on PostgreSQL, for rows that change often.
+-- flags are 0 or 1. {key} is text that is ordered by its bytes. {clustered} keeps a table in the order of its key on
+-- SQLite; {hot} leaves room on each page for updates in place on PostgreSQL, for rows that change often.
 
 CREATE TABLE clock (
     id          INTEGER PRIMARY KEY CHECK (id = 1),
@@ -81,11 +81,21 @@ CREATE TABLE dataset (
 );
 CREATE UNIQUE INDEX dataset_name ON dataset (namespace, name) WHERE dropped_at IS NULL;
 
+-- The column schema of a file set, written by the commit that brings it; change rows carry only its id.
+CREATE TABLE dataset_schema (
+    dataset_id TEXT NOT NULL,
+    schema_id  TEXT NOT NULL,
+    schema     TEXT NOT NULL,
+    commit_seq BIGINT NOT NULL,
+    run_id     TEXT NOT NULL,
+    PRIMARY KEY (dataset_id, schema_id)
+) {clustered};
+
 -- One row for each change of a partition, written once by its commit; superseded_seq is the only column set later.
 CREATE TABLE partition_change (
     dataset_id     TEXT NOT NULL,
     write_pointer  BIGINT NOT NULL,
-    partition_key  TEXT NOT NULL,
+    partition_key  {key} NOT NULL,
     op             TEXT NOT NULL CHECK (op IN ('create', 'append', 'overwrite', 'drop')),
     commit_seq     BIGINT NOT NULL,
     superseded_seq BIGINT,
@@ -132,7 +142,7 @@ CREATE UNIQUE INDEX consumer_name ON consumer (dataset_id, name);
 CREATE TABLE consumer_work (
     consumer_id   TEXT NOT NULL,
     write_pointer BIGINT NOT NULL,
-    partition_key TEXT NOT NULL,
+    partition_key {key} NOT NULL,
     commit_seq    BIGINT NOT NULL,
     state         TEXT NOT NULL CHECK (state IN ('new', 'in_progress', 'completed', 'discarded')),
     failures      BIGINT NOT NULL DEFAULT 0,
@@ -150,8 +160,8 @@ CREATE INDEX consumer_work_key ON consumer_work (consumer_id, partition_key) WHE
 
 CREATE TABLE inbox_file (
     dataset_id      TEXT NOT NULL,
-    name            TEXT NOT NULL,
-    content_version TEXT NOT NULL,
+    name            {key} NOT NULL,
+    content_version {key} NOT NULL,
     etag            TEXT NOT NULL,
     bytes           BIGINT NOT NULL,
     modified_at     BIGINT NOT NULL,
@@ -164,11 +174,14 @@ CREATE TABLE inbox_file (
     run_id          TEXT,
     epoch           BIGINT,
     row_count       BIGINT,
+    alone           INTEGER NOT NULL DEFAULT 0 CHECK (alone IN (0, 1)),
     PRIMARY KEY (dataset_id, name, content_version),
     CHECK (status <> 'IN_PROGRESS' OR run_id IS NOT NULL)
 ) {clustered};
 CREATE INDEX inbox_file_open ON inbox_file (dataset_id, modified_at, name) WHERE status IN ('NEW', 'ERROR');
 CREATE INDEX inbox_file_due ON inbox_file (not_before) WHERE status IN ('NEW', 'ERROR') AND not_before > 0;
+-- Two versions of one name are never processed at once.
+CREATE UNIQUE INDEX inbox_file_claimed ON inbox_file (dataset_id, name) WHERE status = 'IN_PROGRESS';
 CREATE INDEX inbox_file_run ON inbox_file (run_id) WHERE status = 'IN_PROGRESS';
 
 CREATE TABLE inbox_marker (
@@ -243,7 +256,7 @@ CREATE TABLE run_input (
     run_id          TEXT NOT NULL,
     dataset_id      TEXT NOT NULL,
     write_pointer   BIGINT NOT NULL,
-    item            TEXT NOT NULL,
+    item            {key} NOT NULL,
     content_version TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (run_id, dataset_id, write_pointer, item, content_version)
 ) {clustered};

@@ -140,7 +140,7 @@ class EndTransaction:
         return ()
 
     def writes(self) -> Sequence[Call]:
-        """Set the state once, and take its declarations out of the in-progress list."""
+        """Set the state once; turn its declarations into garbage, what it may have written to each data set."""
         params: dict[str, Param] = {
             "write_pointer": self.write_pointer,
             "state": self.state,
@@ -148,6 +148,7 @@ class EndTransaction:
         }
         return (
             Call(SQL.end_tx, params),
+            Call(SQL.leave_garbage, {"write_pointer": self.write_pointer}),
             Call(SQL.forget_ended, {"write_pointer": self.write_pointer}),
         )
 

@@ -17,7 +17,6 @@ CREATE TABLE tx (
     began_at      BIGINT NOT NULL,
     ended_at      BIGINT,
     reason        TEXT,
-    swept_at      BIGINT,
     CHECK ((commit_seq IS NOT NULL) = (state = 'committed')),
     CHECK ((ended_at IS NULL) = (state = 'in_progress'))
 );
@@ -25,7 +24,6 @@ CREATE UNIQUE INDEX tx_commit_seq ON tx (commit_seq);
 CREATE INDEX tx_run ON tx (run_id);
 CREATE INDEX tx_open ON tx (write_pointer) WHERE state = 'in_progress';
 CREATE INDEX tx_ended ON tx (ended_at) WHERE ended_at IS NOT NULL;
-CREATE INDEX tx_unswept ON tx (write_pointer) WHERE state IN ('aborted', 'invalid') AND swept_at IS NULL;
 
 -- What open transactions declared to write: the seed's in-progress list, by data set.
 CREATE TABLE in_progress (

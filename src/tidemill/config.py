@@ -1,0 +1,226 @@
+"""Configuration: `tidemill.toml` in the project's folder, overridden by `TIDEMILL_…` variables, then by options.
+
+Every setting is declared once, in `_SETTINGS`: its name in the file (`runner.slots`), its variable
+(`TIDEMILL_RUNNER_SLOTS`), its default. Unknown names are errors with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+from tidemill.durations import BadDuration, format_duration, parse_duration
+from tidemill.errors import UserError
+from tidemill.names import BadName, check_name, nearest
+from tidemill.world import World
+
+_T = TypeVar("_T")
+
+FILE_NAME: Final = "tidemill.toml"
+_SHORTEST_LEASE: Final = timedelta(seconds=5)
+_LONGEST_LEASE: Final = timedelta(hours=1)
+
+
+class BadConfig(UserError):
+    """A setting that is unknown, of the wrong type, or out of bounds."""
+
+    code = "bad_config"
+
+    def __init__(self, setting: str, source: str, why: str) -> None:
+        self.setting = setting
+        self.source = source
+        self.why = why
+        super().__init__(f"setting {setting!r} ({source}) is refused: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the roles of one project run with. Paths are absolute; `sources` says where each setting came from."""
+
+    folder: Path
+    catalog: str
+    namespace: str
+    app: Path
+    data: str
+    state: Path
+    cache: Path
+    slots: int
+    lease: timedelta
+    retention: timedelta
+    spark_master: str
+    spark_warm: int
+    spark_conf: Mapping[str, str]
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def shown(self) -> dict[str, object]:
+        """The effective settings for people and JSON, by their names in the file, secrets left out."""
+        return {
+            "catalog": without_password(self.catalog),
+            "namespace": self.namespace,
+            "app": str(self.app),
+            "data": self.data,
+            "state": str(self.state),
+            "cache": str(self.cache),
+            "runner.slots": self.slots,
+            "runner.lease": format_duration(self.lease),
+            "retention": format_duration(self.retention),
+            "spark.master": self.spark_master,
+            "spark.warm": self.spark_warm,
+            "spark.conf": dict(self.spark_conf),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    default: str
+    parse: Callable[[str], object]
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not low <= int(text) <= high:
+            raise ValueError(f"use a whole number from {low} to {high}, not {text!r}")
+        return int(text)
+
+    return parse
+
+
+def _lease(text: str) -> timedelta:
+    lease = parse_duration(text)
+    if not _SHORTEST_LEASE <= lease <= _LONGEST_LEASE:
+        raise ValueError(f"use a duration from 5s to 1h, not {text!r}: a lease must outlive the steps it covers")
+    return lease
+
+
+def _namespace(text: str) -> str:
+    return check_name("namespace", text)
+
+
+_SETTINGS: Final[Mapping[str, _Setting]] = {
+    "catalog": _Setting("", str),
+    "namespace": _Setting("default", _namespace),
+    "app": _Setting("app.py", str),
+    "data": _Setting("", str),
+    "state": _Setting(".tidemill", str),
+    "cache": _Setting("", str),
+    "retention": _Setting("7d", parse_duration),
+    "runner.slots": _Setting("2", _whole(1, 1000)),
+    "runner.lease": _Setting("60s", _lease),
+    "spark.master": _Setting("local[*]", str),
+    "spark.warm": _Setting("1", _whole(0, 16)),
+}
+_SPARK_CONF: Final = "spark.conf"
+
+
+def load_config(world: World, folder: Path, options: Mapping[str, str] | None = None) -> Config:
+    """Read the configuration of the project in `folder`; `options` are what the command line gave, by setting.
+
+    Raises `BadConfig`. Without a file the defaults hold: a SQLite catalog and all state below `.tidemill/`.
+    """
+    folder = folder.absolute()
+    given, spark_conf = _from_file(world, folder / FILE_NAME)
+    sources = dict.fromkeys(given, FILE_NAME)
+    for name in _SETTINGS:
+        variable = "TIDEMILL_" + name.upper().replace(".", "_")
+        if variable in world.environ:
+            given[name] = world.environ[variable]
+            sources[name] = variable
+    for name, value in (options or {}).items():
+        given[name] = value
+        sources[name] = "option"
+    parsed = {name: _parse(name, setting, given, sources) for name, setting in _SETTINGS.items()}
+    state = folder / str(parsed["state"])
+    home = Path(world.environ.get("HOME", str(folder)))
+    return Config(
+        folder=folder,
+        catalog=_catalog_url(folder, str(parsed["catalog"]) or f"sqlite:///{state / 'catalog.db'}"),
+        namespace=str(parsed["namespace"]),
+        app=folder / str(parsed["app"]),
+        data=_location(folder, str(parsed["data"]) or str(state / "data")),
+        state=state,
+        cache=folder / (str(parsed["cache"]) or str(home / ".cache" / "tidemill")),
+        slots=_typed(parsed["runner.slots"], int),
+        lease=_typed(parsed["runner.lease"], timedelta),
+        retention=_typed(parsed["retention"], timedelta),
+        spark_master=str(parsed["spark.master"]),
+        spark_warm=_typed(parsed["spark.warm"], int),
+        spark_conf=spark_conf,
+        sources={name: sources.get(name, "default") for name in _SETTINGS},
+    )
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    login = f"{parts.username}@" if parts.username else ""
+    port = f":{parts.port}" if parts.port else ""
+    return parts._replace(netloc=f"{login}{parts.hostname or ''}{port}").geturl()
+
+
+def _from_file(world: World, path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    if not world.disk.exists(path):
+        return {}, {}
+    try:
+        document = tomllib.loads(world.disk.read_bytes(path).decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadConfig(FILE_NAME, str(path), str(error)) from None
+    given: dict[str, str] = {}
+    spark_conf: dict[str, str] = {}
+    for name, value in _flat(document, ""):
+        if name.startswith(f"{_SPARK_CONF}."):
+            spark_conf[name.removeprefix(f"{_SPARK_CONF}.")] = _text(value)
+        elif name in _SETTINGS:
+            if isinstance(value, dict | list):
+                raise BadConfig(name, FILE_NAME, f"one value is wanted, not {value!r}")
+            given[name] = _text(value)
+        else:
+            close = nearest(name, [*_SETTINGS, _SPARK_CONF])
+            advice = f"did you mean {close!r}?" if close else f"known are {', '.join(_SETTINGS)}"
+            raise BadConfig(name, FILE_NAME, f"there is no such setting; {advice}")
+    return given, spark_conf
+
+
+def _flat(table: Mapping[str, object], above: str) -> list[tuple[str, object]]:
+    flat: list[tuple[str, object]] = []
+    for key, value in table.items():
+        name = f"{above}{key}"
+        if isinstance(value, dict) and value:
+            flat += _flat(value, f"{name}.")
+        else:
+            flat.append((name, value))
+    return flat
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _parse(name: str, setting: _Setting, given: Mapping[str, str], sources: Mapping[str, str]) -> object:
+    try:
+        return setting.parse(given.get(name, setting.default))
+    except (ValueError, BadDuration, BadName) as error:
+        raise BadConfig(name, sources.get(name, "default"), str(error)) from None
+
+
+def _catalog_url(folder: Path, url: str) -> str:
+    """A relative SQLite path is meant from the project's folder."""
+    head, separator, path = url.partition(":///")
+    if head == "sqlite" and separator and not path.startswith("/"):
+        return f"sqlite:///{folder / path}"
+    return url
+
+
+def _location(folder: Path, location: str) -> str:
+    return location if "://" in location else str(folder / location)
+
+
+def _typed(value: object, wanted: type[_T]) -> _T:
+    assert isinstance(value, wanted)  # noqa: S101  # what the setting's own parser gave
+    return value

@@ -74,9 +74,8 @@ def running_server() -> Iterator[str]:
         account = _server_account()
         if account is not None:
             os.chown(root, account.pw_uid, account.pw_gid)
-            if not binaries.is_relative_to("/usr"):
-                # In somebody's clone, which may lie where only they may read: pgserver's 40 MB move to where all may.
-                binaries = shutil.copytree(binaries.parent, root / "programs") / "bin"
+            if "pgserver" in binaries.parts:
+                binaries = _copy_of_package(binaries, root)
         _call(binaries / "initdb", account, "-D", root / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8",
               "--no-locale", "--no-sync")  # fmt: skip
         port = _free_port()
@@ -109,6 +108,16 @@ def _server_account() -> pwd.struct_passwd | None:
         return None
     names = {entry.pw_name: entry for entry in pwd.getpwall()}
     return names.get("postgres") or names["nobody"]
+
+
+def _copy_of_package(binaries: Path, folder: Path) -> Path:
+    """Where pgserver's programs are after a copy (40 MB) into `folder`: a clone may lie where only root may read."""
+    package = binaries.parent.parent
+    shutil.copytree(package, folder / package.name)
+    libraries = package.with_name("pgserver.libs")
+    if libraries.exists():  # on Linux; the programs look for them beside the package
+        shutil.copytree(libraries, folder / libraries.name)
+    return folder / binaries.relative_to(package.parent)
 
 
 def _as_account(account: pwd.struct_passwd | None) -> dict[str, object]:

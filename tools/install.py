@@ -23,7 +23,9 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "installed.json"
 LOG = VENV / "install.log"
-NEEDED_JAVA = 17
+# The sets with Spark, and the oldest Java that runs it.
+NEED_JAVA = {"demo", "test"}
+OLDEST_JAVA = 17
 
 
 def main(sets: list[str]) -> None:
@@ -31,7 +33,7 @@ def main(sets: list[str]) -> None:
     # Two makes at once in one clone must not fill one folder; the lock goes with the process.
     fcntl.flock(os.open(ROOT, os.O_RDONLY), fcntl.LOCK_EX)
     stamp = read_stamp()
-    wanted = ["build", *sets, *(["java"] if {"demo", "test"} & set(sets) and find_java() is None else [])]
+    wanted = ["build", *sets, *(["java"] if NEED_JAVA & set(sets) and find_java() is None else [])]
     missing = [name for name in wanted if stamp.get(name) != fingerprint(lock_of(name))]
     project_changed = stamp.get("tidemill") != fingerprint(ROOT / "pyproject.toml")
     if not missing and not project_changed:
@@ -43,7 +45,8 @@ def main(sets: list[str]) -> None:
         print(f"making {VENV}", flush=True)
         venv.create(VENV, clear=True, with_pip=True)
     for name in missing:
-        print(f"installing {lock_of(name).relative_to(ROOT)} (Spark alone is 450 MB: about a minute)", flush=True)
+        duration = " (about a minute: Spark is 450 MB)" if name in NEED_JAVA else ""
+        print(f"installing {lock_of(name).relative_to(ROOT)}{duration}", flush=True)
         install(name)
         stamp[name] = fingerprint(lock_of(name))
         write_stamp(stamp)
@@ -95,7 +98,7 @@ def find_java() -> str | None:
         return None
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', said)
-    return java if version and int(version[1]) >= NEEDED_JAVA else None
+    return java if version and int(version[1]) >= OLDEST_JAVA else None
 
 
 def lock_of(name: str) -> Path:

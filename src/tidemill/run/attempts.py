@@ -1,0 +1,308 @@
+"""Attempts of runs: taken by a runner, registered by their process, renewed, and ended with or without a commit.
+
+`epoch` counts attempts and fences; `failures` counts what uses up the program's retries; `losses` counts attempts that
+ended without a verdict of the program, in a row (a dead process, a runner that vanished). An attempt's end is one
+transaction: its catalog transaction, the run's state, its claims, its slots and the message, together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final, assert_never, cast
+
+from tidemill.catalog.db import Catalog, Db, Effect, LostReply, refusal
+from tidemill.catalog.messages import Publish, Topic
+from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.catalog.transactions import EndTransaction, TxState
+from tidemill.durations import to_milliseconds
+from tidemill.errors import Conflict, Fenced
+from tidemill.names import RunId, program_event
+from tidemill.run.programs import Program, ProgramKind, find_program_by_id
+from tidemill.run.runs import SQL as RUNS
+from tidemill.run.runs import RunKind, RunRecord, RunState, find_run, find_runs
+
+SQL = load_sql(__file__)
+
+LOSSES_FOR_A_FAILURE: Final = 5
+"""So many losses in a row count as one failure: a driver that always dies of its memory must come to an end."""
+LONGEST_BACKOFF: Final = timedelta(hours=1)
+_LONGEST_REASON: Final = 1000
+
+
+@refusal
+class RunTaken(Fenced):
+    """The attempt is not under way any more: it was fenced, killed, or given up."""
+
+    code = "run_taken"
+
+    def __init__(self, run_id: str, epoch: str, state: str = "unknown") -> None:
+        self.run_id = run_id
+        self.epoch = int(epoch)
+        self.state = state
+        super().__init__(f"attempt {epoch} of {run_id}", f"the run is {state} or in a later attempt")
+
+
+@refusal
+class AttemptMoved(Conflict):
+    """The run changed between the look and the deed; look again."""
+
+    code = "attempt_moved"
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id} changed meanwhile")
+
+
+class Cause(StrEnum):
+    """Why an attempt ends without commit."""
+
+    FAILED = "failed"
+    """The program raised, or a check of its output did."""
+    REFUSED = "refused"
+    """It could not be started (no Java)."""
+    LOST = "lost"
+    """Its process or its runner is gone; nobody knows why."""
+    RETURNED = "returned"
+    """Its runner stops and gives it back."""
+    KILLED = "killed"
+    """Somebody asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What an attempt's end makes of its run; `delay` is the wait before the next attempt."""
+
+    state: RunState
+    failures: int
+    losses: int
+    delay: timedelta = timedelta(0)
+
+
+def decide_ending(run: RunRecord, cause: Cause, *, retries: int, backoff: timedelta) -> Ending:
+    """What becomes of `run` when its attempt ends by `cause`. Pure."""
+    if run.kill_asked or cause is Cause.KILLED:
+        return Ending(RunState.KILLED, run.failures, run.losses)
+    losses = run.losses + 1
+    match cause:
+        case Cause.RETURNED:
+            return Ending(RunState.PENDING, run.failures, run.losses)
+        case Cause.LOST if run.kind is RunKind.EXTERNAL:
+            return Ending(RunState.FAILED, run.failures, losses)  # nobody starts it again
+        case Cause.LOST if losses < LOSSES_FOR_A_FAILURE:
+            return Ending(RunState.PENDING, run.failures, losses, timedelta(seconds=losses - 1))
+        case Cause.FAILED | Cause.LOST | Cause.REFUSED:
+            failures = run.failures + 1
+            if failures <= retries:
+                return Ending(RunState.PENDING, failures, 0, backoff_after(failures, backoff))
+            return Ending(RunState.REJECTED if cause is Cause.REFUSED else RunState.FAILED, failures, 0)
+        case _:
+            assert_never(cause)
+
+
+def backoff_after(failures: int, backoff: timedelta) -> timedelta:
+    """The wait after so many failures: `backoff`, then doubling, at most an hour."""
+    return min(min(backoff, LONGEST_BACKOFF) * int(2 ** min(failures - 1, 22)), LONGEST_BACKOFF)
+
+
+def take_runs(db: Db, *, kind: ProgramKind, most: int, owner: str, host: str, lease: timedelta) -> list[RunRecord]:
+    """Take at most `most` runs that are due, by priority, then the longest due: STARTING, a new epoch, a lease.
+
+    What another runner is taking at this moment is passed over.
+    """
+    rows = db.all(SQL.take_runs, kind=kind, most=most, owner=owner, host=host, lease=to_milliseconds(lease))
+    taken = find_runs(db, [RunId(str(row[0])) for row in rows])
+    return sorted(taken, key=lambda run: (-run.priority, run.not_before, run.created_at))
+
+
+def find_next_due(db: Db) -> int | None:
+    """When the next waiting run comes due, epoch milliseconds; None when none waits for a time."""
+    row = db.one(SQL.find_next_due)
+    return None if row is None else cast("int | None", row[0])
+
+
+def register(db: Db, run_id: RunId, epoch: int, *, pid: int, facts: Mapping[str, object], log_location: str) -> None:
+    """Say that process `pid` works on the attempt: STARTING → RUNNING; `RunTaken` when it is not there to be had."""
+    changed = db.run(
+        SQL.register, run_id=run_id, epoch=epoch, pid=pid, facts=json.dumps(facts), log_location=log_location
+    )
+    if not changed:
+        raise RunTaken(run_id, str(epoch), find_run(db, run_id).state)
+
+
+def renew(db: Db, held: Sequence[tuple[RunId, int]], lease: timedelta) -> set[RunId]:
+    """Renew the leases of attempts (run, epoch) in one statement; which of them are still under way."""
+    rows = json.dumps([{"run_id": run_id, "epoch": epoch} for run_id, epoch in held])
+    return {RunId(str(row[0])) for row in db.all(SQL.renew_leases, held=rows, lease=to_milliseconds(lease))}
+
+
+@dataclass(frozen=True, slots=True)
+class AttachTransaction:
+    """Write down which transaction is the attempt's, in its begin; `RunTaken` when the attempt is over."""
+
+    run_id: RunId
+    epoch: int
+
+    def guards(self) -> Sequence[Call]:
+        """The attempt is under way."""
+        return (Call(SQL.refuse_unless_running, {"run_id": self.run_id, "epoch": self.epoch}),)
+
+    def writes(self) -> Sequence[Call]:
+        """The run's write pointer."""
+        return (Call(SQL.attach_transaction, {"run_id": self.run_id, "epoch": self.epoch}),)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishRun:
+    """The run is COMPLETED, in the commit of its attempt; its slots are free and who waits for them is woken.
+
+    A kill that was asked for and not carried out has no effect.
+    """
+
+    run_id: RunId
+    epoch: int
+    reason: str
+    facts: Mapping[str, object]
+
+    def guards(self) -> Sequence[Call]:
+        """The attempt is under way."""
+        return (Call(SQL.refuse_unless_running, {"run_id": self.run_id, "epoch": self.epoch}),)
+
+    def writes(self) -> Sequence[Call]:
+        """The end state, and its slots."""
+        params: dict[str, Param] = {
+            "run_id": self.run_id,
+            "epoch": self.epoch,
+            "reason": self.reason,
+            "facts": json.dumps(self.facts),
+        }
+        return (*_free(self.run_id), Call(SQL.complete_run, params))
+
+
+@dataclass(frozen=True, slots=True)
+class _EndAttempt:
+    """An attempt's end without commit, decided on `run` as it was read."""
+
+    run: RunRecord
+    ending: Ending
+    reason: str
+    lease_until: int | None
+
+    def guards(self) -> Sequence[Call]:
+        params: dict[str, Param] = {
+            "run_id": self.run.run_id,
+            "epoch": self.run.epoch,
+            "state": self.run.state,
+            "kill_asked": int(self.run.kill_asked),
+            "write_pointer": -1 if self.run.write_pointer is None else self.run.write_pointer,
+            "lease_until": self.lease_until,
+        }
+        return (Call(SQL.refuse_if_moved, params),)
+
+    def writes(self) -> Sequence[Call]:
+        params: dict[str, Param] = {
+            "run_id": self.run.run_id,
+            "epoch": self.run.epoch,
+            "failures": self.ending.failures,
+            "losses": self.ending.losses,
+            "reason": self.reason,
+        }
+        if self.ending.state is RunState.PENDING:
+            # It keeps its slots: a run that waits for its next attempt counts.
+            return (Call(SQL.repeat_run, {**params, "delay": to_milliseconds(self.ending.delay)}),)
+        return (*_free(self.run.run_id), Call(SQL.end_run, {**params, "state": self.ending.state}))
+
+
+def _free(run_id: RunId) -> tuple[Call, ...]:
+    params = {"run_id": run_id}
+    return tuple(Call(statement, params) for statement in (SQL.lock_limits, SQL.wake_waiting_jobs, SQL.free_slots))
+
+
+def announce_end(run: RunRecord, program: Program, state: RunState) -> Publish:
+    """The message that a run of `program` has reached the end state `state`."""
+    return Publish(
+        Topic.PROGRAM,
+        "run_ended",
+        program_event(program.namespace, program.app, program.name, state),
+        {
+            "program": program.qualified_name,
+            "run_id": run.run_id,
+            "state": state,
+            "schedule_id": run.schedule_id,
+            "arguments": dict(run.arguments),
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """How an attempt is to end: `reason` is one line for people; `error` and what it names are for the claims."""
+
+    cause: Cause
+    reason: str
+    error: str = ""
+    zombie: bool = False
+    """Its process may still be writing: the transaction becomes invalid, not aborted."""
+    unrenewed: int | None = None
+    """Only while the lease is still the one that was seen."""
+
+
+def end_attempt(catalog: Catalog, run_id: RunId, epoch: int, end: AttemptEnd) -> RunState | None:
+    """End attempt `epoch` of a run without commit, as one transaction; the run's state after it.
+
+    None, and nothing changed, when the attempt has ended already (a commit that won, a fence), or when its lease was
+    renewed after all.
+    """
+    while True:
+        run = catalog.read(lambda db: find_run(db, run_id))
+        if run.epoch != epoch or not (run.state.live or (run.state is RunState.PENDING and end.cause is Cause.KILLED)):
+            return None
+        if end.unrenewed is not None and run.lease_until != end.unrenewed:
+            return None
+        program = _program_of(catalog, run)
+        ending = decide_ending(
+            run,
+            end.cause,
+            retries=program.retries if program else 0,
+            backoff=program.backoff if program else timedelta(0),
+        )
+        reason = " ".join(end.reason.split())[:_LONGEST_REASON]
+        effects: list[Effect] = [_EndAttempt(run, ending, reason, end.unrenewed)]
+        if run.write_pointer is not None:
+            state = TxState.INVALID if end.zombie else TxState.ABORTED
+            effects.append(EndTransaction(run.write_pointer, state, f"{end.cause}: {reason}"))
+        if program and ending.state.ended:
+            effects.append(announce_end(run, program, ending.state))
+        catalog.world.mark("end_attempt.before_commit")
+        try:
+            catalog.apply(effects)
+        except (AttemptMoved, LostReply):
+            continue  # look again: it is as it was, changed, or ended by us
+        catalog.world.mark("end_attempt.after_commit")
+        return ending.state
+
+
+def ask_kill(catalog: Catalog, run_id: RunId) -> RunState:
+    """Ask for the end of a run; its state afterwards.
+
+    A waiting run is KILLED at once; one under way is STOPPING until its runner has ended its processes. An ended run
+    stays as it is.
+    """
+    while True:
+        run = catalog.read(lambda db: find_run(db, run_id))
+        if run.state is RunState.PENDING:
+            killed = end_attempt(catalog, run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed before it was started"))
+            if killed is not None:
+                return killed
+        elif run.state.ended or run.state is RunState.STOPPING:
+            return run.state
+        elif catalog.write(lambda db: db.run(RUNS.ask_kill, run_id=run_id)):
+            return RunState.STOPPING
+
+
+def _program_of(catalog: Catalog, run: RunRecord) -> Program | None:
+    program_id = run.program_id
+    return None if program_id is None else catalog.read(lambda db: find_program_by_id(db, program_id))

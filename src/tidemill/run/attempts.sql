@@ -1,0 +1,90 @@
+-- name: take_runs
+-- Materialized: PostgreSQL may run a sub-select with a limit more than once, and lock more than it takes.
+WITH picked AS MATERIALIZED (
+    SELECT run_id FROM run
+     WHERE state = 'PENDING' AND not_before <= tidemill_now()
+       AND EXISTS (SELECT 1 FROM program WHERE program.program_id = run.program_id AND program.kind = :kind)
+     ORDER BY priority DESC, not_before, created_at
+     LIMIT :most {skip_locked}
+)
+UPDATE run
+   SET state = 'STARTING', epoch = epoch + 1, owner = :owner, host = :host, pid = NULL, write_pointer = NULL,
+       lease_until = tidemill_now() + :lease
+ WHERE run_id IN (SELECT run_id FROM picked)
+RETURNING run_id
+
+-- name: find_next_due
+SELECT min(not_before) FROM run WHERE state = 'PENDING' AND not_before > tidemill_now()
+
+-- name: register
+-- Compare and set: the process of an attempt that was given up meanwhile finds nothing to register for.
+UPDATE run
+   SET state = 'RUNNING', pid = :pid, facts = :facts, log_location = :log_location,
+       started_at = coalesce(started_at, tidemill_now())
+ WHERE run_id = :run_id AND epoch = :epoch AND state = 'STARTING'
+
+-- name: renew_leases
+-- quiet
+-- An expired lease may still be renewed until somebody has fenced the attempt.
+UPDATE run SET lease_until = tidemill_now() + :lease
+ WHERE run_id IN (SELECT h.run_id FROM {rows:held(run_id text, epoch bigint)} AS h
+                   JOIN run AS r ON r.run_id = h.run_id AND r.epoch = h.epoch)
+   AND state IN ('STARTING', 'RUNNING', 'STOPPING')
+RETURNING run_id
+
+-- name: refuse_unless_running
+SELECT tidemill_refuse('run_taken', CAST(:run_id AS TEXT), CAST(CAST(:epoch AS BIGINT) AS TEXT),
+                       (SELECT state FROM run WHERE run_id = :run_id))
+ WHERE NOT EXISTS (SELECT 1 FROM run
+                    WHERE run_id = :run_id AND epoch = :epoch AND state IN ('RUNNING', 'STOPPING'))
+
+-- name: attach_transaction
+-- quiet
+UPDATE run SET write_pointer = {commit_seq} WHERE run_id = :run_id AND epoch = :epoch
+
+-- name: refuse_if_moved
+-- What was read to decide how the attempt ends must still be so; a lease counts only for who fences by it.
+SELECT tidemill_refuse('attempt_moved', CAST(:run_id AS TEXT))
+ WHERE NOT EXISTS (SELECT 1 FROM run
+                    WHERE run_id = :run_id AND epoch = :epoch AND state = :state AND kill_asked = :kill_asked
+                      AND coalesce(write_pointer, -1) = :write_pointer
+                      AND (CAST(:lease_until AS BIGINT) IS NULL OR lease_until = :lease_until))
+
+-- name: complete_run
+UPDATE run
+   SET state = 'COMPLETED', ended_at = tidemill_now(), lease_until = NULL, losses = 0, exit_reason = :reason,
+       facts = :facts
+ WHERE run_id = :run_id AND epoch = :epoch
+
+-- name: repeat_run
+UPDATE run
+   SET state = 'PENDING', not_before = tidemill_now() + :delay, failures = :failures, losses = :losses,
+       exit_reason = :reason, owner = NULL, host = NULL, pid = NULL, lease_until = NULL, write_pointer = NULL
+ WHERE run_id = :run_id AND epoch = :epoch
+
+-- name: end_run
+UPDATE run
+   SET state = :state, ended_at = tidemill_now(), failures = :failures, losses = :losses, exit_reason = :reason,
+       lease_until = NULL
+ WHERE run_id = :run_id AND epoch = :epoch
+
+-- name: lock_limits
+-- rank: slot_limit
+-- Under these rows a checker counts what is held and registers who waits: it did so before us and is woken below, or
+-- comes after us and finds the slot free. Without the lock a wake-up was lost on PostgreSQL.
+SELECT limit_key FROM slot_limit
+ WHERE limit_key IN (SELECT limit_key FROM slot WHERE run_id = :run_id)
+ ORDER BY limit_key {for_update}
+
+-- name: wake_waiting_jobs
+-- rank: slot_limit
+-- Skipped when locked, so the rank is none of job's: who holds a job's row looks at it, or makes it due.
+UPDATE job SET next_check_at = tidemill_now()
+ WHERE job_id IN (SELECT job_id FROM job
+                   WHERE job_id IN (SELECT w.job_id FROM slot AS s
+                                     JOIN job_waits AS w ON w.wait_key = 'slots:' || s.limit_key
+                                    WHERE s.run_id = :run_id) {skip_locked})
+
+-- name: free_slots
+-- rank: slot_limit
+DELETE FROM slot WHERE run_id = :run_id

@@ -1,0 +1,316 @@
+"""Programs: what an app registers to be run, and the code that is found again by its name."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias, runtime_checkable
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import Row, load_sql
+from tidemill.durations import format_duration, parse_duration
+from tidemill.errors import NotFound, UserError
+from tidemill.names import Namespace, ProgramId, check_name, nearest, qualified, split_qualified
+from tidemill.world import Disk
+
+SQL = load_sql(__file__)
+
+SPEC_VERSION: Final = 1
+MOST_RETRIES: Final = 100
+
+Value: TypeAlias = str | int | float | bool
+Code: TypeAlias = Callable[..., object]
+
+
+class BadArgument(UserError):
+    """An argument that the program does not declare, of another type, or missing."""
+
+    code = "bad_argument"
+
+    def __init__(self, program: str, argument: str, why: str) -> None:
+        self.program = program
+        self.argument = argument
+        super().__init__(f"argument {argument!r} of program {program} is refused: {why}")
+
+
+class BadProgram(UserError):
+    """A declaration of a program that cannot be."""
+
+    code = "bad_program"
+
+    def __init__(self, program: str, why: str) -> None:
+        self.program = program
+        super().__init__(f"program {program} is refused: {why}")
+
+
+class BrokenApp(UserError):
+    """An app file that does not load, or declares no such app."""
+
+    code = "broken_app"
+
+    def __init__(self, path: Path, why: str) -> None:
+        self.path = str(path)
+        self.why = why
+        super().__init__(f"app file {path} does not load: {why}")
+
+
+class ProgramKind(StrEnum):
+    """How a program is called: with `(run, spark)`, or with `(run)` alone in a process without Spark."""
+
+    SPARK = "spark"
+    PYTHON = "python"
+
+
+class ArgumentType(StrEnum):
+    """Types of arguments, by their name in JSON schemas and on the command line."""
+
+    STRING = "string"
+    INT = "int"
+    FLOAT = "float"
+    BOOL = "bool"
+
+
+_PYTHON_TYPES: Final[Mapping[ArgumentType, type[Value]]] = {
+    ArgumentType.STRING: str,
+    ArgumentType.INT: int,
+    ArgumentType.FLOAT: float,
+    ArgumentType.BOOL: bool,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One declared argument; without a default it must be given."""
+
+    name: str
+    type: ArgumentType
+    default: Value | None = None
+
+    def __post_init__(self) -> None:
+        check_name("argument", self.name)
+        if self.default is not None:
+            self.check("its declaration", self.default)
+
+    def check(self, program: str, value: object) -> Value:
+        """Give `value` back if it has the declared type (an int will do for a float); `BadArgument` otherwise."""
+        wanted = _PYTHON_TYPES[self.type]
+        if wanted is float and type(value) is int:
+            return float(value)
+        if type(value) is not wanted:
+            raise BadArgument(program, self.name, f"it must be of type {self.type}, not {value!r}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A registered program.
+
+    `reads` and `writes` are qualified names of data sets. A failed attempt is repeated `retries` times, after
+    `backoff`, then twice that, … up to an hour. `run_on_empty` calls it also when all its inputs are empty.
+    `deliver_own=False` keeps its runs from consuming what they themselves publish. `app_file` holds its code.
+    """
+
+    program_id: ProgramId
+    namespace: Namespace
+    app: str
+    name: str
+    kind: ProgramKind
+    app_file: str
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    retries: int = 0
+    backoff: timedelta = timedelta(seconds=10)
+    run_on_empty: bool = False
+    deliver_own: bool = True
+    arguments: tuple[Argument, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_name("app", self.app)
+        check_name("program", self.name)
+        for dataset in (*self.reads, *self.writes):
+            split_qualified("data set", dataset, 1)
+        if isinstance(self.retries, bool) or not isinstance(self.retries, int) or not 0 <= self.retries <= MOST_RETRIES:
+            raise BadProgram(self.qualified_name, f"retries must be a whole number from 0 to {MOST_RETRIES}")
+        names = [argument.name for argument in self.arguments]
+        if len(set(names)) < len(names):
+            raise BadProgram(self.qualified_name, "an argument is declared twice")
+
+    @property
+    def qualified_name(self) -> str:
+        """`<namespace>.<app>.<program>`: also the name of its consumers."""
+        return qualified(self.namespace, self.app, self.name)
+
+    def bind(self, given: Mapping[str, object]) -> dict[str, Value]:
+        """The arguments of a run: `given`, checked, and the defaults of the others. Raises `BadArgument`."""
+        declared = {argument.name: argument for argument in self.arguments}
+        for name in given:
+            if name not in declared:
+                meant = nearest(name, declared)
+                raise BadArgument(
+                    self.qualified_name, name, "it is not declared" + (f"; did you mean {meant!r}?" if meant else "")
+                )
+        bound: dict[str, Value] = {}
+        for argument in self.arguments:
+            if argument.name in given:
+                bound[argument.name] = argument.check(self.qualified_name, given[argument.name])
+            elif argument.default is None:
+                raise BadArgument(self.qualified_name, argument.name, f"it must be given ({argument.type})")
+            else:
+                bound[argument.name] = argument.default
+        return bound
+
+    def spec(self) -> str:
+        """The JSON form of all but its id, name and kind, which are columns."""
+        return json.dumps(
+            {
+                "version": SPEC_VERSION,
+                "app_file": self.app_file,
+                "reads": self.reads,
+                "writes": self.writes,
+                "retries": self.retries,
+                "backoff": format_duration(self.backoff),
+                "run_on_empty": self.run_on_empty,
+                "deliver_own": self.deliver_own,
+                "arguments": [{"name": a.name, "type": a.type, "default": a.default} for a in self.arguments],
+            }
+        )
+
+
+def put_program(db: Db, program: Program) -> ProgramId:
+    """Register `program`, or change the one of its name, whose id stays; give the id."""
+    rows = db.all(
+        SQL.put_program,
+        program_id=program.program_id,
+        namespace=program.namespace,
+        app=program.app,
+        name=program.name,
+        kind=program.kind,
+        spec=program.spec(),
+    )
+    return ProgramId(str(rows[0][0]))
+
+
+def find_program(db: Db, namespace: Namespace, app: str, name: str) -> Program:
+    """The program of that name; `NotFound` with the nearest one otherwise."""
+    row = db.one(SQL.find_program, namespace=namespace, app=app, name=name)
+    if row is None:
+        wanted = qualified(namespace, app, name)
+        raise NotFound("program", wanted, nearest(wanted, (p.qualified_name for p in list_programs(db))))
+    return _program(row)
+
+
+def find_program_by_id(db: Db, program_id: ProgramId) -> Program:
+    """The program with that id."""
+    row = db.one(SQL.find_by_id, program_id=program_id)
+    if row is None:
+        raise NotFound("program", program_id)
+    return _program(row)
+
+
+def list_programs(db: Db) -> list[Program]:
+    """All programs, in order of namespace, app, name."""
+    return [_program(row) for row in db.all(SQL.list_programs)]
+
+
+@runtime_checkable
+class ProgramSource(Protocol):
+    """What an app file must hold: an app that finds its programs' code by name."""
+
+    @property
+    def name(self) -> str:
+        """The app's name."""
+
+    def find_program(self, name: str) -> Code:
+        """The code of program `name`; `NotFound` when the app declares none."""
+
+
+def code_digest(disk: Disk, app_file: Path) -> str:
+    """Names the code that loading `app_file` can import beside it: Python files of its folder and packages in it."""
+    digest = hashlib.sha256()
+    for path in _sources(disk, app_file.parent):
+        digest.update(f"{path.relative_to(app_file.parent)}\0".encode())
+        digest.update(hashlib.sha256(disk.read_bytes(path)).digest())
+    return digest.hexdigest()[:16]
+
+
+def load_apps(app_file: Path) -> Sequence[ProgramSource]:
+    """Import `app_file` and give the apps that it declares, in their order in the file; `BrokenApp` if it fails.
+
+    It becomes the module of its stem, with its folder on the path, so that what Spark sends to its workers is found
+    there. Once for a process: a process that has loaded other code is replaced, never reloaded.
+    """
+    spec = importlib.util.spec_from_file_location(app_file.stem, app_file)
+    if spec is None or spec.loader is None:
+        raise BrokenApp(app_file, "it is not a Python file")
+    folder = str(app_file.parent.resolve())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[app_file.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except FileNotFoundError as error:
+        if error.filename == str(app_file):
+            raise BrokenApp(app_file, "there is no such file") from error
+        raise BrokenApp(app_file, _where(app_file, error)) from error
+    except Exception as error:  # whatever a file of the user's raises
+        raise BrokenApp(app_file, _where(app_file, error)) from error
+    apps = [
+        value for value in vars(module).values() if isinstance(value, ProgramSource) and not isinstance(value, type)
+    ]
+    return list({id(app): app for app in apps}.values())
+
+
+def load_program(app_file: Path, program: Program) -> Code:
+    """The code of `program` from `app_file`."""
+    for app in load_apps(app_file):
+        if app.name == program.app:
+            return app.find_program(program.name)
+    raise BrokenApp(app_file, f"it declares no app {program.app!r}")
+
+
+def _sources(disk: Disk, folder: Path) -> list[Path]:
+    found = []
+    for path in disk.list_folder(folder):
+        if path.suffix == ".py":
+            found.append(path)
+        elif disk.exists(path / "__init__.py"):
+            found += _sources(disk, path)
+    return found
+
+
+def _where(app_file: Path, error: Exception) -> str:
+    """One line: what went wrong, and the last line of the app file that led there."""
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError):
+        return what
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(app_file)]
+    return f"line {lines[-1]}: {what}" if lines else what
+
+
+def _program(row: Row) -> Program:
+    program_id, namespace, app, name, kind, text = (str(value) for value in row)
+    spec = json.loads(text)
+    return Program(
+        program_id=ProgramId(program_id),
+        namespace=Namespace(namespace),
+        app=app,
+        name=name,
+        kind=ProgramKind(kind),
+        app_file=spec["app_file"],
+        reads=tuple(spec["reads"]),
+        writes=tuple(spec["writes"]),
+        retries=spec["retries"],
+        backoff=parse_duration(spec["backoff"]),
+        run_on_empty=spec["run_on_empty"],
+        deliver_own=spec["deliver_own"],
+        arguments=tuple(Argument(a["name"], ArgumentType(a["type"]), a["default"]) for a in spec["arguments"]),
+    )

@@ -1,0 +1,16 @@
+-- name: put_program
+-- Its id stays through all deployments: runs, schedules and slots name it.
+INSERT INTO program (program_id, namespace, app, name, kind, spec)
+VALUES (:program_id, :namespace, :app, :name, :kind, :spec)
+ON CONFLICT (namespace, app, name) DO UPDATE SET kind = excluded.kind, spec = excluded.spec
+RETURNING program_id
+
+-- name: find_program
+SELECT program_id, namespace, app, name, kind, spec
+  FROM program WHERE namespace = :namespace AND app = :app AND name = :name
+
+-- name: find_by_id
+SELECT program_id, namespace, app, name, kind, spec FROM program WHERE program_id = :program_id
+
+-- name: list_programs
+SELECT program_id, namespace, app, name, kind, spec FROM program ORDER BY namespace, app, name

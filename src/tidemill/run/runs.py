@@ -1,0 +1,180 @@
+"""Runs: one record for each, from its launch to its end state, with all its attempts (protocol: runs, leases)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import cast
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import Row, load_sql
+from tidemill.errors import NotFound
+from tidemill.names import JobId, ProgramId, RunId, ScheduleId, WritePointer
+from tidemill.run.programs import Value
+
+SQL = load_sql(__file__)
+
+
+class RunState(StrEnum):
+    """PENDING → STARTING → RUNNING → an end state; STOPPING lies between a kill request and its end.
+
+    An attempt that ends without commit goes back to PENDING while it may be repeated.
+    """
+
+    PENDING = "PENDING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    KILLED = "KILLED"
+    REJECTED = "REJECTED"
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is final."""
+        return self in {RunState.COMPLETED, RunState.FAILED, RunState.KILLED, RunState.REJECTED}
+
+    @property
+    def live(self) -> bool:
+        """Whether an attempt is under way, so that a lease is held."""
+        return self in {RunState.STARTING, RunState.RUNNING, RunState.STOPPING}
+
+
+class RunKind(StrEnum):
+    """Of a program, which runners start; or external: a transaction that somebody opened in a process of their own."""
+
+    PROGRAM = "program"
+    EXTERNAL = "external"
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to be made. `arguments` are complete (`Program.bind`); `triggered_by` is JSON for people and programs."""
+
+    run_id: RunId
+    program_id: ProgramId
+    arguments: Mapping[str, Value] = field(default_factory=dict)
+    triggered_by: Mapping[str, object] = field(default_factory=dict)
+    schedule_id: ScheduleId | None = None
+    job_id: JobId | None = None
+    priority: int = 0
+    deadline: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What the catalog keeps of a run; times are epoch milliseconds."""
+
+    run_id: RunId
+    kind: RunKind
+    program_id: ProgramId | None
+    schedule_id: ScheduleId | None
+    job_id: JobId | None
+    state: RunState
+    epoch: int
+    failures: int
+    losses: int
+    priority: int
+    arguments: Mapping[str, Value]
+    triggered_by: Mapping[str, object]
+    write_pointer: WritePointer | None
+    owner: str | None
+    host: str | None
+    pid: int | None
+    lease_until: int | None
+    kill_asked: bool
+    not_before: int
+    created_at: int
+    started_at: int | None
+    ended_at: int | None
+    exit_reason: str | None
+    log_location: str | None
+    facts: Mapping[str, object]
+
+
+def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
+    """Make `runs`, each with a slot of its program, in the caller's transaction; two statements for any number.
+
+    The caller holds the programs' `slot_limit` rows if it promised a limit.
+    """
+    rows = json.dumps(
+        [
+            {
+                "run_id": run.run_id,
+                "program_id": run.program_id,
+                "schedule_id": run.schedule_id,
+                "job_id": run.job_id,
+                "priority": run.priority,
+                "deadline": run.deadline,
+                "arguments": json.dumps(run.arguments),
+                "triggered_by": json.dumps(run.triggered_by),
+            }
+            for run in runs
+        ]
+    )
+    db.run(SQL.insert_runs, runs=rows)
+    db.run(SQL.insert_slots, runs=rows)
+
+
+def find_run(db: Db, run_id: RunId) -> RunRecord:
+    """The run with that id; `NotFound` when there is none."""
+    found = find_runs(db, [run_id])
+    if not found:
+        raise NotFound("run", run_id, hint="`tidemill run list` shows the newest")
+    return found[0]
+
+
+def find_runs(db: Db, runs: Sequence[RunId]) -> list[RunRecord]:
+    """Those of `runs` that there are, in unspecified order."""
+    return [_record(row) for row in db.all(SQL.find_runs, runs=json.dumps(runs))]
+
+
+def list_runs(db: Db, *, most: int, program_id: ProgramId | None = None) -> list[RunRecord]:
+    """The newest runs (of one program) first."""
+    if program_id is None:
+        rows = db.all(SQL.list_newest, most=most)
+    else:
+        rows = db.all(SQL.list_of_program, program_id=program_id, most=most)
+    return [_record(row) for row in rows]
+
+
+def list_live(db: Db) -> list[RunRecord]:
+    """The runs with an attempt under way, in order of id. Cost: how many those are."""
+    return [_record(row) for row in db.all(SQL.list_live)]
+
+
+def _record(row: Row) -> RunRecord:
+    run_id, kind, program_id, schedule_id, job_id, state, *rest = row
+    epoch, failures, losses, priority, arguments, triggered_by, write_pointer, *rest = rest
+    owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at, *rest = rest
+    exit_reason, log_location, facts = rest
+    return RunRecord(
+        run_id=RunId(str(run_id)),
+        kind=RunKind(str(kind)),
+        program_id=None if program_id is None else ProgramId(str(program_id)),
+        schedule_id=None if schedule_id is None else ScheduleId(str(schedule_id)),
+        job_id=None if job_id is None else JobId(str(job_id)),
+        state=RunState(str(state)),
+        epoch=cast(int, epoch),
+        failures=cast(int, failures),
+        losses=cast(int, losses),
+        priority=cast(int, priority),
+        arguments=json.loads(str(arguments)),
+        triggered_by=json.loads(str(triggered_by)),
+        write_pointer=None if write_pointer is None else WritePointer(cast(int, write_pointer)),
+        owner=cast("str | None", owner),
+        host=cast("str | None", host),
+        pid=cast("int | None", pid),
+        lease_until=cast("int | None", lease_until),
+        kill_asked=kill_asked == 1,
+        not_before=cast(int, not_before),
+        created_at=cast(int, created_at),
+        started_at=cast("int | None", started_at),
+        ended_at=cast("int | None", ended_at),
+        exit_reason=cast("str | None", exit_reason),
+        log_location=cast("str | None", log_location),
+        facts=json.loads(str(facts)) if facts else {},
+    )

@@ -1,0 +1,47 @@
+-- name: insert_runs
+INSERT INTO run (run_id, kind, program_id, schedule_id, job_id, state, priority, deadline, arguments, triggered_by,
+                 created_at)
+SELECT r.run_id, 'program', r.program_id, r.schedule_id, r.job_id, 'PENDING', r.priority, r.deadline, r.arguments,
+       r.triggered_by, tidemill_now()
+  FROM {rows:runs(run_id text, program_id text, schedule_id text, job_id text, priority bigint, deadline bigint,
+                  arguments text, triggered_by text)} AS r
+
+-- name: insert_slots
+-- Every run counts against its program's limit, whoever started it.
+INSERT INTO slot (limit_key, run_id, taken_at)
+SELECT 'program:' || r.program_id, r.run_id, tidemill_now() FROM {rows:runs(run_id text, program_id text)} AS r
+
+-- name: insert_external
+INSERT INTO run (run_id, kind, state, epoch, arguments, triggered_by, owner, host, pid, lease_until, created_at,
+                 started_at)
+VALUES (:run_id, 'external', 'RUNNING', 1, '{}', :triggered_by, :owner, :host, :pid, tidemill_now() + :lease,
+        tidemill_now(), tidemill_now())
+
+-- name: find_runs
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
+       exit_reason, log_location, facts
+  FROM run WHERE run_id IN ({texts:runs})
+
+-- name: list_newest
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
+       exit_reason, log_location, facts
+  FROM run ORDER BY created_at DESC, run_id DESC LIMIT :most
+
+-- name: list_of_program
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
+       exit_reason, log_location, facts
+  FROM run WHERE program_id = :program_id ORDER BY created_at DESC, run_id DESC LIMIT :most
+
+-- name: list_live
+-- What holds a lease: the partial index has no others.
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
+       exit_reason, log_location, facts
+  FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING') ORDER BY run_id
+
+-- name: ask_kill
+UPDATE run SET state = 'STOPPING', kill_asked = 1
+ WHERE run_id = :run_id AND state IN ('STARTING', 'RUNNING')

@@ -1,0 +1,88 @@
+"""A catalog with a program in it, on both databases."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.engine import open_catalog
+from tidemill.names import Namespace, ProgramId, RunId
+from tidemill.run.attempts import register, take_runs
+from tidemill.run.programs import Program, ProgramKind, put_program
+from tidemill.run.runs import NewRun, RunRecord, create_pending, find_run
+from tidemill.world import World
+
+LEASE = timedelta(seconds=60)
+
+
+@dataclass
+class Works:
+    """A catalog and what happens to runs in it."""
+
+    catalog: Catalog
+    world: World
+    programs: list[Program] = field(default_factory=list)
+
+    def program(self, name: str = "load", **changes: Any) -> Program:
+        """Register a program `default.shop.<name>`."""
+        program = Program(
+            ProgramId(f"prg_{name}"), Namespace("default"), "shop", name, ProgramKind.PYTHON, app_file="/nowhere/app.py"
+        )
+        program = dataclasses.replace(program, **changes)
+        self.catalog.write(lambda db: put_program(db, program))
+        return program
+
+    def start(self, program: Program, **changes: Any) -> RunId:
+        """Make a run of `program`."""
+        run_id = RunId(self.world.new_id("run"))
+        self.catalog.write(lambda db: create_pending(db, [NewRun(run_id, program.program_id, **changes)]))
+        return run_id
+
+    def take(self, most: int = 1, owner: str = "runner_1") -> list[RunRecord]:
+        """Take runs as a runner does."""
+        return self.catalog.write(
+            lambda db: take_runs(db, kind=ProgramKind.PYTHON, most=most, owner=owner, host="here", lease=LEASE)
+        )
+
+    def under_way(self, program: Program) -> RunRecord:
+        """Give a run that its driver has registered."""
+        run_id = self.start(program)
+        (run,) = self.take()
+        self.catalog.write(lambda db: register(db, run_id, run.epoch, pid=1, facts={}, log_location="logs"))
+        return self.run(run_id)
+
+    def run(self, run_id: RunId) -> RunRecord:
+        """How the run stands."""
+        return self.catalog.read(lambda db: find_run(db, run_id))
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        """Ask the database itself; one text for both."""
+        return rows_of(self.catalog, text)
+
+
+def rows_of(catalog: Catalog, text: str) -> list[tuple[Any, ...]]:
+    """Rows of a statement written by hand."""
+    from tidemill.catalog.named import Dialect, Statement
+
+    statement = Statement(f"by_hand_{abs(hash(text))}", dict.fromkeys(Dialect, text), (), None, False, text)
+    return catalog.write(lambda db: db.all(statement))
+
+
+@pytest.fixture
+def world() -> World:
+    """The world as it is."""
+    return World()
+
+
+@pytest.fixture
+def works(catalog_url: str, world: World) -> Iterator[Works]:
+    """An empty catalog, on each database."""
+    catalog = open_catalog(catalog_url, world)
+    yield Works(catalog, world)
+    catalog.close()

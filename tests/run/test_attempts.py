@@ -1,0 +1,389 @@
+"""Runs through their attempts, on both databases."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from tests.run.conftest import LEASE
+from tidemill.catalog.messages import Position, read_messages
+from tidemill.catalog.transactions import TransactionEnded, TxState, begin, commit, find_transaction
+from tidemill.errors import Fenced, NotFound
+from tidemill.names import RunId
+from tidemill.run.attempts import (
+    AttachTransaction,
+    AttemptEnd,
+    Cause,
+    FinishRun,
+    RunTaken,
+    ask_kill,
+    backoff_after,
+    end_attempt,
+    find_next_due,
+    register,
+    renew,
+)
+from tidemill.run.runs import RunState, find_run, list_live, list_runs
+
+
+def begin_attempt(works, run):
+    """Open the attempt's transaction, as its driver does."""
+    return begin(works.catalog, run_id=run.run_id, epoch=run.epoch, effects=[AttachTransaction(run.run_id, run.epoch)])
+
+
+def program_messages(works):
+    """All that was said of programs."""
+    return works.catalog.read(lambda db: read_messages(db, "program", Position(0, -1), 100))
+
+
+def lose(works, run, **changes):
+    """Its process is gone."""
+    return end_attempt(works.catalog, run.run_id, run.epoch, AttemptEnd(Cause.LOST, "its driver is gone", **changes))
+
+
+def fail(works, run):
+    """Its program raised."""
+    return end_attempt(works.catalog, run.run_id, run.epoch, AttemptEnd(Cause.FAILED, "ValueError: no"))
+
+
+def test_a_run_is_taken_by_one_runner_only(works):
+    """Two runners that start one run do its work twice."""
+    program = works.program()
+    runs = {works.start(program) for _ in range(20)}
+
+    with ThreadPoolExecutor(4) as pool:
+        taken = list(pool.map(lambda n: works.take(most=5, owner=f"runner_{n}"), range(8)))
+
+    ids = [run.run_id for some in taken for run in some]
+    assert len(ids) == len(set(ids))
+    assert set(ids) == runs
+
+
+def test_the_most_urgent_run_is_taken_first(works):
+    """Seed 001, stories 5 and 6: priorities count when slots are short."""
+    program = works.program()
+    works.start(program, priority=1)
+    urgent = works.start(program, priority=5)
+
+    (run,) = works.take()
+
+    assert run.run_id == urgent
+    assert (run.state, run.epoch) == (RunState.STARTING, 1)
+
+
+def test_a_process_registers_for_its_attempt_once(works):
+    """Two processes for one attempt: the second has nothing to do."""
+    run = works.under_way(works.program())
+
+    with pytest.raises(RunTaken):
+        works.catalog.write(lambda db: register(db, run.run_id, 1, pid=2, facts={}, log_location=""))
+
+    assert works.run(run.run_id).pid == 1
+
+
+def test_a_process_of_an_earlier_attempt_cannot_register(works):
+    """It was slow to start, was given up, and another runs already."""
+    program = works.program()
+    run_id = works.start(program)
+    (first,) = works.take()
+    lose(works, first)
+    works.take()
+
+    with pytest.raises(RunTaken, match="attempt 1"):
+        works.catalog.write(lambda db: register(db, run_id, 1, pid=2, facts={}, log_location=""))
+
+
+def test_a_lost_attempt_costs_no_retry(works):
+    """A machine that goes down is not the program's fault."""
+    run = works.under_way(works.program(retries=0))
+    tx = begin_attempt(works, run)
+
+    state = lose(works, run, zombie=True)
+
+    after = works.run(run.run_id)
+    assert state is RunState.PENDING
+    assert (after.failures, after.losses, after.not_before <= after.created_at + 60_000) == (0, 1, True)
+    assert works.catalog.read(lambda db: find_transaction(db, tx.write_pointer)).state is TxState.INVALID
+
+
+def test_the_fifth_loss_in_a_row_is_a_failure(works):
+    """A driver that always dies of its memory would else be started for ever."""
+    program = works.program(retries=0)
+    run_id = works.start(program)
+    states = []
+
+    for _ in range(5):
+        works.sql("UPDATE run SET not_before = 0")
+        (run,) = works.take()
+        states.append(lose(works, run))
+
+    assert states == [RunState.PENDING] * 4 + [RunState.FAILED]
+    assert works.run(run_id).epoch == 5
+
+
+def test_a_failed_attempt_is_repeated_after_a_doubling_wait(works):
+    """A broken program must not spin."""
+    program = works.program(retries=2, backoff=timedelta(seconds=100))
+    run_id = works.start(program)
+    waits = []
+
+    for _ in range(2):
+        works.sql("UPDATE run SET not_before = 0")
+        (run,) = works.take()
+        assert fail(works, run) is RunState.PENDING
+        now = works.catalog.read(lambda db: db.now())
+        waits.append(round((works.run(run_id).not_before - now) / 1000, -1))
+    early = works.take()
+    works.sql("UPDATE run SET not_before = 0")
+    (run,) = works.take()
+    last = fail(works, run)
+
+    assert waits == [100, 200]
+    assert early == []
+    assert last is RunState.FAILED
+    assert works.run(run_id).exit_reason == "ValueError: no"
+
+
+def test_the_wait_never_exceeds_an_hour():
+    """After ten failures a doubled minute would be half a day; overflow is no way to end either."""
+    waits = [backoff_after(failures, timedelta(days=36500)) for failures in (1, 100)]
+
+    assert waits == [timedelta(hours=1)] * 2
+    assert backoff_after(3, timedelta(seconds=10)) == timedelta(seconds=40)
+
+
+def test_the_end_of_a_run_is_announced_once_with_its_state(works):
+    """Schedules that wait for a program's failure hear of the run, not of each attempt."""
+    run = works.under_way(works.program(retries=1))
+    fail(works, run)
+    works.sql("UPDATE run SET not_before = 0")
+    (again,) = works.take()
+    before = program_messages(works)
+
+    fail(works, again)
+
+    (message,) = program_messages(works)
+    assert before == []
+    assert message.event_key == "program:default.shop.load:FAILED"
+    assert message.payload["run_id"] == run.run_id
+
+
+def test_a_commit_completes_the_run_with_its_transaction(works):
+    """What is published and what is done are one."""
+    run = works.under_way(works.program())
+    tx = begin_attempt(works, run)
+
+    commit(works.catalog, tx, [FinishRun(run.run_id, run.epoch, "", {"rows": 3})])
+
+    after = works.run(run.run_id)
+    assert (after.state, after.facts, after.write_pointer) == (RunState.COMPLETED, {"rows": 3}, tx.write_pointer)
+    assert after.lease_until is None
+
+
+def test_a_fenced_attempt_cannot_commit(works):
+    """The zombie wakes up: whatever it wrote is never visible."""
+    run = works.under_way(works.program())
+    tx = begin_attempt(works, run)
+    lose(works, run, zombie=True)
+
+    with pytest.raises(TransactionEnded):
+        commit(works.catalog, tx, [FinishRun(run.run_id, run.epoch, "", {})])
+
+    assert works.run(run.run_id).state is RunState.PENDING
+
+
+def test_a_fenced_attempt_cannot_begin(works):
+    """Stopped between register and begin, it would open a transaction that nobody ends."""
+    run = works.under_way(works.program())
+    lose(works, run, zombie=True)
+
+    with pytest.raises(RunTaken):
+        begin_attempt(works, run)
+
+    assert works.sql("SELECT count(*) FROM tx") == [(0,)]
+
+
+def test_an_end_decided_before_the_begin_ends_the_transaction_too(works, monkeypatch):
+    """The reaper read the run before its transaction was attached: it looks again instead of leaving it open."""
+    run = works.under_way(works.program())
+    apply, tried = works.catalog.apply, []
+
+    def first_begins(effects, **more):
+        if not tried:
+            tried.append(begin_attempt)
+            monkeypatch.setattr(works.catalog, "apply", apply)
+            tried.append(begin_attempt(works, run))
+        return apply(effects, **more)
+
+    monkeypatch.setattr(works.catalog, "apply", first_begins)
+    lose(works, run, zombie=True)
+
+    assert works.catalog.read(lambda db: find_transaction(db, tried[1].write_pointer)).state is TxState.INVALID
+
+
+def test_ending_an_attempt_that_has_ended_changes_nothing(works):
+    """The driver committed while its runner saw it die; or two reapers saw the same."""
+    run = works.under_way(works.program())
+    tx = begin_attempt(works, run)
+    commit(works.catalog, tx, [FinishRun(run.run_id, run.epoch, "", {})])
+
+    ended = lose(works, run)
+
+    assert ended is None
+    assert works.run(run.run_id).state is RunState.COMPLETED
+
+
+def test_a_renewed_lease_is_not_fenced(works):
+    """The reaper saw it un-renewed; it was renewed before the deed."""
+    run = works.under_way(works.program())
+    works.sql("UPDATE run SET lease_until = lease_until + 1")
+
+    ended = lose(works, run, zombie=True, unrenewed=run.lease_until)
+
+    assert ended is None
+    assert works.run(run.run_id).state is RunState.RUNNING
+
+
+def test_an_expired_lease_may_be_renewed_until_it_is_fenced(works):
+    """An outage or a laptop's sleep kills nothing."""
+    run = works.under_way(works.program())
+    works.sql("UPDATE run SET lease_until = 1")
+
+    kept = works.catalog.write(lambda db: renew(db, [(run.run_id, run.epoch)], LEASE))
+    lose(works, run, zombie=True)
+    lost = works.catalog.write(lambda db: renew(db, [(run.run_id, run.epoch)], LEASE))
+
+    assert kept == {run.run_id}
+    assert lost == set()
+
+
+def test_a_lease_of_an_earlier_attempt_is_not_renewed(works):
+    """A runner that was away must not keep alive what another one started."""
+    run = works.under_way(works.program())
+    lose(works, run, zombie=True)
+    (again,) = works.take(owner="runner_2")
+
+    kept = works.catalog.write(lambda db: renew(db, [(run.run_id, run.epoch)], LEASE))
+
+    assert kept == set()
+    assert works.run(run.run_id).lease_until == again.lease_until
+
+
+def test_a_waiting_run_is_killed_at_once(works):
+    """Nobody works on it; it must not start any more."""
+    run_id = works.start(works.program())
+
+    state = ask_kill(works.catalog, run_id)
+
+    assert state is RunState.KILLED
+    assert works.take() == []
+    assert [m.event_key for m in program_messages(works)] == ["program:default.shop.load:KILLED"]
+
+
+def test_a_running_run_is_stopping_until_it_is_ended(works):
+    """Its processes are ended by its runner, and retries do not count."""
+    run = works.under_way(works.program(retries=5))
+
+    asked = ask_kill(works.catalog, run.run_id)
+    ended = lose(works, run)
+
+    assert asked is RunState.STOPPING
+    assert ended is RunState.KILLED
+
+
+def test_a_kill_after_the_commit_has_no_effect(works):
+    """What is published stays published."""
+    run = works.under_way(works.program())
+    tx = begin_attempt(works, run)
+    ask_kill(works.catalog, run.run_id)
+    commit(works.catalog, tx, [FinishRun(run.run_id, run.epoch, "", {})])
+
+    state = ask_kill(works.catalog, run.run_id)
+
+    assert state is RunState.COMPLETED
+
+
+def test_slots_are_held_through_all_attempts_and_freed_at_the_end(works):
+    """A dead worker that keeps its slot blocks a program for ever; one freed too early breaks the limit."""
+    run = works.under_way(works.program(retries=1))
+    slots = "SELECT limit_key, run_id FROM slot"
+    fail(works, run)
+    waiting = works.sql(slots)
+    works.sql("UPDATE run SET not_before = 0")
+    (again,) = works.take()
+
+    fail(works, again)
+
+    assert waiting == [("program:prg_load", run.run_id)]
+    assert works.sql(slots) == []
+
+
+def test_a_freed_slot_wakes_the_jobs_that_wait_for_it(works):
+    """Nobody polls the queue."""
+    run = works.under_way(works.program())
+    works.sql("INSERT INTO slot_limit VALUES ('program:prg_load')")
+    works.sql(
+        "INSERT INTO job (job_id, schedule_id, generation, state, created_at)"
+        " VALUES ('job_1', 's_1', 1, 'PENDING_CONSTRAINT', 1), ('job_2', 's_2', 1, 'PENDING_CONSTRAINT', 1)"
+    )
+    works.sql("INSERT INTO job_waits VALUES ('slots:program:prg_load', 'job_1'), ('slots:program:other', 'job_2')")
+
+    tx = begin_attempt(works, run)
+    commit(works.catalog, tx, [FinishRun(run.run_id, run.epoch, "", {})])
+
+    assert works.sql("SELECT job_id FROM job WHERE next_check_at IS NOT NULL") == [("job_1",)]
+
+
+def test_a_returned_run_waits_for_the_next_runner_at_once(works):
+    """A runner that is stopped gives its runs back; nothing counts."""
+    run = works.under_way(works.program())
+
+    end_attempt(works.catalog, run.run_id, run.epoch, AttemptEnd(Cause.RETURNED, "runner stops"))
+
+    (again,) = works.take(owner="runner_2")
+    assert (again.epoch, again.failures, again.losses) == (2, 0, 0)
+
+
+def test_a_run_that_cannot_be_started_is_rejected(works):
+    """No Java: tried as often as the program says, then told from a program that failed."""
+    run = works.under_way(works.program())
+
+    state = end_attempt(works.catalog, run.run_id, run.epoch, AttemptEnd(Cause.REFUSED, "no Java"))
+
+    assert state is RunState.REJECTED
+
+
+def test_the_next_due_time_is_that_of_the_first_waiting_run(works):
+    """A runner sleeps until then."""
+    run = works.under_way(works.program(retries=1, backoff=timedelta(seconds=100)))
+    none = works.catalog.read(find_next_due)
+    fail(works, run)
+
+    due = works.catalog.read(find_next_due)
+
+    assert none is None
+    assert due == works.run(run.run_id).not_before
+
+
+def test_runs_are_listed_newest_first(works):
+    """`run list`."""
+    program, other = works.program(), works.program("other")
+    run = works.under_way(program)
+    works.start(other)
+
+    newest = works.catalog.read(lambda db: list_runs(db, most=10))
+    of_program = works.catalog.read(lambda db: list_runs(db, most=10, program_id=program.program_id))
+    live = works.catalog.read(list_live)
+
+    assert len(newest) == 2
+    assert [r.run_id for r in of_program] == [run.run_id]
+    assert [r.run_id for r in live] == [r.run_id for r in newest if r.state.live]
+
+
+def test_an_unknown_run_is_not_found(works):
+    """Exit code 4."""
+    with pytest.raises(NotFound):
+        works.catalog.read(lambda db: find_run(db, RunId("run_x")))
+    assert issubclass(RunTaken, Fenced)

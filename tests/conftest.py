@@ -9,10 +9,15 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import psycopg
 import pytest
 
 from tests.postgres_server import ADDRESS, running_server
+
+# A deadline for each example would measure how busy the machine is.
+hypothesis.settings.register_profile("tidemill", deadline=None)
+hypothesis.settings.load_profile("tidemill")
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import ast
 import graphlib
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ def module_name(file: Path) -> str:
 def trees() -> dict[str, ast.Module]:
     """Every module of the package, parsed."""
     files = sorted((SOURCE / "tidemill").rglob("*.py"))
-    return {module_name(file): ast.parse(file.read_text(encoding="utf-8")) for file in files}
+    return {module_name(file): ast.parse(file.read_text(encoding="utf-8"), file) for file in files}
 
 
 TREES = trees()
@@ -219,7 +220,10 @@ def touches_the_disk(function: ast.expr) -> bool:
             return False
 
 
-@pytest.mark.parametrize("module", ["tidemill", "tidemill.cli"])
+PROJECT = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.mark.parametrize("module", ["tidemill", PROJECT["scripts"]["tidemill"].partition(":")[0]])
 def test_starting_loads_nothing_heavy(module):
     """`tidemill --help` has 0.2 s, and whoever writes an app imports tidemill in each of them."""
     heavy = (*HOMES, *LATE_ONLY)

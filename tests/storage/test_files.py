@@ -1,0 +1,98 @@
+"""Folders as stores: what only they can do wrong."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tidemill.storage.files import BadFileName, BadLocation, StorageUnavailable, open_files
+
+
+def test_links_are_neither_followed_by_a_listing_nor_out_of_the_location(tmp_path):
+    """A link to / in an inbox would list the machine, one to the folder itself would never end (tried with obstore)."""
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (tmp_path / "secret").write_text("secret")
+    (inbox / "file").write_text("x")
+    (inbox / "out").symlink_to(tmp_path)
+    (inbox / "secret").symlink_to(tmp_path / "secret")
+    (inbox / "round").symlink_to(inbox)
+    files = open_files(inbox)
+
+    assert [file.name for file in files.list_after("", None)] == ["file"]
+    for name in ("secret", "out/secret", "out/new"):
+        with pytest.raises(BadFileName, match="link leads out"):
+            files.stat(name)
+        with pytest.raises(BadFileName, match="link leads out"):
+            files.put(name, b"")
+    assert (tmp_path / "secret").read_text() == "secret"
+
+
+def test_one_unusable_name_does_not_hide_the_others(tmp_path):
+    """With obstore one name that is no UTF-8 fails the whole listing (tried): anybody could stop an inbox."""
+    (tmp_path / "good").write_text("x")
+    (tmp_path / os.fsdecode(b"bad\xff")).write_text("x")
+    (tmp_path / "line\nend").write_text("x")
+    os.mkfifo(tmp_path / "pipe")
+
+    assert [file.name for file in open_files(tmp_path).list_after("", None)] == ["good"]
+
+
+def test_a_rewrite_in_place_of_equal_size_is_seen(tmp_path):
+    """Same inode, same size: only the time in nanoseconds tells, seconds do not."""
+    path = tmp_path / "file"
+    path.write_text("aaaa")
+    files = open_files(tmp_path)
+    before = files.stat("file")
+    os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns + 1))
+
+    after = files.stat("file")
+
+    assert before is not None
+    assert after is not None
+    assert before.etag != after.etag
+
+
+def test_a_location_that_is_a_link_itself_works(tmp_path):
+    """`/data` is often a link to a mounted disk."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    files = open_files(tmp_path / "link")
+
+    files.put("a/b", b"x")
+
+    assert [file.name for file in files.list_after("", None)] == ["a/b"]
+
+
+@pytest.mark.parametrize("location", ["", "s3://bucket/x", "nul\0", "http://host/x"])
+def test_a_location_that_cannot_be_opened_is_refused_in_one_line(location):
+    """The message ends on a terminal."""
+    with pytest.raises(BadLocation) as caught:
+        open_files(location)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_location_that_cannot_be_written_gives_one_clear_line(tmp_path):
+    """A file where the folder should be stands for every reason; root may write anywhere else."""
+    (tmp_path / "file").write_text("x")
+
+    with pytest.raises(BadLocation, match="cannot be written: Not a directory") as caught:
+        open_files(tmp_path / "file" / "below").prepare()
+
+    assert "\n" not in str(caught.value)
+
+
+def test_prepare_leaves_nothing_behind(tmp_path):
+    """An inbox's folder belongs to others."""
+    open_files(tmp_path / "a" / "b").prepare()
+
+    assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_not_an_empty_one(tmp_path):
+    """A disk that is not mounted must not look like an inbox without files."""
+    with pytest.raises(StorageUnavailable, match="no such folder"):
+        list(open_files(Path(tmp_path / "missing")).list_after("", None))

@@ -85,6 +85,10 @@ class Disk:
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
 
+    def cut(self, path: Path, length: int) -> None:
+        """Keep only the first `length` bytes of the file; who appends to it goes on behind them."""
+        os.truncate(path, length)
+
     def exists(self, path: Path) -> bool:
         """Whether there is a file or folder."""
         return path.exists()

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -213,6 +213,12 @@ def find_program_by_id(db: Db, program_id: ProgramId) -> Program:
     if row is None:
         raise NotFound("program", program_id)
     return _program(row)
+
+
+def find_programs(db: Db, program_ids: Iterable[ProgramId]) -> dict[ProgramId, Program]:
+    """Those of `program_ids` that are registered, by their id, in one statement."""
+    rows = db.all(SQL.find_by_ids, program_ids=json.dumps(sorted(set(program_ids))))
+    return {program.program_id: program for program in map(_program, rows)}
 
 
 def list_programs(db: Db) -> list[Program]:

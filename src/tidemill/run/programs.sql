@@ -12,5 +12,8 @@ SELECT program_id, namespace, app, name, kind, spec
 -- name: find_by_id
 SELECT program_id, namespace, app, name, kind, spec FROM program WHERE program_id = :program_id
 
+-- name: find_by_ids
+SELECT program_id, namespace, app, name, kind, spec FROM program WHERE program_id IN ({texts:program_ids})
+
 -- name: list_programs
 SELECT program_id, namespace, app, name, kind, spec FROM program ORDER BY namespace, app, name

@@ -1,0 +1,86 @@
+"""What lands: the scenario that the demo's last line is made of."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tidemill.demo.flights import Feed, read_archive
+from tidemill.demo.landing import Lander, Landing, Step, plan
+from tidemill.world import Disk
+
+
+@pytest.fixture(scope="module")
+def steps() -> list[Step]:
+    """The plan of the demo's three days."""
+    return plan(read_archive(Disk(), days=3))
+
+
+def landings_of(steps: list[Step], hour: int) -> dict[str, Landing]:
+    """The files of flights that land in that hour of 1 January, by name."""
+    time = datetime(2013, 1, 1, hour, tzinfo=UTC)
+    (step,) = (step for step in steps if step.time == time)
+    return {landing.name: landing for landing in step.landings if landing.feed is Feed.FLIGHTS}
+
+
+def test_an_upload_that_never_ends_keeps_its_suffix_and_counts_nowhere(steps):
+    """It must be ignored by its name; counted, it would be a loss that is none."""
+    landed = landings_of(steps, 12)["2013-01-01T12_again.csv_current"]
+
+    assert landed.rows == ()
+    assert landed.content
+
+
+def test_the_late_file_lands_in_its_own_name_only_at_20z(steps):
+    """Its name sorts below files that were read long before: a marker alone would never see it."""
+    landed = [step.time.hour for step in steps for each in step.landings if each.note == "five hours late"]
+
+    assert landed == [20]
+    assert landings_of(steps, 15) == {}
+    assert len(landings_of(steps, 20)["2013-01-01T15.csv"].rows) == 39
+
+
+def test_the_cut_file_ends_in_the_middle_of_its_32nd_row(steps):
+    """FAILFAST alone does not notice every cut; this one stands for an upload that broke off."""
+    landed = landings_of(steps, 18)["2013-01-01T18.csv"]
+
+    _header, *lines = landed.content.decode().split("\n")
+    assert len(landed.rows) == len(lines) == 32
+    assert lines[:31] == [row.line for row in landed.rows[:31]]
+    assert lines[31] == landed.rows[31].line[:30]
+
+
+def test_the_rewritten_file_has_its_old_name_and_rows_in_another_order(steps):
+    """Another content under a known name: by its size alone it could not be told from the first."""
+    first, again = landings_of(steps, 14)["2013-01-01T14.csv"], landings_of(steps, 20)["2013-01-01T14.csv"]
+
+    assert again.content != first.content
+    assert len(again.content) == len(first.content)
+    assert (sorted(again.rows, key=str), len(again.rows)) == (sorted(first.rows, key=str), 56)
+
+
+def test_the_file_sent_again_has_another_name_and_the_same_content(steps):
+    """Only its rows say that it was there: the names do not."""
+    first, again = landings_of(steps, 13)["2013-01-01T13.csv"], landings_of(steps, 21)["2013-01-01T13_again.csv"]
+
+    assert again.content == first.content
+    assert len(again.rows) == 58
+
+
+def test_three_days_land_as_many_rows_as_the_docstring_derives(steps):
+    """`in=3002`, from the ledger: on disk the rewritten file is there once."""
+    landed = sum(len(landing.rows) for step in steps for landing in step.landings)
+
+    assert landed == 211 + 2699 - 22 + 56 + 58 == 3002
+
+
+def test_the_lander_writes_the_file_and_the_ledger(tmp_path):
+    """The balance is only as good as its ledger."""
+    lander = Lander(Disk(), tmp_path)
+    landing = Landing(Feed.WEATHER, "a.csv", b"x\n", ())
+
+    lander.land(landing)
+
+    assert (tmp_path / "weather" / "a.csv").read_bytes() == b"x\n"
+    assert lander.ledger == [landing]

@@ -316,6 +316,35 @@ def test_a_stopped_parent_costs_no_child_its_life(family, tmp_path):
     assert alive(child)
 
 
+def test_the_tree_of_a_child_that_starts_children_of_its_own_is_ended(nursery):
+    """`tidemill up` is a child of the demo, and its drivers are its children, with tags of their own."""
+    nursery.start(
+        "from tidemill.processes import LocalSpawner; from pathlib import Path\n"
+        'code = \'import time; open("inner", "w").write("x"); time.sleep(60)\'\n'
+        "here = Path.cwd()\n"
+        "inner = LocalSpawner().start([sys.executable, '-c', code], tag='inner', env=dict(os.environ), cwd=here,"
+        " stdout=here / 'out2', stderr=here / 'err2')\n"
+        "print('inner', inner.pid, flush=True); time.sleep(60)"
+    )
+    until(lambda: (nursery.folder / "inner").exists() and "inner" in nursery.out())
+    inner = int(nursery.out().split()[-1])
+
+    LocalSpawner().end_tagged(nursery.children[0].tag)
+
+    assert not alive(inner)
+
+
+def test_one_process_is_killed_as_by_the_kernel(nursery):
+    """The demo's crash: what runs out of memory."""
+    child = nursery.start("time.sleep(60)")
+
+    killed = nursery.spawner.kill_alone(child.pid)
+    until(lambda: child.poll() == -signal.SIGKILL)
+
+    assert killed
+    assert not nursery.spawner.kill_alone(child.pid)
+
+
 def test_a_short_program_answers_with_its_code_and_output():
     """The look for Java and the installation of one are such."""
     spawner = LocalSpawner()

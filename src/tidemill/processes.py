@@ -34,7 +34,7 @@ PARENT: Final = "TIDEMILL_PARENT"
 _PROC: Final = Path("/proc")
 _PR_SET_PDEATHSIG: Final = 1
 _END_WITHIN: Final = timedelta(seconds=30)
-_EMPTY_SCANS: Final = 3
+_EMPTY_LOOKS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,9 @@ class Spawner(Protocol):
     def end_orphans(self) -> int:
         """End every tagged process whose parent is gone, and what it started; how many there were."""
 
+    def kill_alone(self, pid: int) -> bool:
+        """Kill one process, as the kernel does that runs out of memory; False when it is gone."""
+
     def host(self) -> str:
         """The name of this machine."""
 
@@ -134,7 +137,7 @@ class LocalChild:
         if self.process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-        _end(lambda: _tagged(f"{TAG}={self.tag}".encode()))
+        _end(lambda child: self.tag in child.tags)
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(_END_WITHIN.total_seconds())
         with suppress(BrokenPipeError), self._lock:
@@ -153,7 +156,9 @@ class LocalSpawner:
         self, argv: Sequence[str], *, tag: str, env: Mapping[str, str], cwd: Path, stdout: Path, stderr: Path
     ) -> LocalChild:
         """Start a process; see `Spawner.start`."""
-        whole = {**env, TAG: tag, PARENT: _identity(os.getpid())}
+        # Who is itself a child passes on its own tag too: its whole tree carries it.
+        tags = f"{env[TAG]}/{tag}" if TAG in env else tag
+        whole = {**env, TAG: tags, PARENT: _identity(os.getpid())}
 
         def spawn() -> LocalChild:
             reading, writing = os.pipe()  # neither is inherited by what else this process starts
@@ -192,11 +197,19 @@ class LocalSpawner:
 
     def end_tagged(self, tag: str) -> int:
         """End every process that carries `tag`."""
-        return _end(lambda: _tagged(f"{TAG}={tag}".encode()))
+        return _end(lambda child: tag in child.tags)
 
     def end_orphans(self) -> int:
         """End every tagged process whose parent is gone."""
-        return _end(_orphans)
+        return _end(_is_orphan)
+
+    def kill_alone(self, pid: int) -> bool:
+        """Kill one process and nothing that it started."""
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
 
     def host(self) -> str:
         """The name of this machine."""
@@ -237,57 +250,72 @@ def live_with_parent() -> Iterator[str]:
         with os.fdopen(lifeline, encoding="utf-8") as stdin:
             for line in stdin:
                 lines.put(line.rstrip("\n"))
-        own = f"{TAG}={os.environ[TAG]}".encode()
-        _end(lambda: (pid for pid in _tagged(own) if pid != os.getpid()))
+        own = os.environ[TAG].rpartition("/")[2]
+        _end(lambda child: own in child.tags and child.pid != os.getpid())
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
     return iter(lines.get, None)
 
 
-def _end(find: Callable[[], Iterator[int]]) -> int:
-    """Kill what `find` finds until it finds nothing, thrice: a process may fork between two looks of one scan."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A process that a `Spawner` started, or that came from one."""
+
+    pid: int
+    tags: tuple[str, ...]
+    parent: str
+
+
+def _end(wanted: Callable[[_Found], bool]) -> int:
+    """Kill what is `wanted` until none is found many times over; how many there were.
+
+    A process that forks and ends all the time is missed by most looks: it is gone when its turn comes, and its child
+    is not in the list. So what is not wanted is looked at only once, which makes a look short, the newest process
+    comes first, and one empty look does not count (tried).
+    """
     killed: set[int] = set()
+    others: set[int] = set()
     empty = 0
     deadline = time.monotonic() + _END_WITHIN.total_seconds()
-    while empty < _EMPTY_SCANS and time.monotonic() < deadline:
+    while empty < _EMPTY_LOOKS and time.monotonic() < deadline:
         empty += 1
-        for pid in find():
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-            killed.add(pid)
-            empty = 0
+        for pid in sorted((int(path.name) for path in _PROC.iterdir() if path.name.isdigit()), reverse=True):
+            if pid in others:
+                continue
+            found = _look_at(pid)
+            if found is not None and wanted(found):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+                empty = 0
+            elif found is not None:
+                others.add(pid)
         time.sleep(0.002)
     return len(killed)
 
 
-def _tagged(setting: bytes) -> Iterator[int]:
-    return (pid for pid, environ in _environments() if setting in environ)
+def _look_at(pid: int) -> _Found | None:
+    """What the environment at its start says of a process; None when it has ended, is just starting, or is not ours."""
+    try:
+        environ = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return None
+    if not environ:
+        return None
+    settings = dict(
+        setting.split("=", 1)
+        for setting in environ.decode(errors="replace").split("\0")
+        if setting.startswith((f"{TAG}=", f"{PARENT}="))
+    )
+    return _Found(pid, tuple(settings.get(TAG, "").split("/")), settings.get(PARENT, ""))
 
 
-def _orphans() -> Iterator[int]:
-    """Tagged processes whose parent (the one that `Spawner.start` ran in) no longer lives."""
-    for pid, environ in _environments():
-        for setting in environ:
-            if setting.startswith(f"{PARENT}=".encode()):
-                identity = setting.decode(errors="replace").partition("=")[2]
-                parent, _, rest = identity.partition(":")
-                # Of another container nothing can be said: there the number is another process's.
-                if rest.endswith(f":{_pid_space()}") and parent.isdigit() and _identity(int(parent)) != identity:
-                    yield pid
-
-
-def _environments() -> Iterator[tuple[int, list[bytes]]]:
-    """The environment at its start of each process that we may look into; none for those that have ended.
-
-    The newest first: read in the order of the list, one that forks and ends all the time is gone when its turn comes,
-    and its child is not in the list (tried).
-    """
-    for pid in sorted((int(path.name) for path in _PROC.iterdir() if path.name.isdigit()), reverse=True):
-        with suppress(OSError):
-            environ = (_PROC / str(pid) / "environ").read_bytes()
-            if environ:
-                yield pid, environ.split(b"\0")
+def _is_orphan(child: _Found) -> bool:
+    """Whether the parent (the process that `Spawner.start` ran in) no longer lives."""
+    pid, _, rest = child.parent.partition(":")
+    # Of another container nothing can be said: there the number is another process's.
+    return rest.endswith(f":{_pid_space()}") and pid.isdigit() and _identity(int(pid)) != child.parent
 
 
 def _stat(pid: int) -> list[str]:

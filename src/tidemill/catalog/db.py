@@ -24,9 +24,11 @@ T = TypeVar("T")
 E = TypeVar("E", bound="type[TidemillError]")
 
 _NO_RANK: Final = -1
+_ASK_AGAIN: Final = timedelta(milliseconds=200)
 
 RETRY_FOR: Final = timedelta(seconds=60)
 """How long a block is repeated against a busy database before `CatalogUnavailable`."""
+NO_CATALOG_YET: Final = "there is no catalog yet; `tidemill up` or `tidemill deploy` makes one"
 
 
 class CatalogUnavailable(Unavailable):
@@ -87,11 +89,12 @@ class Db(ABC):
 
     def __init__(self) -> None:
         self._rank = _NO_RANK
+        self._ticked = False
         self.wakes = False
 
     def all(self, statement: Statement, **params: Param) -> list[Row]:
         """All rows of `statement`, in the order it gives."""
-        return self._run(statement, params)[0]
+        return self._run(Call(statement, params))[0]
 
     def one(self, statement: Statement, **params: Param) -> Row | None:
         """The only row, or None; an error when there are more."""
@@ -102,27 +105,30 @@ class Db(ABC):
 
     def run(self, statement: Statement, **params: Param) -> int:
         """Run `statement` and give the number of rows it changed."""
-        return self._run(statement, params)[1]
+        return self._run(Call(statement, params))[1]
 
     def call(self, call: Call) -> list[Row]:
         """All rows of a call."""
-        return self._run(call.statement, call.params)[0]
+        return self._run(call)[0]
 
     @abstractmethod
     def now(self) -> int:
         """The catalog's time, epoch milliseconds."""
 
-    @abstractmethod
     def tick(self) -> CommitSeq:
         """Take the next tick of the clock; the lock stays until the transaction is visible. First lock of a block."""
+        self._lock(0, "tick")
+        self._ticked = True
+        return self._tick()
 
-    def _run(self, statement: Statement, params: object) -> tuple[list[Row], int]:
-        if not isinstance(params, dict) or params.keys() != set(statement.parameters):
-            given = sorted(params) if isinstance(params, dict) else params
-            raise Internal(f"statement {statement.name} takes {sorted(statement.parameters)}, not {given}")
+    def _run(self, call: Call) -> tuple[list[Row], int]:
+        statement = call.statement
+        if statement.dated and not self._ticked:
+            # PostgreSQL would give the tick that some earlier user of this connection took.
+            raise Internal(f"{statement.name} uses {{commit_seq}}: take a tick first")
         self._lock(statement.rank, statement.name)
         self.wakes = self.wakes or statement.wakes
-        return self._execute(statement, params)
+        return self._execute(call)
 
     def _lock(self, rank: int | None, name: str) -> None:
         if rank is None:
@@ -132,7 +138,10 @@ class Db(ABC):
         self._rank = rank
 
     @abstractmethod
-    def _execute(self, statement: Statement, params: dict[str, Param]) -> tuple[list[Row], int]: ...
+    def _tick(self) -> CommitSeq: ...
+
+    @abstractmethod
+    def _execute(self, call: Call) -> tuple[list[Row], int]: ...
 
 
 class Catalog(ABC):
@@ -143,6 +152,8 @@ class Catalog(ABC):
     def __init__(self, url: str, world: World) -> None:
         self.url = url
         self.world = world
+        self.incarnation = ""
+        """The name of this catalog's life, part of every transaction's directory name; a restore gives another."""
 
     @abstractmethod
     def read(self, block: Callable[[Db], T]) -> T:
@@ -160,8 +171,8 @@ class Catalog(ABC):
         """Commit `effects` as one transaction under one tick, which is given back.
 
         The first guard that refuses raises its error and nothing is changed. `outcome` is asked when the reply was
-        lost: it gives the commit sequence under which the effects are in the database, or no row; without it a lost
-        reply is raised.
+        lost: it gives the commit sequence under which the effects are in the database, or no row; without it, and
+        when nobody answers for a minute, `LostReply` is raised.
         """
         guards = [call for effect in effects for call in effect.guards()]
         writes = _in_lock_order([call for effect in effects for call in effect.writes()])
@@ -178,21 +189,29 @@ class Catalog(ABC):
             except TidemillError:
                 # After a lost reply the first try may have committed while the second was on its way, and what the
                 # second is refused for is the first one's own work.
-                if lost is None or outcome is None or (known := self._ask(outcome)) is None:
+                if lost is None or outcome is None or (known := self._ask(outcome, lost)) is None:
                     raise
                 return known
             else:
                 return seq
-            if (known := self._ask(outcome)) is not None:
+            if (known := self._ask(outcome, lost)) is not None:
                 return known
 
-    def _ask(self, outcome: Call) -> CommitSeq | None:
+    def _ask(self, outcome: Call, lost: LostReply) -> CommitSeq | None:
         def ask(db: Db) -> CommitSeq | None:
             db.tick()  # waits for a commit of ours that the server may still be working on
             rows = db.call(outcome)
             return CommitSeq(int(str(rows[0][0]))) if rows else None
 
-        return self.write(ask)
+        give_up_at = self.world.clock.monotonic() + RETRY_FOR
+        while True:
+            try:
+                return self.write(ask)
+            except Unavailable:
+                # Not "unavailable" to the caller, who would take that for "nothing happened".
+                if self.world.clock.monotonic() > give_up_at:
+                    raise lost from None
+                self.world.clock.sleep(_ASK_AGAIN)
 
     @abstractmethod
     def _apply(self, guards: Sequence[Call], writes: Sequence[Call]) -> CommitSeq: ...

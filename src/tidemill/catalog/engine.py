@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tidemill.catalog.migrate import check_version
+from tidemill.catalog.migrate import check_version, read_incarnation
 from tidemill.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,18 +30,23 @@ def open_catalog(url: str, world: World, *, create: bool = True) -> Catalog:
     `NewerCatalog`.
     """
     catalog = connect(url, world, create=create)
-    check_version(catalog, create=create)
+    try:
+        check_version(catalog, create=create)
+        catalog.incarnation = read_incarnation(catalog)
+    except BaseException:
+        catalog.close()
+        raise
     return catalog
 
 
 def connect(url: str, world: World, *, create: bool = True) -> Catalog:
     """Open the database at `url` without looking at its schema: what a migration starts from."""
-    match urlsplit(url).scheme:
-        case "sqlite":
+    match urlsplit(url):
+        case ("sqlite", "", path, "", "") if path.startswith("/") and path.strip("/"):
             from tidemill.catalog.sqlite import SqliteCatalog  # only the database in use is loaded
 
             return SqliteCatalog(url, world, create=create)
-        case "postgresql" | "postgres":
+        case ("postgresql" | "postgres", *_):
             from tidemill.catalog.postgres import PostgresCatalog  # an optional extra
 
             return PostgresCatalog(url, world)

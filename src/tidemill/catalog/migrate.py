@@ -10,7 +10,7 @@ import re
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
-from tidemill.catalog.db import CatalogUnavailable
+from tidemill.catalog.db import NO_CATALOG_YET, CatalogUnavailable
 from tidemill.catalog.named import Dialect, load_sql, render
 from tidemill.errors import UserError
 
@@ -58,9 +58,7 @@ def check_version(catalog: Catalog, *, create: bool) -> None:
     wanted = max(_migrations())
     if found == 0:
         if not create:
-            raise CatalogUnavailable(
-                catalog.url, "there is no catalog yet; `tidemill up` or `tidemill deploy` makes one"
-            )
+            raise CatalogUnavailable(catalog.url, NO_CATALOG_YET)
         migrate(catalog)
     elif found < wanted:
         raise OlderCatalog(catalog.url, found, wanted)
@@ -73,6 +71,11 @@ def read_version(catalog: Catalog) -> int:
     if not catalog.has_table("migration"):
         return 0
     return catalog.read(lambda db: int(str(db.all(SQL.read_version)[0][0])))
+
+
+def read_incarnation(catalog: Catalog) -> str:
+    """The name of this catalog's life."""
+    return catalog.read(lambda db: str(db.all(SQL.read_incarnation)[0][0]))
 
 
 def migrate(catalog: Catalog) -> list[int]:

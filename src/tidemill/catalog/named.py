@@ -101,6 +101,8 @@ class Statement:
     """The place in `LOCK_ORDER` of the rows it locks; None when it locks none that count."""
     wakes: bool
     """Whether somebody may wait for what it changes."""
+    dated: bool
+    """Whether it uses `{commit_seq}`, so that its block has to take a tick before."""
     positional: str = field(repr=False, default="")
     """The text for PostgreSQL with `$1`, `$2` … for `parameters` in their order."""
 
@@ -118,6 +120,11 @@ class Call:
 
     statement: Statement
     params: Mapping[str, Param] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.params.keys() != set(self.statement.parameters):
+            wanted, given = sorted(self.statement.parameters), sorted(self.params)
+            raise Internal(f"statement {self.statement.name} takes {wanted}, not {given}")
 
 
 class Statements:
@@ -207,6 +214,7 @@ def _statement(name: str, bodies: Mapping[Dialect, str]) -> Statement:
         parameters=parameters,
         rank=_RANK[ranked["table"]] if (ranked := _RANKED.search(source)) else _rank(bare),
         wakes=not _QUIET.search(source) and any(m["table"] in _WAKING for m in _CHANGED.finditer(bare)),
+        dated="{commit_seq}" in bare,
         positional=_PARAM.sub(lambda m: places[m["name"]], texts.get(Dialect.POSTGRES, "")),
     )
 

@@ -12,7 +12,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import errors as pg
@@ -41,6 +42,15 @@ _OPEN_WITHIN: Final = timedelta(seconds=10)
 _MOST_CONNECTIONS: Final = 16
 _RECONNECT_AFTER: Final = timedelta(milliseconds=200)
 
+
+class _Login(TypedDict):
+    connect_timeout: int
+    target_session_attrs: str
+
+
+# A replica would give a past state.
+_LOGIN: Final[_Login] = {"connect_timeout": int(_OPEN_WITHIN.total_seconds()), "target_session_attrs": "read-write"}
+
 _Connection: TypeAlias = "psycopg.Connection[tuple[object, ...]]"
 
 
@@ -51,10 +61,10 @@ class PostgresCatalog(Catalog):
 
     def __init__(self, url: str, world: World) -> None:
         super().__init__(url, world)
-        self._prepared: dict[int, set[str]] = {}
+        self._prepared: WeakKeyDictionary[_Connection, set[str]] = WeakKeyDictionary()
         try:
             # psycopg's pool retries in the background and would hide the reason: ask once by ourselves.
-            with psycopg.connect(url, connect_timeout=int(_OPEN_WITHIN.total_seconds())) as connection:
+            with psycopg.connect(url, **_LOGIN) as connection:
                 self._notify = f"NOTIFY {_channel(connection)}; COMMIT"
         except psycopg.Error as error:
             raise CatalogUnavailable(_without_password(url), _first_line(error)) from None
@@ -63,8 +73,10 @@ class PostgresCatalog(Catalog):
             min_size=0,
             max_size=_MOST_CONNECTIONS,
             configure=self._configure,
-            kwargs={"autocommit": True, "prepare_threshold": None},
+            kwargs={**_LOGIN, "autocommit": True, "prepare_threshold": None},
             timeout=_OPEN_WITHIN.total_seconds(),
+            # Its waits double: given minutes, they would outlast an outage by as much again.
+            reconnect_timeout=_OPEN_WITHIN.total_seconds(),
             open=True,
         )
 
@@ -89,7 +101,7 @@ class PostgresCatalog(Catalog):
             try:
                 connection.execute(self._notify if db.wakes else "COMMIT")
             except psycopg.OperationalError as error:
-                if connection.broken:
+                if _is_lost(connection, error):
                     raise LostReply(_without_password(self.url), _first_line(error)) from error
                 raise
             return result
@@ -106,14 +118,14 @@ class PostgresCatalog(Catalog):
                 (
                     "BEGIN",
                     "SELECT tidemill_tick()",
-                    *(execute_text(call.statement, call.params) for call in calls),
+                    *(execute_text(call) for call in calls),
                     self._notify if wakes else "COMMIT",
                 )
             )
             try:
                 cursor = connection.execute(cast("sql.SQL", message))
             except psycopg.Error as error:
-                if connection.broken or isinstance(error, pg.AdminShutdown):
+                if _is_lost(connection, error):
                     raise LostReply(_without_password(self.url), _first_line(error)) from error
                 connection.execute("ROLLBACK")
                 raise
@@ -127,6 +139,7 @@ class PostgresCatalog(Catalog):
     def run_script(self, script: str, *, unless: int) -> None:
         def attempt(connection: _Connection) -> None:
             with connection.transaction():
+                connection.execute("SET LOCAL statement_timeout = 0")
                 connection.execute(_MIGRATION_LOCK)
                 if self.has_table("migration"):
                     query = "SELECT 1 FROM migration WHERE version = %s"
@@ -141,14 +154,15 @@ class PostgresCatalog(Catalog):
         return self._repeated(lambda connection: connection.execute(query, (name,)).fetchone()) is not None
 
     def waiter(self) -> Waiter:
-        return PostgresWaiter(self.url)
+        with self._translated():
+            return PostgresWaiter(self.url)
 
     def close(self) -> None:
         self._pool.close()
 
     def prepare(self, connection: _Connection, statements: Sequence[Statement]) -> None:
         """PREPARE what this connection has not seen yet: a round trip at the first use, none later."""
-        known = self._prepared.setdefault(id(connection), set())
+        known = self._prepared.setdefault(connection, set())
         missing = {s.name: s for s in statements if s.name not in known}
         for name, statement in missing.items():
             statement.text(Dialect.POSTGRES)
@@ -156,12 +170,13 @@ class PostgresCatalog(Catalog):
             known.add(name)
 
     def _configure(self, connection: _Connection) -> None:
-        self._prepared[id(connection)] = set()
         connection.execute(_SETTINGS)
 
     def _repeated(self, attempt: Callable[[_Connection], T]) -> T:
         give_up_at = self.world.clock.monotonic() + RETRY_FOR
+        stale = False
         while True:
+            connection: _Connection | None = None
             with self._translated():
                 try:
                     with self._pool.connection() as connection:
@@ -169,6 +184,13 @@ class PostgresCatalog(Catalog):
                 except _RETRIED:
                     if self.world.clock.monotonic() > give_up_at:
                         raise
+                except psycopg.OperationalError as error:
+                    # Lost before its COMMIT was sent, so nothing happened. After a restart of the server all idle
+                    # connections are like this one: let the pool look at them, and try a fresh one, once.
+                    if stale or connection is None or not _is_lost(connection, error):
+                        raise
+                    stale = True
+                    self._pool.check()
             self.world.clock.sleep(self.world.between(*_WAIT))
 
     @contextmanager
@@ -192,8 +214,7 @@ class _PostgresDb(Db):
     def now(self) -> int:
         return self._number("SELECT tidemill_now()")
 
-    def tick(self) -> CommitSeq:
-        self._lock(0, "tick")
+    def _tick(self) -> CommitSeq:
         return CommitSeq(self._number("SELECT tidemill_tick()"))
 
     def _number(self, query: str) -> int:
@@ -201,9 +222,9 @@ class _PostgresDb(Db):
         assert row is not None  # noqa: S101  # a function gives one row
         return int(str(row[0]))
 
-    def _execute(self, statement: Statement, params: dict[str, Param]) -> tuple[list[Row], int]:
-        self._catalog.prepare(self._connection, [statement])
-        cursor = self._connection.execute(cast("sql.SQL", execute_text(statement, params)))
+    def _execute(self, call: Call) -> tuple[list[Row], int]:
+        self._catalog.prepare(self._connection, [call.statement])
+        cursor = self._connection.execute(cast("sql.SQL", execute_text(call)))
         rows = cast("list[Row]", cursor.fetchall()) if cursor.description else []
         return rows, max(cursor.rowcount, 0)
 
@@ -219,14 +240,16 @@ class PostgresWaiter(Waiter):
 
     def wait(self, timeout: timedelta) -> bool:
         try:
-            connection = self._connection or self._listen()
+            if self._connection is None:
+                self._listen()
+                return True  # what was announced while nobody listened is not known
+            connection = self._connection
             if _take_all(connection):
                 return True
             woken, readable = self._select(connection.fileno(), timeout)
             if readable:
                 _take_all(connection)
         except psycopg.Error:
-            # What was announced meanwhile is not known: let the caller look, and look again at the time-out.
             self._drop()
             self._select(None, min(timeout, _RECONNECT_AFTER))
             return True
@@ -237,7 +260,7 @@ class PostgresWaiter(Waiter):
         self._drop()
 
     def _listen(self) -> psycopg.Connection[tuple[object, ...]]:
-        connection = psycopg.connect(self._url, autocommit=True)
+        connection = psycopg.connect(self._url, autocommit=True, **_LOGIN)
         connection.execute(cast("sql.SQL", f"LISTEN {_channel(connection)}"))
         self._connection = connection
         return connection
@@ -246,6 +269,10 @@ class PostgresWaiter(Waiter):
         if self._connection is not None:
             self._connection.close()
         self._connection = None
+
+
+def _is_lost(connection: _Connection, error: psycopg.Error) -> bool:
+    return connection.broken or isinstance(error, pg.AdminShutdown | pg.CrashShutdown)
 
 
 def _channel(connection: _Connection) -> str:
@@ -264,11 +291,10 @@ def _take_all(connection: _Connection) -> bool:
     return taken
 
 
-def execute_text(statement: Statement, params: object) -> str:
+def execute_text(call: Call) -> str:
     """The EXECUTE of a prepared statement with its parameters as literals."""
-    values = cast("dict[str, Param]", params)
-    literals = ", ".join(_literal(values[name]) for name in statement.parameters)
-    return f'EXECUTE "{statement.name}"({literals})' if literals else f'EXECUTE "{statement.name}"'
+    literals = ", ".join(_literal(call.params[name]) for name in call.statement.parameters)
+    return f'EXECUTE "{call.statement.name}"({literals})' if literals else f'EXECUTE "{call.statement.name}"'
 
 
 def _literal(value: Param) -> str:

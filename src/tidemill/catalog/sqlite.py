@@ -18,8 +18,8 @@ from urllib.parse import unquote, urlsplit
 import apsw
 import psutil
 
-from tidemill.catalog.db import RETRY_FOR, Catalog, CatalogUnavailable, Db, refused
-from tidemill.catalog.named import Call, Dialect, Param, Row, Statement
+from tidemill.catalog.db import NO_CATALOG_YET, RETRY_FOR, Catalog, CatalogUnavailable, Db, refused
+from tidemill.catalog.named import Call, Dialect, Param, Row
 from tidemill.errors import UserError
 from tidemill.names import CommitSeq
 
@@ -33,6 +33,7 @@ _TICK: Final = "UPDATE clock SET value = value + 1 WHERE id = 1 RETURNING value"
 _PRAGMAS: Final = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY"
 _WAIT: Final = (timedelta(microseconds=200), timedelta(milliseconds=1))
 _URGENT_WAIT: Final = (timedelta(microseconds=20), timedelta(microseconds=100))
+_DISK_ERRORS: Final = (apsw.FullError, apsw.IOError, apsw.ReadOnlyError)
 _NETWORK_FILE_SYSTEMS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"})
 
 
@@ -71,42 +72,40 @@ class SqliteCatalog(Catalog):
         self._connection()
 
     def read(self, block: Callable[[Db], T]) -> T:
-        connection = self._connection()
-        with self._transaction(connection, "BEGIN", _WAIT):
-            return block(_SqliteDb(connection))
+        return self._transaction("BEGIN", lambda connection: block(_SqliteDb(connection)))
 
     def write(self, block: Callable[[Db], T], *, urgent: bool = False) -> T:
-        connection = self._connection()
-        with self._transaction(connection, "BEGIN IMMEDIATE", _URGENT_WAIT if urgent else _WAIT):
-            return block(_SqliteDb(connection))
+        wait = _URGENT_WAIT if urgent else _WAIT
+        return self._transaction("BEGIN IMMEDIATE", lambda connection: block(_SqliteDb(connection)), wait)
 
     def _apply(self, guards: Sequence[Call], writes: Sequence[Call]) -> CommitSeq:
         def block(db: Db) -> CommitSeq:
             seq = db.tick()
             for call in (*guards, *writes):
                 # A commit's guards come first whatever they look at: SQLite has one lock for all.
-                cast(_SqliteDb, db).execute(call.statement, dict(call.params))
+                cast(_SqliteDb, db).execute(call)
             return seq
 
         return self.write(block)
 
     def run_script(self, script: str, *, unless: int) -> None:
-        connection = self._connection()
-        with self._transaction(connection, "BEGIN EXCLUSIVE", _WAIT):
-            if self.has_table("migration"):
+        def block(connection: apsw.Connection) -> None:
+            if _has_table(connection, "migration"):
                 applied = connection.execute("SELECT 1 FROM migration WHERE version = ?", (unless,)).fetchone()
                 if applied is not None:
                     return
             connection.execute(script)
 
+        self._transaction("BEGIN EXCLUSIVE", block)
+
     def has_table(self, name: str) -> bool:
-        found = self._connection().execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,))
-        return found.fetchone() is not None
+        return self._transaction("BEGIN", lambda connection: _has_table(connection, name))
 
     def waiter(self) -> Waiter:
         from tidemill.catalog.wakeups import SqliteWaiter  # ctypes and select, for roles only
 
-        return SqliteWaiter(self.path)
+        with self._translated():
+            return SqliteWaiter(self.path, self.world.clock)
 
     def close(self) -> None:
         with self._lock:
@@ -118,13 +117,13 @@ class SqliteCatalog(Catalog):
     def _connection(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
+            if not self._create and not self.world.disk.exists(self.path):
+                raise CatalogUnavailable(self.url, NO_CATALOG_YET)
             flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if self._create else 0)
-            try:
+            with self._translated():
                 connection = apsw.Connection(str(self.path), flags=flags)
                 connection.set_busy_timeout(0)
                 self._prepare(connection)
-            except (apsw.CantOpenError, apsw.NotADBError, apsw.ReadOnlyError, apsw.IOError) as error:
-                raise CatalogUnavailable(self.url, str(error)) from None
             self._local.connection = connection
             with self._lock:
                 self._connections.append(connection)
@@ -141,32 +140,44 @@ class SqliteCatalog(Catalog):
         connection.create_scalar_function("tidemill_refuse", _refuse, -1)
         connection.create_scalar_function("tidemill_unbase64", _unbase64, 1, deterministic=True)
 
-    @contextmanager
     def _transaction(
-        self, connection: apsw.Connection, begin: str, wait: tuple[timedelta, timedelta]
-    ) -> Iterator[None]:
-        self._until_free(lambda: connection.execute(begin), wait)
+        self, begin: str, block: Callable[[apsw.Connection], T], wait: tuple[timedelta, timedelta] = _WAIT
+    ) -> T:
+        connection = self._connection()
+
+        def attempt() -> T:
+            connection.execute(begin)
+            try:
+                result = block(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            return result
+
+        with self._translated():
+            return self._until_free(attempt, wait)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
         try:
             yield
-            self._until_free(lambda: connection.execute("COMMIT"), wait)
-        except BaseException as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            if isinstance(error, apsw.FullError | apsw.IOError | apsw.ReadOnlyError | apsw.CantOpenError):
-                raise CatalogUnavailable(self.url, f"{error}; free space or mend the disk, then try again") from error
-            raise
+        except _DISK_ERRORS as error:
+            raise CatalogUnavailable(self.url, f"{error}; free space or mend the disk, then try again") from error
+        except (apsw.CantOpenError, apsw.NotADBError, apsw.CorruptError) as error:
+            raise CatalogUnavailable(self.url, str(error)) from error
 
-    def _until_free(self, attempt: Callable[[], object], wait: tuple[timedelta, timedelta]) -> None:
+    def _until_free(self, attempt: Callable[[], T], wait: tuple[timedelta, timedelta]) -> T:
+        # Readers meet a busy database too, for a moment: while another process recovers it, or leaves as the last.
         give_up_at = self.world.clock.monotonic() + RETRY_FOR
         while True:
             try:
-                attempt()
+                return attempt()
             except (apsw.BusyError, apsw.LockedError) as error:
                 if self.world.clock.monotonic() > give_up_at:
                     raise CatalogUnavailable(self.url, "another process has held its lock for a minute") from error
                 self.world.clock.sleep(self.world.between(*wait))
-            else:
-                return
 
 
 class _SqliteDb(Db):
@@ -177,16 +188,20 @@ class _SqliteDb(Db):
     def now(self) -> int:
         return int(cast(int, self._connection.execute("SELECT tidemill_now()").get))
 
-    def tick(self) -> CommitSeq:
-        self._lock(0, "tick")
+    def _tick(self) -> CommitSeq:
         return CommitSeq(int(cast(int, self._connection.execute(_TICK).get)))
 
-    def execute(self, statement: Statement, params: dict[str, Param]) -> tuple[list[Row], int]:
-        cursor = self._connection.execute(statement.text(Dialect.SQLITE), params)
+    def execute(self, call: Call) -> tuple[list[Row], int]:
+        cursor = self._connection.execute(call.statement.text(Dialect.SQLITE), cast("dict[str, Param]", call.params))
         rows = cast("list[Row]", cursor.fetchall())
         return rows, self._connection.changes()
 
     _execute = execute
+
+
+def _has_table(connection: apsw.Connection, name: str) -> bool:
+    query = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
+    return connection.execute(query, (name,)).fetchone() is not None
 
 
 def _unbase64(*text: apsw.SQLiteValue) -> apsw.SQLiteValue:

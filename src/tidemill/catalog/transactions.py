@@ -15,7 +15,7 @@ from typing import cast
 
 from tidemill.catalog.db import Catalog, Db, Effect, refusal
 from tidemill.catalog.named import Call, Param, load_sql
-from tidemill.errors import Fenced, NotFound, UserError
+from tidemill.errors import Conflict, Fenced, NotFound, UserError
 from tidemill.names import CommitSeq, DatasetId, RunId, WritePointer
 
 SQL = load_sql(__file__)
@@ -42,6 +42,18 @@ class TransactionEnded(Fenced):
         self.reason = reason
         because = f" ({reason})" if reason else ""
         super().__init__(f"transaction {write_pointer}", f"it is {state}{because}")
+
+
+@refusal
+class TransactionOpen(Conflict):
+    """The attempt has an open transaction already."""
+
+    code = "transaction_open"
+
+    def __init__(self, write_pointer: str, run_id: str) -> None:
+        self.write_pointer = int(write_pointer)
+        self.run_id = run_id
+        super().__init__(f"transaction {write_pointer} of {run_id} is open: commit or abort it before the next begin")
 
 
 @refusal
@@ -103,7 +115,7 @@ class _BeginTransaction:
     declared: frozenset[DatasetId]
 
     def guards(self) -> Sequence[Call]:
-        return ()
+        return (Call(SQL.refuse_second, {"run_id": self.run_id, "epoch": self.epoch}),)
 
     def writes(self) -> Sequence[Call]:
         calls = [Call(SQL.insert_tx, {"run_id": self.run_id, "epoch": self.epoch})]
@@ -159,15 +171,15 @@ def begin(
     """Open a transaction for attempt `epoch` of a run; it has committed before anything is read by it.
 
     `effects` (the run's guard, claims that follow the new attempt) happen in the same message. Begin and a read in one
-    statement missed a change that had committed one pointer earlier (tried).
+    statement missed a change that had committed one pointer earlier (tried). Raises `TransactionOpen` when the attempt
+    has one already.
     """
     declared = frozenset(writes)
-    # Begun twice after a lost reply: the first one's row is found by its run and epoch, which begin only once.
+    # After a lost reply the row is found by its run and epoch, which have one open transaction at a time.
     outcome = Call(SQL.find_begun, {"run_id": run_id, "epoch": epoch})
     seq = catalog.apply([_BeginTransaction(run_id, epoch, declared), *effects], outcome=outcome)
     catalog.world.mark("begin.after_commit")
-    incarnation = catalog.read(read_incarnation)
-    return Transaction(WritePointer(seq), incarnation, run_id, epoch, declared)
+    return Transaction(WritePointer(seq), catalog.incarnation, run_id, epoch, declared)
 
 
 def commit(catalog: Catalog, tx: Transaction, effects: Sequence[Effect]) -> CommitSeq:
@@ -181,11 +193,6 @@ def commit(catalog: Catalog, tx: Transaction, effects: Sequence[Effect]) -> Comm
     seq = catalog.apply([_CommitTransaction(tx.write_pointer, tx.epoch), *effects], outcome=outcome)
     catalog.world.mark("commit.after_message")
     return seq
-
-
-def read_incarnation(db: Db) -> str:
-    """The name of this catalog's life, part of every transaction's directory name."""
-    return str(db.all(SQL.read_incarnation)[0][0])
 
 
 def find_in_progress(db: Db, dataset_id: DatasetId, snapshot: Snapshot) -> list[WritePointer]:

@@ -6,18 +6,23 @@ VALUES ({commit_seq}, 'in_progress', :run_id, :epoch, tidemill_now())
 INSERT INTO in_progress (dataset_id, write_pointer)
 SELECT value, {commit_seq} FROM ({texts:datasets}) AS declared
 
+-- name: refuse_second
+-- A begin sent again after a lost reply, while the first is still on its way, would leave one open for ever.
+SELECT tidemill_refuse('transaction_open', CAST(write_pointer AS TEXT), run_id)
+  FROM tx WHERE run_id = :run_id AND epoch = :epoch AND state = 'in_progress'
+
 -- name: find_begun
--- An attempt begins once, so its open transaction is the one whose reply was lost.
 SELECT write_pointer FROM tx WHERE run_id = :run_id AND epoch = :epoch AND state = 'in_progress'
 
 -- name: refuse_unless_open
--- The fence: the row is open with this epoch, or nothing happens. The lock holds off whoever would end it meanwhile.
+-- The fence: the row is open with this epoch, or nothing happens. Whoever ends it takes the clock first; the lock on
+-- the row holds off who would not.
 SELECT tidemill_refuse('transaction_ended', CAST(CAST(:write_pointer AS BIGINT) AS TEXT),
                        coalesce((SELECT CASE WHEN state = 'in_progress' THEN 'taken over by a newer attempt' ELSE state END
                                    FROM tx WHERE write_pointer = :write_pointer), 'unknown'),
                        (SELECT reason FROM tx WHERE write_pointer = :write_pointer))
  WHERE NOT EXISTS (SELECT 1 FROM tx
-                    WHERE write_pointer = :write_pointer AND epoch = :epoch AND state = 'in_progress')
+                    WHERE write_pointer = :write_pointer AND epoch = :epoch AND state = 'in_progress' {for_update})
 
 -- name: commit_tx
 UPDATE tx SET state = 'committed', commit_seq = {commit_seq}, ended_at = tidemill_now()
@@ -48,9 +53,6 @@ SELECT i.dataset_id || '/tx=' || CAST(i.write_pointer AS TEXT), i.dataset_id, i.
 DELETE FROM in_progress
  WHERE write_pointer = :write_pointer
    AND EXISTS (SELECT 1 FROM tx WHERE tx.write_pointer = :write_pointer AND state <> 'in_progress')
-
--- name: read_incarnation
-SELECT incarnation FROM clock WHERE id = 1
 
 -- name: find_in_progress
 SELECT write_pointer FROM in_progress WHERE dataset_id = :dataset_id AND write_pointer < :write_pointer

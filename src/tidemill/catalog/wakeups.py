@@ -12,7 +12,6 @@ import ctypes
 import os
 import select
 import sys
-import threading
 from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, cast
@@ -21,6 +20,8 @@ import apsw
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tidemill.world import Clock
 
 _INOTIFY_WRITTEN: Final = 0x00000002 | 0x00000100 | 0x00000200 | 0x00000080  # modify, create, delete, moved to
 _ASKED_EVERY: Final = timedelta(milliseconds=1)
@@ -64,28 +65,27 @@ class Waiter(ABC):
 class SqliteWaiter(Waiter):
     """Watches the folder of a SQLite catalog."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Clock) -> None:
         super().__init__()
+        self._clock = clock
         self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
         self._events = _watch(path.parent)
-        self._lock = threading.Lock()
-        self._version = self._read_version()
+        self._name = os.fsencode(path.name)
+        self._version = 0
+        self._moved()
 
     def wait(self, timeout: timedelta) -> bool:
-        left = timeout
-        while True:
-            if self._moved():
-                return True
-            step = left if self._events is not None else min(left, _WITHOUT_EVENTS)
-            woken, written = self._select(self._events, step)
-            if woken:
-                return True
-            if written and self._events is not None:
-                os.read(self._events, _READ_BYTES)
-                return self._moved_soon()
-            left -= step
+        until = self._clock.monotonic() + timeout
+        while not self._moved():
+            left = until - self._clock.monotonic()
             if left <= timedelta(0):
-                return self._moved()
+                return False
+            woken, written = self._select(self._events, left if self._events else min(left, _WITHOUT_EVENTS))
+            # Logs and the like may lie in the same folder: they are no reason to ask.
+            concerns_us = written and self._events and self._name in os.read(self._events, _READ_BYTES)
+            if woken or (concerns_us and self._moved_soon()):
+                return True
+        return True
 
     def close(self) -> None:
         super().close()
@@ -94,7 +94,7 @@ class SqliteWaiter(Waiter):
             os.close(self._events)
 
     def _moved_soon(self) -> bool:
-        """Ask until the version moves: a lost event (a write by the file system's own) ends in a False."""
+        """Ask until the version moves, or long enough: a rolled back transaction writes as well."""
         waited = timedelta(0)
         while waited < _VISIBLE_WITHIN:
             if self._moved():
@@ -106,12 +106,12 @@ class SqliteWaiter(Waiter):
         return False
 
     def _moved(self) -> bool:
-        version = self._read_version()
+        try:
+            version = int(cast(int, self._connection.execute("PRAGMA data_version").get))
+        except apsw.BusyError:
+            return False  # somebody recovers the database: ask again
         moved, self._version = version != self._version, version
         return moved
-
-    def _read_version(self) -> int:
-        return int(cast(int, self._connection.execute("PRAGMA data_version").get))
 
 
 def _watch(folder: Path) -> int | None:

@@ -22,7 +22,7 @@ CREATE TABLE tx (
 );
 CREATE UNIQUE INDEX tx_commit_seq ON tx (commit_seq);
 CREATE INDEX tx_run ON tx (run_id);
-CREATE INDEX tx_open ON tx (write_pointer) WHERE state = 'in_progress';
+CREATE UNIQUE INDEX tx_open ON tx (run_id, epoch) WHERE state = 'in_progress';
 CREATE INDEX tx_ended ON tx (ended_at) WHERE ended_at IS NOT NULL;
 
 -- What open transactions declared to write: the seed's in-progress list, by data set.

@@ -1,0 +1,681 @@
+"""Inboxes: each file that others write into a folder is processed exactly once (seed 004).
+
+A file is known by its name and content version (a hash of etag, size and time): written again under its name, it is
+another file. `discover` records what is new, in one commit with the message that triggers; a run claims files for
+itself through all its attempts, and its commit closes them. What was not processed can always be claimed again, until
+it has failed too often by itself.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.named import Call, Param, Row, Statement, load_sql
+from tidemill.catalog.transactions import Transaction, TransactionEnded
+from tidemill.errors import Conflict, Fenced, UserError
+from tidemill.lake.datasets import Dataset, DatasetKind
+from tidemill.lake.formats import FileFormat, RawFormat, check_file
+from tidemill.names import DatasetId, RunId, file_event
+from tidemill.storage.files import Files, FileStatus, open_files
+
+SQL = load_sql(__file__)
+
+ALWAYS_IGNORED: Final = ("*_current", "*.tmp", "*._COPYING_", "_*", ".*")
+"""Names of files that are still being written, or are none of the data."""
+
+MAX_FAILURES: Final = 3
+"""A file that failed so often, the last time by itself, is quarantined."""
+
+RETRY_AFTER: Final = timedelta(seconds=10)
+"""How long a file that failed waits before it can be claimed again; doubles with each failure."""
+
+_SUSPECT: Final = 2  # failures from which on a batch is halved
+_CHUNK: Final = 10_000  # rows in one statement
+_MOST_FILES: Final = 10_000  # in one claim
+
+
+class FileState(StrEnum):
+    """Where a file stands. IN_PROGRESS, SUCCESS and ERROR are seed 004's."""
+
+    NEW = "NEW"
+    IN_PROGRESS = "IN_PROGRESS"
+    SUCCESS = "SUCCESS"
+    ERROR = "ERROR"
+    """Failed, and will be tried again."""
+    QUARANTINED = "QUARANTINED"
+    """Failed too often, or refused by rule: a person has to look."""
+    SKIPPED = "SKIPPED"
+    """Never delivered: another content took its place, or it was gone. New again should it come back."""
+
+
+class OnRewrite(StrEnum):
+    """What a file that was processed and then written again under its name is."""
+
+    REPROCESS = "reprocess"
+    IGNORE = "ignore"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class InboxSpec:
+    """How an inbox is watched and read.
+
+    `ignore` adds to what is always ignored: shell patterns, compared with each part of a name.
+    """
+
+    format: RawFormat
+    ignore: tuple[str, ...] = ()
+    on_rewrite: OnRewrite = OnRewrite.REPROCESS
+    list_every: timedelta = timedelta(seconds=1)
+
+    def to_spec(self) -> dict[str, object]:
+        """What the data set's row keeps of it, as JSON."""
+        return {
+            "format": self.format.format,
+            "schema": self.format.schema,
+            "options": dict(self.format.options),
+            "line_end": self.format.line_end,
+            "ignore": list(self.ignore),
+            "on_rewrite": self.on_rewrite,
+            "list_every_ms": self.list_every // timedelta(milliseconds=1),
+        }
+
+    @classmethod
+    def of_spec(cls, spec: Mapping[str, object]) -> InboxSpec:
+        """Read back what `to_spec` gave."""
+        return cls(
+            RawFormat(
+                FileFormat(cast(str, spec["format"])),
+                cast("str | None", spec["schema"]),
+                cast("dict[str, str]", spec["options"]),
+                bool(spec["line_end"]),
+            ),
+            tuple(cast("list[str]", spec["ignore"])),
+            OnRewrite(cast(str, spec["on_rewrite"])),
+            timedelta(milliseconds=cast(int, spec["list_every_ms"])),
+        )
+
+    def ignored_by(self, name: str) -> str | None:
+        """The pattern that a file of this name is ignored by; a folder that matches hides all in it."""
+        for part in name.split("/"):
+            for pattern in (*ALWAYS_IGNORED, *self.ignore):
+                if fnmatch.fnmatchcase(part, pattern):
+                    return pattern
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """A data set that is a watched location."""
+
+    dataset: Dataset
+    spec: InboxSpec
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Inbox:
+        """What `dataset` is as an inbox; an error if it is of another kind."""
+        if dataset.kind is not DatasetKind.INBOX:
+            raise UserError(f"{dataset.qualified_name} is a data set of kind {dataset.kind}: no files arrive there")
+        return cls(dataset, InboxSpec.of_spec(dataset.spec))
+
+    @property
+    def dataset_id(self) -> DatasetId:
+        """Its id."""
+        return self.dataset.dataset_id
+
+    @property
+    def qualified_name(self) -> str:
+        """Its name as people and messages use it."""
+        return self.dataset.qualified_name
+
+    def files(self) -> Files:
+        """The files at its location."""
+        return open_files(self.dataset.location)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedFile:
+    """A file that a run has claimed: what was claimed, so that the commit can tell whether that is what was read."""
+
+    dataset_id: DatasetId
+    name: str
+    content_version: str
+    etag: str
+    bytes: int
+    modified_at: datetime
+    failures: int
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FileOutcome:
+    """How a claimed file ends with its run's commit; made by `succeeded`, `went_wrong` and `is_gone`."""
+
+    dataset_id: DatasetId
+    name: str
+    content_version: str
+    status: FileState
+    failures: int
+    row_count: int | None = None
+    error: str | None = None
+    retry_after: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much one claim takes at most; always at least one file."""
+
+    files: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """What a listing found: `new` were recorded by it, `ignored` are names with the pattern that hides them."""
+
+    new: tuple[FileStatus, ...]
+    ignored: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InboxFile:
+    """What the catalog keeps of one content of a file."""
+
+    name: str
+    content_version: str
+    bytes: int
+    modified_at: datetime
+    first_seen: datetime
+    status: FileState
+    failures: int
+    retry_at: datetime | None
+    error: str | None
+    run_id: RunId | None
+    row_count: int | None
+
+
+@refusal
+class ClaimsLost(Fenced):
+    """What a commit closes is not what the run holds: somebody took its claims, or some were forgotten."""
+
+    code = "claims_lost"
+
+    def __init__(self, run_id: str, closing: str, held: str) -> None:
+        self.run_id = run_id
+        self.closing = int(closing)
+        self.held = int(held)
+        super().__init__(f"run {run_id}", f"it closes {closing} files of inboxes and holds {held} claims")
+
+
+class FileRewritten(Conflict):
+    """A file changed between its claim and the commit: what was read is not what would be recorded."""
+
+    code = "file_rewritten"
+
+    def __init__(self, name: str, found: str) -> None:
+        self.name = name
+        self.found = found
+        super().__init__(f"file {name!r} {found} while it was being processed; run again without it")
+
+
+def content_version(file: FileStatus) -> str:
+    """A hash of what tells one content of a file from another: etag, size, time."""
+    text = f"{file.etag}|{file.bytes}|{_milliseconds(file.modified_at)}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def discover(catalog: Catalog, inbox: Inbox) -> Discovered:
+    """List the inbox and record what is new in it, with one message, in one commit; nothing when nothing is new.
+
+    Any number of processes may do it at once: each content is recorded and announced once. A file that waits still
+    and was written again is superseded; one that is being processed is left to its run, and its new content waits.
+    Cost: all files of the location, a look-up each (10,000 a statement); a commit only for what is new.
+    """
+    listed: list[FileStatus] = []
+    ignored: list[tuple[str, str]] = []
+    for file in inbox.files().list_after("", None):
+        if (pattern := inbox.spec.ignored_by(file.name)) is not None:
+            ignored.append((file.name, pattern))
+        else:
+            listed.append(file)
+    new: list[FileStatus] = []
+    for chunk in _chunks(listed):
+        found = _find_unknown(catalog, inbox, chunk)
+        catalog.world.mark("discover.before_commit")
+        if found:
+            catalog.apply([_RecordFound(inbox, tuple(found))])
+            new += [file for file, status in found if status is FileState.NEW]
+        catalog.world.mark("discover.after_commit")
+    return Discovered(tuple(new), tuple(ignored))
+
+
+def _find_unknown(catalog: Catalog, inbox: Inbox, files: Sequence[FileStatus]) -> list[tuple[FileStatus, FileState]]:
+    rows = [{"place": i, "name": f.name, "content_version": content_version(f)} for i, f in enumerate(files)]
+    unknown = catalog.read(lambda db: db.all(SQL.select_unknown, dataset_id=inbox.dataset_id, listed=json.dumps(rows)))
+    decided: list[tuple[FileStatus, FileState]] = []
+    for place, sibling, recorded in cast("list[tuple[int, int, int]]", unknown):
+        status = _status_of_unknown(inbox.spec.on_rewrite, sibling)
+        # Skipped by rule, and recorded as such already: nothing to do.
+        if status is not None and not (recorded and status is not FileState.NEW):
+            decided.append((files[place], status))
+    return decided
+
+
+def _status_of_unknown(on_rewrite: OnRewrite, sibling: int) -> FileState | None:
+    """What an unrecorded content is; None: not to be decided before the claim of another content has ended.
+
+    `sibling` is 2 while another content of its name is claimed, 1 when one was processed, 0 otherwise.
+    """
+    if sibling == 0 or on_rewrite is OnRewrite.REPROCESS:
+        return FileState.NEW
+    if sibling == 2:
+        return None
+    return FileState.SKIPPED if on_rewrite is OnRewrite.IGNORE else FileState.QUARANTINED
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordFound:
+    """Record files that were found, with their message."""
+
+    inbox: Inbox
+    found: tuple[tuple[FileStatus, FileState], ...]
+
+    def guards(self) -> Sequence[Call]:
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        rows = [
+            {
+                "name": file.name,
+                "content_version": content_version(file),
+                "etag": file.etag,
+                "bytes": file.bytes,
+                "modified_at": _milliseconds(file.modified_at),
+                "status": status,
+                "error": None
+                if status is FileState.NEW
+                else f"written again after it was processed (on_rewrite={self.inbox.spec.on_rewrite})",
+            }
+            for file, status in self.found
+        ]
+        params: dict[str, Param] = {"dataset_id": self.inbox.dataset_id, "found": json.dumps(rows)}
+        event_key = file_event(self.inbox.dataset.namespace, self.inbox.dataset.name)
+        return (
+            Call(SQL.publish_found, params | {"event_key": event_key}),
+            Call(SQL.insert_found, params),
+            Call(SQL.supersede_found, params),
+        )
+
+
+def watch(db: Db, dataset_id: DatasetId) -> None:
+    """Have the inbox listed from now on; nothing when it is already. Part of its deployment."""
+    db.run(SQL.insert_marker, dataset_id=dataset_id)
+
+
+def due_listings(db: Db, limit: int = 100) -> list[tuple[DatasetId, int]]:
+    """Inboxes whose time to be listed has come, longest due first, each with that time (epoch milliseconds)."""
+    return [(DatasetId(str(row[0])), cast(int, row[1])) for row in db.all(SQL.select_due_listings, limit=limit)]
+
+
+def take_listing(db: Db, inbox: Inbox, due_at: int) -> bool:
+    """Whether the caller is to list the inbox now: one of those who saw it due at `due_at`. Sets its next time."""
+    interval = inbox.spec.list_every // timedelta(milliseconds=1)
+    return db.run(SQL.take_listing, dataset_id=inbox.dataset_id, next_listing_at=due_at, interval=interval) == 1
+
+
+def claim_files(catalog: Catalog, tx: Transaction, inbox: Inbox, bounds: Bounds = Bounds()) -> list[ClaimedFile]:
+    """The files that this attempt of the run works on, oldest first: to be called once, after its begin.
+
+    The first attempt claims what waits; a later one has the run's claims. If one of them failed twice or more, only
+    the first half is kept and the rest put back, until the one that makes the program fail is alone. A file that an
+    error has named is alone at once. No two runs ever hold the same file, nor two contents of one name. Raises
+    `TransactionEnded` when the attempt is fenced. Cost: what is claimed.
+    """
+
+    def block(db: Db) -> list[ClaimedFile]:
+        owner = db.one(SQL.lock_owner, write_pointer=tx.write_pointer, run_id=tx.run_id, epoch=tx.epoch)
+        if owner is None:
+            raise TransactionEnded(str(tx.write_pointer), "not open any more", "a claim was refused")
+        held = _claimed(inbox, db.all(SQL.select_claims, run_id=tx.run_id, dataset_id=inbox.dataset_id))
+        if held:
+            kept = _isolate(held)
+            _move(db, SQL.put_back, inbox, [file for file in held if file not in kept], run_id=tx.run_id)
+            return kept
+        most = min(bounds.files or _MOST_FILES, _MOST_FILES)
+        waiting = _claimed(inbox, db.all(SQL.select_claimable, dataset_id=inbox.dataset_id, limit=most))
+        kept = _isolate(_within(bounds, waiting))
+        _move(db, SQL.claim, inbox, kept, run_id=tx.run_id, epoch=tx.epoch)
+        return kept
+
+    claimed = catalog.write(block)
+    catalog.world.mark("claim_files.after_commit")
+    return claimed
+
+
+def _move(db: Db, statement: Statement, inbox: Inbox, files: Iterable[ClaimedFile], **owner: Param) -> None:
+    rows = [{"name": file.name, "content_version": file.content_version} for file in files]
+    if rows:
+        db.run(statement, dataset_id=inbox.dataset_id, files=json.dumps(rows), **owner)
+
+
+def _isolate(files: list[ClaimedFile]) -> list[ClaimedFile]:
+    """What of `files` one attempt may work on together, so that a file that always fails ends up alone."""
+    if files and files[0].alone:
+        return files[:1]
+    together = [file for file in files if not file.alone]
+    if any(file.failures >= _SUSPECT for file in together):
+        return together[: (len(together) + 1) // 2]
+    return together
+
+
+def _within(bounds: Bounds, files: list[ClaimedFile]) -> list[ClaimedFile]:
+    if bounds.bytes is None:
+        return files
+    total = 0
+    for place, file in enumerate(files):
+        total += file.bytes
+        if total > bounds.bytes:
+            return files[: max(place, 1)]
+    return files
+
+
+def sort_out(inbox: Inbox, claimed: Iterable[ClaimedFile]) -> tuple[list[ClaimedFile], list[FileOutcome]]:
+    """Look at each claimed file before the program does: those to hand over, and the outcomes of the others.
+
+    A file that is bad by itself fails only itself; one that was written again or has gone since it was found is
+    skipped (its new content comes by itself). The outcomes belong in the run's `CloseFiles`. Cost: reads text once.
+    """
+    files = inbox.files()
+    good: list[ClaimedFile] = []
+    others: list[FileOutcome] = []
+    for file in claimed:
+        try:
+            status = files.stat(file.name)
+            why = check_file(files, status, inbox.spec.format) if status and _is_same(file, status) else None
+        except FileNotFoundError:
+            status, why = None, None
+        if status is None or not _is_same(file, status):
+            others.append(is_gone(file))
+        elif why is not None:
+            others.append(went_wrong(file, why))
+        else:
+            good.append(file)
+    return good, others
+
+
+def verify_claims(inbox: Inbox, claimed: Iterable[ClaimedFile]) -> None:
+    """Refuse with `FileRewritten` if a file is no longer what was claimed: just before the commit, after reading."""
+    files = inbox.files()
+    for file in claimed:
+        status = files.stat(file.name)
+        if status is None:
+            raise FileRewritten(file.name, "was taken away")
+        if not _is_same(file, status):
+            raise FileRewritten(file.name, "was written again")
+
+
+def _is_same(file: ClaimedFile, status: FileStatus) -> bool:
+    return content_version(status) == file.content_version
+
+
+def succeeded(file: ClaimedFile, row_count: int | None = None) -> FileOutcome:
+    """The file was processed; `row_count` where it is known."""
+    return FileOutcome(
+        file.dataset_id, file.name, file.content_version, FileState.SUCCESS, file.failures, row_count=row_count
+    )
+
+
+def went_wrong(file: ClaimedFile, why: str) -> FileOutcome:
+    """The file itself is bad: to be tried again, and quarantined after `MAX_FAILURES`."""
+    failures = file.failures + 1
+    ends = failures >= MAX_FAILURES
+    return FileOutcome(
+        file.dataset_id,
+        file.name,
+        file.content_version,
+        FileState.QUARANTINED if ends else FileState.ERROR,
+        failures,
+        error=why,
+        retry_after=None if ends else RETRY_AFTER * 2 ** (failures - 1),
+    )
+
+
+def is_gone(file: ClaimedFile) -> FileOutcome:
+    """What was claimed is not there any more."""
+    return FileOutcome(
+        file.dataset_id,
+        file.name,
+        file.content_version,
+        FileState.SKIPPED,
+        file.failures,
+        error="taken away or written again before it was processed",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CloseFiles:
+    """End all of a run's claims with its commit, each with its own outcome; `ClaimsLost` if they are not its own."""
+
+    run_id: RunId
+    epoch: int
+    outcomes: tuple[FileOutcome, ...]
+
+    def guards(self) -> Sequence[Call]:
+        """Exactly the run's claims are closed, by the attempt that holds them."""
+        return (Call(SQL.guard_claims, self._params() | {"files": len(self.outcomes)}),)
+
+    def writes(self) -> Sequence[Call]:
+        """Close the files; what succeeded becomes input of the run."""
+        params = self._params()
+        return (
+            Call(SQL.insert_inputs, {"run_id": self.run_id, "outcomes": params["outcomes"]}),
+            Call(SQL.close_files, params),
+        )
+
+    def _params(self) -> dict[str, Param]:
+        rows = [
+            asdict(outcome)
+            | {"retry_after": None if outcome.retry_after is None else outcome.retry_after // timedelta(milliseconds=1)}
+            for outcome in self.outcomes
+        ]
+        return {"run_id": self.run_id, "epoch": self.epoch, "outcomes": json.dumps(rows)}
+
+
+@dataclass(frozen=True, slots=True)
+class RestampFiles:
+    """Hand the run's claims to its new attempt `epoch`; an effect of that attempt's begin."""
+
+    run_id: RunId
+    epoch: int
+
+    def guards(self) -> Sequence[Call]:
+        """None: who begins is guarded by the run's own effect."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Raise the epoch of the claims."""
+        return (Call(SQL.restamp, {"run_id": self.run_id, "epoch": self.epoch}),)
+
+
+@dataclass(frozen=True, slots=True)
+class FailFiles:
+    """An attempt failed by its program (never for a lost lease) and the run goes on to another.
+
+    With `blamed`, the file that the error names leaves the run and waits for a try by itself; the others are
+    innocent. Without, all are suspects; one that was alone, and has failed too often, is quarantined.
+    """
+
+    run_id: RunId
+    epoch: int
+    error: str
+    blamed: ClaimedFile | None = None
+
+    def guards(self) -> Sequence[Call]:
+        """None: the end of an attempt is guarded by the run's own effect."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Count the failure."""
+        params: dict[str, Param] = {
+            "run_id": self.run_id,
+            "epoch": self.epoch,
+            "error": self.error,
+            "limit": MAX_FAILURES,
+        }
+        if self.blamed is None:
+            return (Call(SQL.count_failure, params),)
+        place: dict[str, Param] = {
+            "dataset_id": self.blamed.dataset_id,
+            "name": self.blamed.name,
+            "backoff": RETRY_AFTER // timedelta(milliseconds=1),
+        }
+        return (Call(SQL.set_aside, params | place),)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFiles:
+    """Give back what the run still holds when it ends FAILED (`error` given) or KILLED (None, which counts nothing).
+
+    After FAILED its files are in ERROR, to be claimed again after `backoff` (the program's); with `blamed`, only that
+    one, and the others are as new. One that was alone, and has failed too often, is quarantined.
+    """
+
+    run_id: RunId
+    epoch: int
+    error: str | None
+    backoff: timedelta = timedelta(0)
+    blamed: ClaimedFile | None = None
+
+    def guards(self) -> Sequence[Call]:
+        """None: the end of a run is guarded by the run's own effect."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Release the files."""
+        innocent = self.error is None or self.blamed is not None
+        params: dict[str, Param] = {
+            "run_id": self.run_id,
+            "epoch": self.epoch,
+            "failed": 0 if innocent else 1,
+            "error": self.error,
+            "limit": MAX_FAILURES,
+            "backoff": self.backoff // timedelta(milliseconds=1),
+        }
+        first: Sequence[Call] = ()
+        if self.error is not None and self.blamed is not None:
+            first = FailFiles(self.run_id, self.epoch, self.error, self.blamed).writes()
+        return (*first, Call(SQL.release, params))
+
+
+@dataclass(frozen=True, slots=True)
+class PublishInboxBacklog:
+    """Say for each of these inboxes that files are left, if any can be claimed now (protocol: work never sticks).
+
+    Goes last in every commit that closes or releases files, so that it sees what they left.
+    """
+
+    dataset_ids: tuple[DatasetId, ...]
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """One message an inbox, or none."""
+        return (Call(SQL.publish_backlog, {"dataset_ids": json.dumps(self.dataset_ids)}),)
+
+
+@dataclass(frozen=True, slots=True)
+class _MarkRetries:
+    dataset_ids: tuple[DatasetId, ...]
+
+    def guards(self) -> Sequence[Call]:
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        return (Call(SQL.mark_retries, {"dataset_ids": json.dumps(self.dataset_ids)}),)
+
+
+def publish_due_backlog(catalog: Catalog) -> list[DatasetId]:
+    """Announce files whose retry time has come, once; give the inboxes. A step of the keeper; cost: what is due."""
+    due = tuple(DatasetId(str(row[0])) for row in catalog.read(lambda db: db.all(SQL.select_due_retries)))
+    if due:
+        catalog.apply([_MarkRetries(due), PublishInboxBacklog(due)])
+    return list(due)
+
+
+def list_files(
+    db: Db,
+    dataset_id: DatasetId,
+    *,
+    status: FileState | None = None,
+    after: tuple[str, str] = ("", ""),
+    limit: int = 100,
+) -> list[InboxFile]:
+    """Files of an inbox by name and content version, from behind `after` on: the last page's last two values.
+
+    Cost: the page; with `status` also what lies between.
+    """
+    rows = db.all(
+        SQL.list_files,
+        dataset_id=dataset_id,
+        status=status or "",
+        after_name=after[0],
+        after_version=after[1],
+        limit=limit,
+    )
+    return [_inbox_file(row) for row in rows]
+
+
+def count_files(db: Db, dataset_id: DatasetId) -> dict[FileState, tuple[int, int]]:
+    """Files and bytes by state; reads all rows of the inbox."""
+    rows = db.all(SQL.count_files, dataset_id=dataset_id)
+    return {FileState(str(status)): (int(str(files)), int(str(size))) for status, files, size in rows}
+
+
+def _claimed(inbox: Inbox, rows: Iterable[Row]) -> list[ClaimedFile]:
+    return [
+        ClaimedFile(inbox.dataset_id, name, version, etag, size, _datetime(modified_at), failures, bool(alone))
+        for name, version, etag, size, modified_at, failures, alone in cast(
+            "Iterable[tuple[str, str, str, int, int, int, int]]", rows
+        )
+    ]
+
+
+def _inbox_file(row: Row) -> InboxFile:
+    name, version, size, modified_at, first_seen, status, failures, not_before, error, run_id, row_count = cast(
+        "tuple[str, str, int, int, int, str, int, int, str | None, str | None, int | None]", row
+    )
+    return InboxFile(
+        name,
+        version,
+        size,
+        _datetime(modified_at),
+        _datetime(first_seen),
+        FileState(status),
+        failures,
+        _datetime(not_before) if not_before else None,
+        error,
+        RunId(run_id) if run_id else None,
+        row_count,
+    )
+
+
+def _chunks(files: Sequence[FileStatus]) -> Iterable[Sequence[FileStatus]]:
+    return (files[start : start + _CHUNK] for start in range(0, len(files), _CHUNK))
+
+
+def _datetime(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)

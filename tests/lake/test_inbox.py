@@ -1,0 +1,557 @@
+"""Inboxes: seed 004's file states, exactly once whatever happens to files and runs meanwhile."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.messages import Position, read_messages
+from tidemill.catalog.named import load_sql
+from tidemill.catalog.transactions import EndTransaction, Transaction, TransactionEnded, TxState, begin, commit
+from tidemill.lake import inbox as inboxes
+from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_by_id
+from tidemill.lake.formats import FileFormat, RawFormat
+from tidemill.lake.inbox import (
+    Bounds,
+    ClaimedFile,
+    ClaimsLost,
+    CloseFiles,
+    FailFiles,
+    FileRewritten,
+    FileState,
+    Inbox,
+    InboxSpec,
+    OnRewrite,
+    PublishInboxBacklog,
+    ReleaseFiles,
+    RestampFiles,
+    claim_files,
+    count_files,
+    discover,
+    due_listings,
+    list_files,
+    publish_due_backlog,
+    sort_out,
+    succeeded,
+    take_listing,
+    verify_claims,
+    watch,
+)
+from tidemill.names import DEFAULT_NAMESPACE, DatasetId, RunId
+from tidemill.world import World
+
+TEST_SQL = load_sql(__file__)
+
+
+@dataclass
+class Mill:
+    """An inbox `default.raw` with its catalog, and what a driver does with it, in short."""
+
+    catalog: Catalog
+    folder: Path
+    inbox: Inbox
+    runs: itertools.count = field(default_factory=lambda: itertools.count(1))
+
+    def land(self, *names: str, content: str = "line\n") -> None:
+        """Write files, each a millisecond newer than the one before, renamed into place."""
+        for name in names:
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            moment = next(self.moments)
+            (self.folder / ".new").write_text(content)
+            os.utime(self.folder / ".new", ns=(moment, moment))
+            (self.folder / ".new").replace(path)
+
+    moments: itertools.count = field(default_factory=lambda: itertools.count(1_700_000_000_000_000_000, 1_000_000))
+
+    def discover(self) -> list[str]:
+        """Names that one listing recorded."""
+        return [file.name for file in discover(self.catalog, self.inbox).new]
+
+    def retries_come_due(self) -> None:
+        """As if all retry times had come."""
+        self.catalog.write(lambda db: db.run(TEST_SQL.let_retries_come_due))
+
+    def begin(self, run: str | None = None, epoch: int = 1) -> Transaction:
+        """An attempt's transaction; its claims follow it."""
+        run_id = RunId(run or f"run_{next(self.runs)}")
+        return begin(self.catalog, run_id=run_id, epoch=epoch, effects=[RestampFiles(run_id, epoch)])
+
+    def claim(self, tx: Transaction, **bounds: int) -> list[ClaimedFile]:
+        """What the attempt works on."""
+        return claim_files(self.catalog, tx, self.inbox, Bounds(**bounds))
+
+    def succeed(self, tx: Transaction, files: list[ClaimedFile]) -> None:
+        """Commit with all files processed."""
+        outcomes = tuple(succeeded(file, 1) for file in files)
+        effects = [CloseFiles(tx.run_id, tx.epoch, outcomes), PublishInboxBacklog((self.inbox.dataset_id,))]
+        commit(self.catalog, tx, effects)
+
+    def fail(self, tx: Transaction, blamed: ClaimedFile | None = None, *, last: bool = False) -> None:
+        """End the attempt by an exception of the program; with `last` the run ends FAILED."""
+        end = EndTransaction(tx.write_pointer, TxState.ABORTED, "boom")
+        if last:
+            release = ReleaseFiles(tx.run_id, tx.epoch, "boom", timedelta(seconds=30), blamed)
+            self.catalog.apply([end, release, PublishInboxBacklog((self.inbox.dataset_id,))])
+        else:
+            self.catalog.apply([end, FailFiles(tx.run_id, tx.epoch, "boom", blamed)])
+
+    def kill(self, tx: Transaction) -> None:
+        """End the run KILLED."""
+        end = EndTransaction(tx.write_pointer, TxState.INVALID, "killed")
+        release = ReleaseFiles(tx.run_id, tx.epoch, None)
+        self.catalog.apply([end, release, PublishInboxBacklog((self.inbox.dataset_id,))])
+
+    def process(self) -> list[str]:
+        """One run that takes all and succeeds: the names it got."""
+        tx = self.begin()
+        files = self.claim(tx)
+        good, others = sort_out(self.inbox, files)
+        outcomes = (*others, *(succeeded(file) for file in good))
+        commit(self.catalog, tx, [CloseFiles(tx.run_id, 1, outcomes)])
+        return [file.name for file in good]
+
+    def states(self) -> dict[str, str]:
+        """State by name; of several contents under one name the one that is not skipped."""
+        rows = self.catalog.read(lambda db: list_files(db, self.inbox.dataset_id, limit=10_000))
+        return {row.name: row.status.value for row in sorted(rows, key=lambda row: row.status != FileState.SKIPPED)}
+
+    def messages(self) -> list[tuple[str, dict]]:
+        """Event key and payload of all messages."""
+        found = self.catalog.read(lambda db: read_messages(db, "data", Position(0, -1), 1000))
+        return [(m.event_key, m.payload) for m in found]
+
+
+def make_mill(catalog_url: str, folder: Path, **spec: object) -> Mill:
+    """A catalog with one inbox of text files."""
+    catalog = open_catalog(catalog_url, World())
+    folder.mkdir(parents=True, exist_ok=True)
+    raw = InboxSpec(RawFormat(FileFormat.TEXT), **spec)
+    dataset = Dataset(DatasetId("ds_raw"), DEFAULT_NAMESPACE, "raw", DatasetKind.INBOX, folder.as_uri(), raw.to_spec())
+    catalog.write(lambda db: (declare(db, dataset), watch(db, dataset.dataset_id)))
+    return Mill(catalog, folder, Inbox.of(catalog.read(lambda db: find_by_id(db, dataset.dataset_id))))
+
+
+@pytest.fixture
+def mill(catalog_url: str, tmp_path: Path) -> Iterator[Mill]:
+    """An empty inbox on each database."""
+    made = make_mill(catalog_url, tmp_path / "raw")
+    yield made
+    made.catalog.close()
+
+
+def test_a_file_is_found_claimed_and_done_once(mill):
+    """The seed's three steps; the message is what triggers."""
+    mill.land("a.txt", "b.txt")
+
+    assert mill.discover() == ["a.txt", "b.txt"]
+    assert mill.discover() == []
+    assert mill.process() == ["a.txt", "b.txt"]
+    assert mill.process() == []
+    assert mill.states() == {"a.txt": "SUCCESS", "b.txt": "SUCCESS"}
+    assert mill.messages() == [("file:default.raw", {"count": 2, "bytes": 10})]
+
+
+def test_of_two_who_discover_at_once_one_announces(mill):
+    """Any number of schedulers may list: a doubled count would trigger for files that are not there."""
+    mill.land("a.txt", "b.txt")
+    both = inboxes._find_unknown(mill.catalog, mill.inbox, list(mill.inbox.files().list_after("", None)))
+    mill.land("c.txt")
+    later = inboxes._find_unknown(mill.catalog, mill.inbox, list(mill.inbox.files().list_after("", None)))
+
+    mill.catalog.apply([inboxes._RecordFound(mill.inbox, tuple(both))])
+    mill.catalog.apply([inboxes._RecordFound(mill.inbox, tuple(later))])
+    mill.catalog.apply([inboxes._RecordFound(mill.inbox, tuple(later))])
+
+    assert [payload["count"] for _, payload in mill.messages()] == [2, 1]
+    assert sorted(mill.process()) == ["a.txt", "b.txt", "c.txt"]
+
+
+def test_files_in_flight_and_no_data_are_ignored(mill, catalog_url, tmp_path):
+    """Flume's `_current` (seed 004), and what other writers leave; a user's pattern comes on top."""
+    bad = ["a_current", "x.tmp", "y._COPYING_", "_SUCCESS", ".hidden", "_temporary/0/part", "sub/.x/y", "sub/z.bak"]
+    mill.land("a", "sub/b", *bad)
+
+    found = discover(mill.catalog, dataclasses.replace(mill.inbox, spec=InboxSpec(mill.inbox.spec.format, ("*.bak",))))
+
+    assert [file.name for file in found.new] == ["a", "sub/b"]
+    assert {name for name, _ in found.ignored} == set(bad)
+    assert dict(found.ignored)["a_current"] == "*_current"
+
+
+def test_bounds_cut_a_claim_in_order_of_age(mill):
+    """Oldest first; always at least one, or a file larger than the bound would wait for ever."""
+    mill.land("c", "b", "a", content="0123456789")
+    mill.discover()
+
+    two = mill.claim(mill.begin(), files=2)
+    one = mill.claim(mill.begin(), bytes=5)
+
+    assert [file.name for file in two] == ["c", "b"]
+    assert [file.name for file in one] == ["a"]
+
+
+def test_a_file_written_again_is_another_file(mill):
+    """Reprocessed by default: the new content came into no run yet."""
+    mill.land("a")
+    mill.discover()
+    mill.process()
+    mill.land("a", content="new\n")
+
+    assert mill.discover() == ["a"]
+    assert mill.process() == ["a"]
+    assert mill.discover() == []
+
+
+@pytest.mark.parametrize(
+    ("on_rewrite", "state"), [(OnRewrite.IGNORE, FileState.SKIPPED), (OnRewrite.ERROR, FileState.QUARANTINED)]
+)
+def test_rewriting_a_processed_file_can_be_ignored_or_refused(catalog_url, tmp_path, on_rewrite, state):
+    """Where a second content would be wrong; it stays listed, and is not looked at again."""
+    mill = make_mill(catalog_url, tmp_path / "raw", on_rewrite=on_rewrite)
+    mill.land("a")
+    mill.discover()
+    mill.process()
+    mill.land("a", content="new\n")
+
+    assert mill.discover() == []
+    assert mill.discover() == []
+    assert mill.process() == []
+    rows = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
+    assert {row.status for row in rows} == {FileState.SUCCESS, state}
+    assert len(mill.messages()) == 1
+
+
+@pytest.mark.parametrize("on_rewrite", list(OnRewrite))
+def test_a_file_rewritten_before_it_was_processed_comes_once_with_its_last_content(catalog_url, tmp_path, on_rewrite):
+    """The old content is nowhere any more: delivering it would deliver the new one twice."""
+    mill = make_mill(catalog_url, tmp_path / "raw", on_rewrite=on_rewrite)
+    for content in ("one\n", "two\n", "three\n"):
+        mill.land("a", content=content)
+        mill.discover()
+
+    assert mill.process() == ["a"]
+    assert mill.process() == []
+    rows = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
+    assert sorted(row.status for row in rows) == ["SKIPPED", "SKIPPED", "SUCCESS"]
+    assert mill.discover() == []
+
+
+def test_a_new_content_waits_for_the_run_that_has_the_old_one(mill):
+    """Two contents of one name at work at once would race for the same output."""
+    mill.land("a", "b")
+    mill.discover()
+    tx = mill.begin()
+    held = mill.claim(tx)
+    mill.land("a", content="new\n")
+    mill.discover()
+
+    assert mill.claim(mill.begin()) == []
+    mill.succeed(tx, held)
+    assert [file.name for file in mill.claim(mill.begin())] == ["a"]
+    assert ("backlog:default.raw", {}) in mill.messages()
+
+
+@pytest.mark.parametrize("ends", ["kill", "fail"])
+def test_a_superseded_content_is_not_given_back(mill, ends):
+    """Its run ended without success, but its bytes are gone: only the new content may be delivered."""
+    mill.land("a")
+    mill.discover()
+    tx = mill.begin()
+    mill.claim(tx)
+    mill.land("a", content="new\n")
+    mill.discover()
+
+    mill.kill(tx) if ends == "kill" else mill.fail(tx, last=True)
+
+    claimed = mill.claim(mill.begin())
+    assert [file.bytes for file in claimed] == [4]
+    assert len(mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id, status=FileState.SKIPPED))) == 1
+
+
+def test_a_file_taken_away_and_brought_back_is_processed(mill, tmp_path):
+    """Somebody moved it out for an hour: that it was once gone must not lose it."""
+    mill.land("a")
+    mill.discover()
+    (mill.folder / "a").rename(tmp_path / "away")
+    assert mill.process() == []
+    assert mill.states() == {"a": "SKIPPED"}
+    (tmp_path / "away").rename(mill.folder / "a")
+
+    assert mill.discover() == ["a"]
+    assert mill.process() == ["a"]
+
+
+def test_a_commit_refuses_a_file_that_changed_under_the_reader(mill):
+    """What was read may be half of each; the retry goes on without it, and the new content comes by itself."""
+    mill.land("a", "b")
+    mill.discover()
+    claimed = mill.claim(tx := mill.begin("run_x"))
+    verify_claims(mill.inbox, claimed)
+    mill.land("a", content="neww\n")
+
+    with pytest.raises(FileRewritten, match="'a' was written again"):
+        verify_claims(mill.inbox, claimed)
+
+    tx = mill.begin(tx.run_id, 2)
+    good, others = sort_out(mill.inbox, mill.claim(tx))
+    commit(mill.catalog, tx, [CloseFiles(tx.run_id, 2, (*others, *map(succeeded, good)))])
+    assert [file.name for file in good] == ["b"]
+    assert mill.discover() == ["a"]
+    assert mill.process() == ["a"]
+
+
+def test_bad_files_are_sorted_out_and_the_rest_commits(mill):
+    """One cut file must not hold up the others; it is tried again, then quarantined, with the reason."""
+    mill.land("good")
+    mill.land("cut", content="line\nli")
+    mill.discover()
+
+    assert mill.process() == ["good"]
+    assert mill.states() == {"good": "SUCCESS", "cut": "ERROR"}
+    assert mill.process() == []
+    for _ in range(2):
+        mill.retries_come_due()
+        assert publish_due_backlog(mill.catalog) == [mill.inbox.dataset_id]
+        assert publish_due_backlog(mill.catalog) == []
+        mill.process()
+    [row] = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id, status=FileState.QUARANTINED))
+    assert (row.name, row.failures) == ("cut", 3)
+    assert "no end" in row.error
+    assert [key for key, _ in mill.messages()].count("backlog:default.raw") == 2
+    mill.retries_come_due()
+    assert publish_due_backlog(mill.catalog) == []
+
+
+def test_claims_follow_the_run_to_its_next_attempt(mill):
+    """A lost attempt says nothing about its files, and nobody else may have them meanwhile."""
+    mill.land("a", "b")
+    mill.discover()
+    first = mill.begin("run_x", 1)
+    held = mill.claim(first)
+    mill.land("c")
+    mill.discover()
+
+    second = mill.begin("run_x", 2)
+
+    assert mill.claim(second) == held
+    assert [file.name for file in mill.claim(mill.begin())] == ["c"]
+    with pytest.raises(ClaimsLost):
+        mill.succeed(first, held)
+    mill.succeed(second, held)
+    assert mill.states()["a"] == "SUCCESS"
+
+
+def test_a_commit_closes_exactly_what_its_run_holds(mill):
+    """A forgotten claim would stay so for ever; one of another run is not ours to close."""
+    mill.land("a", "b")
+    mill.discover()
+    one = mill.begin()
+    [file_a] = mill.claim(one, files=1)
+    other = mill.begin()
+    [file_b] = mill.claim(other, files=1)
+
+    for wrong in ([], [file_b], [file_a, file_b]):
+        with pytest.raises(ClaimsLost):
+            mill.succeed(one, wrong)
+
+    mill.succeed(one, [file_a])
+    with pytest.raises(TransactionEnded):
+        mill.succeed(one, [file_a])
+    assert mill.states() == {"a": "SUCCESS", "b": "IN_PROGRESS"}
+
+
+def test_a_fenced_attempt_claims_nothing(mill):
+    """Its run may have ended: nobody would ever give the files back."""
+    mill.land("a")
+    mill.discover()
+    tx = mill.begin()
+    mill.catalog.apply([EndTransaction(tx.write_pointer, TxState.INVALID, "fenced")])
+
+    with pytest.raises(TransactionEnded):
+        mill.claim(tx)
+
+    assert mill.states() == {"a": "NEW"}
+
+
+def test_a_killed_run_gives_its_files_back_and_a_failed_one_marks_them(mill):
+    """Seed 004: a failure leaves ERROR, to be picked up again; a kill says nothing about the files."""
+    mill.land("a")
+    mill.discover()
+    killed = mill.begin()
+    mill.claim(killed)
+    mill.kill(killed)
+    after_kill = mill.states()["a"]
+    failed = mill.begin()
+    [again] = mill.claim(failed)
+    mill.fail(failed, last=True)
+
+    assert after_kill == "NEW"
+    assert again.failures == 0
+    [row] = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
+    assert (row.status, row.failures, row.error) == (FileState.ERROR, 1, "boom")
+    assert mill.claim(mill.begin()) == []
+    mill.retries_come_due()
+    assert [file.name for file in mill.claim(mill.begin())] == ["a"]
+
+
+def test_claims_of_an_attempt_that_died_before_it_began_are_released(mill):
+    """The run's epoch has risen, its claims still carry the old one: they must not stick."""
+    mill.land("a")
+    mill.discover()
+    tx = mill.begin("run_x", 1)
+    mill.claim(tx)
+
+    mill.catalog.apply([ReleaseFiles(RunId("run_x"), 3, None)])
+
+    assert mill.states() == {"a": "NEW"}
+
+
+@pytest.mark.parametrize("poison", range(7))
+def test_a_file_that_fails_the_program_is_found_by_halves(mill, poison):
+    """No error names it: each failing attempt keeps half, until it is alone; all others are processed."""
+    names = [f"f{n}" for n in range(7)]
+    mill.land(*names)
+    mill.discover()
+    done, attempts = [], 0
+
+    for run in range(20):
+        for epoch in (1, 2, 3):
+            tx = mill.begin(f"run_{run}", epoch)
+            files = mill.claim(tx)
+            attempts += 1
+            if names[poison] not in [file.name for file in files]:
+                mill.succeed(tx, files)
+                done += [file.name for file in files]
+                break
+            mill.fail(tx, last=epoch == 3)
+        mill.retries_come_due()
+        if "QUARANTINED" in mill.states().values() and len(done) == 6:
+            break
+
+    assert sorted(done) == sorted(set(names) - {names[poison]})
+    assert mill.states()[names[poison]] == "QUARANTINED"
+    assert attempts <= 12
+
+
+def test_a_file_that_an_error_names_leaves_the_run_at_once(mill):
+    """The next attempt goes on with the rest; the named one is tried by itself, then quarantined."""
+    mill.land("a", "bad", "c")
+    mill.discover()
+    first = mill.begin("run_x", 1)
+    blamed = next(file for file in mill.claim(first) if file.name == "bad")
+    mill.fail(first, blamed)
+    second = mill.begin("run_x", 2)
+    rest = mill.claim(second)
+    mill.succeed(second, rest)
+
+    assert [(file.name, file.failures) for file in rest] == [("a", 0), ("c", 0)]
+    for _ in range(2):
+        mill.retries_come_due()
+        mill.land(f"new{next(mill.runs)}")
+        mill.discover()
+        tx = mill.begin()
+        alone = mill.claim(tx)
+        assert [file.name for file in alone] == ["bad"]
+        mill.fail(tx, alone[0], last=True)
+    assert mill.states()["bad"] == "QUARANTINED"
+    assert len(mill.process()) == 2
+
+
+def test_a_failed_run_that_can_name_the_file_spares_the_others(mill):
+    """They are not suspects: claimable at once, with no failure counted."""
+    mill.land("a", "bad")
+    mill.discover()
+    tx = mill.begin()
+    blamed = mill.claim(tx)[1]
+
+    mill.fail(tx, blamed, last=True)
+
+    assert mill.states() == {"a": "NEW", "bad": "ERROR"}
+    assert ("backlog:default.raw", {}) in mill.messages()
+    assert [file.failures for file in mill.claim(mill.begin())] == [0]
+
+
+def test_two_claimers_never_get_the_same_file(mill):
+    """On PostgreSQL both read before either has written."""
+    mill.land(*(f"f{n:03}" for n in range(200)))
+    mill.discover()
+    got: list[str] = []
+    barrier = threading.Barrier(4)
+
+    def claimer(number: int) -> None:
+        barrier.wait()
+        for round_ in range(20):
+            tx = mill.begin(f"run_{number}_{round_}")
+            got.extend(file.name for file in mill.claim(tx, files=3))
+
+    threads = [threading.Thread(target=claimer, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(got) == len(set(got)) == 200
+
+
+def test_a_commit_records_what_its_run_took(mill):
+    """Audit and replay ask for it; a file that was set aside was no input."""
+    mill.land("a")
+    mill.land("cut", content="x")
+    mill.discover()
+
+    mill.process()
+
+    rows = mill.catalog.read(lambda db: db.all(TEST_SQL.select_inputs))
+    versions = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
+    assert rows == [("ds_raw", "a", versions[0].content_version)]
+
+
+def test_files_are_listed_in_pages(mill):
+    """An inbox may know a million."""
+    mill.land("b", "a", "c")
+    mill.discover()
+
+    pages, after = [], ("", "")
+    while page := mill.catalog.read(
+        lambda db, after=after: list_files(db, mill.inbox.dataset_id, after=after, limit=2)
+    ):
+        pages.append([file.name for file in page])
+        after = (page[-1].name, page[-1].content_version)
+
+    assert pages == [["a", "b"], ["c"]]
+    assert mill.catalog.read(lambda db: count_files(db, mill.inbox.dataset_id)) == {FileState.NEW: (3, 15)}
+
+
+def test_one_of_several_schedulers_lists_a_folder_when_it_is_due(mill):
+    """Each listing costs the whole folder."""
+    [(dataset_id, due_at)] = mill.catalog.read(due_listings)
+
+    won = [mill.catalog.write(lambda db: take_listing(db, mill.inbox, due_at)) for _ in range(2)]
+
+    assert dataset_id == mill.inbox.dataset_id
+    assert won == [True, False]
+    assert mill.catalog.read(due_listings) == []
+
+
+def test_an_inbox_is_what_its_row_says():
+    """Deployment writes the row, every process reads it back."""
+    spec = InboxSpec(
+        RawFormat(FileFormat.CSV, "id INT, name STRING", {"sep": ";"}, line_end=False),
+        ("*.bak",),
+        OnRewrite.ERROR,
+        timedelta(seconds=7),
+    )
+
+    assert InboxSpec.of_spec(json.loads(json.dumps(spec.to_spec()))) == spec

@@ -93,7 +93,7 @@ class KeyField:
             raise BadKey(self.name, "has a bad name: use a letter or '_', then up to 63 letters, digits or '_'")
 
     def check(self, value: object) -> KeyValue:
-        """Give `value` in the form that keys carry (instants in UTC); raise `BadKey` if it has not this field's type."""
+        """Give `value` in the form that keys carry (instants in UTC); raise `BadKey` if it has another type."""
         match self.type, value:
             case KeyType.STRING, str():
                 return self._check_text(value)

@@ -1,0 +1,150 @@
+"""Data sets: what has a name, a kind and a location of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import Row, load_sql
+from tidemill.errors import NotFound, UserError
+from tidemill.names import DatasetId, Namespace, check_name, nearest, qualified
+
+SQL: Final = load_sql(__file__)
+
+
+class DatasetKind(StrEnum):
+    """What a data set is: published partitions, or files that others put into a folder."""
+
+    FILESET = "fileset"
+    INBOX = "inbox"
+
+
+class DatasetClash(UserError):
+    """A declaration that would make two data sets one, or one data set another."""
+
+    code = "dataset_clash"
+
+    def __init__(self, dataset: str, why: str) -> None:
+        self.dataset = dataset
+        self.why = why
+        super().__init__(f"data set {dataset} {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A data set as the catalog keeps it; `spec` is what its kind needs to know (keys of a file set, …)."""
+
+    dataset_id: DatasetId
+    namespace: Namespace
+    name: str
+    kind: DatasetKind
+    location: str
+    spec: Mapping[str, object]
+    app: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a bad name."""
+        check_name("data set", self.name)
+
+    @property
+    def qualified_name(self) -> str:
+        """The name that messages and people use: `default.clicks`."""
+        return qualified(self.namespace, self.name)
+
+
+def declare(db: Db, dataset: Dataset) -> Dataset:
+    """Create the data set, or bring the one of this name up to date; give it with the id that it has in the catalog.
+
+    `location` is an absolute URL, as `Files.url` gives it. Raises `DatasetClash` when the name belongs to another kind
+    or another app, when the location is, holds or lies in that of another data set (the janitor would delete the
+    other's files), or when a file set would change its keys or its location, under which its files are.
+    """
+    for other in list_datasets(db):
+        if (other.namespace, other.name) == (dataset.namespace, dataset.name):
+            continue
+        if _nested(other.location, dataset.location) or _nested(dataset.location, other.location):
+            why = f"shares its location with {other.qualified_name}: {dataset.location} and {other.location}"
+            raise DatasetClash(dataset.qualified_name, f"{why}; give each a folder of its own")
+    row = db.one(SQL.find_by_name, namespace=dataset.namespace, name=dataset.name)
+    if row is None:
+        db.run(
+            SQL.insert_dataset,
+            dataset_id=dataset.dataset_id,
+            namespace=dataset.namespace,
+            name=dataset.name,
+            app=dataset.app,
+            kind=dataset.kind,
+            location=dataset.location,
+            spec=json.dumps(dataset.spec),
+        )
+        return dataset
+    present = _dataset(row)
+    _refuse_change(present, dataset)
+    kept = replace(dataset, dataset_id=present.dataset_id)
+    if kept != present:
+        db.run(
+            SQL.update_dataset,
+            dataset_id=kept.dataset_id,
+            app=kept.app,
+            location=kept.location,
+            spec=json.dumps(kept.spec),
+        )
+    return kept
+
+
+def find(db: Db, namespace: Namespace, name: str) -> Dataset:
+    """The data set of this name; `NotFound`, with the nearest name, when there is none."""
+    row = db.one(SQL.find_by_name, namespace=namespace, name=name)
+    if row is None:
+        known = [d.qualified_name for d in list_datasets(db)]
+        wanted = qualified(namespace, name)
+        raise NotFound("data set", wanted, nearest(wanted, known), hint="`tidemill dataset list` shows those there are")
+    return _dataset(row)
+
+
+def find_by_id(db: Db, dataset_id: DatasetId) -> Dataset:
+    """The data set with this id; `NotFound` when there is none."""
+    row = db.one(SQL.find_by_id, dataset_id=dataset_id)
+    if row is None:
+        raise NotFound("data set", dataset_id)
+    return _dataset(row)
+
+
+def list_datasets(db: Db) -> list[Dataset]:
+    """All data sets, by namespace and name."""
+    return [_dataset(row) for row in db.all(SQL.list_all)]
+
+
+def _refuse_change(present: Dataset, wanted: Dataset) -> None:
+    name = present.qualified_name
+    if present.kind is not wanted.kind:
+        raise DatasetClash(name, f"is a data set of kind {present.kind}, not {wanted.kind}: give it another name")
+    if present.app != wanted.app:
+        raise DatasetClash(name, f"belongs to app {present.app}, not to {wanted.app}: give it another name")
+    if present.kind is DatasetKind.FILESET:
+        if present.spec.get("keys") != wanted.spec.get("keys"):
+            raise DatasetClash(name, f"has the keys {present.spec.get('keys')}, which cannot be changed")
+        if present.location != wanted.location:
+            raise DatasetClash(name, f"has its files at {present.location}, not at {wanted.location}")
+
+
+def _nested(outer: str, inner: str) -> bool:
+    return f"{inner}/".startswith(f"{outer}/")
+
+
+def _dataset(row: Row) -> Dataset:
+    dataset_id, namespace, name, kind, location, spec, app = row
+    decoded: dict[str, Any] = json.loads(str(spec))
+    return Dataset(
+        DatasetId(str(dataset_id)),
+        Namespace(str(namespace)),
+        str(name),
+        DatasetKind(str(kind)),
+        str(location),
+        decoded,
+        None if app is None else str(app),
+    )

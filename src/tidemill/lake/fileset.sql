@@ -1,0 +1,93 @@
+-- name: refuse_existing
+-- `create` against a key that exists: the partial index of what is current holds at most a few rows for each key.
+-- CROSS JOIN keeps SQLite from turning the loops round; PostgreSQL does not mind.
+SELECT CASE WHEN change.commit_seq > CAST(:write_pointer AS BIGINT)
+            THEN tidemill_refuse('partition_conflict', CAST(:dataset AS TEXT), wanted.shown, change.op, change.run_id,
+                                 CAST(change.write_pointer AS TEXT))
+            ELSE tidemill_refuse('partition_exists', CAST(:dataset AS TEXT), wanted.shown, change.run_id,
+                                 CAST(change.write_pointer AS TEXT))
+       END
+  FROM {rows:wanted(partition_key text, shown text)} AS wanted
+ CROSS JOIN partition_change AS change
+ WHERE change.dataset_id = :dataset_id AND change.partition_key = wanted.partition_key
+   AND change.superseded_seq IS NULL
+
+-- name: refuse_any_later
+-- `overwrite` against anything on the key that committed after this transaction began: first committer wins.
+SELECT tidemill_refuse('partition_conflict', CAST(:dataset AS TEXT), wanted.shown, change.op, change.run_id,
+                       CAST(change.write_pointer AS TEXT))
+  FROM {rows:wanted(partition_key text, shown text)} AS wanted
+ CROSS JOIN partition_change AS change
+ WHERE change.dataset_id = :dataset_id AND change.partition_key = wanted.partition_key
+   AND change.commit_seq > :write_pointer
+
+-- name: refuse_later_overwrite
+-- `append` against a later overwrite only: appends commute with one another.
+SELECT tidemill_refuse('partition_conflict', CAST(:dataset AS TEXT), wanted.shown, change.op, change.run_id,
+                       CAST(change.write_pointer AS TEXT))
+  FROM {rows:wanted(partition_key text, shown text)} AS wanted
+ CROSS JOIN partition_change AS change
+ WHERE change.dataset_id = :dataset_id AND change.partition_key = wanted.partition_key
+   AND change.commit_seq > :write_pointer AND change.op = 'overwrite'
+
+-- name: refuse_other_schema
+-- The policy `fail`: a file set has one schema, that of its first commit.
+SELECT tidemill_refuse('schema_changed', CAST(:dataset AS TEXT), schema, CAST(:schema AS TEXT), run_id)
+  FROM dataset_schema
+ WHERE dataset_id = :dataset_id AND schema_id <> :schema_id
+
+-- name: insert_schema
+INSERT INTO dataset_schema (dataset_id, schema_id, schema, commit_seq, run_id)
+VALUES (:dataset_id, :schema_id, :schema, {commit_seq}, :run_id)
+    ON CONFLICT (dataset_id, schema_id) DO NOTHING
+
+-- name: supersede
+-- Before the new rows are inserted: they are current.
+UPDATE partition_change SET superseded_seq = {commit_seq}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_key IN ({texts:keys})
+
+-- name: insert_changes
+INSERT INTO partition_change
+       (dataset_id, write_pointer, partition_key, op, commit_seq, delivers, location, manifest, files, bytes, row_count,
+        schema_id, run_id, at)
+SELECT :dataset_id, :write_pointer, change.partition_key, change.op, {commit_seq}, :delivers, :location,
+       change.manifest, change.files, change.bytes, change.row_count, :schema_id, :run_id, tidemill_now()
+  FROM {rows:changes(partition_key text, op text, manifest blob, files bigint, bytes bigint, row_count bigint)} AS change
+
+-- name: find_schema
+SELECT schema_id, schema FROM dataset_schema WHERE dataset_id = :dataset_id
+
+-- name: find_keys
+-- Which of these keys a snapshot sees: one look-up by key each.
+SELECT wanted.value
+  FROM ({texts:keys}) AS wanted
+ WHERE EXISTS (SELECT 1 FROM partition_change AS change
+                WHERE change.dataset_id = :dataset_id AND change.partition_key = wanted.value
+                  AND change.commit_seq < :write_pointer)
+
+-- name: read_visible
+-- What is current and was committed before the snapshot, and what later overwrites have replaced since: the second is
+-- found by those overwrites, so that the cost is what is current plus what came since, never the history.
+-- The + keeps SQLite on the index of what is current.
+SELECT partition_key, write_pointer, commit_seq, op, location, manifest
+  FROM partition_change
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND +commit_seq < :write_pointer
+ UNION ALL
+SELECT replaced.partition_key, replaced.write_pointer, replaced.commit_seq, replaced.op, replaced.location,
+       replaced.manifest
+  FROM partition_change AS later
+ CROSS JOIN partition_change AS replaced
+ WHERE later.dataset_id = :dataset_id AND later.commit_seq > :write_pointer AND later.op = 'overwrite'
+   AND replaced.dataset_id = :dataset_id AND replaced.partition_key = later.partition_key
+   AND replaced.commit_seq < :write_pointer AND replaced.superseded_seq = later.commit_seq
+ ORDER BY partition_key, commit_seq
+
+-- name: lock_dataset
+SELECT dataset_id FROM dataset WHERE dataset_id = :dataset_id AND dropped_at IS NULL {for_update}
+
+-- name: insert_pin
+INSERT INTO reader_pin (pin_id, dataset_id, commit_seq, run_id, until)
+VALUES (:pin_id, :dataset_id, :commit_seq, :run_id, :until)
+
+-- name: delete_pins
+DELETE FROM reader_pin WHERE run_id = :run_id

@@ -1,0 +1,162 @@
+"""Manifests: the files of one change. Readers never list directories; a listing is only how a writer makes a manifest.
+
+A transaction writes below `tx=<write pointer>-<incarnation>/` of each data set, every write call into a numbered
+directory of its own, straight into the final place. File names in a manifest are relative to the transaction's
+directory. Beside the files, for a catalog that has to be restored, stand two side-cars: `_manifest.json`, what the
+transaction wants to commit, written before its commit, and `_committed`, written after it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from tidemill.catalog.transactions import Snapshot
+from tidemill.errors import Internal, Unavailable
+from tidemill.lake.keys import Key, KeySchema
+from tidemill.names import CommitSeq
+from tidemill.storage.files import Files, FileStatus
+
+_FORMAT: Final = 1
+_SIDE_CAR: Final = "_manifest.json"
+_COMMITTED: Final = "_committed"
+
+
+class DamagedFiles(Unavailable):
+    """Files that a manifest names are gone or have another size: somebody else than Tidemill was there."""
+
+    code = "damaged_files"
+
+    def __init__(self, dataset: str, partition: str, files: Sequence[str]) -> None:
+        self.dataset = dataset
+        self.partition = partition
+        self.files = tuple(files)
+        super().__init__(
+            f"partition {partition} of {dataset} is damaged: {'; '.join(self.files)}. "
+            "Bring the files back, or overwrite the partition"
+        )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DataFile:
+    """One file of a change: its name below the transaction's directory, its size, its rows, and the store's etag.
+
+    The etag is kept, not compared: a folder that was copied to another disk has other ones and the same content.
+    """
+
+    name: str
+    bytes: int
+    rows: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The files of one change, by name."""
+
+    files: tuple[DataFile, ...]
+
+    def __post_init__(self) -> None:
+        """Order the files and refuse a doubled name, whose rows would be read twice."""
+        object.__setattr__(self, "files", tuple(sorted(self.files)))
+        if len({file.name for file in self.files}) != len(self.files):
+            raise Internal(f"a manifest names a file twice: {[file.name for file in self.files]}")
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def total_rows(self) -> int:
+        """Rows of all files."""
+        return sum(file.rows for file in self.files)
+
+    def with_files_of(self, other: Manifest) -> Manifest:
+        """The files of both."""
+        return Manifest(self.files + other.files)
+
+    def encode(self) -> bytes:
+        """The form that the catalog stores: versioned, compressed."""
+        files = [[file.name, file.bytes, file.rows, file.etag] for file in self.files]
+        text = json.dumps({"format": _FORMAT, "files": files}, separators=(",", ":"), ensure_ascii=False)
+        return zlib.compress(text.encode(), level=1)
+
+    @classmethod
+    def decode(cls, stored: bytes) -> Manifest:
+        """What `encode` gave; an error for a format of a later version."""
+        content = json.loads(zlib.decompress(stored))
+        if content["format"] != _FORMAT:
+            raise Internal(f"a manifest has the format {content['format']}, which this version does not know")
+        return cls(tuple(DataFile(*file) for file in content["files"]))
+
+
+def tx_directory(snapshot: Snapshot) -> str:
+    """The directory of a transaction, relative to the location of each data set that it writes."""
+    return f"tx={snapshot.write_pointer}-{snapshot.incarnation}"
+
+
+def list_written(files: Files, directory: str) -> list[FileStatus]:
+    """The data files below `directory`, once listed; what begins with `.` or `_` is Spark's own."""
+    prefix = f"{directory}/"
+    return [
+        status
+        for status in files.list_after(prefix, None)
+        if not any(part.startswith((".", "_")) for part in status.name.removeprefix(prefix).split("/"))
+    ]
+
+
+def group_by_partition(
+    keys: KeySchema, directory: str, written: Iterable[FileStatus], rows: Mapping[str, int]
+) -> dict[Key, Manifest]:
+    """Manifests by key of the files that one write call left in `directory` (`tx=…/<n>`), given the rows of each.
+
+    Raises `BadKey` for a directory that stands for null or that Spark did not name.
+    """
+    tx, number = directory.split("/")
+    found: dict[Key, Manifest] = {}
+    ordered = sorted(written, key=lambda status: status.name)
+    for path, group in groupby(ordered, key=lambda status: status.name.rpartition("/")[0]):
+        key = keys.from_path(path.removeprefix(f"{tx}/{number}").removeprefix("/"))
+        found[key] = Manifest(
+            tuple(DataFile(s.name.removeprefix(f"{tx}/"), s.bytes, rows[s.name], s.etag) for s in group)
+        )
+    return found
+
+
+def check_files(files: Files, dataset: str, partition: str, location: str, manifest: Manifest) -> None:
+    """Compare the store with the manifest; `DamagedFiles` names what differs in size or is gone. One stat a file."""
+    wrong = []
+    for file in manifest.files:
+        status = files.stat(f"{location}/{file.name}")
+        if status is None:
+            wrong.append(f"{location}/{file.name} is gone")
+        elif status.bytes != file.bytes:
+            wrong.append(f"{location}/{file.name} has {status.bytes} bytes instead of {file.bytes}")
+    if wrong:
+        raise DamagedFiles(dataset, partition, wrong)
+
+
+def write_side_car(files: Files, snapshot: Snapshot, content: Mapping[str, object]) -> None:
+    """Put `content` beside the files as what the transaction wants to commit; call it before the commit."""
+    whole = {"format": _FORMAT, **_identity(snapshot), **content}
+    files.put(f"{tx_directory(snapshot)}/{_SIDE_CAR}", json.dumps(whole, ensure_ascii=False).encode())
+
+
+def mark_committed(files: Files, snapshot: Snapshot, commit_seq: CommitSeq) -> None:
+    """Put the marker of a committed transaction beside its files; only after its commit. Idempotent."""
+    content = {**_identity(snapshot), "commit_seq": commit_seq}
+    files.put(f"{tx_directory(snapshot)}/{_COMMITTED}", json.dumps(content).encode())
+
+
+def is_marked(files: Files, snapshot: Snapshot) -> bool:
+    """Whether the transaction's marker is there."""
+    return files.stat(f"{tx_directory(snapshot)}/{_COMMITTED}") is not None
+
+
+def _identity(snapshot: Snapshot) -> dict[str, object]:
+    return {"write_pointer": snapshot.write_pointer, "incarnation": snapshot.incarnation}

@@ -1,0 +1,147 @@
+"""A file set and its consumers on a catalog of either database, with what tests need to play several runs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+
+from tidemill.catalog.db import Catalog, Db, Effect
+from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.named import load_sql
+from tidemill.catalog.transactions import EndTransaction, Transaction, TxState, begin, commit
+from tidemill.lake.claims import (
+    CompleteClaims,
+    Consumer,
+    Delivery,
+    Limits,
+    RestampClaims,
+    ensure_consumer,
+    take_claims,
+)
+from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.fileset import (
+    AddPartitions,
+    ColumnSchema,
+    Fileset,
+    PartitionWrite,
+    WriteOp,
+    find_existing,
+    fold,
+)
+from tidemill.lake.keys import KeyText
+from tidemill.lake.manifest import DataFile, Manifest
+from tidemill.names import CommitSeq, DatasetId, Namespace, RunId
+from tidemill.world import World
+
+SQL = load_sql(__file__)
+SCHEMA = ColumnSchema('{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}')
+
+
+@dataclass
+class Lake:
+    """One catalog with the file set `default.lines`, keyed by hour."""
+
+    catalog: Catalog
+    lines: Fileset
+    runs: Iterator[int] = field(default_factory=count)
+    files: Iterator[int] = field(default_factory=count)
+
+    def begin(self, run: str | None = None, epoch: int = 1, effects: Sequence[Effect] = ()) -> Transaction:
+        """A transaction of a run of its own, which may write the file set."""
+        run_id = RunId(run or f"run_{next(self.runs)}")
+        return begin(self.catalog, run_id=run_id, epoch=epoch, writes=[self.lines.dataset_id], effects=effects)
+
+    def write(self, hour: int, op: str = "append", rows: int = 1) -> PartitionWrite:
+        """What a write call leaves of one partition: one file of `rows` rows and ten times as many bytes."""
+        file = DataFile(f"1/hour={hour}/part-{next(self.files)}.parquet", rows * 10, rows, "etag")
+        return PartitionWrite(self.lines.keys.check({"hour": hour}), WriteOp(op), Manifest((file,)))
+
+    def add(self, tx: Transaction, *writes: PartitionWrite, schema: ColumnSchema = SCHEMA) -> AddPartitions:
+        """The effect that publishes `writes`."""
+        changes = fold(self.lines, writes)
+        existing = self.catalog.read(lambda db: find_existing(db, self.lines, changes, tx))
+        return AddPartitions(tx, self.lines, changes, schema, existing)
+
+    def commit(self, tx: Transaction, *writes: PartitionWrite, effects: Sequence[Effect] = ()) -> CommitSeq:
+        """Commit `tx` with `writes`."""
+        return commit(self.catalog, tx, [*([self.add(tx, *writes)] if writes else []), *effects])
+
+    def publish(self, hour: int, op: str = "append", rows: int = 1) -> Transaction:
+        """One change in a transaction of its own."""
+        tx = self.begin()
+        self.commit(tx, self.write(hour, op, rows))
+        return tx
+
+    def end(self, tx: Transaction, *effects: Effect, state: TxState = TxState.ABORTED) -> None:
+        """End `tx` without commit."""
+        self.catalog.apply([EndTransaction(tx.write_pointer, state, "test"), *effects])
+
+    def hour(self, key: KeyText) -> int:
+        """The hour of a stored key."""
+        (hour,) = self.lines.keys.decode(key)
+        assert isinstance(hour, int)
+        return hour
+
+    def hours(self, things: Sequence[object]) -> list[int]:
+        """The hours of changes, deliveries or partitions, in their order."""
+        return [self.hour(thing.partition_key) for thing in things]  # type: ignore[attr-defined]
+
+    def consumer(self, name: str = "default.shop.report") -> Consumer:
+        """The managed consumer of this name."""
+        return self.catalog.write(lambda db: ensure_consumer(db, self.lines.dataset_id, name))
+
+    def take(self, tx: Transaction, limits: Limits | None = None, name: str = "default.shop.report") -> list[Delivery]:
+        """What the run of `tx` gets of the file set."""
+        consumer_id = self.consumer(name).consumer_id
+        return take_claims(self.catalog, tx, {consumer_id: limits or Limits()})[consumer_id]
+
+    def complete(self, tx: Transaction, *effects: Effect) -> CommitSeq:
+        """Commit the run of `tx` with what it took."""
+        return self.commit(tx, effects=[CompleteClaims(tx.run_id, tx.epoch), *effects])
+
+    def try_again(self, tx: Transaction) -> Transaction:
+        """The next attempt of the run of `tx`, which has ended."""
+        return self.begin(tx.run_id, tx.epoch + 1, [RestampClaims(tx.run_id, tx.epoch + 1)])
+
+    def read(self, block: Callable[[Db], object]) -> object:
+        """A read of the catalog."""
+        return self.catalog.read(block)
+
+    def pass_time(self) -> None:
+        """Let all waiting times be over."""
+        self.catalog.write(lambda db: db.run(SQL.pass_time))
+
+    def work(self) -> list[tuple[int, str, int]]:
+        """The working set: hour, state, failures."""
+        rows = self.catalog.read(lambda db: db.all(SQL.read_work))
+        return [(self.hour(KeyText(str(row[1]))), str(row[2]), int(str(row[3]))) for row in rows]
+
+
+@pytest.fixture
+def catalog(catalog_url: str) -> Iterator[Catalog]:
+    """An empty catalog, on each database."""
+    opened = open_catalog(catalog_url, World())
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def lake(catalog: Catalog) -> Lake:
+    """A catalog with one file set, on each database."""
+    return make_lake(catalog)
+
+
+def make_lake(catalog: Catalog) -> Lake:
+    """The file set `default.lines` in `catalog`."""
+    dataset = Dataset(
+        DatasetId("dataset_lines"),
+        Namespace("default"),
+        "lines",
+        DatasetKind.FILESET,
+        "file:///lake/lines",
+        {"keys": {"hour": "int"}},
+    )
+    return Lake(catalog, Fileset.of(catalog.write(lambda db: declare(db, dataset))))

@@ -106,7 +106,7 @@ class Leaf(Trigger):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class _DataTrigger(Leaf):
+class DataTrigger(Leaf):
     """`n` new things in one data set; or a message that the program has work left there."""
 
     dataset: str
@@ -143,7 +143,7 @@ class _DataTrigger(Leaf):
         return Satisfied(f"{counted}, and work left of earlier runs") if fed.backlog else Waiting(counted)
 
 
-class NewFiles(_DataTrigger):
+class NewFiles(DataTrigger):
     """At least `n` new files in an inbox."""
 
     __slots__ = ()
@@ -163,7 +163,7 @@ class NewFiles(_DataTrigger):
         return {"type": "new_files", "inbox": self.dataset, "n": self.n}
 
 
-class NewPartitions(_DataTrigger):
+class NewPartitions(DataTrigger):
     """At least `n` new or appended partitions in a file set."""
 
     __slots__ = ()
@@ -211,6 +211,10 @@ class Every(Leaf):
         """
         times = (now - counted_from) // self.duration
         return counted_from + times * self.duration if times > 0 else None
+
+    def feed(self, fed: Fed, due_at: datetime) -> Fed:
+        """What the leaf has once it was due at `due_at`, its logical time."""
+        return replace(fed, count=fed.count + 1, fired_at=due_at)
 
     def check(self, fed: Sequence[Fed]) -> Answer:
         """Satisfied once it has fired."""

@@ -1,0 +1,299 @@
+"""Jobs → runs: from "satisfied" to the run's record is one transaction, under the locks of the job's limits."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, NamedTuple, cast
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.messages import Publish, Topic
+from tidemill.catalog.named import load_sql
+from tidemill.errors import UserError
+from tidemill.names import JobId, RunId
+from tidemill.run.programs import Program, Value, find_programs
+from tidemill.run.runs import NewRun, create_pending
+from tidemill.schedule.answers import Answer, Never, NotBefore, Satisfied, Waiting, all_of, verdict
+from tidemill.schedule.constraints import slots_key
+from tidemill.schedule.jobs import (
+    Ending,
+    Job,
+    JobState,
+    MessageRef,
+    Outcome,
+    Turn,
+    end_jobs,
+    from_ms,
+    list_waiting,
+    lock_due_jobs,
+    lock_unchanged,
+    read_job_messages,
+    store_checked,
+    to_ms,
+)
+from tidemill.schedule.schedules import read_schedules
+from tidemill.schedule.specs import OnTimeout, Schedule
+from tidemill.schedule.subscriber import BACKLOG
+from tidemill.schedule.triggers import DataTrigger, Fed, NewPartitions
+from tidemill.world import World
+
+SQL: Final = load_sql(__file__)
+
+BATCH: Final = 500
+"""Jobs handled in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A run that a job has become; `why` counts what its trigger and constraints had."""
+
+    schedule: str
+    job_id: JobId
+    run_id: RunId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check came to: how many jobs were looked at, and the runs made."""
+
+    jobs: int
+    launches: tuple[Launch, ...]
+
+
+class _Ready(NamedTuple):
+    """A job whose trigger is satisfied, and what its constraints answer."""
+
+    job: Job
+    schedule: Schedule
+    trigger: Answer
+    constraints: tuple[Answer, ...] = ()
+
+    @property
+    def timeout_at(self) -> datetime:
+        """When its constraints must have held."""
+        return (self.job.satisfied_at or self.job.created_at) + self.schedule.spec.timeout
+
+
+class _Overdue(NamedTuple):
+    """A job to be ended without a run, if it is still as it was when that was decided."""
+
+    job: Job
+    outcome: Outcome
+    why: str
+
+
+def check_due(catalog: Catalog, world: World, limit: int = BATCH) -> Checked:
+    """Look at up to `limit` due jobs: make runs of those that may start, store what the others wait for.
+
+    Jobs that others hold are left to them. A job that is to be cancelled is so in a transaction of its own, which
+    publishes and so takes the clock first. Cost: some twenty statements for all jobs together.
+    """
+    checked, overdue = catalog.write(lambda db: _check(db, world, limit))
+    if overdue:
+        world.mark("checker.before_cancel")
+        catalog.write(lambda db: _cancel(db, overdue))
+    return checked
+
+
+def next_check_at(db: Db) -> datetime | None:
+    """When the first job is to be looked at."""
+    row = db.one(SQL.find_next)
+    return from_ms(cast(int, row[0])) if row and row[0] is not None else None
+
+
+def _check(db: Db, world: World, limit: int) -> tuple[Checked, list[_Overdue]]:
+    now = from_ms(db.now())
+    jobs = lock_due_jobs(db, now, limit)
+    if not jobs:
+        return Checked(0, ()), []
+    world.mark("checker.locked")
+    schedules = read_schedules(db, {job.schedule_id for job in jobs})
+    ready: list[_Ready] = []
+    stored: list[Job] = []
+    overdue: list[_Overdue] = []
+    for job in jobs:
+        schedule = schedules[job.schedule_id]
+        answer = _ask_trigger(job, schedule)
+        if isinstance(answer, Satisfied):
+            ready.append(_Ready(_satisfied(job, schedule, now), schedule, answer))
+        elif isinstance(answer, Never):
+            overdue.append(_Overdue(job, Outcome.NEVER, answer.why))
+        else:
+            at = answer.at if isinstance(answer, NotBefore) else None
+            stored.append(replace(job, next_check_at=at, verdict=_verdict(answer)))
+    starting, waiting = _decide(db, ready, now)
+    waits: dict[JobId, tuple[str, ...]] = {}
+    for one in waiting:
+        answer = all_of(one.constraints)
+        if isinstance(answer, Never):
+            overdue.append(_Overdue(one.job, Outcome.NEVER, answer.why))
+        elif now >= one.timeout_at and one.schedule.spec.on_timeout is OnTimeout.FORCE:
+            starting.append(one)
+        elif now >= one.timeout_at:
+            overdue.append(_Overdue(one.job, Outcome.TIMED_OUT, answer.why))
+        else:
+            at = min(answer.at, one.timeout_at) if isinstance(answer, NotBefore) else one.timeout_at
+            waits[one.job.job_id] = answer.wake_on if isinstance(answer, Waiting) else ()
+            stored.append(replace(one.job, next_check_at=at, verdict=_verdict(one.trigger, one.constraints)))
+    world.mark("checker.before_runs")
+    launches, broken = _launch(db, world, starting)
+    store_checked(db, stored, waits)
+    world.mark("checker.before_commit")
+    return Checked(len(jobs), tuple(launches)), overdue + broken
+
+
+def _ask_trigger(job: Job, schedule: Schedule) -> Answer:
+    trigger = schedule.spec.trigger
+    return trigger.check([job.fed.get(trigger_no, Fed()) for trigger_no in range(len(trigger.leaves))])
+
+
+def _satisfied(job: Job, schedule: Schedule, now: datetime) -> Job:
+    at = job.satisfied_at or now
+    deadline = None if schedule.spec.deadline is None else at + schedule.spec.deadline
+    return replace(job, state=JobState.PENDING_CONSTRAINT, satisfied_at=at, deadline=deadline)
+
+
+def _decide(db: Db, ready: Sequence[_Ready], now: datetime) -> tuple[list[_Ready], list[_Ready]]:
+    """Split `ready` into those whose constraints hold and the others, the better turn first, under their limits."""
+    limit_keys = sorted({key for one in ready for key in one.schedule.spec.limit_keys(one.schedule.program_id)})
+    held: Counter[str] = Counter()
+    others: dict[str, list[Turn]] = {}
+    if limit_keys:
+        db.all(SQL.lock_limits, limit_keys=json.dumps(limit_keys))
+        for key, slots in db.all(SQL.count_slots, limit_keys=json.dumps(limit_keys)):
+            held[str(key)] = cast(int, slots)
+        others = _others(db, limit_keys, {one.job.job_id for one in ready}, now)
+    starting: list[_Ready] = []
+    waiting: list[_Ready] = []
+    for one in sorted(ready, key=lambda one: one.job.turn(now)):
+        keys = one.schedule.spec.limit_keys(one.schedule.program_id)
+        answers = tuple(
+            constraint.check(key, held[key], sum(turn < one.job.turn(now) for turn in others.get(key, ())))
+            for constraint, key in zip(one.schedule.spec.constraints, keys, strict=True)
+        )
+        answered = one._replace(constraints=answers)
+        if all(isinstance(answer, Satisfied) for answer in answers):
+            # Every run has a slot of its program, whether or not its own schedule has a limit.
+            held[f"program:{one.schedule.program_id}"] += 1
+            starting.append(answered)
+        else:
+            waiting.append(answered)
+    return starting, waiting
+
+
+def _others(db: Db, limit_keys: Sequence[str], own: set[JobId], now: datetime) -> dict[str, list[Turn]]:
+    """The turns of the jobs beside `own` that wait for a slot of each key."""
+    waiting = list_waiting(db, [slots_key(key) for key in limit_keys], now)
+    return {key: [turn for job_id, turn in waiting.get(slots_key(key), ()) if job_id not in own] for key in limit_keys}
+
+
+def _launch(db: Db, world: World, starting: Sequence[_Ready]) -> tuple[list[Launch], list[_Overdue]]:
+    """Make the runs of `starting` and end their jobs; give back those whose program does not take its arguments."""
+    programs = find_programs(db, {one.schedule.program_id for one in starting})
+    bound: list[tuple[_Ready, Mapping[str, Value]]] = []
+    broken: list[_Overdue] = []
+    for one in starting:
+        try:
+            bound.append((one, programs[one.schedule.program_id].bind(one.schedule.spec.arguments)))
+        except UserError as error:
+            broken.append(_Overdue(one.job, Outcome.NEVER, str(error)))
+    messages = read_job_messages(db, [one.job.job_id for one, _ in bound])
+    runs = [
+        NewRun(
+            run_id=RunId(world.new_id("run")),
+            program_id=one.schedule.program_id,
+            arguments=arguments,
+            triggered_by=_triggered_by(one, messages.get(one.job.job_id, [])),
+            schedule_id=one.schedule.schedule_id,
+            job_id=one.job.job_id,
+            priority=one.job.priority,
+            deadline=None if one.job.deadline is None else to_ms(one.job.deadline),
+        )
+        for one, arguments in bound
+    ]
+    # Jobs come before runs in the order of locks.
+    launches = [
+        Launch(one.schedule.qualified_name, one.job.job_id, run.run_id, _why(one))
+        for (one, _), run in zip(bound, runs, strict=True)
+    ]
+    end_jobs(
+        db,
+        [
+            Ending(one.job, _outcome(one), launch.why, launch.run_id)
+            for (one, _), launch in zip(bound, launches, strict=True)
+        ],
+    )
+    create_pending(db, runs)
+    return launches, broken
+
+
+def _outcome(one: _Ready) -> Outcome:
+    held = all(isinstance(answer, Satisfied) for answer in one.constraints)
+    return Outcome.LAUNCHED if held else Outcome.FORCED
+
+
+def _triggered_by(one: _Ready, messages: Sequence[MessageRef]) -> dict[str, object]:
+    """What the run's record says of its cause: what each leaf was fed, and the positions of its messages."""
+    leaves = one.schedule.spec.trigger.leaves
+    fired = [fed.fired_at for fed in one.job.fed.values() if fed.fired_at is not None]
+    return {
+        "schedule": one.schedule.qualified_name,
+        "generation": one.schedule.generation,
+        "logical_time": to_ms(max(fired)) if fired else None,
+        "triggers": [
+            {
+                "trigger_no": trigger_no,
+                **leaves[trigger_no].spec(),
+                "why": leaves[trigger_no].check([fed]).why,
+                "count": fed.count,
+                "backlog": fed.backlog,
+                "fired_at": None if fed.fired_at is None else to_ms(fed.fired_at),
+                "messages": [(m.topic, m.seq, m.n) for m in messages if m.trigger_no == trigger_no],
+            }
+            for trigger_no, fed in sorted(one.job.fed.items())
+        ],
+    }
+
+
+def _why(one: _Ready) -> str:
+    return "; ".join(answer.why for answer in (one.trigger, *one.constraints))
+
+
+def _verdict(trigger: Answer, constraints: Sequence[Answer] = ()) -> dict[str, object]:
+    return {"trigger": verdict(trigger), "constraints": [verdict(answer) for answer in constraints]}
+
+
+def _cancel(db: Db, overdue: Sequence[_Overdue]) -> None:
+    """End jobs without a run, and say that their work is left, so that it comes again."""
+    db.tick()
+    decided = {one.job.job_id: one for one in overdue}
+    # One that changed since was fed by somebody, or looked at by another checker: that one decides.
+    found = {job.job_id: job for job in lock_unchanged(db, [one.job for one in overdue])}
+    schedules = read_schedules(db, {job.schedule_id for job in found.values()})
+    programs = find_programs(db, {schedule.program_id for schedule in schedules.values()})
+    end_jobs(db, [Ending(job, decided[job_id].outcome, decided[job_id].why) for job_id, job in found.items()])
+    for job_id, job in found.items():
+        if decided[job_id].outcome is Outcome.TIMED_OUT:
+            schedule = schedules[job.schedule_id]
+            for publish in _work_left(job, schedule, programs[schedule.program_id]):
+                for call in publish.writes():
+                    db.call(call)
+
+
+def _work_left(job: Job, schedule: Schedule, program: Program) -> list[Publish]:
+    """One message for each data set of which the job was told something."""
+    leaves = schedule.spec.trigger.leaves
+    fed = {leaf.backlog_key: leaf for no in job.fed if isinstance(leaf := leaves[no], DataTrigger)}
+    return [
+        Publish(
+            Topic.DATA,
+            BACKLOG,
+            key,
+            {"consumer": program.qualified_name} if isinstance(leaf, NewPartitions) else {},
+        )
+        for key, leaf in fed.items()
+    ]

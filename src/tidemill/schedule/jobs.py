@@ -1,0 +1,349 @@
+"""Jobs: schedules of which something has happened, until a run exists or they are dropped (seed 001).
+
+A schedule has at most one open job (an index sees to it); messages and fires join it, also while it waits for its
+constraints. Whoever locks a job's row checks it under its limits, makes it due, or ends it: the end of a run relies on
+that when it wakes who waits for its slot and skips what is locked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final, NamedTuple, TypeAlias, cast
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.messages import Message
+from tidemill.catalog.named import Param, Row, load_sql
+from tidemill.errors import Internal, NotFound
+from tidemill.names import JobId, RunId, ScheduleId
+from tidemill.schedule.specs import Schedule
+from tidemill.schedule.triggers import DataTrigger, Every, Fed
+from tidemill.world import World
+
+SQL: Final = load_sql(__file__)
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class JobState(StrEnum):
+    """PENDING_TRIGGER → PENDING_CONSTRAINT → gone: then there is a run, or a reason why not, in the history.
+
+    (PENDING_LAUNCH, of the seed, comes with what can hold a job back after its constraints.)
+    """
+
+    PENDING_TRIGGER = "PENDING_TRIGGER"
+    PENDING_CONSTRAINT = "PENDING_CONSTRAINT"
+
+
+class Outcome(StrEnum):
+    """How a job ended."""
+
+    LAUNCHED = "launched"
+    FORCED = "forced"
+    TIMED_OUT = "timed_out"
+    NEVER = "never"
+    SUSPENDED = "schedule_suspended"
+    CHANGED = "schedule_changed"
+    DELETED = "schedule_deleted"
+
+
+class MessageRef(NamedTuple):
+    """A message of a job, and the leaf of the trigger that it fed."""
+
+    trigger_no: int
+    topic: str
+    seq: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An open job. `fed` says what each leaf of the trigger was fed; `verdict` what it waits for (JSON)."""
+
+    job_id: JobId
+    schedule_id: ScheduleId
+    generation: int
+    state: JobState
+    created_at: datetime
+    satisfied_at: datetime | None
+    next_check_at: datetime | None
+    priority: int
+    deadline: datetime | None
+    fed: Mapping[int, Fed]
+    verdict: Mapping[str, object] | None
+    revision: int
+
+    def turn(self, now: datetime) -> Turn:
+        """Its place among those that want the same slot."""
+        return turn(now, self.priority, self.deadline, self.created_at, self.job_id)
+
+
+Turn: TypeAlias = tuple[bool, int, datetime, datetime, str]
+
+
+def turn(now: datetime, priority: int, deadline: datetime | None, created_at: datetime, job_id: str) -> Turn:
+    """What jobs are sorted by: those past their deadline first, then by priority, deadline and age."""
+    late = deadline is not None and deadline <= now
+    return (not late, -priority, deadline or datetime.max.replace(tzinfo=UTC), created_at, job_id)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """What the history keeps; `detail` says why, and names the messages of a job that was dropped."""
+
+    job_id: JobId
+    schedule_id: ScheduleId
+    generation: int
+    outcome: Outcome
+    run_id: RunId | None
+    created_at: datetime
+    ended_at: datetime
+    detail: Mapping[str, object]
+
+
+class Ending(NamedTuple):
+    """How an open job ends: with a run, or for a reason without."""
+
+    job: Job
+    outcome: Outcome
+    why: str
+    run_id: RunId | None = None
+
+
+Fact: TypeAlias = Message | datetime
+"""What feeds a leaf: a message, or the logical time at which it was due."""
+
+Schedules: TypeAlias = Mapping[ScheduleId, Schedule]
+
+
+def feed_jobs(
+    db: Db, world: World, facts: Mapping[ScheduleId, Sequence[tuple[int, Fact]]], schedules: Schedules
+) -> dict[ScheduleId, JobId]:
+    """Add `facts`, each with the number of its leaf, to the open jobs of their schedules, or to new ones; due at once.
+
+    The caller has share-locked the schedules. A handful of statements for any number of facts.
+    """
+    fed: dict[ScheduleId, JobId] = {}
+    left = sorted(facts)
+    while left:
+        open_jobs = {job.schedule_id: job for job in lock_open_jobs(db, left)}
+        known = [
+            {"job_id": job.job_id, "progress": _progress(_feed(job.fed, facts[schedule_id], schedules[schedule_id]))}
+            for schedule_id, job in open_jobs.items()
+        ]
+        new_ids = {schedule_id: JobId(world.new_id("job")) for schedule_id in left if schedule_id not in open_jobs}
+        new = [
+            {
+                "job_id": job_id,
+                "schedule_id": schedule_id,
+                "generation": schedules[schedule_id].generation,
+                "priority": schedules[schedule_id].spec.priority,
+                "progress": _progress(_feed({}, facts[schedule_id], schedules[schedule_id])),
+            }
+            for schedule_id, job_id in new_ids.items()
+        ]
+        db.run(SQL.update_fed, jobs=json.dumps(known))
+        made = [ScheduleId(str(row[0])) for row in db.all(SQL.insert_jobs, jobs=json.dumps(new))]
+        fed |= {schedule_id: job.job_id for schedule_id, job in open_jobs.items()}
+        fed |= {schedule_id: new_ids[schedule_id] for schedule_id in made}
+        left = [schedule_id for schedule_id in left if schedule_id not in fed]
+    refs = [
+        {"job_id": fed[schedule_id], **MessageRef(trigger_no, fact.topic, fact.seq, fact.n)._asdict()}
+        for schedule_id, given in facts.items()
+        for trigger_no, fact in given
+        if isinstance(fact, Message)
+    ]
+    db.run(SQL.insert_messages, messages=json.dumps(refs))
+    return fed
+
+
+def lock_open_jobs(db: Db, schedule_ids: Collection[ScheduleId]) -> list[Job]:
+    """The open jobs of the schedules, locked, in order of schedule."""
+    return [_job(row) for row in db.all(SQL.lock_open, schedule_ids=json.dumps(sorted(schedule_ids)))]
+
+
+def lock_due_jobs(db: Db, now: datetime, limit: int) -> list[Job]:
+    """At most `limit` jobs that are due and that nobody else holds, locked, longest due first."""
+    return [_job(row) for row in db.all(SQL.lock_due, now=to_ms(now), limit=limit)]
+
+
+def lock_unchanged(db: Db, jobs: Iterable[Job]) -> list[Job]:
+    """Those of `jobs` that nobody has changed or ended since they were read, locked."""
+    rows = [{"job_id": job.job_id, "revision": job.revision} for job in jobs]
+    return [_job(row) for row in db.all(SQL.lock_unchanged, jobs=json.dumps(rows))]
+
+
+def read_job_messages(db: Db, job_ids: Iterable[JobId]) -> dict[JobId, list[MessageRef]]:
+    """The messages of each job, oldest first within a topic."""
+    refs: dict[JobId, list[MessageRef]] = {}
+    for job_id, trigger_no, topic, seq, n in db.all(SQL.read_messages, job_ids=json.dumps(list(job_ids))):
+        ref = MessageRef(cast(int, trigger_no), str(topic), cast(int, seq), cast(int, n))
+        refs.setdefault(JobId(str(job_id)), []).append(ref)
+    return refs
+
+
+def store_checked(db: Db, jobs: Sequence[Job], waits: Mapping[JobId, Sequence[str]]) -> None:
+    """Store what a check found of `jobs`, which the caller holds, and the keys that each waits for."""
+    rows = [
+        {
+            "job_id": job.job_id,
+            "state": job.state.value,
+            "satisfied_at": _to_ms_or_none(job.satisfied_at),
+            "deadline": _to_ms_or_none(job.deadline),
+            "next_check_at": _to_ms_or_none(job.next_check_at),
+            "verdict": json.dumps(job.verdict),
+        }
+        for job in jobs
+    ]
+    db.run(SQL.update_checked, jobs=json.dumps(rows))
+    db.run(SQL.delete_waits, job_ids=json.dumps([job.job_id for job in jobs]))
+    keys = [{"wait_key": key, "job_id": job_id} for job_id, wanted in waits.items() for key in wanted]
+    db.run(SQL.insert_waits, waits=json.dumps(keys))
+
+
+def list_waiting(db: Db, wait_keys: Sequence[str], now: datetime) -> dict[str, list[tuple[JobId, Turn]]]:
+    """The jobs that wait for each key, with their turns. Cost: how many they are."""
+    waiting: dict[str, list[tuple[JobId, Turn]]] = {}
+    for key, job_id, priority, deadline, created_at in db.all(SQL.list_waiting, wait_keys=json.dumps(wait_keys)):
+        own = turn(now, cast(int, priority), _from_ms_or_none(deadline), from_ms(cast(int, created_at)), str(job_id))
+        waiting.setdefault(str(key), []).append((JobId(str(job_id)), own))
+    return waiting
+
+
+def drop_jobs(db: Db, schedules: Mapping[ScheduleId, Outcome]) -> dict[ScheduleId, int]:
+    """End all jobs of `schedules` without a run, for the reason given, and give how many each had."""
+    jobs = [_job(row) for row in db.all(SQL.lock_all, schedule_ids=json.dumps(sorted(schedules)))]
+    end_jobs(db, [Ending(job, schedules[job.schedule_id], schedules[job.schedule_id].value) for job in jobs])
+    return {s: sum(job.schedule_id == s for job in jobs) for s in schedules}
+
+
+def end_jobs(db: Db, endings: Sequence[Ending]) -> None:
+    """Move jobs, whose rows the caller holds, to the history.
+
+    The messages of those that end without a run are named there; those of the others are in their run's record.
+    """
+    dropped = json.dumps([ending.job.job_id for ending in endings if ending.run_id is None])
+    messages = read_job_messages(db, json.loads(dropped))
+    db.run(SQL.wake_beside, job_ids=dropped)
+    rows = [
+        {
+            "job_id": ending.job.job_id,
+            "schedule_id": ending.job.schedule_id,
+            "generation": ending.job.generation,
+            "outcome": ending.outcome.value,
+            "run_id": ending.run_id,
+            "created_at": to_ms(ending.job.created_at),
+            "detail": json.dumps({"why": ending.why, "messages": messages.get(ending.job.job_id, [])}),
+        }
+        for ending in endings
+    ]
+    ended = json.dumps([ending.job.job_id for ending in endings])
+    db.run(SQL.insert_history, jobs=json.dumps(rows))
+    for statement in (SQL.delete_waits, SQL.delete_messages, SQL.delete_jobs):
+        db.run(statement, job_ids=ended)
+
+
+def find_job(db: Db, job_id: JobId) -> Job | EndedJob:
+    """The job with that id, open or ended; `NotFound`."""
+    if (row := db.one(SQL.find_job, job_id=job_id)) is not None:
+        return _job(row)
+    if (row := db.one(SQL.find_ended, job_id=job_id)) is not None:
+        return _ended(row)
+    raise NotFound("job", job_id)
+
+
+def list_jobs(db: Db) -> list[Job]:
+    """All open jobs, oldest first."""
+    return [_job(row) for row in db.all(SQL.list_jobs)]
+
+
+def list_ended_jobs(db: Db, schedule_id: ScheduleId, *, most: int) -> list[EndedJob]:
+    """The newest of a schedule's jobs that have ended, newest first."""
+    return [_ended(row) for row in db.all(SQL.list_ended, schedule_id=schedule_id, most=most)]
+
+
+def to_ms(at: datetime) -> int:
+    """Epoch milliseconds, as the catalog stores times."""
+    return (at - _EPOCH) // _MILLISECOND
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """The time, aware, in UTC."""
+    return _EPOCH + milliseconds * _MILLISECOND
+
+
+def _feed(fed: Mapping[int, Fed], facts: Sequence[tuple[int, Fact]], schedule: Schedule) -> dict[int, Fed]:
+    leaves = schedule.spec.trigger.leaves
+    after = dict(fed)
+    for trigger_no, fact in facts:
+        before = after.get(trigger_no, Fed())
+        match leaves[trigger_no], fact:
+            case DataTrigger() as leaf, Message():
+                after[trigger_no] = leaf.feed(before, fact)
+            case Every() as leaf, datetime():
+                after[trigger_no] = leaf.feed(before, fact)
+            case leaf, _:
+                raise Internal(f"leaf {trigger_no} of schedule {schedule.qualified_name}, {leaf}, was fed {fact}")
+    return after
+
+
+def _progress(fed: Mapping[int, Fed]) -> str:
+    return json.dumps(
+        {
+            str(trigger_no): {
+                "count": one.count,
+                "backlog": one.backlog,
+                "fired_at": _to_ms_or_none(one.fired_at),
+            }
+            for trigger_no, one in fed.items()
+        }
+    )
+
+
+def _job(row: Row) -> Job:
+    job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, *rest = row
+    priority, deadline, progress, verdict_text, revision = rest
+    fed = {
+        int(trigger_no): Fed(one["count"], one["backlog"], _from_ms_or_none(one["fired_at"]))
+        for trigger_no, one in json.loads(str(progress)).items()
+    }
+    return Job(
+        job_id=JobId(str(job_id)),
+        schedule_id=ScheduleId(str(schedule_id)),
+        generation=cast(int, generation),
+        state=JobState(str(state)),
+        created_at=from_ms(cast(int, created_at)),
+        satisfied_at=_from_ms_or_none(satisfied_at),
+        next_check_at=_from_ms_or_none(next_check_at),
+        priority=cast(int, priority),
+        deadline=_from_ms_or_none(deadline),
+        fed=fed,
+        verdict=json.loads(str(verdict_text)) if verdict_text else None,
+        revision=cast(int, revision),
+    )
+
+
+def _ended(row: Row) -> EndedJob:
+    job_id, schedule_id, generation, outcome, run_id, created_at, ended_at, detail = row
+    return EndedJob(
+        job_id=JobId(str(job_id)),
+        schedule_id=ScheduleId(str(schedule_id)),
+        generation=cast(int, generation),
+        outcome=Outcome(str(outcome)),
+        run_id=None if run_id is None else RunId(str(run_id)),
+        created_at=from_ms(cast(int, created_at)),
+        ended_at=from_ms(cast(int, ended_at)),
+        detail=json.loads(str(detail)),
+    )
+
+
+def _to_ms_or_none(at: datetime | None) -> int | None:
+    return None if at is None else to_ms(at)
+
+
+def _from_ms_or_none(milliseconds: Param) -> datetime | None:
+    return None if milliseconds is None else from_ms(cast(int, milliseconds))

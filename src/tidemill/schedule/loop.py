@@ -1,0 +1,57 @@
+"""The scheduler: subscriber, timekeeper and checker in turn, woken by whatever commits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.wakeups import Waiter
+from tidemill.schedule.checker import Launch, check_due, next_check_at
+from tidemill.schedule.jobs import from_ms
+from tidemill.schedule.subscriber import has_messages, subscribe
+from tidemill.schedule.timekeeper import fire_due, next_timer_at
+from tidemill.world import World
+
+LONGEST_SLEEP: Final = timedelta(seconds=5)
+"""Due times are the catalog's; the sleep is of this machine's clock, which may run otherwise: ask again by then."""
+
+
+class Scheduler:
+    """Brings messages and due times to jobs, and jobs to runs. Any number of processes may have one on one catalog."""
+
+    def __init__(self, catalog: Catalog, world: World, launched: Callable[[Launch], None]) -> None:
+        self._catalog = catalog
+        self._world = world
+        self._launched = launched
+
+    def step(self) -> timedelta:
+        """Do all that can be done now, and give how long there is nothing to do, unless somebody commits.
+
+        Writes only when there is something to write: asking costs one read.
+        """
+        while True:
+            messages, fire_at, check_at, now = self._catalog.read(_look)
+            done = 0
+            if messages:
+                done += subscribe(self._catalog, self._world)
+            if fire_at is not None and fire_at <= now:
+                done += fire_due(self._catalog, self._world)
+            if done or (check_at is not None and check_at <= now):
+                checked = check_due(self._catalog, self._world)
+                done += checked.jobs
+                for launch in checked.launches:
+                    self._launched(launch)
+            if not done:
+                times = [at for at in (fire_at, check_at) if at is not None]
+                return min([LONGEST_SLEEP, *(at - now for at in times if at > now)])
+
+    def run(self, waiter: Waiter, stopped: Callable[[], bool]) -> None:
+        """Step until `stopped`; whoever stops it wakes the waiter."""
+        while not stopped():
+            waiter.wait(self.step())
+
+
+def _look(db: Db) -> tuple[bool, datetime | None, datetime | None, datetime]:
+    return has_messages(db), next_timer_at(db), next_check_at(db), from_ms(db.now())

@@ -1,0 +1,274 @@
+"""The schedule store: the only truth of schedules, with an index from event keys to them (seed 001).
+
+All changes go through `change_schedules`, many in one transaction: a deployment is all or nothing. A changed schedule
+keeps its id and gets a new generation; what was pending for the old one is dropped and recorded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, TypeAlias, assert_never, cast
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import Row, load_sql
+from tidemill.errors import Conflict, NotFound
+from tidemill.names import CommitSeq, EventKey, Namespace, ProgramId, ScheduleId, check_name, nearest, qualified
+from tidemill.schedule.jobs import Outcome, drop_jobs, from_ms, to_ms
+from tidemill.schedule.specs import Owner, Schedule, ScheduleSpec, Status, spec_from_json, spec_to_json
+from tidemill.schedule.triggers import Every, Leaf
+from tidemill.world import World
+
+SQL: Final = load_sql(__file__)
+
+
+class ScheduleExists(Conflict):
+    """A schedule of that name is there already."""
+
+    code = "schedule_exists"
+
+    def __init__(self, names: str) -> None:
+        self.names = names
+        super().__init__(f"there is a schedule already of one of these names: {names}; update it, or delete it first")
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Make a schedule; it starts suspended unless `resume`."""
+
+    namespace: Namespace
+    app: str
+    name: str
+    program_id: ProgramId
+    spec: ScheduleSpec
+    owner: Owner = Owner.APP
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        check_name("schedule", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Delete and recreate with another spec, keeping id, name, program and status (seed 001, scenarios 4 and 5)."""
+
+    schedule_id: ScheduleId
+    spec: ScheduleSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a schedule."""
+
+    schedule_id: ScheduleId
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Let a schedule listen to nothing from now on; nothing when it is suspended."""
+
+    schedule_id: ScheduleId
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Let a schedule listen to what comes from now on; nothing when it listens."""
+
+    schedule_id: ScheduleId
+
+
+Change: TypeAlias = Add | Update | Delete | Suspend | Resume
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What became of one change: how many pending jobs it dropped."""
+
+    schedule_id: ScheduleId
+    dropped_jobs: int
+
+
+def change_schedules(db: Db, world: World, seq: CommitSeq, changes: Sequence[Change]) -> list[Changed]:
+    """Make all of `changes` and give what became of each, in their order; at most one for a schedule.
+
+    `seq` is the tick that the caller took as the first lock of the block: it says which messages a schedule that is
+    made, changed or resumed does not listen to any more. Raises `NotFound`, `ScheduleExists`.
+    """
+    now = from_ms(db.now())
+    ids = [ScheduleId(world.new_id("sched")) if isinstance(change, Add) else change.schedule_id for change in changes]
+    # Timers come before schedules in the order of locks; who goes on listening gets new ones at the end.
+    db.run(SQL.delete_timers, schedule_ids=json.dumps([i for i, c in zip(ids, changes, strict=True) if _stops(c)]))
+    old = {s.schedule_id: s for s in _schedules(db.all(SQL.lock_schedules, schedule_ids=json.dumps(ids)))}
+    for schedule_id, change in zip(ids, changes, strict=True):
+        if schedule_id not in old and not isinstance(change, Add):
+            raise NotFound("schedule", schedule_id)
+
+    new: dict[ScheduleId, Schedule] = {}
+    dropping: dict[ScheduleId, Outcome] = {}
+    for schedule_id, change in zip(ids, changes, strict=True):
+        match change:
+            case Add():
+                new[schedule_id] = _added(schedule_id, change, seq, now)
+            case Update(spec=spec):
+                generation = old[schedule_id].generation + 1
+                new[schedule_id] = replace(
+                    old[schedule_id], spec=spec, generation=generation, since_seq=seq, since_at=now
+                )
+                dropping[schedule_id] = Outcome.CHANGED
+            case Delete():
+                dropping[schedule_id] = Outcome.DELETED
+            case Suspend():
+                new[schedule_id] = replace(old[schedule_id], status=Status.SUSPENDED)
+                dropping[schedule_id] = Outcome.SUSPENDED
+            case Resume() if old[schedule_id].status is Status.SUSPENDED:
+                new[schedule_id] = replace(old[schedule_id], status=Status.SCHEDULED, since_seq=seq, since_at=now)
+            case Resume():
+                new[schedule_id] = old[schedule_id]
+            case _:
+                assert_never(change)
+    _store(db, old, new)
+    dropped = drop_jobs(db, dropping)
+    return [Changed(schedule_id, dropped.get(schedule_id, 0)) for schedule_id in ids]
+
+
+def find_schedule(db: Db, namespace: Namespace, app: str, name: str) -> Schedule:
+    """The schedule of that name; `NotFound` with the nearest name."""
+    row = db.one(SQL.find_schedule, namespace=namespace, app=app, name=name)
+    if row is None:
+        wanted = qualified(namespace, app, name)
+        raise NotFound("schedule", wanted, nearest(wanted, (s.qualified_name for s in list_schedules(db))))
+    return _schedule(row)
+
+
+def read_schedules(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[ScheduleId, Schedule]:
+    """Those of `schedule_ids` that exist, unlocked. Cost: look-ups."""
+    return {s.schedule_id: s for s in _schedules(db.all(SQL.read_schedules, schedule_ids=_json(schedule_ids)))}
+
+
+def share_listening(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[ScheduleId, Schedule]:
+    """Those of `schedule_ids` that listen, locked against change until the block ends."""
+    return {s.schedule_id: s for s in _schedules(db.all(SQL.share_listening, schedule_ids=_json(schedule_ids)))}
+
+
+def list_schedules(db: Db, *, program_id: ProgramId | None = None, event_key: EventKey | None = None) -> list[Schedule]:
+    """All schedules, or those that start a program, or listen to an event key; in order of their names."""
+    if event_key is not None:
+        found = _schedules(db.all(SQL.list_by_event_key, event_key=event_key))
+        return [s for s in found if program_id in {None, s.program_id}]
+    if program_id is not None:
+        return _schedules(db.all(SQL.list_by_program, program_id=program_id))
+    return _schedules(db.all(SQL.list_schedules))
+
+
+def find_listeners(db: Db, event_keys: Iterable[EventKey]) -> dict[EventKey, list[tuple[ScheduleId, int]]]:
+    """Who listens to each key: schedule and number of the leaf. Cost: look-ups of the keys, never the schedules."""
+    found: dict[EventKey, list[tuple[ScheduleId, int]]] = {}
+    for key, schedule_id, trigger_no in db.all(SQL.read_trigger_keys, event_keys=_json(event_keys)):
+        found.setdefault(EventKey(str(key)), []).append((ScheduleId(str(schedule_id)), cast(int, trigger_no)))
+    return found
+
+
+def next_timer(db: Db, schedule_id: ScheduleId) -> datetime | None:
+    """When one of the schedule's time triggers is looked at next (it may find that an early run has moved it)."""
+    rows = db.all(SQL.read_timers, schedule_id=schedule_id)
+    return from_ms(cast(int, rows[0][0])) if rows else None
+
+
+def _stops(change: Change) -> bool:
+    return not isinstance(change, Add | Resume)
+
+
+def _added(schedule_id: ScheduleId, change: Add, seq: CommitSeq, now: datetime) -> Schedule:
+    return Schedule(
+        schedule_id=schedule_id,
+        namespace=change.namespace,
+        app=change.app,
+        name=change.name,
+        generation=1,
+        since_seq=seq,
+        since_at=now,
+        program_id=change.program_id,
+        spec=change.spec,
+        owner=change.owner,
+        status=Status.SCHEDULED if change.resume else Status.SUSPENDED,
+    )
+
+
+def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, Schedule]) -> None:
+    """Make the rows of `old` those of `new`, with what follows from them."""
+    gone = [schedule_id for schedule_id in old if schedule_id not in new]
+    added = [schedule for schedule_id, schedule in new.items() if schedule_id not in old]
+    changed = [schedule for schedule_id, schedule in new.items() if schedule_id in old]
+    unindexed = [*gone, *(s.schedule_id for s in changed if s.generation > old[s.schedule_id].generation)]
+    indexed = [s for s in new.values() if s.schedule_id not in old or s.schedule_id in unindexed]
+    # What a resumption that changed nothing keeps: its timers too.
+    timed = [s for s in new.values() if s.status is Status.SCHEDULED and s != old.get(s.schedule_id)]
+    if db.run(SQL.insert_schedules, schedules=json.dumps([_row(s) for s in added])) < len(added):
+        raise ScheduleExists(", ".join(s.qualified_name for s in added))
+    db.run(SQL.update_schedules, schedules=json.dumps([_row(s) for s in changed]))
+    db.run(SQL.delete_schedules, schedule_ids=json.dumps(gone))
+    db.run(SQL.delete_trigger_keys, schedule_ids=json.dumps(unindexed))
+    keys = [
+        {"event_key": key, "schedule_id": s.schedule_id, "trigger_no": trigger_no}
+        for s in indexed
+        for trigger_no, leaf in enumerate(s.spec.trigger.leaves)
+        for key in leaf.event_keys
+    ]
+    db.run(SQL.insert_trigger_keys, keys=json.dumps(keys))
+    timers = [
+        {"schedule_id": s.schedule_id, "trigger_no": trigger_no, "next_fire_at": to_ms(leaf.next_fire(s.since_at))}
+        for s in timed
+        for trigger_no, leaf in time_leaves(s.spec.trigger.leaves)
+    ]
+    db.run(SQL.insert_timers, timers=json.dumps(timers))
+    limits = sorted({key for s in indexed for key in s.spec.limit_keys(s.program_id)})
+    db.run(SQL.insert_limits, limits=json.dumps([{"limit_key": key} for key in limits]))
+
+
+def time_leaves(leaves: Sequence[Leaf]) -> list[tuple[int, Every]]:
+    """The leaves that the clock feeds, with their numbers."""
+    return [(trigger_no, leaf) for trigger_no, leaf in enumerate(leaves) if isinstance(leaf, Every)]
+
+
+def _json(texts: Iterable[str]) -> str:
+    return json.dumps(sorted(set(texts)))
+
+
+def _row(schedule: Schedule) -> dict[str, object]:
+    return {
+        "schedule_id": schedule.schedule_id,
+        "namespace": schedule.namespace,
+        "app": schedule.app,
+        "name": schedule.name,
+        "generation": schedule.generation,
+        "since_seq": schedule.since_seq,
+        "since_at": to_ms(schedule.since_at),
+        "program_id": schedule.program_id,
+        "spec": json.dumps(spec_to_json(schedule.spec)),
+        "priority": schedule.spec.priority,
+        "owner": schedule.owner.value,
+        "status": schedule.status.value,
+    }
+
+
+def _schedules(rows: Iterable[Row]) -> list[Schedule]:
+    return [_schedule(row) for row in rows]
+
+
+def _schedule(row: Row) -> Schedule:
+    schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status = row
+    return Schedule(
+        schedule_id=ScheduleId(str(schedule_id)),
+        namespace=Namespace(str(namespace)),
+        app=str(app),
+        name=str(name),
+        generation=cast(int, generation),
+        since_seq=CommitSeq(cast(int, since_seq)),
+        since_at=from_ms(cast(int, since_at)),
+        program_id=ProgramId(str(program_id)),
+        spec=spec_from_json(json.loads(str(spec))),
+        owner=Owner(str(owner)),
+        status=Status(str(status)),
+    )

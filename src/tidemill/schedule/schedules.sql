@@ -1,0 +1,80 @@
+-- name: insert_schedules
+INSERT INTO schedule (schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, priority,
+                      owner, status)
+SELECT r.schedule_id, r.namespace, r.app, r.name, r.generation, r.since_seq, r.since_at, r.program_id, r.spec,
+       r.priority, r.owner, r.status
+  FROM {rows:schedules(schedule_id text, namespace text, app text, name text, generation bigint, since_seq bigint,
+                       since_at bigint, program_id text, spec text, priority bigint, owner text, status text)} AS r
+ WHERE true
+    ON CONFLICT (namespace, app, name) DO NOTHING
+
+-- name: update_schedules
+UPDATE schedule
+   SET generation = r.generation, since_seq = r.since_seq, since_at = r.since_at, spec = r.spec, priority = r.priority,
+       status = r.status
+  FROM {rows:schedules(schedule_id text, generation bigint, since_seq bigint, since_at bigint, spec text,
+                       priority bigint, status text)} AS r
+ WHERE schedule.schedule_id = r.schedule_id
+
+-- name: delete_schedules
+DELETE FROM schedule WHERE schedule_id IN ({texts:schedule_ids})
+
+-- name: insert_trigger_keys
+INSERT INTO trigger_key (event_key, schedule_id, trigger_no)
+SELECT r.event_key, r.schedule_id, r.trigger_no
+  FROM {rows:keys(event_key text, schedule_id text, trigger_no bigint)} AS r
+
+-- name: delete_trigger_keys
+DELETE FROM trigger_key WHERE schedule_id IN ({texts:schedule_ids})
+
+-- name: insert_timers
+-- A row can be there only if somebody else resumed the schedule just before.
+INSERT INTO timer (schedule_id, trigger_no, next_fire_at)
+SELECT r.schedule_id, r.trigger_no, r.next_fire_at
+  FROM {rows:timers(schedule_id text, trigger_no bigint, next_fire_at bigint)} AS r
+ WHERE true
+    ON CONFLICT (schedule_id, trigger_no) DO UPDATE SET next_fire_at = excluded.next_fire_at
+
+-- name: delete_timers
+DELETE FROM timer WHERE schedule_id IN ({texts:schedule_ids})
+
+-- name: insert_limits
+INSERT INTO slot_limit (limit_key) SELECT r.limit_key FROM {rows:limits(limit_key text)} AS r WHERE true
+    ON CONFLICT (limit_key) DO NOTHING
+
+-- name: lock_schedules
+SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status
+  FROM schedule WHERE schedule_id IN ({texts:schedule_ids}) ORDER BY schedule_id {for_update}
+
+-- name: share_listening
+-- Locked against change, so that nobody suspends or replaces a schedule while its job is fed.
+SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status
+  FROM schedule WHERE schedule_id IN ({texts:schedule_ids}) AND status = 'SCHEDULED' ORDER BY schedule_id {for_share}
+
+-- name: read_schedules
+SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status
+  FROM schedule WHERE schedule_id IN ({texts:schedule_ids}) ORDER BY schedule_id
+
+-- name: find_schedule
+SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status
+  FROM schedule WHERE namespace = :namespace AND app = :app AND name = :name
+
+-- name: list_schedules
+SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status
+  FROM schedule ORDER BY namespace, app, name
+
+-- name: list_by_program
+SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status
+  FROM schedule WHERE program_id = :program_id ORDER BY namespace, app, name
+
+-- name: list_by_event_key
+SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status
+  FROM schedule WHERE schedule_id IN (SELECT schedule_id FROM trigger_key WHERE event_key = :event_key)
+ ORDER BY namespace, app, name
+
+-- name: read_trigger_keys
+SELECT event_key, schedule_id, trigger_no FROM trigger_key WHERE event_key IN ({texts:event_keys})
+ ORDER BY event_key, schedule_id, trigger_no
+
+-- name: read_timers
+SELECT next_fire_at FROM timer WHERE schedule_id = :schedule_id ORDER BY next_fire_at

@@ -1,0 +1,151 @@
+"""Schedules as values: what one says (with a JSON form), and what the store keeps of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from tidemill.durations import format_duration, parse_duration
+from tidemill.errors import UserError
+from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, qualified
+from tidemill.schedule.constraints import Constraint, constraint_from_json, constraint_to_json
+from tidemill.schedule.triggers import Trigger, trigger_from_json, trigger_to_json
+
+VERSION: Final = 1
+DEFAULT_TIMEOUT: Final = timedelta(hours=24)
+
+_SHORTEST_TIMEOUT: Final = timedelta(seconds=1)
+
+
+class BadSchedule(UserError):
+    """A schedule that cannot be."""
+
+    code = "bad_schedule"
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(f"schedule is refused: {why}")
+
+
+class OnTimeout(StrEnum):
+    """What becomes of a job whose constraints did not hold in time."""
+
+    CANCEL = "cancel"
+    FORCE = "force"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSpec:
+    """When to start a program, and with what; two equal specs are the same schedule to a deployment.
+
+    `timeout` runs from the moment the trigger is satisfied; `deadline` likewise: until then a lower priority yields to
+    a higher one, past it the job goes first. Of two jobs that want one slot the higher `priority` goes first.
+    """
+
+    trigger: Trigger
+    constraints: tuple[Constraint, ...] = ()
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    description: str = ""
+    timeout: timedelta = DEFAULT_TIMEOUT
+    on_timeout: OnTimeout = OnTimeout.CANCEL
+    priority: int = 0
+    deadline: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if len({type(constraint) for constraint in self.constraints}) < len(self.constraints):
+            raise BadSchedule("each kind of constraint may be given once")
+        if isinstance(self.priority, bool) or not isinstance(self.priority, int):
+            raise BadSchedule(f"priority must be a whole number, not {self.priority!r}")
+        if self.timeout < _SHORTEST_TIMEOUT:
+            raise BadSchedule(f"timeout must be at least {format_duration(_SHORTEST_TIMEOUT)}")
+        try:
+            json.dumps(self.arguments, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise BadSchedule(f"arguments must be JSON: {error}") from None
+
+    def limit_keys(self, program_id: ProgramId) -> tuple[str, ...]:
+        """The `slot_limit` rows under which a launch is decided."""
+        return tuple(constraint.limit_key(program_id) for constraint in self.constraints)
+
+
+class Status(StrEnum):
+    """Whether a schedule listens. New ones start suspended."""
+
+    SUSPENDED = "SUSPENDED"
+    SCHEDULED = "SCHEDULED"
+
+
+class Owner(StrEnum):
+    """Who made a schedule: a deployment, or people by CLI and REST."""
+
+    APP = "app"
+    OPS = "ops"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule as stored. Messages with `seq <= since_seq` are behind it; timers count from `since_at`."""
+
+    schedule_id: ScheduleId
+    namespace: Namespace
+    app: str
+    name: str
+    generation: int
+    since_seq: CommitSeq
+    since_at: datetime
+    program_id: ProgramId
+    spec: ScheduleSpec
+    owner: Owner
+    status: Status
+
+    @property
+    def qualified_name(self) -> str:
+        """`default.shop.nightly`."""
+        return qualified(self.namespace, self.app, self.name)
+
+
+def spec_to_json(spec: ScheduleSpec) -> dict[str, object]:
+    """The JSON form of `spec`, with its version."""
+    return {
+        "version": VERSION,
+        "trigger": trigger_to_json(spec.trigger),
+        "constraints": [constraint_to_json(constraint) for constraint in spec.constraints],
+        "arguments": dict(spec.arguments),
+        "description": spec.description,
+        "timeout": format_duration(spec.timeout),
+        "on_timeout": spec.on_timeout.value,
+        "priority": spec.priority,
+        "deadline": None if spec.deadline is None else format_duration(spec.deadline),
+    }
+
+
+def spec_from_json(value: object) -> ScheduleSpec:
+    """Read what `spec_to_json` wrote; raise a `UserError` for anything else."""
+    match value:
+        case {
+            "version": 1,
+            "trigger": trigger,
+            "constraints": list(constraints),
+            "arguments": dict(arguments),
+            "description": str(description),
+            "timeout": str(timeout),
+            "on_timeout": ("cancel" | "force") as on_timeout,
+            "priority": int(priority),
+            "deadline": None | str() as deadline,
+        }:
+            return ScheduleSpec(
+                trigger=trigger_from_json(trigger),
+                constraints=tuple(map(constraint_from_json, constraints)),
+                arguments=arguments,
+                description=description,
+                timeout=parse_duration(timeout),
+                on_timeout=OnTimeout(on_timeout),
+                priority=priority,
+                deadline=None if deadline is None else parse_duration(deadline),
+            )
+        case _:
+            raise BadSchedule(f"its JSON form is not of version {VERSION}")

@@ -1,0 +1,96 @@
+"""Messages → jobs: what a message causes and the new position are one transaction, so that none is lost or doubled."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.messages import Message, Topic, lock_position, move_position, read_messages
+from tidemill.catalog.named import load_sql
+from tidemill.names import ProgramId, ScheduleId
+from tidemill.run.programs import Program, find_programs
+from tidemill.schedule.jobs import Fact, feed_jobs
+from tidemill.schedule.schedules import find_listeners, share_listening
+from tidemill.schedule.specs import Schedule
+from tidemill.schedule.triggers import DataTrigger
+from tidemill.world import World
+
+SQL: Final = load_sql(__file__)
+
+NAME: Final = "scheduler"
+"""The subscriber's name at the topic: all scheduler processes share one position."""
+
+BACKLOG: Final = "backlog"
+"""The type of messages about work left in a data set."""
+
+BATCH: Final = 500
+"""Messages handled in one transaction."""
+
+
+def subscribe(catalog: Catalog, world: World, limit: int = BATCH) -> int:
+    """Bring at most `limit` new messages to the jobs of the schedules that listen, and give how many there were.
+
+    0 also while another process holds the position. Cost: look-ups of the messages' event keys, and a handful of
+    statements for all jobs together; never the number of schedules.
+    """
+
+    def block(db: Db) -> int:
+        position = lock_position(db, Topic.DATA, NAME)
+        if position is None:
+            return 0
+        messages = read_messages(db, Topic.DATA, position, limit)
+        if not messages:
+            return 0
+        world.mark("subscriber.read")
+        # First, for the order of locks: it is one transaction with the jobs.
+        move_position(db, Topic.DATA, NAME, messages[-1].position)
+        world.mark("subscriber.before_jobs")
+        _feed(db, world, messages)
+        world.mark("subscriber.before_commit")
+        return len(messages)
+
+    return catalog.write(block)
+
+
+def has_messages(db: Db) -> bool:
+    """Whether there are messages that no scheduler has handled yet. Cost: one look-up."""
+    return bool(db.all(SQL.find_unhandled, topic=Topic.DATA, name=NAME))
+
+
+def _feed(db: Db, world: World, messages: list[Message]) -> None:
+    listeners = find_listeners(db, {message.event_key for message in messages})
+    candidates = {schedule_id for found in listeners.values() for schedule_id, _ in found}
+    if not candidates:
+        return
+    schedules = share_listening(db, candidates)
+    # Read again under the locks: a schedule that was changed in between may listen to other keys now.
+    listeners = find_listeners(db, listeners)
+    readers = _readers(db, messages, schedules)
+    facts: dict[ScheduleId, list[tuple[int, Fact]]] = {}
+    for message in messages:
+        for schedule_id, trigger_no in listeners.get(message.event_key, ()):
+            schedule = schedules.get(schedule_id)
+            if schedule is None or message.seq <= schedule.since_seq:
+                continue
+            if message.event_type == BACKLOG and not _reads(readers, schedule, trigger_no, message):
+                continue
+            facts.setdefault(schedule_id, []).append((trigger_no, message))
+    feed_jobs(db, world, facts, schedules)
+
+
+def _readers(db: Db, messages: list[Message], schedules: dict[ScheduleId, Schedule]) -> dict[ProgramId, Program]:
+    """The programs of `schedules`, if there is a message whose work may be theirs or another's."""
+    if all(message.event_type != BACKLOG for message in messages):
+        return {}
+    return find_programs(db, {schedule.program_id for schedule in schedules.values()})
+
+
+def _reads(readers: dict[ProgramId, Program], schedule: Schedule, trigger_no: int, message: Message) -> bool:
+    """Whether the work that `message` says is left in a data set is left for the schedule's program.
+
+    The message names the consumer, which has its program's name; an inbox has no consumers.
+    """
+    program, leaf = readers.get(schedule.program_id), schedule.spec.trigger.leaves[trigger_no]
+    if program is None or not isinstance(leaf, DataTrigger) or leaf.dataset not in program.reads:
+        return False
+    return message.payload.get("consumer", program.qualified_name) == program.qualified_name

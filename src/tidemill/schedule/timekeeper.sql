@@ -1,0 +1,42 @@
+-- name: lock_due
+-- Skipped when locked: another timekeeper has it.
+SELECT schedule_id, trigger_no FROM timer WHERE next_fire_at <= :now ORDER BY next_fire_at LIMIT :limit {skip_locked}
+
+-- name: read_last_launches
+-- One look at the end of an index for each schedule, whatever it has launched so far.
+SELECT r.schedule_id,
+       (SELECT run.created_at FROM run WHERE run.schedule_id = r.schedule_id ORDER BY run.created_at DESC LIMIT 1)
+  FROM {rows:schedules(schedule_id text)} AS r
+
+-- name: insert_fires
+-- What has fired before, at the same logical time, does not fire again.
+INSERT INTO fire (schedule_id, generation, trigger_no, fire_time, state)
+SELECT r.schedule_id, r.generation, r.trigger_no, r.fire_time, 'joined'
+  FROM {rows:fires(schedule_id text, generation bigint, trigger_no bigint, fire_time bigint)} AS r
+ WHERE true
+    ON CONFLICT (schedule_id, generation, trigger_no, fire_time) DO NOTHING
+RETURNING schedule_id, trigger_no, fire_time
+
+-- name: name_jobs
+-- rank: job
+-- Rows of our own, inserted above.
+UPDATE fire SET job_id = r.job_id
+  FROM {rows:fires(schedule_id text, generation bigint, trigger_no bigint, fire_time bigint, job_id text)} AS r
+ WHERE fire.schedule_id = r.schedule_id AND fire.generation = r.generation AND fire.trigger_no = r.trigger_no
+   AND fire.fire_time = r.fire_time
+
+-- name: move_timers
+-- rank: job
+-- Their rows are held since they were found due.
+UPDATE timer SET next_fire_at = r.next_fire_at
+  FROM {rows:timers(schedule_id text, trigger_no bigint, next_fire_at bigint)} AS r
+ WHERE timer.schedule_id = r.schedule_id AND timer.trigger_no = r.trigger_no
+
+-- name: remove_timers
+-- rank: job
+-- Left behind by a suspension and a resumption that crossed.
+DELETE FROM timer WHERE (schedule_id, trigger_no) IN (
+    SELECT r.schedule_id, r.trigger_no FROM {rows:timers(schedule_id text, trigger_no bigint)} AS r)
+
+-- name: find_next
+SELECT min(next_fire_at) FROM timer

@@ -1,0 +1,180 @@
+"""A catalog on each database with a clock of the test's own, and what a schedule is made of in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.messages import Publish, Topic
+from tidemill.durations import parse_duration
+from tidemill.names import DEFAULT_NAMESPACE, EventKey, ProgramId, RunId
+from tidemill.run.attempts import FinishRun, register, take_runs
+from tidemill.run.programs import Program, ProgramKind, put_program
+from tidemill.run.runs import RunRecord, find_run
+from tidemill.schedule.checker import Launch, check_due
+from tidemill.schedule.jobs import EndedJob, Job, list_ended_jobs, list_jobs
+from tidemill.schedule.schedules import Add, Change, Changed, change_schedules, find_schedule
+from tidemill.schedule.specs import Schedule, ScheduleSpec
+from tidemill.schedule.subscriber import subscribe
+from tidemill.schedule.timekeeper import fire_due
+from tidemill.schedule.triggers import Trigger
+from tidemill.world import World
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class ManualClock:
+    """A wall clock that stands still until the test moves it, on both databases; waiting is real."""
+
+    def __init__(self, postgres_url: str | None) -> None:
+        self.at = NOON
+        self._postgres_url = postgres_url
+
+    def rule(self) -> None:
+        """Let the PostgreSQL catalog ask this clock: its function reads a row of the test's."""
+        self._execute("CREATE TABLE manual_clock (at BIGINT)")
+        self._execute("INSERT INTO manual_clock VALUES (0)")
+        self._execute(
+            "CREATE OR REPLACE FUNCTION tidemill_now() RETURNS BIGINT LANGUAGE sql VOLATILE "
+            "AS 'SELECT at FROM manual_clock'"
+        )
+        self.move("0s")
+
+    def move(self, duration: str) -> None:
+        """Let `duration` pass."""
+        self.at += parse_duration(duration)
+        self._execute(f"UPDATE manual_clock SET at = {int(self.at.timestamp() * 1000)}")
+
+    def now(self) -> datetime:
+        """The test's time."""
+        return self.at
+
+    def monotonic(self) -> timedelta:
+        """Stands still as well: nothing gives up."""
+        return timedelta(0)
+
+    def sleep(self, duration: timedelta) -> None:
+        """Never."""
+
+    def _execute(self, statement: str) -> None:
+        if self._postgres_url is not None:
+            with psycopg.connect(self._postgres_url, autocommit=True) as connection:
+                connection.execute(statement)
+
+
+@dataclass
+class Shop:
+    """A catalog with programs and schedules, driven step by step."""
+
+    catalog: Catalog
+    clock: ManualClock
+    marks: list[str] = field(default_factory=list)
+
+    @property
+    def world(self) -> World:
+        """The world of the catalog."""
+        return self.catalog.world
+
+    def program(self, name: str = "ingest", reads: Sequence[str] = ("raw", "clicks")) -> ProgramId:
+        """Register a program that reads data sets of the default namespace."""
+        program = Program(
+            program_id=ProgramId(self.world.new_id("prog")),
+            namespace=DEFAULT_NAMESPACE,
+            app="shop",
+            name=name,
+            kind=ProgramKind.PYTHON,
+            app_file="app.py",
+            reads=tuple(f"default.{read}" for read in reads),
+        )
+        return self.catalog.write(lambda db: put_program(db, program))
+
+    def schedule(
+        self,
+        trigger: Trigger,
+        *,
+        name: str = "s",
+        program: ProgramId | None = None,
+        resume: bool = True,
+        **spec: object,
+    ) -> Schedule:
+        """Make a schedule that listens."""
+        add = Add(
+            namespace=DEFAULT_NAMESPACE,
+            app="shop",
+            name=name,
+            program_id=program or self.program(),
+            spec=ScheduleSpec(trigger=trigger, **spec),
+            resume=resume,
+        )
+        self.change(add)
+        return self.catalog.read(lambda db: find_schedule(db, DEFAULT_NAMESPACE, "shop", name))
+
+    def change(self, *changes: Change) -> list[Changed]:
+        """Change schedules in one transaction."""
+
+        def block(db: Db) -> list[Changed]:
+            return change_schedules(db, self.world, db.tick(), changes)
+
+        return self.catalog.write(block)
+
+    def publish(self, key: str, count: int = 1, **payload: object) -> int:
+        """Commit a message as new data makes it, and give its sequence number."""
+        event_type = key.partition(":")[0]
+        message = Publish(Topic.DATA, event_type, EventKey(key), {"count": count, **payload})
+        return self.catalog.apply([message])
+
+    def add(self, dataset: str = "clicks", partitions: int = 1) -> int:
+        """Commit new partitions of a file set."""
+        return self.publish(f"partition:default.{dataset}", partitions)
+
+    def step(self) -> list[Launch]:
+        """Let the scheduler do all it can, as its loop does, and give the launches."""
+        launches: list[Launch] = []
+        done = True
+        while done:
+            done = subscribe(self.catalog, self.world) + fire_due(self.catalog, self.world) > 0
+            checked = check_due(self.catalog, self.world)
+            launches += checked.launches
+            done = done or checked.jobs > 0
+        return launches
+
+    def jobs(self) -> list[Job]:
+        """The open jobs."""
+        return self.catalog.read(list_jobs)
+
+    def end(self, run_id: RunId) -> None:
+        """Let a run that was just made complete, as its driver's commit does."""
+
+        def start(db: Db) -> None:
+            lease = timedelta(seconds=60)
+            for run in take_runs(db, kind=ProgramKind.PYTHON, most=1000, owner="r", host="h", lease=lease):
+                register(db, run.run_id, run.epoch, pid=1, facts={}, log_location="logs")
+
+        self.catalog.write(start)
+        self.catalog.apply([FinishRun(run_id, 1, "done", {})])
+
+    def run(self, launch: Launch) -> RunRecord:
+        """The run that a launch made."""
+        return self.catalog.read(lambda db: find_run(db, launch.run_id))
+
+    def history(self, schedule: Schedule) -> list[EndedJob]:
+        """The ended jobs of a schedule, newest first."""
+        return self.catalog.read(lambda db: list_ended_jobs(db, schedule.schedule_id, most=1000))
+
+
+@pytest.fixture
+def shop(catalog_url: str) -> Iterator[Shop]:
+    """An empty shop on each database."""
+    clock = ManualClock(catalog_url if catalog_url.startswith("postgres") else None)
+    marks: list[str] = []
+    world = World(clock=clock, marked=marks.append)
+    catalog = open_catalog(catalog_url, world)
+    clock.rule()
+    yield Shop(catalog, clock, marks)
+    catalog.close()

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import pytest
+
+from tidemill.errors import NotFound, UserError
+from tidemill.names import DEFAULT_NAMESPACE, EventKey, ScheduleId
+from tidemill.schedule.constraints import Concurrency
+from tidemill.schedule.jobs import Outcome
+from tidemill.schedule.schedules import (
+    Add,
+    Changed,
+    Delete,
+    Resume,
+    ScheduleExists,
+    Suspend,
+    Update,
+    find_schedule,
+    list_schedules,
+    next_timer,
+)
+from tidemill.schedule.specs import BadSchedule, ScheduleSpec, Status, spec_from_json, spec_to_json
+from tidemill.schedule.triggers import Every, NewFiles, NewPartitions
+
+CLICKS = NewPartitions("clicks", 2)
+
+
+def test_a_new_schedule_is_suspended(shop):
+    """Seed 001: nothing runs that nobody has resumed; a deployment may ask for it."""
+    schedule = shop.schedule(CLICKS, resume=False)
+    shop.add(partitions=5)
+
+    launches = shop.step()
+
+    assert schedule.status is Status.SUSPENDED
+    assert launches == []
+    assert shop.jobs() == []
+
+
+def test_what_was_published_before_a_resumption_is_behind_the_schedule(shop):
+    """A message that the scheduler reads late must not count for a schedule that was suspended when it happened."""
+    schedule = shop.schedule(CLICKS, resume=False)
+    shop.add(partitions=5)
+    shop.change(Resume(schedule.schedule_id))
+    shop.add(partitions=1)
+
+    shop.step()
+
+    (job,) = shop.jobs()
+    assert job.fed[0].count == 1
+
+
+def test_resuming_what_listens_changes_nothing(shop):
+    """An impatient second click must not make the schedule forget what has happened in between."""
+    schedule = shop.schedule(CLICKS)
+    shop.add(partitions=5)
+    shop.change(Resume(schedule.schedule_id))
+
+    assert len(shop.step()) == 1
+
+
+def test_suspending_drops_what_is_pending_and_says_so(shop):
+    """Seed 001: suspending deletes pending jobs; their messages are recorded as dropped, with the reason."""
+    schedule = shop.schedule(CLICKS)
+    seq = shop.add()
+    shop.step()
+
+    changed = shop.change(Suspend(schedule.schedule_id))
+
+    (ended,) = shop.history(schedule)
+    assert changed == [Changed(schedule.schedule_id, 1)]
+    assert shop.jobs() == []
+    assert ended.outcome is Outcome.SUSPENDED
+    assert ended.detail["messages"] == [[0, "data", seq, 0]]
+
+
+def test_an_update_keeps_the_id_and_raises_the_generation(shop):
+    """What was counted for the old schedule never launches the new one."""
+    schedule = shop.schedule(CLICKS)
+    shop.add()
+    shop.step()
+
+    shop.change(Update(schedule.schedule_id, ScheduleSpec(NewFiles("raw"))))
+
+    found = shop.catalog.read(lambda db: find_schedule(db, DEFAULT_NAMESPACE, "shop", "s"))
+    (ended,) = shop.history(schedule)
+    assert (found.schedule_id, found.generation, found.status) == (schedule.schedule_id, 2, Status.SCHEDULED)
+    assert ended.outcome is Outcome.CHANGED
+    shop.add(partitions=2)
+    assert shop.step() == []
+    shop.publish("file:default.raw")
+    assert len(shop.step()) == 1
+
+
+def test_a_deleted_schedule_leaves_nothing_behind(shop):
+    """A leftover key or timer would make jobs for a schedule that is not there."""
+    schedule = shop.schedule(CLICKS | Every("1h"))
+
+    shop.change(Delete(schedule.schedule_id))
+
+    shop.add(partitions=2)
+    shop.clock.move("2h")
+    assert shop.step() == []
+    assert shop.jobs() == []
+    assert shop.catalog.read(lambda db: next_timer(db, schedule.schedule_id)) is None
+    with pytest.raises(NotFound):
+        shop.catalog.read(lambda db: find_schedule(db, DEFAULT_NAMESPACE, "shop", "s"))
+
+
+def test_changes_are_made_together_or_not_at_all(shop):
+    """A deployment that fails half-way must leave the old schedules as they were."""
+    schedule = shop.schedule(CLICKS)
+    again = Add(DEFAULT_NAMESPACE, "shop", "s", schedule.program_id, ScheduleSpec(CLICKS))
+    other = Add(DEFAULT_NAMESPACE, "shop", "other", schedule.program_id, ScheduleSpec(CLICKS))
+
+    with pytest.raises(ScheduleExists):
+        shop.change(Suspend(schedule.schedule_id), other, again)
+    with pytest.raises(NotFound):
+        shop.change(Suspend(schedule.schedule_id), other, Delete(ScheduleId("sched_none")))
+
+    (found,) = shop.catalog.read(list_schedules)
+    assert found == schedule
+
+
+def test_schedules_are_found_by_what_they_listen_to_and_start(shop):
+    """Before anybody changes a data set, they ask what it triggers."""
+    a = shop.schedule(CLICKS, name="a")
+    b = shop.schedule(NewFiles("raw") & CLICKS, name="b", program=shop.program("other"))
+    key = EventKey("partition:default.clicks")
+
+    by_key = shop.catalog.read(lambda db: list_schedules(db, event_key=key))
+    by_program = shop.catalog.read(lambda db: list_schedules(db, program_id=b.program_id))
+    by_both = shop.catalog.read(lambda db: list_schedules(db, program_id=a.program_id, event_key=key))
+
+    assert [s.name for s in by_key] == ["a", "b"]
+    assert [s.name for s in by_program] == ["b"]
+    assert [s.name for s in by_both] == ["a"]
+
+
+def test_an_unknown_schedule_is_named_with_the_nearest(shop):
+    """A slip of the finger is answered with what was meant."""
+    shop.schedule(CLICKS, name="nightly")
+
+    with pytest.raises(NotFound, match=r"did you mean .default\.shop\.nightly."):
+        shop.catalog.read(lambda db: find_schedule(db, DEFAULT_NAMESPACE, "shop", "nihgtly"))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ScheduleSpec(CLICKS),
+        ScheduleSpec(CLICKS | Every("4h"), (Concurrency(2),), {"day": "2026-01-01", "n": 3}, "text", priority=-5),
+    ],
+)
+def test_a_spec_is_read_back_as_it_was(spec):
+    """A deployment compares specs: one that changed on the way would be replaced with every deployment."""
+    assert spec_from_json(spec_to_json(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"constraints": (Concurrency(1), Concurrency(2))},
+        {"arguments": {"at": object()}},
+        {"arguments": {"at": float("nan")}},
+        {"priority": True},
+        {"timeout": Every("1s").duration / 2},
+    ],
+)
+def test_a_spec_that_cannot_be_is_refused(fields):
+    """At deployment, with the reason."""
+    with pytest.raises(BadSchedule):
+        ScheduleSpec(CLICKS, **fields)
+
+
+@pytest.mark.parametrize("value", [None, {}, {"version": 2}, {**spec_to_json(ScheduleSpec(CLICKS)), "timeout": 5}])
+def test_other_json_is_refused_as_the_users_mistake(value):
+    """A form of another version may mean something else."""
+    with pytest.raises(UserError):
+        spec_from_json(value)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from tidemill.catalog.messages import Publish, Topic
+from tidemill.names import EventKey
+from tidemill.schedule.schedules import Suspend
+from tidemill.schedule.subscriber import subscribe
+from tidemill.schedule.triggers import NewFiles, NewPartitions
+
+
+def test_messages_join_the_one_open_job(shop):
+    """Seed 001: at most one job of a schedule is open, so that three messages are one run, not three."""
+    schedule = shop.schedule(NewPartitions("clicks", 5))
+    seqs = [shop.add(), shop.add(partitions=3)]
+    shop.step()
+    seqs.append(shop.add(partitions=8))
+
+    (launch,) = shop.step()
+
+    run = shop.run(launch)
+    (trigger,) = run.triggered_by["triggers"]
+    assert run.schedule_id == schedule.schedule_id
+    assert trigger["count"] == 12
+    assert trigger["messages"] == [["data", seq, 0] for seq in seqs]
+    assert shop.jobs() == []
+
+
+def test_a_surplus_is_not_carried_over(shop):
+    """Seven partitions for five are one run with seven: the next run waits for five new ones."""
+    shop.schedule(NewPartitions("clicks", 5))
+    shop.add(partitions=7)
+    first = shop.step()
+    shop.add(partitions=4)
+    second = shop.step()
+    shop.add()
+
+    assert (len(first), len(second), len(shop.step())) == (1, 0, 1)
+
+
+def test_messages_of_one_commit_each_count(shop):
+    """More than 500 keys come as several messages of one seq, n = 0, 1, …: the second must not be passed over."""
+    shop.schedule(NewPartitions("clicks", 1200))
+    shop.add(partitions=500)
+    shop.step()
+    shop.catalog.apply(
+        [Publish(Topic.DATA, "partition", EventKey("partition:default.clicks"), {"count": n}) for n in (500, 200)]
+    )
+    subscribe(shop.catalog, shop.world, limit=1)
+    subscribe(shop.catalog, shop.world, limit=1)
+
+    assert len(shop.step()) == 1
+
+
+def test_one_message_feeds_every_schedule_that_listens(shop):
+    """Seed 001: one event may trigger many schedules; all jobs and the position are one transaction."""
+    for number in range(7):
+        shop.schedule(NewPartitions("clicks"), name=f"s{number}", program=shop.program(f"p{number}"))
+    shop.schedule(NewPartitions("users"), name="other")
+    shop.add("clicks")
+
+    launches = shop.step()
+
+    assert sorted(launch.schedule for launch in launches) == [f"default.shop.s{number}" for number in range(7)]
+
+
+def test_a_message_that_nobody_listens_to_is_passed(shop):
+    """The position moves: the topic is not read again and again."""
+    shop.schedule(NewPartitions("clicks"))
+    shop.add("users")
+
+    assert subscribe(shop.catalog, shop.world) == 1
+    assert subscribe(shop.catalog, shop.world) == 0
+
+
+def test_an_event_while_the_schedule_is_suspended_makes_no_job(shop):
+    """Known from elsewhere (airflow #56050): the event must neither run later by surprise nor block what follows."""
+    schedule = shop.schedule(NewPartitions("clicks"))
+    shop.change(Suspend(schedule.schedule_id))
+    shop.add()
+
+    assert shop.step() == []
+    assert shop.jobs() == []
+
+
+def test_work_left_is_for_the_program_that_left_it(shop):
+    """A backlog of one consumer must not start the other programs that listen to the same data set."""
+    shop.schedule(NewPartitions("clicks", 100), name="mine", program=shop.program("mine"))
+    shop.schedule(NewPartitions("clicks", 100), name="yours", program=shop.program("yours"))
+    shop.schedule(NewPartitions("clicks", 100), name="third", program=shop.program("third", reads=["users"]))
+    shop.publish("backlog:default.clicks", 0, consumer="default.shop.mine")
+
+    launches = shop.step()
+
+    assert [launch.schedule for launch in launches] == ["default.shop.mine"]
+
+
+def test_work_left_in_an_inbox_starts_whoever_reads_it(shop):
+    """An inbox has no consumers of a name: its files are claimed by the programs that read it."""
+    shop.schedule(NewFiles("raw", 100), name="reader", program=shop.program("reader", reads=["raw"]))
+    shop.schedule(NewFiles("raw", 100), name="other", program=shop.program("other", reads=["clicks"]))
+    shop.publish("backlog:default.raw", 0)
+
+    launches = shop.step()
+
+    assert [launch.schedule for launch in launches] == ["default.shop.reader"]

@@ -101,10 +101,10 @@ class Statement:
     """The place in `LOCK_ORDER` of the rows it locks; None when it locks none that count."""
     wakes: bool
     """Whether somebody may wait for what it changes."""
-    dated: bool
-    """Whether it uses `{commit_seq}`, so that its block has to take a tick before."""
     positional: str = field(repr=False, default="")
     """The text for PostgreSQL with `$1`, `$2` … for `parameters` in their order."""
+    dated: bool = False
+    """Whether it uses `{commit_seq}`, so that its block has to take a tick before."""
 
     def text(self, dialect: Dialect) -> str:
         """The statement for `dialect`; an error when it exists for the other only."""

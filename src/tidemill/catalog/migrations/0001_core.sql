@@ -187,7 +187,9 @@ CREATE TABLE inbox_marker (
     marker          TEXT,
     lookback_from   TEXT,
     next_listing_at BIGINT NOT NULL,
-    reconciled_at   BIGINT
+    reconciled_at   BIGINT,
+    attempts        BIGINT NOT NULL,
+    retry_after     BIGINT NOT NULL
 ) {hot};
 CREATE INDEX inbox_marker_due ON inbox_marker (next_listing_at);
 

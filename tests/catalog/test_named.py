@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import base64
+import json
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.named import LOCK_ORDER, Call, Dialect, Statements, load_sql
+from tidemill.catalog.postgres import PostgresCatalog
+from tidemill.catalog.sqlite import SqliteCatalog
+from tidemill.errors import Internal
+
+SQL = load_sql(__file__)
+
+
+def _rows(name: str, *values: object) -> str:
+    return json.dumps([{name: value} for value in values])
+
+
+def _load(folder: Path, text: str) -> Statements:
+    (folder / "some.sql").write_text(text)
+    return load_sql(str(folder / "some.py"))
+
+
+def test_a_list_of_numbers_is_compared_as_numbers(catalog: Catalog) -> None:
+    """As text 10 would come before 9 and `0010` would not be 10; beyond 2^53 a float would round."""
+    large = 2**62 + 1
+
+    found = catalog.read(
+        lambda db: db.all(SQL.pick_ints, rs=_rows("n", 9, 10, large, large - 1), wanted=json.dumps([large, 10, 11]))
+    )
+
+    assert found == [(10,), (large,)]
+
+
+@pytest.mark.parametrize(
+    "hostile", ["", "'; DROP TABLE tx; --", "back\\slash", 'quo"te', "é 日本 🙂", ":name $1 %s {x}", "\n\t"]
+)
+def test_texts_arrive_as_they_were_sent(catalog: Catalog, hostile: str) -> None:
+    """Keys and names come from outside: they are data, never SQL."""
+    found = catalog.read(
+        lambda db: (
+            db.all(SQL.pick_texts, rs=_rows("t", hostile, "other"), wanted=json.dumps([hostile])),
+            db.all(SQL.give_back, number=-1, text=hostile, bytes=hostile.encode()),
+        )
+    )
+
+    assert found == ([(hostile,)], [(-1, hostile, hostile.encode())])
+
+
+def test_parameters_may_be_empty(catalog: Catalog) -> None:
+    """None is NULL on both, also where nothing else says the type."""
+    found = catalog.read(lambda db: db.all(SQL.give_back, number=None, text=None, bytes=None))
+
+    assert found == [(None, None, None)]
+
+
+def test_a_row_set_keeps_types_and_bytes(catalog: Catalog) -> None:
+    """A commit hands over thousands of change rows as one parameter, their manifests as bytes."""
+    manifest = bytes(range(256))
+    rows = json.dumps(
+        [
+            {"a": 2, "b": "x", "c": base64.b64encode(manifest).decode()},
+            {"a": 1, "b": None, "c": base64.b64encode(b"").decode()},
+        ]
+    )
+
+    found = catalog.read(lambda db: db.all(SQL.read_rows, rs=rows))
+
+    assert found == [(1, None, b""), (2, "x", manifest)]
+
+
+def test_a_statement_may_have_a_text_for_each_database(catalog: Catalog) -> None:
+    """What cannot be shared stands side by side, under one name."""
+    found = catalog.read(lambda db: db.all(SQL.own_text))
+
+    assert found == [(catalog.dialect,)]
+
+
+def test_a_statement_of_the_other_database_is_refused(catalog: Catalog) -> None:
+    """Else it would be found by a syntax error, or not at all."""
+    if catalog.dialect is Dialect.SQLITE:
+        assert catalog.read(lambda db: db.all(SQL.sqlite_alone)) == [(1,)]
+        return
+    with pytest.raises(Internal, match="sqlite_alone has no text for postgres"):
+        catalog.read(lambda db: db.all(SQL.sqlite_alone))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("-- name: a\nSELECT 1\n-- name: a\nSELECT 2\n", "defines a twice"),
+        ("-- name: a\nSELECT 1\n-- name: a\n-- only: sqlite\nSELECT 2\n", "defines a twice for sqlite"),
+        ("-- name: a\nSELECT {skip_lokked}\n", "unknown token at '{skip_lokked}"),
+        ("-- name: a\nSELECT {int:x}\n", "unknown token at '{int:x}"),
+        ("SELECT 1\n", "holds no statement"),
+    ],
+)
+def test_a_slip_in_a_file_of_statements_is_named(tmp_path: Path, text: str, complaint: str) -> None:
+    """At loading, not when the statement is used for the first time, in the night."""
+    with pytest.raises(Internal, match=complaint):
+        _load(tmp_path, text)
+
+
+def test_tokens_and_parameters_in_comments_are_none(tmp_path: Path) -> None:
+    """A reason given in a comment may name both."""
+    statements = _load(tmp_path, "-- name: a\n-- {commit_seq} would be :wrong here\nSELECT 1 -- {no} :thing\n")
+
+    assert statements.a.texts == dict.fromkeys(Dialect, "SELECT 1")
+    assert statements.a.parameters == ()
+    assert not statements.a.dated
+
+
+@pytest.mark.parametrize("params", [{}, {"run_id": "x", "more": 1}, {"run": "x"}])
+def test_a_call_has_exactly_the_parameters_of_its_statement(params: dict[str, str]) -> None:
+    """A misspelt one would be NULL on SQLite."""
+    with pytest.raises(Internal, match=r"test_named.lock_run takes \['run_id'\]"):
+        Call(SQL.lock_run, params)
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("lock_run", "run"),
+        ("lock_job", "job"),
+        ("share_schedule", "schedule"),
+        ("look_at_job", None),
+        ("renew_run", "run"),
+        ("change_job_at_the_limit", "slot_limit"),
+        ("read_now", None),
+    ],
+)
+def test_a_statement_knows_which_rows_it_locks(name: str, table: str | None) -> None:
+    """The lock order can only be held by what knows its place in it."""
+    rank = getattr(SQL, name).rank
+
+    assert rank == (None if table is None else LOCK_ORDER.index(table))
+
+
+def test_only_changes_that_somebody_waits_for_wake() -> None:
+    """A renewal of each lease every few seconds must not wake every scheduler."""
+    waking = {statement.name for statement in SQL if statement.wakes}
+
+    assert waking == {"test_named.change_job_at_the_limit", "test_named.upsert_timer"}
+
+
+def _all_statements() -> list[str]:
+    package = Path(str(resources.files("tidemill")))
+    files = [path for path in package.rglob("*.sql") if path.with_suffix(".py").exists()]
+    return [
+        f"{path.relative_to(package).with_suffix('')}:{name}"
+        for path in sorted(files)
+        for name in sorted({s.name.partition(".")[2] for s in load_sql(str(path.with_suffix(".py")))})
+    ]
+
+
+def test_every_statement_of_the_product_is_understood(catalog: Catalog) -> None:
+    """A misspelt column, or a parameter whose type PostgreSQL cannot infer, shows here and not at its first use."""
+    package = Path(str(resources.files("tidemill")))
+    wrong = {}
+    for place in _all_statements():
+        file, _, name = place.partition(":")
+        statement = getattr(load_sql(str(package / f"{file}.py")), name)
+        if catalog.dialect not in statement.texts:
+            continue
+        try:
+            match catalog:
+                case SqliteCatalog():
+                    nothing = dict.fromkeys(statement.parameters)
+                    catalog._connection().execute(f"EXPLAIN {statement.text(catalog.dialect)}", nothing)
+                case PostgresCatalog():
+                    with catalog._pool.connection() as connection:
+                        catalog.prepare(connection, [statement])
+        except Exception as error:
+            wrong[place] = str(error)
+
+    assert wrong == {}
+
+
+def test_names_of_statements_are_unique() -> None:
+    """PostgreSQL knows a prepared statement by its name alone; `a/x.sql` and `b/x.sql` would share theirs."""
+    names = [f"{place.rpartition('/')[2]}" for place in _all_statements()]
+
+    assert sorted(names) == sorted(set(names))

@@ -1,0 +1,65 @@
+-- name: pick_ints
+SELECT n FROM {rows:rs(n bigint)} AS r WHERE n IN ({ints:wanted}) ORDER BY n
+
+-- name: pick_texts
+SELECT t FROM {rows:rs(t text)} AS r WHERE t IN ({texts:wanted}) ORDER BY t
+
+-- name: read_rows
+SELECT a, b, c FROM {rows:rs(a bigint, b text, c blob)} AS r ORDER BY a
+
+-- name: give_back
+SELECT CAST(:number AS BIGINT), CAST(:text AS TEXT), CAST(:bytes AS {blob})
+
+-- name: own_text
+-- only: sqlite
+SELECT 'sqlite' AS name
+-- name: own_text
+-- only: postgres
+SELECT 'postgres' AS name
+
+-- name: sqlite_alone
+-- only: sqlite
+SELECT 1
+
+-- name: lock_run
+SELECT run_id FROM run WHERE run_id = :run_id {for_update}
+
+-- name: lock_job
+SELECT job_id FROM job WHERE job_id = :job_id {skip_locked}
+
+-- name: share_schedule
+SELECT schedule_id FROM schedule WHERE schedule_id = :schedule_id {for_share}
+
+-- name: look_at_job
+SELECT job_id FROM job WHERE job_id = :job_id
+
+-- name: renew_run
+-- quiet
+UPDATE run SET lease_until = 1 WHERE run_id = :run_id
+
+-- name: change_job_at_the_limit
+-- rank: slot_limit
+UPDATE job SET next_check_at = 1 WHERE job_id = :job_id
+
+-- name: upsert_timer
+INSERT INTO timer (schedule_id, trigger_no, next_fire_at) VALUES (:schedule_id, 0, 1)
+    ON CONFLICT (schedule_id, trigger_no) DO UPDATE SET next_fire_at = 2
+
+-- name: read_tick
+SELECT CAST({commit_seq} AS BIGINT)
+
+-- name: read_now
+SELECT tidemill_now()
+
+-- name: refuse_always
+SELECT tidemill_refuse('test_named', CAST(:first AS TEXT), :second)
+
+-- name: write_limit
+INSERT INTO slot_limit (limit_key) VALUES (:limit_key)
+
+-- name: read_limits
+SELECT limit_key FROM slot_limit ORDER BY limit_key
+
+-- name: count_to
+WITH RECURSIVE counted(n) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT n + 1 FROM counted WHERE n < :last)
+SELECT n FROM counted

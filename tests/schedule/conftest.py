@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import apsw
 import psycopg
 import pytest
 
@@ -16,7 +19,7 @@ from tidemill.durations import parse_duration
 from tidemill.names import DEFAULT_NAMESPACE, EventKey, ProgramId, RunId
 from tidemill.run.attempts import FinishRun, register, take_runs
 from tidemill.run.programs import Program, ProgramKind, put_program
-from tidemill.run.runs import RunRecord, find_run
+from tidemill.run.runs import NewRun, RunRecord, create_pending, find_run
 from tidemill.schedule.checker import Launch, check_due
 from tidemill.schedule.jobs import EndedJob, Job, list_ended_jobs, list_jobs
 from tidemill.schedule.schedules import Add, Change, Changed, change_schedules, find_schedule
@@ -60,7 +63,8 @@ class ManualClock:
         return timedelta(0)
 
     def sleep(self, duration: timedelta) -> None:
-        """Never."""
+        """For real: threads of a test wait for each other's locks."""
+        time.sleep(duration.total_seconds())
 
     def _execute(self, statement: str) -> None:
         if self._postgres_url is not None:
@@ -74,7 +78,8 @@ class Shop:
 
     catalog: Catalog
     clock: ManualClock
-    marks: list[str] = field(default_factory=list)
+    at_mark: Callable[[str], None] | None = None
+    """Called at each mark of a step: a test acts there, or raises, which is a crash before the commit."""
 
     @property
     def world(self) -> World:
@@ -115,6 +120,12 @@ class Shop:
         self.change(add)
         return self.catalog.read(lambda db: find_schedule(db, DEFAULT_NAMESPACE, "shop", name))
 
+    def start(self, program: ProgramId) -> RunId:
+        """Make a run as `run start` does."""
+        run_id = RunId(self.world.new_id("run"))
+        self.catalog.write(lambda db: create_pending(db, [NewRun(run_id, program)]))
+        return run_id
+
     def change(self, *changes: Change) -> list[Changed]:
         """Change schedules in one transaction."""
 
@@ -153,11 +164,20 @@ class Shop:
 
         def start(db: Db) -> None:
             lease = timedelta(seconds=60)
-            for run in take_runs(db, kind=ProgramKind.PYTHON, most=1000, owner="r", host="h", lease=lease):
+            for run in take_runs(db, most=1000, owner="r", host="h", lease=lease):
                 register(db, run.run_id, run.epoch, pid=1, facts={}, log_location="logs")
 
         self.catalog.write(start)
         self.catalog.apply([FinishRun(run_id, 1, "done", {})])
+
+    def sql(self, statement: str) -> list[tuple[object, ...]]:
+        """Run a statement behind the product's back."""
+        if self.catalog.url.startswith("sqlite"):
+            with contextlib.closing(apsw.Connection(self.catalog.url.removeprefix("sqlite:///"))) as connection:
+                return connection.execute(statement).fetchall()
+        with psycopg.connect(self.catalog.url, autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
 
     def run(self, launch: Launch) -> RunRecord:
         """The run that a launch made."""
@@ -172,9 +192,14 @@ class Shop:
 def shop(catalog_url: str) -> Iterator[Shop]:
     """An empty shop on each database."""
     clock = ManualClock(catalog_url if catalog_url.startswith("postgres") else None)
-    marks: list[str] = []
-    world = World(clock=clock, marked=marks.append)
-    catalog = open_catalog(catalog_url, world)
+    made: list[Shop] = []
+
+    def marked(name: str) -> None:
+        if made and made[0].at_mark is not None:
+            made[0].at_mark(name)
+
+    catalog = open_catalog(catalog_url, World(clock=clock, marked=marked))
     clock.rule()
-    yield Shop(catalog, clock, marks)
+    made.append(Shop(catalog, clock))
+    yield made[0]
     catalog.close()

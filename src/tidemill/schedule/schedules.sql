@@ -28,7 +28,9 @@ SELECT r.event_key, r.schedule_id, r.trigger_no
 DELETE FROM trigger_key WHERE schedule_id IN ({texts:schedule_ids})
 
 -- name: insert_timers
--- A row can be there only if somebody else resumed the schedule just before.
+-- rank: schedule
+-- Its own rows were deleted first. One can be there all the same, and then be locked out of order, only if somebody
+-- else resumed the schedule between that and our lock: a deadlock in this crossing is repeated by the engine.
 INSERT INTO timer (schedule_id, trigger_no, next_fire_at)
 SELECT r.schedule_id, r.trigger_no, r.next_fire_at
   FROM {rows:timers(schedule_id text, trigger_no bigint, next_fire_at bigint)} AS r

@@ -19,11 +19,11 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import EndTransaction, Transaction, TransactionEnded, TxState, begin, commit
+from tidemill.errors import UserError
 from tidemill.lake import inbox as inboxes
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_by_id
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox import (
-    Bounds,
     ClaimedFile,
     ClaimsLost,
     CloseFiles,
@@ -31,6 +31,7 @@ from tidemill.lake.inbox import (
     FileRewritten,
     FileState,
     Inbox,
+    InboxFile,
     InboxSpec,
     OnRewrite,
     PublishInboxBacklog,
@@ -40,13 +41,16 @@ from tidemill.lake.inbox import (
     count_files,
     discover,
     due_listings,
+    ensure_inbox,
+    find_blamed,
     list_files,
+    next_due,
     publish_due_backlog,
+    read_claims,
     sort_out,
     succeeded,
     take_listing,
     verify_claims,
-    watch,
 )
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId, RunId
 from tidemill.world import World
@@ -89,8 +93,9 @@ class Mill:
         return begin(self.catalog, run_id=run_id, epoch=epoch, effects=[RestampFiles(run_id, epoch)])
 
     def claim(self, tx: Transaction, **bounds: int) -> list[ClaimedFile]:
-        """What the attempt works on."""
-        return claim_files(self.catalog, tx, self.inbox, Bounds(**bounds))
+        """What the attempt works on, within `max_files` or `max_bytes`."""
+        spec = dataclasses.replace(self.inbox.spec, **bounds)
+        return claim_files(self.catalog, tx, [dataclasses.replace(self.inbox, spec=spec)])
 
     def succeed(self, tx: Transaction, files: list[ClaimedFile]) -> None:
         """Commit with all files processed."""
@@ -117,7 +122,7 @@ class Mill:
         """One run that takes all and succeeds: the names it got."""
         tx = self.begin()
         files = self.claim(tx)
-        good, others = sort_out(self.inbox, files)
+        good, others = sort_out([self.inbox], files)
         outcomes = (*others, *(succeeded(file) for file in good))
         commit(self.catalog, tx, [CloseFiles(tx.run_id, 1, outcomes)])
         return [file.name for file in good]
@@ -126,6 +131,10 @@ class Mill:
         """State by name; of several contents under one name the one that is not skipped."""
         rows = self.catalog.read(lambda db: list_files(db, self.inbox.dataset_id, limit=10_000))
         return {row.name: row.status.value for row in sorted(rows, key=lambda row: row.status != FileState.SKIPPED)}
+
+    def list(self, **page: object) -> list[InboxFile]:
+        """What the catalog knows of the files."""
+        return self.catalog.read(lambda db: list_files(db, self.inbox.dataset_id, **page))
 
     def messages(self) -> list[tuple[str, dict]]:
         """Event key and payload of all messages."""
@@ -136,11 +145,17 @@ class Mill:
 def make_mill(catalog_url: str, folder: Path, **spec: object) -> Mill:
     """A catalog with one inbox of text files."""
     catalog = open_catalog(catalog_url, World())
+    return Mill(catalog, folder, add_inbox(catalog, "raw", folder, **spec))
+
+
+def add_inbox(catalog: Catalog, name: str, folder: Path, **spec: object) -> Inbox:
+    """An inbox of text files."""
     folder.mkdir(parents=True, exist_ok=True)
     raw = InboxSpec(RawFormat(FileFormat.TEXT), **spec)
-    dataset = Dataset(DatasetId("ds_raw"), DEFAULT_NAMESPACE, "raw", DatasetKind.INBOX, folder.as_uri(), raw.to_spec())
-    catalog.write(lambda db: (declare(db, dataset), watch(db, dataset.dataset_id)))
-    return Mill(catalog, folder, Inbox.of(catalog.read(lambda db: find_by_id(db, dataset.dataset_id))))
+    dataset_id = DatasetId(f"ds_{name}")
+    dataset = Dataset(dataset_id, DEFAULT_NAMESPACE, name, DatasetKind.INBOX, folder.as_uri(), raw.to_spec())
+    catalog.write(lambda db: (declare(db, dataset), ensure_inbox(db, dataset_id)))
+    return Inbox.of(catalog.read(lambda db: find_by_id(db, dataset_id)))
 
 
 @pytest.fixture
@@ -195,8 +210,8 @@ def test_bounds_cut_a_claim_in_order_of_age(mill):
     mill.land("c", "b", "a", content="0123456789")
     mill.discover()
 
-    two = mill.claim(mill.begin(), files=2)
-    one = mill.claim(mill.begin(), bytes=5)
+    two = mill.claim(mill.begin(), max_files=2)
+    one = mill.claim(mill.begin(), max_bytes=5)
 
     assert [file.name for file in two] == ["c", "b"]
     assert [file.name for file in one] == ["a"]
@@ -228,7 +243,7 @@ def test_rewriting_a_processed_file_can_be_ignored_or_refused(catalog_url, tmp_p
     assert mill.discover() == []
     assert mill.discover() == []
     assert mill.process() == []
-    rows = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
+    rows = mill.list()
     assert {row.status for row in rows} == {FileState.SUCCESS, state}
     assert len(mill.messages()) == 1
 
@@ -243,7 +258,7 @@ def test_a_file_rewritten_before_it_was_processed_comes_once_with_its_last_conte
 
     assert mill.process() == ["a"]
     assert mill.process() == []
-    rows = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
+    rows = mill.list()
     assert sorted(row.status for row in rows) == ["SKIPPED", "SKIPPED", "SUCCESS"]
     assert mill.discover() == []
 
@@ -277,7 +292,7 @@ def test_a_superseded_content_is_not_given_back(mill, ends):
 
     claimed = mill.claim(mill.begin())
     assert [file.bytes for file in claimed] == [4]
-    assert len(mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id, status=FileState.SKIPPED))) == 1
+    assert len(mill.list(state=FileState.SKIPPED)) == 1
 
 
 def test_a_file_taken_away_and_brought_back_is_processed(mill, tmp_path):
@@ -298,14 +313,14 @@ def test_a_commit_refuses_a_file_that_changed_under_the_reader(mill):
     mill.land("a", "b")
     mill.discover()
     claimed = mill.claim(tx := mill.begin("run_x"))
-    verify_claims(mill.inbox, claimed)
+    verify_claims([mill.inbox], claimed)
     mill.land("a", content="neww\n")
 
     with pytest.raises(FileRewritten, match="'a' was written again"):
-        verify_claims(mill.inbox, claimed)
+        verify_claims([mill.inbox], claimed)
 
     tx = mill.begin(tx.run_id, 2)
-    good, others = sort_out(mill.inbox, mill.claim(tx))
+    good, others = sort_out([mill.inbox], mill.claim(tx))
     commit(mill.catalog, tx, [CloseFiles(tx.run_id, 2, (*others, *map(succeeded, good)))])
     assert [file.name for file in good] == ["b"]
     assert mill.discover() == ["a"]
@@ -323,10 +338,11 @@ def test_bad_files_are_sorted_out_and_the_rest_commits(mill):
     assert mill.process() == []
     for _ in range(2):
         mill.retries_come_due()
+        assert mill.catalog.read(next_due) == 1
         assert publish_due_backlog(mill.catalog) == [mill.inbox.dataset_id]
         assert publish_due_backlog(mill.catalog) == []
         mill.process()
-    [row] = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id, status=FileState.QUARANTINED))
+    [row] = mill.list(state=FileState.QUARANTINED)
     assert (row.name, row.failures) == ("cut", 3)
     assert "no end" in row.error
     assert [key for key, _ in mill.messages()].count("backlog:default.raw") == 2
@@ -358,9 +374,9 @@ def test_a_commit_closes_exactly_what_its_run_holds(mill):
     mill.land("a", "b")
     mill.discover()
     one = mill.begin()
-    [file_a] = mill.claim(one, files=1)
+    [file_a] = mill.claim(one, max_files=1)
     other = mill.begin()
-    [file_b] = mill.claim(other, files=1)
+    [file_b] = mill.claim(other, max_files=1)
 
     for wrong in ([], [file_b], [file_a, file_b]):
         with pytest.raises(ClaimsLost):
@@ -399,7 +415,7 @@ def test_a_killed_run_gives_its_files_back_and_a_failed_one_marks_them(mill):
 
     assert after_kill == "NEW"
     assert again.failures == 0
-    [row] = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
+    [row] = mill.list()
     assert (row.status, row.failures, row.error) == (FileState.ERROR, 1, "boom")
     assert mill.claim(mill.begin()) == []
     mill.retries_come_due()
@@ -494,7 +510,7 @@ def test_two_claimers_never_get_the_same_file(mill):
         barrier.wait()
         for round_ in range(20):
             tx = mill.begin(f"run_{number}_{round_}")
-            got.extend(file.name for file in mill.claim(tx, files=3))
+            got.extend(file.name for file in mill.claim(tx, max_files=3))
 
     threads = [threading.Thread(target=claimer, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -514,7 +530,7 @@ def test_a_commit_records_what_its_run_took(mill):
     mill.process()
 
     rows = mill.catalog.read(lambda db: db.all(TEST_SQL.select_inputs))
-    versions = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
+    versions = mill.list()
     assert rows == [("ds_raw", "a", versions[0].content_version)]
 
 
@@ -523,15 +539,19 @@ def test_files_are_listed_in_pages(mill):
     mill.land("b", "a", "c")
     mill.discover()
 
-    pages, after = [], ("", "")
-    while page := mill.catalog.read(
-        lambda db, after=after: list_files(db, mill.inbox.dataset_id, after=after, limit=2)
-    ):
-        pages.append([file.name for file in page])
-        after = (page[-1].name, page[-1].content_version)
+    mill.land("b", content="new\n")
+    mill.discover()
 
-    assert pages == [["a", "b"], ["c"]]
-    assert mill.catalog.read(lambda db: count_files(db, mill.inbox.dataset_id)) == {FileState.NEW: (3, 15)}
+    pages, after = [], None
+    while page := mill.list(after=after, limit=2):
+        pages.append([file.name for file in page])
+        after = page[-1].name
+
+    assert pages == [["a", "b", "b"], ["c"]]
+    assert mill.catalog.read(lambda db: count_files(db, mill.inbox.dataset_id)) == {
+        FileState.NEW: (3, 14),
+        FileState.SKIPPED: (1, 5),
+    }
 
 
 def test_one_of_several_schedulers_lists_a_folder_when_it_is_due(mill):
@@ -542,6 +562,7 @@ def test_one_of_several_schedulers_lists_a_folder_when_it_is_due(mill):
 
     assert dataset_id == mill.inbox.dataset_id
     assert won == [True, False]
+    assert mill.catalog.read(next_due) > due_at
     assert mill.catalog.read(due_listings) == []
 
 
@@ -551,7 +572,54 @@ def test_an_inbox_is_what_its_row_says():
         RawFormat(FileFormat.CSV, "id INT, name STRING", {"sep": ";"}, line_end=False),
         ("*.bak",),
         OnRewrite.ERROR,
+        5,
         timedelta(seconds=7),
+        100,
+        1 << 30,
+        timedelta(milliseconds=1500),
     )
 
     assert InboxSpec.of_spec(json.loads(json.dumps(spec.to_spec()))) == spec
+
+
+def test_an_error_that_names_a_path_is_traced_to_the_claimed_file(mill):
+    """Whoever ends the attempt has only the text; the path is escaped as Spark does it."""
+    mill.land("a b.csv", "a.csv")
+    mill.discover()
+    mill.claim(tx := mill.begin())
+    error = f"x\nCaused by: Encountered error while reading file {(mill.folder / 'a b.csv').as_uri()}.  SQLSTATE: KD001"
+
+    blamed = mill.catalog.read(lambda db: find_blamed(db, tx.run_id, error))
+    nobody = mill.catalog.read(lambda db: find_blamed(db, tx.run_id, "ValueError: a b.csv"))
+
+    assert (blamed.name, nobody) == ("a b.csv", None)
+    assert len(mill.catalog.read(lambda db: read_claims(db, tx.run_id))) == 2
+
+
+def test_a_program_of_two_inboxes_is_halved_over_both(mill, tmp_path):
+    """One file of each would never be alone, and the poison never found."""
+    other = add_inbox(mill.catalog, "other", tmp_path / "other")
+    mill.land("poison")
+    (tmp_path / "other" / "good").write_text("line\n")
+    mill.discover()
+    discover(mill.catalog, other)
+    both = [other, mill.inbox]
+
+    for epoch in (1, 2):
+        tx = mill.begin("run_x", epoch)
+        assert len(claim_files(mill.catalog, tx, both)) == 2
+        mill.fail(tx)
+    tx = mill.begin("run_x", 3)
+    alone = claim_files(mill.catalog, tx, both)
+    mill.fail(tx, last=True)
+
+    assert [file.name for file in alone] == ["poison"]
+    assert mill.states() == {"poison": "QUARANTINED"}
+    assert [file.name for file in claim_files(mill.catalog, mill.begin(), both)] == ["good"]
+
+
+@pytest.mark.parametrize("bound", ["attempts", "max_files", "max_bytes"])
+def test_bounds_that_allow_nothing_are_refused(bound):
+    """A run that may take no file would never end its inbox's backlog."""
+    with pytest.raises(UserError, match=f"{bound} of an inbox is at least 1, not 0"):
+        InboxSpec(RawFormat(FileFormat.TEXT), **{bound: 0})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,10 +20,11 @@ from typing import Final, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.named import Call, Param, Row, Statement, load_sql
-from tidemill.catalog.transactions import Transaction, TransactionEnded
+from tidemill.catalog.transactions import Transaction, TransactionEnded, find_transaction
+from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, Fenced, UserError
-from tidemill.lake.datasets import Dataset, DatasetKind
-from tidemill.lake.formats import FileFormat, RawFormat, check_file
+from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
+from tidemill.lake.formats import FileFormat, RawFormat, blame, check_file
 from tidemill.names import DatasetId, RunId, file_event
 from tidemill.storage.files import Files, FileStatus, open_files
 
@@ -30,12 +32,6 @@ SQL = load_sql(__file__)
 
 ALWAYS_IGNORED: Final = ("*_current", "*.tmp", "*._COPYING_", "_*", ".*")
 """Names of files that are still being written, or are none of the data."""
-
-MAX_FAILURES: Final = 3
-"""A file that failed so often, the last time by itself, is quarantined."""
-
-RETRY_AFTER: Final = timedelta(seconds=10)
-"""How long a file that failed waits before it can be claimed again; doubles with each failure."""
 
 _SUSPECT: Final = 2  # failures from which on a batch is halved
 _CHUNK: Final = 10_000  # rows in one statement
@@ -68,13 +64,25 @@ class OnRewrite(StrEnum):
 class InboxSpec:
     """How an inbox is watched and read.
 
-    `ignore` adds to what is always ignored: shell patterns, compared with each part of a name.
+    `ignore` adds to what is always ignored: shell patterns, compared with each part of a name. A file that fails is
+    tried `attempts` times, first after `retry_after`, then twice that, and then quarantined. One run takes at most
+    `max_files` and `max_bytes`, but at least one file.
     """
 
     format: RawFormat
     ignore: tuple[str, ...] = ()
     on_rewrite: OnRewrite = OnRewrite.REPROCESS
+    attempts: int = 3
+    retry_after: timedelta = timedelta(minutes=1)
+    max_files: int | None = None
+    max_bytes: int | None = None
     list_every: timedelta = timedelta(seconds=1)
+
+    def __post_init__(self) -> None:
+        bounds = {"attempts": self.attempts, "max_files": self.max_files, "max_bytes": self.max_bytes}
+        for name, bound in bounds.items():
+            if bound is not None and bound < 1:
+                raise UserError(f"{name} of an inbox is at least 1, not {bound}")
 
     def to_spec(self) -> dict[str, object]:
         """What the data set's row keeps of it, as JSON."""
@@ -85,7 +93,11 @@ class InboxSpec:
             "line_end": self.format.line_end,
             "ignore": list(self.ignore),
             "on_rewrite": self.on_rewrite,
-            "list_every_ms": self.list_every // timedelta(milliseconds=1),
+            "attempts": self.attempts,
+            "retry_after_ms": to_milliseconds(self.retry_after),
+            "max_files": self.max_files,
+            "max_bytes": self.max_bytes,
+            "list_every_ms": to_milliseconds(self.list_every),
         }
 
     @classmethod
@@ -100,6 +112,10 @@ class InboxSpec:
             ),
             tuple(cast("list[str]", spec["ignore"])),
             OnRewrite(cast(str, spec["on_rewrite"])),
+            cast(int, spec["attempts"]),
+            timedelta(milliseconds=cast(int, spec["retry_after_ms"])),
+            cast("int | None", spec["max_files"]),
+            cast("int | None", spec["max_bytes"]),
             timedelta(milliseconds=cast(int, spec["list_every_ms"])),
         )
 
@@ -167,14 +183,6 @@ class FileOutcome:
     row_count: int | None = None
     error: str | None = None
     retry_after: timedelta | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much one claim takes at most; always at least one file."""
-
-    files: int | None = None
-    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,9 +323,15 @@ class _RecordFound:
         )
 
 
-def watch(db: Db, dataset_id: DatasetId) -> None:
-    """Have the inbox listed from now on; nothing when it is already. Part of its deployment."""
-    db.run(SQL.insert_marker, dataset_id=dataset_id)
+def ensure_inbox(db: Db, dataset_id: DatasetId) -> None:
+    """Have the inbox listed, at once, and tried again as its row now says. Part of its deployment."""
+    spec = Inbox.of(find_by_id(db, dataset_id)).spec
+    db.run(
+        SQL.insert_marker,
+        dataset_id=dataset_id,
+        attempts=spec.attempts,
+        retry_after=to_milliseconds(spec.retry_after),
+    )
 
 
 def due_listings(db: Db, limit: int = 100) -> list[tuple[DatasetId, int]]:
@@ -327,32 +341,33 @@ def due_listings(db: Db, limit: int = 100) -> list[tuple[DatasetId, int]]:
 
 def take_listing(db: Db, inbox: Inbox, due_at: int) -> bool:
     """Whether the caller is to list the inbox now: one of those who saw it due at `due_at`. Sets its next time."""
-    interval = inbox.spec.list_every // timedelta(milliseconds=1)
+    interval = to_milliseconds(inbox.spec.list_every)
     return db.run(SQL.take_listing, dataset_id=inbox.dataset_id, next_listing_at=due_at, interval=interval) == 1
 
 
-def claim_files(catalog: Catalog, tx: Transaction, inbox: Inbox, bounds: Bounds = Bounds()) -> list[ClaimedFile]:
+def claim_files(catalog: Catalog, tx: Transaction, inboxes: Iterable[Inbox]) -> list[ClaimedFile]:
     """The files that this attempt of the run works on, oldest first: to be called once, after its begin.
 
-    The first attempt claims what waits; a later one has the run's claims. If one of them failed twice or more, only
-    the first half is kept and the rest put back, until the one that makes the program fail is alone. A file that an
-    error has named is alone at once. No two runs ever hold the same file, nor two contents of one name. Raises
-    `TransactionEnded` when the attempt is fenced. Cost: what is claimed.
+    `inboxes` are all that the run reads. The first attempt claims what waits there; a later one has the run's claims.
+    If one of them failed twice or more, only the first half is kept and the rest put back, until the one that makes
+    the program fail is alone. A file that an error has named is alone at once. No two runs ever hold the same file,
+    nor two contents of one name. Raises `TransactionEnded` when the attempt is fenced. Cost: what is claimed.
     """
+    ordered = sorted(inboxes, key=lambda inbox: inbox.dataset_id)
 
     def block(db: Db) -> list[ClaimedFile]:
         owner = db.one(SQL.lock_owner, write_pointer=tx.write_pointer, run_id=tx.run_id, epoch=tx.epoch)
         if owner is None:
-            raise TransactionEnded(str(tx.write_pointer), "not open any more", "a claim was refused")
-        held = _claimed(inbox, db.all(SQL.select_claims, run_id=tx.run_id, dataset_id=inbox.dataset_id))
+            row = find_transaction(db, tx.write_pointer)
+            raise TransactionEnded(str(tx.write_pointer), row.state, row.reason or "")
+        held = [_claimed(row) for row in db.all(SQL.select_claims, run_id=tx.run_id)]
         if held:
             kept = _isolate(held)
-            _move(db, SQL.put_back, inbox, [file for file in held if file not in kept], run_id=tx.run_id)
+            _move(db, SQL.put_back, [file for file in held if file not in kept], run_id=tx.run_id)
             return kept
-        most = min(bounds.files or _MOST_FILES, _MOST_FILES)
-        waiting = _claimed(inbox, db.all(SQL.select_claimable, dataset_id=inbox.dataset_id, limit=most))
-        kept = _isolate(_within(bounds, waiting))
-        _move(db, SQL.claim, inbox, kept, run_id=tx.run_id, epoch=tx.epoch)
+        waiting = [file for inbox in ordered for file in _select_claimable(db, inbox)]
+        kept = _isolate(sorted(waiting, key=lambda file: (file.modified_at, file.dataset_id, file.name)))
+        _move(db, SQL.claim, kept, run_id=tx.run_id, epoch=tx.epoch)
         return kept
 
     claimed = catalog.write(block)
@@ -360,10 +375,22 @@ def claim_files(catalog: Catalog, tx: Transaction, inbox: Inbox, bounds: Bounds 
     return claimed
 
 
-def _move(db: Db, statement: Statement, inbox: Inbox, files: Iterable[ClaimedFile], **owner: Param) -> None:
-    rows = [{"name": file.name, "content_version": file.content_version} for file in files]
+def _select_claimable(db: Db, inbox: Inbox) -> list[ClaimedFile]:
+    """What of the inbox one run may take, locked."""
+    most = min(inbox.spec.max_files or _MOST_FILES, _MOST_FILES)
+    files = [_claimed(row) for row in db.all(SQL.select_claimable, dataset_id=inbox.dataset_id, limit=most)]
+    if inbox.spec.max_bytes is None:
+        return files
+    sizes = itertools.accumulate(file.bytes for file in files)
+    return [file for file, size in zip(files, sizes, strict=True) if size <= inbox.spec.max_bytes] or files[:1]
+
+
+def _move(db: Db, statement: Statement, files: Iterable[ClaimedFile], **owner: Param) -> None:
+    rows = [
+        {"dataset_id": file.dataset_id, "name": file.name, "content_version": file.content_version} for file in files
+    ]
     if rows:
-        db.run(statement, dataset_id=inbox.dataset_id, files=json.dumps(rows), **owner)
+        db.run(statement, files=json.dumps(rows), **owner)
 
 
 def _isolate(files: list[ClaimedFile]) -> list[ClaimedFile]:
@@ -376,46 +403,36 @@ def _isolate(files: list[ClaimedFile]) -> list[ClaimedFile]:
     return together
 
 
-def _within(bounds: Bounds, files: list[ClaimedFile]) -> list[ClaimedFile]:
-    if bounds.bytes is None:
-        return files
-    total = 0
-    for place, file in enumerate(files):
-        total += file.bytes
-        if total > bounds.bytes:
-            return files[: max(place, 1)]
-    return files
-
-
-def sort_out(inbox: Inbox, claimed: Iterable[ClaimedFile]) -> tuple[list[ClaimedFile], list[FileOutcome]]:
+def sort_out(inboxes: Iterable[Inbox], claimed: Iterable[ClaimedFile]) -> tuple[list[ClaimedFile], list[FileOutcome]]:
     """Look at each claimed file before the program does: those to hand over, and the outcomes of the others.
 
     A file that is bad by itself fails only itself; one that was written again or has gone since it was found is
     skipped (its new content comes by itself). The outcomes belong in the run's `CloseFiles`. Cost: reads text once.
     """
-    files = inbox.files()
+    at = {inbox.dataset_id: (inbox, inbox.files()) for inbox in inboxes}
     good: list[ClaimedFile] = []
     others: list[FileOutcome] = []
     for file in claimed:
+        inbox, files = at[file.dataset_id]
+        status = files.stat(file.name)
         try:
-            status = files.stat(file.name)
             why = check_file(files, status, inbox.spec.format) if status and _is_same(file, status) else None
         except FileNotFoundError:
             status, why = None, None
         if status is None or not _is_same(file, status):
             others.append(is_gone(file))
         elif why is not None:
-            others.append(went_wrong(file, why))
+            others.append(went_wrong(inbox, file, why))
         else:
             good.append(file)
     return good, others
 
 
-def verify_claims(inbox: Inbox, claimed: Iterable[ClaimedFile]) -> None:
+def verify_claims(inboxes: Iterable[Inbox], claimed: Iterable[ClaimedFile]) -> None:
     """Refuse with `FileRewritten` if a file is no longer what was claimed: just before the commit, after reading."""
-    files = inbox.files()
+    at = {inbox.dataset_id: inbox.files() for inbox in inboxes}
     for file in claimed:
-        status = files.stat(file.name)
+        status = at[file.dataset_id].stat(file.name)
         if status is None:
             raise FileRewritten(file.name, "was taken away")
         if not _is_same(file, status):
@@ -433,10 +450,10 @@ def succeeded(file: ClaimedFile, row_count: int | None = None) -> FileOutcome:
     )
 
 
-def went_wrong(file: ClaimedFile, why: str) -> FileOutcome:
-    """The file itself is bad: to be tried again, and quarantined after `MAX_FAILURES`."""
+def went_wrong(inbox: Inbox, file: ClaimedFile, why: str) -> FileOutcome:
+    """The file itself is bad: to be tried again, and quarantined after the inbox's `attempts`."""
     failures = file.failures + 1
-    ends = failures >= MAX_FAILURES
+    ends = failures >= inbox.spec.attempts
     return FileOutcome(
         file.dataset_id,
         file.name,
@@ -444,7 +461,7 @@ def went_wrong(file: ClaimedFile, why: str) -> FileOutcome:
         FileState.QUARANTINED if ends else FileState.ERROR,
         failures,
         error=why,
-        retry_after=None if ends else RETRY_AFTER * 2 ** (failures - 1),
+        retry_after=None if ends else inbox.spec.retry_after * 2 ** (failures - 1),
     )
 
 
@@ -528,15 +545,10 @@ class FailFiles:
             "run_id": self.run_id,
             "epoch": self.epoch,
             "error": self.error,
-            "limit": MAX_FAILURES,
         }
         if self.blamed is None:
             return (Call(SQL.count_failure, params),)
-        place: dict[str, Param] = {
-            "dataset_id": self.blamed.dataset_id,
-            "name": self.blamed.name,
-            "backoff": RETRY_AFTER // timedelta(milliseconds=1),
-        }
+        place: dict[str, Param] = {"dataset_id": self.blamed.dataset_id, "name": self.blamed.name}
         return (Call(SQL.set_aside, params | place),)
 
 
@@ -566,8 +578,7 @@ class ReleaseFiles:
             "epoch": self.epoch,
             "failed": 0 if innocent else 1,
             "error": self.error,
-            "limit": MAX_FAILURES,
-            "backoff": self.backoff // timedelta(milliseconds=1),
+            "backoff": to_milliseconds(self.backoff),
         }
         first: Sequence[Call] = ()
         if self.error is not None and self.blamed is not None:
@@ -604,6 +615,12 @@ class _MarkRetries:
         return (Call(SQL.mark_retries, {"dataset_ids": json.dumps(self.dataset_ids)}),)
 
 
+def next_due(db: Db) -> int | None:
+    """When the next listing or retry time comes, epoch milliseconds, maybe past; None when none is set."""
+    moments = [row[0] for row in db.all(SQL.select_next_due)]
+    return min((cast(int, moment) for moment in moments if moment is not None), default=None)
+
+
 def publish_due_backlog(catalog: Catalog) -> list[DatasetId]:
     """Announce files whose retry time has come, once; give the inboxes. A step of the keeper; cost: what is due."""
     due = tuple(DatasetId(str(row[0])) for row in catalog.read(lambda db: db.all(SQL.select_due_retries)))
@@ -612,26 +629,30 @@ def publish_due_backlog(catalog: Catalog) -> list[DatasetId]:
     return list(due)
 
 
-def list_files(
-    db: Db,
-    dataset_id: DatasetId,
-    *,
-    status: FileState | None = None,
-    after: tuple[str, str] = ("", ""),
-    limit: int = 100,
-) -> list[InboxFile]:
-    """Files of an inbox by name and content version, from behind `after` on: the last page's last two values.
+def read_claims(db: Db, run_id: RunId) -> list[ClaimedFile]:
+    """What the run holds, of all inboxes, oldest first: empty when none or when it has ended."""
+    return [_claimed(row) for row in db.all(SQL.select_claims, run_id=run_id)]
 
-    Cost: the page; with `status` also what lies between.
+
+def find_blamed(db: Db, run_id: RunId, error: str) -> ClaimedFile | None:
+    """Which of the run's files its `error` (the whole text, with causes) says it could not read; None for none."""
+    held = [(str(row[0]), _claimed(row[1:])) for row in db.all(SQL.select_claimed_names, run_id=run_id)]
+    found = blame(error, held, lambda one: str(open_files(one[0]).local_path(one[1].name) or ""))
+    return None if found is None else found[1]
+
+
+def list_files(
+    db: Db, dataset_id: DatasetId, *, state: FileState | None = None, after: str | None = None, limit: int = 100
+) -> list[InboxFile]:
+    """About `limit` files of an inbox by name and content version, whose names sort behind `after`.
+
+    All contents of one name are on one page. Cost: the page; with `state` also what lies between.
     """
-    rows = db.all(
-        SQL.list_files,
-        dataset_id=dataset_id,
-        status=status or "",
-        after_name=after[0],
-        after_version=after[1],
-        limit=limit,
-    )
+    only: dict[str, Param] = {"dataset_id": dataset_id, "state": state or ""}
+    rows = db.all(SQL.list_files, after=after or "", limit=limit, **only)
+    if len(rows) == limit:
+        name, version = rows[-1][:2]
+        rows += db.all(SQL.list_versions, name=name, content_version=version, **only)
     return [_inbox_file(row) for row in rows]
 
 
@@ -641,13 +662,11 @@ def count_files(db: Db, dataset_id: DatasetId) -> dict[FileState, tuple[int, int
     return {FileState(str(status)): (int(str(files)), int(str(size))) for status, files, size in rows}
 
 
-def _claimed(inbox: Inbox, rows: Iterable[Row]) -> list[ClaimedFile]:
-    return [
-        ClaimedFile(inbox.dataset_id, name, version, etag, size, _datetime(modified_at), failures, bool(alone))
-        for name, version, etag, size, modified_at, failures, alone in cast(
-            "Iterable[tuple[str, str, str, int, int, int, int]]", rows
-        )
-    ]
+def _claimed(row: Row) -> ClaimedFile:
+    dataset_id, name, version, etag, size, modified_at, failures, alone = cast(
+        "tuple[str, str, str, str, int, int, int, int]", row
+    )
+    return ClaimedFile(DatasetId(dataset_id), name, version, etag, size, _datetime(modified_at), failures, bool(alone))
 
 
 def _inbox_file(row: Row) -> InboxFile:

@@ -62,8 +62,10 @@ UPDATE inbox_marker SET next_listing_at = tidemill_now() + :interval
  WHERE dataset_id = :dataset_id AND next_listing_at = :next_listing_at
 
 -- name: insert_marker
-INSERT INTO inbox_marker (dataset_id, next_listing_at) VALUES (:dataset_id, tidemill_now())
-    ON CONFLICT (dataset_id) DO NOTHING
+INSERT INTO inbox_marker (dataset_id, next_listing_at, attempts, retry_after)
+VALUES (:dataset_id, tidemill_now(), :attempts, :retry_after)
+    ON CONFLICT (dataset_id) DO UPDATE
+   SET next_listing_at = excluded.next_listing_at, attempts = excluded.attempts, retry_after = excluded.retry_after
 
 -- name: lock_owner
 -- A fenced attempt must not claim: its run may have ended, and nobody would give the files back.
@@ -71,14 +73,21 @@ SELECT 1 FROM tx
  WHERE write_pointer = :write_pointer AND state = 'in_progress' AND run_id = :run_id AND epoch = :epoch {for_share}
 
 -- name: select_claims
-SELECT name, content_version, etag, bytes, modified_at, failures, alone FROM inbox_file
- WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND dataset_id = :dataset_id
- ORDER BY modified_at, name
+SELECT dataset_id, name, content_version, etag, bytes, modified_at, failures, alone FROM inbox_file
+ WHERE run_id = :run_id AND status = 'IN_PROGRESS'
+ ORDER BY modified_at, dataset_id, name
+
+-- name: select_claimed_names
+-- With the location, so that an error that names a path can be told from it.
+SELECT dataset.location, file.dataset_id, file.name, file.content_version, file.etag, file.bytes, file.modified_at,
+       file.failures, file.alone
+  FROM inbox_file AS file JOIN dataset ON dataset.dataset_id = file.dataset_id
+ WHERE file.run_id = :run_id AND file.status = 'IN_PROGRESS'
 
 -- name: select_claimable
 -- In the order of the index, so that the cost is what is taken, and what is skipped because its time has not come. A
 -- content waits while an earlier one of its name is being processed.
-SELECT name, content_version, etag, bytes, modified_at, failures, alone FROM inbox_file
+SELECT dataset_id, name, content_version, etag, bytes, modified_at, failures, alone FROM inbox_file
  WHERE dataset_id = :dataset_id AND status IN ('NEW', 'ERROR') AND not_before <= tidemill_now()
    AND NOT EXISTS (SELECT 1 FROM inbox_file AS other
                     WHERE other.dataset_id = inbox_file.dataset_id AND other.name = inbox_file.name
@@ -87,15 +96,15 @@ SELECT name, content_version, etag, bytes, modified_at, failures, alone FROM inb
 
 -- name: claim
 UPDATE inbox_file SET status = 'IN_PROGRESS', run_id = :run_id, epoch = :epoch, not_before = 0
- WHERE dataset_id = :dataset_id AND status IN ('NEW', 'ERROR')
-   AND EXISTS (SELECT 1 FROM {rows:files(name text, content_version text)} AS file
-                WHERE file.name = inbox_file.name AND file.content_version = inbox_file.content_version)
+ WHERE status IN ('NEW', 'ERROR')
+   AND (dataset_id, name, content_version) IN (SELECT file.dataset_id, file.name, file.content_version
+          FROM {rows:files(dataset_id text, name text, content_version text)} AS file)
 
 -- name: put_back
 UPDATE inbox_file SET status = 'NEW', run_id = NULL, epoch = NULL
- WHERE dataset_id = :dataset_id AND status = 'IN_PROGRESS' AND run_id = :run_id
-   AND EXISTS (SELECT 1 FROM {rows:files(name text, content_version text)} AS file
-                WHERE file.name = inbox_file.name AND file.content_version = inbox_file.content_version)
+ WHERE status = 'IN_PROGRESS' AND run_id = :run_id
+   AND (dataset_id, name, content_version) IN (SELECT file.dataset_id, file.name, file.content_version
+          FROM {rows:files(dataset_id text, name text, content_version text)} AS file)
 
 -- name: guard_claims
 -- Every file that the run has claimed is closed, and nothing else: a claim left open would stay so for ever.
@@ -132,7 +141,7 @@ UPDATE inbox_file SET epoch = :epoch WHERE run_id = :run_id AND status = 'IN_PRO
 -- The attempt failed and another follows: all its files are suspects, but those that stood alone are guilty.
 UPDATE inbox_file
    SET failures = failures + 1, error = :error,
-       status = CASE WHEN failures + 1 >= :limit
+       status = CASE WHEN failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
                       AND (SELECT count(*) FROM inbox_file AS other
                             WHERE other.run_id = :run_id AND other.status = 'IN_PROGRESS') = 1
                      THEN 'QUARANTINED' ELSE status END
@@ -142,9 +151,11 @@ UPDATE inbox_file
 -- The error named this file: it leaves the run, is tried again by itself, and ends in quarantine.
 UPDATE inbox_file
    SET failures = failures + 1, error = :error, alone = 1,
-       status = CASE WHEN failures + 1 >= :limit THEN 'QUARANTINED' ELSE 'ERROR' END,
-       not_before = CASE WHEN failures + 1 >= :limit THEN 0
-                         ELSE tidemill_now() + :backoff * (CASE failures WHEN 0 THEN 1 ELSE 2 END) END
+       status = CASE WHEN failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
+                     THEN 'QUARANTINED' ELSE 'ERROR' END,
+       not_before = CASE WHEN failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
+                         THEN 0 ELSE tidemill_now() + (SELECT retry_after FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
+                                   * CASE WHEN failures < 10 THEN 1 << CAST(failures AS INTEGER) ELSE 1024 END END
  WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
    AND dataset_id = :dataset_id AND name = :name
 
@@ -158,7 +169,7 @@ UPDATE inbox_file
                            AND newer.content_version <> inbox_file.content_version
                            AND newer.status IN ('NEW', 'ERROR')) THEN 'SKIPPED'
            WHEN :failed = 0 THEN 'NEW'
-           WHEN failures + 1 >= :limit
+           WHEN failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
             AND (SELECT count(*) FROM inbox_file AS other
                   WHERE other.run_id = :run_id AND other.status = 'IN_PROGRESS') = 1 THEN 'QUARANTINED'
            ELSE 'ERROR' END,
@@ -188,6 +199,11 @@ SELECT 'data', {commit_seq},
 SELECT DISTINCT dataset_id FROM inbox_file
  WHERE status IN ('NEW', 'ERROR') AND not_before > 0 AND not_before <= tidemill_now()
 
+-- name: select_next_due
+SELECT min(next_listing_at) FROM inbox_marker
+ UNION ALL
+SELECT min(not_before) FROM inbox_file WHERE status IN ('NEW', 'ERROR') AND not_before > 0
+
 -- name: mark_retries
 -- Due retry times are announced once: without a time a file is like any other that waits.
 UPDATE inbox_file SET not_before = 0
@@ -197,10 +213,15 @@ UPDATE inbox_file SET not_before = 0
 -- name: list_files
 SELECT name, content_version, bytes, modified_at, first_seen, status, failures, not_before, error, run_id, row_count
   FROM inbox_file
- WHERE dataset_id = :dataset_id AND name >= :after_name
-   AND NOT (name = :after_name AND content_version <= :after_version)
-   AND (:status = '' OR status = :status)
+ WHERE dataset_id = :dataset_id AND name > :after AND (:state = '' OR status = :state)
  ORDER BY name, content_version LIMIT :limit
+
+-- name: list_versions
+SELECT name, content_version, bytes, modified_at, first_seen, status, failures, not_before, error, run_id, row_count
+  FROM inbox_file
+ WHERE dataset_id = :dataset_id AND name = :name AND content_version > :content_version
+   AND (:state = '' OR status = :state)
+ ORDER BY content_version
 
 -- name: count_files
 SELECT status, count(*), coalesce(sum(bytes), 0) FROM inbox_file WHERE dataset_id = :dataset_id

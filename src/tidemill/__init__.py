@@ -1,1 +1,68 @@
-"""Tidemill runs your PySpark programs when the data has arrived, and makes every run one transaction."""
+"""Tidemill runs your PySpark programs when the data has arrived, and makes every run one transaction.
+
+What it consumed, what it published and what it announced commit together, or not at all. All public names stand here;
+everything else is ours to change. Each is imported at its first use: `tidemill --help` needs none of them.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidemill.app.app import App as App
+    from tidemill.app.app import Fileset as Fileset
+    from tidemill.app.app import Inbox as Inbox
+    from tidemill.errors import Conflict as Conflict
+    from tidemill.errors import Fenced as Fenced
+    from tidemill.errors import NotFound as NotFound
+    from tidemill.errors import TidemillError as TidemillError
+    from tidemill.errors import Unavailable as Unavailable
+    from tidemill.errors import UserError as UserError
+    from tidemill.lake.consumer import PartitionConsumer as PartitionConsumer
+    from tidemill.lake.consumer import PartitionConsumerResult as PartitionConsumerResult
+    from tidemill.lake.consumer import PartitionConsumerState as PartitionConsumerState
+    from tidemill.mill import Mill as Mill
+    from tidemill.mill import open_mill as open  # noqa: A004, F401  # read as `tm.open`
+    from tidemill.run.context import Run as Run
+    from tidemill.schedule.constraints import Concurrency as Concurrency
+    from tidemill.schedule.triggers import AllOf as AllOf
+    from tidemill.schedule.triggers import AnyOf as AnyOf
+    from tidemill.schedule.triggers import Every as Every
+    from tidemill.schedule.triggers import NewFiles as NewFiles
+    from tidemill.schedule.triggers import NewPartitions as NewPartitions
+
+_HOMES = {
+    "AllOf": "schedule.triggers",
+    "AnyOf": "schedule.triggers",
+    "App": "app.app",
+    "Concurrency": "schedule.constraints",
+    "Conflict": "errors",
+    "Every": "schedule.triggers",
+    "Fenced": "errors",
+    "Fileset": "app.app",
+    "Inbox": "app.app",
+    "Mill": "mill",
+    "NewFiles": "schedule.triggers",
+    "NewPartitions": "schedule.triggers",
+    "NotFound": "errors",
+    "PartitionConsumer": "lake.consumer",
+    "PartitionConsumerResult": "lake.consumer",
+    "PartitionConsumerState": "lake.consumer",
+    "Run": "run.context",
+    "TidemillError": "errors",
+    "Unavailable": "errors",
+    "UserError": "errors",
+    "open": "mill",
+}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tidemill' has no attribute {name!r}")
+    module = importlib.import_module(f"tidemill.{_HOMES[name]}")
+    return getattr(module, "open_mill" if name == "open" else name)
+
+
+def __dir__() -> list[str]:
+    return list(_HOMES)

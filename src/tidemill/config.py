@@ -51,7 +51,6 @@ class Config:
     cache: Path
     slots: int
     lease: timedelta
-    retention: timedelta
     spark_master: str
     spark_warm: int
     spark_conf: Mapping[str, str]
@@ -68,7 +67,6 @@ class Config:
             "cache": str(self.cache),
             "runner.slots": self.slots,
             "runner.lease": format_duration(self.lease),
-            "retention": format_duration(self.retention),
             "spark.master": self.spark_master,
             "spark.warm": self.spark_warm,
             "spark.conf": dict(self.spark_conf),
@@ -108,7 +106,6 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "data": _Setting("", str),
     "state": _Setting(".tidemill", str),
     "cache": _Setting("", str),
-    "retention": _Setting("7d", parse_duration),
     "runner.slots": _Setting("2", _whole(1, 1000)),
     "runner.lease": _Setting("60s", _lease),
     "spark.master": _Setting("local[*]", str),
@@ -136,6 +133,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
     parsed = {name: _parse(name, setting, given, sources) for name, setting in _SETTINGS.items()}
     state = folder / str(parsed["state"])
     home = Path(world.environ.get("HOME", str(folder)))
+    usual_cache = Path(world.environ.get("XDG_CACHE_HOME", str(home / ".cache"))) / "tidemill"
     return Config(
         folder=folder,
         catalog=_catalog_url(folder, str(parsed["catalog"]) or f"sqlite:///{state / 'catalog.db'}"),
@@ -143,10 +141,9 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         app=folder / str(parsed["app"]),
         data=_location(folder, str(parsed["data"]) or str(state / "data")),
         state=state,
-        cache=folder / (str(parsed["cache"]) or str(home / ".cache" / "tidemill")),
+        cache=folder / (str(parsed["cache"]) or usual_cache),
         slots=_typed(parsed["runner.slots"], int),
         lease=_typed(parsed["runner.lease"], timedelta),
-        retention=_typed(parsed["retention"], timedelta),
         spark_master=str(parsed["spark.master"]),
         spark_warm=_typed(parsed["spark.warm"], int),
         spark_conf=spark_conf,

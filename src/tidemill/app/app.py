@@ -1,0 +1,301 @@
+"""`App`: what users write. Declarations only; `deploy` brings them into the catalog.
+
+An app file makes one or more `App` objects, declares data sets and programs on them, and says what starts each program.
+Everything is checked where it is declared, so that a mistake is reported with the line of the app file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, TypeVar
+
+from tidemill.durations import parse_duration
+from tidemill.errors import NotFound, UserError
+from tidemill.lake.formats import FileFormat, RawFormat
+from tidemill.lake.inbox import InboxSpec, OnRewrite
+from tidemill.lake.keys import KeySchema
+from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, qualified
+from tidemill.run.programs import Argument, ArgumentType, Code, ProgramKind, Value
+from tidemill.schedule.constraints import Constraint
+from tidemill.schedule.specs import DEFAULT_TIMEOUT, OnTimeout, ScheduleSpec
+from tidemill.schedule.triggers import Trigger
+from tidemill.sizes import parse_bytes
+
+_C = TypeVar("_C", bound=Code)
+_TYPES: Final[Mapping[type, ArgumentType]] = {
+    str: ArgumentType.STRING,
+    int: ArgumentType.INT,
+    float: ArgumentType.FLOAT,
+    bool: ArgumentType.BOOL,
+}
+
+
+class BadDeclaration(UserError):
+    """An app that declares something twice, or something that cannot be."""
+
+    code = "bad_declaration"
+
+    def __init__(self, subject: str, why: str) -> None:
+        self.subject = subject
+        self.why = why
+        super().__init__(f"{subject} {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """A folder into which others write files, as an app declares it."""
+
+    qualified_name: str
+    name: str
+    location: str
+    spec: InboxSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Fileset:
+    """A file set, as an app declares it; `location` is None for the site's usual place."""
+
+    qualified_name: str
+    name: str
+    location: str | None
+    keys: KeySchema
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredProgram:
+    """A program, as an app declares it; `reads` and `writes` are qualified names."""
+
+    name: str
+    kind: ProgramKind
+    code: Code
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    retries: int
+    backoff: timedelta
+    run_on_empty: bool
+    deliver_own: bool
+    arguments: tuple[Argument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredSchedule:
+    """A schedule, as an app declares it; its consumers are known when it is deployed."""
+
+    name: str
+    program: str
+    spec: ScheduleSpec
+    resume: bool
+
+
+class App:
+    """Data sets, programs and schedules that belong together and are deployed together.
+
+    Names are unique within the app, those of data sets within its namespace.
+    """
+
+    def __init__(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+        self.name = check_name("app", name)
+        self.namespace = Namespace(check_name("namespace", namespace))
+        self.datasets: dict[str, Inbox | Fileset] = {}
+        self.programs: dict[str, DeclaredProgram] = {}
+        self.schedules: dict[str, DeclaredSchedule] = {}
+
+    def inbox(  # noqa: PLR0913  # options by keyword, each with a default
+        self,
+        name: str,
+        location: str,
+        *,
+        format: str = "csv",  # noqa: A002  # the word users know from Spark's readers
+        schema: str | None = None,
+        options: Mapping[str, str] | None = None,
+        line_end: bool = True,
+        ignore: Sequence[str] = (),
+        on_rewrite: str = "reprocess",
+        attempts: int = 3,
+        retry_after: str | timedelta = "1m",
+        max_files: int | None = None,
+        max_bytes: str | None = None,
+        list_every: str | timedelta = "1s",
+    ) -> Inbox:
+        """Watch the folder at `location` (relative to the project) and give each file to processing exactly once.
+
+        `schema` is a DDL text (`"id INT, name STRING"`), `options` are Spark's for the format; `line_end` counts text
+        without an end of line at its end as cut. `ignore` adds patterns of names to those always ignored
+        (`*_current`, `*.tmp`, `*._COPYING_`, `_*`, `.*`). A file written again under its name is processed again
+        (`on_rewrite="reprocess"`), not at all (`ignore`), or put aside (`error`). A file that fails is tried
+        `attempts` times, first after `retry_after`, then twice that, and then quarantined. One run takes at most
+        `max_files` and `max_bytes`. The folder is listed every `list_every`.
+        """
+        raw = RawFormat(_one_of(FileFormat, format, f"format of inbox {name}"), schema, dict(options or {}), line_end)
+        spec = InboxSpec(
+            format=raw,
+            ignore=tuple(ignore),
+            on_rewrite=_one_of(OnRewrite, on_rewrite, f"on_rewrite of inbox {name}"),
+            attempts=attempts,
+            retry_after=parse_duration(retry_after),
+            max_files=max_files,
+            max_bytes=None if max_bytes is None else parse_bytes(max_bytes),
+            list_every=parse_duration(list_every),
+        )
+        return self._declare(Inbox(self._qualified(name), name, location, spec))
+
+    def fileset(self, name: str, *, keys: Mapping[str, str], location: str | None = None) -> Fileset:
+        """Declare a file set whose partitions have the typed `keys` (`{"day": "date", "hour": "int"}`), as Parquet.
+
+        Types: string, int, long, date, timestamp. Its files lie at `location`, or below the site's `data` folder.
+        """
+        return self._declare(Fileset(self._qualified(name), name, location, KeySchema.of(keys)))
+
+    def spark(
+        self,
+        *,
+        reads: Iterable[Inbox | Fileset] = (),
+        writes: Iterable[Fileset] = (),
+        retries: int = 0,
+        backoff: str | timedelta = "10s",
+        run_on_empty: bool = False,
+        deliver_own: bool = True,
+        arguments: Mapping[str, type | Value] | None = None,
+    ) -> Callable[[_C], _C]:
+        """Register the decorated function as a program that is called with `(run, spark)`.
+
+        `reads` are the data sets it consumes, `writes` those it may publish to. A failed attempt is repeated `retries`
+        times, after `backoff`, then twice that. `arguments` are `{"name": default}` or `{"name": type}`.
+        `run_on_empty` calls it also when nothing waits; `deliver_own=False` keeps it from consuming what it publishes.
+        """
+        return self._program(
+            ProgramKind.SPARK, reads, writes, retries, backoff, run_on_empty, deliver_own, arguments or {}
+        )
+
+    def python(
+        self,
+        *,
+        reads: Iterable[Inbox | Fileset] = (),
+        writes: Iterable[Fileset] = (),
+        retries: int = 0,
+        backoff: str | timedelta = "10s",
+        run_on_empty: bool = False,
+        deliver_own: bool = True,
+        arguments: Mapping[str, type | Value] | None = None,
+    ) -> Callable[[_C], _C]:
+        """Register the decorated function as a program without Spark, called with `(run)`; see `spark`."""
+        return self._program(
+            ProgramKind.PYTHON, reads, writes, retries, backoff, run_on_empty, deliver_own, arguments or {}
+        )
+
+    def schedule(  # noqa: PLR0913  # options by keyword, each with a default
+        self,
+        name: str,
+        program: str | Code,
+        *,
+        trigger: Trigger,
+        constraints: Sequence[Constraint] = (),
+        arguments: Mapping[str, Value] | None = None,
+        description: str = "",
+        timeout: str | timedelta = DEFAULT_TIMEOUT,
+        on_timeout: str = "cancel",
+        priority: int = 0,
+        deadline: str | timedelta | None = None,
+        resume: bool = False,
+    ) -> None:
+        """Start `program` whenever `trigger` occurs and all `constraints` hold.
+
+        A job whose constraints do not hold within `timeout` of its trigger is dropped (`cancel`) or started (`force`).
+        Of two that want one slot the higher `priority` goes first; past its `deadline` a job goes before all. A new
+        schedule is suspended unless `resume`.
+        """
+        check_name("schedule", name)
+        if name in self.schedules:
+            raise BadDeclaration(f"schedule {name!r}", "is declared twice")
+        spec = ScheduleSpec(
+            trigger=trigger,
+            constraints=tuple(constraints),
+            arguments=dict(arguments or {}),
+            description=description,
+            timeout=parse_duration(timeout),
+            on_timeout=_one_of(OnTimeout, on_timeout, f"on_timeout of schedule {name}"),
+            priority=priority,
+            deadline=None if deadline is None else parse_duration(deadline),
+        )
+        self.schedules[name] = DeclaredSchedule(name, self._program_name(program), spec, resume)
+
+    def find_program(self, name: str) -> Code:
+        """The code of program `name`: how a driver finds it again. `NotFound` when the app declares none."""
+        if name not in self.programs:
+            raise NotFound("program", qualified(self.namespace, self.name, name), nearest(name, self.programs))
+        return self.programs[name].code
+
+    def _program(
+        self,
+        kind: ProgramKind,
+        reads: Iterable[Inbox | Fileset],
+        writes: Iterable[Fileset],
+        retries: int,
+        backoff: str | timedelta,
+        run_on_empty: bool,  # noqa: FBT001  # as above
+        deliver_own: bool,  # noqa: FBT001  # as above
+        arguments: Mapping[str, type | Value],
+    ) -> Callable[[_C], _C]:
+        read_names = tuple(dataset.qualified_name for dataset in reads)
+        written = tuple(dataset.qualified_name for dataset in writes)
+        delay = parse_duration(backoff)
+        declared = tuple(_argument(name, given) for name, given in arguments.items())
+
+        def register(code: _C) -> _C:
+            name = check_name("program", code.__name__)
+            if name in self.programs:
+                raise BadDeclaration(f"program {name!r}", "is declared twice")
+            both = sorted(set(read_names) & set(written))
+            if both and deliver_own:
+                why = (
+                    f"reads and writes {both[0]}: say deliver_own=False, or it would consume what it publishes for ever"
+                )
+                raise BadDeclaration(f"program {name!r}", why)
+            self.programs[name] = DeclaredProgram(
+                name, kind, code, read_names, written, retries, delay, run_on_empty, deliver_own, declared
+            )
+            return code
+
+        return register
+
+    def _program_name(self, program: str | Code) -> str:
+        if isinstance(program, str):
+            self.find_program(program)
+            return program
+        for declared in self.programs.values():
+            if declared.code is program:
+                return declared.name
+        raise BadDeclaration(f"program {program!r}", "is not registered: decorate it with @app.spark or @app.python")
+
+    def _qualified(self, name: str) -> str:
+        return qualified(self.namespace, check_name("data set", name))
+
+    def _declare(self, dataset: _D) -> _D:
+        if dataset.name in self.datasets:
+            raise BadDeclaration(f"data set {dataset.name!r}", "is declared twice")
+        self.datasets[dataset.name] = dataset
+        return dataset
+
+
+_D = TypeVar("_D", Inbox, Fileset)
+_E = TypeVar("_E", FileFormat, OnRewrite, OnTimeout)
+
+
+def _one_of(options: type[_E], given: str, subject: str) -> _E:
+    try:
+        return options(given)
+    except ValueError:
+        known = [option.value for option in options]
+        close = nearest(given, known)
+        advice = f"did you mean {close!r}?" if close else f"use one of {', '.join(known)}"
+        raise BadDeclaration(subject, f"is {given!r}, which is not known: {advice}") from None
+
+
+def _argument(name: str, given: type | Value) -> Argument:
+    if isinstance(given, type):
+        if given not in _TYPES:
+            raise BadDeclaration(f"argument {name!r}", f"has the type {given.__name__}: use str, int, float or bool")
+        return Argument(name, _TYPES[given])
+    return Argument(name, _TYPES[type(given)], given)

@@ -1,0 +1,181 @@
+"""Deployment: bring what an app declares into the catalog, all of it in one transaction (seed 001, app deployment).
+
+What is declared: data sets (kept and brought up to date), their inboxes' listings, programs, the consumers by which
+programs read, and schedules. With `update_schedules` the schedules follow the app: those it no longer has go, new ones
+come, changed ones are deleted and recreated, equal ones stay untouched with their pending jobs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from tidemill.app.app import App, DeclaredProgram, Fileset, Inbox
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import load_sql
+from tidemill.config import Config
+from tidemill.lake.claims import ensure_consumer
+from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.inbox import ensure_inbox
+from tidemill.names import DatasetId, ProgramId, ScheduleId
+from tidemill.run.programs import Program, put_program
+from tidemill.schedule.schedules import Add, Change, Delete, Update, change_schedules, list_schedules
+from tidemill.schedule.specs import Owner
+from tidemill.storage.files import open_files
+from tidemill.world import World
+
+SQL: Final = load_sql(__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """What a deployment did, by names."""
+
+    app: str
+    inboxes: tuple[str, ...]
+    filesets: tuple[str, ...]
+    programs: tuple[str, ...]
+    schedules_added: tuple[str, ...]
+    schedules_changed: tuple[str, ...]
+    schedules_removed: tuple[str, ...]
+    schedules_kept: tuple[str, ...]
+    dropped_jobs: int
+
+    def record(self) -> dict[str, object]:
+        """All fields, for JSON."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def sentence(self) -> str:
+        """One line for people: what was declared, and what became of the schedules where something did."""
+        schedules = len(self.schedules_added) + len(self.schedules_changed) + len(self.schedules_kept)
+        parts = [
+            _count(len(self.inboxes), "inbox", "inboxes"),
+            _count(len(self.filesets), "file set"),
+            _count(len(self.programs), "program"),
+            _count(schedules, "schedule"),
+        ]
+        line = f"{self.app}: {', '.join(parts)}"
+        changes = {
+            "added": self.schedules_added,
+            "changed": self.schedules_changed,
+            "removed": self.schedules_removed,
+        }
+        told = [f"{what} {', '.join(names)}" for what, names in changes.items() if names]
+        if self.dropped_jobs:
+            told.append(f"dropped {_count(self.dropped_jobs, 'pending job')}")
+        return f"{line}   schedules: {'; '.join(told)}" if told else line
+
+
+def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_schedules: bool) -> Deployed:
+    """Deploy `app` and give what changed; nothing of it when anything is refused.
+
+    Locations are made, and must be writable, before the transaction begins. Raises what the declarations' rooms
+    refuse (`DatasetClash`, `BadLocation`, `BadArgument`).
+    """
+    datasets = [_dataset(world, config, app, declared) for declared in app.datasets.values()]
+    for dataset in datasets:
+        open_files(dataset.location).prepare()
+
+    def block(db: Db) -> Deployed:
+        seq = db.tick()
+        known = {dataset.qualified_name: declare(db, dataset) for dataset in datasets}
+        for dataset in known.values():
+            if dataset.kind is DatasetKind.INBOX:
+                ensure_inbox(db, dataset.dataset_id)
+        changes: list[Change] = []
+        named: dict[str, list[str]] = {"added": [], "changed": [], "removed": [], "kept": []}
+        programs = {name: _put(db, world, config.app, app, declared, known) for name, declared in app.programs.items()}
+        if update_schedules:
+            changes, named = _schedule_changes(db, app, programs)
+        dropped = change_schedules(db, world, seq, changes)
+        db.run(SQL.put_app, namespace=app.namespace, name=app.name, spec=json.dumps({"file": str(config.app)}))
+        return Deployed(
+            app.name,
+            tuple(d.name for d in datasets if d.kind is DatasetKind.INBOX),
+            tuple(d.name for d in datasets if d.kind is DatasetKind.FILESET),
+            tuple(programs),
+            tuple(named["added"]),
+            tuple(named["changed"]),
+            tuple(named["removed"]),
+            tuple(named["kept"]),
+            sum(change.dropped_jobs for change in dropped),
+        )
+
+    return catalog.write(block)
+
+
+def _dataset(world: World, config: Config, app: App, declared: Inbox | Fileset) -> Dataset:
+    kind = DatasetKind.INBOX if isinstance(declared, Inbox) else DatasetKind.FILESET
+    usual = f"{config.data.rstrip('/')}/{app.namespace}/{declared.name}"
+    location = declared.location or usual
+    if "://" not in location:
+        location = str(config.folder / location)
+    return Dataset(
+        DatasetId(world.new_id("ds")),
+        app.namespace,
+        declared.name,
+        kind,
+        open_files(location).url,
+        declared.spec.to_spec() if isinstance(declared, Inbox) else {"keys": declared.keys.to_json()},
+        app.name,
+    )
+
+
+def _put(
+    db: Db, world: World, app_file: Path, app: App, declared: DeclaredProgram, known: Mapping[str, Dataset]
+) -> Program:
+    program = Program(
+        program_id=ProgramId(world.new_id("prog")),
+        namespace=app.namespace,
+        app=app.name,
+        name=declared.name,
+        kind=declared.kind,
+        app_file=str(app_file),
+        reads=declared.reads,
+        writes=declared.writes,
+        retries=declared.retries,
+        backoff=declared.backoff,
+        run_on_empty=declared.run_on_empty,
+        deliver_own=declared.deliver_own,
+        arguments=declared.arguments,
+    )
+    program = replace(program, program_id=put_program(db, program))
+    for name in program.reads:
+        dataset = known[name]
+        if dataset.kind is DatasetKind.FILESET:
+            ensure_consumer(db, dataset.dataset_id, program.qualified_name)
+    return program
+
+
+def _schedule_changes(db: Db, app: App, programs: Mapping[str, Program]) -> tuple[list[Change], dict[str, list[str]]]:
+    changes: list[Change] = []
+    named: dict[str, list[str]] = {"added": [], "changed": [], "removed": [], "kept": []}
+    present = {s.name: s for s in list_schedules(db) if (s.namespace, s.app) == (app.namespace, app.name)}
+    for name, declared in app.schedules.items():
+        program = programs[declared.program]
+        program.bind(declared.spec.arguments)
+        spec = declared.spec
+        existing = present.pop(name, None)
+        if existing is not None and existing.program_id != program.program_id:
+            changes.append(Delete(existing.schedule_id))
+            existing = None
+        if existing is None:
+            add = Add(app.namespace, app.name, name, program.program_id, spec, Owner.APP, declared.resume)
+            changes.append(add)
+            named["added"].append(name)
+        elif existing.spec == spec:
+            named["kept"].append(name)
+        else:
+            changes.append(Update(existing.schedule_id, spec))
+            named["changed"].append(name)
+    for gone in present.values():
+        changes.append(Delete(ScheduleId(gone.schedule_id)))
+        named["removed"].append(gone.name)
+    return changes, named
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,16 @@
+"""`tidemill demo`: the main job on real data."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command(name="demo")
+@click.option("--days", default=3, show_default=True, type=click.IntRange(1, 365), help="Days of data, from 1 January.")
+@click.option("--keep", is_flag=True, help="Leave the project's folder behind and say where it is.")
+@click.option("--crash", is_flag=True, help="Kill the driver with -9 in the middle of a write.")
+def command(days: int, *, keep: bool, crash: bool) -> None:
+    """Land New York's flights and weather of 2013 hour by hour; load, join and report them as they arrive."""
+    from tidemill.demo.demo import run_demo
+
+    run_demo(days=days, keep=keep, crash=crash, echo=click.echo)

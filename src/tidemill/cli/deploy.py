@@ -1,0 +1,19 @@
+"""`tidemill deploy`: register what the app file declares."""
+
+from __future__ import annotations
+
+import click
+
+from tidemill.cli.output import json_option, open_mill, say
+
+
+@click.command(name="deploy")
+@click.option(
+    "--update-schedules/--keep-schedules", default=True, show_default=True, help="Whether schedules follow the app."
+)
+@json_option
+def command(*, update_schedules: bool, as_json: bool) -> None:
+    """Register the data sets, programs and schedules of the app file, in one transaction."""
+    with open_mill(create=True) as mill:
+        for deployed in mill.deploy(update_schedules=update_schedules):
+            say(deployed.record(), deployed.sentence(), as_json=as_json)

@@ -1,0 +1,33 @@
+"""`tidemill doctor`: what the project runs with, and what would keep it from running."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from tidemill.cli.output import json_option, to_plain
+
+
+@click.command(name="doctor")
+@json_option
+def command(*, as_json: bool) -> None:
+    """Show the effective configuration with its sources, and check Java, Spark, catalog and folders, with cures."""
+    from tidemill.doctor import examine
+
+    given = click.get_current_context().find_root().obj
+    options = {"catalog": given["catalog"]} if given["catalog"] else {}
+    diagnosis = examine(Path(given["project"]), options=options)
+    if as_json:
+        click.echo(json.dumps(to_plain(diagnosis), indent=2))
+    else:
+        for name, value in diagnosis.settings.items():
+            click.echo(f"{name:<14} {value}  ({diagnosis.sources.get(name, 'default')})")
+        click.echo()
+        for finding in diagnosis.findings:
+            click.echo(f"{'ok  ' if finding.good else 'BAD '} {finding.subject:<12} {finding.found}")
+            if finding.cure:
+                click.echo(f"     {'':<12} cure: {finding.cure}")
+    sys.exit(0 if diagnosis.healthy else 1)

@@ -1,0 +1,39 @@
+"""`tidemill job`: what was triggered and waits for its constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from tidemill.cli.output import json_option, open_mill, show_list, show_one
+
+
+@click.group(name="job", help="Jobs: triggered, and waiting to become runs.")
+def command() -> None:
+    """Group of the verbs."""
+
+
+@command.command("list")
+@click.option("--history", metavar="APP.SCHEDULE", help="The newest jobs of a schedule that have ended, instead.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@json_option
+def list_(history: str | None, limit: int, *, as_json: bool) -> None:
+    """List jobs that wait, oldest first, with what each waits for."""
+    with open_mill() as mill:
+        if history is not None:
+            rows: Sequence[object] = mill.list_ended_jobs(history, limit=limit)
+            columns: tuple[str, ...] = ("job_id", "schedule", "outcome", "run_id", "created_at", "ended_at")
+        else:
+            rows = mill.list_jobs()[:limit]
+            columns = ("job_id", "schedule", "state", "created_at", "next_check_at", "why")
+    show_list(rows, columns, as_json=as_json, empty="no job waits" if history is None else "no job of it has ended yet")
+
+
+@command.command()
+@click.argument("job_id")
+@json_option
+def show(job_id: str, *, as_json: bool) -> None:
+    """Show a job: its messages, what it waits for, or what became of it."""
+    with open_mill() as mill:
+        show_one(mill.show_job(job_id), as_json=as_json)

@@ -1,0 +1,101 @@
+"""`tidemill`: the entry point. Each noun's module is loaded only when it is called, so that `--help` stays fast."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from tidemill.cli.output import report
+from tidemill.errors import TidemillError, Unavailable
+
+_COMMANDS: Final = {
+    "up": ("tidemill.cli.up", "Run all roles of the project in this process, until Ctrl-C."),
+    "demo": ("tidemill.cli.demo", "Run the main job on real data, from files that land to a balanced report."),
+    "deploy": ("tidemill.cli.deploy", "Register what the app file declares."),
+    "doctor": ("tidemill.cli.doctor", "Show the effective configuration and check what a run needs, with cures."),
+    "run": ("tidemill.cli.run", "Runs of programs: list, show, start, kill, logs."),
+    "tx": ("tidemill.cli.tx", "Transactions: list, show, abort."),
+    "dataset": ("tidemill.cli.dataset", "Data sets: list, show, partitions, files."),
+    "inbox": ("tidemill.cli.inbox", "Files that arrived: files."),
+    "consumer": ("tidemill.cli.consumer", "Consumers and what waits for them: list, show."),
+    "schedule": ("tidemill.cli.schedule", "Schedules: list, show, suspend, resume."),
+    "job": ("tidemill.cli.job", "Jobs, triggered and waiting to run: list, show."),
+    "catalog": ("tidemill.cli.catalog", "The catalog itself: migrate."),
+}
+_INTERRUPTED: Final = 130
+
+
+class _LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(_COMMANDS[cmd_name][0])
+        command = module.command
+        assert isinstance(command, click.Command)  # noqa: S101  # each module of _COMMANDS has one
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(package_name="tidemill", prog_name="tidemill")
+@click.option("--project", metavar="DIR", default=".", help="The project's folder, where tidemill.toml is.")
+@click.option("--catalog", metavar="URL", help="The catalog, instead of the configured one.")
+@click.pass_context
+def cli(ctx: click.Context, project: str, catalog: str | None) -> None:
+    """Run PySpark programs when their data has arrived, each run one transaction.
+
+    Exit codes: 0 done, 1 failed, 2 wrong input, 3 conflict, 4 not found, 5 unavailable.
+    """
+    ctx.obj = {"project": project, "catalog": catalog}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit; an error of ours is one line on standard error, never a traceback."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = cli.main(given, prog_name="tidemill", standalone_mode=False)
+    except TidemillError as error:
+        report(error, as_json="--json" in given)
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Abort:
+        sys.exit(_INTERRUPTED)
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader (`| head`) has enough: nothing is wrong, and nothing can be said.
+        sys.stderr.close()
+        sys.exit(0)
+    except OSError as error:
+        report(_OutOfReach(error), as_json="--json" in given)
+        sys.exit(_OutOfReach.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+class _OutOfReach(Unavailable):
+    """A file or folder of this machine that the command needs and cannot use."""
+
+    code = "file_unavailable"
+
+    def __init__(self, error: OSError) -> None:
+        self.path = str(error.filename or "")
+        self.why = error.strerror or str(error)
+        super().__init__(f"{self.path or 'a file'} cannot be used: {self.why}")

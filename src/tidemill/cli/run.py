@@ -1,0 +1,94 @@
+"""`tidemill run`: runs of programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+
+import click
+
+from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
+from tidemill.errors import UserError
+
+_FOLLOWED_EVERY = timedelta(milliseconds=500)
+
+
+class BadOption(UserError):
+    """An option of the form NAME=VALUE that is not of that form."""
+
+    code = "bad_option"
+
+    def __init__(self, given: str) -> None:
+        self.given = given
+        super().__init__(f"argument {given!r} is refused: write it as NAME=VALUE")
+
+
+@click.group(name="run", help="Runs of programs.")
+def command() -> None:
+    """Group of the verbs."""
+
+
+@command.command("list")
+@click.option("--program", metavar="APP.PROGRAM", help="Only runs of this program.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@json_option
+def list_(program: str | None, limit: int, *, as_json: bool) -> None:
+    """List the newest runs first."""
+    with open_mill() as mill:
+        runs = mill.list_runs(program=program, limit=limit)
+    columns = ("run_id", "program", "state", "epoch", "failures", "created_at", "ended_at", "exit_reason")
+    show_list(runs, columns, as_json=as_json, empty="no runs yet; `tidemill run start APP.PROGRAM` starts one")
+
+
+@command.command()
+@click.argument("run_id")
+@json_option
+def show(run_id: str, *, as_json: bool) -> None:
+    """Show all that is kept of a run: states, attempts, what caused it, what it took."""
+    with open_mill() as mill:
+        show_one(mill.show_run(run_id), as_json=as_json)
+
+
+@command.command()
+@click.argument("program", metavar="APP.PROGRAM")
+@click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="An argument; VALUE may be JSON.")
+@json_option
+def start(program: str, arguments: Sequence[str], *, as_json: bool) -> None:
+    """Start a program now; `tidemill up` or a runner carries it out."""
+    given = dict(_argument(text) for text in arguments)
+    with open_mill() as mill:
+        run_id = mill.start_run(program, given)
+    say({"run_id": run_id, "program": program}, f"{run_id} is pending; `tidemill run show {run_id}`", as_json=as_json)
+
+
+@command.command()
+@click.argument("run_id")
+@json_option
+def kill(run_id: str, *, as_json: bool) -> None:
+    """Ask for a run's end: its processes are ended and nothing of it is published. After its commit, no effect."""
+    with open_mill() as mill:
+        state = mill.kill_run(run_id)
+    say({"run_id": run_id, "state": state}, f"{run_id} is {state}", as_json=as_json)
+
+
+@command.command()
+@click.argument("run_id")
+@click.option("--follow", is_flag=True, help="Go on printing until the run has ended.")
+@click.option("--attempt", type=click.IntRange(1), help="Which attempt; the newest when left out.")
+@json_option
+def logs(run_id: str, attempt: int | None, *, follow: bool, as_json: bool) -> None:
+    """Print what a run's attempt wrote."""
+    with open_mill() as mill:
+        for line in mill.read_logs(run_id, attempt=attempt, follow_every=_FOLLOWED_EVERY if follow else None):
+            click.echo(json.dumps({"file": line.file, "line": line.text}) if as_json else line.text)
+
+
+def _argument(text: str) -> tuple[str, object]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise BadOption(text)
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value

@@ -1,0 +1,26 @@
+"""`tidemill up`: all roles in one process."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from tidemill.cli.output import json_option, open_mill
+from tidemill.durations import parse_duration
+
+
+@click.command(name="up")
+@click.option("--no-deploy", is_flag=True, help="Run what is deployed, without reading the app file.")
+@click.option("--until-idle", is_flag=True, help="End when nothing runs, waits or is due: for CI and cron.")
+@click.option(
+    "--drain", metavar="DURATION", default="0s", show_default=True, help="How long to wait for runs at the end."
+)
+@json_option
+def command(drain: str, *, no_deploy: bool, until_idle: bool, as_json: bool) -> None:
+    """Run scheduler, runner, inbox discovery and janitor of this project until Ctrl-C, one line an event."""
+    from tidemill.roles import run_all
+
+    wait = parse_duration(drain) if drain != "0s" else timedelta(0)
+    with open_mill(create=True) as mill:
+        run_all(mill, echo=click.echo, deploy=not no_deploy, until_idle=until_idle, drain=wait, as_json=as_json)

@@ -1,0 +1,36 @@
+-- name: measure_filesets
+-- Of each file set: current changes, files, bytes, rows, and how many partitions. Cost: what is current.
+SELECT dataset_id, CAST(count(DISTINCT partition_key) AS BIGINT), CAST(sum(files) AS BIGINT),
+       CAST(sum(bytes) AS BIGINT), CAST(sum(row_count) AS BIGINT)
+  FROM partition_change
+ WHERE superseded_seq IS NULL AND op <> 'drop' AND dataset_id IN ({texts:dataset_ids})
+ GROUP BY dataset_id
+
+-- name: list_current
+SELECT partition_key, op, write_pointer, commit_seq, files, bytes, row_count, run_id, at
+  FROM partition_change
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND op <> 'drop'
+ ORDER BY partition_key, commit_seq
+ LIMIT :limit
+
+-- name: list_published
+SELECT dataset_id, partition_key, op, files, bytes, row_count
+  FROM partition_change
+ WHERE write_pointer = :write_pointer
+ ORDER BY dataset_id, partition_key
+ LIMIT :limit
+
+-- name: list_inputs
+SELECT dataset_id, write_pointer, item, content_version
+  FROM run_input WHERE run_id = :run_id
+ ORDER BY dataset_id, write_pointer, item
+ LIMIT :limit
+
+-- name: read_clock
+-- A snapshot of all that has committed: the pointer of a transaction that would begin now.
+-- only: sqlite
+SELECT value + 1 FROM clock WHERE id = 1
+
+-- name: read_clock
+-- only: postgres
+SELECT last_value + 1 FROM tidemill_clock

@@ -1,0 +1,117 @@
+"""What `tidemill up` says: one line an event, for people, or one JSON object a line for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+from typing import Final, cast
+
+from tidemill.lake.inbox import Discovered, Inbox
+from tidemill.run.runner import RunEvent, RunEventKind
+from tidemill.run.runs import RunState
+from tidemill.schedule.checker import Launch
+from tidemill.sizes import format_bytes
+from tidemill.world import World
+
+_MOST_NAMED: Final = 3
+
+
+class Narrator:
+    """Prints events of all roles of a process, whole lines, in the order they are told."""
+
+    def __init__(self, world: World, echo: Callable[[str], None], *, as_json: bool) -> None:
+        self._world = world
+        self._echo = echo
+        self._as_json = as_json
+        self._lock = Lock()
+        self._ignored: dict[str, str] = {}
+
+    def tell(self, event: str, subject: str, text: str, **fields: object) -> None:
+        """Print one event: `text` for people, the rest for programs."""
+        now = self._world.clock.now()
+        if self._as_json:
+            at = now.astimezone(UTC).isoformat(timespec="milliseconds")
+            line = json.dumps({"at": at, "event": event, "subject": subject, **fields})
+        else:
+            line = f"{now.astimezone():%H:%M:%S} {event:<7} {subject}   {text}".rstrip()
+        with self._lock:
+            self._echo(line)
+
+    def discovered(self, inbox: Inbox, found: Discovered) -> None:
+        """New files of an inbox, and what is ignored there and has not been named yet."""
+        ignored = {name: pattern for name, pattern in found.ignored if self._ignored.get(name) != pattern}
+        self._ignored = {**self._ignored, **ignored}
+        if not found.new and not ignored:
+            return
+        size = sum(file.bytes for file in found.new)
+        parts = [f"+{_count(len(found.new), 'file')} {format_bytes(size)}"] if found.new else []
+        if ignored:
+            parts.append("ignored " + _some([f"{name} ({pattern})" for name, pattern in ignored.items()]))
+        names = [file.name for file in found.new]
+        self.tell("inbox", inbox.dataset.name, "   ".join(parts), files=names, bytes=size, ignored=ignored)
+
+    def launched(self, launch: Launch) -> None:
+        """A job that has become a run."""
+        text = f"{launch.why}   -> {launch.run_id}"
+        self.tell("job", launch.schedule, text, job_id=launch.job_id, run_id=launch.run_id, why=launch.why)
+
+    def ran(self, event: RunEvent) -> None:
+        """An attempt that was started, or is over."""
+        run, program = event.run, event.program
+        subject = run.run_id
+        if event.kind is RunEventKind.STARTED:
+            text = f"{program.app}.{program.name}   attempt {run.epoch}"
+            self.tell("start", subject, text, program=program.qualified_name, attempt=run.epoch)
+        elif run.state is RunState.COMPLETED and not run.facts.get("outputs"):
+            reason = run.exit_reason or ""
+            text = f"{program.app}.{program.name}   {reason}".rstrip()
+            self.tell("done", subject, text, program=program.qualified_name, reason=reason)
+        elif run.state is RunState.COMPLETED:
+            self.tell("commit", subject, _committed(event), program=program.qualified_name, facts=dict(run.facts))
+        else:
+            again = ""
+            if run.state is RunState.PENDING:
+                at = datetime.fromtimestamp(run.not_before / 1000, UTC).astimezone()
+                again = f"   next try {at:%H:%M:%S}" if run.not_before else "   will be tried again"
+            text = f"{program.app}.{program.name}   {run.state}: {run.exit_reason or ''}{again}"
+            fields = {"state": run.state, "reason": run.exit_reason, "attempt": run.epoch}
+            self.tell("failed", subject, text, program=program.qualified_name, **fields)
+        for file in _listed(run.facts, "files"):
+            text = f"{file.get('status')}: {file.get('error') or ''}"
+            self.tell("file", str(file.get("name")), text, run_id=run.run_id, **file)
+
+
+def _committed(event: RunEvent) -> str:
+    run, facts = event.run, event.run.facts
+    inputs = [_input(fact) for fact in _listed(facts, "inputs") if fact.get("count")]
+    outputs = [_output(fact) for fact in _listed(facts, "outputs")]
+    seconds = timedelta(seconds=float(cast("float", facts.get("seconds", 0)))).total_seconds()
+    return "   ".join([f"tx {run.write_pointer}", ", ".join(inputs), ", ".join(outputs), f"{seconds:.1f} s"])
+
+
+def _input(fact: Mapping[str, object]) -> str:
+    what = "file" if fact.get("kind") == "inbox" else "partition"
+    counted = _count(cast("int", fact.get("count", 0)), what)
+    rows = fact.get("rows")
+    return counted if rows is None else f"{counted}, {_count(cast('int', rows), 'row')}"
+
+
+def _output(fact: Mapping[str, object]) -> str:
+    name = str(fact.get("dataset", "")).rpartition(".")[2]
+    keys = cast("Sequence[str]", fact.get("partitions", ()))
+    return f"{name}[{_some(list(keys))}] {_count(cast('int', fact.get('rows', 0)), 'row')}"
+
+
+def _listed(facts: Mapping[str, object], name: str) -> Sequence[dict[str, object]]:
+    return cast("Sequence[dict[str, object]]", facts.get(name) or ())
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMED])
+    return f"{shown} and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else shown
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.wakeups import Waiter
+from tidemill.errors import Unavailable
 from tidemill.schedule.checker import Launch, check_due, next_check_at
 from tidemill.schedule.jobs import from_ms
 from tidemill.schedule.subscriber import has_messages, subscribe
@@ -16,6 +18,11 @@ from tidemill.world import World
 
 LONGEST_SLEEP: Final = timedelta(seconds=5)
 """Due times are the catalog's; the sleep is of this machine's clock, which may run otherwise: ask again by then."""
+
+
+_AWAY: Final = timedelta(seconds=1)
+
+_log = logging.getLogger(__name__)
 
 
 class Scheduler:
@@ -27,30 +34,33 @@ class Scheduler:
         self._launched = launched
 
     def step(self) -> timedelta:
-        """Do all that can be done now, and give how long there is nothing to do, unless somebody commits.
+        """Do a batch of what can be done now, and give how long there is nothing more, unless somebody commits.
 
-        Writes only when there is something to write: asking costs one read.
+        Writes only when there is something to write: to ask costs one read.
         """
-        while True:
-            messages, fire_at, check_at, now = self._catalog.read(_look)
-            done = 0
-            if messages:
-                done += subscribe(self._catalog, self._world)
-            if fire_at is not None and fire_at <= now:
-                done += fire_due(self._catalog, self._world)
-            if done or (check_at is not None and check_at <= now):
-                checked = check_due(self._catalog, self._world)
-                done += checked.jobs
-                for launch in checked.launches:
-                    self._launched(launch)
-            if not done:
-                times = [at for at in (fire_at, check_at) if at is not None]
-                return min([LONGEST_SLEEP, *(at - now for at in times if at > now)])
+        messages, fire_at, check_at, now = self._catalog.read(_look)
+        done = subscribe(self._catalog, self._world) if messages else 0
+        if fire_at is not None and fire_at <= now:
+            done += fire_due(self._catalog, self._world)
+        if done or (check_at is not None and check_at <= now):
+            checked = check_due(self._catalog, self._world)
+            done += checked.jobs
+            for launch in checked.launches:
+                self._launched(launch)
+        if done:
+            return timedelta(0)
+        # What is due and not done is held by another scheduler: it wakes us with its commit.
+        return min([LONGEST_SLEEP, *(at - now for at in (fire_at, check_at) if at is not None and at > now)])
 
     def run(self, waiter: Waiter, stopped: Callable[[], bool]) -> None:
-        """Step until `stopped`; whoever stops it wakes the waiter."""
+        """Step until `stopped`; whoever stops it wakes the waiter. While the catalog is away it waits."""
         while not stopped():
-            waiter.wait(self.step())
+            try:
+                nap = self.step()
+            except Unavailable as error:
+                _log.warning("the scheduler waits: %s", error)
+                nap = _AWAY
+            waiter.wait(nap)
 
 
 def _look(db: Db) -> tuple[bool, datetime | None, datetime | None, datetime]:

@@ -95,6 +95,7 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
     rows = [{**timer._asdict(), "next_fire_at": to_ms(at)} for timer, at in moved.items()]
     db.run(SQL.move_timers, timers=json.dumps(rows))
     db.run(SQL.remove_timers, timers=json.dumps([timer._asdict() for timer in timers if timer not in moved]))
+    world.mark("timekeeper.before_commit")
     return len(timers)
 
 

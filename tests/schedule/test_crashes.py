@@ -1,0 +1,76 @@
+"""A scheduler that dies at any of its marks, and what it loses: nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from tidemill.schedule.constraints import Concurrency
+from tidemill.schedule.triggers import Every, NewPartitions
+
+MARKS = [
+    "subscriber.read",
+    "subscriber.before_jobs",
+    "subscriber.before_commit",
+    "timekeeper.locked",
+    "timekeeper.before_jobs",
+    "timekeeper.before_timers",
+    "timekeeper.before_commit",
+    "checker.locked",
+    "checker.before_runs",
+    "checker.before_commit",
+    "checker.before_cancel",
+]
+
+
+class Crash(BaseException):
+    """The end of the process, as far as the database can tell."""
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_crash_at_any_mark_loses_and_doubles_nothing(shop, mark):
+    """Nothing at a start-up or after a failed launch deletes a job; a message and a fire are in one run, once."""
+    program = shop.program()
+    shop.schedule(NewPartitions("clicks", 2), name="data", program=shop.program("data"))
+    shop.schedule(Every("1h"), name="time", program=shop.program("time"))
+    shop.schedule(
+        NewPartitions("clicks"),
+        name="late",
+        program=program,
+        constraints=(Concurrency(1),),
+        timeout=timedelta(minutes=30),
+    )
+    blocker = shop.start(program)
+    crashes = Counter()
+
+    def crash(reached: str) -> None:
+        if reached == mark and crashes[mark] < 2:
+            crashes[mark] += 1
+            raise Crash
+
+    def step() -> None:
+        for _ in range(3):
+            try:
+                launches.extend(launch.schedule for launch in shop.step())
+            except Crash:
+                continue
+            return
+
+    launches: list[str] = []
+    shop.at_mark = crash
+    shop.add()
+    step()
+    shop.add()
+    shop.clock.move("1h")
+    step()
+    shop.end(blocker)
+    step()
+
+    runs = shop.sql("SELECT s.name FROM run AS r JOIN schedule AS s ON s.schedule_id = r.schedule_id ORDER BY s.name")
+    assert crashes[mark] == 2
+    assert runs == [("data",), ("late",), ("time",)]
+    # What the loop was told of its launches is for people; a crash after the commit may keep it from them.
+    assert Counter(launches) <= Counter(f"default.shop.{name}" for (name,) in runs)
+    assert shop.jobs() == []

@@ -18,7 +18,11 @@ from tidemill.lake.claims import (
     Delivery,
     Limits,
     RestampClaims,
+    Work,
+    WorkState,
     ensure_consumer,
+    list_work,
+    put_back,
     take_claims,
 )
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
@@ -92,6 +96,16 @@ class Lake:
     def consumer(self, name: str = "default.shop.report") -> Consumer:
         """The managed consumer of this name."""
         return self.catalog.write(lambda db: ensure_consumer(db, self.lines.dataset_id, name))
+
+    def put_back(self, tx: Transaction, delivery: Delivery) -> None:
+        """Return one delivery of the run of `tx`."""
+        consumer_id = self.consumer().consumer_id
+        self.catalog.write(lambda db: put_back(db, tx, consumer_id, [delivery.partition_key]))
+
+    def list_work(self, state: WorkState) -> list[Work]:
+        """The rows of the working set in `state`."""
+        consumer_id = self.consumer().consumer_id
+        return self.catalog.read(lambda db: list_work(db, consumer_id, state, 100))
 
     def take(self, tx: Transaction, limits: Limits | None = None, name: str = "default.shop.report") -> list[Delivery]:
         """What the run of `tx` gets of the file set."""

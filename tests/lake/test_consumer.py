@@ -45,7 +45,7 @@ def test_what_commits_after_the_readers_begin_waits_for_the_next_take(lake):
 
 
 def test_what_a_transaction_adds_itself_comes_with_the_next_take(lake):
-    """Its own pointer is excluded from the scan (seed 000, note): what it adds after the scan would be lost otherwise."""
+    """Its own pointer is left out of the scan (seed 000, note), else what it adds after the scan would be lost."""
     consumer = PartitionConsumer(lake.lines.dataset_id)
     own = lake.begin()
 

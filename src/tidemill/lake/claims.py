@@ -35,6 +35,7 @@ HALVE_AFTER: Final = 2
 """Failures of a row from which on its run keeps only half of what it holds."""
 DISCARD_AFTER: Final = 3
 """Failures of a row from which on it is given up when it fails alone."""
+_ANY_FAILURES: Final = 1 << 62
 
 
 @refusal
@@ -245,39 +246,80 @@ def _move(
     return PartitionConsumerState(bound, tuple(v for v in in_progress if v < bound))
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """What waits of one key: rows to deliver, rows that drop out, the failures of the worst, bytes to deliver."""
+
+    key: KeyText
+    delivered: list[int]
+    dropped: list[int]
+    failures: int
+    bytes: int
+
+
 def _claim(db: Db, consumer: Consumer, tx: Transaction, limits: Limits) -> None:
+    owner: dict[str, Param] = {"consumer_id": consumer.consumer_id, "run_id": tx.run_id, "epoch": tx.epoch}
     claimed = 0
     size = 0
-    while claimed < limits.partitions:
-        wanted = limits.partitions - claimed
-        rows = db.all(
-            SQL.find_claimable,
-            consumer_id=consumer.consumer_id,
-            dataset_id=consumer.dataset_id,
-            write_pointer=tx.write_pointer,
-            most=wanted,
-        )
-        claims, closed = [], []
+    alike = (0, _ANY_FAILURES)
+    while (wanted := limits.partitions - claimed) > 0:
+        found = _find_claimable(db, consumer, tx, wanted, alike)
+        if not found:
+            return
+        # What failed before goes with what failed as often: else each new run would halve the same whole again, and
+        # never come to the poison one alone.
+        alike = _as_often(found[0].failures)
+        if any(_as_often(waiting.failures) != alike for waiting in found):
+            found = _find_claimable(db, consumer, tx, wanted, alike)
+        claims, dropped = [], []
         full = False
-        for key, group in groupby(rows, key=lambda row: row[1]):
-            waiting = [(cast("int", w), cast("int", size), bool(gone)) for w, _, size, gone in group]
-            closed += [{"write_pointer": w, "partition_key": key} for w, _, gone in waiting if gone]
-            delivered = [(w, size) for w, size, gone in waiting if not gone]
-            added = sum(size for _, size in delivered)
-            if limits.bytes is not None and claimed and delivered and size + added > limits.bytes:
+        for waiting in found:
+            dropped += [{"write_pointer": w, "partition_key": waiting.key} for w in waiting.dropped]
+            if limits.bytes is not None and claimed and waiting.delivered and size + waiting.bytes > limits.bytes:
                 full = True
                 break
-            claims += [{"write_pointer": w, "partition_key": key} for w, _ in delivered]
-            claimed += bool(delivered)
-            size += added
-        owner: dict[str, Param] = {"consumer_id": consumer.consumer_id, "run_id": tx.run_id, "epoch": tx.epoch}
-        if closed:
-            db.run(SQL.close_superseded, closed=json.dumps(closed), **owner)
+            claims += [{"write_pointer": w, "partition_key": waiting.key} for w in waiting.delivered]
+            claimed += bool(waiting.delivered)
+            size += waiting.bytes
+        if dropped:
+            db.run(SQL.close_superseded, closed=json.dumps(dropped), **owner)
         if claims:
             db.run(SQL.claim, claims=json.dumps(claims), **owner)
-        # Each round closes or claims all it was given, so that the next one is given other keys.
-        if full or len(rows) < wanted:
+        # All that was found is claimed or closed now: another round finds other keys.
+        if full or sum(len(waiting.delivered) + len(waiting.dropped) for waiting in found) < wanted:
             return
+
+
+def _as_often(failures: int) -> tuple[int, int]:
+    return (failures, failures) if failures >= HALVE_AFTER else (0, HALVE_AFTER - 1)
+
+
+def _find_claimable(
+    db: Db, consumer: Consumer, tx: Transaction, most: int, failures: tuple[int, int]
+) -> list[_Waiting]:
+    rows = db.all(
+        SQL.find_claimable,
+        consumer_id=consumer.consumer_id,
+        dataset_id=consumer.dataset_id,
+        write_pointer=tx.write_pointer,
+        most=most,
+        from_failures=failures[0],
+        to_failures=failures[1],
+    )
+    found = []
+    for key, grouped in groupby(rows, key=lambda row: row[0]):
+        group = cast("list[tuple[str, int, int, int, int]]", list(grouped))
+        delivered = [(write_pointer, size) for _, write_pointer, _, size, superseded in group if not superseded]
+        found.append(
+            _Waiting(
+                KeyText(str(key)),
+                [write_pointer for write_pointer, _ in delivered],
+                [write_pointer for _, write_pointer, _, _, superseded in group if superseded],
+                max(failures for _, _, failures, _, _ in group),
+                sum(size for _, size in delivered),
+            )
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)

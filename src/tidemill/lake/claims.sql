@@ -57,14 +57,14 @@ SELECT write_pointer FROM tx
  WHERE write_pointer = :write_pointer AND epoch = :epoch AND state = 'in_progress' {for_share}
 
 -- name: find_claimable
--- All waiting rows of the first :most waiting ones' keys, the oldest key first. A key of which some run holds a row
--- waits. Two ranges of the index, since few have a time before which they wait. `state IN (…)` and `+` are there to
+-- All waiting rows of the keys of the first :most waiting ones with this many failures, the oldest key first. A key of
+-- which some run holds a row waits. Two ranges of the index, since few have a time before which they wait. `state IN (…)` and `+` are there to
 -- have SQLite use the partial index over the keys.
 WITH first AS (
     SELECT partition_key, write_pointer FROM (
         SELECT work.partition_key, work.write_pointer FROM consumer_work AS work
          WHERE work.consumer_id = :consumer_id AND work.state = 'new' AND work.not_before = 0
-           AND work.commit_seq < :write_pointer
+           AND work.commit_seq < :write_pointer AND work.failures BETWEEN :from_failures AND :to_failures
            AND NOT EXISTS (SELECT 1 FROM consumer_work AS held
                             WHERE held.consumer_id = :consumer_id AND held.partition_key = work.partition_key
                               AND held.state IN ('new', 'in_progress') AND held.state = 'in_progress')
@@ -74,7 +74,7 @@ WITH first AS (
         SELECT work.partition_key, work.write_pointer FROM consumer_work AS work
          WHERE work.consumer_id = :consumer_id AND work.state = 'new'
            AND work.not_before > 0 AND work.not_before <= tidemill_now()
-           AND work.commit_seq < :write_pointer
+           AND work.commit_seq < :write_pointer AND work.failures BETWEEN :from_failures AND :to_failures
            AND NOT EXISTS (SELECT 1 FROM consumer_work AS held
                             WHERE held.consumer_id = :consumer_id AND held.partition_key = work.partition_key
                               AND held.state IN ('new', 'in_progress') AND held.state = 'in_progress')
@@ -82,7 +82,7 @@ WITH first AS (
      ORDER BY write_pointer
      LIMIT :most
 )
-SELECT work.write_pointer, work.partition_key, change.bytes,
+SELECT work.partition_key, work.write_pointer, work.failures, change.bytes,
        CASE WHEN change.superseded_seq < :write_pointer THEN 1 ELSE 0 END
   FROM (SELECT partition_key, min(write_pointer) AS oldest FROM first GROUP BY partition_key) AS wanted
   JOIN consumer_work AS work

@@ -1,0 +1,268 @@
+"""File sets: who may commit what after whom, and what a snapshot sees."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lake.conftest import SCHEMA
+from tidemill.catalog.messages import Position, read_messages
+from tidemill.catalog.transactions import UndeclaredOutput, begin
+from tidemill.errors import NotFound
+from tidemill.lake.datasets import DatasetClash, DatasetKind, declare, find
+from tidemill.lake.fileset import (
+    AddPartitions,
+    ColumnSchema,
+    Fileset,
+    PartitionConflict,
+    PartitionExists,
+    PartitionWrite,
+    SchemaChanged,
+    TooManyPartitions,
+    Unpin,
+    WriteOp,
+    find_schema,
+    fold,
+    pin,
+    read_partitions,
+    see_own,
+)
+from tidemill.lake.keys import BadKey
+from tidemill.lake.manifest import Manifest
+from tidemill.names import DatasetId, Namespace, PinId, RunId
+
+
+def rows_by_hour(lake, snapshot):
+    """What `snapshot` sees: rows by hour."""
+    partitions = lake.read(lambda db: read_partitions(db, lake.lines.dataset_id, snapshot))
+    return {lake.hour(partition.partition_key): partition.rows for partition in partitions}
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [("create", "create"), ("create", "append"), ("create", "overwrite"), ("append", "overwrite")]
+    + [("overwrite", op) for op in ("create", "append", "overwrite")],
+)
+def test_the_first_committer_wins(lake, mine, theirs):
+    """Both worked on the state at their begin; the loser would undo, or build on, what it has not seen."""
+    loser, winner = lake.begin(), lake.begin("run_winner")
+    lake.commit(winner, lake.write(5, theirs))
+
+    with pytest.raises(PartitionConflict, match=r"hour=5 of default.lines was .* by run_winner") as caught:
+        lake.commit(loser, lake.write(4), lake.write(5, mine))
+
+    assert caught.value.write_pointer == winner.write_pointer
+    assert rows_by_hour(lake, lake.begin()) == {5: 1}
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [("append", "append"), ("append", "create")])
+def test_appends_do_not_conflict(lake, mine, theirs):
+    """Each only adds: both orders give the same content."""
+    second, first = lake.begin(), lake.begin()
+    lake.commit(first, lake.write(5, theirs, rows=2))
+
+    lake.commit(second, lake.write(5, mine, rows=3))
+
+    assert rows_by_hour(lake, lake.begin()) == {5: 5}
+
+
+@pytest.mark.parametrize(("op", "rows"), [("append", 5), ("overwrite", 3)])
+def test_what_was_there_before_the_begin_is_no_conflict(lake, op, rows):
+    """It was seen."""
+    lake.publish(5, rows=2)
+
+    lake.publish(5, op, rows=3)
+
+    assert rows_by_hour(lake, lake.begin()) == {5: rows}
+
+
+def test_create_of_an_existing_partition_publishes_nothing(lake):
+    """The default mode: a partition is published twice only when somebody says so."""
+    lake.publish(5)
+    tx = lake.begin()
+
+    with pytest.raises(PartitionExists, match=r"hour=5 of default.lines exists: run_0"):
+        lake.commit(tx, lake.write(4, "create"), lake.write(5, "create"))
+
+    assert rows_by_hour(lake, lake.begin()) == {5: 1}
+
+
+def test_a_snapshot_sees_the_same_whatever_commits_later(lake):
+    """A run reads its snapshot even when a partition is overwritten meanwhile, twice."""
+    lake.publish(1, rows=1)
+    lake.publish(1, rows=2)
+    lake.publish(2, rows=4)
+    before = lake.begin()
+    expected = rows_by_hour(lake, before)
+    lake.publish(1, "overwrite", rows=10)
+    lake.publish(1, rows=20)
+    lake.publish(1, "overwrite", rows=40)
+    lake.publish(3, rows=80)
+
+    assert expected == {1: 3, 2: 4}
+    assert rows_by_hour(lake, before) == expected
+    assert rows_by_hour(lake, lake.begin()) == {1: 40, 2: 4, 3: 80}
+
+
+def test_what_began_before_and_commits_after_is_not_seen(lake):
+    """Visibility goes by the commit, not by the write pointer."""
+    slow = lake.begin()
+    reader = lake.begin()
+    lake.commit(slow, lake.write(1))
+
+    assert rows_by_hour(lake, reader) == {}
+
+
+def test_a_transaction_sees_its_own_writes(lake):
+    """What a program wrote it can read, before anybody else can."""
+    lake.publish(1, rows=1)
+    lake.publish(2, rows=2)
+    tx = lake.begin()
+    partitions = lake.read(lambda db: read_partitions(db, lake.lines.dataset_id, tx))
+    own = fold(lake.lines, [lake.write(1, "append", 10), lake.write(2, "overwrite", 20), lake.write(0, "create", 40)])
+
+    seen = see_own(lake.lines, partitions, tx, own)
+
+    assert [(lake.hour(partition.partition_key), partition.rows) for partition in seen] == [(0, 40), (1, 11), (2, 20)]
+    assert rows_by_hour(lake, tx) == {1: 1, 2: 2}
+
+
+@pytest.mark.parametrize(
+    ("ops", "op", "rows"),
+    [
+        (["append", "append"], "append", 3),
+        (["create", "append"], "create", 3),
+        (["overwrite", "append"], "overwrite", 3),
+        (["append", "overwrite"], "overwrite", 2),
+        (["create", "overwrite"], "create", 2),
+        (["overwrite", "overwrite"], "overwrite", 2),
+        (["append", "overwrite", "append"], "overwrite", 6),
+    ],
+)
+def test_several_operations_on_a_key_fold_to_one(lake, ops, op, rows):
+    """A change row for each key and transaction: a consumer is delivered the net effect, once."""
+    writes = [lake.write(5, each, rows=1 << place) for place, each in enumerate(ops)]
+
+    (folded,) = fold(lake.lines, writes)
+
+    assert (folded.op, folded.manifest.total_rows) == (WriteOp(op), rows)
+
+
+@pytest.mark.parametrize("before", ["create", "append", "overwrite"])
+def test_a_create_of_what_the_run_itself_wrote_is_refused(lake, before):
+    """Its own write is there."""
+    with pytest.raises(PartitionExists):
+        fold(lake.lines, [lake.write(5, before), lake.write(5, "create")])
+
+
+def test_a_commit_to_an_undeclared_data_set_is_refused(lake):
+    """Consumers count on the list of who may still add to a data set: it is made at begin."""
+    tx = begin(lake.catalog, run_id=RunId("run_x"), epoch=1)
+
+    with pytest.raises(UndeclaredOutput, match=r"default.lines"):
+        AddPartitions(tx, lake.lines, [lake.write(1)], SCHEMA, frozenset())
+
+
+def test_a_commit_of_too_many_partitions_is_refused(lake):
+    """One message to the database has a size."""
+    tx = lake.begin()
+    writes = [PartitionWrite((hour,), WriteOp.CREATE, Manifest(())) for hour in range(50_001)]
+
+    with pytest.raises(TooManyPartitions, match="50001"):
+        AddPartitions(tx, lake.lines, writes, SCHEMA, frozenset())
+
+
+def test_messages_tell_of_at_most_500_keys_each(lake):
+    """A trigger counts keys; a message of 50,000 of them would be megabytes for each schedule that hears of it."""
+    lake.publish(7)
+    lake.publish(8)
+    after = lake.begin().write_pointer
+    tx = lake.begin()
+    writes = [lake.write(hour, "create") for hour in range(10, 1010)]
+    seq = lake.commit(tx, lake.write(7, "append", 3), lake.write(8, "overwrite"), *writes)
+
+    messages = lake.read(lambda db: read_messages(db, "data", Position(after, 0), 10))
+
+    assert [(m.seq, m.n, len(m.payload["partitions"])) for m in messages] == [(seq, 0, 500), (seq, 1, 500), (seq, 2, 2)]
+    assert [m.payload["count"] for m in messages] == [499, 500, 2]
+    assert {m.event_key for m in messages} == {"partition:default.lines"}
+    assert messages[0].payload["partitions"][:3] == [
+        {"key": "hour=7", "kind": "appended", "rows": 3, "bytes": 30},
+        {"key": "hour=8", "kind": "overwritten", "rows": 1, "bytes": 10},
+        {"key": "hour=10", "kind": "new", "rows": 1, "bytes": 10},
+    ]
+
+
+def test_other_columns_than_the_first_commits_are_refused(lake):
+    """Readers would find a column missing in half of the files; also when both first writers come at once."""
+    other = ColumnSchema(SCHEMA.text.replace('"long"', '"string"'))
+    slow = lake.begin()
+    lake.publish(1)
+
+    with pytest.raises(SchemaChanged, match="has the columns id long; nothing with the columns id string"):
+        lake.commit(slow, effects=[lake.add(slow, lake.write(2), schema=other)])
+
+    assert lake.read(lambda db: find_schema(db, lake.lines.dataset_id)) == SCHEMA
+
+
+def test_a_pin_lasts_until_the_run_gives_it_up(lake):
+    """What a reader still needs must be known to whoever deletes files."""
+    tx = lake.begin()
+    lake.catalog.write(lambda db: pin(db, PinId("pin_1"), lake.lines.dataset_id, tx, tx.run_id))
+
+    lake.end(tx, Unpin(tx.run_id))
+
+    lake.catalog.write(lambda db: pin(db, PinId("pin_1"), lake.lines.dataset_id, tx, tx.run_id))
+    with pytest.raises(NotFound):
+        lake.catalog.write(lambda db: pin(db, PinId("pin_2"), DatasetId("dataset_x"), tx, tx.run_id))
+
+
+def declared(lake, **changes):
+    """The file set of the tests, declared again with `changes`."""
+    same = lake.lines.dataset
+    values = {name: getattr(same, name) for name in ("dataset_id", "namespace", "name", "kind", "location", "spec")}
+    return type(same)(**(values | changes))
+
+
+def test_a_data_set_declared_again_keeps_its_id(lake):
+    """Deployment declares everything each time; change rows name the id."""
+    again = declared(lake, dataset_id=DatasetId("dataset_new"))
+
+    kept = lake.catalog.write(lambda db: declare(db, again))
+
+    assert kept.dataset_id == lake.lines.dataset_id
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"kind": DatasetKind.INBOX}, "of kind fileset, not inbox"),
+        ({"app": "other"}, "belongs to app None"),
+        ({"spec": {"keys": {"day": "date"}}}, "keys"),
+        ({"location": "file:///lake/other"}, "has its files at"),
+        ({"name": "inner", "location": "file:///lake/lines/x"}, "shares its location with default.lines"),
+        ({"name": "outer", "location": "file:///lake"}, "shares its location"),
+        ({"name": "same", "location": "file:///lake/lines"}, "shares its location"),
+    ],
+)
+def test_a_declaration_that_mixes_up_data_sets_is_refused(lake, changes, why):
+    """The janitor of one would delete the files of the other; published files would lie where nobody looks."""
+    wanted = declared(lake, **changes)
+
+    with pytest.raises(DatasetClash, match=why):
+        lake.catalog.write(lambda db: declare(db, wanted))
+
+
+def test_a_mistyped_data_set_is_answered_with_the_nearest_name(lake):
+    """A person sees what was meant."""
+    with pytest.raises(NotFound, match=r"did you mean 'default\.lines'") as caught:
+        lake.read(lambda db: find(db, Namespace("default"), "lnies"))
+
+    assert caught.value.exit_code == 4
+
+
+def test_a_stored_key_of_other_fields_fails_loudly(lake):
+    """A catalog whose key schema does not match its rows must not guess."""
+    days = Fileset.of(declared(lake, spec={"keys": {"day": "date"}}))
+
+    with pytest.raises(BadKey):
+        days.show(lake.lines.keys.encode((5,)))

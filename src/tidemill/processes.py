@@ -16,6 +16,7 @@ import queue
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -256,6 +257,35 @@ def live_with_parent() -> Iterator[str]:
 
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
     return iter(lines.get, None)
+
+
+def redirect_output(stdout: Path, stderr: Path) -> None:
+    """From now on, append what this process and what it starts print to these files."""
+    for stream, number, path in ((sys.stdout, 1, stdout), (sys.stderr, 2, stderr)):
+        stream.flush()
+        target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(target, number)
+        os.close(target)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The environment and working folder of this process, to be brought back after user code ran in it."""
+
+    environ: Mapping[str, str]
+    folder: str
+
+    @classmethod
+    def now(cls) -> Surroundings:
+        """As they are."""
+        return cls(dict(os.environ), str(Path.cwd()))
+
+    def restore(self) -> None:
+        """Make them so again."""
+        os.chdir(self.folder)
+        for name in os.environ.keys() - self.environ.keys():
+            del os.environ[name]
+        os.environ.update(self.environ)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,7 @@ class Works:
 
     def take(self, most: int = 1, owner: str = "runner_1") -> list[RunRecord]:
         """Take runs as a runner does."""
-        return self.catalog.write(
-            lambda db: take_runs(db, kind=ProgramKind.PYTHON, most=most, owner=owner, host="here", lease=LEASE)
-        )
+        return self.catalog.write(lambda db: take_runs(db, most=most, owner=owner, host="here", lease=LEASE))
 
     def under_way(self, program: Program) -> RunRecord:
         """Give a run that its driver has registered."""

@@ -21,7 +21,8 @@ from tidemill.catalog.transactions import EndTransaction, TxState
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, Fenced
 from tidemill.names import RunId, program_event
-from tidemill.run.programs import Program, ProgramKind, find_program_by_id
+from tidemill.run.inputs import Blame, Inputs, find_inputs, give_back_claims, keep_claims
+from tidemill.run.programs import Program, find_program_by_id
 from tidemill.run.runs import SQL as RUNS
 from tidemill.run.runs import RunKind, RunRecord, RunState, find_run, find_runs
 
@@ -108,12 +109,12 @@ def backoff_after(failures: int, backoff: timedelta) -> timedelta:
     return min(min(backoff, LONGEST_BACKOFF) * int(2 ** min(failures - 1, 22)), LONGEST_BACKOFF)
 
 
-def take_runs(db: Db, *, kind: ProgramKind, most: int, owner: str, host: str, lease: timedelta) -> list[RunRecord]:
+def take_runs(db: Db, *, most: int, owner: str, host: str, lease: timedelta) -> list[RunRecord]:
     """Take at most `most` runs that are due, by priority, then the longest due: STARTING, a new epoch, a lease.
 
     What another runner is taking at this moment is passed over.
     """
-    rows = db.all(SQL.take_runs, kind=kind, most=most, owner=owner, host=host, lease=to_milliseconds(lease))
+    rows = db.all(SQL.take_runs, most=most, owner=owner, host=host, lease=to_milliseconds(lease))
     taken = find_runs(db, [RunId(str(row[0])) for row in rows])
     return sorted(taken, key=lambda run: (-run.priority, run.not_before, run.created_at))
 
@@ -239,11 +240,12 @@ def announce_end(run: RunRecord, program: Program, state: RunState) -> Publish:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How an attempt is to end: `reason` is one line for people; `error` and what it names are for the claims."""
+    """How an attempt is to end: `reason` is one line for people."""
 
     cause: Cause
     reason: str
-    error: str = ""
+    blame: Blame | None = None
+    """What the claims learn when the program has failed; the reason when left out."""
     zombie: bool = False
     """Its process may still be writing: the transaction becomes invalid, not aborted."""
     unrenewed: int | None = None
@@ -257,32 +259,53 @@ def end_attempt(catalog: Catalog, run_id: RunId, epoch: int, end: AttemptEnd) ->
     renewed after all.
     """
     while True:
-        run = catalog.read(lambda db: find_run(db, run_id))
+        run, program, inputs = catalog.read(lambda db: _read_for_end(db, run_id))
         if run.epoch != epoch or not (run.state.live or (run.state is RunState.PENDING and end.cause is Cause.KILLED)):
             return None
         if end.unrenewed is not None and run.lease_until != end.unrenewed:
             return None
-        program = _program_of(catalog, run)
         ending = decide_ending(
             run,
             end.cause,
             retries=program.retries if program else 0,
             backoff=program.backoff if program else timedelta(0),
         )
-        reason = " ".join(end.reason.split())[:_LONGEST_REASON]
-        effects: list[Effect] = [_EndAttempt(run, ending, reason, end.unrenewed)]
-        if run.write_pointer is not None:
-            state = TxState.INVALID if end.zombie else TxState.ABORTED
-            effects.append(EndTransaction(run.write_pointer, state, f"{end.cause}: {reason}"))
-        if program and ending.state.ended:
-            effects.append(announce_end(run, program, ending.state))
         catalog.world.mark("end_attempt.before_commit")
         try:
-            catalog.apply(effects)
+            catalog.apply(_effects_of_end(run, program, inputs, end, ending))
         except (AttemptMoved, LostReply):
             continue  # look again: it is as it was, changed, or ended by us
         catalog.world.mark("end_attempt.after_commit")
         return ending.state
+
+
+def _effects_of_end(
+    run: RunRecord, program: Program | None, inputs: Inputs | None, end: AttemptEnd, ending: Ending
+) -> list[Effect]:
+    reason = " ".join(end.reason.split())[:_LONGEST_REASON]
+    effects: list[Effect] = [_EndAttempt(run, ending, reason, end.unrenewed)]
+    if run.write_pointer is not None:
+        state = TxState.INVALID if end.zombie else TxState.ABORTED
+        effects.append(EndTransaction(run.write_pointer, state, f"{end.cause}: {reason}"))
+    # Losses are nobody's fault until so many of them in a row counted as a failure.
+    failed = ending.failures > run.failures and end.cause is not Cause.REFUSED
+    blame = (end.blame or Blame(reason)) if failed else None
+    if ending.state is RunState.PENDING:
+        return [*effects, *keep_claims(run.run_id, run.epoch, blame)]
+    if program:
+        effects.append(announce_end(run, program, ending.state))
+    # What could not be started at all would be started for ever by what it left.
+    rest = None if ending.state is RunState.REJECTED else inputs
+    backoff = program.backoff if program else timedelta(0)
+    return [*effects, *give_back_claims(run.run_id, run.epoch, blame, backoff, rest)]
+
+
+def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inputs | None]:
+    run = find_run(db, run_id)
+    if run.program_id is None:
+        return run, None, None
+    program = find_program_by_id(db, run.program_id)
+    return run, program, find_inputs(db, program)
 
 
 def ask_kill(catalog: Catalog, run_id: RunId) -> RunState:
@@ -301,8 +324,3 @@ def ask_kill(catalog: Catalog, run_id: RunId) -> RunState:
             return run.state
         elif catalog.write(lambda db: db.run(RUNS.ask_kill, run_id=run_id)):
             return RunState.STOPPING
-
-
-def _program_of(catalog: Catalog, run: RunRecord) -> Program | None:
-    program_id = run.program_id
-    return None if program_id is None else catalog.read(lambda db: find_program_by_id(db, program_id))

@@ -3,7 +3,6 @@
 WITH picked AS MATERIALIZED (
     SELECT run_id FROM run
      WHERE state = 'PENDING' AND not_before <= tidemill_now()
-       AND EXISTS (SELECT 1 FROM program WHERE program.program_id = run.program_id AND program.kind = :kind)
      ORDER BY priority DESC, not_before, created_at
      LIMIT :most {skip_locked}
 )

@@ -1,0 +1,236 @@
+"""What a program gets to work with: its arguments, its input, its output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.transactions import Transaction
+from tidemill.errors import UserError
+from tidemill.lake.claims import Delivery
+from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions, see_own
+from tidemill.lake.inbox import ClaimedFile, Inbox
+from tidemill.names import PinId, RunId, qualified, split_qualified
+from tidemill.run.inputs import find_dataset
+from tidemill.run.outputs import Outputs
+from tidemill.run.programs import Value
+from tidemill.run.runs import RunRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Declared(Protocol):
+    """A data set as an app declares it."""
+
+    @property
+    def qualified_name(self) -> str:
+        """`<namespace>.<name>`."""
+
+
+class NotAnInput(UserError):
+    """A data set that the program does not name in `reads=`."""
+
+    code = "not_an_input"
+
+    def __init__(self, dataset: str, declared: str) -> None:
+        self.dataset = dataset
+        super().__init__(
+            f"{dataset} is no input of this program, which reads {declared or 'none'}: name it in `reads=`, or use "
+            "run.read() to look at it without consuming"
+        )
+
+
+class NeedsSpark(UserError):
+    """A program without Spark asked for data frames."""
+
+    code = "needs_spark"
+
+    def __init__(self) -> None:
+        super().__init__("this program runs without Spark: register it with @app.spark to read and write data frames")
+
+
+class PartitionInput:
+    """The partitions of a file set that this run got, and no other run of its consumer."""
+
+    def __init__(self, run: Run, fileset: Fileset, deliveries: Sequence[Delivery]) -> None:
+        self._run = run
+        self._fileset = fileset
+        self.deliveries = tuple(deliveries)
+
+    @property
+    def partitions(self) -> list[dict[str, object]]:
+        """Their keys, oldest delivery first."""
+        keys = self._fileset.keys
+        return [dict(zip(keys.names, keys.decode(d.partition_key), strict=True)) for d in self.deliveries]
+
+    def read(self) -> DataFrame:
+        """Exactly what was delivered: of new and overwritten partitions all, of appended ones what was added."""
+        from tidemill.lake.spark import read_partitions as read_frame
+
+        parts = [Partition(delivery.partition_key, delivery.changes) for delivery in self.deliveries]
+        return read_frame(self._run.spark, self._fileset, parts, self._run.columns_of(self._fileset))
+
+
+class FileInput:
+    """The files of an inbox that this run has claimed, and nobody else."""
+
+    def __init__(self, run: Run, inbox: Inbox, claimed: Sequence[ClaimedFile]) -> None:
+        self._run = run
+        self._inbox = inbox
+        self.claimed = tuple(claimed)
+
+    @property
+    def files(self) -> list[str]:
+        """Their names below the inbox's location, oldest first."""
+        return [file.name for file in self.claimed]
+
+    def read(self, schema: str | None = None) -> DataFrame:
+        """Their rows, read strictly: what does not fit `schema` (else the declared one) fails the run and is blamed."""
+        from tidemill.lake.spark import read_files
+
+        return read_files(self._run.spark, self._inbox, self.claimed, schema)
+
+
+class Output:
+    """A file set that this run may publish to; all its writes become visible at once, with the run's commit."""
+
+    def __init__(self, outputs: Outputs, name: str) -> None:
+        self._outputs = outputs
+        self._name = name
+
+    def append(self, rows: DataFrame) -> None:
+        """Add `rows` to their partitions, which are made where there are none."""
+        self._outputs.write(self._name, WriteOp.APPEND, rows)
+
+    def overwrite(self, rows: DataFrame) -> None:
+        """Replace the partitions that `rows` have rows of."""
+        self._outputs.write(self._name, WriteOp.OVERWRITE, rows)
+
+    def create(self, rows: DataFrame) -> None:
+        """Make the partitions of `rows`; one that exists already fails the whole run."""
+        self._outputs.write(self._name, WriteOp.CREATE, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What an attempt has claimed, by the qualified name of its data set."""
+
+    deliveries: Mapping[str, tuple[Fileset, Sequence[Delivery]]]
+    files: Mapping[str, tuple[Inbox, Sequence[ClaimedFile]]]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are inputs, and nothing in any of them."""
+        given = [*self.deliveries.values(), *self.files.values()]
+        return bool(given) and not any(items for _, items in given)
+
+
+class Run:
+    """One attempt of a run, as its program sees it: the first argument of each program.
+
+    What it writes is published, what it has taken is completed, and the run ends, in one transaction after the
+    program has returned; nothing of it when the program raises.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        record: RunRecord,
+        tx: Transaction,
+        taken: Taken,
+        outputs: Outputs,
+    ) -> None:
+        self._catalog = catalog
+        self._record = record
+        self._tx = tx
+        self._taken = taken
+        self._outputs = outputs
+        self._spark: SparkSession | None = None
+
+    @property
+    def id(self) -> RunId:
+        """Its id; with `write_pointer` the key by which side effects elsewhere can be made idempotent."""
+        return self._record.run_id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._tx.epoch
+
+    @property
+    def write_pointer(self) -> int:
+        """Names this attempt's transaction; greater than that of every earlier one."""
+        return self._tx.write_pointer
+
+    @property
+    def arguments(self) -> Mapping[str, Value]:
+        """The declared arguments, with their values."""
+        return self._record.arguments
+
+    @property
+    def triggered_by(self) -> Mapping[str, object]:
+        """What caused the run: its schedule, the triggers with their messages; or who asked."""
+        return self._record.triggered_by
+
+    @property
+    def logical_time(self) -> datetime | None:
+        """The time for which a time trigger fired (aware); None when none did."""
+        moment = self._record.triggered_by.get("logical_time")
+        return datetime.fromtimestamp(moment / 1000, UTC) if isinstance(moment, int) else None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session of this run; `NeedsSpark` in a program without."""
+        if self._spark is None:
+            raise NeedsSpark
+        return self._spark
+
+    def input(self, dataset: Declared | str) -> PartitionInput | FileInput:
+        """What this run has taken of one of its inputs; the same in every retry. `NotAnInput` for others."""
+        name = _name(dataset)
+        if name in self._taken.deliveries:
+            return PartitionInput(self, *self._taken.deliveries[name])
+        if name in self._taken.files:
+            return FileInput(self, *self._taken.files[name])
+        raise NotAnInput(name, ", ".join([*self._taken.deliveries, *self._taken.files]))
+
+    def output(self, dataset: Declared | str) -> Output:
+        """Where to write one of the outputs; `NotAnOutput` for others."""
+        name = _name(dataset)
+        self._outputs.fileset(name)
+        return Output(self._outputs, name)
+
+    def read(self, dataset: Declared | str) -> DataFrame:
+        """All of a file set as this run's snapshot shows it, with its own writes; nothing is consumed.
+
+        The same whenever it is asked, also when partitions are overwritten meanwhile: their files are kept for it.
+        """
+        from tidemill.lake.spark import read_partitions as read_frame
+
+        name = _name(dataset)
+        fileset = Fileset.of(self._catalog.read(lambda db: find_dataset(db, name)))
+        pin_id = PinId(self._catalog.world.new_id("pin"))
+        self._catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, self._tx, self.id))
+        seen = self._catalog.read(lambda db: read_partitions(db, fileset.dataset_id, self._tx))
+        whole = see_own(fileset, seen, self._tx, self._outputs.written(name))
+        return read_frame(self.spark, fileset, whole, self.columns_of(fileset))
+
+    def use_spark(self, session: SparkSession | None) -> None:
+        """Hand over the session of this attempt; the driver's business."""
+        self._spark = session
+
+    def columns_of(self, fileset: Fileset) -> ColumnSchema | None:
+        """The columns in a file set's files; None before its first commit."""
+        return self._catalog.read(lambda db: find_schema(db, fileset.dataset_id))
+
+
+def _name(dataset: Declared | str) -> str:
+    """The qualified name of a data set that is given by itself or by name."""
+    if not isinstance(dataset, str):
+        return dataset.qualified_name
+    namespace, names = split_qualified("data set", dataset, 1)
+    return qualified(namespace, *names)

@@ -1,0 +1,262 @@
+"""The process of one attempt after the other: register, begin, claim, call, commit.
+
+`python -m tidemill.run.driver`, started by a `Launcher`. All that an attempt does is either in its commit or invisible:
+it may be killed at any point, and the next attempt has the same claims.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.catalog.db import Catalog, Db, Effect
+from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.transactions import Transaction, begin, commit
+from tidemill.errors import Conflict, Fenced, Unavailable, UserError
+from tidemill.lake.claims import CompleteClaims, Limits, SkipOwn, take_claims
+from tidemill.lake.fileset import Fileset, Unpin
+from tidemill.lake.formats import reason as spark_reason
+from tidemill.lake.inbox import (
+    ClaimedFile,
+    CloseFiles,
+    FileOutcome,
+    claim_files,
+    find_blamed,
+    sort_out,
+    succeeded,
+    verify_claims,
+)
+from tidemill.processes import Surroundings, live_with_parent, redirect_output
+from tidemill.run.attempts import (
+    AttachTransaction,
+    AttemptEnd,
+    Cause,
+    FinishRun,
+    announce_end,
+    end_attempt,
+    register,
+)
+from tidemill.run.context import Run, Taken
+from tidemill.run.inputs import Blame, Inputs, find_dataset, find_inputs, take_over_claims
+from tidemill.run.launchers import DONE, READY, Assignment, Start
+from tidemill.run.outputs import Outputs
+from tidemill.run.programs import Program, ProgramKind, code_digest, find_program_by_id, load_program
+from tidemill.run.runs import RunRecord, RunState, find_run
+from tidemill.world import World
+
+if TYPE_CHECKING:
+    from tidemill.run.session import SparkHome
+
+NO_INPUT = "no_input"
+
+
+class ProgramFailed(Exception):
+    """The program raised; `blame` says which of its claims. It never leaves this module."""
+
+    def __init__(self, reason: str, blamed: Blame) -> None:
+        super().__init__(reason)
+        self.blame = blamed
+
+
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """What an attempt has taken: `given` goes to the program, `outcomes` are of files that it does not get."""
+
+    given: Taken
+    files: Sequence[ClaimedFile]
+    outcomes: Sequence[FileOutcome]
+
+
+class DriverProcess:
+    """One driver: its catalog, and its Spark once it has been needed."""
+
+    def __init__(self, world: World, catalog: Catalog, start: Start, tag: str) -> None:
+        self.world = world
+        self.catalog = catalog
+        self.start = start
+        self.tag = tag
+        self.folder = Path(start.folder)
+        self.spark: SparkHome | None = None
+
+    def warm_up(self) -> None:
+        """Start Spark and go through its paths once."""
+        self._spark(self.folder / "spark.log").exercise()
+        self._say(READY)
+
+    def work(self, assignment: Assignment) -> None:
+        """Work on one attempt to its end, whatever that is."""
+        logs = Path(assignment.logs)
+        redirect_output(logs / "stdout", logs / "stderr")
+        surroundings = Surroundings.now()
+        try:
+            self._attempt(assignment)
+        except Fenced:
+            traceback.print_exc()  # the attempt is somebody else's to end
+        finally:
+            surroundings.restore()
+            self._say(f"{DONE} {assignment.run_id} {assignment.epoch}")
+
+    @property
+    def usable(self) -> bool:
+        """Whether another attempt may come."""
+        return self.start.warm and (self.spark is None or self.spark.usable)
+
+    def _attempt(self, assignment: Assignment) -> None:
+        run_id, epoch = assignment.run_id, assignment.epoch
+        digest = code_digest(self.world.disk, Path(self.start.app_file))
+        facts: dict[str, object] = {"driver": self.tag, "code": digest}
+        pid = self.world.spawner.pid()
+        self.catalog.write(lambda db: register(db, run_id, epoch, pid=pid, facts=facts, log_location=assignment.logs))
+        self.world.mark("driver.registered")
+        try:
+            self._carry_out(assignment, facts)
+        except ProgramFailed as error:
+            self._end(assignment, AttemptEnd(Cause.FAILED, str(error), error.blame))
+        except UserError as error:
+            traceback.print_exc()
+            self._end(assignment, AttemptEnd(Cause.FAILED, f"{error.code}: {error}"))
+        except (Conflict, Unavailable) as error:
+            traceback.print_exc()
+            self._end(assignment, AttemptEnd(Cause.LOST, f"{error.code}: {error}"))
+
+    def _carry_out(self, assignment: Assignment, facts: dict[str, object]) -> None:
+        started = self.world.clock.monotonic()
+        run, program, inputs, outputs = self.catalog.read(lambda db: _read(db, assignment))
+        home = None
+        if program.kind is ProgramKind.SPARK:
+            home = self._spark(Path(assignment.logs) / "spark.log")
+            facts["spark"] = home.application_id
+        tx = begin(
+            self.catalog,
+            run_id=run.run_id,
+            epoch=run.epoch,
+            writes=[fileset.dataset_id for fileset in outputs.values()],
+            effects=[AttachTransaction(run.run_id, run.epoch), *take_over_claims(run.run_id, run.epoch)],
+        )
+        self.world.mark("driver.begun")
+        claims = self._claim(tx, inputs)
+        written = Outputs(self.catalog, tx, outputs)
+        empty = claims.given.empty and not program.run_on_empty
+        if not empty:
+            self._call(program, claims, Run(self.catalog, run, tx, claims.given, written), home)
+        verify_claims(inputs.inboxes.values(), claims.files)
+        effects = self._effects(run, program, inputs, claims, written)
+        facts |= {
+            "inputs": _count(claims),
+            "outputs": written.facts(),
+            "files": [{"name": o.name, "status": o.status, "error": o.error} for o in claims.outcomes],
+            "seconds": round((self.world.clock.monotonic() - started).total_seconds(), 3),
+        }
+        finish = FinishRun(run.run_id, run.epoch, NO_INPUT if empty else "", facts)
+        announced = [] if empty else [announce_end(run, program, RunState.COMPLETED)]
+        self.world.mark("driver.before_commit")
+        seq = commit(self.catalog, tx, [*effects, finish, *announced, *inputs.announce_rest()])
+        self.world.mark("driver.committed")
+        written.mark(seq)
+
+    def _claim(self, tx: Transaction, inputs: Inputs) -> _Claims:
+        consumers = {consumer.consumer_id: Limits() for _, consumer in inputs.filesets.values()}
+        delivered = take_claims(self.catalog, tx, consumers) if consumers else {}
+        deliveries = {
+            name: (fileset, delivered[consumer.consumer_id]) for name, (fileset, consumer) in inputs.filesets.items()
+        }
+        inboxes = inputs.inboxes.values()
+        good, others = sort_out(inboxes, claim_files(self.catalog, tx, inboxes)) if inboxes else ([], [])
+        files = {
+            name: (inbox, [file for file in good if file.dataset_id == inbox.dataset_id])
+            for name, inbox in inputs.inboxes.items()
+        }
+        self.world.mark("driver.claimed")
+        return _Claims(Taken(deliveries, files), good, others)
+
+    def _call(self, program: Program, claims: _Claims, run: Run, home: SparkHome | None) -> None:
+        """Load the program's code and call it; `ProgramFailed` whatever it raises."""
+        session = home.new_session() if home else None
+        run.use_spark(session)
+        try:
+            code = load_program(Path(self.start.app_file), program)
+            if session is None:
+                code(run)
+            else:
+                code(run, session)
+        except Fenced:
+            raise
+        except (Exception, SystemExit) as error:  # whatever user code raises
+            traceback.print_exc()
+            text = "".join(traceback.format_exception(error))
+            reason = f"{type(error).__name__}: {spark_reason(str(error))}"
+            culprit = self.catalog.read(lambda db: find_blamed(db, run.id, text)) if claims.files else None
+            raise ProgramFailed(reason, Blame(reason, culprit)) from error
+        finally:
+            if home and session and home.usable:
+                home.tidy(session)
+        self.world.mark("driver.called")
+
+    def _effects(
+        self, run: RunRecord, program: Program, inputs: Inputs, claims: _Claims, written: Outputs
+    ) -> list[Effect]:
+        """What the commit does to outputs and claims."""
+        effects: list[Effect] = [*written.prepare(), CompleteClaims(run.run_id, run.epoch), Unpin(run.run_id)]
+        if inputs.inboxes:
+            outcomes = (*claims.outcomes, *map(succeeded, claims.files))
+            effects.append(CloseFiles(run.run_id, run.epoch, outcomes))
+        if not program.deliver_own:
+            own = [consumer for name, (_, consumer) in inputs.filesets.items() if name in program.writes]
+            effects += [SkipOwn(written.tx, consumer.consumer_id) for consumer in own]
+        return effects
+
+    def _end(self, assignment: Assignment, end: AttemptEnd) -> None:
+        end_attempt(self.catalog, assignment.run_id, assignment.epoch, end)
+
+    def _spark(self, log: Path) -> SparkHome:
+        from tidemill.run.session import SparkHome
+
+        if self.spark is None:
+            self.spark = SparkHome(self.world, self.folder, self.start.spark_settings, log)
+        else:
+            self.spark.log_to(log)
+        return self.spark
+
+    def _say(self, line: str) -> None:
+        self.world.disk.append(self.folder / "status", f"{line}\n")
+
+
+def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, dict[str, Fileset]]:
+    run = find_run(db, assignment.run_id)
+    assert run.program_id is not None, "drivers work on runs of programs"  # noqa: S101
+    program = find_program_by_id(db, run.program_id)
+    outputs = {name: Fileset.of(find_dataset(db, name)) for name in program.writes}
+    return run, program, find_inputs(db, program), outputs
+
+
+def _count(claims: _Claims) -> list[dict[str, object]]:
+    counted: list[dict[str, object]] = []
+    for name, (_, deliveries) in claims.given.deliveries.items():
+        rows = sum(change.manifest.total_rows for delivery in deliveries for change in delivery.changes)
+        counted.append({"dataset": name, "kind": "fileset", "count": len(deliveries), "rows": rows})
+    for name, (_, files) in claims.given.files.items():
+        counted.append({"dataset": name, "kind": "inbox", "count": len(files), "rows": None})
+    return counted
+
+
+def main(world: World | None = None) -> None:
+    """Serve until there is nothing more to serve; the watchdog ends this process with its runner."""
+    lines = live_with_parent()
+    world = world or World()
+    start = Start.from_line(next(lines))
+    catalog = open_catalog(start.catalog_url, world, create=False)
+    tag = world.environ["TIDEMILL_PROCESS"].rpartition("/")[2]
+    driver = DriverProcess(world, catalog, start, tag)
+    if start.warm:
+        driver.warm_up()
+    for line in lines:
+        driver.work(Assignment.from_line(line))
+        if not driver.usable:
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""What a program reads, and what becomes of a run's claims at each end of an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tidemill.catalog.db import Db, Effect
+from tidemill.lake.claims import Consumer, FailClaims, PublishBacklog, ReleaseClaims, RestampClaims, find_consumer
+from tidemill.lake.datasets import Dataset, DatasetKind, find
+from tidemill.lake.fileset import Fileset, Unpin
+from tidemill.lake.inbox import ClaimedFile, FailFiles, Inbox, PublishInboxBacklog, ReleaseFiles, RestampFiles
+from tidemill.names import RunId, split_qualified
+from tidemill.run.programs import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The data sets that a program consumes, by qualified name: file sets by its consumer, inboxes."""
+
+    filesets: dict[str, tuple[Fileset, Consumer]]
+    inboxes: dict[str, Inbox]
+
+    def announce_rest(self) -> list[Effect]:
+        """Say what can be claimed still: the last effects of each end of a run."""
+        return [
+            PublishBacklog([consumer.consumer_id for _, consumer in self.filesets.values()]),
+            PublishInboxBacklog(tuple(sorted(inbox.dataset_id for inbox in self.inboxes.values()))),
+        ]
+
+
+def find_dataset(db: Db, name: str) -> Dataset:
+    """The data set of that (qualified) name; `NotFound` with the nearest."""
+    namespace, (short,) = split_qualified("data set", name, 1)
+    return find(db, namespace, short)
+
+
+def find_inputs(db: Db, program: Program) -> Inputs:
+    """What `program` reads, as it is deployed."""
+    inputs = Inputs({}, {})
+    for name in program.reads:
+        dataset = find_dataset(db, name)
+        if dataset.kind is DatasetKind.INBOX:
+            inputs.inboxes[name] = Inbox.of(dataset)
+        else:
+            consumer = find_consumer(db, dataset.dataset_id, program.qualified_name)
+            inputs.filesets[name] = (Fileset.of(dataset), consumer)
+    return inputs
+
+
+def take_over_claims(run_id: RunId, epoch: int) -> list[Effect]:
+    """The claims of earlier attempts follow the new one, in its begin."""
+    return [RestampClaims(run_id, epoch), RestampFiles(run_id, epoch)]
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """What the claims of an attempt learn of its failure; `file` is the one that the error names."""
+
+    error: str
+    file: ClaimedFile | None = None
+
+
+def keep_claims(run_id: RunId, epoch: int, blame: Blame | None) -> list[Effect]:
+    """The run goes on to another attempt: it keeps its claims, which count a failure if there was one."""
+    effects: list[Effect] = [Unpin(run_id)]
+    if blame is not None:
+        effects += [FailClaims(run_id, epoch, blame.error), FailFiles(run_id, epoch, blame.error, blame.file)]
+    return effects
+
+
+def give_back_claims(
+    run_id: RunId, epoch: int, blame: Blame | None, backoff: timedelta, inputs: Inputs | None
+) -> Sequence[Effect]:
+    """The run has ended without success: others get what it held, at once, or after a failure at the back-off."""
+    failed = blame is not None
+    return [
+        Unpin(run_id),
+        ReleaseClaims(run_id, epoch, failed, blame.error if blame else "", backoff),
+        ReleaseFiles(run_id, epoch, blame.error if blame else None, backoff, blame.file if blame else None),
+        *(inputs.announce_rest() if inputs else ()),
+    ]

@@ -1,0 +1,251 @@
+"""Driver processes, from the runner's side: started, given attempts, kept warm, ended with all that they started.
+
+A driver is `python -m tidemill.run.driver`. It reads one line that says what it is for (`Start`), then one for each
+attempt (`Assignment`), and appends to the file `status` in its folder what it has done. Cold drivers serve one attempt;
+a warm one starts Spark before anybody asks (a cold start costs 8 s to the first job on 2 cores, a warm one 0.25 s) and
+serves many, one after the other, until its code has changed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from tidemill.names import RunId
+from tidemill.processes import Child
+from tidemill.run.java import find_java
+from tidemill.run.programs import Program, ProgramKind, code_digest
+from tidemill.world import World
+
+READY: Final = "ready"
+DONE: Final = "done"
+_FINISH_WITHIN: Final = timedelta(seconds=10)
+_CODE_EVERY: Final = timedelta(seconds=2)
+"""How often the code of waiting warm drivers is compared with what is on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a driver is for; it comes by its standard input, since a catalog's URL may hold a password."""
+
+    catalog_url: str
+    app_file: str
+    folder: str
+    spark: bool
+    warm: bool
+    spark_settings: Mapping[str, str]
+
+    def to_line(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_line(cls, line: str) -> Start:
+        """The inverse of `to_line`."""
+        return cls(**json.loads(line))
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One attempt for a driver to work on; `logs` is its folder for what is printed."""
+
+    run_id: RunId
+    epoch: int
+    logs: str
+
+    def to_line(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_line(cls, line: str) -> Assignment:
+        """The inverse of `to_line`."""
+        return cls(**json.loads(line))
+
+
+@dataclass(frozen=True, slots=True)
+class DriverOptions:
+    """How drivers are started. `folder` is the state folder, below which each driver and attempt has its own.
+
+    `spark_settings` are the site's, `spark.master` among them; `warm` drivers wait with Spark started.
+    """
+
+    catalog_url: str
+    folder: Path
+    cache: Path
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
+    warm: int = 1
+    runs_per_driver: int = 50
+    log_bytes: int = 64_000_000
+
+    @property
+    def logs(self) -> Path:
+        """The folder of all logs."""
+        return self.folder / "logs"
+
+
+@dataclass(slots=True)
+class Driver:
+    """A driver process and what it is doing."""
+
+    child: Child
+    folder: Path
+    app_file: str
+    digest: str
+    spark: bool
+    warm: bool
+    assignment: Assignment | None = None
+    served: int = 0
+    released_at: timedelta | None = None
+    """When the catalog said that its attempt is over, by our monotonic clock; it may still be tidying up."""
+
+
+class Launcher:
+    """Starts drivers on this machine and keeps some with Spark warm."""
+
+    def __init__(self, world: World, options: DriverOptions) -> None:
+        self.world = world
+        self.options = options
+        self.drivers: list[Driver] = []
+        self._warm_for: str | None = None
+        self._spark_env: Mapping[str, str] | None = None
+        self._digests: dict[str, str] = {}
+        self._digests_at: timedelta | None = None
+
+    def launch(self, run_id: RunId, epoch: int, program: Program) -> Driver:
+        """Give the attempt to a warm driver that is free, or to a new one. Raises `NoJava`, `OSError`."""
+        logs = self.options.logs / run_id / str(epoch)
+        self.world.disk.make_folder(logs)
+        assignment = Assignment(run_id, epoch, str(logs))
+        spark = program.kind is ProgramKind.SPARK
+        if spark:
+            self._warm_for = program.app_file
+            for driver in self._free_for(program.app_file):
+                driver.assignment = assignment
+                if driver.child.send_line(assignment.to_line()):
+                    return driver
+                self.end(driver)
+        driver = self._start(program.app_file, spark=spark, warm=False, logs=logs)
+        driver.assignment = assignment
+        driver.child.send_line(assignment.to_line())  # if it has died already, its end is seen soon
+        return driver
+
+    def warm_up(self, app_file: str) -> None:
+        """Keep warm drivers for `app_file` from now on. Raises `NoJava`."""
+        self._warm_for = app_file
+        self.tend()
+
+    def tend(self) -> None:
+        """Replace warm drivers that are dead, worn out or of other code, and end those that do not come to an end."""
+        now = self.world.clock.monotonic()
+        if self._digests_at is None or now - self._digests_at > _CODE_EVERY:
+            self._digests, self._digests_at = {}, now
+        for driver in list(self.drivers):
+            if driver.released_at is not None and self._has_served(driver):
+                driver.assignment, driver.released_at = None, None
+                driver.served += 1
+            hangs = driver.released_at is not None and now - driver.released_at > _FINISH_WITHIN
+            if hangs or (driver.assignment is None and not self._fit(driver)):
+                self.end(driver)
+            elif driver.assignment is not None:
+                self._cap_logs(Path(driver.assignment.logs))
+        if self._warm_for is not None:
+            missing = self.options.warm - sum(driver.warm for driver in self.drivers)
+            for _ in range(missing):
+                self._start(self._warm_for, spark=True, warm=True, logs=None)
+
+    def release(self, driver: Driver) -> None:
+        """The attempt of `driver` is over as the catalog has it; it is free when it says so itself."""
+        if driver.released_at is None:
+            driver.released_at = self.world.clock.monotonic()
+
+    def end(self, driver: Driver) -> None:
+        """Kill a driver and all that it started, wait until it is gone, and remove its folder. Idempotent."""
+        driver.child.kill()
+        if driver in self.drivers:
+            self.drivers.remove(driver)
+        self.world.disk.remove(driver.folder)
+
+    def close(self) -> None:
+        """End all drivers."""
+        for driver in list(self.drivers):
+            self.end(driver)
+
+    def is_warm(self) -> bool:
+        """Whether a warm driver has started Spark and waits."""
+        return any(
+            driver.warm and driver.assignment is None and READY in self._status(driver) for driver in self.drivers
+        )
+
+    def _free_for(self, app_file: str) -> Iterator[Driver]:
+        digest = code_digest(self.world.disk, Path(app_file))
+        for driver in list(self.drivers):
+            if driver.warm and driver.assignment is None and (driver.app_file, driver.digest) == (app_file, digest):
+                yield driver
+
+    def _fit(self, driver: Driver) -> bool:
+        """Whether a driver without an attempt may get another one."""
+        if not driver.warm or driver.child.poll() is not None or driver.served >= self.options.runs_per_driver:
+            return False
+        if driver.app_file not in self._digests:
+            self._digests[driver.app_file] = code_digest(self.world.disk, Path(driver.app_file))
+        return driver.app_file == self._warm_for and driver.digest == self._digests[driver.app_file]
+
+    def _has_served(self, driver: Driver) -> bool:
+        assert driver.assignment is not None, "released with an attempt"  # noqa: S101
+        done = f"{DONE} {driver.assignment.run_id} {driver.assignment.epoch}"
+        return driver.child.poll() is not None or done in self._status(driver)
+
+    def _status(self, driver: Driver) -> list[str]:
+        path = driver.folder / "status"
+        return self.world.disk.read_bytes(path).decode().splitlines() if self.world.disk.exists(path) else []
+
+    def _start(self, app_file: str, *, spark: bool, warm: bool, logs: Path | None) -> Driver:
+        tag = self.world.new_id("driver")
+        folder = self.options.folder / "drivers" / tag
+        logs = logs or self.options.logs / "drivers" / tag
+        self.world.disk.make_folder(folder)
+        self.world.disk.make_folder(logs)
+        app_folder = Path(app_file).parent
+        environ = {**self.world.environ, **(self._find_spark_env() if spark else {})}
+        # For Spark's Python workers, which import the app's modules by name.
+        environ["PYTHONPATH"] = ":".join(filter(None, [str(app_folder), environ.get("PYTHONPATH", "")]))
+        environ["PYTHONUNBUFFERED"] = "1"
+        child = self.world.spawner.start(
+            [sys.executable, "-m", "tidemill.run.driver"],
+            tag=tag,
+            env=environ,
+            cwd=app_folder if self.world.disk.exists(app_folder) else folder,
+            stdout=logs / "stdout",
+            stderr=logs / "stderr",
+        )
+        start = Start(self.options.catalog_url, app_file, str(folder), spark, warm, dict(self.options.spark_settings))
+        child.send_line(start.to_line())
+        digest = code_digest(self.world.disk, Path(app_file))
+        driver = Driver(child, folder, app_file, digest, spark, warm)
+        self.drivers.append(driver)
+        return driver
+
+    def _find_spark_env(self) -> Mapping[str, str]:
+        """What Spark's processes need to know; looked up when the first of them is started."""
+        if self._spark_env is None:
+            java = find_java(self.world, self.options.cache)
+            # Python workers took another interpreter from the PATH (tried).
+            self._spark_env = {
+                "JAVA_HOME": str(java.home),
+                "PYSPARK_PYTHON": sys.executable,
+                "PYSPARK_DRIVER_PYTHON": sys.executable,
+                "SPARK_LOCAL_IP": "127.0.0.1",
+            }
+        return self._spark_env
+
+    def _cap_logs(self, logs: Path) -> None:
+        for path in self.world.disk.list_folder(logs):
+            if self.world.disk.size(path) > self.options.log_bytes:
+                self.world.disk.cut(path, self.options.log_bytes // 2)
+                self.world.disk.append(path, "\n[cut here: the log exceeded its limit]\n")

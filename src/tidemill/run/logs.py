@@ -1,0 +1,56 @@
+"""What attempts printed: their standard output and error, and Spark's log, as files in a folder of each attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from tidemill.catalog.db import Catalog
+from tidemill.errors import NotFound
+from tidemill.names import RunId
+from tidemill.run.runs import RunRecord, find_run
+from tidemill.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line; `file` is where it stands: `stdout`, `stderr` or `spark.log`."""
+
+    file: str
+    text: str
+
+
+def follow_logs(
+    catalog: Catalog, world: World, run_id: RunId, *, attempt: int | None, every: timedelta | None
+) -> Iterator[LogLine]:
+    """The lines of an attempt (the newest when None), file by file as they come; with `every` until the run has ended.
+
+    `NotFound` for an attempt that there was not. Lines of different files have no order among each other.
+    """
+    offsets: dict[Path, int] = {}
+    while True:
+        # Read before the files are: what was printed before the end is then in them.
+        run = catalog.read(lambda db: find_run(db, run_id))
+        ended = every is None or run.state.ended
+        folder = _folder(run, attempt)
+        for path in world.disk.list_folder(folder) if folder else ():
+            content = world.disk.read_from(path, offsets.get(path, 0))
+            # Half a line waits for its end, unless there will be none.
+            whole = len(content) if ended else content.rfind(b"\n") + 1
+            offsets[path] = offsets.get(path, 0) + whole
+            for line in content[:whole].splitlines():
+                yield LogLine(path.name, line.decode(errors="replace"))
+        if every is None or ended:
+            return
+        world.clock.sleep(every)
+
+
+def _folder(run: RunRecord, attempt: int | None) -> Path | None:
+    if attempt is not None and not 1 <= attempt <= run.epoch:
+        raise NotFound("attempt", f"{attempt} of {run.run_id}", hint=f"there were {run.epoch}")
+    if run.log_location is None:
+        return None
+    newest = Path(run.log_location)
+    return newest if attempt is None else newest.parent / str(attempt)

@@ -1,0 +1,143 @@
+"""What one transaction writes: directories that nobody sees, and the effects that publish them with its commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from tidemill.catalog.db import Catalog, Effect
+from tidemill.catalog.transactions import Transaction
+from tidemill.errors import UserError
+from tidemill.lake.fileset import (
+    AddPartitions,
+    ColumnSchema,
+    Fileset,
+    PartitionWrite,
+    SchemaChanged,
+    WriteOp,
+    find_existing,
+    fold,
+)
+from tidemill.lake.keys import KeyText
+from tidemill.lake.manifest import check_files, mark_committed, tx_directory, write_side_car
+from tidemill.names import CommitSeq
+from tidemill.storage.files import open_files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+_MOST_SHOWN: Final = 20
+
+
+class NotAnOutput(UserError):
+    """A write to a data set that the program does not name in `writes=`."""
+
+    code = "not_an_output"
+
+    def __init__(self, dataset: str, declared: str) -> None:
+        self.dataset = dataset
+        super().__init__(f"{dataset} is no output of this transaction, which declared {declared or 'none'}")
+
+
+@dataclass(slots=True)
+class _Output:
+    fileset: Fileset
+    writes: list[PartitionWrite] = field(default_factory=list)
+    schema: ColumnSchema | None = None
+    calls: int = 0
+
+
+class Outputs:
+    """The file sets that a transaction may write, and what it has written to each."""
+
+    def __init__(self, catalog: Catalog, tx: Transaction, filesets: Mapping[str, Fileset]) -> None:
+        self.catalog = catalog
+        self.tx = tx
+        self._outputs = {name: _Output(fileset) for name, fileset in filesets.items()}
+
+    def fileset(self, name: str) -> Fileset:
+        """The declared output of that qualified name; `NotAnOutput` otherwise."""
+        return self._find(name).fileset
+
+    def write(self, name: str, op: WriteOp, rows: DataFrame) -> None:
+        """Write `rows` into files of this transaction, one Spark job for all their partitions; visible with the commit.
+
+        Raises `SchemaChanged` when another write of this transaction had other columns.
+        """
+        from tidemill.lake.spark import write_partitions
+
+        output = self._find(name)
+        output.calls += 1
+        # Each call has a directory of its own: what a failed one left there is nobody's.
+        written = write_partitions(rows, output.fileset, f"{tx_directory(self.tx)}/{output.calls}")
+        self.catalog.world.mark("output.written")
+        if output.schema is not None and output.schema != written.schema and written.manifests:
+            raise SchemaChanged(name, output.schema.text, written.schema.text, "this run")
+        output.schema = written.schema
+        output.writes += [PartitionWrite(key, op, manifest) for key, manifest in written.manifests.items()]
+
+    def written(self, name: str) -> list[PartitionWrite]:
+        """What has been written to an output so far, folded; nothing for what is no output."""
+        output = self._outputs.get(name)
+        return fold(output.fileset, output.writes) if output else []
+
+    def prepare(self) -> list[Effect]:
+        """Check what was written, put the side-cars beside it, and give the effects that publish it.
+
+        Raises `DamagedFiles` when a file is not what was written. Cost: a stat a file.
+        """
+        effects: list[Effect] = []
+        for name, output in self._outputs.items():
+            changes = fold(output.fileset, output.writes)
+            if not changes or output.schema is None:
+                continue
+            files = open_files(output.fileset.dataset.location)
+            keys = output.fileset.keys
+            for change in changes:
+                check_files(files, name, keys.show(change.key), tx_directory(self.tx), change.manifest)
+            content = {
+                "dataset": name,
+                "run_id": self.tx.run_id,
+                "schema": output.schema.text,
+                "changes": [
+                    {
+                        "key": keys.encode(change.key),
+                        "op": change.op,
+                        "files": [[f.name, f.bytes, f.rows, f.etag] for f in change.manifest.files],
+                    }
+                    for change in changes
+                ],
+            }
+            write_side_car(files, self.tx, content)
+            existing = self._existing(output.fileset, changes)
+            effects.append(AddPartitions(self.tx, output.fileset, changes, output.schema, existing))
+        self.catalog.world.mark("output.side_cars")
+        return effects
+
+    def mark(self, commit_seq: CommitSeq) -> None:
+        """Put the marker of the commit beside the files; a janitor does it for those who die before."""
+        for output in self._outputs.values():
+            if output.writes:
+                mark_committed(open_files(output.fileset.dataset.location), self.tx, commit_seq)
+
+    def facts(self) -> list[dict[str, object]]:
+        """What was written, by data set, for people: partitions (the first of them by name), rows, bytes."""
+        facts: list[dict[str, object]] = []
+        for name, output in self._outputs.items():
+            changes = fold(output.fileset, output.writes)
+            if changes:
+                shown = [output.fileset.keys.show(change.key) for change in changes[:_MOST_SHOWN]]
+                rows = sum(change.manifest.total_rows for change in changes)
+                size = sum(change.manifest.total_bytes for change in changes)
+                facts.append({"dataset": name, "partitions": shown, "count": len(changes), "rows": rows, "bytes": size})
+        return facts
+
+    def _find(self, name: str) -> _Output:
+        if name not in self._outputs:
+            raise NotAnOutput(name, ", ".join(self._outputs))
+        return self._outputs[name]
+
+    def _existing(self, fileset: Fileset, changes: list[PartitionWrite]) -> frozenset[KeyText]:
+        return self.catalog.read(lambda db: find_existing(db, fileset, changes, self.tx))

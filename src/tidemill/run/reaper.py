@@ -1,0 +1,87 @@
+"""Notices and fences the dead: runs whose lease nobody renews (in every runner).
+
+Safety never rests on it: a fenced attempt cannot commit, a slow one that is not fenced still may. So it may take its
+time, and does: an outage of the catalog, a laptop's sleep or a step of the clock must kill nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.names import RunId
+from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
+from tidemill.run.runs import RunRecord, list_live
+from tidemill.world import World
+
+_LOOKS_IN_A_LEASE: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    lease_until: int | None
+    since: timedelta
+
+
+class Reaper:
+    """Fences an attempt only when it has itself seen its lease un-renewed for a whole lease.
+
+    By its own monotonic clock, while it could reach the catalog and looked often enough: after a gap (it was stopped,
+    the catalog was away) it begins again.
+    """
+
+    def __init__(self, world: World, catalog: Catalog, lease: timedelta) -> None:
+        self.world = world
+        self.catalog = catalog
+        self.lease = lease
+        self._seen: dict[tuple[RunId, int], _Sight] = {}
+        self._looked_at: timedelta | None = None
+
+    @property
+    def every(self) -> timedelta:
+        """How often `step` has to be called."""
+        return self.lease / _LOOKS_IN_A_LEASE
+
+    def step(self) -> list[RunId]:
+        """Look at all leases once; the runs whose attempts were fenced now.
+
+        Raises `CatalogUnavailable`; what was seen so far then does not count.
+        """
+        before, self._looked_at = self._looked_at, None
+        now_here = self.world.clock.monotonic()
+        now, live = self.catalog.read(_look)
+        if before is None or now_here - before > self.lease / 2:
+            self._seen.clear()
+        seen: dict[tuple[RunId, int], _Sight] = {}
+        fenced = []
+        for run in live:
+            attempt = (run.run_id, run.epoch)
+            sight = self._seen.get(attempt)
+            if sight is None or sight.lease_until != run.lease_until:
+                sight = _Sight(run.lease_until, now_here)
+            seen[attempt] = sight
+            expired = run.lease_until is not None and run.lease_until < now
+            if expired and now_here - sight.since >= self.lease and self._fence(run):
+                fenced.append(run.run_id)
+        self._seen = seen
+        self._looked_at = now_here
+        return fenced
+
+    def _fence(self, run: RunRecord) -> bool:
+        """Fence the attempt, unless its lease was renewed at last; end its processes if they are on this machine."""
+        self.world.mark("reaper.before_fence")
+        reason = f"its lease ran out: nobody renewed it ({run.owner})"
+        end = AttemptEnd(Cause.LOST, reason, zombie=True, unrenewed=run.lease_until)
+        if end_attempt(self.catalog, run.run_id, run.epoch, end) is None:
+            return False
+        self.world.mark("reaper.after_fence")
+        driver = run.facts.get("driver")
+        if isinstance(driver, str) and run.host == self.world.spawner.host():
+            self.world.spawner.end_tagged(driver)
+        return True
+
+
+def _look(db: Db) -> tuple[int, list[RunRecord]]:
+    return db.now(), list_live(db)

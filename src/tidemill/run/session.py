@@ -1,0 +1,117 @@
+"""The Spark of one driver: started, exercised, given to one run at a time as a session of its own, tidied between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tidemill.lake.spark import PINNED
+from tidemill.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MASTER: Final = "spark.master"
+_ALWAYS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+    **PINNED,
+}
+"""What a site cannot change: results must not depend on it, and nothing may listen beyond this machine."""
+
+_LOG4J: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+logger.scheduler.name = org.apache.spark.scheduler.DAGScheduler
+logger.scheduler.level = info
+appender.file.type = File
+appender.file.name = file
+appender.file.append = true
+appender.file.fileName = ${sys:tidemill.log}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS}{UTC}Z %p %c{1}: %m%n%ex
+"""
+
+
+class SparkHome:
+    """A Spark application and its JVM, which live as long as this process."""
+
+    def __init__(self, world: World, folder: Path, settings: Mapping[str, str], log: Path) -> None:
+        """Start it: some 5 s. To be called from the main thread, whose end would end the JVM's standard input."""
+        from pyspark import SparkConf
+        from pyspark.sql import SparkSession
+
+        scratch = folder / "scratch"
+        world.disk.make_folder(scratch)
+        log4j = folder / "log4j2.properties"
+        world.disk.write_bytes(log4j, _LOG4J.encode())
+        java_options = [
+            settings.get("spark.driver.extraJavaOptions", ""),
+            f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+            f"-Dtidemill.log={log}",
+            f"-Djava.io.tmpdir={scratch}",
+            "-Duser.timezone=UTC",
+        ]
+        conf = SparkConf().setMaster(settings.get(_MASTER, "local[*]")).setAppName("tidemill")
+        conf.setAll([(name, value) for name, value in settings.items() if name != _MASTER])
+        conf.setAll(list(_ALWAYS.items()))
+        conf.set("spark.driver.extraJavaOptions", " ".join(filter(None, java_options)))
+        conf.set("spark.local.dir", str(scratch))
+        conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        self._folder = folder
+        self._base: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
+
+    @property
+    def application_id(self) -> str:
+        """Spark's name for it."""
+        return str(self._base.sparkContext.applicationId)
+
+    @property
+    def usable(self) -> bool:
+        """Whether another run can have it: a program may have stopped it, or it died of something."""
+        context = self._base.sparkContext
+        stopped = context._jsc is None or context._jsc.sc().isStopped()  # noqa: SLF001  # PySpark has no other way
+        return not stopped
+
+    def exercise(self) -> None:
+        """Go once through reading, shuffling and writing, so that the first run does not wait for classes."""
+        place = str(self._folder / "exercise")
+        frame = self._base.range(0, 1000, 1, 2).selectExpr("id", "id % 7 AS part")
+        frame.write.partitionBy("part").mode("overwrite").parquet(place)
+        self._base.read.parquet(place).groupBy("part").count().collect()
+
+    def new_session(self) -> SparkSession:
+        """A session for one run: settings, temporary views and functions of its own."""
+        from pyspark.sql import SparkSession
+
+        session = self._base.newSession()
+        # What `SparkSession.builder.getOrCreate()` in the program's code gives.
+        SparkSession._instantiatedSession = session  # noqa: SLF001  # PySpark keeps the first one there
+        SparkSession._activeSession = session  # noqa: SLF001
+        jvm = session._jvm  # noqa: SLF001
+        assert jvm is not None, "a session of a running Spark has a JVM"  # noqa: S101
+        jvm.SparkSession.setDefaultSession(session._jsparkSession)  # noqa: SLF001
+        jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
+        return session
+
+    def log_to(self, log: Path) -> None:
+        """Send the JVM's log to another file."""
+        jvm = self._base._jvm  # noqa: SLF001
+        assert jvm is not None, "a session of a running Spark has a JVM"  # noqa: S101
+        jvm.java.lang.System.setProperty("tidemill.log", str(log))
+        jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure()
+
+    def tidy(self, session: SparkSession) -> None:
+        """Leave nothing of a run to the next: queries, jobs, cached data, global views."""
+        for query in session.streams.active:
+            query.stop()
+        session.sparkContext.cancelAllJobs()
+        session.catalog.clearCache()
+        for view in session.catalog.listTables("global_temp"):
+            if view.namespace == ["global_temp"]:
+                session.catalog.dropGlobalTempView(view.name)

@@ -1,0 +1,357 @@
+"""Runner and drivers as real processes: what is killed, stopped or raised, and what becomes of the run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.run.conftest import Works
+from tidemill.catalog.messages import Position, read_messages
+from tidemill.catalog.transactions import TxState, find_transaction
+from tidemill.names import RunId
+from tidemill.run.attempts import ask_kill
+from tidemill.run.launchers import DriverOptions, Launcher
+from tidemill.run.logs import follow_logs
+from tidemill.run.reaper import Reaper
+from tidemill.run.runner import RunEvent, RunEventKind, Runner
+from tidemill.run.runs import RunRecord, RunState
+
+APP = """
+import os, sys, time
+from pathlib import Path
+
+class Source:
+    name = "shop"
+    def find_program(self, name):
+        return globals()[name]
+
+app = Source()
+HERE = Path(__file__).parent
+
+def load(run):
+    print("load", run.id, run.attempt, flush=True)
+
+def fails(run):
+    raise ValueError("no\\nsuch thing")
+
+def leaves(run):
+    sys.exit(3)
+
+def hangs(run):
+    (HERE / "hangs").write_text(str(os.getpid()))
+    time.sleep(600)
+
+def dies_once(run):
+    if run.attempt == 1:
+        os.kill(os.getpid(), 9)
+
+def forks(run):
+    if os.fork() == 0:
+        os.setsid()
+        while True:
+            with open(HERE / "stray", "a") as file:
+                file.write(f"{os.getpid()}\\n")
+            time.sleep(0.01)
+    time.sleep(600)
+"""
+
+
+class Mill:
+    """A runner with its drivers, stepped by the test."""
+
+    def __init__(self, works: Works, folder: Path) -> None:
+        self.works = works
+        self.folder = folder
+        self.app_file = folder / "project" / "app.py"
+        self.app_file.parent.mkdir()
+        self.app_file.write_text(APP)
+        self.events: list[RunEvent] = []
+        self.runners: list[Runner] = []
+        self.runner = self.new_runner()
+
+    def new_runner(self, **changes: object) -> Runner:
+        options = DriverOptions(self.works.catalog.url, self.folder / "state", self.folder / "cache", warm=0)
+        launcher = Launcher(self.works.world, options)
+        runner = Runner(self.works.world, self.works.catalog, launcher, on_event=self.events.append, **changes)
+        self.runners.append(runner)
+        return runner
+
+    def program(self, name: str, **changes: object):
+        return self.works.program(name, app_file=str(self.app_file), **changes)
+
+    def start(self, name: str, **changes: object) -> RunId:
+        return self.works.start(self.program(name, **changes))
+
+    def until(self, claim: Callable[[], bool], *, runner: Runner | None = None, seconds: float = 30) -> None:
+        """Step the runner until `claim` holds."""
+        deadline = time.monotonic() + seconds
+        while not claim():
+            assert time.monotonic() < deadline, "waited in vain"
+            (runner or self.runner).step()
+            time.sleep(0.01)
+
+    def finish(self, run_id: RunId) -> RunRecord:
+        self.until(lambda: self.works.run(run_id).state.ended)
+        self.runner.step()
+        return self.works.run(run_id)
+
+    def wait_for(self, name: str) -> int:
+        """Step until the program has written its process id into the file."""
+        path = self.app_file.parent / name
+        self.until(lambda: path.exists() and path.read_text().strip() != "")
+        return int(path.read_text().split()[0])
+
+
+def alive(pid: int) -> bool:
+    """Whether there is such a process, one that only waits to be collected aside."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
+
+
+@pytest.fixture
+def mill(works: Works, tmp_path: Path) -> Iterator[Mill]:
+    """A runner with its drivers."""
+    mill = Mill(works, tmp_path)
+    yield mill
+    for runner in mill.runners:
+        runner.close()
+
+
+def test_a_program_runs_and_its_run_is_completed(mill):
+    """The way of a run, from PENDING to its commit, through real processes."""
+    run_id = mill.start("load")
+
+    run = mill.finish(run_id)
+
+    lines = list(follow_logs(mill.works.catalog, mill.works.world, run_id, attempt=None, every=None))
+    assert (run.state, run.epoch) == (RunState.COMPLETED, 1)
+    assert (run.facts["inputs"], run.facts["outputs"]) == ([], [])
+    assert [line.text for line in lines] == [f"load {run_id} 1"]
+    assert [event.kind for event in mill.events] == [RunEventKind.STARTED, RunEventKind.ENDED]
+
+
+def test_a_program_that_raises_fails_with_its_reason_and_its_traceback(mill):
+    """One line for lists, the rest in the log."""
+    run = mill.finish(mill.start("fails"))
+
+    log = (Path(run.log_location) / "stderr").read_text()
+    assert (run.state, run.failures) == (RunState.FAILED, 1)
+    assert run.exit_reason == "ValueError: no"
+    assert 'raise ValueError("no\\nsuch thing")' in log
+    assert mill.works.catalog.read(lambda db: find_transaction(db, run.write_pointer)).state is TxState.ABORTED
+
+
+def test_a_program_that_leaves_the_process_fails(mill):
+    """`sys.exit()` in a script is no success and no loss."""
+    run = mill.finish(mill.start("leaves"))
+
+    assert (run.state, run.exit_reason) == (RunState.FAILED, "SystemExit: 3")
+
+
+def test_a_failed_attempt_is_repeated(mill):
+    """Retries with back-off, each with a log of its own."""
+    run = mill.finish(mill.start("fails", retries=1, backoff=timedelta(milliseconds=1)))
+
+    assert (run.state, run.epoch, run.failures) == (RunState.FAILED, 2, 2)
+    assert (Path(run.log_location).parent / "1" / "stderr").exists()
+
+
+def test_a_driver_that_dies_is_replaced_at_once(mill):
+    """No lease is waited for, and no retry of the user is used up."""
+    run = mill.finish(mill.start("dies_once"))
+
+    assert (run.state, run.epoch, run.failures) == (RunState.COMPLETED, 2, 0)
+
+
+def test_an_app_file_that_does_not_load_fails_the_run(mill):
+    """The reason names the line."""
+    run_id = mill.start("load")
+    mill.app_file.write_text("import nothing_of_that_name\n")
+
+    run = mill.finish(run_id)
+
+    assert run.state is RunState.FAILED
+    assert "broken" in run.exit_reason.lower()
+    assert "line 1" in run.exit_reason
+
+
+def test_a_kill_ends_the_driver_and_all_it_started(mill):
+    """What user code forked would go on writing."""
+    run_id = mill.start("forks")
+    stray = mill.wait_for("stray")
+    driver = mill.works.run(run_id).pid
+
+    ask_kill(mill.works.catalog, run_id)
+    run = mill.finish(run_id)
+
+    assert run.state is RunState.KILLED
+    assert not alive(driver)
+    assert not alive(stray)
+    topic = mill.works.catalog.read(lambda db: read_messages(db, "program", Position(0, -1), 10))
+    assert [message.event_key for message in topic] == ["program:default.shop.forks:KILLED"]
+
+
+def test_a_stopped_driver_can_be_killed(mill):
+    """It does not answer, and need not."""
+    run_id = mill.start("hangs")
+    driver = mill.wait_for("hangs")
+    os.kill(driver, signal.SIGSTOP)
+
+    ask_kill(mill.works.catalog, run_id)
+    run = mill.finish(run_id)
+
+    assert run.state is RunState.KILLED
+    assert not alive(driver)
+
+
+def test_no_lease_is_renewed_for_a_stopped_driver(mill):
+    """Nobody may say that it works; a working one is renewed, whatever holds its interpreter."""
+    mill.runner = mill.new_runner(lease=timedelta(milliseconds=1))
+    run_id = mill.start("hangs")
+    driver = mill.wait_for("hangs")
+    mill.until(lambda: mill.works.run(run_id).state is RunState.RUNNING)
+    before = mill.works.run(run_id).lease_until
+    mill.until(lambda: mill.works.run(run_id).lease_until > before)
+
+    os.kill(driver, signal.SIGSTOP)
+    mill.until(mill.runner.launcher.drivers[0].child.stopped)
+    stopped = mill.works.run(run_id).lease_until
+    mill.runner.renew()
+
+    assert mill.works.run(run_id).lease_until == stopped
+
+
+def test_a_runner_that_is_stopped_gives_its_runs_back(mill):
+    """SIGTERM at a deployment of the site: the work goes on elsewhere, and nothing counts as failed."""
+    run_id = mill.start("hangs")
+    driver = mill.wait_for("hangs")
+
+    mill.runner.close()
+
+    run = mill.works.run(run_id)
+    assert (run.state, run.failures, run.losses) == (RunState.PENDING, 0, 0)
+    assert not alive(driver)
+
+
+def test_a_runner_works_on_no_more_runs_than_it_has_slots(mill):
+    """Memory is finite."""
+    mill.runner = mill.new_runner(slots=1)
+    program = mill.program("hangs")
+    runs = [mill.works.start(program) for _ in range(2)]
+    mill.wait_for("hangs")
+
+    mill.runner.step()
+
+    states = [mill.works.run(run_id).state for run_id in runs]
+    assert mill.runner.busy == 1
+    assert RunState.PENDING in states
+
+
+class SteppedClock:
+    """A monotonic clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.time = timedelta(0)
+
+    def monotonic(self) -> timedelta:
+        return self.time
+
+
+class Watcher:
+    """A reaper whose clock the test moves."""
+
+    def __init__(self, works: Works) -> None:
+        import dataclasses
+
+        self.clock = SteppedClock()
+        self.works = works
+        world = dataclasses.replace(works.world, clock=self.clock)
+        self.reaper = Reaper(world, works.catalog, timedelta(seconds=60))
+
+    def look(self, seconds: int, times: int = 1) -> list[RunId]:
+        """Look so many times, each so many seconds after the look before."""
+        fenced: list[RunId] = []
+        for _ in range(times):
+            fenced += self.reaper.step()
+            self.clock.time += timedelta(seconds=seconds)
+        return fenced
+
+
+def expire(works: Works) -> None:
+    """Let all leases have run out, by the catalog's clock."""
+    works.sql("UPDATE run SET lease_until = 1 WHERE lease_until IS NOT NULL")
+
+
+def test_a_run_that_nobody_renews_for_a_whole_lease_is_fenced(works):
+    """Its runner has vanished: the next attempt starts, the last one can never commit."""
+    run = works.under_way(works.program())
+    expire(works)
+    watcher = Watcher(works)
+
+    early = watcher.look(10, times=6)
+    late = watcher.look(10)
+
+    assert early == []
+    assert late == [run.run_id]
+    assert works.run(run.run_id).state is RunState.PENDING
+
+
+def test_a_step_of_the_clock_fences_nothing(works):
+    """The catalog's clock jumps an hour: all leases have run out, and all are renewed as before."""
+    run = works.under_way(works.program())
+    watcher = Watcher(works)
+
+    fenced = []
+    for moment in range(20):
+        works.sql(f"UPDATE run SET lease_until = {moment + 1}")
+        fenced += watcher.look(10)
+
+    assert fenced == []
+    assert works.run(run.run_id).state is RunState.RUNNING
+
+
+def test_a_reaper_that_was_asleep_begins_to_watch_anew(works):
+    """After a laptop's sleep nobody has renewed anything, and nobody is dead."""
+    works.under_way(works.program())
+    expire(works)
+    watcher = Watcher(works)
+    watcher.look(10, times=3)
+
+    watcher.clock.time += timedelta(hours=8)
+    fenced = watcher.look(10, times=6)
+
+    assert fenced == []
+
+
+def test_a_lease_that_has_not_run_out_is_not_fenced_however_long_it_stands(works):
+    """An external transaction may have a longer lease than ours."""
+    works.under_way(works.program())
+    works.sql("UPDATE run SET lease_until = lease_until + 3600000")
+
+    fenced = Watcher(works).look(10, times=10)
+
+    assert fenced == []
+
+
+def test_a_fenced_driver_on_this_machine_is_ended(mill):
+    """Runner and driver hang; another runner takes over and ends what it can reach."""
+    run_id = mill.start("forks")
+    stray = mill.wait_for("stray")
+    driver = mill.works.run(run_id).pid
+    mill.works.sql(f"UPDATE run SET host = '{mill.works.world.spawner.host()}'")
+    expire(mill.works)
+
+    fenced = Watcher(mill.works).look(10, times=7)
+
+    assert fenced == [run_id]
+    assert not alive(driver)
+    assert not alive(stray)

@@ -14,17 +14,23 @@ OpenCatalog = Callable[..., Catalog]
 
 
 @pytest.fixture
-def open_again(catalog_url: str) -> Iterator[OpenCatalog]:
-    """Open the test's catalog once more, as another process would; closed after the test."""
+def open_at() -> Iterator[OpenCatalog]:
+    """Open the catalog at an address, as a process of its own would; closed after the test."""
     opened: list[Catalog] = []
 
-    def open_one(url: str = catalog_url, world: World | None = None) -> Catalog:
+    def open_one(url: str, world: World | None = None) -> Catalog:
         opened.append(open_catalog(url, world or World()))
         return opened[-1]
 
     yield open_one
     for catalog in opened:
         catalog.close()
+
+
+@pytest.fixture
+def open_again(catalog_url: str, open_at: OpenCatalog) -> OpenCatalog:
+    """Open the test's catalog once more."""
+    return lambda world=None: open_at(catalog_url, world)
 
 
 @pytest.fixture

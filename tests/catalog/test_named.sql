@@ -41,10 +41,6 @@ UPDATE run SET lease_until = 1 WHERE run_id = :run_id
 -- rank: slot_limit
 UPDATE job SET next_check_at = 1 WHERE job_id = :job_id
 
--- name: upsert_timer
-INSERT INTO timer (schedule_id, trigger_no, next_fire_at) VALUES (:schedule_id, 0, 1)
-    ON CONFLICT (schedule_id, trigger_no) DO UPDATE SET next_fire_at = 2
-
 -- name: read_tick
 SELECT CAST({commit_seq} AS BIGINT)
 
@@ -60,6 +56,8 @@ INSERT INTO slot_limit (limit_key) VALUES (:limit_key)
 -- name: read_limits
 SELECT limit_key FROM slot_limit ORDER BY limit_key
 
--- name: count_to
-WITH RECURSIVE counted(n) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT n + 1 FROM counted WHERE n < :last)
-SELECT n FROM counted
+-- name: refuse_if_limit
+SELECT tidemill_refuse('test_named', limit_key, 'again') FROM slot_limit WHERE limit_key = :limit_key
+
+-- name: refuse_oddly
+SELECT tidemill_refuse('never_declared')

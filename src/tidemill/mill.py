@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -34,9 +35,11 @@ from tidemill.lake.claims import Consumer, WorkState, find_consumer, list_consum
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset import Fileset, find_schema, read_partitions
 from tidemill.lake.keys import KeyText
-from tidemill.names import JobId, Namespace, ProgramId, RunId, ScheduleId, WritePointer, split_qualified
+from tidemill.names import JobId, Namespace, ProgramId, RunId, ScheduleId, WritePointer, qualified, split_qualified
 from tidemill.run import runs
 from tidemill.run.attempts import AttemptEnd, Cause, ask_kill, end_attempt
+from tidemill.run.context import Declared
+from tidemill.run.external import ExternalTransaction, open_transaction
 from tidemill.run.logs import LogLine, follow_logs
 from tidemill.run.programs import Program, find_program, list_programs
 from tidemill.run.runs import NewRun, RunRecord
@@ -163,6 +166,16 @@ class Mill:
 
     # Transactions
 
+    def transaction(
+        self, writes: Sequence[Declared | str] | None = None
+    ) -> AbstractContextManager[ExternalTransaction]:
+        """Open a transaction for a `with` block, in this process: it commits at the end, and is aborted by an error.
+
+        `writes` are the file sets that it may publish to, all when None: `with mill.transaction() as tx:
+        tx.fileset("clicks").append(frame)`. A thread renews its lease meanwhile.
+        """
+        return open_transaction(self.catalog, self.world, self._qualified(writes), lease=self.config.lease)
+
     def list_transactions(self, *, limit: int = 20, open_only: bool = False) -> list[TransactionRow]:
         """The newest transactions first; of open ones the oldest first."""
         return self.catalog.read(lambda db: list_transactions(db, limit=limit, open_only=open_only))
@@ -179,7 +192,7 @@ class Mill:
         return self.catalog.read(block)
 
     def abort_transaction(self, write_pointer: int) -> TxState:
-        """Fence an open transaction: it becomes invalid, and its run's attempt ends. The state it is in afterwards."""
+        """Fence an open transaction: it becomes invalid and its run KILLED. The state it is in afterwards."""
         row = self.catalog.read(lambda db: find_transaction(db, WritePointer(write_pointer)))
         if row.state is TxState.IN_PROGRESS:
             end = AttemptEnd(Cause.KILLED, f"transaction {write_pointer} was aborted by hand", zombie=True)
@@ -329,6 +342,12 @@ class Mill:
             return _job_view(job, names) if isinstance(job, Job) else _ended_view(job, names)
 
         return self.catalog.read(block)
+
+    def _qualified(self, writes: Sequence[Declared | str] | None) -> list[Declared | str] | None:
+        if writes is None:
+            return None
+        named = [(w, self._split("data set", w, 1)) if isinstance(w, str) else (w, None) for w in writes]
+        return [w if parts is None else qualified(parts[0], *parts[1]) for w, parts in named]
 
     def _dataset(self, db: Db, name: str) -> Dataset:
         namespace, (local,) = self._split("data set", name, 1)

@@ -250,7 +250,7 @@ def _key_type(name: str, text: str) -> KeyType:
     try:
         return KeyType(text)
     except ValueError:
-        meant = nearest(text, [key_type.value for key_type in KeyType])
+        meant = nearest(str(text), [key_type.value for key_type in KeyType])
         hint = f"; did you mean {meant!r}?" if meant else ""
         raise BadKey(name, f"has no type {text!r}: there are {', '.join(KeyType)}{hint}") from None
 

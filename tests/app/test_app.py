@@ -1,0 +1,107 @@
+"""What an app file may say, and that a mistake is told where it is made."""
+
+from __future__ import annotations
+
+import pytest
+
+import tidemill as tm
+from tidemill.app.app import BadDeclaration
+from tidemill.errors import NotFound, UserError
+from tidemill.names import BadName
+
+
+@pytest.fixture
+def app():
+    """An empty app."""
+    return tm.App("shop")
+
+
+def test_a_data_set_is_declared_once(app):
+    """Two declarations of one name would silently be one."""
+    app.fileset("clean", keys={"day": "date"})
+
+    with pytest.raises(BadDeclaration, match="twice"):
+        app.inbox("clean", "landing", format="text")
+
+
+def test_a_program_is_found_by_its_name(app):
+    """That is how a driver comes to its code."""
+
+    @app.python()
+    def count(run):
+        return run
+
+    assert app.find_program("count") is count
+    with pytest.raises(NotFound, match="did you mean 'count'"):
+        app.find_program("coutn")
+
+
+def test_reading_and_writing_one_file_set_needs_a_word(app):
+    """It would trigger itself for ever (protocol: takes and claims)."""
+    clean = app.fileset("clean", keys={"day": "date"})
+
+    with pytest.raises(BadDeclaration, match="deliver_own=False"):
+
+        @app.spark(reads=[clean], writes=[clean])
+        def compact(run, spark):
+            return run, spark
+
+
+def test_a_schedule_names_a_program_of_the_app(app):
+    """A schedule for nothing would wait for ever without a word."""
+
+    def stranger(run):
+        return run
+
+    with pytest.raises(BadDeclaration, match="decorate it"):
+        app.schedule("s", stranger, trigger=tm.Every("1h"))
+    with pytest.raises(NotFound):
+        app.schedule("s", "nothing", trigger=tm.Every("1h"))
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "a.b", "a\0b", "1a", "ä", "a" * 101])
+def test_names_that_are_no_names_are_refused(app, name):
+    """Names end in paths, URLs and event keys."""
+    with pytest.raises(BadName):
+        app.fileset(name, keys={"day": "date"})
+    with pytest.raises(BadName):
+        tm.App(name)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"format": "cvs"},
+        {"on_rewrite": "reproces"},
+        {"max_bytes": "5"},
+        {"retry_after": "5"},
+        {"options": {"hedaer": "true"}},
+        {"attempts": 0},
+        {"max_files": 0},
+        {"schema": "id"},
+    ],
+)
+def test_a_wrong_option_of_an_inbox_is_refused_where_it_stands(app, wrong):
+    """The line of the app file is known only there."""
+    with pytest.raises(UserError):
+        app.inbox("raw", "landing", **{"format": "csv", "schema": "id long", **wrong})
+
+
+@pytest.mark.parametrize("keys", [{}, {"day": "dat"}, {"a b": "int"}, {"day": 1}])
+def test_wrong_keys_are_refused_where_they_stand(app, keys):
+    """Keys cannot be changed later: they are in the paths of all files."""
+    with pytest.raises(UserError):
+        app.fileset("clean", keys=keys)
+
+
+def test_arguments_have_types_and_defaults(app):
+    """They are checked before anything is started."""
+
+    @app.python(arguments={"day": str, "limit": 5})
+    def report(run):
+        return run
+
+    declared = {argument.name: (argument.type, argument.default) for argument in app.programs["report"].arguments}
+    assert declared == {"day": ("string", None), "limit": ("int", 5)}
+    with pytest.raises(UserError):
+        app.python(arguments={"day": list})

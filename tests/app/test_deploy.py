@@ -1,0 +1,117 @@
+"""Deployment: what an app declares becomes rows, all or nothing (seed 001, semantics of app deployment)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.app.conftest import APP
+from tidemill.app.deploy import deploy
+from tidemill.app.loading import load_declared
+from tidemill.errors import UserError
+from tidemill.run.programs import BrokenApp
+
+
+def redeploy(mill, text, **options):
+    """Change the app file and deploy it."""
+    mill.config.app.write_text(text, encoding="utf-8")
+    return mill.deploy(**options)[0]
+
+
+def schedules(mill):
+    """Status of each schedule by its name."""
+    return {view.name: view.status for view in mill.list_schedules()}
+
+
+def test_a_first_deployment_registers_all(mill):
+    """Data sets, programs, consumers and schedules are there at once; schedules sleep unless told otherwise."""
+    deployed = mill.deploy()[0]
+
+    assert deployed.schedules_added == ("on_orders", "on_clean")
+    assert [view.name for view in mill.list_datasets()] == ["default.clean", "default.orders"]
+    assert [view.name for view in mill.list_consumers()] == ["default.shop.report"]
+    assert schedules(mill) == {"default.shop.on_clean": "SUSPENDED", "default.shop.on_orders": "SCHEDULED"}
+    assert (mill.config.folder / "landing" / "orders").is_dir()
+
+
+def test_deploying_the_same_again_touches_no_schedule(mill):
+    """A deployment for another reason must not drop what waits."""
+    mill.deploy()
+
+    again = mill.deploy()[0]
+
+    assert again.schedules_kept == ("on_orders", "on_clean")
+    assert {view.generation for view in mill.list_schedules()} == {1}
+
+
+def test_a_changed_schedule_is_recreated_and_keeps_its_status(mill):
+    """Seed 001: update is delete and recreate; what the update does not name is kept."""
+    mill.deploy()
+    mill.resume_schedule("shop.on_clean")
+
+    deployed = redeploy(mill, APP.replace("NewPartitions(clean, 2)", "NewPartitions(clean, 3)"))
+
+    assert deployed.schedules_changed == ("on_clean",)
+    view = mill.show_schedule("shop.on_clean")
+    assert (view.generation, view.status) == (2, "SCHEDULED")
+
+
+def test_a_schedule_that_the_app_no_longer_has_goes(mill):
+    """The schedule store follows the app in development."""
+    mill.deploy()
+
+    deployed = redeploy(mill, APP.replace('app.schedule("on_clean"', 'app.schedule("renamed"'))
+
+    assert (deployed.schedules_removed, deployed.schedules_added) == (("on_clean",), ("renamed",))
+
+
+def test_schedules_are_left_alone_when_told_so(mill):
+    """In production they belong to ops (seed 001, scenario 3); not on a first deployment either."""
+    mill.deploy(update_schedules=False)
+    assert schedules(mill) == {}
+    mill.deploy()
+
+    redeploy(mill, APP.replace("NewPartitions(clean, 2)", "NewPartitions(clean, 9)"), update_schedules=False)
+
+    assert mill.show_schedule("shop.on_clean").generation == 1
+
+
+def test_a_refused_deployment_changes_nothing(mill):
+    """Half an app would run with the other half's data sets."""
+    mill.deploy()
+    before = (mill.list_datasets(), mill.list_schedules())
+
+    changed = APP.replace('"day": "date"', '"day": "string"').replace("NewPartitions(clean, 2)", "NewPartitions(clean)")
+    with pytest.raises(UserError, match="cannot be changed"):
+        redeploy(mill, changed)
+
+    assert (mill.list_datasets(), mill.list_schedules()) == before
+
+
+def test_arguments_of_a_schedule_are_checked_at_deployment(mill):
+    """At three in the morning is too late."""
+    wrong = APP.replace("resume=True)", "resume=True, arguments={'limt': 3})")
+
+    with pytest.raises(UserError, match="did you mean 'limit'"):
+        redeploy(mill, wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("import nothing_like_it", "nothing_like_it"), ("x = (", "SyntaxError|was never closed"), ("x = 1", "no app")],
+)
+def test_a_broken_app_file_is_one_line(mill, text, message):
+    """No traceback: the file, and what is wrong with it."""
+    with pytest.raises(BrokenApp, match=message) as caught:
+        redeploy(mill, text)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_two_deployments_at_once_make_one(mill):
+    """Two machines of a CI deploy the same commit."""
+    app = load_declared(mill.config.app)[0]
+
+    for _ in range(2):
+        deploy(mill.catalog, mill.world, mill.config, app, update_schedules=True)
+
+    assert len(mill.list_consumers()) == 1

@@ -1,0 +1,246 @@
+"""The command line: tables, JSON, one line for an error, and exit codes that mean something."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.app.conftest import APP
+from tidemill.cli.main import main
+from tidemill.mill import open_project
+
+
+@pytest.fixture
+def project(sqlite_catalog_url, tmp_path):
+    """A deployed project."""
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
+    with open_project(tmp_path, create=True) as mill:
+        mill.deploy()
+    return tmp_path
+
+
+@pytest.fixture
+def tidemill(project, capsys):
+    """Run a command in the project; its exit code, output and errors."""
+
+    def run(*arguments: str, folder: Path = project) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["--project", str(folder), *arguments])
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+LISTS = [
+    ("run", "list"),
+    ("tx", "list"),
+    ("dataset", "list"),
+    ("dataset", "partitions", "clean"),
+    ("dataset", "files", "clean"),
+    ("consumer", "list"),
+    ("schedule", "list"),
+    ("job", "list"),
+    ("job", "list", "--history", "shop.on_clean"),
+    ("inbox", "files", "orders"),
+]
+
+
+@pytest.mark.parametrize("command", LISTS, ids=" ".join)
+def test_every_list_is_a_table_and_a_json_list(tidemill, command):
+    """Programs read one document; people read that there is nothing yet, and what to do."""
+    code, table, _ = tidemill(*command)
+    assert code == 0
+    assert table.strip()
+
+    code, document, _ = tidemill(*command, "--json")
+    assert code == 0
+    assert isinstance(json.loads(document), list)
+
+
+SHOWS = [
+    ("dataset", "show", "clean"),
+    ("dataset", "show", "default.orders"),
+    ("consumer", "show", "clean", "default.shop.report"),
+    ("schedule", "show", "shop.on_orders"),
+]
+
+
+@pytest.mark.parametrize("command", SHOWS, ids=" ".join)
+def test_every_show_is_a_json_object(tidemill, command):
+    """The same fields for people and programs."""
+    code, shown, _ = tidemill(*command)
+    _, document, _ = tidemill(*command, "--json")
+
+    assert code == 0
+    assert all(name in shown for name in json.loads(document))
+
+
+UNKNOWN = [
+    ("run", "show", "run_0"),
+    ("run", "kill", "run_0"),
+    ("run", "logs", "run_0"),
+    ("run", "start", "shop.laod"),
+    ("tx", "show", "77"),
+    ("tx", "abort", "77"),
+    ("dataset", "show", "claen"),
+    ("dataset", "files", "claen"),
+    ("inbox", "files", "ordres"),
+    ("consumer", "show", "clean", "nobody"),
+    ("schedule", "show", "shop.on_odrers"),
+    ("schedule", "suspend", "shop.on_odrers"),
+    ("schedule", "resume", "shop.on_odrers"),
+    ("job", "show", "job_0"),
+]
+
+
+@pytest.mark.parametrize("command", UNKNOWN, ids=" ".join)
+def test_what_is_unknown_ends_with_4_and_one_line(tidemill, command):
+    """Scripts tell it from wrong input; people get the nearest name."""
+    code, _, errors = tidemill(*command)
+
+    assert code == 4
+    assert len(errors.strip().splitlines()) == 1
+    assert errors.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("command", "nearest"),
+    [
+        (("dataset", "show", "claen"), "default.clean"),
+        (("run", "start", "shop.laod"), "default.shop.load"),
+        (("schedule", "show", "shop.on_odrers"), "default.shop.on_orders"),
+    ],
+)
+def test_the_nearest_name_is_given(tidemill, command, nearest):
+    """Most unknown names are typing errors."""
+    assert f"did you mean '{nearest}'" in tidemill(*command)[2]
+
+
+WRONG = [
+    ("dataset", "show", "../clean"),
+    ("dataset", "show", "a\0b"),
+    ("dataset", "partitions", "orders"),
+    ("inbox", "files", "clean"),
+    ("run", "start", "load"),
+    ("run", "start", "shop.load", "--arg", "limit"),
+    ("run", "start", "shop.load", "--arg", "limit=many"),
+    ("run", "start", "shop.load", "--arg", "limt=3"),
+    ("tx", "show", "x"),
+    ("run", "list", "--limit", "0"),
+    ("inbox", "files", "orders", "--state", "DONE"),
+    ("nothing",),
+    ("run", "nothing"),
+    ("run", "list", "--nothing"),
+    ("--catalog", "mysql://x/y", "run", "list"),
+    ("up", "--drain", "5"),
+]
+
+
+@pytest.mark.parametrize("command", WRONG, ids=repr)
+def test_wrong_input_ends_with_2_and_no_traceback(tidemill, command):
+    """Bad input is told, never thrown."""
+    code, _, errors = tidemill(*command)
+
+    assert code == 2
+    assert errors.strip()
+    assert "Traceback" not in errors
+
+
+def test_an_error_is_a_json_object_too(tidemill):
+    """Programs act on the code, not on the sentence."""
+    code, _, errors = tidemill("dataset", "show", "claen", "--json")
+
+    error = json.loads(errors)
+    assert code == 4
+    assert (error["code"], error["nearest"]) == ("not_found", "default.clean")
+
+
+def test_an_unknown_setting_names_the_nearest(tidemill, project):
+    """A typing error in tidemill.toml must not be a silent default."""
+    (project / "tidemill.toml").write_text('katalog = "x"', encoding="utf-8")
+
+    code, _, errors = tidemill("run", "list")
+
+    assert code == 2
+    assert "did you mean 'catalog'" in errors
+
+
+def test_no_catalog_ends_with_5(tidemill, tmp_path):
+    """A look must not make one."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+
+    code, _, errors = tidemill("run", "list", folder=folder)
+
+    assert code == 5
+    assert "no catalog" in errors or "not available" in errors
+    assert not (folder / ".tidemill").exists()
+
+
+def test_a_broken_app_file_is_one_line(tidemill, project):
+    """The file, the line, the reason."""
+    (project / "app.py").write_text("import tidemill as tm\napp = tm.App('../x')\n", encoding="utf-8")
+
+    code, _, errors = tidemill("deploy")
+
+    assert code == 2
+    assert "line 2" in errors
+    assert len(errors.strip().splitlines()) == 1
+
+
+def test_a_location_that_cannot_be_made_is_one_line(tidemill, project):
+    """A file where a folder should be."""
+    (project / "blocked").write_text("", encoding="utf-8")
+    (project / "tidemill.toml").write_text('data = "blocked/data"\n', encoding="utf-8")
+
+    code, _, errors = tidemill("deploy")
+
+    assert code in {2, 5}
+    assert "blocked" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_run_can_be_started_and_killed_before_it_ran(tidemill):
+    """No runner is up: the run waits, and a kill ends it at once, for good."""
+    _, started, _ = tidemill("run", "start", "shop.load", "--arg", "limit=3", "--json")
+    run_id = json.loads(started)["run_id"]
+    _, shown, _ = tidemill("run", "show", run_id, "--json")
+    assert json.loads(shown)["arguments"] == {"limit": 3}
+
+    code, killed, _ = tidemill("run", "kill", run_id)
+
+    assert code == 0
+    assert "KILLED" in killed
+
+
+def test_a_suspended_schedule_says_what_it_dropped(tidemill):
+    """Dropping is never silent (seed 001)."""
+    code, said, _ = tidemill("schedule", "suspend", "shop.on_orders")
+
+    assert code == 0
+    assert "0 pending jobs were dropped" in said
+    assert "SUSPENDED" in tidemill("schedule", "show", "shop.on_orders")[1]
+
+
+def test_every_command_has_json_and_help(capsys):
+    """One promise for all: `--json`; and a first line that says what it does."""
+    import click
+
+    from tidemill.cli import main as entry
+
+    def leaves(command, path):
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for name in command.list_commands(context):
+                yield from leaves(command.get_command(context, name), [*path, name])
+        else:
+            yield path, command
+
+    for path, command in leaves(entry.cli, []):
+        assert command.help, path
+        if path != ["demo"]:
+            assert any("--json" in parameter.opts for parameter in command.params), path

@@ -1,0 +1,88 @@
+"""Configuration: the file, then variables, then options."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tidemill.config import BadConfig, load_config, without_password
+from tidemill.world import World
+
+
+@pytest.fixture
+def world():
+    """A world with an empty environment."""
+    return replace(World(), environ={"HOME": "/home/someone"})
+
+
+def write(folder, text):
+    """Write the project's configuration."""
+    (folder / "tidemill.toml").write_text(text, encoding="utf-8")
+
+
+def test_without_a_file_all_state_lies_in_the_project(world, tmp_path):
+    """The embedded default: nothing to configure, nothing outside of the project but the cache."""
+    config = load_config(world, tmp_path)
+
+    assert config.catalog == f"sqlite:///{tmp_path}/.tidemill/catalog.db"
+    assert config.data == str(tmp_path / ".tidemill" / "data")
+    assert config.lease == timedelta(seconds=60)
+    assert set(config.sources.values()) == {"default"}
+
+
+def test_an_option_beats_a_variable_and_a_variable_the_file(world, tmp_path):
+    """As everywhere: the nearer to the call, the stronger."""
+    write(tmp_path, 'namespace = "file"\ndata = "file"\ncatalog = "sqlite:///file.db"\n')
+    world = replace(world, environ={"TIDEMILL_DATA": "variable", "TIDEMILL_CATALOG": "sqlite:////variable.db"})
+
+    config = load_config(world, tmp_path, {"catalog": "sqlite:////option.db"})
+
+    assert (config.namespace, config.data, config.catalog) == (
+        "file",
+        str(tmp_path / "variable"),
+        "sqlite:////option.db",
+    )
+    assert (config.sources["namespace"], config.sources["data"], config.sources["catalog"]) == (
+        "tidemill.toml",
+        "TIDEMILL_DATA",
+        "option",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("katalog = 'x'", "did you mean 'catalog'"),
+        ("[runner]\nslot = 2", "did you mean 'runner.slots'"),
+        ("[spark]\nmasters = 'x'", "did you mean 'spark.master'"),
+        ("[runner]\nslots = 0", "whole number from 1"),
+        ("[runner]\nlease = '1s'", "5s to 1h"),
+        ("[runner]\nlease = 60", "units"),
+        ("namespace = '../x'", "is refused"),
+        ("catalog = [1]", "one value"),
+        ("catalog = ", "tidemill.toml"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_cure(world, tmp_path, text, message):
+    """A typing error must not be a silent default."""
+    write(tmp_path, text)
+
+    with pytest.raises(BadConfig, match=message):
+        load_config(world, tmp_path)
+
+
+def test_settings_of_spark_pass_through(world, tmp_path):
+    """Spark has hundreds; they are Spark's to check."""
+    write(tmp_path, '[spark.conf]\n"spark.sql.shuffle.partitions" = 8\n"spark.ui.enabled" = true\n')
+
+    config = load_config(world, tmp_path)
+
+    assert config.spark_conf == {"spark.sql.shuffle.partitions": "8", "spark.ui.enabled": "true"}
+
+
+def test_a_password_is_never_shown():
+    """`doctor` is pasted into tickets."""
+    assert without_password("postgresql://me:secret@db:5432/x") == "postgresql://me@db:5432/x"
+    assert without_password("sqlite:///x.db") == "sqlite:///x.db"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
 
 import apsw
 import psycopg
@@ -32,27 +34,48 @@ from tidemill.world import World
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
+Backdoor: TypeAlias = Callable[[str], list[tuple[object, ...]]]
+
+
+@contextlib.contextmanager
+def backdoor_of(catalog_url: str) -> Iterator[Backdoor]:
+    """Run statements on a connection that is not the product's."""
+    if catalog_url.startswith("sqlite"):
+        with contextlib.closing(apsw.Connection(catalog_url.removeprefix("sqlite:///"))) as connection:
+            yield lambda statement: connection.execute(statement).fetchall()
+        return
+    with psycopg.connect(catalog_url, autocommit=True) as connection:
+
+        def run(statement: str) -> list[tuple[object, ...]]:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+
+        yield run
+
+
 class ManualClock:
     """A wall clock that stands still until the test moves it, on both databases; waiting is real."""
 
-    def __init__(self, postgres_url: str | None) -> None:
+    def __init__(self) -> None:
         self.at = NOON
-        self._postgres_url = postgres_url
+        self._postgres: Backdoor | None = None
 
-    def rule(self) -> None:
+    def rule(self, postgres: Backdoor) -> None:
         """Let the PostgreSQL catalog ask this clock: its function reads a row of the test's."""
-        self._execute("CREATE TABLE manual_clock (at BIGINT)")
-        self._execute("INSERT INTO manual_clock VALUES (0)")
-        self._execute(
+        postgres("CREATE TABLE manual_clock (at BIGINT)")
+        postgres("INSERT INTO manual_clock VALUES (0)")
+        postgres(
             "CREATE OR REPLACE FUNCTION tidemill_now() RETURNS BIGINT LANGUAGE sql VOLATILE "
             "AS 'SELECT at FROM manual_clock'"
         )
+        self._postgres = postgres
         self.move("0s")
 
     def move(self, duration: str) -> None:
         """Let `duration` pass."""
         self.at += parse_duration(duration)
-        self._execute(f"UPDATE manual_clock SET at = {int(self.at.timestamp() * 1000)}")
+        if self._postgres is not None:
+            self._postgres(f"UPDATE manual_clock SET at = {int(self.at.timestamp() * 1000)}")
 
     def now(self) -> datetime:
         """The test's time."""
@@ -66,11 +89,6 @@ class ManualClock:
         """For real: threads of a test wait for each other's locks."""
         time.sleep(duration.total_seconds())
 
-    def _execute(self, statement: str) -> None:
-        if self._postgres_url is not None:
-            with psycopg.connect(self._postgres_url, autocommit=True) as connection:
-                connection.execute(statement)
-
 
 @dataclass
 class Shop:
@@ -78,6 +96,7 @@ class Shop:
 
     catalog: Catalog
     clock: ManualClock
+    backdoor: Backdoor
     at_mark: Callable[[str], None] | None = None
     """Called at each mark of a step: a test acts there, or raises, which is a crash before the commit."""
 
@@ -172,12 +191,7 @@ class Shop:
 
     def sql(self, statement: str) -> list[tuple[object, ...]]:
         """Run a statement behind the product's back."""
-        if self.catalog.url.startswith("sqlite"):
-            with contextlib.closing(apsw.Connection(self.catalog.url.removeprefix("sqlite:///"))) as connection:
-                return connection.execute(statement).fetchall()
-        with psycopg.connect(self.catalog.url, autocommit=True) as connection:
-            cursor = connection.execute(statement)
-            return cursor.fetchall() if cursor.description else []
+        return self.backdoor(statement)
 
     def run(self, launch: Launch) -> RunRecord:
         """The run that a launch made."""
@@ -191,15 +205,18 @@ class Shop:
 @pytest.fixture
 def shop(catalog_url: str) -> Iterator[Shop]:
     """An empty shop on each database."""
-    clock = ManualClock(catalog_url if catalog_url.startswith("postgres") else None)
+    clock = ManualClock()
     made: list[Shop] = []
 
     def marked(name: str) -> None:
         if made and made[0].at_mark is not None:
             made[0].at_mark(name)
 
-    catalog = open_catalog(catalog_url, World(clock=clock, marked=marked))
-    clock.rule()
-    made.append(Shop(catalog, clock))
-    yield made[0]
+    # Ids of a known sequence: a failing history can be repeated.
+    catalog = open_catalog(catalog_url, World(clock=clock, random=random.Random(7), marked=marked))
+    with backdoor_of(catalog_url) as backdoor:
+        if not catalog_url.startswith("sqlite"):
+            clock.rule(backdoor)
+        made.append(Shop(catalog, clock, backdoor))
+        yield made[0]
     catalog.close()

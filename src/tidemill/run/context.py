@@ -191,7 +191,7 @@ class Run:
 
     def input(self, dataset: Declared | str) -> PartitionInput | FileInput:
         """What this run has taken of one of its inputs; the same in every retry. `NotAnInput` for others."""
-        name = _name(dataset)
+        name = qualified_name(dataset)
         if name in self._taken.deliveries:
             return PartitionInput(self, *self._taken.deliveries[name])
         if name in self._taken.files:
@@ -200,7 +200,7 @@ class Run:
 
     def output(self, dataset: Declared | str) -> Output:
         """Where to write one of the outputs; `NotAnOutput` for others."""
-        name = _name(dataset)
+        name = qualified_name(dataset)
         self._outputs.fileset(name)
         return Output(self._outputs, name)
 
@@ -211,7 +211,7 @@ class Run:
         """
         from tidemill.lake.spark import read_partitions as read_frame
 
-        name = _name(dataset)
+        name = qualified_name(dataset)
         fileset = Fileset.of(self._catalog.read(lambda db: find_dataset(db, name)))
         pin_id = PinId(self._catalog.world.new_id("pin"))
         self._catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, self._tx, self.id))
@@ -228,7 +228,7 @@ class Run:
         return self._catalog.read(lambda db: find_schema(db, fileset.dataset_id))
 
 
-def _name(dataset: Declared | str) -> str:
+def qualified_name(dataset: Declared | str) -> str:
     """The qualified name of a data set that is given by itself or by name."""
     if not isinstance(dataset, str):
         return dataset.qualified_name

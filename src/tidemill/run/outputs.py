@@ -14,9 +14,9 @@ from tidemill.lake.fileset import (
     ColumnSchema,
     Fileset,
     PartitionWrite,
-    SchemaChanged,
     WriteOp,
     find_existing,
+    find_schema,
     fold,
 )
 from tidemill.lake.keys import KeyText
@@ -64,18 +64,19 @@ class Outputs:
     def write(self, name: str, op: WriteOp, rows: DataFrame) -> None:
         """Write `rows` into files of this transaction, one Spark job for all their partitions; visible with the commit.
 
-        Raises `SchemaChanged` when another write of this transaction had other columns.
+        Raises `SchemaChanged` when the file set, or an earlier write of this transaction, has other columns.
         """
         from tidemill.lake.spark import write_partitions
 
         output = self._find(name)
         output.calls += 1
+        dataset_id = output.fileset.dataset_id
+        columns = output.schema or self.catalog.read(lambda db: find_schema(db, dataset_id))
         # Each call has a directory of its own: what a failed one left there is nobody's.
-        written = write_partitions(rows, output.fileset, f"{tx_directory(self.tx)}/{output.calls}")
+        written = write_partitions(rows, output.fileset, f"{tx_directory(self.tx)}/{output.calls}", columns)
         self.catalog.world.mark("output.written")
-        if output.schema is not None and output.schema != written.schema and written.manifests:
-            raise SchemaChanged(name, output.schema.text, written.schema.text, "this run")
-        output.schema = written.schema
+        if written.manifests:
+            output.schema = written.schema
         output.writes += [PartitionWrite(key, op, manifest) for key, manifest in written.manifests.items()]
 
     def written(self, name: str) -> list[PartitionWrite]:

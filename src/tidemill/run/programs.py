@@ -251,7 +251,8 @@ def load_apps(app_file: Path) -> Sequence[ProgramSource]:
     """Import `app_file` and give the apps that it declares, in their order in the file; `BrokenApp` if it fails.
 
     It becomes the module of its stem, with its folder on the path, so that what Spark sends to its workers is found
-    there. Once for a process: a process that has loaded other code is replaced, never reloaded.
+    there. Each call executes it anew; modules beside it stay as they were first imported, so a process whose code has
+    changed has to be replaced.
     """
     spec = importlib.util.spec_from_file_location(app_file.stem, app_file)
     if spec is None or spec.loader is None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LEASE: Final = timedelta(seconds=60)
-_RENEWALS_IN_A_LEASE: Final = 6
+RENEWALS_IN_A_LEASE: Final = 6
 _REGISTER_WITHIN: Final = timedelta(minutes=2)
 _LOOK_EVERY: Final = timedelta(milliseconds=200)
 """How late the death of a driver may be seen; everything else wakes the runner through the catalog."""
@@ -132,7 +132,7 @@ class Runner:
     def renew(self) -> None:
         """Renew the leases of runs whose driver lives and is not stopped, when it is time to."""
         now = self.world.clock.monotonic()
-        if self._renewed_at is not None and now - self._renewed_at < self.lease / _RENEWALS_IN_A_LEASE:
+        if self._renewed_at is not None and now - self._renewed_at < self.lease / RENEWALS_IN_A_LEASE:
             return
         working = [
             (run_id, held.run.epoch)

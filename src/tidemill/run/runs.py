@@ -119,6 +119,12 @@ def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
     db.run(SQL.insert_slots, runs=rows)
 
 
+def create_external(db: Db, run_id: RunId, *, owner: str, host: str, pid: int, lease: int) -> None:
+    """Make a run whose only attempt is under way already, with a lease of so many milliseconds."""
+    asked = json.dumps({"asked": "by a transaction of its own"})
+    db.run(SQL.insert_external, run_id=run_id, triggered_by=asked, owner=owner, host=host, pid=pid, lease=lease)
+
+
 def find_run(db: Db, run_id: RunId) -> RunRecord:
     """The run with that id; `NotFound` when there is none."""
     found = find_runs(db, [run_id])

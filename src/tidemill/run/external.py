@@ -1,0 +1,126 @@
+"""Transactions that somebody opens in a process of their own: a notebook, a test, another scheduler.
+
+Such a transaction belongs to a run of kind external. It is the one whose lease is renewed by the process that works on
+it, in a thread: a C call that holds the interpreter for a whole lease may lose it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.transactions import Transaction, begin, commit
+from tidemill.durations import to_milliseconds
+from tidemill.errors import Fenced, TidemillError, Unavailable
+from tidemill.lake.datasets import DatasetKind, list_datasets
+from tidemill.lake.fileset import Fileset, Unpin
+from tidemill.names import RunId
+from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt, renew
+from tidemill.run.context import Declared, Output, qualified_name
+from tidemill.run.inputs import find_dataset
+from tidemill.run.outputs import Outputs
+from tidemill.run.runner import LEASE, RENEWALS_IN_A_LEASE
+from tidemill.run.runs import create_external
+from tidemill.world import World
+
+
+class ExternalTransaction:
+    """An open transaction; made by `open_transaction`, whose block ends it."""
+
+    def __init__(self, tx: Transaction, outputs: Outputs) -> None:
+        self._tx = tx
+        self._outputs = outputs
+
+    @property
+    def run_id(self) -> RunId:
+        """The run that it belongs to."""
+        return self._tx.run_id
+
+    @property
+    def write_pointer(self) -> int:
+        """Names it; greater than that of every earlier one."""
+        return self._tx.write_pointer
+
+    def fileset(self, dataset: Declared | str) -> Output:
+        """Where to write a file set; all becomes visible at the end of the block. `NotAnOutput`, if not declared."""
+        name = qualified_name(dataset)
+        self._outputs.fileset(name)
+        return Output(self._outputs, name)
+
+
+@contextmanager
+def open_transaction(
+    catalog: Catalog, world: World, writes: Sequence[Declared | str] | None = None, *, lease: timedelta = LEASE
+) -> Iterator[ExternalTransaction]:
+    """Open a transaction for a block: it commits at the end, and is aborted when the block raises.
+
+    `writes` are the file sets that it may publish to, all when None. Raises what a commit refuses, with nothing
+    published; `Fenced` when the lease was lost.
+    """
+    filesets = catalog.read(lambda db: _find_filesets(db, writes))
+    run_id = RunId(world.new_id("run"))
+    owner = f"{world.spawner.host()}:{world.spawner.pid()}"
+    catalog.write(
+        lambda db: create_external(
+            db,
+            run_id,
+            owner=owner,
+            host=world.spawner.host(),
+            pid=world.spawner.pid(),
+            lease=to_milliseconds(lease),
+        )
+    )
+    with _renewed(catalog, run_id, lease):
+        try:
+            tx = begin(
+                catalog,
+                run_id=run_id,
+                epoch=1,
+                writes=[fileset.dataset_id for fileset in filesets.values()],
+                effects=[AttachTransaction(run_id, 1)],
+            )
+            outputs = Outputs(catalog, tx, filesets)
+            yield ExternalTransaction(tx, outputs)
+            effects = outputs.prepare()
+            finish = FinishRun(run_id, 1, "", {"outputs": outputs.facts()})
+            seq = commit(catalog, tx, [*effects, finish, Unpin(run_id)])
+        except Fenced:
+            raise
+        except BaseException as error:
+            what = f"{error.code}: {error}" if isinstance(error, TidemillError) else f"{type(error).__name__}: {error}"
+            end_attempt(catalog, run_id, 1, AttemptEnd(Cause.FAILED, what))
+            raise
+    outputs.mark(seq)
+
+
+@contextmanager
+def _renewed(catalog: Catalog, run_id: RunId, lease: timedelta) -> Iterator[None]:
+    """Renew the lease in a thread until the block ends."""
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.wait((lease / RENEWALS_IN_A_LEASE).total_seconds()):
+            try:
+                if not catalog.write(lambda db: renew(db, [(run_id, 1)], lease), urgent=True):
+                    return  # it has ended: the commit will say so
+            except Unavailable:
+                continue  # an expired lease may be renewed still
+
+    thread = threading.Thread(target=work, name=f"lease of {run_id}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _find_filesets(db: Db, names: Sequence[Declared | str] | None) -> Mapping[str, Fileset]:
+    if names is None:
+        found = [dataset for dataset in list_datasets(db) if dataset.kind is DatasetKind.FILESET]
+    else:
+        found = [find_dataset(db, qualified_name(name)) for name in names]
+    return {dataset.qualified_name: Fileset.of(dataset) for dataset in found}

@@ -1,0 +1,73 @@
+"""Transactions that somebody opens in a process of their own."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from tidemill.catalog.transactions import TransactionEnded, TxState, list_transactions
+from tidemill.errors import NotFound
+from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
+from tidemill.run.external import open_transaction
+from tidemill.run.outputs import NotAnOutput
+from tidemill.run.runs import RunState
+
+
+def states(works, run_id):
+    """How the run and its transaction stand."""
+    (tx,) = works.catalog.read(lambda db: list_transactions(db, limit=10, open_only=False))
+    return works.run(run_id).state, tx.state
+
+
+def test_a_block_that_ends_commits(works):
+    """A notebook publishes as a program does."""
+    with open_transaction(works.catalog, works.world) as tx:
+        during = states(works, tx.run_id)
+
+    assert during == (RunState.RUNNING, TxState.IN_PROGRESS)
+    assert states(works, tx.run_id) == (RunState.COMPLETED, TxState.COMMITTED)
+
+
+def test_a_block_that_raises_publishes_nothing(works):
+    """The transaction is aborted, and the exception goes on."""
+    with pytest.raises(ZeroDivisionError), open_transaction(works.catalog, works.world) as tx:
+        1 / 0  # noqa: B018  # it raises
+
+    assert states(works, tx.run_id) == (RunState.FAILED, TxState.ABORTED)
+    assert works.run(tx.run_id).exit_reason == "ZeroDivisionError: division by zero"
+
+
+def test_a_fenced_transaction_cannot_commit(works):
+    """Its lease ran out, and somebody said so; nobody starts it again."""
+    end = AttemptEnd(Cause.LOST, "its lease ran out", zombie=True)
+
+    with pytest.raises(TransactionEnded), open_transaction(works.catalog, works.world) as tx:
+        end_attempt(works.catalog, tx.run_id, 1, end)
+
+    assert states(works, tx.run_id) == (RunState.FAILED, TxState.INVALID)
+
+
+def test_its_lease_is_renewed_while_it_is_open(works):
+    """It may last for hours."""
+    with open_transaction(works.catalog, works.world, lease=timedelta(milliseconds=60)) as tx:
+        first = works.run(tx.run_id).lease_until
+        while works.run(tx.run_id).lease_until == first:
+            pass
+        later = works.run(tx.run_id).lease_until
+
+    assert later > first
+
+
+def test_an_unknown_data_set_is_refused_before_anything_begins(works):
+    """No transaction is left behind by a mistyped name."""
+    with pytest.raises(NotFound), open_transaction(works.catalog, works.world, ["clicks"]):
+        pass
+
+    assert works.sql("SELECT count(*) FROM run") == [(0,)]
+
+
+def test_only_declared_file_sets_can_be_written(works):
+    """What is not in the in-progress list could be skipped by consumers."""
+    with pytest.raises(NotAnOutput), open_transaction(works.catalog, works.world, []) as tx:
+        tx.fileset("clicks")

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.catalog.conftest import OpenCatalog
+from tidemill.catalog import wakeups
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.messages import Publish, Topic, lock_position
+from tidemill.catalog.wakeups import Waiter
+from tidemill.names import EventKey
+
+SOON = timedelta(seconds=20)
+NOT_LONG = timedelta(milliseconds=100)
+HELLO = Publish(Topic.DATA, "t", EventKey("partition:default.clicks"), {})
+
+COMMITS = """
+import sys
+from tests.catalog.test_wakeups import HELLO
+from tidemill.catalog.engine import open_catalog
+from tidemill.world import World
+catalog = open_catalog(sys.argv[1], World())
+print("ready", flush=True)
+for line in sys.stdin:
+    catalog.apply([HELLO])
+    print("committed", flush=True)
+"""
+
+
+@pytest.fixture
+def waiter(catalog: Catalog) -> Iterator[Waiter]:
+    """A waiter that has seen all there was."""
+    waiter = catalog.waiter()
+    while waiter.wait(NOT_LONG):
+        pass
+    yield waiter
+    waiter.close()
+
+
+@pytest.fixture(params=["by event", "by asking"])
+def any_waiter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Waiter:
+    """Also one of a system without inotify."""
+    if request.param == "by asking":
+        monkeypatch.setattr(wakeups, "_watch", lambda _: None)
+    waiter: Waiter = request.getfixturevalue("waiter")
+    return waiter
+
+
+def test_a_commit_of_another_process_wakes(catalog: Catalog, any_waiter: Waiter) -> None:
+    """Nobody polls: a trigger fires within milliseconds of the commit that caused it."""
+    other = subprocess.Popen(
+        [sys.executable, "-c", COMMITS, catalog.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdin is not None
+    assert other.stdout is not None
+    other.stdout.readline()
+    woken = []
+    for _ in range(3):
+        while any_waiter.wait(timedelta(0)):
+            pass  # opening, and events that came late
+        other.stdin.write("commit\n")
+        other.stdin.flush()
+        woken.append(any_waiter.wait(SOON))
+        other.stdout.readline()
+    other.communicate(timeout=20)
+
+    assert woken == [True, True, True]
+
+
+def test_a_commit_before_the_wait_is_not_missed(catalog: Catalog, waiter: Waiter) -> None:
+    """The loop looks, then waits: what committed in between must not wait for the time-out."""
+    catalog.apply([HELLO])
+
+    assert waiter.wait(SOON)
+
+
+def test_nothing_committed_nothing_wakes(catalog: Catalog, waiter: Waiter) -> None:
+    """Readers, and blocks that were rolled back, are no news: an idle scheduler sleeps."""
+    catalog.read(lambda db: db.now())
+    with pytest.raises(ZeroDivisionError):
+        catalog.write(lambda db: (lock_position(db, Topic.DATA, "x"), 1 // 0))
+
+    assert not waiter.wait(NOT_LONG)
+
+
+def test_wake_ends_the_wait_and_is_used_up(waiter: Waiter) -> None:
+    """SIGTERM, and threads of the same process."""
+    waiting = threading.Thread(target=waiter.wait, args=(SOON * 3,))
+    waiting.start()
+    waiter.wake()
+    waiting.join(SOON.total_seconds())
+
+    assert not waiting.is_alive()
+    assert not waiter.wait(NOT_LONG)
+
+
+def test_many_wakes_are_one(waiter: Waiter) -> None:
+    """Thousands of them while nobody waits must neither block nor be taken one by one."""
+    for _ in range(100_000):
+        waiter.wake()
+
+    woken = [waiter.wait(NOT_LONG) for _ in range(3)]
+
+    assert woken[0]
+    assert not woken[-1]
+
+
+def test_commits_of_this_process_wake_too(catalog: Catalog, waiter: Waiter, open_again: OpenCatalog) -> None:
+    """`tidemill up` is one process: its scheduler commits, its runner waits."""
+    committer = threading.Thread(target=open_again().apply, args=([HELLO],))
+    committer.start()
+    woken = waiter.wait(SOON)
+    committer.join(20)
+
+    assert woken
+
+
+def test_files_beside_the_catalog_do_not_wake(
+    sqlite_catalog_url: str, memory_folder: Path, open_at: OpenCatalog
+) -> None:
+    """Logs of drivers may lie in the same folder."""
+    waiter = open_at(sqlite_catalog_url).waiter()
+    while waiter.wait(NOT_LONG):
+        pass
+    (memory_folder / "driver.log").write_text("a line")
+
+    assert not waiter.wait(NOT_LONG)
+    waiter.close()
+
+
+def test_a_journal_that_vanishes_and_comes_back_wakes(sqlite_catalog_url: str, open_at: OpenCatalog) -> None:
+    """The WAL file goes with the last one who leaves; the next commit makes another."""
+    catalog = open_at(sqlite_catalog_url)
+    waiter = catalog.waiter()
+    path = Path(sqlite_catalog_url.removeprefix("sqlite:///"))
+    waiter._connection.execute("PRAGMA data_version")  # type: ignore[attr-defined]
+    catalog.write(lambda db: db.now())
+    connection = catalog._connection()  # type: ignore[attr-defined]
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    while waiter.wait(NOT_LONG):
+        pass
+    assert path.with_name("catalog.db-wal").stat().st_size == 0
+
+    catalog.apply([HELLO])
+
+    assert waiter.wait(SOON)
+    waiter.close()
+
+
+def test_a_folder_that_cannot_be_watched_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inotify has a limit of watches for each user; then it is a matter of 10 ms."""
+    assert wakeups._watch(tmp_path / "not there") is None
+    monkeypatch.setattr(wakeups.sys, "platform", "darwin")
+    assert wakeups._watch(tmp_path) is None

@@ -51,6 +51,7 @@ from tidemill.lake.inbox import (
     succeeded,
     take_listing,
     verify_claims,
+    went_wrong,
 )
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId, RunId
 from tidemill.world import World
@@ -278,17 +279,26 @@ def test_a_new_content_waits_for_the_run_that_has_the_old_one(mill):
     assert ("backlog:default.raw", {}) in mill.messages()
 
 
-@pytest.mark.parametrize("ends", ["kill", "fail"])
+@pytest.mark.parametrize("ends", ["kill", "fail", "blamed", "bad"])
 def test_a_superseded_content_is_not_given_back(mill, ends):
     """Its run ended without success, but its bytes are gone: only the new content may be delivered."""
     mill.land("a")
     mill.discover()
     tx = mill.begin()
-    mill.claim(tx)
+    [file] = mill.claim(tx)
     mill.land("a", content="new\n")
     mill.discover()
 
-    mill.kill(tx) if ends == "kill" else mill.fail(tx, last=True)
+    match ends:
+        case "kill":
+            mill.kill(tx)
+        case "fail":
+            mill.fail(tx, last=True)
+        case "blamed":
+            mill.fail(tx, file)
+        case "bad":
+            commit(mill.catalog, tx, [CloseFiles(tx.run_id, 1, (went_wrong(mill.inbox, file, "bad"),))])
+    mill.retries_come_due()
 
     claimed = mill.claim(mill.begin())
     assert [file.bytes for file in claimed] == [4]

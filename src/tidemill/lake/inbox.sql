@@ -118,8 +118,15 @@ HAVING count(CASE WHEN outcome.name IS NOT NULL AND inbox_file.epoch = :epoch TH
     OR count(*) <> :files
 
 -- name: close_files
+-- What is to be tried again, and was replaced meanwhile, is never delivered: of one name one content waits.
 UPDATE inbox_file
-   SET status = outcome.status, error = outcome.error, row_count = outcome.row_count,
+   SET status = CASE
+           WHEN outcome.status = 'ERROR'
+            AND EXISTS (SELECT 1 FROM inbox_file AS newer
+                         WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
+                           AND newer.content_version <> inbox_file.content_version
+                           AND newer.status IN ('NEW', 'ERROR')) THEN 'SKIPPED'
+           ELSE outcome.status END, error = outcome.error, row_count = outcome.row_count,
        failures = outcome.failures, alone = 0,
        not_before = CASE WHEN outcome.retry_after IS NULL THEN 0 ELSE tidemill_now() + outcome.retry_after END
   FROM {rows:outcomes(dataset_id text, name text, content_version text, status text, error text, row_count bigint, failures bigint, retry_after bigint)} AS outcome
@@ -151,7 +158,11 @@ UPDATE inbox_file
 -- The error named this file: it leaves the run, is tried again by itself, and ends in quarantine.
 UPDATE inbox_file
    SET failures = failures + 1, error = :error, alone = 1,
-       status = CASE WHEN failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
+       status = CASE WHEN EXISTS (SELECT 1 FROM inbox_file AS newer
+                         WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
+                           AND newer.content_version <> inbox_file.content_version
+                           AND newer.status IN ('NEW', 'ERROR')) THEN 'SKIPPED'
+                     WHEN failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
                      THEN 'QUARANTINED' ELSE 'ERROR' END,
        not_before = CASE WHEN failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
                          THEN 0 ELSE tidemill_now() + (SELECT retry_after FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)

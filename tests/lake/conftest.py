@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -148,14 +149,14 @@ def lake(catalog: Catalog) -> Lake:
     return make_lake(catalog)
 
 
-def make_lake(catalog: Catalog) -> Lake:
-    """The file set `default.lines` in `catalog`."""
-    dataset = Dataset(
-        DatasetId("dataset_lines"),
-        Namespace("default"),
-        "lines",
-        DatasetKind.FILESET,
-        "file:///lake/lines",
-        {"keys": {"hour": "int"}},
-    )
+def make_fileset(location: str | Path, keys: dict[str, str]) -> Fileset:
+    """The file set `default.lines` at `location`, which no catalog knows yet."""
+    folder = Path(location).absolute().as_uri()
+    dataset_id = DatasetId("dataset_lines")
+    return Fileset.of(Dataset(dataset_id, Namespace("default"), "lines", DatasetKind.FILESET, folder, {"keys": keys}))
+
+
+def make_lake(catalog: Catalog, location: str | Path = "/lake/lines") -> Lake:
+    """The file set `default.lines`, keyed by hour, in `catalog`."""
+    dataset = make_fileset(location, {"hour": "int"}).dataset
     return Lake(catalog, Fileset.of(catalog.write(lambda db: declare(db, dataset))))

@@ -92,7 +92,8 @@ class FileInput:
         """Their rows, read strictly: what does not fit `schema` (else the declared one) fails the run and is blamed."""
         from tidemill.lake.spark import read_files
 
-        return read_files(self._run.spark, self._inbox, self.claimed, schema)
+        inbox = self._inbox if schema is None else self._inbox.read_as(schema)
+        return read_files(self._run.spark, inbox, self.claimed)
 
 
 class Output:

@@ -1,0 +1,230 @@
+"""Programs on Spark, in real drivers: warm ones, and one that is killed in the middle of a write."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.run.conftest import Works
+from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.transactions import Snapshot
+from tidemill.lake.claims import ensure_consumer
+from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.fileset import Fileset, read_partitions
+from tidemill.lake.manifest import is_marked
+from tidemill.names import DatasetId, Namespace, RunId, WritePointer
+from tidemill.run.launchers import DriverOptions, Launcher
+from tidemill.run.programs import ProgramKind
+from tidemill.run.runner import Runner
+from tidemill.run.runs import RunRecord, RunState
+from tidemill.storage.files import open_files
+from tidemill.world import World
+
+pytestmark = pytest.mark.spark
+
+SETTINGS = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "512m"}
+
+APP = """
+import os, time
+from pathlib import Path
+from pyspark.sql import functions as F
+import helper
+
+class Source:
+    name = "shop"
+    def find_program(self, name):
+        return globals()[name]
+
+app = Source()
+HERE = Path(__file__).parent
+
+def rows(spark):
+    return spark.range(0, 1000, 1, 4).withColumn("part", (F.col("id") % 4).cast("int"))
+
+def publish(run, spark):
+    print("publishing", run.id)
+    run.output("clicks").append(rows(spark).where("part < 2"))
+    run.output("clicks").append(rows(spark).where("part >= 2"))
+    run.output("clicks").append(rows(spark).where("part = 0"))
+
+def copy(run, spark):
+    tagged = F.udf(helper.tag)
+    new = run.input("clicks")
+    print("partitions", len(new.partitions), flush=True)
+    run.output("copies").append(new.read().withColumn("tag", tagged("id")))
+    assert run.read("copies").count() == 1250
+    spark.range(1).createOrReplaceGlobalTempView("left_behind")
+    spark.range(1).createOrReplaceTempView("mine")
+    spark.conf.set("spark.sql.shuffle.partitions", "7")
+    os.environ["LEFT_BEHIND"] = "x"
+    os.chdir("/")
+
+def looks(run, spark):
+    assert spark.catalog.listTables("global_temp") == [], spark.catalog.listTables("global_temp")
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert "LEFT_BEHIND" not in os.environ
+    assert Path.cwd() == HERE, Path.cwd()
+    assert type(spark).builder.getOrCreate() is spark
+
+def slow(run, spark):
+    if run.attempt == 1 and os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
+    def work(batches):
+        for batch in batches:
+            (HERE / "writing").write_text(str(run_attempt))
+            if run_attempt == 1:
+                time.sleep(0.5)
+            yield batch
+    run_attempt = run.attempt
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
+    frame = rows(spark)
+    run.output("clicks").append(frame.mapInPandas(work, frame.schema))
+"""
+
+
+class Mill:
+    """A SQLite catalog with two file sets, and a runner."""
+
+    def __init__(self, works: Works, folder: Path, warm: int) -> None:
+        self.works = works
+        self.folder = folder
+        self.app_file = folder / "project" / "app.py"
+        self.app_file.parent.mkdir()
+        self.app_file.write_text(APP)
+        (self.app_file.parent / "helper.py").write_text("def tag(value):\n    return f'tag {value}'\n")
+        self.filesets = {name: self.fileset(name) for name in ("clicks", "copies")}
+        options = DriverOptions(works.catalog.url, folder / "state", folder / "cache", SETTINGS, warm=warm)
+        self.launcher = Launcher(works.world, options)
+        self.runner = Runner(works.world, works.catalog, self.launcher)
+
+    def fileset(self, name: str) -> Fileset:
+        location = open_files(str(self.folder / "data" / name))
+        location.prepare()
+        dataset = Dataset(
+            DatasetId(f"ds_{name}"),
+            Namespace("default"),
+            name,
+            DatasetKind.FILESET,
+            location.url,
+            {"keys": {"part": "int"}},
+        )
+        return Fileset.of(self.works.catalog.write(lambda db: declare(db, dataset)))
+
+    def start(self, name: str, *, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> RunId:
+        program = self.works.program(
+            name,
+            kind=ProgramKind.SPARK,
+            app_file=str(self.app_file),
+            reads=tuple(f"default.{read}" for read in reads),
+            writes=tuple(f"default.{write}" for write in writes),
+        )
+        for read in reads:
+            dataset_id = self.filesets[read].dataset_id
+            self.works.catalog.write(lambda db, d=dataset_id: ensure_consumer(db, d, program.qualified_name))
+        return self.works.start(program)
+
+    def until(self, claim: Callable[[], bool], seconds: float = 120) -> None:
+        deadline = time.monotonic() + seconds
+        while not claim():
+            assert time.monotonic() < deadline, "waited in vain"
+            self.runner.step()
+            time.sleep(0.02)
+
+    def finish(self, run_id: RunId) -> RunRecord:
+        self.until(lambda: self.works.run(run_id).state.ended)
+        run = self.works.run(run_id)
+        log = Path(run.log_location or "", "stderr")
+        assert run.state is RunState.COMPLETED, (run.exit_reason, log.exists() and log.read_text()[-3000:])
+        return run
+
+    def count(self, name: str) -> int:
+        """Rows that are published, by the manifests."""
+
+        def block(db):
+            snapshot = Snapshot(WritePointer(10**15), self.works.catalog.incarnation)
+            return sum(part.rows for part in read_partitions(db, self.filesets[name].dataset_id, snapshot))
+
+        return self.works.catalog.read(block)
+
+    def files(self, name: str) -> set[str]:
+        """Data files in the folder, whoever wrote them."""
+        return {str(path) for path in (self.folder / "data" / name).rglob("*.parquet")}
+
+
+@pytest.fixture
+def make_mill(sqlite_catalog_url: str, world: World, tmp_path: Path) -> Iterator[Callable[[int], Mill]]:
+    """Make the mill with so many warm drivers."""
+    mills = []
+
+    def make(warm: int) -> Mill:
+        mills.append(Mill(Works(open_catalog(sqlite_catalog_url, world), world), tmp_path, warm))
+        return mills[-1]
+
+    yield make
+    for mill in mills:
+        mill.runner.close()
+        mill.works.catalog.close()
+
+
+def test_a_warm_driver_serves_runs_one_after_the_other(make_mill):
+    """Spark starts once; each run has a session, logs and surroundings of its own, and nothing of the one before."""
+    mill = make_mill(1)
+    mill.launcher.warm_up(str(mill.app_file))
+    mill.until(mill.launcher.is_warm)
+
+    published = mill.finish(mill.start("publish", writes=("clicks",)))
+    copied = mill.finish(mill.start("copy", reads=("clicks",), writes=("copies",)))
+    looked = mill.finish(mill.start("looks"))
+    again = mill.finish(mill.start("copy", reads=("clicks",), writes=("copies",)))
+
+    assert {published.pid, copied.pid, looked.pid, again.pid} == {published.pid}
+    assert (mill.count("clicks"), mill.count("copies")) == (1250, 1250)
+    assert again.exit_reason == "no_input"
+    outputs = copied.facts["outputs"]
+    assert [(o["dataset"], o["count"], o["rows"]) for o in outputs] == [("default.copies", 4, 1250)]
+    assert [(i["dataset"], i["count"], i["rows"]) for i in copied.facts["inputs"]] == [("default.clicks", 4, 1250)]
+    assert (Path(copied.log_location) / "stdout").read_text() == "partitions 4\n"
+    assert "DAGScheduler" in (Path(copied.log_location) / "spark.log").read_text()
+    tx = Snapshot(copied.write_pointer, mill.works.catalog.incarnation)
+    assert is_marked(open_files(mill.filesets["copies"].dataset.location), tx)
+
+
+def test_a_warm_driver_is_replaced_when_its_code_changes(make_mill):
+    """It has imported what is no longer so."""
+    mill = make_mill(1)
+    mill.launcher.warm_up(str(mill.app_file))
+    first = mill.finish(mill.start("looks"))
+    (mill.app_file.parent / "helper.py").write_text("def tag(value):\n    return 'other'\n")
+
+    second = mill.finish(mill.start("looks"))
+
+    assert first.pid != second.pid
+    assert first.facts["code"] != second.facts["code"]
+
+
+def test_a_driver_killed_in_the_middle_of_a_write_leaves_nothing_visible(make_mill):
+    """Its JVM outlived it because user code had forked a child, and wrote eight more files (tried)."""
+    mill = make_mill(0)
+    run_id = mill.start("slow", writes=("clicks",))
+    writing = mill.app_file.parent / "writing"
+    mill.until(writing.exists)
+
+    os.kill(mill.works.run(run_id).pid, signal.SIGKILL)
+    mill.until(lambda: mill.works.run(run_id).epoch == 2)
+    left = mill.files("clicks")
+    visible = mill.count("clicks")
+    run = mill.finish(run_id)
+
+    pointer = run.write_pointer
+    later = {path for path in mill.files("clicks") if f"tx={pointer}-" not in path}
+    assert visible == 0
+    assert mill.count("clicks") == 1000
+    assert later == left
+    assert (run.failures, run.epoch) == (0, 2)

@@ -189,13 +189,21 @@ def test_a_job_that_waits_too_long_is_cancelled_and_its_work_comes_again(shop):
 
 def test_the_time_out_runs_from_the_moment_the_trigger_is_satisfied(shop):
     """It bounds the wait for the constraints: waiting for the fifth partition may take days."""
-    shop.schedule(NewPartitions("clicks", 2), constraints=ONE)
+    program = shop.program()
+    blocker = shop.start(program)
+    shop.schedule(NewPartitions("clicks", 2), program=program, constraints=ONE)
     shop.add()
     shop.step()
     shop.clock.move("48h")
     shop.add()
+    shop.step()
+    shop.clock.move("23h")
+    shop.step()
+    shop.end(blocker)
 
-    assert len(shop.step()) == 1
+    (launch,) = shop.step()
+
+    assert shop.run(launch).triggered_by["triggers"][0]["count"] == 2
 
 
 def test_a_schedule_may_force_its_start(shop):

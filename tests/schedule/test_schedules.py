@@ -97,11 +97,11 @@ def test_a_deleted_schedule_leaves_nothing_behind(shop):
 
     shop.change(Delete(schedule.schedule_id))
 
+    assert shop.catalog.read(lambda db: next_timer(db, schedule.schedule_id)) is None
     shop.add(partitions=2)
     shop.clock.move("2h")
     assert shop.step() == []
     assert shop.jobs() == []
-    assert shop.catalog.read(lambda db: next_timer(db, schedule.schedule_id)) is None
     with pytest.raises(NotFound):
         shop.catalog.read(lambda db: find_schedule(db, DEFAULT_NAMESPACE, "shop", "s"))
 

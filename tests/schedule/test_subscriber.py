@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.names import EventKey
 from tidemill.schedule.schedules import Suspend
@@ -69,6 +71,29 @@ def test_a_message_that_nobody_listens_to_is_passed(shop):
 
     assert subscribe(shop.catalog, shop.world) == 1
     assert subscribe(shop.catalog, shop.world) == 0
+
+
+def test_two_subscribers_never_handle_one_message_both(shop):
+    """The position is locked while its messages are handled: the second one leaves them to the first."""
+    shop.schedule(NewPartitions("clicks", 5))
+    subscribe(shop.catalog, shop.world)  # from now on there is a position to lock
+    shop.add()
+    second = threading.Thread(target=lambda: handled.append(subscribe(shop.catalog, shop.world)))
+    handled: list[int] = []
+
+    def let_the_other_try(mark: str) -> None:
+        # It has to wait for us where there is one lock for all (SQLite): give it only a moment.
+        if mark == "subscriber.read" and second.ident is None:
+            second.start()
+            second.join(0.2)
+
+    shop.at_mark = let_the_other_try
+    handled.append(subscribe(shop.catalog, shop.world))
+    second.join()
+
+    (job,) = shop.jobs()
+    assert job.fed[0].count == 1
+    assert sorted(handled) == [0, 1]
 
 
 def test_an_event_while_the_schedule_is_suspended_makes_no_job(shop):

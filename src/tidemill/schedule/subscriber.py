@@ -62,9 +62,8 @@ def _feed(db: Db, world: World, messages: list[Message]) -> None:
     candidates = {schedule_id for found in listeners.values() for schedule_id, _ in found}
     if not candidates:
         return
+    # One that was changed after we read its keys has ticked after these messages: they are behind its since_seq.
     schedules = share_listening(db, candidates)
-    # Read again under the locks: a schedule that was changed in between may listen to other keys now.
-    listeners = find_listeners(db, listeners)
     readers = _readers(db, messages, schedules)
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {}
     for message in messages:

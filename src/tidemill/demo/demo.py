@@ -1,0 +1,206 @@
+"""`tidemill demo`: land New York's flights and weather, let an app work on them as they arrive, weigh the result.
+
+The app is the project beside this file, run by `tidemill up` in a process of its own. The lander is never more than
+six hours of data ahead of the reports, so that the demo goes as fast as the machine does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from tidemill.config import FILE_NAME
+from tidemill.demo.balance import Balance, RowKey, weigh
+from tidemill.demo.crash import Killer
+from tidemill.demo.flights import Feed, read_archive
+from tidemill.demo.landing import Lander, Landing, Step, plan
+from tidemill.demo.published import Reader, Report
+from tidemill.demo.up import STOP
+from tidemill.errors import TidemillError
+from tidemill.lake.inbox import FileState
+from tidemill.mill import Mill, open_project
+from tidemill.narration import Narrator
+from tidemill.processes import Child
+from tidemill.run.java import find_java
+from tidemill.world import World
+
+_PROJECT: Final = Path(__file__).parent / "project"
+_AHEAD: Final = 6
+"""Six, and no more: 14Z is to be reported before it is written again at 20Z."""
+_LOOK_EVERY: Final = timedelta(milliseconds=200)
+_PATIENCE: Final = timedelta(minutes=3)
+"""How long nothing may move before the demo gives up: a start of Spark on a busy machine, and a retry."""
+_END_WITHIN: Final = timedelta(seconds=20)
+_OPEN: Final = (FileState.NEW, FileState.IN_PROGRESS, FileState.ERROR)
+_MOST_FILES: Final = 100_000
+
+
+class DemoFailed(TidemillError):
+    """The demo did not end as it must; its project is left for a look."""
+
+    code = "demo_failed"
+
+    def __init__(self, why: str, folder: Path) -> None:
+        self.why = why
+        self.folder = str(folder)
+        super().__init__(f"the demo failed: {why}; its project is left in {folder}")
+
+
+def run_demo(*, days: int, keep: bool, crash: bool, echo: Callable[[str], None], world: World | None = None) -> None:
+    """Run the whole demo: one line of `echo` an event, the last one the balance.
+
+    With `crash` the driver is killed in the middle of a write. The project's folder is removed at the end, unless
+    `keep` is set or the demo failed. Raises `DemoFailed` when the balance is wrong or nothing moves any more, `NoJava`,
+    `NoFlights`, `BadDays`.
+    """
+    world = world or World()
+    steps = plan(read_archive(world.disk, days))
+    folder = world.disk.temporary_folder("tidemill-demo-")
+    for name in ("app.py", FILE_NAME):
+        world.disk.write_bytes(folder / name, world.disk.read_bytes(_PROJECT / name))
+    for feed in Feed:
+        world.disk.make_folder(folder / "landing" / feed)
+    try:
+        with open_project(folder, create=True, world=world) as mill:
+            find_java(world, mill.config.cache)  # said once, and now, rather than by each run
+            balance = _Demo(mill, steps, crash=crash, echo=echo).run()
+    except DemoFailed:
+        raise
+    except BaseException:
+        world.disk.remove(folder)
+        raise
+    if keep:
+        echo(f"the project stays in {folder}: look around with `tidemill --project {folder} run list`")
+    elif balance.good:
+        world.disk.remove(folder)
+    echo(str(balance))
+    if not balance.good:
+        raise DemoFailed("rows that landed and rows that are published do not balance", folder)
+
+
+class _Demo:
+    """One demo at work: starts the app, lands, watches what is published, tells all of it."""
+
+    def __init__(self, mill: Mill, steps: list[Step], *, crash: bool, echo: Callable[[str], None]) -> None:
+        self._mill = mill
+        self._world = mill.world
+        self._folder = mill.config.folder
+        self._steps = steps
+        self._echo = echo
+        self._narrator = Narrator(mill.world, echo, as_json=False)
+        self._killer = Killer(mill, self._narrator) if crash else None
+        self._lander = Lander(mill.world.disk, self._folder / "landing")
+        self._reader = Reader(mill)
+        self._seen: set[RowKey] = set()
+        self._due: list[Counter[str]] = []
+        """After each step, how many flights of each hour are to be reported some time."""
+        self._told: dict[str, Report] = {}
+        self._log_offset = 0
+        self._moved_at = mill.world.clock.monotonic()
+
+    def run(self) -> Balance:
+        """Land everything and wait until all of it is reported; the balance."""
+        child = self._start()
+        try:
+            while not self._step(child):
+                if self._killer is not None and self._told and not self._killer.done:
+                    self._killer.watch(_LOOK_EVERY)
+                else:
+                    self._world.clock.sleep(_LOOK_EVERY)
+        finally:
+            self._stop(child)
+        self._tell_log()
+        for report in self._reader.days():
+            self._narrator.tell("report", report.when, report.sentence())
+        return self._weigh()
+
+    def _step(self, child: Child) -> bool:
+        """Tell what is new, and land what is due; whether all is done. Raises `DemoFailed`."""
+        self._tell_log()
+        if child.poll() is not None:
+            raise DemoFailed(f"`tidemill up` ended with exit code {child.poll()}: {self._last_words()}", self._folder)
+        reported = self._tell_reports()
+        while len(self._due) < len(self._steps) and self._keeps_up(reported):
+            self._land(self._steps[len(self._due)])
+        if self._world.clock.monotonic() - self._moved_at > _PATIENCE:
+            raise DemoFailed(f"nothing has moved for {_PATIENCE}; so far: {self._weigh()}", self._folder)
+        if len(self._due) < len(self._steps) or not self._due[-1] <= reported or self._open_files():
+            return False
+        if self._killer is not None and not self._killer.done:
+            return False
+        return self._weigh().lost == 0
+
+    def _keeps_up(self, reported: Counter[str]) -> bool:
+        behind = len(self._due) - _AHEAD
+        return behind < 0 or self._due[behind] <= reported
+
+    def _land(self, step: Step) -> None:
+        for landing in step.landings:
+            self._lander.land(landing)
+            self._narrator.tell("land", f"{landing.feed}/{landing.name}", _landed(landing))
+            if landing.whole and landing.feed is Feed.FLIGHTS:
+                self._seen |= {row.key for row in landing.rows}
+        self._due.append(Counter(hour for hour, *_ in self._seen))
+        self._moved_at = self._world.clock.monotonic()
+
+    def _tell_reports(self) -> Counter[str]:
+        """Print the reports of hours that are new or have changed; how many flights are reported of each hour."""
+        reports = {report.when: report for report in self._reader.hours()}
+        for when, report in reports.items():
+            if self._told.get(when) != report:
+                self._narrator.tell("report", when, report.sentence())
+                self._moved_at = self._world.clock.monotonic()
+        self._told = reports
+        return Counter({when: report.flights for when, report in reports.items()})
+
+    def _tell_log(self) -> None:
+        new = self._world.disk.read_from(self._folder / "up.log", self._log_offset)
+        lines, end, _ = new.rpartition(b"\n")
+        self._log_offset += len(lines) + len(end)
+        for line in lines.decode().splitlines():
+            self._echo(line)
+
+    def _last_words(self) -> str:
+        errors = self._world.disk.read_bytes(self._folder / "up.err").decode(errors="replace").strip()
+        return errors.rpartition("\n")[2] or "it said nothing"
+
+    def _open_files(self) -> bool:
+        return any(self._files(feed, state) for feed in Feed for state in _OPEN)
+
+    def _weigh(self) -> Balance:
+        refused = {(feed, name) for feed in Feed for name in self._files(feed, FileState.QUARANTINED)}
+        return weigh(self._lander.ledger, refused, self._reader.read())
+
+    def _files(self, feed: Feed, state: FileState) -> list[str]:
+        return [file.name for file in self._mill.list_inbox_files(f"{feed}_raw", state=state, limit=_MOST_FILES)]
+
+    def _start(self) -> Child:
+        world, log = self._world, self._folder / "up.log"
+        world.disk.append(log, "")
+        child = world.spawner.start(
+            [sys.executable, "-m", "tidemill.demo.up", "--project", str(self._folder)],
+            tag=world.new_id("demo"),
+            env=world.environ,
+            cwd=self._folder,
+            stdout=log,
+            stderr=self._folder / "up.err",
+        )
+        while b"ready" not in world.disk.read_bytes(log) and child.poll() is None:
+            world.clock.sleep(_LOOK_EVERY)
+        return child
+
+    def _stop(self, child: Child) -> None:
+        give_up_at = self._world.clock.monotonic() + _END_WITHIN
+        child.send_line(STOP)
+        while child.poll() is None and self._world.clock.monotonic() < give_up_at:
+            self._world.clock.sleep(_LOOK_EVERY)
+        child.kill()
+
+
+def _landed(landing: Landing) -> str:
+    rows = f"{len(landing.rows)} rows" if landing.rows else f"{len(landing.content)} bytes"
+    return f"{rows}   {landing.note}".rstrip()

@@ -1,0 +1,84 @@
+"""New York's flights and weather of 2013: loaded as their files arrive, joined, reported per hour and per day."""
+
+from pyspark.sql import functions as F
+
+import tidemill as tm
+
+app = tm.App("new_york")
+
+FLIGHTS = """year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int,
+    sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string, origin string, dest string,
+    air_time int, distance int, hour int, minute int, time_hour timestamp"""
+WEATHER = """origin string, year int, month int, day int, hour int, temp double, dewp double, humid double,
+    wind_dir int, wind_speed double, wind_gust double, precip double, pressure double, visib double,
+    time_hour timestamp"""
+
+# Files arrive here. One that cannot be read is put aside after three attempts; it holds up no other.
+raw = {"format": "csv", "options": {"nullValue": "NA"}, "attempts": 3, "retry_after": "1s", "list_every": "200ms"}
+flights_raw = app.inbox("flights_raw", "landing/flights", schema=FLIGHTS, **raw)
+weather_raw = app.inbox("weather_raw", "landing/weather", schema=WEATHER, **raw)
+
+# What is made of them, in partitions of an hour (UTC) or a day.
+by_hour = {"day": "date", "hour": "int"}
+flights = app.fileset("flights", keys=by_hour)
+weather = app.fileset("weather", keys=by_hour)
+flights_weather = app.fileset("flights_weather", keys=by_hour)
+hourly = app.fileset("hourly", keys=by_hour)
+daily = app.fileset("daily", keys={"day": "date"})
+
+
+@app.spark(reads=[flights_raw, weather_raw], writes=[flights, weather], retries=3, backoff="1s")
+def load(run, spark):
+    """Publish what is new in the files that arrived: rows may come again, in the same file or in another."""
+    feeds = [
+        (flights_raw, flights, ["time_hour", "carrier", "flight"]),
+        (weather_raw, weather, ["time_hour", "origin"]),
+    ]
+    for inbox, table, key in feeds:
+        arrived = run.input(inbox)
+        if arrived.files:
+            rows, known = arrived.read().dropDuplicates(key), run.read(table)
+            if set(key) <= set(known.columns):  # before anything is published, its columns are not known
+                rows = rows.join(known, key, "left_anti")
+            by_time = rows.withColumn("day", F.to_date("time_hour")).withColumn("hour", F.hour("time_hour"))
+            run.output(table).append(by_time.drop("year", "month", "minute"))
+
+
+@app.spark(reads=[flights, weather], writes=[flights_weather], retries=3, backoff="1s")
+def join(run, spark):
+    """Join anew each hour that has new flights or new weather, so that it does not matter which came first."""
+    changed = in_hours([*run.input(flights).partitions, *run.input(weather).partitions])
+    at_airport = run.read(weather).where(changed).drop("time_hour")
+    joined = run.read(flights).where(changed).join(at_airport, ["day", "hour", "origin"], "left")
+    run.output(flights_weather).overwrite(joined)
+
+
+@app.spark(reads=[flights_weather], writes=[hourly, daily], retries=3, backoff="1s")
+def report(run, spark):
+    """Report each hour that has changed, and its day; both in one transaction, so that they always agree."""
+    hours = run.input(flights_weather).partitions
+    days = run.read(flights_weather).where(F.col("day").isin([hour["day"] for hour in hours]))
+    numbers = [
+        F.count("*").alias("flights"),
+        F.count("dep_time").alias("departed"),
+        F.avg("dep_delay").alias("dep_delay"),
+        F.avg("temp").alias("temp"),
+        F.avg("wind_speed").alias("wind_speed"),
+    ]
+    run.output(hourly).overwrite(days.where(in_hours(hours)).groupBy("day", "hour").agg(*numbers))
+    run.output(daily).overwrite(days.groupBy("day").agg(*numbers))
+
+
+def in_hours(partitions):
+    """The condition that a row belongs to one of these partitions."""
+    condition = F.lit(False)
+    for partition in partitions:
+        condition |= (F.col("day") == partition["day"]) & (F.col("hour") == partition["hour"])
+    return condition
+
+
+one_at_a_time = {"constraints": [tm.Concurrency(1)], "resume": True}
+app.schedule("load", load, trigger=tm.NewFiles(flights_raw) | tm.NewFiles(weather_raw), **one_at_a_time)
+both = tm.NewPartitions(flights) & tm.NewPartitions(weather)
+app.schedule("join", join, trigger=both | tm.Every("10s"), **one_at_a_time)
+app.schedule("report", report, trigger=tm.NewPartitions(flights_weather), **one_at_a_time)

@@ -1,0 +1,108 @@
+"""What the demo's app has published: read from the committed files alone, as any other engine would read them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, cast
+
+from tidemill.demo.balance import Published, RowKey
+from tidemill.demo.flights import KEYS, Feed
+from tidemill.mill import Mill
+from tidemill.views import FileView
+
+_JOINED: Final = "flights_weather"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is reported of one hour or day, `when` (`2013-01-01T10:00:00Z` or `2013-01-01`); None where unknown.
+
+    `flights` is how many were planned; of the `departed` the mean delay in minutes; temperature in °F, wind in mph.
+    """
+
+    when: str
+    flights: int
+    departed: int
+    dep_delay: float | None
+    temp: float | None
+    wind_speed: float | None
+
+    def sentence(self) -> str:
+        """One line for people."""
+        cancelled = self.flights - self.departed
+        parts = [f"{self.flights} flights"]
+        if self.dep_delay is not None:
+            parts.append(f"{abs(self.dep_delay):.0f} min {'late' if self.dep_delay >= 0 else 'early'} on average")
+        if cancelled:
+            parts.append(f"{cancelled} cancelled")
+        if self.temp is not None:
+            parts.append(f"{self.temp:.0f} °F")
+        if self.wind_speed is not None:
+            parts.append(f"wind {self.wind_speed:.0f} mph")
+        return ", ".join(parts)
+
+
+class Reader:
+    """Reads the published files of a project; each file once, since a committed file never changes."""
+
+    def __init__(self, mill: Mill) -> None:
+        self._mill = mill
+        self._rows: dict[str, list[dict[str, object]]] = {}
+
+    def read(self) -> Published:
+        """All that is published as of now, data set by data set."""
+        return Published(
+            loaded={feed: self._keys(feed.value, feed) for feed in Feed},
+            joined=self._keys(_JOINED, Feed.FLIGHTS),
+            hourly=_counted(self.hours()),
+            daily=_counted(self.days()),
+        )
+
+    def hours(self) -> list[Report]:
+        """The reports of all hours, in their order."""
+        return self._reports("hourly")
+
+    def days(self) -> list[Report]:
+        """The reports of all days, in their order."""
+        return self._reports("daily")
+
+    def _keys(self, dataset: str, feed: Feed) -> Counter[RowKey]:
+        return Counter(
+            tuple(_text(row[column]) for column in KEYS[feed])
+            for file in self._mill.list_files(dataset)
+            for row in self._read(file, KEYS[feed])
+        )
+
+    def _reports(self, dataset: str) -> list[Report]:
+        columns = ("flights", "departed", "dep_delay", "temp", "wind_speed")
+        files = self._mill.list_files(dataset)
+        return [
+            Report(_when(file.key), **{column: cast("int", row[column]) for column in columns})
+            for file in files
+            for row in self._read(file, columns)
+        ]
+
+    def _read(self, file: FileView, columns: tuple[str, ...]) -> list[dict[str, object]]:
+        if file.path not in self._rows:
+            from pyarrow import parquet  # type: ignore[import-untyped]
+
+            self._rows[file.path] = parquet.read_table(file.path, columns=list(columns), partitioning=None).to_pylist()
+        return self._rows[file.path]
+
+
+def _counted(reports: list[Report]) -> Counter[str]:
+    counted: Counter[str] = Counter()
+    for report in reports:
+        counted[report.when] += report.flights
+    return counted
+
+
+def _text(value: object) -> str:
+    return f"{value:%Y-%m-%dT%H:%M:%SZ}" if isinstance(value, datetime) else str(value)
+
+
+def _when(key: Mapping[str, object]) -> str:
+    return f"{key['day']}T{key['hour']:02}:00:00Z" if "hour" in key else str(key["day"])

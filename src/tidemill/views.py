@@ -84,7 +84,7 @@ class PartitionView:
     bytes: int
     rows: int
     run_id: RunId
-    at: int
+    committed_at: int
 
 
 @dataclass(frozen=True, slots=True)

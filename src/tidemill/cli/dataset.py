@@ -39,7 +39,7 @@ def partitions(name: str, limit: int, *, as_json: bool) -> None:
     """List the current partitions of a file set by key."""
     with open_mill() as mill:
         rows = mill.list_partitions(name, limit=limit)
-    columns = ("partition", "files", "bytes", "rows", "write_pointer", "commit_seq", "run_id", "at")
+    columns = ("partition", "files", "bytes", "rows", "write_pointer", "commit_seq", "run_id", "committed_at")
     show_list(rows, columns, as_json=as_json, empty=f"{name} has no partitions yet")
 
 

@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final, cast
@@ -151,6 +151,10 @@ class Inbox:
     def qualified_name(self) -> str:
         """Its name as people and messages use it."""
         return self.dataset.qualified_name
+
+    def read_as(self, schema: str) -> Inbox:
+        """The same files with other columns: a DDL text, as in `RawFormat`."""
+        return replace(self, spec=replace(self.spec, format=replace(self.spec.format, schema=schema)))
 
     def files(self) -> Files:
         """The files at its location."""

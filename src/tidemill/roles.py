@@ -1,0 +1,234 @@
+"""What a process runs: `tidemill up` has all roles as threads of one process, each a loop over a step.
+
+The loops share nothing but the catalog. A loop whose catalog is away waits and looks again; any other error ends the
+process, loudly: what it was doing is a row, and goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Final
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.wakeups import Waiter
+from tidemill.config import without_password
+from tidemill.errors import TidemillError, Unavailable
+from tidemill.lake import datasets, inbox, janitor
+from tidemill.lake.claims import publish_due
+from tidemill.mill import Mill
+from tidemill.names import DatasetId
+from tidemill.narration import Narrator
+from tidemill.run.attempts import find_next_due
+from tidemill.run.launchers import DriverOptions, Launcher
+from tidemill.run.programs import ProgramKind, list_programs
+from tidemill.run.runner import Runner
+from tidemill.run.runs import list_live
+from tidemill.schedule.jobs import JobState, list_jobs
+from tidemill.schedule.loop import Scheduler
+from tidemill.schedule.subscriber import has_messages
+from tidemill.world import World
+
+_log = logging.getLogger(__name__)
+
+_AWAY: Final = timedelta(seconds=1)
+_LONGEST_NAP: Final = timedelta(seconds=5)
+_SHORTEST_NAP: Final = timedelta(milliseconds=50)
+_SWEEP_EVERY: Final = timedelta(seconds=30)
+
+
+class Discoverer:
+    """Lists the inboxes that are due, and announces retries whose time has come."""
+
+    def __init__(self, catalog: Catalog, narrator: Narrator) -> None:
+        self._catalog = catalog
+        self._narrator = narrator
+        self.looked = False
+
+    def step(self) -> timedelta:
+        """Do what is due now, and give how long nothing is."""
+        for dataset_id, due_at in self._catalog.read(inbox.due_listings):
+            self._list(dataset_id, due_at)
+        inbox.publish_due_backlog(self._catalog)
+        publish_due(self._catalog)
+        self.looked = True
+        return self._catalog.read(_until_next)
+
+    def _list(self, dataset_id: DatasetId, due_at: int) -> None:
+        watched = inbox.Inbox.of(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
+        if not self._catalog.write(lambda db: inbox.take_listing(db, watched, due_at)):
+            return
+        try:
+            self._narrator.discovered(watched, inbox.discover(self._catalog, watched))
+        except Unavailable as error:
+            # One folder that is away must not hold up the others; it is listed again at its next time.
+            self._narrator.tell("inbox", watched.dataset.name, str(error), error=error.code)
+
+
+class Janitor:
+    """Sweeps what aborted and invalid transactions left, and marks what is committed."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def step(self) -> timedelta:
+        """One sweep; then nothing for a while."""
+        janitor.sweep(self._catalog)
+        return _SWEEP_EVERY
+
+
+def run_all(
+    mill: Mill,
+    *,
+    echo: Callable[[str], None],
+    deploy: bool = True,
+    until_idle: bool = False,
+    drain: timedelta = timedelta(0),
+    as_json: bool = False,
+) -> None:
+    """Run scheduler, runner, discoverer and janitor until SIGINT or SIGTERM (or, `until_idle`, until nothing is left).
+
+    At the end nothing new is taken; runs get `drain` to end by themselves, then their drivers are ended and the runs
+    given back. An error of a role ends all and is raised.
+    """
+    world, config, catalog = mill.world, mill.config, mill.catalog
+    narrator = Narrator(world, echo, as_json=as_json)
+    deployed = [done.sentence() for done in mill.deploy()] if deploy else []
+    settings = {"spark.master": config.spark_master, **config.spark_conf}
+    options = DriverOptions(catalog.url, config.state, config.cache, spark_settings=settings, warm=config.spark_warm)
+    launcher = Launcher(world, options)
+    runner = Runner(world, catalog, launcher, slots=config.slots, lease=config.lease, on_event=narrator.ran)
+    spark = _warm_up(mill, launcher)
+    shown = without_password(config.catalog).removeprefix(f"sqlite:///{config.folder}/")
+    text = f"catalog {shown}   spark {spark}   deployed {'; '.join(deployed) or 'nothing new'}"
+    narrator.tell("ready", str(config.folder), text, catalog=shown, spark=spark, deployed=deployed)
+
+    loops = _Loops(catalog, world)
+    discoverer = Discoverer(catalog, narrator)
+    scheduler = Scheduler(catalog, world, narrator.launched)
+    with _stopped_by_signals(loops):
+        loops.start("scheduler", scheduler.run)
+        loops.start("runner", lambda waiter, stopped: runner.run(waiter, stopped, taking=lambda: not loops.draining))
+        loops.start("discoverer", _loop(world, discoverer.step))
+        loops.start("janitor", _loop(world, Janitor(catalog).step))
+        while not loops.wait(_LONGEST_NAP if not until_idle else _AWAY):
+            if until_idle and discoverer.looked and runner.busy == 0 and catalog.read(_is_idle):
+                break
+        loops.draining = True
+        give_up_at = world.clock.monotonic() + drain
+        while runner.busy and world.clock.monotonic() < give_up_at and not loops.failed:
+            world.clock.sleep(_SHORTEST_NAP)
+        loops.stop()
+    narrator.tell("stopped", str(config.folder), f"state stays in {config.state}", state=str(config.state))
+
+
+class _Loops:
+    """The threads of a process: started, woken, stopped together; the first error stops all."""
+
+    def __init__(self, catalog: Catalog, world: World) -> None:
+        self._catalog = catalog
+        self._world = world
+        self._asked = threading.Event()
+        self._stopped = False
+        self._threads: list[threading.Thread] = []
+        self._waiters: list[Waiter] = []
+        self._errors: list[BaseException] = []
+        self.draining = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether a loop has ended by an error."""
+        return bool(self._errors)
+
+    def start(self, name: str, run: Callable[[Waiter, Callable[[], bool]], None]) -> None:
+        """Run `run(waiter, stopped)` in a thread of its own."""
+        waiter = self._catalog.waiter()
+
+        def body() -> None:
+            while not self._stopped:
+                try:
+                    run(waiter, lambda: self._stopped)
+                except Unavailable as error:
+                    _log.warning("%s waits: %s", name, error)
+                    self._world.clock.sleep(_AWAY)
+                except BaseException as error:  # noqa: BLE001  # raised again by stop(), after all have ended
+                    self._errors.append(error)
+                    self._asked.set()
+                    return
+
+        self._waiters.append(waiter)
+        self._threads.append(threading.Thread(target=body, name=name))
+        self._threads[-1].start()
+
+    def ask(self) -> None:
+        """Ask for the end; async-signal-safe."""
+        self._asked.set()
+
+    def wait(self, timeout: timedelta) -> bool:
+        """Whether the end was asked for, after at most `timeout`."""
+        return self._asked.wait(timeout.total_seconds())
+
+    def stop(self) -> None:
+        """End all loops and wait for them; raise what one of them ended by."""
+        self._stopped = True
+        for waiter in self._waiters:
+            waiter.wake()
+        for thread in self._threads:
+            thread.join()
+        for waiter in self._waiters:
+            waiter.close()
+        if self._errors:
+            raise self._errors[0]
+
+
+def _loop(world: World, step: Callable[[], timedelta]) -> Callable[[Waiter, Callable[[], bool]], None]:
+    def run(waiter: Waiter, stopped: Callable[[], bool]) -> None:
+        # Its work comes by the clock, not by commits: those that wake it in between only cost a look at the time.
+        due = world.clock.monotonic()
+        while not stopped():
+            if (now := world.clock.monotonic()) >= due:
+                due = now + step()
+            waiter.wait(max(due - world.clock.monotonic(), timedelta(0)))
+
+    return run
+
+
+@contextmanager
+def _stopped_by_signals(loops: _Loops) -> Iterator[None]:
+    before = {number: signal.signal(number, lambda *_: loops.ask()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _warm_up(mill: Mill, launcher: Launcher) -> str:
+    """Start Spark before anybody needs it; what to say of it."""
+    master = mill.config.spark_master
+    programs = mill.catalog.read(list_programs)
+    if not any(program.kind is ProgramKind.SPARK for program in programs):
+        return f"{master} not needed"
+    if mill.config.spark_warm == 0:
+        return f"{master} cold"
+    try:
+        launcher.warm_up(str(mill.config.app))
+    except TidemillError as error:
+        return f"{master} not available: {error}"
+    return f"{master} warming"
+
+
+def _until_next(db: Db) -> timedelta:
+    due = inbox.next_due(db)
+    if due is None:
+        return _LONGEST_NAP
+    return min(max(timedelta(milliseconds=due - db.now()), _SHORTEST_NAP), _LONGEST_NAP)
+
+
+def _is_idle(db: Db) -> bool:
+    waiting = any(job.state is not JobState.PENDING_TRIGGER for job in list_jobs(db))
+    return not (waiting or has_messages(db) or list_live(db) or find_next_due(db) is not None)

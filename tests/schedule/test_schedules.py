@@ -121,6 +121,22 @@ def test_changes_are_made_together_or_not_at_all(shop):
     assert found == schedule
 
 
+def test_a_name_may_pass_to_another_schedule(shop):
+    """A deployment that gives the schedule's name to another program deletes the one and makes the other."""
+    old = shop.schedule(CLICKS)
+    program = shop.program("other")
+
+    shop.change(
+        Delete(old.schedule_id), Add(DEFAULT_NAMESPACE, "shop", "s", program, ScheduleSpec(CLICKS), resume=True)
+    )
+
+    (found,) = shop.catalog.read(list_schedules)
+    assert found.program_id == program
+    assert found.schedule_id != old.schedule_id
+    shop.add(partitions=2)
+    assert len(shop.step()) == 1
+
+
 def test_schedules_are_found_by_what_they_listen_to_and_start(shop):
     """Before anybody changes a data set, they ask what it triggers."""
     a = shop.schedule(CLICKS, name="a")

@@ -205,10 +205,11 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
     indexed = [s for s in new.values() if s.schedule_id not in old or s.schedule_id in unindexed]
     # What a resumption that changed nothing keeps: its timers too.
     timed = [s for s in new.values() if s.status is Status.SCHEDULED and s != old.get(s.schedule_id)]
+    # Those that go first: one of the same name may come in their place, for another program.
+    db.run(SQL.delete_schedules, schedule_ids=json.dumps(gone))
+    db.run(SQL.update_schedules, schedules=json.dumps([_row(s) for s in changed]))
     if db.run(SQL.insert_schedules, schedules=json.dumps([_row(s) for s in added])) < len(added):
         raise ScheduleExists(", ".join(s.qualified_name for s in added))
-    db.run(SQL.update_schedules, schedules=json.dumps([_row(s) for s in changed]))
-    db.run(SQL.delete_schedules, schedule_ids=json.dumps(gone))
     db.run(SQL.delete_trigger_keys, schedule_ids=json.dumps(unindexed))
     keys = [
         {"event_key": key, "schedule_id": s.schedule_id, "trigger_no": trigger_no}

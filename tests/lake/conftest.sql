@@ -7,3 +7,13 @@ SELECT write_pointer, partition_key, state, failures, run_id FROM consumer_work 
 
 -- name: read_input
 SELECT run_id, write_pointer, item FROM run_input ORDER BY write_pointer, item
+
+-- name: pass_garbage_time
+UPDATE garbage SET not_before = 1
+
+-- name: read_garbage
+SELECT location, not_before, error FROM garbage ORDER BY location
+
+-- name: insert_garbage
+INSERT INTO garbage (location, dataset_id, write_pointer, reason, not_before)
+VALUES ('by mistake', :dataset_id, :write_pointer, 'aborted', 1)

@@ -1,0 +1,151 @@
+"""The janitor: deletes what transactions left that can never commit, and marks what is committed.
+
+The end of a transaction without commit leaves a row of garbage for each data set that it had declared: the intent. The
+janitor deletes the directory and looks again, since a zombie may write on after its fence: after a minute, then after
+two, four, … . Only when it has found nothing `CLEAN_SWEEPS` times in a row (the last time after more than a day, the
+longest life of a transaction) is the row forgotten; whatever it finds starts the count anew. So a zombie that was
+stopped for days and goes on is seen too, as long as it does not sleep through all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import groupby
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.named import Row, load_sql
+from tidemill.catalog.transactions import Snapshot
+from tidemill.errors import Unavailable
+from tidemill.lake.datasets import find_by_id
+from tidemill.lake.manifest import is_marked, mark_committed, tx_directory
+from tidemill.names import CommitSeq, DatasetId, WritePointer
+from tidemill.storage.files import open_files
+
+SQL: Final = load_sql(__file__)
+
+CLEAN_SWEEPS: Final = 12
+"""Sweeps in a row that found nothing, after which a directory is not looked for any more."""
+_FIRST_WAIT: Final = timedelta(minutes=1)
+_MOST: Final = 1000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What one sweep did: directories deleted, markers written."""
+
+    deleted: int
+    marked: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Garbage:
+    location: str
+    dataset_id: DatasetId
+    write_pointer: WritePointer
+    not_before: int
+    clean: int
+
+
+def sweep(catalog: Catalog) -> Swept:
+    """Delete what is due, then write missing markers; a bounded piece of work, to be called again and again.
+
+    Never touches a directory of a transaction that is open or has committed. What cannot be deleted now is tried again.
+    Any number of janitors may sweep at once. Cost: what is due and what has committed since the last sweep.
+    """
+    due = catalog.read(lambda db: [_garbage(row) for row in db.all(SQL.find_due, most=_MOST)])
+    return Swept(sum(_delete(catalog, garbage) for garbage in due), _mark(catalog))
+
+
+def _delete(catalog: Catalog, garbage: _Garbage) -> bool:
+    """Delete one directory, if it is there; whether it was."""
+    publisher = catalog.read(
+        lambda db: db.one(SQL.find_publisher, dataset_id=garbage.dataset_id, write_pointer=garbage.write_pointer)
+    )
+    if publisher is not None:
+        _log.error("transaction %s is %s: its files are no garbage", garbage.write_pointer, publisher[0])
+        _put_off(catalog, garbage, clean=0, error="its transaction may have published")
+        return False
+    dataset = catalog.read(lambda db: find_by_id(db, garbage.dataset_id))
+    directory = tx_directory(Snapshot(garbage.write_pointer, catalog.incarnation))
+    try:
+        path = open_files(dataset.location).local_path(directory)
+        assert path is not None, "only folders can be opened so far"  # noqa: S101
+        found = catalog.world.disk.exists(path)
+        catalog.world.mark("janitor.before_delete")
+        catalog.world.disk.remove(path)
+    except (OSError, Unavailable) as error:
+        # A zombie writes while we delete, or the store is away: later.
+        _log.warning("cannot delete %s of %s yet: %s", directory, dataset.qualified_name, error)
+        _put_off(catalog, garbage, clean=0, error=str(error))
+        return False
+    catalog.world.mark("janitor.after_delete")
+    clean = 0 if found else garbage.clean + 1
+    if clean < CLEAN_SWEEPS:
+        _put_off(catalog, garbage, clean=clean, error=None)
+    else:
+        catalog.write(lambda db: db.run(SQL.forget, location=garbage.location, not_before=garbage.not_before))
+    return found
+
+
+def _put_off(catalog: Catalog, garbage: _Garbage, *, clean: int, error: str | None) -> None:
+    wait = _FIRST_WAIT * 2**clean // timedelta(milliseconds=1)
+    catalog.write(
+        lambda db: db.run(
+            SQL.put_off,
+            location=garbage.location,
+            not_before=garbage.not_before,
+            attempts=clean,
+            wait=wait,
+            error=error,
+        )
+    )
+
+
+def _mark(catalog: Catalog) -> int:
+    """Write the markers that committed transactions lack: their drivers died between commit and marker."""
+    position = catalog.read(lambda db: db.one(SQL.read_marked))
+    after = cast("int", position[0]) if position else 0
+    rows = catalog.read(lambda db: db.all(SQL.find_committed, after=after, most=_MOST))
+    marked = 0
+    seen = after
+    for seq, group in groupby(rows, key=lambda row: cast("int", row[0])):
+        try:
+            marked += sum(_mark_one(catalog, row) for row in group if row[2] is not None)
+        except Unavailable as error:
+            # In order, and never past one that is missing: after a restore only what is marked is taken up again.
+            _log.warning("cannot mark what commit %s published yet: %s", seq, error)
+            break
+        seen = seq
+    if seen > after:
+        catalog.world.mark("janitor.marked")
+        catalog.write(lambda db: db.run(SQL.move_marked, seq=seen))
+    return marked
+
+
+def _mark_one(catalog: Catalog, row: Row) -> bool:
+    seq, dataset_id, location = row[0], row[2], row[3]
+    write_pointer = cast("int", row[1])
+    dataset = catalog.read(lambda db: find_by_id(db, DatasetId(str(dataset_id))))
+    files = open_files(dataset.location)
+    incarnation = str(location).removeprefix(f"tx={write_pointer}-")
+    snapshot = Snapshot(WritePointer(write_pointer), incarnation)
+    if is_marked(files, snapshot):
+        return False
+    mark_committed(files, snapshot, CommitSeq(cast("int", seq)))
+    return True
+
+
+def _garbage(row: Row) -> _Garbage:
+    location, dataset_id, write_pointer, not_before, attempts = row
+    return _Garbage(
+        str(location),
+        DatasetId(str(dataset_id)),
+        WritePointer(cast("int", write_pointer)),
+        cast("int", not_before),
+        cast("int", attempts),
+    )

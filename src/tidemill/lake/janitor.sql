@@ -1,0 +1,35 @@
+-- name: find_due
+SELECT location, dataset_id, write_pointer, not_before, attempts FROM garbage
+ WHERE not_before <= tidemill_now() ORDER BY not_before, location LIMIT :most
+
+-- name: find_publisher
+-- The last question before anything is deleted: has the transaction published after all? Its state never changes again.
+SELECT state FROM tx
+ WHERE write_pointer = :write_pointer
+   AND (state IN ('in_progress', 'committed')
+        OR EXISTS (SELECT 1 FROM partition_change AS change
+                    WHERE change.dataset_id = :dataset_id AND change.write_pointer = :write_pointer))
+
+-- name: put_off
+-- Only if no other janitor was here meanwhile.
+UPDATE garbage SET attempts = :attempts, not_before = tidemill_now() + :wait, error = :error
+ WHERE location = :location AND not_before = :not_before
+
+-- name: forget
+DELETE FROM garbage WHERE location = :location AND not_before = :not_before
+
+-- name: read_marked
+-- Commits become visible in the order of their sequence: whoever has seen one has seen all before it.
+SELECT seq FROM subscriber WHERE topic = 'markers' AND name = 'janitor'
+
+-- name: find_committed
+-- The next commits, and what each published where: by the index over commits, then that over write pointers.
+SELECT DISTINCT later.commit_seq, later.write_pointer, change.dataset_id, change.location
+  FROM (SELECT commit_seq, write_pointer FROM tx
+         WHERE commit_seq > :after ORDER BY commit_seq LIMIT :most) AS later
+  LEFT JOIN partition_change AS change ON change.write_pointer = later.write_pointer
+ ORDER BY later.commit_seq, change.dataset_id
+
+-- name: move_marked
+INSERT INTO subscriber (topic, name, seq, n) VALUES ('markers', 'janitor', :seq, 0)
+    ON CONFLICT (topic, name) DO UPDATE SET seq = excluded.seq WHERE subscriber.seq < excluded.seq

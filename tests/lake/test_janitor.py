@@ -1,0 +1,204 @@
+"""The janitor: no orphan stays, and nothing that is published ever goes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.lake.conftest import SQL, make_lake
+from tidemill.catalog.transactions import TxState
+from tidemill.lake.janitor import CLEAN_SWEEPS, Swept, sweep
+from tidemill.lake.manifest import mark_committed, tx_directory
+from tidemill.storage.files import open_files
+from tidemill.world import Disk
+
+
+@pytest.fixture
+def lake(catalog, tmp_path):
+    """A file set in a folder of its own."""
+    return make_lake(catalog, tmp_path / "lines")
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Where the file set has its files."""
+    return tmp_path / "lines"
+
+
+def leave(folder, tx, name="1/hour=5/part-0.parquet"):
+    """A file of `tx`, and what Spark leaves beside it."""
+    path = folder / tx_directory(tx) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"rows")
+    (path.parent / "_temporary").mkdir(exist_ok=True)
+    return path
+
+
+def wait_for_garbage(lake):
+    """Let the time of all garbage come."""
+    lake.catalog.write(lambda db: db.run(SQL.pass_garbage_time))
+
+
+def count_garbage(lake):
+    """How many directories are still looked after."""
+    return len(lake.read(lambda db: db.all(SQL.read_garbage)))
+
+
+@pytest.mark.parametrize("state", [TxState.ABORTED, TxState.INVALID])
+def test_what_a_transaction_left_that_cannot_commit_goes(lake, folder, state):
+    """Each killed attempt would leave its files for ever."""
+    tx = lake.begin()
+    leave(folder, tx)
+    lake.end(tx, state=state)
+
+    swept = sweep(lake.catalog)
+
+    assert swept == Swept(1, 0)
+    assert list(folder.iterdir()) == []
+
+
+def test_files_of_open_and_committed_transactions_stay(lake, folder):
+    """Nobody can bring them back."""
+    still_open, committed = lake.begin(), lake.begin()
+    kept = [leave(folder, still_open), leave(folder, committed)]
+    lake.commit(committed, lake.write(5))
+
+    swept = sweep(lake.catalog)
+
+    assert swept.deleted == 0
+    assert all(path.exists() for path in kept)
+
+
+def test_garbage_that_names_a_published_directory_is_not_believed(lake, folder):
+    """A mistake anywhere else must not cost data."""
+    tx = lake.begin()
+    kept = leave(folder, tx)
+    lake.commit(tx, lake.write(5))
+    garbage = {"dataset_id": lake.lines.dataset_id, "write_pointer": tx.write_pointer}
+    lake.catalog.write(lambda db: db.run(SQL.insert_garbage, **garbage))
+
+    swept = sweep(lake.catalog)
+
+    assert swept.deleted == 0
+    assert kept.exists()
+    assert lake.read(lambda db: db.all(SQL.read_garbage))[0][2] == "its transaction may have published"
+
+
+def test_a_zombie_that_writes_on_is_swept_again_and_again(lake, folder):
+    """A fenced process may be stopped for an hour and go on as if nothing had happened."""
+    tx = lake.begin()
+    lake.end(tx, state=TxState.INVALID)
+    deleted = []
+    for clean_before in (0, 3, CLEAN_SWEEPS - 1):
+        for _ in range(clean_before):
+            deleted.append(sweep(lake.catalog).deleted)
+            wait_for_garbage(lake)
+        leave(folder, tx)
+        deleted.append(sweep(lake.catalog).deleted)
+        wait_for_garbage(lake)
+
+    assert sum(deleted) == 3
+    assert list(folder.iterdir()) == []
+    assert count_garbage(lake) == 1
+
+
+def test_a_directory_that_stays_empty_is_forgotten_in_the_end(lake):
+    """Looking for ever after each attempt that ever failed would cost more each day."""
+    tx = lake.begin()
+    lake.end(tx)
+    waits = []
+    for _ in range(CLEAN_SWEEPS):
+        now = lake.read(lambda db: db.now())
+        sweep(lake.catalog)
+        waits += [round((row[1] - now) / 60_000) for row in lake.read(lambda db: db.all(SQL.read_garbage))]
+        before_its_time = sweep(lake.catalog)
+        wait_for_garbage(lake)
+
+    assert waits == [2**clean for clean in range(1, CLEAN_SWEEPS)]
+    assert before_its_time == Swept(0, 0)
+    assert count_garbage(lake) == 0
+
+
+def test_what_cannot_be_deleted_now_is_tried_again(lake, folder):
+    """A full or slow disk must not stop the sweep of the others."""
+    stuck, other = lake.begin(), lake.begin()
+    leave(folder, stuck)
+    leave(folder, other)
+    lake.end(stuck)
+    lake.end(other)
+
+    class Stubborn(Disk):
+        def remove(self, path):
+            if tx_directory(stuck) in str(path):
+                raise OSError("directory not empty")
+            super().remove(path)
+
+    world = lake.catalog.world
+    lake.catalog.world = replace(world, disk=Stubborn())
+    first = sweep(lake.catalog).deleted
+    errors = [row[2] for row in lake.read(lambda db: db.all(SQL.read_garbage))]
+    lake.catalog.world = world
+    wait_for_garbage(lake)
+
+    assert first == 1
+    assert errors.count("directory not empty") == 1
+    assert sweep(lake.catalog).deleted == 1
+
+
+@pytest.mark.parametrize("mark", ["janitor.before_delete", "janitor.after_delete", "janitor.marked"])
+def test_a_janitor_that_dies_leaves_the_work_to_the_next(lake, folder, mark):
+    """The intent stands before the deed."""
+    tx = lake.begin()
+    leave(folder, tx)
+    lake.end(tx)
+    published = lake.publish(1)
+    world = lake.catalog.world
+
+    class Crash(BaseException):
+        pass
+
+    def die(name):
+        if name == mark:
+            raise Crash
+
+    lake.catalog.world = replace(world, marked=die)
+    with pytest.raises(Crash):
+        sweep(lake.catalog)
+    lake.catalog.world = world
+
+    sweep(lake.catalog)
+
+    assert [path.name for path in folder.iterdir()] == [tx_directory(published)]
+
+
+def test_a_missing_marker_is_written_and_one_that_is_there_stays(lake, folder):
+    """After a restore only what is marked is taken up again; the driver may have died between commit and marker."""
+    marked, unmarked = lake.begin(), lake.begin()
+    files = open_files(folder)
+    mark_committed(files, marked, lake.commit(marked, lake.write(1)))
+    seq = lake.commit(unmarked, lake.write(2), lake.write(3))
+    lake.complete(lake.begin())
+
+    first, second = sweep(lake.catalog), sweep(lake.catalog)
+
+    assert (first, second) == (Swept(0, 1), Swept(0, 0))
+    assert json.loads(files.read(f"{tx_directory(unmarked)}/_committed")) == {
+        "write_pointer": unmarked.write_pointer,
+        "incarnation": unmarked.incarnation,
+        "commit_seq": seq,
+    }
+
+
+def test_a_marker_that_cannot_be_written_is_not_passed_over(lake, folder):
+    """Passed over once, it would be missing for ever."""
+    lake.publish(1)
+    folder.write_bytes(b"in the way")
+
+    before = sweep(lake.catalog)
+    folder.unlink()
+    after = sweep(lake.catalog)
+
+    assert (before, after) == (Swept(0, 0), Swept(0, 1))

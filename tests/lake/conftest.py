@@ -149,14 +149,14 @@ def lake(catalog: Catalog) -> Lake:
     return make_lake(catalog)
 
 
-def make_fileset(location: str | Path, keys: dict[str, str]) -> Fileset:
-    """The file set `default.lines` at `location`, which no catalog knows yet."""
+def make_fileset(location: str | Path, keys: dict[str, str], name: str = "lines") -> Fileset:
+    """The file set `default.<name>` at `location`, which no catalog knows yet."""
     folder = Path(location).absolute().as_uri()
-    dataset_id = DatasetId("dataset_lines")
-    return Fileset.of(Dataset(dataset_id, Namespace("default"), "lines", DatasetKind.FILESET, folder, {"keys": keys}))
+    dataset_id = DatasetId(f"dataset_{name}")
+    return Fileset.of(Dataset(dataset_id, Namespace("default"), name, DatasetKind.FILESET, folder, {"keys": keys}))
 
 
-def make_lake(catalog: Catalog, location: str | Path = "/lake/lines") -> Lake:
-    """The file set `default.lines`, keyed by hour, in `catalog`."""
-    dataset = make_fileset(location, {"hour": "int"}).dataset
+def make_lake(catalog: Catalog, location: str | Path | None = None, name: str = "lines") -> Lake:
+    """The file set `default.<name>`, keyed by hour, in `catalog`."""
+    dataset = make_fileset(location or f"/lake/{name}", {"hour": "int"}, name).dataset
     return Lake(catalog, Fileset.of(catalog.write(lambda db: declare(db, dataset))))

@@ -40,8 +40,12 @@ class Narrator:
             self._echo(line)
 
     def discovered(self, inbox: Inbox, found: Discovered) -> None:
-        """New files of an inbox, and what is ignored there and has not been named yet."""
-        ignored = {name: pattern for name, pattern in found.ignored if self._ignored.get(name) != pattern}
+        """New files of an inbox, and what is ignored there and has not been named yet; hidden files never are."""
+        ignored = {
+            name: pattern
+            for name, pattern in found.ignored
+            if not name.rpartition("/")[2].startswith(".") and self._ignored.get(name) != pattern
+        }
         self._ignored = {**self._ignored, **ignored}
         if not found.new and not ignored:
             return
@@ -93,15 +97,18 @@ def _committed(event: RunEvent) -> str:
 
 def _input(fact: Mapping[str, object]) -> str:
     what = "file" if fact.get("kind") == "inbox" else "partition"
-    counted = _count(cast("int", fact.get("count", 0)), what)
+    counted = f"{_count(cast('int', fact.get('count', 0)), what)} of {_short(fact)}"
     rows = fact.get("rows")
     return counted if rows is None else f"{counted}, {_count(cast('int', rows), 'row')}"
 
 
 def _output(fact: Mapping[str, object]) -> str:
-    name = str(fact.get("dataset", "")).rpartition(".")[2]
     keys = cast("Sequence[str]", fact.get("partitions", ()))
-    return f"{name}[{_some(list(keys))}] {_count(cast('int', fact.get('rows', 0)), 'row')}"
+    return f"{_short(fact)}[{_some(list(keys))}] {_count(cast('int', fact.get('rows', 0)), 'row')}"
+
+
+def _short(fact: Mapping[str, object]) -> str:
+    return str(fact.get("dataset", "")).rpartition(".")[2]
 
 
 def _listed(facts: Mapping[str, object], name: str) -> Sequence[dict[str, object]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import time
@@ -88,13 +89,9 @@ class Mill:
     def start(self, name: str, **changes: object) -> RunId:
         return self.works.start(self.program(name, **changes))
 
-    def until(self, claim: Callable[[], bool], *, runner: Runner | None = None, seconds: float = 30) -> None:
+    def until(self, claim: Callable[[], bool]) -> None:
         """Step the runner until `claim` holds."""
-        deadline = time.monotonic() + seconds
-        while not claim():
-            assert time.monotonic() < deadline, "waited in vain"
-            (runner or self.runner).step()
-            time.sleep(0.01)
+        until(claim, self.runner.step)
 
     def finish(self, run_id: RunId) -> RunRecord:
         self.until(lambda: self.works.run(run_id).state.ended)
@@ -256,6 +253,15 @@ def test_a_runner_works_on_no_more_runs_than_it_has_slots(mill):
     assert RunState.PENDING in states
 
 
+def until(claim: Callable[[], bool], step: Callable[[], object], seconds: float = 60) -> None:
+    """Step until `claim` holds."""
+    deadline = time.monotonic() + seconds
+    while not claim():
+        assert time.monotonic() < deadline, "waited in vain"
+        step()
+        time.sleep(0.01)
+
+
 class SteppedClock:
     """A monotonic clock that the test moves."""
 
@@ -269,12 +275,9 @@ class SteppedClock:
 class Watcher:
     """A reaper whose clock the test moves."""
 
-    def __init__(self, works: Works) -> None:
-        import dataclasses
-
+    def __init__(self, works: Works, **changes: object) -> None:
         self.clock = SteppedClock()
-        self.works = works
-        world = dataclasses.replace(works.world, clock=self.clock)
+        world = dataclasses.replace(works.world, clock=self.clock, **changes)
         self.reaper = Reaper(world, works.catalog, timedelta(seconds=60))
 
     def look(self, seconds: int, times: int = 1) -> list[RunId]:

@@ -1,0 +1,292 @@
+"""Driver, runner and reaper struck down at each of their marks: the work is done once, and nothing is left open."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.run.conftest import Works
+from tests.run.test_runner import Watcher, expire, until
+from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.formats import FileFormat, RawFormat
+from tidemill.lake.inbox import Inbox, InboxSpec, discover, ensure_inbox
+from tidemill.names import DatasetId, Namespace, RunId
+from tidemill.processes import LocalChild, LocalSpawner
+from tidemill.run.launchers import DriverOptions, Launcher
+from tidemill.run.runner import Runner
+from tidemill.run.runs import RunState
+from tidemill.storage.files import open_files
+from tidemill.world import World
+
+APP = """
+from pathlib import Path
+
+class Source:
+    name = "shop"
+    def find_program(self, name):
+        return globals()[name]
+
+app = Source()
+
+def load(run):
+    with open(Path(__file__).with_name("seen"), "a") as file:
+        file.write(f"{run.attempt} {','.join(run.input('raw').files)}\\n")
+"""
+
+DRIVER = """
+import os, signal
+from pathlib import Path
+from tidemill.run.driver import main
+from tidemill.world import World
+
+struck = Path(os.environ["STRUCK"])
+
+def marked(name):
+    with open(os.environ["MARKS"], "a") as file:
+        file.write(name + "\\n")
+    if name == os.environ["STRIKE_AT"] and not struck.exists():
+        struck.write_text(str(os.getpid()))
+        os.kill(os.getpid(), int(os.environ["SIGNAL"]))
+
+main(World(marked=marked))
+"""
+
+
+class StrikingSpawner(LocalSpawner):
+    """Starts drivers that are struck by a signal when they first reach a mark."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.mark = "nowhere"
+        self.signal = signal.SIGKILL
+
+    def start(self, argv, *, env, **how) -> LocalChild:  # noqa: ARG002  # it is another program
+        """Start such a driver instead."""
+        more = {
+            "STRIKE_AT": self.mark,
+            "SIGNAL": str(int(self.signal)),
+            "STRUCK": str(self.folder / "struck"),
+            "MARKS": str(self.folder / "marks"),
+        }
+        return super().start([sys.executable, "-c", DRIVER], env={**env, **more}, **how)
+
+
+class Mill:
+    """An inbox, a program that reads it, and a runner whose drivers are struck."""
+
+    def __init__(self, works: Works, folder: Path) -> None:
+        self.works = works
+        self.folder = folder
+        self.spawner = StrikingSpawner(folder)
+        self.app_file = folder / "project" / "app.py"
+        self.app_file.parent.mkdir()
+        self.app_file.write_text(APP)
+        location = open_files(str(folder / "raw"))
+        location.prepare()
+        spec = InboxSpec(RawFormat(FileFormat.CSV, "a INT, b INT"))
+        dataset = Dataset(
+            DatasetId("ds_raw"), Namespace("default"), "raw", DatasetKind.INBOX, location.url, spec.to_spec()
+        )
+        self.inbox = Inbox.of(works.catalog.write(lambda db: declare(db, dataset)))
+        works.catalog.write(lambda db: ensure_inbox(db, dataset.dataset_id))
+        self.program = works.program("load", app_file=str(self.app_file), reads=("default.raw",))
+        self.runners: list[Runner] = []
+        self.runner = self.new_runner()
+
+    def new_runner(self, **world: object) -> Runner:
+        """A runner on this machine, with drivers that are struck."""
+        changed: World = dataclasses.replace(self.works.world, spawner=self.spawner, **world)
+        options = DriverOptions(self.works.catalog.url, self.folder / "state", self.folder / "cache", warm=0)
+        self.runners.append(Runner(changed, self.works.catalog, Launcher(changed, options)))
+        return self.runners[-1]
+
+    def land(self, name: str) -> None:
+        """A file arrives and is found."""
+        (self.folder / "raw" / name).write_text("a,b\n1,2\n")
+        discover(self.works.catalog, self.inbox)
+
+    def work(self, name: str, mark: str = "nowhere", how: signal.Signals = signal.SIGKILL) -> RunId:
+        """Have a run process a new file of that name while its driver is struck at `mark`; step until it has ended."""
+        run_id = self.launch(name, mark, how)
+        until(lambda: self.works.run(run_id).state.ended, self.runner.step)
+        self.runner.step()
+        return run_id
+
+    def launch(self, name: str, mark: str, how: signal.Signals) -> RunId:
+        (self.folder / "struck").unlink(missing_ok=True)
+        self.spawner.mark, self.spawner.signal = mark, how
+        self.land(name)
+        return self.works.start(self.program)
+
+    def marks(self) -> list[str]:
+        """The marks that drivers have reached, each once, in the order of the first time."""
+        return list(dict.fromkeys((self.folder / "marks").read_text().split()))
+
+    def assert_done_once(self, name: str) -> None:
+        """The file was processed by exactly one committed run, and nothing is left open."""
+        sql = self.works.sql
+        assert sql(f"SELECT status FROM inbox_file WHERE name = '{name}'") == [("SUCCESS",)]
+        assert sql(f"SELECT count(*) FROM run_input WHERE item = '{name}'") == [(1,)]
+        assert sql("SELECT count(*) FROM tx WHERE state = 'in_progress'") == [(0,)]
+        assert sql("SELECT count(*) FROM in_progress") == [(0,)]
+        assert sql("SELECT count(*) FROM inbox_file WHERE status = 'IN_PROGRESS'") == [(0,)]
+        assert sql("SELECT count(*) FROM slot") == [(0,)]
+
+
+@pytest.fixture
+def mill(works: Works, tmp_path: Path) -> Iterator[Mill]:
+    """The mill, with all its drivers ended afterwards."""
+    mill = Mill(works, tmp_path)
+    yield mill
+    for runner in mill.runners:
+        runner.launcher.close()
+
+
+@pytest.mark.slow
+def test_a_driver_killed_at_any_mark_does_its_work_once(mill):
+    """Before the commit nothing has happened, after it everything has; there is no third."""
+    mill.work("clean.csv")
+    marks = mill.marks()
+
+    runs = {mark: mill.work(f"{number}.csv", mark) for number, mark in enumerate(marks)}
+
+    ended = {mark: mill.works.run(run_id) for mark, run_id in runs.items()}
+    assert {"driver.registered", "driver.claimed", "driver.before_commit", "driver.committed"} <= set(marks)
+    assert all(run.state is RunState.COMPLETED for run in ended.values())
+    assert ended["driver.before_commit"].epoch == 2
+    assert ended["driver.committed"].epoch == 1
+    for number in range(len(marks)):
+        mill.assert_done_once(f"{number}.csv")
+
+
+@pytest.mark.parametrize("mark", ["driver.registered", "driver.begun", "driver.claimed", "commit.before_message"])
+def test_a_stopped_driver_that_goes_on_after_it_was_fenced_commits_nothing(mill, mark):
+    """Runner and driver hang for longer than the lease; a runner on another machine takes over; then they go on."""
+    run_id = mill.launch("one.csv", mark, signal.SIGSTOP)
+    until((mill.folder / "struck").exists, mill.runner.step)
+    zombie = int((mill.folder / "struck").read_text())
+    mill.works.sql("UPDATE run SET host = 'elsewhere'")
+    expire(mill.works)
+    fenced = Watcher(mill.works).look(10, times=7)
+    other = mill.new_runner()
+    until(lambda: mill.works.run(run_id).state.ended, other.step)
+
+    os.kill(zombie, signal.SIGCONT)
+    until(lambda: not Path(f"/proc/{zombie}").exists() or stopped_working(zombie), lambda: None)
+    mill.runner.step()
+
+    run = mill.works.run(run_id)
+    log = (mill.folder / "state" / "logs" / run_id / "1" / "stderr").read_text()
+    assert fenced == [run_id]
+    assert (run.state, run.epoch) == (RunState.COMPLETED, 2)
+    assert "is fenced" in log
+    mill.assert_done_once("one.csv")
+
+
+def stopped_working(pid: int) -> bool:
+    """Whether the process has ended and only waits to be collected."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+class Struck(BaseException):
+    """The process of the runner is gone."""
+
+
+@pytest.mark.parametrize(
+    "mark",
+    ["runner.taken", "runner.launched", "runner.driver_ended", "end_attempt.before_commit", "end_attempt.after_commit"],
+)
+def test_the_work_of_a_runner_that_vanishes_at_any_mark_is_done_once(mill, mark):
+    """Whatever it had begun, the next runner ends."""
+    strikes: list[str] = []
+
+    def marked(name: str) -> None:
+        if name == mark and not strikes:
+            strikes.append(name)
+            raise Struck
+
+    first = mill.new_runner(marked=marked)
+    catalog = mill.works.catalog
+    catalog.world = dataclasses.replace(catalog.world, marked=marked)  # the marks of what runners call
+    run_id = mill.launch("one.csv", "driver.claimed", signal.SIGKILL)
+    with pytest.raises(Struck):
+        until(lambda: False, first.step)
+    first.launcher.close()  # its drivers die with it
+
+    second = mill.new_runner()
+    if mill.works.run(run_id).state.live:
+        expire(mill.works)
+        Watcher(mill.works).look(10, times=7)
+    until(lambda: mill.works.run(run_id).state.ended, second.step)
+
+    assert mill.works.run(run_id).state is RunState.COMPLETED
+    mill.assert_done_once("one.csv")
+
+
+@pytest.mark.parametrize("mark", ["reaper.before_fence", "reaper.after_fence"])
+def test_a_reaper_that_vanishes_leaves_the_fence_to_the_next(mill, mark):
+    """It fenced, or it did not; either way the run goes on."""
+
+    def marked(name: str) -> None:
+        if name == mark:
+            raise Struck
+
+    run_id = mill.launch("one.csv", "driver.claimed", signal.SIGSTOP)
+    until((mill.folder / "struck").exists, mill.runner.step)
+    expire(mill.works)
+    struck = Watcher(mill.works, marked=marked)
+    with pytest.raises(Struck):
+        struck.look(10, times=7)
+
+    Watcher(mill.works).look(10, times=7)
+    other = mill.new_runner()
+    until(lambda: mill.works.run(run_id).state.ended, other.step)
+
+    assert mill.works.run(run_id).state is RunState.COMPLETED
+    mill.assert_done_once("one.csv")
+
+
+def test_a_failed_run_gives_its_files_back(mill):
+    """FAILED: they are in ERROR and come again by themselves, at the back-off; nothing is lost with the run."""
+    mill.app_file.write_text(APP + "\ndef load(run):\n    raise ValueError('always')\n")
+
+    run_id = mill.work("one.csv")
+
+    files = mill.works.sql("SELECT status, run_id, not_before > 0, failures FROM inbox_file")
+    assert mill.works.run(run_id).state is RunState.FAILED
+    assert [(status, bool(waits), failures) for status, _, waits, failures in files] == [("ERROR", True, 1)]
+
+
+def test_a_run_without_input_does_not_call_its_program(mill):
+    """COMPLETED with `no_input`, and no message that would trigger others."""
+    mill.work("one.csv")
+
+    run_id = mill.works.start(mill.program)
+    until(lambda: mill.works.run(run_id).state.ended, mill.runner.step)
+
+    seen = (mill.app_file.parent / "seen").read_text().splitlines()
+    assert mill.works.run(run_id).exit_reason == "no_input"
+    assert seen == ["1 one.csv"]
+    assert mill.works.sql("SELECT count(*) FROM message WHERE topic = 'program'") == [(1,)]
+
+
+def test_work_that_is_left_is_announced_at_the_end_of_a_run(mill):
+    """Files that came while the run was under way, or were put back, must not wait for the next arrival."""
+    spec = dataclasses.replace(mill.inbox.spec, max_files=1).to_spec()
+    dataset = dataclasses.replace(mill.inbox.dataset, spec=spec)
+    mill.works.catalog.write(lambda db: declare(db, dataset))
+    mill.land("zero.csv")
+
+    mill.work("one.csv")
+
+    assert mill.works.sql("SELECT event_key FROM message WHERE event_type = 'backlog'") == [("backlog:default.raw",)]

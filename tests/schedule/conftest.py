@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from datetime import timedelta
 
-import apsw
-import psycopg
 import pytest
 
+from tests.manual_clock import Backdoor, ManualClock, backdoor_of
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.messages import Publish, Topic
-from tidemill.durations import parse_duration
 from tidemill.names import DEFAULT_NAMESPACE, EventKey, ProgramId, RunId
 from tidemill.run.attempts import FinishRun, register, take_runs
 from tidemill.run.programs import Program, ProgramKind, put_program
@@ -30,64 +25,6 @@ from tidemill.schedule.subscriber import subscribe
 from tidemill.schedule.timekeeper import fire_due
 from tidemill.schedule.triggers import Trigger
 from tidemill.world import World
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-Backdoor: TypeAlias = Callable[[str], list[tuple[object, ...]]]
-
-
-@contextlib.contextmanager
-def backdoor_of(catalog_url: str) -> Iterator[Backdoor]:
-    """Run statements on a connection that is not the product's."""
-    if catalog_url.startswith("sqlite"):
-        with contextlib.closing(apsw.Connection(catalog_url.removeprefix("sqlite:///"))) as connection:
-            yield lambda statement: connection.execute(statement).fetchall()
-        return
-    with psycopg.connect(catalog_url, autocommit=True) as connection:
-
-        def run(statement: str) -> list[tuple[object, ...]]:
-            cursor = connection.execute(statement)
-            return cursor.fetchall() if cursor.description else []
-
-        yield run
-
-
-class ManualClock:
-    """A wall clock that stands still until the test moves it, on both databases; waiting is real."""
-
-    def __init__(self) -> None:
-        self.at = NOON
-        self._postgres: Backdoor | None = None
-
-    def rule(self, postgres: Backdoor) -> None:
-        """Let the PostgreSQL catalog ask this clock: its function reads a row of the test's."""
-        postgres("CREATE TABLE manual_clock (at BIGINT)")
-        postgres("INSERT INTO manual_clock VALUES (0)")
-        postgres(
-            "CREATE OR REPLACE FUNCTION tidemill_now() RETURNS BIGINT LANGUAGE sql VOLATILE "
-            "AS 'SELECT at FROM manual_clock'"
-        )
-        self._postgres = postgres
-        self.move("0s")
-
-    def move(self, duration: str) -> None:
-        """Let `duration` pass."""
-        self.at += parse_duration(duration)
-        if self._postgres is not None:
-            self._postgres(f"UPDATE manual_clock SET at = {int(self.at.timestamp() * 1000)}")
-
-    def now(self) -> datetime:
-        """The test's time."""
-        return self.at
-
-    def monotonic(self) -> timedelta:
-        """Stands still as well: nothing gives up."""
-        return timedelta(0)
-
-    def sleep(self, duration: timedelta) -> None:
-        """For real: threads of a test wait for each other's locks."""
-        time.sleep(duration.total_seconds())
 
 
 @dataclass
@@ -215,8 +152,7 @@ def shop(catalog_url: str) -> Iterator[Shop]:
     # Ids of a known sequence: a failing history can be repeated.
     catalog = open_catalog(catalog_url, World(clock=clock, random=random.Random(7), marked=marked))
     with backdoor_of(catalog_url) as backdoor:
-        if not catalog_url.startswith("sqlite"):
-            clock.rule(backdoor)
+        clock.rule(backdoor, catalog.dialect)
         made.append(Shop(catalog, clock, backdoor))
         yield made[0]
     catalog.close()

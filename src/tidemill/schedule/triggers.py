@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import accumulate, pairwise
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol
 
 from tidemill.catalog.messages import Message
 from tidemill.durations import format_duration, parse_duration
@@ -37,7 +37,6 @@ class BadTrigger(UserError):
         super().__init__(f"trigger {trigger} is refused: {why}")
 
 
-@runtime_checkable
 class Named(Protocol):
     """What a declared data set gives to a trigger: its name with the namespace."""
 
@@ -115,7 +114,7 @@ class DataTrigger(Leaf):
     def __init__(self, dataset: str | Named, n: int = 1) -> None:
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise BadTrigger(type(self).__name__, f"n must be a whole number of at least 1, not {n!r}")
-        name = dataset.qualified_name if isinstance(dataset, Named) else dataset
+        name = dataset if isinstance(dataset, str) else getattr(dataset, "qualified_name", None)
         if not isinstance(name, str):
             raise BadTrigger(type(self).__name__, f"a data set or its name is wanted, not {dataset!r}")
         namespace, (local,) = split_qualified("data set", name, 1)

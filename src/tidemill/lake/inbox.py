@@ -306,6 +306,7 @@ class _RecordFound:
     def writes(self) -> Sequence[Call]:
         rows = [
             {
+                "dataset_id": self.inbox.dataset_id,
                 "name": file.name,
                 "content_version": content_version(file),
                 "etag": file.etag,
@@ -323,7 +324,7 @@ class _RecordFound:
         return (
             Call(SQL.publish_found, params | {"event_key": event_key}),
             Call(SQL.insert_found, params),
-            Call(SQL.supersede_found, params),
+            Call(SQL.supersede_found, {"found": params["found"]}),
         )
 
 
@@ -367,7 +368,8 @@ def claim_files(catalog: Catalog, tx: Transaction, inboxes: Iterable[Inbox]) -> 
         held = [_claimed(row) for row in db.all(SQL.select_claims, run_id=tx.run_id)]
         if held:
             kept = _isolate(held)
-            _move(db, SQL.put_back, [file for file in held if file not in kept], run_id=tx.run_id)
+            if len(kept) < len(held):
+                _move(db, SQL.put_back, kept, run_id=tx.run_id)
             return kept
         waiting = [file for inbox in ordered for file in _select_claimable(db, inbox)]
         kept = _isolate(sorted(waiting, key=lambda file: (file.modified_at, file.dataset_id, file.name)))

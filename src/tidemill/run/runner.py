@@ -187,7 +187,9 @@ class Runner:
         try:
             driver = self.launcher.launch(run.run_id, run.epoch, program)
         except (TidemillError, OSError) as error:
-            end_attempt(self.catalog, run.run_id, run.epoch, AttemptEnd(Cause.REFUSED, f"cannot be started: {error}"))
+            # A full disk or too many processes are this machine's trouble, and pass: they use up no retry.
+            cause = Cause.LOST if isinstance(error, OSError) else Cause.REFUSED
+            end_attempt(self.catalog, run.run_id, run.epoch, AttemptEnd(cause, f"cannot be started: {error}"))
             self._tell(RunEventKind.ENDED, run.run_id, program)
             return False
         self.world.mark("runner.launched")

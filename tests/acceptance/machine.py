@@ -1,0 +1,500 @@
+"""A machine on which `tidemill up` and its drivers work as plain objects, so that each can die or fail anywhere.
+
+The product's own steps are driven in the order in which the roles take them; what is played here is only what lies
+outside of them: the clock, the processes, and Spark's place as the writer of files. A process that dies takes all its
+objects with it, and the database rolls back what it had open; everything else has to come from the catalog again.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeAlias
+
+from tidemill.catalog.db import Catalog, CatalogUnavailable, LostReply
+from tidemill.catalog.engine import open_catalog
+from tidemill.config import load_config
+from tidemill.errors import Fenced, Unavailable
+from tidemill.lake import spark
+from tidemill.lake.fileset import ColumnSchema, Fileset
+from tidemill.lake.manifest import group_by_partition, list_written
+from tidemill.mill import Mill
+from tidemill.narration import Narrator
+from tidemill.processes import LocalSpawner
+from tidemill.roles import Discoverer, Janitor
+from tidemill.run.driver import DriverProcess
+from tidemill.run.external import open_transaction
+from tidemill.run.launchers import Assignment, DriverOptions, Launcher, Start
+from tidemill.run.runner import Runner
+from tidemill.schedule.loop import Scheduler
+from tidemill.storage.files import open_files
+from tidemill.world import Disk, World
+
+Backdoor: TypeAlias = Callable[[str], list[tuple[object, ...]]]
+
+LEASE = timedelta(seconds=5)
+MOST_TICKS = 90
+
+APP = '''
+from pathlib import Path
+
+from tidemill import App, Concurrency, Every, NewFiles, NewPartitions
+
+HERE = Path(__file__).parent
+app = App("shop")
+raw = app.inbox("raw", str(HERE / "landing"), format="text", list_every="5s", attempts=20)
+lines = app.fileset("lines", keys={"source": "string"}, location=str(HERE / "lines"))
+totals = app.fileset("totals", keys={"source": "string"}, location=str(HERE / "totals"))
+
+
+def stumble(name):
+    """Fail the first time."""
+    mark = HERE / "stumbled" / name
+    if not mark.exists():
+        mark.touch()
+        raise ValueError(f"stumbled over {name}")
+
+
+@app.python(reads=[raw], writes=[lines], retries=2, backoff="1s")
+def load(run):
+    for name in run.input(raw).files:
+        stumble(f"load-{name}")
+        run.output(lines).append({name: (HERE / "landing" / name).read_text()})
+
+
+@app.python(reads=[lines], writes=[totals], backoff="1s")
+def sum_up(run):
+    taken = run.input(lines)
+    for partition, delivery in zip(taken.partitions, taken.deliveries):
+        source = partition["source"]
+        stumble(f"sum_up-{source}")
+        content = ""
+        for change in delivery.changes:
+            for file in change.manifest.files:
+                content += (HERE / "lines" / change.location / file.name).read_text()
+        run.output(totals).append({source: f"{source} has {len(content)}\\n"})
+
+
+@app.python()
+def strike(run):
+    pass
+
+
+app.schedule("load", load, trigger=NewFiles(raw), constraints=[Concurrency(1)], resume=True)
+app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=[Concurrency(1)], resume=True)
+app.schedule(
+    "impatient",
+    sum_up,
+    trigger=NewPartitions(lines),
+    constraints=[Concurrency(1)],
+    timeout="3s",
+    priority=-1,
+    resume=True,
+)
+app.schedule("hourly", strike, trigger=Every("1h"), resume=True)
+'''
+
+
+class Kind(StrEnum):
+    """What can go wrong."""
+
+    CRASH = "the process dies"
+    FULL_DISK = "the disk is full"
+    AWAY = "the catalog is away"
+    LOST_REPLY = "the reply of a commit is lost"
+
+
+class Crash(BaseException):
+    """The end of a process, where it stands."""
+
+
+class Faults:
+    """Strikes once at each point of one kind: wherever the product comes to `what` by a way that is new.
+
+    A way are the product's own functions from the step on. A few strikes in one round at most, and one a tick: so that
+    runs come to an end, and that what follows the first one is struck as well.
+    """
+
+    def __init__(self) -> None:
+        self.struck: dict[tuple[str, ...], str] = {}
+        self.left = 0
+        self.rests = False
+
+    def arm(self, most: int) -> None:
+        """Strike at most so many times from now on."""
+        self.left = most
+
+    def strikes(self, what: str) -> bool:
+        """Whether this point is struck now."""
+        if self.left == 0 or self.rests:
+            return False
+        way = (what, *_way_here())
+        if way in self.struck:
+            return False
+        self.struck[way] = what
+        self.left -= 1
+        self.rests = True
+        return True
+
+
+def _way_here() -> Iterator[str]:
+    frame = sys._getframe(2)
+    while frame is not None:
+        if "/src/tidemill/" in frame.f_code.co_filename:
+            yield frame.f_code.co_qualname
+        frame = frame.f_back
+
+
+class MovedClock:
+    """Stands still until it is moved; who sleeps moves it."""
+
+    def __init__(self) -> None:
+        self.at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+        self._start = self.at
+        self._postgres: Backdoor | None = None
+
+    def rule(self, postgres: Backdoor) -> None:
+        """Let the PostgreSQL catalog ask this clock: its function reads a row of the test's."""
+        postgres("CREATE TABLE moved_clock (at BIGINT)")
+        postgres("INSERT INTO moved_clock VALUES (0)")
+        postgres(
+            "CREATE OR REPLACE FUNCTION tidemill_now() RETURNS BIGINT LANGUAGE sql VOLATILE "
+            "AS 'SELECT at FROM moved_clock'"
+        )
+        self._postgres = postgres
+        self.sleep(timedelta(milliseconds=1))
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> timedelta:
+        return self.at - self._start
+
+    def sleep(self, duration: timedelta) -> None:
+        self.at += duration
+        if self._postgres is not None:
+            self._postgres(f"UPDATE moved_clock SET at = {int(self.at.timestamp() * 1000)}")
+
+
+class Process:
+    """What lives and dies as one: a world of its own, and a catalog."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.dead = False
+        self.world = World(
+            clock=machine.clock,
+            random=machine.random,
+            disk=MortalDisk(self),
+            spawner=machine.spawner,
+            environ={},
+            marked=self.reach,
+        )
+        # Opened once for all processes: what a dead one had open is rolled back either way.
+        self.catalog = copy.copy(machine.catalog)
+        self.catalog.world = self.world
+        machine.spoil(self.catalog)
+
+    def reach(self, mark: str) -> None:
+        """Come to a mark, and perhaps no further."""
+        self.machine.marks.add(mark)
+        if self.dead or self.machine.faults[Kind.CRASH].strikes(mark):
+            self.dead = True
+            raise Crash(mark)
+
+    def write(self) -> None:
+        """Want to write a file."""
+        if self.dead:
+            raise Crash
+        self.machine.write()
+
+
+class MortalDisk(Disk):
+    """Writes nothing for the dead, and meets the full disk."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def write_bytes(self, path: Path, content: bytes) -> None:
+        self._process.write()
+        super().write_bytes(path, content)
+
+    def append(self, path: Path, text: str) -> None:
+        self._process.write()
+        super().append(path, text)
+
+    def make_folder(self, path: Path) -> None:
+        self._process.write()
+        super().make_folder(path)
+
+
+class PlayedChild:
+    """A driver: it works when the machine lets it, in this process."""
+
+    pid = 1
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.lines: list[str] = []
+        self.exit_code: int | None = None
+
+    def poll(self) -> int | None:
+        return self.exit_code
+
+    def stopped(self) -> bool:
+        return False
+
+    def send_line(self, line: str) -> bool:
+        self.lines.append(line)
+        return self.exit_code is None
+
+    def kill(self) -> None:
+        self.exit_code = -9 if self.exit_code is None else self.exit_code
+
+
+class PlayedSpawner(LocalSpawner):
+    """Keeps the children of the machine, and touches no process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.children: list[PlayedChild] = []
+
+    def start(self, *_: object, tag: str, **__: object) -> PlayedChild:
+        self.children.append(PlayedChild(tag))
+        return self.children[-1]
+
+    def end_tagged(self, tag: str) -> int:
+        found = [child for child in self.children if child.tag == tag]
+        for child in found:
+            child.kill()
+        return len(found)
+
+    def end_orphans(self) -> int:
+        return 0
+
+
+class Up(Process):
+    """The roles of `tidemill up`, each a step."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        narrator = Narrator(self.world, machine.story.append, as_json=False)
+        options = DriverOptions(machine.catalog_url, machine.folder / "state", machine.folder / "cache", warm=0)
+        self.discoverer = Discoverer(self.catalog, narrator)
+        self.scheduler = Scheduler(self.catalog, self.world, narrator.launched)
+        self.runner = Runner(
+            self.world, self.catalog, Launcher(self.world, options), lease=LEASE, on_event=narrator.ran
+        )
+        self.janitor = Janitor(self.catalog)
+
+    def discover(self) -> None:
+        """List what is due to be listed."""
+        self.discoverer.step()
+
+    def schedule(self) -> None:
+        """Bring messages and times to runs until there is nothing more."""
+        while self.scheduler.step() == timedelta(0):
+            pass
+
+    def run(self) -> None:
+        """Look after runs."""
+        self.runner.step()
+
+    def sweep(self) -> None:
+        """Clean up."""
+        self.janitor.step()
+
+
+class Machine:
+    """One project on one machine, its catalog on either database."""
+
+    def __init__(self, catalog_url: str, folder: Path, backdoor: Backdoor) -> None:
+        self.catalog_url = catalog_url
+        self.folder = folder
+        self.sql = backdoor
+        self.clock = MovedClock()
+        self.random = random.Random(1)
+        self.spawner = PlayedSpawner()
+        self.marks: set[str] = set()
+        self.faults = {kind: Faults() for kind in Kind}
+        self.story: list[str] = []
+        self.deaths: list[str] = []
+        self.up: Up | None = None
+        self.landed: dict[str, str] = {}
+        self.misfortunes: set[str] = set()
+        """Programs whose next attempt ends before it has begun: of sum_up by a loss of power."""
+        self._set_up()
+
+    # What happens to the outside
+
+    def land(self, name: str, content: str) -> None:
+        """Let a file arrive."""
+        (self.folder / "landing" / name).write_text(content)
+        self.landed[name] = content
+
+    def write(self) -> None:
+        """Fail if the disk is full at this moment."""
+        if self.faults[Kind.FULL_DISK].strikes("write"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def spoil(self, catalog: Catalog) -> None:
+        """Let the catalog's network fail where it is to."""
+        read, write, apply = catalog.read, catalog.write, catalog._apply
+
+        def away(what: str) -> None:
+            if self.faults[Kind.AWAY].strikes(what):
+                raise CatalogUnavailable(catalog.url, "played")
+
+        def lost(what: str) -> None:
+            if self.faults[Kind.LOST_REPLY].strikes(what):
+                raise LostReply(catalog.url, what)
+
+        def changing(change, what: str):
+            def changed(*args, **options):
+                away(what)
+                lost(f"{what} that did not happen")
+                result = change(*args, **options)
+                lost(f"{what} that happened")
+                return result
+
+            return changed
+
+        def reading(block):
+            away("read")
+            return read(block)
+
+        catalog.read = reading
+        catalog.write = changing(write, "write")
+        if catalog.dialect == "postgres":  # SQLite's applies by a write
+            catalog._apply = changing(apply, "apply")
+
+    def last_faults(self) -> str:
+        """What went wrong at last, for the message of a failed test."""
+        return "\n".join([*self.deaths[-8:], *self.story[-20:]])
+
+    # What the processes do
+
+    def tick(self) -> None:
+        """Let every role and every driver have its turn."""
+        for faults in self.faults.values():
+            faults.rests = False
+        for step in (Up.discover, Up.schedule, Up.run):
+            self._take_step(step)
+        for child in list(self.spawner.children):
+            if child.exit_code is None and len(child.lines) > 1:
+                self._drive(child)
+        for step in (Up.run, Up.sweep):
+            self._take_step(step)
+        self.clock.sleep(timedelta(seconds=1))
+
+    def note(self, name: str, content: str) -> None:
+        """Publish a partition from a notebook; it dies or fails like any other process, and is asked to do it again."""
+        notebook = Process(self)
+        try:
+            with open_transaction(notebook.catalog, notebook.world, ["default.lines"], lease=LEASE) as tx:
+                tx.fileset("default.lines").append({name: content})
+        except Crash as crash:
+            self.deaths.append(f"notebook at {crash}")
+        except (Unavailable, Fenced, OSError) as error:
+            self.deaths.append(f"notebook: {error}")
+        self.landed[name] = content
+
+    def lose_power(self) -> None:
+        """End every process at once."""
+        if self.up is not None:
+            self.up.dead = True
+        self.up = None
+        for child in self.spawner.children:
+            child.kill()
+
+    def is_published(self, name: str) -> bool:
+        """Whether the notebook's partition is there."""
+        return bool(self.sql(f"SELECT 1 FROM partition_change WHERE partition_key = '{name}'"))
+
+    def _take_step(self, step: Callable[[Up], None]) -> None:
+        try:
+            if self.up is None:
+                self.up = Up(self)
+            step(self.up)
+        except Crash as crash:
+            self.deaths.append(f"up at {crash}")
+            self.lose_power()
+        except Unavailable as error:
+            self.deaths.append(f"up waits: {error}")
+        except OSError as error:
+            self.deaths.append(f"up: {error}")
+            self.lose_power()
+
+    def _drive(self, child: PlayedChild) -> None:
+        start, assignment = Start.from_line(child.lines[0]), Assignment.from_line(child.lines[1])
+        program = self._program(assignment)
+        if program in self.misfortunes:
+            self.misfortunes.remove(program)
+            if program == "sum_up":
+                self.lose_power()  # only the lease tells what has become of its runs
+            child.kill()  # the driver alone: its runner sees it
+            return
+        process = Process(self)
+        try:
+            with _own_output():
+                DriverProcess(process.world, process.catalog, start, child.tag).work(assignment)
+            child.exit_code = 0
+        except Crash as crash:
+            self.deaths.append(f"driver at {crash}")
+            child.kill()
+        except (Unavailable, OSError) as error:
+            self.deaths.append(f"driver: {error}")
+            child.exit_code = 1
+
+    def _program(self, assignment: Assignment) -> str:
+        ((name,),) = self.sql(
+            "SELECT p.name FROM run AS r JOIN program AS p ON p.program_id = r.program_id "
+            f"WHERE r.run_id = '{assignment.run_id}'"
+        )
+        return str(name)
+
+    def _set_up(self) -> None:
+        for name in ("landing", "stumbled"):
+            (self.folder / name).mkdir(parents=True)
+        (self.folder / "app.py").write_text(APP)
+        world = World(clock=self.clock, random=self.random, environ={"TIDEMILL_CATALOG": self.catalog_url})
+        config = load_config(world, self.folder, {})
+        self.catalog = open_catalog(self.catalog_url, world)
+        if self.catalog.dialect == "postgres":
+            self.clock.rule(self.sql)
+        Mill(self.catalog, world, config).deploy()
+
+
+@contextmanager
+def _own_output() -> Iterator[None]:
+    """Keep what a driver prints out of the test's output: it sends both streams to its logs."""
+    kept = [os.dup(number) for number in (1, 2)]
+    try:
+        yield
+    finally:
+        for stream, number, copy in zip((sys.stdout, sys.stderr), (1, 2), kept, strict=True):
+            with suppress(ValueError):
+                stream.flush()
+            os.dup2(copy, number)
+            os.close(copy)
+
+
+def write_texts(
+    rows: Mapping[str, str], fileset: Fileset, directory: str, columns: ColumnSchema | None = None
+) -> spark.PartitionWrites:
+    """Write a text file for each key, where Spark would write Parquet; the rest is the product's."""
+    files = open_files(fileset.dataset.location)
+    for key, text in rows.items():
+        files.put(f"{directory}/source={key}/part-0.txt", text.encode())
+    found = list_written(files, directory)
+    counts = {status.name: files.read(status.name).count(b"\n") for status in found}
+    schema = ColumnSchema('{"type":"struct","fields":[{"name":"line","type":"string"}]}')
+    return spark.PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), schema)

@@ -36,7 +36,7 @@ test-spark: set-up-test ## the tests with Spark
 	@$(POSTGRES) -- $(PYTEST) -m spark $(ARGS)
 
 bench: set-up-test ## benchmarks, all or some: ONLY="B4 B10"
-	@$(POSTGRES) -- $(BIN)/python -m benchmarks $(ONLY)
+	@$(BIN)/python -m benchmarks $(ONLY)
 
 fmt: set-up-test ## format and mend what can be mended without thinking
 	@$(BIN)/ruff check --fix-only --quiet

@@ -28,9 +28,7 @@ from pathlib import Path
 ADDRESS = "TIDEMILL_TEST_POSTGRES"
 DEBIAN = Path("/usr/lib/postgresql")
 SETTINGS = {
-    "fsync": "off",
     "synchronous_commit": "on",
-    "full_page_writes": "off",
     # In the data folder, not in /dev/shm itself, where a killed server would leave it.
     "dynamic_shared_memory_type": "mmap",
     "max_connections": "200",
@@ -39,6 +37,7 @@ SETTINGS = {
     "log_min_messages": "warning",
     "timezone": "UTC",
 }
+NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 _PR_SET_PDEATHSIG = 1
 
 
@@ -57,8 +56,11 @@ def find_binaries() -> Path | None:
 
 
 @contextlib.contextmanager
-def running_server() -> Iterator[str]:
-    """Start a server and give its address (a URL, database `postgres`); stop it and remove its files at the end."""
+def running_server(*, durable: bool = False) -> Iterator[str]:
+    """Start a server and give its address (a URL, database `postgres`); stop it and remove its files at the end.
+
+    A `durable` one keeps its files on a disk and syncs them, as in production: for benchmarks.
+    """
     binaries = find_binaries()
     if binaries is None:
         msg = "no PostgreSQL: install postgresql-15, or call `make test`, which gets one from PyPI"
@@ -67,7 +69,7 @@ def running_server() -> Iterator[str]:
     shared_memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(
         prefix="tidemill-pg-",
-        dir=shared_memory if os.access(shared_memory, os.W_OK) else None,
+        dir=shared_memory if os.access(shared_memory, os.W_OK) and not durable else None,
         ignore_cleanup_errors=True,
     ) as folder:
         root = Path(folder)
@@ -80,6 +82,7 @@ def running_server() -> Iterator[str]:
               "--no-locale", "--no-sync")  # fmt: skip
         port = _free_port()
         settings = {**SETTINGS, "port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": root}
+        settings |= {} if durable else NOT_DURABLE
         with (root / "log").open("wb") as log:
             server = subprocess.Popen(
                 [

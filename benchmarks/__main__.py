@@ -1,0 +1,68 @@
+"""Run benchmarks, all or those named: `python -m benchmarks B4 B10`, or `make bench ONLY="B4 B10"`.
+
+Prints one table in Markdown, and writes it with all figures to `benchmarks/result.md` and `benchmarks/result.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import apsw
+import psycopg
+
+from benchmarks import b4, b10
+from benchmarks.table import Figure, to_markdown
+from tests.postgres_server import running_server
+
+ALL: dict[str, Callable[[str], Iterator[Figure]]] = {"B4": b4.run, "B10": b10.run}
+
+
+def main(wanted: list[str]) -> int:
+    """The program; 2 for a benchmark that there is not."""
+    if unknown := set(wanted) - ALL.keys():
+        print(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(ALL)}", file=sys.stderr)
+        return 2
+    figures: list[Figure] = []
+    # Not in memory: what is measured includes the disk.
+    with running_server(durable=True) as postgres, tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder:
+        machine = _describe_machine(postgres, folder)
+        for name in wanted or ALL:
+            for database, url in (("SQLite", f"sqlite:///{folder}/{name}.db"), ("PostgreSQL", postgres)):
+                print(f"{name} on {database} …", file=sys.stderr, flush=True)
+                figures += ALL[name](url)
+    text = to_markdown(machine, figures)
+    print(text)
+    here = Path(__file__).parent
+    (here / "result.md").write_text(text)
+    (here / "result.json").write_text(
+        json.dumps({"machine": machine, "figures": [f.fields() for f in figures]}, indent=1)
+    )
+    return 0
+
+
+def _describe_machine(postgres: str, folder: str) -> dict[str, str]:
+    with psycopg.connect(postgres) as connection:
+        server = connection.info.parameter_status("server_version")
+        fsync = connection.execute("SHOW fsync").fetchone()
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "cores": str(os.cpu_count()),
+        "load before": f"{os.getloadavg()[0]:.1f}",
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "Python": platform.python_version(),
+        "SQLite": f"{apsw.sqlite_lib_version()} (apsw {version('apsw')}), synchronous FULL",
+        "PostgreSQL": f"{server} (psycopg {version('psycopg')}), fsync {fsync[0] if fsync else '?'}",
+        "disk": folder.rpartition("/")[0],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main([name for argument in sys.argv[1:] for name in argument.split()]))

@@ -140,12 +140,15 @@ def test_a_run_that_began_earlier_and_takes_later_does_not_set_the_state_back(la
     late = lake.begin()
     got_late = lake.take(late)
     lake.complete(late)
+    state = lake.consumer().state
 
     got_early = lake.take(early)
     lake.complete(early)
+    state_after = lake.consumer().state
     following = lake.begin()
 
     assert lake.hours(got_late) == [1, 2]
+    assert state_after == state
     assert got_early == []
     assert lake.take(following) == []
 

@@ -55,10 +55,11 @@ DELETE FROM in_progress
    AND EXISTS (SELECT 1 FROM tx WHERE tx.write_pointer = :write_pointer AND state <> 'in_progress')
 
 -- name: find_in_progress
+-- The + keeps SQLite on the index over commit_seq: by write_pointer it would read the whole history.
 SELECT write_pointer FROM in_progress WHERE dataset_id = :dataset_id AND write_pointer < :write_pointer
  UNION
 SELECT write_pointer FROM partition_change
- WHERE dataset_id = :dataset_id AND commit_seq > :write_pointer AND write_pointer < :write_pointer
+ WHERE dataset_id = :dataset_id AND commit_seq > :write_pointer AND +write_pointer < :write_pointer
  ORDER BY write_pointer
 
 -- name: find_tx

@@ -24,7 +24,7 @@ SELECT :consumer_id, write_pointer, partition_key, commit_seq, 'new'
  UNION ALL
 SELECT :consumer_id, write_pointer, partition_key, commit_seq, 'new'
   FROM partition_change
- WHERE dataset_id = :dataset_id AND write_pointer IN ({ints:versions_to_check}) AND write_pointer < :bound
+ WHERE dataset_id = :dataset_id AND write_pointer IN ({ints:versions_to_check}) AND +write_pointer < :bound
    AND +commit_seq < :write_pointer AND delivers = 1
     ON CONFLICT (consumer_id, write_pointer, partition_key) DO NOTHING
 
@@ -57,56 +57,50 @@ SELECT write_pointer FROM tx
  WHERE write_pointer = :write_pointer AND epoch = :epoch AND state = 'in_progress' {for_share}
 
 -- name: find_claimable
--- All waiting rows of the keys of the first :most waiting ones with this many failures, the oldest key first. A key of
--- which some run holds a row waits. Two ranges of the index, since few have a time before which they wait. `state IN (…)` and `+` are there to
--- have SQLite use the partial index over the keys.
-WITH first AS (
-    SELECT partition_key, write_pointer FROM (
-        SELECT work.partition_key, work.write_pointer FROM consumer_work AS work
-         WHERE work.consumer_id = :consumer_id AND work.state = 'new' AND work.not_before = 0
-           AND work.commit_seq < :write_pointer AND work.failures BETWEEN :from_failures AND :to_failures
-           AND NOT EXISTS (SELECT 1 FROM consumer_work AS held
-                            WHERE held.consumer_id = :consumer_id AND held.partition_key = work.partition_key
-                              AND held.state IN ('new', 'in_progress') AND held.state = 'in_progress')
-         ORDER BY work.write_pointer LIMIT :most) AS fresh
-     UNION ALL
-    SELECT partition_key, write_pointer FROM (
-        SELECT work.partition_key, work.write_pointer FROM consumer_work AS work
-         WHERE work.consumer_id = :consumer_id AND work.state = 'new'
-           AND work.not_before > 0 AND work.not_before <= tidemill_now()
-           AND work.commit_seq < :write_pointer AND work.failures BETWEEN :from_failures AND :to_failures
-           AND NOT EXISTS (SELECT 1 FROM consumer_work AS held
-                            WHERE held.consumer_id = :consumer_id AND held.partition_key = work.partition_key
-                              AND held.state IN ('new', 'in_progress') AND held.state = 'in_progress')
-         ORDER BY work.not_before, work.write_pointer LIMIT :most) AS due
-     ORDER BY write_pointer
-     LIMIT :most
-)
+-- All waiting rows of the keys of the first :most waiting ones with this many failures, the oldest key first; what
+-- waited for a time after what never had to. A key of which some run holds a row waits. The order by not_before is that
+-- of the index; CROSS JOIN has SQLite begin with the few keys, and || '' keeps it from finding their rows among all of
+-- the consumer's.
 SELECT work.partition_key, work.write_pointer, work.failures, change.bytes,
        CASE WHEN change.superseded_seq < :write_pointer THEN 1 ELSE 0 END
-  FROM (SELECT partition_key, min(write_pointer) AS oldest FROM first GROUP BY partition_key) AS wanted
-  JOIN consumer_work AS work
-    ON work.consumer_id = :consumer_id AND work.partition_key = wanted.partition_key
-  JOIN partition_change AS change
-    ON change.dataset_id = :dataset_id AND change.write_pointer = work.write_pointer
+  FROM (SELECT first.partition_key, min(first.write_pointer) AS oldest
+          FROM (SELECT waiting.partition_key, waiting.write_pointer
+                  FROM consumer_work AS waiting
+                 WHERE waiting.consumer_id = :consumer_id AND waiting.state = 'new'
+                   AND waiting.not_before <= tidemill_now() AND waiting.commit_seq < :write_pointer
+                   AND waiting.failures BETWEEN :from_failures AND :to_failures
+                   AND NOT EXISTS (SELECT 1 FROM consumer_work AS held
+                                    WHERE held.consumer_id = :consumer_id
+                                      AND held.partition_key = waiting.partition_key
+                                      AND held.state = 'in_progress')
+                 ORDER BY waiting.not_before, waiting.write_pointer
+                 LIMIT :most) AS first
+         GROUP BY first.partition_key) AS wanted
+ CROSS JOIN consumer_work AS work
+ CROSS JOIN partition_change AS change
+ WHERE work.partition_key = wanted.partition_key AND work.consumer_id || '' = :consumer_id
+   AND work.state = 'new' AND work.not_before <= tidemill_now() AND work.commit_seq < :write_pointer
+   AND change.dataset_id = :dataset_id AND change.write_pointer = work.write_pointer
    AND change.partition_key = work.partition_key
- WHERE work.state IN ('new', 'in_progress') AND work.state = 'new' AND work.not_before <= tidemill_now()
-   AND work.commit_seq < :write_pointer
  ORDER BY wanted.oldest, work.partition_key, work.commit_seq
 
 -- name: claim
+-- The key's three columns as one value: each row is found by it. (As a join SQLite compares all that is new with all
+-- that is claimed.)
 UPDATE consumer_work SET state = 'in_progress', run_id = :run_id, epoch = :epoch
-  FROM {rows:claims(write_pointer bigint, partition_key text)} AS claims
- WHERE consumer_work.consumer_id = :consumer_id AND consumer_work.write_pointer = claims.write_pointer
-   AND consumer_work.partition_key = claims.partition_key AND consumer_work.state = 'new'
+ WHERE (consumer_id, write_pointer, partition_key) IN
+       (SELECT CAST(:consumer_id AS TEXT), claims.write_pointer, claims.partition_key
+          FROM {rows:claims(write_pointer bigint, partition_key text)} AS claims)
+   AND run_id IS NULL
 
 -- name: close_superseded
 -- Overwritten before anybody took it: what the overwrite brought is delivered instead.
 UPDATE consumer_work
    SET state = 'completed', run_id = :run_id, epoch = :epoch, error = 'overwritten before it was taken'
-  FROM {rows:closed(write_pointer bigint, partition_key text)} AS closed
- WHERE consumer_work.consumer_id = :consumer_id AND consumer_work.write_pointer = closed.write_pointer
-   AND consumer_work.partition_key = closed.partition_key AND consumer_work.state = 'new'
+ WHERE (consumer_id, write_pointer, partition_key) IN
+       (SELECT CAST(:consumer_id AS TEXT), closed.write_pointer, closed.partition_key
+          FROM {rows:closed(write_pointer bigint, partition_key text)} AS closed)
+   AND run_id IS NULL
 
 -- name: find_claims
 -- What a run holds, with the content to deliver, and whether the key had been there before.
@@ -127,9 +121,10 @@ SELECT work.consumer_id, work.failures, change.partition_key, change.write_point
 -- name: put_back
 -- Given back without a failure: whoever comes next may have it at once.
 UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, not_before = 0
-  FROM {rows:returned(consumer_id text, partition_key text)} AS returned
- WHERE consumer_work.run_id = :run_id AND consumer_work.state = 'in_progress'
-   AND consumer_work.consumer_id = returned.consumer_id AND consumer_work.partition_key = returned.partition_key
+ WHERE run_id = :run_id AND state = 'in_progress'
+   AND (consumer_id, partition_key) IN
+       (SELECT returned.consumer_id, returned.partition_key
+          FROM {rows:returned(consumer_id text, partition_key text)} AS returned)
 
 -- name: refuse_other_epoch
 SELECT tidemill_refuse('claims_taken_over', run_id, CAST(epoch AS TEXT))
@@ -190,7 +185,7 @@ SELECT 'data', {commit_seq},
                   AND NOT EXISTS (SELECT 1 FROM consumer_work AS held
                                    WHERE held.consumer_id = work.consumer_id
                                      AND held.partition_key = work.partition_key
-                                     AND held.state IN ('new', 'in_progress') AND held.state = 'in_progress'))
+                                     AND held.state = 'in_progress'))
 
 -- name: find_due
 SELECT DISTINCT consumer_id FROM consumer_work
@@ -214,10 +209,10 @@ SELECT :consumer_id, change.write_pointer, change.partition_key, change.commit_s
 -- What waits in the working set, and what no take has seen: by start_version and versions_to_check, never the history.
 SELECT coalesce(sum(waiting.partitions), 0), coalesce(sum(waiting.bytes), 0), min(waiting.oldest)
   FROM (SELECT count(*) AS partitions, sum(change.bytes) AS bytes, min(change.at) AS oldest
-          FROM consumer_work AS work JOIN partition_change AS change
-            ON change.dataset_id = :dataset_id AND change.write_pointer = work.write_pointer
-           AND change.partition_key = work.partition_key
+          FROM consumer_work AS work CROSS JOIN partition_change AS change
          WHERE work.consumer_id = :consumer_id AND work.state = 'new'
+           AND change.dataset_id = :dataset_id AND change.write_pointer = work.write_pointer
+           AND change.partition_key = work.partition_key
          UNION ALL
         SELECT count(*), sum(bytes), min(at) FROM partition_change
          WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND delivers = 1

@@ -379,7 +379,7 @@ def find_existing(
 def read_partitions(db: Db, dataset_id: DatasetId, snapshot: Snapshot) -> list[Partition]:
     """What `snapshot` sees of the file set, by key, at any later time. Cost: what is current, and what came since."""
     rows = db.all(SQL.read_visible, dataset_id=dataset_id, write_pointer=snapshot.write_pointer)
-    changes = map(to_change, rows)
+    changes = sorted(map(to_change, rows), key=lambda change: (change.partition_key, change.commit_seq))
     return [Partition(key, tuple(group)) for key, group in groupby(changes, key=lambda change: change.partition_key)]
 
 

@@ -67,11 +67,11 @@ SELECT wanted.value
 
 -- name: read_visible
 -- What is current and was committed before the snapshot, and what later overwrites have replaced since: the second is
--- found by those overwrites, so that the cost is what is current plus what came since, never the history.
--- The + keeps SQLite on the index of what is current.
+-- found by those overwrites, so that the cost is what is current plus what came since, never the history. In no order:
+-- for one by key SQLite would walk the history; partition_key and + have it use the index of what is current.
 SELECT partition_key, write_pointer, commit_seq, op, location, manifest
   FROM partition_change
- WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND +commit_seq < :write_pointer
+ WHERE dataset_id = :dataset_id AND partition_key >= '' AND superseded_seq IS NULL AND +commit_seq < :write_pointer
  UNION ALL
 SELECT replaced.partition_key, replaced.write_pointer, replaced.commit_seq, replaced.op, replaced.location,
        replaced.manifest
@@ -80,7 +80,6 @@ SELECT replaced.partition_key, replaced.write_pointer, replaced.commit_seq, repl
  WHERE later.dataset_id = :dataset_id AND later.commit_seq > :write_pointer AND later.op = 'overwrite'
    AND replaced.dataset_id = :dataset_id AND replaced.partition_key = later.partition_key
    AND replaced.commit_seq < :write_pointer AND replaced.superseded_seq = later.commit_seq
- ORDER BY partition_key, commit_seq
 
 -- name: lock_dataset
 SELECT dataset_id FROM dataset WHERE dataset_id = :dataset_id AND dropped_at IS NULL {for_update}

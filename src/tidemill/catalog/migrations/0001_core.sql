@@ -154,7 +154,9 @@ CREATE TABLE consumer_work (
 CREATE INDEX consumer_work_new ON consumer_work (consumer_id, not_before, write_pointer) WHERE state = 'new';
 CREATE INDEX consumer_work_due ON consumer_work (not_before) WHERE state = 'new' AND not_before > 0;
 CREATE INDEX consumer_work_run ON consumer_work (run_id) WHERE state = 'in_progress';
-CREATE INDEX consumer_work_key ON consumer_work (consumer_id, partition_key) WHERE state IN ('new', 'in_progress');
+-- Two, since SQLite uses no partial index whose condition is an IN (tried, 3.54).
+CREATE INDEX consumer_work_key ON consumer_work (partition_key, consumer_id) WHERE state = 'new';
+CREATE INDEX consumer_work_held ON consumer_work (consumer_id, partition_key) WHERE state = 'in_progress';
 
 CREATE TABLE inbox_file (
     dataset_id      TEXT NOT NULL,

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
+from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.jobs import to_ms
 from tidemill.schedule.schedules import Resume, Suspend, Update
 from tidemill.schedule.specs import ScheduleSpec
+from tidemill.schedule.subscriber import subscribe
 from tidemill.schedule.timekeeper import fire_due
 from tidemill.schedule.triggers import Every, NewPartitions
 
@@ -152,3 +155,86 @@ def test_a_timer_without_a_schedule_is_removed(shop):
 
     assert launches == []
     assert shop.sql("SELECT count(*) FROM timer") == [(0,)]
+
+
+def test_a_message_and_a_due_time_in_one_instant_are_one_job(shop):
+    """Known from elsewhere (CDAP-12583): two jobs for one composite, each with half of it, never start."""
+    shop.schedule(Every("1h") & NewPartitions("clicks"))
+    shop.add()
+    shop.clock.move("1h")
+    timekeeper = threading.Thread(target=fire_due, args=[shop.catalog, shop.world])
+
+    def let_the_time_come(mark: str) -> None:
+        # The job with the message is made, and not committed. The other has to wait for us: give it only a moment.
+        if mark == "subscriber.before_commit" and timekeeper.ident is None:
+            timekeeper.start()
+            timekeeper.join(0.2)
+
+    shop.at_mark = let_the_time_come
+    subscribe(shop.catalog, shop.world)
+    timekeeper.join()
+
+    (job,) = shop.jobs()
+    assert sorted(job.fed) == [0, 1]
+    assert len(shop.step()) == 1
+
+
+def test_two_timekeepers_fire_once(shop):
+    """Any number of schedulers share the timers: each due time is one fire, whoever finds it."""
+    for number in range(20):
+        shop.schedule(Every("1h"), name=f"s{number}", program=shop.program(f"p{number}"))
+    shop.clock.move("1h")
+    barrier = threading.Barrier(3)
+
+    def fire() -> None:
+        barrier.wait()
+        while fire_due(shop.catalog, shop.world, limit=3):
+            pass
+
+    threads = [threading.Thread(target=fire) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [job.fed[0].count for job in shop.jobs()] == [1] * 20
+    assert shop.sql("SELECT count(*), count(job_id) FROM fire") == [(20, 20)]
+
+
+def test_a_slot_freed_while_the_timekeeper_holds_the_job_is_not_missed(shop):
+    """The end of a run passes over jobs that are locked: who locks one and feeds it nothing has it looked at."""
+    program = shop.program()
+    blocker = shop.start(program)
+    shop.schedule(Every("1h"), program=program, constraints=(Concurrency(1),))
+    shop.clock.move("1h")
+    shop.step()
+    shop.clock.move("1h")
+    ending = threading.Thread(target=shop.end, args=[blocker])
+
+    def end_now(mark: str) -> None:
+        if mark == "timekeeper.before_jobs" and ending.ident is None:
+            ending.start()
+            ending.join(0.2)
+
+    shop.at_mark = end_now
+    fire_due(shop.catalog, shop.world)
+    ending.join()
+
+    assert len(check_due(shop.catalog, shop.world).launches) == 1
+
+
+def test_no_logical_time_fires_twice(shop):
+    """A clock that steps back must not repeat what has fired: the database remembers."""
+    program = shop.program()
+    shop.start(program)
+    shop.schedule(Every("1h"), program=program, constraints=(Concurrency(1),), timeout=timedelta(minutes=10))
+    shop.clock.move("1h")
+    shop.step()
+    shop.clock.move("10m")
+    shop.step()
+    shop.sql("UPDATE timer SET next_fire_at = 0")
+
+    fire_due(shop.catalog, shop.world)
+
+    assert shop.jobs() == []
+    assert shop.sql("SELECT count(*) FROM fire") == [(1,)]

@@ -219,7 +219,9 @@ class Every(Leaf):
         """Satisfied once it has fired."""
         every = f"every {format_duration(self.duration)}"
         fired_at = fed[0].fired_at
-        return Satisfied(f"{every}: due {fired_at.isoformat()}") if fired_at else Waiting(f"{every}: not due yet")
+        return (
+            Satisfied(f"{every}: due {fired_at:%Y-%m-%dT%H:%M:%SZ}") if fired_at else Waiting(f"{every}: not due yet")
+        )
 
     def spec(self) -> dict[str, object]:
         """`{"type": "every", "duration": "4h"}`."""

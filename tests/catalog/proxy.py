@@ -18,6 +18,8 @@ class Fate(StrEnum):
     PASS = "pass"
     REPLY_LOST = "reply lost"
     """The server commits, the client never hears of it."""
+    LAST_REPLY_LOST = "last reply lost"
+    """As before, and then nobody can be asked: new connections are refused."""
     REQUEST_LOST = "request lost"
     """The server never hears of it."""
     REQUEST_LATE = "request late"
@@ -93,7 +95,9 @@ class Proxy:
                 match fate:
                     case Fate.PASS:
                         server.sendall(message)
-                    case Fate.REPLY_LOST:
+                    case Fate.REPLY_LOST | Fate.LAST_REPLY_LOST:
+                        if fate is Fate.LAST_REPLY_LOST:
+                            _close(self._listener)
                         _close(client)
                         server.sendall(message)
                         server.shutdown(socket.SHUT_WR)

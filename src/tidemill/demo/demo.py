@@ -21,7 +21,7 @@ from tidemill.demo.landing import Lander, Landing, Step, plan
 from tidemill.demo.published import Reader, Report
 from tidemill.demo.up import STOP
 from tidemill.errors import TidemillError
-from tidemill.lake.inbox import FileState
+from tidemill.lake.inbox import FileState, InboxFile
 from tidemill.mill import Mill, open_project
 from tidemill.narration import Narrator
 from tidemill.processes import Child
@@ -128,11 +128,9 @@ class _Demo:
             self._land(self._steps[len(self._due)])
         if self._world.clock.monotonic() - self._moved_at > _PATIENCE:
             raise DemoFailed(f"nothing has moved for {_PATIENCE}; so far: {self._weigh()}", self._folder)
-        if len(self._due) < len(self._steps) or not self._due[-1] <= reported or self._open_files():
+        if len(self._due) < len(self._steps) or (self._killer is not None and not self._killer.done):
             return False
-        if self._killer is not None and not self._killer.done:
-            return False
-        return self._weigh().lost == 0
+        return self._is_worked_off()
 
     def _keeps_up(self, reported: Counter[str]) -> bool:
         behind = len(self._due) - _AHEAD
@@ -168,15 +166,21 @@ class _Demo:
         errors = self._world.disk.read_bytes(self._folder / "up.err").decode(errors="replace").strip()
         return errors.rpartition("\n")[2] or "it said nothing"
 
-    def _open_files(self) -> bool:
-        return any(self._files(feed, state) for feed in Feed for state in _OPEN)
+    def _is_worked_off(self) -> bool:
+        """Whether the inboxes have closed all that landed, and no consumer has anything left; in the order of work."""
+        files = self._files()
+        known = {(feed, file.name) for feed, file in files}
+        landed = {(landing.feed, landing.name) for landing in self._lander.ledger if landing.rows}
+        if not landed <= known or any(file.status in _OPEN for _, file in files):
+            return False
+        return not any(consumer.waiting or consumer.in_progress for consumer in self._mill.list_consumers())
 
     def _weigh(self) -> Balance:
-        refused = {(feed, name) for feed in Feed for name in self._files(feed, FileState.QUARANTINED)}
+        refused = {(feed, file.name) for feed, file in self._files() if file.status is FileState.QUARANTINED}
         return weigh(self._lander.ledger, refused, self._reader.read())
 
-    def _files(self, feed: Feed, state: FileState) -> list[str]:
-        return [file.name for file in self._mill.list_inbox_files(f"{feed}_raw", state=state, limit=_MOST_FILES)]
+    def _files(self) -> list[tuple[Feed, InboxFile]]:
+        return [(feed, file) for feed in Feed for file in self._mill.list_inbox_files(f"{feed}_raw", limit=_MOST_FILES)]
 
     def _start(self) -> Child:
         world, log = self._world, self._folder / "up.log"

@@ -92,8 +92,6 @@ def plan(archive: Archive) -> list[Step]:
 def _landings(archive: Archive, by_time: dict[datetime, Hour], hour: Hour) -> list[Landing]:
     flights, weather = archive.headers[Feed.FLIGHTS], archive.headers[Feed.WEATHER]
     landings = []
-    if hour.weather:
-        landings.append(_file(Feed.WEATHER, _name(hour), weather, hour.weather))
     if hour.time == _NEVER_FINISHED:
         half = _text(flights, hour.flights)[: len(_text(flights, hour.flights)) // 2]
         name = f"{_name(hour, '_again')}_current"
@@ -113,6 +111,8 @@ def _landings(archive: Archive, by_time: dict[datetime, Hour], hour: Hour) -> li
         again = by_time[_SENT_AGAIN]
         note = "sent again under another name"
         landings.append(_file(Feed.FLIGHTS, _name(again, "_again"), flights, again.flights, note))
+    if hour.weather:
+        landings.append(_file(Feed.WEATHER, _name(hour), weather, hour.weather))
     return landings
 
 

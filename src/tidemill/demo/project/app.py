@@ -14,7 +14,7 @@ WEATHER = """origin string, year int, month int, day int, hour int, temp double,
     time_hour timestamp"""
 
 # Files arrive here. One that cannot be read is put aside after three attempts; it holds up no other.
-raw = {"format": "csv", "options": {"nullValue": "NA"}, "attempts": 3, "retry_after": "1s", "list_every": "200ms"}
+raw = {"format": "csv", "options": {"nullValue": "NA"}, "attempts": 3, "retry_after": "1s", "list_every": "500ms"}
 flights_raw = app.inbox("flights_raw", "landing/flights", schema=FLIGHTS, **raw)
 weather_raw = app.inbox("weather_raw", "landing/weather", schema=WEATHER, **raw)
 

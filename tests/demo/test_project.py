@@ -1,0 +1,166 @@
+"""The demo's app on a plain Spark session: what its three programs make of what they get."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import tidemill.demo
+
+pytestmark = pytest.mark.spark
+
+DAY = date(2013, 1, 1)
+TEN, ELEVEN = "2013-01-01T10:00:00Z", "2013-01-01T11:00:00Z"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for all tests of Spark."""
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "1",
+    }
+    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def app() -> ModuleType:
+    """The app file, loaded as a user's is."""
+    path = Path(tidemill.demo.__file__).parent / "project" / "app.py"
+    spec = importlib.util.spec_from_file_location("demo_app", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass
+class Given:
+    """An input: a frame, with the names or keys of what it was made from."""
+
+    frame: DataFrame | None = None
+    files: tuple[str, ...] = ()
+    partitions: tuple[dict[str, object], ...] = ()
+
+    def read(self) -> DataFrame:
+        """Its rows."""
+        return self.frame
+
+
+@dataclass
+class Run:
+    """What a program is called with: inputs and file sets by name; what it writes is kept, by name and operation."""
+
+    inputs: dict[str, Given]
+    filesets: dict[str, DataFrame]
+    written: dict[tuple[str, str], list[dict[str, object]]] = field(default_factory=dict)
+
+    def input(self, dataset) -> Given:
+        """An input, empty unless the test gives one."""
+        return self.inputs.get(dataset.name, Given())
+
+    def read(self, dataset) -> DataFrame:
+        """A file set."""
+        return self.filesets[dataset.name]
+
+    def output(self, dataset) -> Written:
+        """Where it writes."""
+        return Written(self, dataset.name)
+
+
+@dataclass
+class Written:
+    """Takes what is written."""
+
+    run: Run
+    name: str
+
+    def append(self, rows: DataFrame) -> None:
+        """Keep it."""
+        self.run.written[self.name, "append"] = [row.asDict() for row in rows.collect()]
+
+    def overwrite(self, rows: DataFrame) -> None:
+        """Keep it."""
+        self.run.written[self.name, "overwrite"] = [row.asDict() for row in rows.collect()]
+
+
+def arrived(spark, *flights: tuple[str, int]) -> DataFrame:
+    """Flights as a file has them; year, month, day, hour and minute are New York's."""
+    rows = [(2013, 1, 1, 5, 15, time, "UA", number, 517 if number else None) for time, number in flights]
+    columns = (
+        "year int, month int, day int, hour int, minute int, time string, carrier string, flight int, dep_time int"
+    )
+    return spark.createDataFrame(rows, columns).selectExpr("*", "to_timestamp(time) AS time_hour").drop("time")
+
+
+def loaded(spark, *flights: tuple[int, int]) -> DataFrame:
+    """Flights as they are published, by hour and number."""
+    rows = [(DAY, hour, number, "EWR", 10.0 * number) for hour, number in flights]
+    return spark.createDataFrame(rows, "day date, hour int, flight int, origin string, dep_delay double")
+
+
+def hours(*hours: int) -> Given:
+    """Partitions of that day."""
+    return Given(partitions=tuple({"day": DAY, "hour": hour} for hour in hours))
+
+
+def test_each_row_is_loaded_once_into_the_hour_of_its_utc(spark, app):
+    """Rows come twice in one batch, and again after they were published."""
+    known = arrived(spark, (TEN, 1)).selectExpr("time_hour", "carrier", "flight", "to_date(time_hour) AS day", "hour")
+    given = Given(arrived(spark, (TEN, 1), (TEN, 2), (TEN, 2), (ELEVEN, 1)), files=("a.csv", "b.csv"))
+    run = Run({"flights_raw": given}, {"flights": known})
+
+    app.load(run, spark)
+
+    rows = run.written["flights", "append"]
+    assert sorted((row["day"], row["hour"], row["flight"]) for row in rows) == [(DAY, 10, 2), (DAY, 11, 1)]
+    assert list(run.written) == [("flights", "append")]
+
+
+def test_the_first_files_are_loaded_into_what_has_no_columns_yet(spark, app):
+    """Before its first commit a file set has only the columns of its key."""
+    given = Given(arrived(spark, (TEN, 1), (TEN, 1)), files=("a.csv",))
+    run = Run({"flights_raw": given}, {"flights": spark.createDataFrame([], "day date, hour int")})
+
+    app.load(run, spark)
+
+    assert [row["flight"] for row in run.written["flights", "append"]] == [1]
+
+
+def test_hours_with_new_flights_or_new_weather_are_joined_anew(spark, app):
+    """Weather that comes after its flights must reach them; hours without news are left alone."""
+    weather = spark.createDataFrame(
+        [(DAY, 10, "EWR", 39.0, 1), (DAY, 12, "EWR", 41.0, 1)],
+        "day date, hour int, origin string, temp double, time_hour int",
+    )
+    given = {"flights": hours(11), "weather": hours(10)}
+    run = Run(given, {"flights": loaded(spark, (10, 1), (11, 2), (12, 3)), "weather": weather})
+
+    app.join(run, spark)
+
+    rows = run.written["flights_weather", "overwrite"]
+    assert sorted((row["hour"], row["flight"], row["temp"]) for row in rows) == [(10, 1, 39.0), (11, 2, None)]
+
+
+def test_an_hour_and_its_whole_day_are_reported_together(spark, app):
+    """A day is made of all its hours, not only of those that have just changed."""
+    joined = loaded(spark, (10, 1), (11, 2), (11, 4)).selectExpr(
+        "*", "nullif(flight, 2) AS dep_time", "40.0 AS temp", "5.0 AS wind_speed"
+    )
+    run = Run({"flights_weather": hours(11)}, {"flights_weather": joined})
+
+    app.report(run, spark)
+
+    (hour,), (day,) = run.written["hourly", "overwrite"], run.written["daily", "overwrite"]
+    assert (hour["hour"], hour["flights"], hour["departed"], hour["dep_delay"]) == (11, 2, 1, 30.0)
+    assert (day["day"], day["flights"], day["departed"]) == (DAY, 3, 2)

@@ -16,12 +16,15 @@ from tests.run.conftest import Works
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.transactions import TxState, find_transaction
 from tidemill.names import RunId
+from tidemill.processes import Finished, LocalSpawner
 from tidemill.run.attempts import ask_kill
 from tidemill.run.launchers import DriverOptions, Launcher
 from tidemill.run.logs import follow_logs
+from tidemill.run.programs import ProgramKind
 from tidemill.run.reaper import Reaper
 from tidemill.run.runner import RunEvent, RunEventKind, Runner
 from tidemill.run.runs import RunRecord, RunState
+from tidemill.world import SystemClock
 
 APP = """
 import os, sys, time
@@ -43,6 +46,12 @@ def fails(run):
 
 def leaves(run):
     sys.exit(3)
+
+def talks(run):
+    for number in range(20000):
+        print("line", number)
+    (HERE / "talks").write_text(str(os.getpid()))
+    time.sleep(600)
 
 def hangs(run):
     (HERE / "hangs").write_text(str(os.getpid()))
@@ -94,6 +103,7 @@ class Mill:
         until(claim, self.runner.step)
 
     def finish(self, run_id: RunId) -> RunRecord:
+        """Step until the run has ended."""
         self.until(lambda: self.works.run(run_id).state.ended)
         self.runner.step()
         return self.works.run(run_id)
@@ -262,11 +272,47 @@ def until(claim: Callable[[], bool], step: Callable[[], object], seconds: float 
         time.sleep(0.01)
 
 
-class SteppedClock:
-    """A monotonic clock that the test moves."""
+def test_a_log_does_not_grow_without_bound(mill):
+    """A program that prints in a loop must not fill the disk; the beginning is kept, and what comes last."""
+    mill.runner.launcher.options = dataclasses.replace(mill.runner.launcher.options, log_bytes=10_000)
+    run_id = mill.start("talks")
+    mill.wait_for("talks")
+
+    mill.runner.step()
+
+    log = (Path(mill.works.run(run_id).log_location) / "stdout").read_text()
+    assert len(log) < 10_000
+    assert log.startswith("line 0\n")
+    assert "[cut here: the log exceeded its limit]\n" in log
+
+
+def test_a_run_that_cannot_be_started_is_rejected_with_the_cure(mill, monkeypatch):
+    """Without Java `up` runs on, and says so."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    run_id = mill.start("load", kind=ProgramKind.SPARK)
+    world = dataclasses.replace(mill.works.world, environ={"PATH": "/nowhere"}, spawner=NoNetwork())
+    mill.runner.launcher.world = world
+
+    run = mill.finish(run_id)
+
+    assert run.state is RunState.REJECTED
+    assert "no Java 17" in run.exit_reason
+    assert mill.works.sql("SELECT count(*) FROM slot") == [(0,)]
+
+
+class NoNetwork(LocalSpawner):
+    """Nothing can be installed here."""
+
+    def run(self, argv, *, env, timeout):  # noqa: ARG002  # whatever it is
+        """Fail."""
+        return Finished(1, "ERROR: no network")
+
+
+class SteppedClock(SystemClock):
+    """A clock whose monotonic time only the test moves."""
 
     def __init__(self) -> None:
-        self.time = timedelta(0)
+        self.time = super().monotonic()
 
     def monotonic(self) -> timedelta:
         return self.time

@@ -196,19 +196,6 @@ def test_a_warm_driver_serves_runs_one_after_the_other(make_mill):
     assert is_marked(open_files(mill.filesets["copies"].dataset.location), tx)
 
 
-def test_a_warm_driver_is_replaced_when_its_code_changes(make_mill):
-    """It has imported what is no longer so."""
-    mill = make_mill(1)
-    mill.launcher.warm_up(str(mill.app_file))
-    first = mill.finish(mill.start("looks"))
-    (mill.app_file.parent / "helper.py").write_text("def tag(value):\n    return 'other'\n")
-
-    second = mill.finish(mill.start("looks"))
-
-    assert first.pid != second.pid
-    assert first.facts["code"] != second.facts["code"]
-
-
 def test_a_driver_killed_in_the_middle_of_a_write_leaves_nothing_visible(make_mill):
     """Its JVM outlived it because user code had forked a child, and wrote eight more files (tried)."""
     mill = make_mill(0)

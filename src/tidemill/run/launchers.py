@@ -103,6 +103,8 @@ class Driver:
     served: int = 0
     released_at: timedelta | None = None
     """When the catalog said that its attempt is over, by our monotonic clock; it may still be tidying up."""
+    committed: bool = False
+    """Its attempt, which is over, has committed: it comes to an end, and may be given the next one already."""
 
 
 class Launcher:
@@ -126,7 +128,8 @@ class Launcher:
         if spark:
             self._warm_for = program.app_file
             for driver in self._free_for(program.app_file):
-                driver.assignment = assignment
+                driver.served += driver.released_at is not None
+                driver.assignment, driver.released_at = assignment, None
                 if driver.child.send_line(assignment.to_line()):
                     return driver
                 self.end(driver)
@@ -159,10 +162,14 @@ class Launcher:
             for _ in range(missing):
                 self._start(self._warm_for, spark=True, warm=True, logs=None)
 
-    def release(self, driver: Driver) -> None:
-        """The attempt of `driver` is over as the catalog has it; it is free when it says so itself."""
-        if driver.released_at is None:
-            driver.released_at = self.world.clock.monotonic()
+    def release(self, driver: Driver, *, committed: bool) -> None:
+        """The attempt of `driver` is over as the catalog has it; it is free when it says so itself.
+
+        A warm one that has `committed` may be given the next attempt before: what is left is a matter of milliseconds,
+        and a cold start beside it of seconds. Of any other it is not known whether it still works.
+        """
+        driver.committed = committed
+        driver.released_at = self.world.clock.monotonic()
 
     def end(self, driver: Driver) -> None:
         """Kill a driver and all that it started, wait until it is gone, and remove its folder. Idempotent."""
@@ -185,7 +192,9 @@ class Launcher:
     def _free_for(self, app_file: str) -> Iterator[Driver]:
         digest = code_digest(self.world.disk, Path(app_file))
         for driver in list(self.drivers):
-            if driver.warm and driver.assignment is None and (driver.app_file, driver.digest) == (app_file, digest):
+            free = driver.assignment is None or (driver.released_at is not None and driver.committed)
+            worn = driver.served + 1 >= self.options.runs_per_driver and driver.assignment is not None
+            if driver.warm and free and not worn and (driver.app_file, driver.digest) == (app_file, digest):
                 yield driver
 
     def _fit(self, driver: Driver) -> bool:

@@ -31,7 +31,8 @@ _log = logging.getLogger(__name__)
 
 LEASE: Final = timedelta(seconds=60)
 RENEWALS_IN_A_LEASE: Final = 6
-_REGISTER_WITHIN: Final = timedelta(minutes=2)
+_REGISTER_WITHIN: Final = timedelta(minutes=5)
+"""A warm driver may be given an attempt while it still starts Spark, which takes a minute on a busy machine (tried)."""
 _LOOK_EVERY: Final = timedelta(milliseconds=200)
 """How late the death of a driver may be seen; everything else wakes the runner through the catalog."""
 _IDLE: Final = timedelta(seconds=5)
@@ -206,7 +207,8 @@ class Runner:
         self._tell(RunEventKind.ENDED, held.run.run_id, held.program)
 
     def _over(self, held: _Held, run: RunRecord) -> None:
-        self.launcher.release(held.driver)
+        committed = run.state is RunState.COMPLETED and run.epoch == held.run.epoch
+        self.launcher.release(held.driver, committed=committed)
         del self._held[run.run_id]
         self.on_event(RunEvent(RunEventKind.ENDED, run, held.program))
 

@@ -2,13 +2,13 @@
 -- Of each file set: current changes, files, bytes, rows, and how many partitions. Cost: what is current.
 SELECT dataset_id, CAST(count(DISTINCT partition_key) AS BIGINT), CAST(sum(files) AS BIGINT),
        CAST(sum(bytes) AS BIGINT), CAST(sum(row_count) AS BIGINT)
-  FROM partition_change
+  FROM partition_change {indexed_by:partition_current}
  WHERE superseded_seq IS NULL AND op <> 'drop' AND dataset_id IN ({texts:dataset_ids})
  GROUP BY dataset_id
 
 -- name: list_current
 SELECT partition_key, op, write_pointer, commit_seq, files, bytes, row_count, run_id, at
-  FROM partition_change
+  FROM partition_change {indexed_by:partition_current}
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND op <> 'drop'
  ORDER BY partition_key, commit_seq
  LIMIT :limit

@@ -68,7 +68,7 @@ SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reas
 
 -- name: list_open
 SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
-  FROM tx WHERE state = 'in_progress' ORDER BY write_pointer LIMIT :limit
+  FROM tx {indexed_by:tx_open} WHERE state = 'in_progress' ORDER BY write_pointer LIMIT :limit
 
 -- name: list_newest
 SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason

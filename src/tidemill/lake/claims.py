@@ -140,7 +140,10 @@ def list_consumers(db: Db) -> list[Consumer]:
 
 
 def list_work(db: Db, consumer_id: ConsumerId, state: WorkState, limit: int) -> list[Work]:
-    """At most `limit` rows of the working set that are in `state`, oldest write pointer first."""
+    """At most `limit` rows of the working set that are in `state`, oldest write pointer first; completed ones never.
+
+    Cost: how many are in the state.
+    """
     return [_work(row) for row in db.all(SQL.list_work, consumer_id=consumer_id, state=state, limit=limit)]
 
 

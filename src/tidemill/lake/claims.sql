@@ -59,29 +59,29 @@ SELECT write_pointer FROM tx
 -- name: find_claimable
 -- All waiting rows of the keys of the first :most waiting ones with this many failures, the oldest key first; what
 -- waited for a time after what never had to. A key of which some run holds a row waits. The order by not_before is that
--- of the index; CROSS JOIN has SQLite begin with the few keys, and || '' keeps it from finding their rows among all of
--- the consumer's.
-SELECT work.partition_key, work.write_pointer, work.failures, change.bytes,
-       CASE WHEN change.superseded_seq < :write_pointer THEN 1 ELSE 0 END
+-- of the index; CROSS JOIN has SQLite begin with the few keys. Sub-selects of one value are look-ups on both databases:
+-- as joins, PostgreSQL found the changes first, with all that their keys had before, and compared all that is held.
+SELECT work.partition_key, work.write_pointer, work.failures,
+       (SELECT bytes FROM partition_change
+         WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer AND partition_key = work.partition_key),
+       CASE WHEN (SELECT superseded_seq FROM partition_change
+                   WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer
+                     AND partition_key = work.partition_key) < :write_pointer THEN 1 ELSE 0 END
   FROM (SELECT first.partition_key, min(first.write_pointer) AS oldest
           FROM (SELECT waiting.partition_key, waiting.write_pointer
-                  FROM consumer_work AS waiting
+                  FROM consumer_work AS waiting {indexed_by:consumer_work_new}
                  WHERE waiting.consumer_id = :consumer_id AND waiting.state = 'new'
                    AND waiting.not_before <= tidemill_now() AND waiting.commit_seq < :write_pointer
                    AND waiting.failures BETWEEN :from_failures AND :to_failures
-                   AND NOT EXISTS (SELECT 1 FROM consumer_work AS held
-                                    WHERE held.consumer_id = :consumer_id
-                                      AND held.partition_key = waiting.partition_key
-                                      AND held.state = 'in_progress')
+                   AND (SELECT 1 FROM consumer_work AS held {indexed_by:consumer_work_held}
+                         WHERE held.consumer_id = :consumer_id AND held.partition_key = waiting.partition_key
+                           AND held.state = 'in_progress' LIMIT 1) IS NULL
                  ORDER BY waiting.not_before, waiting.write_pointer
                  LIMIT :most) AS first
          GROUP BY first.partition_key) AS wanted
- CROSS JOIN consumer_work AS work
- CROSS JOIN partition_change AS change
- WHERE work.partition_key = wanted.partition_key AND work.consumer_id || '' = :consumer_id
+ CROSS JOIN consumer_work AS work {indexed_by:consumer_work_key}
+ WHERE work.partition_key = wanted.partition_key AND work.consumer_id = :consumer_id
    AND work.state = 'new' AND work.not_before <= tidemill_now() AND work.commit_seq < :write_pointer
-   AND change.dataset_id = :dataset_id AND change.write_pointer = work.write_pointer
-   AND change.partition_key = work.partition_key
  ORDER BY wanted.oldest, work.partition_key, work.commit_seq
 
 -- name: claim
@@ -221,5 +221,16 @@ SELECT coalesce(sum(waiting.partitions), 0), coalesce(sum(waiting.bytes), 0), mi
          WHERE dataset_id = :dataset_id AND write_pointer IN ({ints:versions_to_check}) AND delivers = 1) AS waiting
 
 -- name: list_work
-SELECT write_pointer, partition_key, state, failures, not_before, run_id, error FROM consumer_work
- WHERE consumer_id = :consumer_id AND state = :state ORDER BY write_pointer, partition_key LIMIT :limit
+-- Each state has its index; what is completed has none, and is the whole history.
+SELECT write_pointer, partition_key, state, failures, not_before, run_id, error
+  FROM consumer_work {indexed_by:consumer_work_new}
+ WHERE consumer_id = :consumer_id AND state = 'new' AND :state = 'new'
+ UNION ALL
+SELECT write_pointer, partition_key, state, failures, not_before, run_id, error
+  FROM consumer_work {indexed_by:consumer_work_held}
+ WHERE consumer_id = :consumer_id AND state = 'in_progress' AND :state = 'in_progress'
+ UNION ALL
+SELECT write_pointer, partition_key, state, failures, not_before, run_id, error
+  FROM consumer_work {indexed_by:consumer_work_discarded}
+ WHERE consumer_id = :consumer_id AND state = 'discarded' AND :state = 'discarded'
+ ORDER BY write_pointer, partition_key LIMIT :limit

@@ -8,7 +8,7 @@ SELECT CASE WHEN change.commit_seq > CAST(:write_pointer AS BIGINT)
                                  CAST(change.write_pointer AS TEXT))
        END
   FROM {rows:wanted(partition_key text, shown text)} AS wanted
- CROSS JOIN partition_change AS change
+ CROSS JOIN partition_change AS change {indexed_by:partition_current}
  WHERE change.dataset_id = :dataset_id AND change.partition_key = wanted.partition_key
    AND change.superseded_seq IS NULL
 
@@ -58,28 +58,26 @@ SELECT :dataset_id, :write_pointer, change.partition_key, change.op, {commit_seq
 SELECT schema_id, schema FROM dataset_schema WHERE dataset_id = :dataset_id
 
 -- name: find_keys
--- Which of these keys a snapshot sees: one look-up by key each.
+-- Which of these keys a snapshot sees: one look-up by key each. (For EXISTS PostgreSQL may walk the whole history
+-- beside the sorted keys.)
 SELECT wanted.value
   FROM ({texts:keys}) AS wanted
- WHERE EXISTS (SELECT 1 FROM partition_change AS change
-                WHERE change.dataset_id = :dataset_id AND change.partition_key = wanted.value
-                  AND change.commit_seq < :write_pointer)
+ WHERE 1 = (SELECT 1 FROM partition_change AS change
+             WHERE change.dataset_id = :dataset_id AND change.partition_key = wanted.value
+               AND change.commit_seq < :write_pointer
+             LIMIT 1)
 
 -- name: read_visible
--- What is current and was committed before the snapshot, and what later overwrites have replaced since: the second is
--- found by those overwrites, so that the cost is what is current plus what came since, never the history. In no order:
--- for one by key SQLite would walk the history; partition_key and + have it use the index of what is current.
+-- What is current and was committed before the snapshot, and what was replaced since, each by its index: the cost is
+-- what is current plus what came since, never the history. (Found by the later overwrites, what was replaced cost the
+-- history of their keys.) In no order: for one by key SQLite would walk the history.
 SELECT partition_key, write_pointer, commit_seq, op, location, manifest
-  FROM partition_change
- WHERE dataset_id = :dataset_id AND partition_key >= '' AND superseded_seq IS NULL AND +commit_seq < :write_pointer
+  FROM partition_change {indexed_by:partition_current}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND +commit_seq < :write_pointer
  UNION ALL
-SELECT replaced.partition_key, replaced.write_pointer, replaced.commit_seq, replaced.op, replaced.location,
-       replaced.manifest
-  FROM partition_change AS later
- CROSS JOIN partition_change AS replaced
- WHERE later.dataset_id = :dataset_id AND later.commit_seq > :write_pointer AND later.op = 'overwrite'
-   AND replaced.dataset_id = :dataset_id AND replaced.partition_key = later.partition_key
-   AND replaced.commit_seq < :write_pointer AND replaced.superseded_seq = later.commit_seq
+SELECT partition_key, write_pointer, commit_seq, op, location, manifest
+  FROM partition_change {indexed_by:partition_superseded}
+ WHERE dataset_id = :dataset_id AND superseded_seq > :write_pointer AND +commit_seq < :write_pointer
 
 -- name: lock_dataset
 SELECT dataset_id FROM dataset WHERE dataset_id = :dataset_id AND dropped_at IS NULL {for_update}

@@ -204,7 +204,7 @@ SELECT 'data', {commit_seq},
   FROM (SELECT dataset.namespace, dataset.name, row_number() OVER (ORDER BY dataset.dataset_id) - 1 AS place
           FROM dataset
          WHERE dataset.dataset_id IN ({texts:dataset_ids}) AND dataset.dropped_at IS NULL
-           AND EXISTS (SELECT 1 FROM inbox_file AS file
+           AND EXISTS (SELECT 1 FROM inbox_file AS file {indexed_by:inbox_file_open}
                         WHERE file.dataset_id = dataset.dataset_id AND file.status IN ('NEW', 'ERROR')
                           AND file.not_before <= tidemill_now()
                           AND NOT EXISTS (SELECT 1 FROM inbox_file AS other
@@ -222,7 +222,7 @@ SELECT min(not_before) FROM inbox_file WHERE status IN ('NEW', 'ERROR') AND not_
 
 -- name: mark_retries
 -- Due retry times are announced once: without a time a file is like any other that waits.
-UPDATE inbox_file SET not_before = 0
+UPDATE inbox_file {indexed_by:inbox_file_due} SET not_before = 0
  WHERE status IN ('NEW', 'ERROR') AND not_before > 0 AND not_before <= tidemill_now()
    AND dataset_id IN ({texts:dataset_ids})
 

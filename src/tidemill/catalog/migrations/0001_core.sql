@@ -114,6 +114,7 @@ CREATE INDEX partition_current ON partition_change (dataset_id, partition_key) W
 CREATE INDEX partition_commit ON partition_change (dataset_id, commit_seq);
 CREATE INDEX partition_history ON partition_change (dataset_id, partition_key, commit_seq);
 CREATE INDEX partition_location ON partition_change (location);
+CREATE INDEX partition_superseded ON partition_change (dataset_id, superseded_seq) WHERE superseded_seq IS NOT NULL;
 CREATE INDEX partition_unmarked ON partition_change (write_pointer, dataset_id);
 
 CREATE TABLE reader_pin (
@@ -153,6 +154,7 @@ CREATE TABLE consumer_work (
 ) {clustered};
 CREATE INDEX consumer_work_new ON consumer_work (consumer_id, not_before, write_pointer) WHERE state = 'new';
 CREATE INDEX consumer_work_due ON consumer_work (not_before) WHERE state = 'new' AND not_before > 0;
+CREATE INDEX consumer_work_discarded ON consumer_work (consumer_id, write_pointer) WHERE state = 'discarded';
 CREATE INDEX consumer_work_run ON consumer_work (run_id) WHERE state = 'in_progress';
 -- Two, since SQLite uses no partial index whose condition is an IN (tried, 3.54).
 CREATE INDEX consumer_work_key ON consumer_work (partition_key, consumer_id) WHERE state = 'new';
@@ -245,12 +247,12 @@ CREATE TABLE run (
     CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')))
 ) {hot};
 CREATE UNIQUE INDEX run_job ON run (job_id) WHERE job_id IS NOT NULL;
-CREATE INDEX run_pending ON run (priority DESC, not_before) WHERE state = 'PENDING';
+CREATE INDEX run_pending ON run (priority DESC, not_before, created_at) WHERE state = 'PENDING';
 CREATE INDEX run_live ON run (run_id) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
 CREATE INDEX run_owner ON run (owner) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
 CREATE INDEX run_program ON run (program_id, created_at DESC);
 CREATE INDEX run_schedule ON run (schedule_id, created_at DESC);
-CREATE INDEX run_created ON run (created_at DESC);
+CREATE INDEX run_created ON run (created_at DESC, run_id DESC);
 CREATE INDEX run_kill ON run (run_id) WHERE kill_asked = 1 AND ended_at IS NULL;
 
 -- What each run took: retry, provenance and audit read it. item is a partition key, or the name of an inbox's file.

@@ -80,7 +80,7 @@ class DriverOptions:
     cache: Path
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     warm: int = 1
-    runs_per_driver: int = 50
+    runs_per_driver: int = 200
     log_bytes: int = 64_000_000
 
     @property
@@ -250,6 +250,8 @@ class Launcher:
                 "PYSPARK_PYTHON": sys.executable,
                 "PYSPARK_DRIVER_PYTHON": sys.executable,
                 "SPARK_LOCAL_IP": "127.0.0.1",
+                # Else Java 17 cannot name a file `day=fête`.
+                "LC_ALL": "C.UTF-8",
             }
         return self._spark_env
 

@@ -120,11 +120,11 @@ class _Demo:
 
     def _step(self, child: Child) -> bool:
         """Tell what is new, and land what is due; whether all is done. Raises `DemoFailed`."""
-        self._tell_log()
+        if self._tell_log():  # without a word of the app, nothing new is published
+            self._tell_reports()
         if child.poll() is not None:
             raise DemoFailed(f"`tidemill up` ended with exit code {child.poll()}: {self._last_words()}", self._folder)
-        reported = self._tell_reports()
-        while len(self._due) < len(self._steps) and self._keeps_up(reported):
+        while len(self._due) < len(self._steps) and self._keeps_up():
             self._land(self._steps[len(self._due)])
         if self._world.clock.monotonic() - self._moved_at > _PATIENCE:
             raise DemoFailed(f"nothing has moved for {_PATIENCE}; so far: {self._weigh()}", self._folder)
@@ -132,9 +132,12 @@ class _Demo:
             return False
         return self._is_worked_off()
 
-    def _keeps_up(self, reported: Counter[str]) -> bool:
+    def _keeps_up(self) -> bool:
+        """Whether the app is up, and all that landed six hours of data ago is reported."""
         behind = len(self._due) - _AHEAD
-        return behind < 0 or self._due[behind] <= reported
+        if behind < 0:
+            return self._log_offset > 0
+        return self._due[behind] <= Counter({when: told.flights for when, told in self._told.items()})
 
     def _land(self, step: Step) -> None:
         for landing in step.landings:
@@ -145,22 +148,23 @@ class _Demo:
         self._due.append(Counter(hour for hour, *_ in self._seen))
         self._moved_at = self._world.clock.monotonic()
 
-    def _tell_reports(self) -> Counter[str]:
-        """Print the reports of hours that are new or have changed; how many flights are reported of each hour."""
+    def _tell_reports(self) -> None:
+        """Print the reports of hours that are new or have changed."""
         reports = {report.when: report for report in self._reader.hours()}
         for when, report in reports.items():
             if self._told.get(when) != report:
                 self._narrator.tell("report", when, report.sentence())
                 self._moved_at = self._world.clock.monotonic()
         self._told = reports
-        return Counter({when: report.flights for when, report in reports.items()})
 
-    def _tell_log(self) -> None:
+    def _tell_log(self) -> bool:
+        """Print what the app has said since the last time; whether it has said anything."""
         new = self._world.disk.read_from(self._folder / "up.log", self._log_offset)
         lines, end, _ = new.rpartition(b"\n")
         self._log_offset += len(lines) + len(end)
         for line in lines.decode().splitlines():
             self._echo(line)
+        return bool(lines)
 
     def _last_words(self) -> str:
         errors = self._world.disk.read_bytes(self._folder / "up.err").decode(errors="replace").strip()
@@ -185,7 +189,7 @@ class _Demo:
     def _start(self) -> Child:
         world, log = self._world, self._folder / "up.log"
         world.disk.append(log, "")
-        child = world.spawner.start(
+        return world.spawner.start(
             [sys.executable, "-m", "tidemill.demo.up", "--project", str(self._folder)],
             tag=world.new_id("demo"),
             env=world.environ,
@@ -193,9 +197,6 @@ class _Demo:
             stdout=log,
             stderr=self._folder / "up.err",
         )
-        while b"ready" not in world.disk.read_bytes(log) and child.poll() is None:
-            world.clock.sleep(_LOOK_EVERY)
-        return child
 
     def _stop(self, child: Child) -> None:
         give_up_at = self._world.clock.monotonic() + _END_WITHIN
@@ -206,5 +207,7 @@ class _Demo:
 
 
 def _landed(landing: Landing) -> str:
-    rows = f"{len(landing.rows)} rows" if landing.rows else f"{len(landing.content)} bytes"
+    rows = "1 row" if len(landing.rows) == 1 else f"{len(landing.rows)} rows"
+    if not landing.rows:
+        rows = f"{len(landing.content)} bytes"
     return f"{rows}   {landing.note}".rstrip()

@@ -33,7 +33,7 @@ class Report:
     def sentence(self) -> str:
         """One line for people."""
         cancelled = self.flights - self.departed
-        parts = [f"{self.flights} flights"]
+        parts = ["1 flight" if self.flights == 1 else f"{self.flights} flights"]
         if self.dep_delay is not None:
             parts.append(f"{abs(self.dep_delay):.0f} min {'late' if self.dep_delay >= 0 else 'early'} on average")
         if cancelled:

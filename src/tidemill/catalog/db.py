@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from tidemill.catalog.named import LOCK_ORDER, Call, Dialect, Param, Row, Statement
+from tidemill.config import without_password
 from tidemill.errors import Internal, TidemillError, Unavailable
 from tidemill.names import CommitSeq
 
@@ -151,6 +152,7 @@ class Catalog(ABC):
 
     def __init__(self, url: str, world: World) -> None:
         self.url = url
+        self.shown_url = without_password(url)
         self.world = world
         self.incarnation = ""
         """The name of this catalog's life, part of every transaction's directory name; a restore gives another."""

@@ -41,7 +41,11 @@ def open_catalog(url: str, world: World, *, create: bool = True) -> Catalog:
 
 def connect(url: str, world: World, *, create: bool = True) -> Catalog:
     """Open the database at `url` without looking at its schema: what a migration starts from."""
-    match urlsplit(url):
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise BadCatalogUrl(url) from None
+    match parts:
         case ("sqlite", "", path, "", "") if path.startswith("/") and path.strip("/"):
             from tidemill.catalog.sqlite import SqliteCatalog  # only the database in use is loaded
 

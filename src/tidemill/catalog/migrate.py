@@ -58,12 +58,12 @@ def check_version(catalog: Catalog, *, create: bool) -> None:
     wanted = max(_migrations())
     if found == 0:
         if not create:
-            raise CatalogUnavailable(catalog.url, NO_CATALOG_YET)
+            raise CatalogUnavailable(catalog.shown_url, NO_CATALOG_YET)
         migrate(catalog)
     elif found < wanted:
-        raise OlderCatalog(catalog.url, found, wanted)
+        raise OlderCatalog(catalog.shown_url, found, wanted)
     elif found > wanted:
-        raise NewerCatalog(catalog.url, found, wanted)
+        raise NewerCatalog(catalog.shown_url, found, wanted)
 
 
 def read_version(catalog: Catalog) -> int:

@@ -27,9 +27,11 @@ from tidemill.lake import spark
 from tidemill.lake.fileset import ColumnSchema, Fileset
 from tidemill.lake.manifest import group_by_partition, list_written
 from tidemill.mill import Mill
+from tidemill.names import RunId
 from tidemill.narration import Narrator
 from tidemill.processes import LocalSpawner
 from tidemill.roles import Discoverer, Janitor
+from tidemill.run.attempts import ask_kill
 from tidemill.run.driver import DriverProcess
 from tidemill.run.external import open_transaction
 from tidemill.run.launchers import Assignment, DriverOptions, Launcher, Start
@@ -63,7 +65,7 @@ def stumble(name):
         raise ValueError(f"stumbled over {name}")
 
 
-@app.python(reads=[raw], writes=[lines], retries=2, backoff="1s")
+@app.python(reads=[raw], writes=[lines], retries=3, backoff="1s")
 def load(run):
     for name in run.input(raw).files:
         stumble(f"load-{name}")
@@ -83,7 +85,7 @@ def sum_up(run):
         run.output(totals).append({source: f"{source} has {len(content)}\\n"})
 
 
-@app.python()
+@app.python(retries=3, backoff="1s")
 def strike(run):
     pass
 
@@ -189,7 +191,7 @@ class Process:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.dead = False
+        self.died_at: str | None = None
         self.world = World(
             clock=machine.clock,
             random=machine.random,
@@ -206,14 +208,15 @@ class Process:
     def reach(self, mark: str) -> None:
         """Come to a mark, and perhaps no further."""
         self.machine.marks.add(mark)
-        if self.dead or self.machine.faults[Kind.CRASH].strikes(mark):
-            self.dead = True
-            raise Crash(mark)
+        if self.died_at is None and self.machine.faults[Kind.CRASH].strikes(mark):
+            self.died_at = mark
+        if self.died_at is not None:
+            raise Crash(self.died_at)
 
     def write(self) -> None:
         """Want to write a file."""
-        if self.dead:
-            raise Crash
+        if self.died_at is not None:
+            raise Crash(self.died_at)
         self.machine.write()
 
 
@@ -330,7 +333,8 @@ class Machine:
         self.up: Up | None = None
         self.landed: dict[str, str] = {}
         self.misfortunes: set[str] = set()
-        """Programs whose next attempt ends before it has begun: of sum_up by a loss of power."""
+        """Programs whose next attempt ends before it has begun: of sum_up by a loss of power. And `kill`: somebody
+        kills the run of load that waits for its next attempt."""
         self._set_up()
 
     # What happens to the outside
@@ -391,6 +395,7 @@ class Machine:
         for child in list(self.spawner.children):
             if child.exit_code is None and len(child.lines) > 1:
                 self._drive(child)
+        self._kill_what_waits()
         for step in (Up.run, Up.sweep):
             self._take_step(step)
         self.clock.sleep(timedelta(seconds=1))
@@ -398,19 +403,15 @@ class Machine:
     def note(self, name: str, content: str) -> None:
         """Publish a partition from a notebook; it dies or fails like any other process, and is asked to do it again."""
         notebook = Process(self)
-        try:
-            with open_transaction(notebook.catalog, notebook.world, ["default.lines"], lease=LEASE) as tx:
-                tx.fileset("default.lines").append({name: content})
-        except Crash as crash:
-            self.deaths.append(f"notebook at {crash}")
-        except (Unavailable, Fenced, OSError) as error:
-            self.deaths.append(f"notebook: {error}")
+        opened = open_transaction(notebook.catalog, notebook.world, ["default.lines"], lease=LEASE)
+        with self._noting_deaths("notebook"), opened as tx:
+            tx.fileset("default.lines").append({name: content})
         self.landed[name] = content
 
     def lose_power(self) -> None:
         """End every process at once."""
         if self.up is not None:
-            self.up.dead = True
+            self.up.died_at = "loss of power"
         self.up = None
         for child in self.spawner.children:
             child.kill()
@@ -453,6 +454,25 @@ class Machine:
         except (Unavailable, OSError) as error:
             self.deaths.append(f"driver: {error}")
             child.exit_code = 1
+
+    def _kill_what_waits(self) -> None:
+        waiting = self.sql(
+            "SELECT r.run_id FROM run AS r JOIN program AS p ON p.program_id = r.program_id"
+            " WHERE p.name = 'load' AND r.state = 'PENDING' AND r.failures > 0"
+        )
+        if waiting and "kill" in self.misfortunes:
+            with self._noting_deaths("person"):
+                ask_kill(Process(self).catalog, RunId(str(waiting[0][0])))
+                self.misfortunes.remove("kill")
+
+    @contextmanager
+    def _noting_deaths(self, who: str) -> Iterator[None]:
+        try:
+            yield
+        except Crash as crash:
+            self.deaths.append(f"{who} at {crash}")
+        except (Unavailable, Fenced, OSError) as error:
+            self.deaths.append(f"{who}: {error}")
 
     def _program(self, assignment: Assignment) -> str:
         ((name,),) = self.sql(

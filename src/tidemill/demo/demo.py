@@ -207,7 +207,6 @@ class _Demo:
 
 
 def _landed(landing: Landing) -> str:
-    rows = "1 row" if len(landing.rows) == 1 else f"{len(landing.rows)} rows"
-    if not landing.rows:
-        rows = f"{len(landing.content)} bytes"
-    return f"{rows}   {landing.note}".rstrip()
+    rows = len(landing.rows)
+    size = f"{rows} row{'' if rows == 1 else 's'}" if rows else f"{len(landing.content)} bytes"
+    return f"{size}   {landing.note}".rstrip()

@@ -1,0 +1,203 @@
+-- name: make_series
+CREATE TEMP TABLE series AS
+WITH RECURSIVE counted(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM counted WHERE i < 299999)
+SELECT i FROM counted
+
+-- name: fill_datasets
+-- `wide`: 100,000 partitions, each overwritten twice. `deep`: 100 partitions, each overwritten 600 times.
+INSERT INTO dataset (dataset_id, namespace, name, kind, location, spec, created_at)
+SELECT 'wide', 'default', 'wide', 'fileset', '/data/wide', '{}', :now
+ UNION ALL SELECT 'deep', 'default', 'deep', 'fileset', '/data/deep', '{}', :now
+ UNION ALL SELECT 'landing', 'default', 'landing', 'inbox', '/data/landing', '{}', :now
+ UNION ALL SELECT 'small_' || i, 'default', 'small_' || i, 'fileset', '/data/small_' || i, '{}', :now
+             FROM series WHERE i < 200
+
+-- name: fill_schemas
+INSERT INTO dataset_schema (dataset_id, schema_id, schema, commit_seq, run_id)
+SELECT dataset_id, 's', 'a int', 2, 'run_0' FROM dataset
+
+-- name: fill_tx
+-- Each commits after the next ten have begun; one in fifty was aborted; the newest fifty are open.
+INSERT INTO tx (write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at)
+SELECT 2 * i + 1, 'committed', 2 * i + 22, 'run_' || i, 1, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000 + 50
+  FROM series
+ UNION ALL
+SELECT 100 * i + 100, 'aborted', NULL, 'lost_' || i, 1, :now - 1000000, :now - 900000 FROM series WHERE i < 6000
+ UNION ALL
+SELECT 600100 + i, 'in_progress', NULL, 'live_' || i, 1, :now, NULL FROM series WHERE i < 50
+
+-- name: fill_in_progress
+INSERT INTO in_progress (dataset_id, write_pointer)
+SELECT 'wide', 600100 + i FROM series WHERE i < 50
+ UNION ALL SELECT 'deep', 600100 + i FROM series WHERE i < 50
+ UNION ALL SELECT 'deep', 100 * i + 100 FROM series WHERE i < 20
+
+-- name: fill_partition_change
+INSERT INTO partition_change
+       (dataset_id, write_pointer, partition_key, op, commit_seq, superseded_seq, delivers, location, manifest, files,
+        bytes, row_count, schema_id, run_id, at)
+SELECT 'wide', 2 * i + 1, 'k' || (i % 100000), 'overwrite', 2 * i + 22,
+       CASE WHEN i < 200000 THEN 2 * (i + 100000) + 22 END, 1, 'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1,
+       1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000
+  FROM series
+ UNION ALL
+SELECT 'deep', 2 * i + 1, 'k' || (i / 5 % 100), 'overwrite', 2 * i + 22,
+       CASE WHEN i < 299500 THEN 2 * (i + 500) + 22 END, 1, 'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1,
+       1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000
+  FROM series WHERE i % 5 = 0
+ UNION ALL
+SELECT 'small_' || (i / 150 % 200), 2 * i + 1, 'k' || i, 'append', 2 * i + 22, NULL, 1, 'tx=' || (2 * i + 1),
+       CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000
+  FROM series WHERE i % 15 = 0
+
+-- name: fill_message
+INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
+SELECT 'data', 2 * i + 22, 0, :now - (300000 - i) * 1000, 'partitions', 'partition:default.small_' || (i % 5000),
+       '{"count": 1}'
+  FROM series
+ UNION ALL
+SELECT 'program', 2 * i + 22, 0, :now - (300000 - i) * 1000, 'run', 'program:default.app.p' || (i % 300), '{}'
+  FROM series WHERE i % 10 = 0
+
+-- name: fill_subscriber
+INSERT INTO subscriber (topic, name, seq, n) VALUES ('data', 'scheduler', 599900, 0), ('program', 'scheduler', 0, -1), ('markers', 'janitor', 599900, 0)
+
+-- name: fill_garbage
+INSERT INTO garbage (location, dataset_id, write_pointer, reason, not_before)
+SELECT 'wide/tx=' || i, 'wide', i, 'aborted', CASE WHEN i < 20 THEN 1000 ELSE :now + i * 1000 END
+  FROM series WHERE i < 20000
+
+-- name: fill_reader_pin
+INSERT INTO reader_pin (pin_id, dataset_id, commit_seq, run_id)
+SELECT 'pin_' || i, 'wide', 2 * i + 22, 'live_' || i FROM series WHERE i < 20000
+
+-- name: fill_consumer
+INSERT INTO consumer (consumer_id, dataset_id, name, start_version, versions_to_check, spec, revision)
+SELECT dataset_id, dataset_id, 'reader', 599600, '[]', '{}', 0 FROM dataset
+
+-- name: fill_consumer_work
+-- All but the newest 3,000 are done. Of these, 200 are being processed, 10 are discarded, most others wait for a time.
+INSERT INTO consumer_work (consumer_id, write_pointer, partition_key, commit_seq, state, failures, not_before, run_id,
+                           epoch)
+SELECT 'wide', 2 * i + 1, 'k' || (i % 100000), 2 * i + 22,
+       CASE WHEN i < 297000 THEN 'completed' WHEN i < 297200 THEN 'in_progress' WHEN i < 297210 THEN 'discarded'
+            ELSE 'new' END,
+       CASE WHEN i >= 297000 AND i < 298010 THEN 5 ELSE 0 END,
+       CASE WHEN i >= 297210 AND i < 298000 THEN :now + 3600000 WHEN i >= 298000 AND i < 298010 THEN 1000 ELSE 0 END,
+       CASE WHEN i < 297000 THEN 'run_' || i WHEN i = 297198 THEN 'alone'
+            WHEN i < 297210 THEN 'live_' || (i % 19) END,
+       CASE WHEN i < 297210 THEN 1 END
+  FROM series
+ UNION ALL
+SELECT 'small_' || (i / 150 % 200), 2 * i + 1, 'k' || i, 2 * i + 22, 'completed', 0, 0, 'run_' || i, 1
+  FROM series WHERE i % 15 = 0
+
+-- name: fill_inbox_file
+-- As the working set: the newest 3,000 are not done. One name in a thousand was written twice.
+INSERT INTO inbox_file (dataset_id, name, content_version, etag, bytes, modified_at, first_seen, status, failures,
+                        not_before, run_id, epoch)
+SELECT 'landing', 'f' || i, 'v1', 'e', 1000, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000,
+       CASE WHEN i < 297000 THEN CASE WHEN i % 997 = 0 THEN 'QUARANTINED' ELSE 'SUCCESS' END
+            WHEN i < 297200 THEN 'IN_PROGRESS' WHEN i < 298010 THEN 'ERROR' ELSE 'NEW' END,
+       CASE WHEN i >= 297200 AND i < 298010 THEN 1 ELSE 0 END,
+       CASE WHEN i >= 297200 AND i < 298000 THEN :now + 3600000 WHEN i >= 298000 AND i < 298010 THEN 1000 ELSE 0 END,
+       CASE WHEN i < 297000 THEN 'run_' || (i / 10) WHEN i < 297200 THEN 'live_' || (i % 19) END,
+       CASE WHEN i < 297200 THEN 1 END
+  FROM series
+ UNION ALL
+SELECT 'landing', 'f' || i, 'v0', 'e', 1000, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000, 'SUCCESS', 0, 0,
+       'run_' || (i / 10), 1
+  FROM series WHERE i % 1000 = 999
+ UNION ALL
+SELECT 'small_' || (i / 150 % 200), 'f' || i, 'v1', 'e', 1000, :now, :now, 'SUCCESS', 0, 0, 'run_' || i, 1
+  FROM series WHERE i % 15 = 0
+
+-- name: fill_inbox_marker
+INSERT INTO inbox_marker (dataset_id, next_listing_at, attempts, retry_after)
+SELECT 'landing', 1000, 3, 60000
+ UNION ALL
+SELECT 'inbox_' || i, CASE WHEN i < 20 THEN 1000 + i ELSE :now + 3600000 + i END, 3, 60000 FROM series WHERE i < 20000
+
+-- name: fill_app
+INSERT INTO app (namespace, name, version, spec, deployed_at)
+SELECT 'default', 'app_' || i, 1, '{}', :now FROM series WHERE i < 20
+
+-- name: fill_program
+INSERT INTO program (program_id, namespace, app, name, kind, spec)
+SELECT 'program_' || i, 'default', 'app_' || (i % 20), 'p' || i, 'spark', '{}' FROM series WHERE i < 300
+
+-- name: fill_run
+-- 300,000 have ended, 200 are alive, 5,000 may start at once, 100 later.
+INSERT INTO run (run_id, kind, program_id, schedule_id, job_id, state, epoch, arguments, triggered_by, write_pointer,
+                 owner, host, pid, lease_until, not_before, created_at, started_at, ended_at)
+SELECT 'run_' || i, 'program', 'program_' || (i % 300), 'schedule_' || (i / 15), 'done_' || i,
+       CASE WHEN i % 100 = 0 THEN 'FAILED' ELSE 'COMPLETED' END, 1, '{}', '{}', 2 * i + 1, 'runner_' || (i / 1000),
+       'host', 1, NULL, 0, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000 + 500
+  FROM series
+ UNION ALL
+SELECT 'live_' || i, 'program', 'program_' || i, 'schedule_' || i, 'running_' || i,
+       CASE i % 10 WHEN 0 THEN 'STARTING' WHEN 9 THEN 'STOPPING' ELSE 'RUNNING' END, 1, '{}', '{}', 600100 + i,
+       'runner_live', 'host', 1, :now + 60000, 0, :now, :now, NULL
+  FROM series WHERE i < 200
+ UNION ALL
+SELECT 'alone', 'program', 'program_0', NULL, NULL, 'RUNNING', 1, '{}', '{}', NULL, 'runner_live', 'host', 1,
+       :now + 60000, 0, :now, :now, NULL
+ UNION ALL
+SELECT 'pending_' || i, 'program', 'program_' || (i % 300), 'schedule_' || i, 'launched_' || i, 'PENDING', 0, '{}',
+       '{}', NULL, NULL, NULL, NULL, NULL, CASE WHEN i < 5000 THEN 0 ELSE :now + 3600000 END, :now, NULL, NULL
+  FROM series WHERE i < 5100
+
+-- name: fill_run_input
+INSERT INTO run_input (run_id, dataset_id, write_pointer, item)
+SELECT 'run_' || i, 'wide', 2 * i + 1, 'k' || (i % 100000) FROM series
+
+-- name: fill_slot_limit
+INSERT INTO slot_limit (limit_key)
+SELECT 'program:program_' || i FROM series WHERE i < 300
+ UNION ALL SELECT 'other:' || i FROM series WHERE i < 20000
+
+-- name: fill_slot
+INSERT INTO slot (limit_key, run_id, taken_at)
+SELECT 'program:' || program_id, run_id, created_at FROM run WHERE ended_at IS NULL
+ UNION ALL SELECT 'other:' || i, 'pending_' || (i / 4), :now FROM series WHERE i < 20000
+
+-- name: fill_schedule
+INSERT INTO schedule (schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner,
+                      status)
+SELECT 'schedule_' || i, 'default', 'app_' || (i % 20), 's' || i, 1, 1, :now, 'program_' || (i % 300), '{}', 'app',
+       CASE WHEN i % 10 = 0 THEN 'SUSPENDED' ELSE 'SCHEDULED' END
+  FROM series WHERE i < 20000
+
+-- name: fill_trigger_key
+INSERT INTO trigger_key (event_key, schedule_id, trigger_no)
+SELECT 'partition:default.small_' || (i % 200), 'schedule_' || i, 0 FROM series WHERE i < 20000
+
+-- name: fill_timer
+INSERT INTO timer (schedule_id, trigger_no, next_fire_at)
+SELECT 'schedule_' || i, 1, CASE WHEN i % 1000 = 0 THEN 1000 ELSE :now + 3600000 + i END FROM series WHERE i < 20000
+
+-- name: fill_fire
+INSERT INTO fire (schedule_id, generation, trigger_no, fire_time, state, job_id)
+SELECT 'schedule_' || (i / 15), 1, 1, 1000 + i % 15, 'joined', 'done_' || i FROM series
+
+-- name: fill_job
+INSERT INTO job (job_id, schedule_id, generation, state, created_at, next_check_at)
+SELECT 'job_' || i, 'schedule_' || i, 1, CASE WHEN i < 15000 THEN 'PENDING_TRIGGER' ELSE 'PENDING_CONSTRAINT' END, :now,
+       CASE WHEN i % 1000 = 0 THEN 1000 WHEN i % 10 = 1 THEN :now + 3600000 + i END
+  FROM series WHERE i < 20000
+ UNION ALL
+SELECT 'launching_' || i, 'schedule_' || i, 1, 'PENDING_LAUNCH', :now, :now + 3600000 FROM series WHERE i < 2000
+
+-- name: fill_job_message
+INSERT INTO job_message (job_id, topic, seq, n, trigger_no)
+SELECT 'job_' || (i / 5), 'data', 2 * i + 22, 0, 0 FROM series WHERE i < 100000
+
+-- name: fill_job_waits
+INSERT INTO job_waits (wait_key, job_id)
+SELECT 'slots:program:program_' || (i % 300), 'job_' || i FROM series WHERE i >= 15000 AND i < 20000
+
+-- name: fill_job_history
+INSERT INTO job_history (job_id, schedule_id, generation, outcome, run_id, created_at, ended_at)
+SELECT 'done_' || i, 'schedule_' || (i / 15), 1, 'launched', 'run_' || i, :now - (300000 - i) * 1000,
+       :now - (300000 - i) * 1000
+  FROM series

@@ -1,0 +1,298 @@
+"""What each statement is asked with: parameters that make it find or change something in the filled catalog."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from tidemill.catalog.named import Call, Param, Statement
+
+_NOW: Final = int(time.time() * 1000)
+_SNAPSHOT: Final = 600_050
+"""Above every commit, below the open transactions."""
+_OPEN: Final = 600_101
+_ABORTED: Final = 1000
+_LATE: Final = [2 * i + 1 for i in range(294_000, 294_010)]
+
+_BEING_PROCESSED: Final = [i for i in range(297_000, 297_200) if i % 19 == 1]
+"""What run `live_1` holds."""
+_WAITING: Final = range(299_000, 299_100)
+_UNKNOWN: Final = range(300_000, 300_100)
+
+
+def _list(*values: object) -> str:
+    return json.dumps(values)
+
+
+def _rows(rows: object) -> str:
+    return json.dumps(rows)
+
+
+def _changes(numbers: range | list[int]) -> str:
+    return _rows([{"write_pointer": 2 * i + 1, "partition_key": f"k{i % 100_000}"} for i in numbers])
+
+
+def _files(numbers: range | list[int], **more: object) -> str:
+    return _rows(
+        [{"dataset_id": "landing", "name": f"f{i}", "content_version": "v1", "place": i, **more} for i in numbers]
+    )
+
+
+_KEYS: Final = [f"k{i}" for i in range(100)]
+_WANTED: Final = _rows([{"partition_key": key, "shown": key} for key in _KEYS])
+_NEW_FILES: Final = _files(_UNKNOWN, etag="e", bytes=1, modified_at=_NOW, status="NEW", error=None)
+_OUTCOMES: Final = _files(_BEING_PROCESSED, status="SUCCESS", error=None, row_count=1, failures=0, retry_after=None)
+_SCHEDULES: Final = _list(*(f"schedule_{i}" for i in range(10, 110)))
+_JOBS: Final = [f"job_{i}" for i in range(100)]
+_FIRES: Final = [
+    {"schedule_id": f"schedule_{i}", "generation": 1, "trigger_no": 1, "fire_time": 1000, "job_id": "j"}
+    for i in range(100)
+]
+_TIMERS: Final = _rows([{"schedule_id": f"schedule_{i}", "trigger_no": 1, "next_fire_at": _NOW} for i in range(100)])
+
+_PARAMS: Final[Mapping[str, Param]] = {
+    "after": "f2",
+    "app": "app_1",
+    "attempts": 3,
+    "backoff": 1000,
+    "bound": _SNAPSHOT,
+    "changes": _rows(
+        [
+            {"partition_key": f"n{i}", "op": "append", "manifest": "bQ==", "files": 1, "bytes": 1, "row_count": 1}
+            for i in range(100)
+        ]
+    ),
+    "claims": _changes(_WAITING),
+    "closed": _changes(_WAITING),
+    "commit_seq": _SNAPSHOT,
+    "consumer_id": "wide",
+    "consumers": _list("wide", "deep", "small_1"),
+    "content_version": "",
+    "dataset": "default.wide",
+    "dataset_id": "wide",
+    "dataset_ids": _list("wide", "landing", "small_1"),
+    "datasets": _list("small_1", "small_2"),
+    "delay": 1000,
+    "delivers": 1,
+    "epoch": 1,
+    "error": "it failed",
+    "event_key": "partition:default.small_1",
+    "event_keys": _list("partition:default.small_1", "partition:default.small_2"),
+    "event_type": "partitions",
+    "facts": "{}",
+    "failed": 1,
+    "failures": 1,
+    "files": _files(_BEING_PROCESSED),
+    "fires": _rows(_FIRES),
+    "found": _NEW_FILES,
+    "from_failures": 0,
+    "held": _rows([{"run_id": f"live_{i}", "epoch": 1} for i in range(200)]),
+    "host": "host",
+    "interval": 1000,
+    "job_id": "job_1",
+    "job_ids": _list(*_JOBS),
+    "jobs": _rows(
+        [
+            {"job_id": job, "revision": 0, "progress": "{}", "state": "PENDING_TRIGGER", "verdict": "waits"}
+            for job in _JOBS
+        ]
+    ),
+    "keys": _list(*_KEYS),
+    "kill_asked": 0,
+    "kind": "spark",
+    "lease": 60_000,
+    "lease_until": None,
+    "limit": 100,
+    "limit_keys": _list(*(f"program:program_{i}" for i in range(20))),
+    "limits": _rows([{"limit_key": f"new:{i}"} for i in range(100)]),
+    "listed": _files([*_UNKNOWN, *_WAITING]),
+    "location": "tx=1",
+    "log_location": "/logs",
+    "losses": 0,
+    "messages": _rows([{"job_id": job, "topic": "data", "seq": 599_000, "n": 0, "trigger_no": 9} for job in _JOBS]),
+    "most": 100,
+    "most_failures": 3,
+    "n": 0,
+    "name": "s1",
+    "namespace": "default",
+    "next_listing_at": 1000,
+    "not_before": 1000,
+    "now": _NOW,
+    "outcomes": _OUTCOMES,
+    "owner": "runner_1",
+    "payload": "{}",
+    "pid": 1,
+    "pin_id": "pin",
+    "place": 50,
+    "program_id": "program_1",
+    "program_ids": _list("program_1", "program_2"),
+    "reason": "done",
+    "retry_after": 1000,
+    "returned": _rows([{"consumer_id": "wide", "partition_key": f"k{i % 100_000}"} for i in _BEING_PROCESSED]),
+    "run_id": "live_1",
+    "runs": _list(*(f"run_{i}" for i in range(100))),
+    "schedule_id": "schedule_11",
+    "schedule_ids": _SCHEDULES,
+    "schedules": _rows([{"schedule_id": f"schedule_{i}"} for i in range(100)]),
+    "schema": "a int",
+    "schema_id": "s",
+    "seq": 599_900,
+    "spec": "{}",
+    "start_version": 599_600,
+    "state": "RUNNING",
+    "timers": _TIMERS,
+    "to_failures": 2,
+    "topic": "data",
+    "triggered_by": "{}",
+    "until": None,
+    "wait": 1000,
+    "versions_to_check": _list(*_LATE),
+    "wait_keys": _list("slots:program:program_1", "slots:program:program_2"),
+    "waits": _rows([{"wait_key": "run:program_1", "job_id": job} for job in _JOBS]),
+    "wanted": _WANTED,
+    "write_pointer": _SNAPSHOT,
+}
+"""By the parameter's name, for all statements that say nothing else below."""
+
+_NEW_JOBS: Final = _rows(
+    [
+        {
+            "job_id": f"new_{i}",
+            "schedule_id": f"schedule_new_{i}",
+            "generation": 1,
+            "priority": 0,
+            "progress": "{}",
+            "outcome": "launched",
+            "created_at": _NOW,
+        }
+        for i in range(100)
+    ]
+)
+_NEW_RUNS: Final = _rows(
+    [
+        {
+            "run_id": f"new_{i}",
+            "program_id": "program_1",
+            "job_id": f"new_{i}",
+            "priority": 0,
+            "arguments": "{}",
+            "triggered_by": "{}",
+        }
+        for i in range(100)
+    ]
+)
+_NEW_SCHEDULES: Final = _rows(
+    [
+        {
+            "schedule_id": f"schedule_{i}",
+            "namespace": "default",
+            "app": "app_new",
+            "name": f"new_{i}",
+            "generation": 2,
+            "since_seq": 1,
+            "since_at": _NOW,
+            "program_id": "program_1",
+            "spec": "{}",
+            "priority": 0,
+            "owner": "app",
+            "status": "SCHEDULED",
+        }
+        for i in range(20_000, 20_100)
+    ]
+)
+
+_OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
+    "transactions.insert_tx": {"epoch": 2},
+    "transactions.refuse_second": {"epoch": 2},
+    "transactions.refuse_unless_open": {"write_pointer": _OPEN},
+    "transactions.commit_tx": {"write_pointer": _OPEN},
+    "transactions.forget_declared": {"write_pointer": _OPEN},
+    "transactions.end_tx": {"write_pointer": _OPEN, "state": "aborted"},
+    "transactions.find_committed": {"write_pointer": 599_001},
+    "transactions.find_tx": {"write_pointer": _OPEN},
+    "transactions.leave_garbage": {"write_pointer": _ABORTED},
+    "transactions.forget_ended": {"write_pointer": _ABORTED},
+    "transactions.find_in_progress": {"write_pointer": 599_990},
+    "janitor.put_off": {"location": "wide/tx=0"},
+    "janitor.forget": {"location": "wide/tx=0"},
+    "janitor.find_publisher": {"write_pointer": _OPEN},
+    "janitor.move_marked": {"seq": 600_000},
+    "janitor.find_committed": {"after": 599_900},
+    "messages.add_position": {"name": "another"},
+    "messages.lock_position": {"name": "scheduler"},
+    "messages.move_position": {"name": "scheduler"},
+    "subscriber.find_unhandled": {"name": "scheduler"},
+    "claims.insert_consumer": {"consumer_id": "new", "name": "new"},
+    "claims.find_consumer": {"name": "reader"},
+    "claims.fill": {"consumer_id": "new", "start_version": 599_800},
+    "claims.lock_open_tx": {"write_pointer": _OPEN},
+    "claims.claim": {"consumer_id": "wide"},
+    "claims.discard_alone": {"run_id": "alone"},
+    "claims.refuse_other_epoch": {"epoch": 1},
+    "claims.skip_own": {"consumer_id": "deep", "write_pointer": 300_001},
+    "claims.list_work": {"state": "new"},
+    "datasets.insert_dataset": {"dataset_id": "new", "name": "new"},
+    "datasets.find_by_name": {"name": "wide"},
+    "deploy.put_app": {"name": "app_1"},
+    "fileset.insert_schema": {"schema_id": "new"},
+    "fileset.insert_changes": {"write_pointer": _OPEN},
+    "fileset.refuse_existing": {"wanted": _rows([{"partition_key": f"n{i}", "shown": "n"} for i in range(100)])},
+    "fileset.read_visible": {"dataset_id": "deep", "write_pointer": 599_900},
+    "inbox.select_unknown": {"dataset_id": "landing"},
+    "inbox.publish_found": {"dataset_id": "landing"},
+    "inbox.insert_found": {"dataset_id": "landing"},
+    "inbox.supersede_found": {"found": _files(_WAITING).replace("v1", "v2")},
+    "inbox.put_back": {"files": _files(_BEING_PROCESSED[1:])},
+    "inbox.take_listing": {"dataset_id": "landing"},
+    "inbox.insert_marker": {"dataset_id": "landing"},
+    "inbox.lock_owner": {"write_pointer": _OPEN},
+    "inbox.select_claimable": {"dataset_id": "landing"},
+    "inbox.claim": {"files": _files(_WAITING)},
+    "inbox.guard_claims": {"files": len(_BEING_PROCESSED)},
+    "inbox.restamp": {"epoch": 2},
+    "inbox.set_aside": {"dataset_id": "landing", "name": f"f{_BEING_PROCESSED[0]}"},
+    "inbox.list_files": {"dataset_id": "landing", "state": ""},
+    "inbox.list_versions": {"dataset_id": "landing", "name": "f999", "state": ""},
+    "inbox.count_files": {"dataset_id": "landing"},
+    "mill.measure_filesets": {"dataset_ids": _list("deep", "small_1")},
+    "mill.list_current": {"dataset_id": "deep"},
+    "mill.list_published": {"write_pointer": 300_001},
+    "mill.list_inputs": {"run_id": "run_1"},
+    "programs.find_program": {"name": "p1"},
+    "programs.put_program": {"name": "p1", "program_id": "new"},
+    "attempts.register": {"run_id": "live_10"},
+    "attempts.refuse_if_moved": {"write_pointer": 600_101},
+    "attempts.end_run": {"state": "FAILED"},
+    "runs.insert_external": {"run_id": "new"},
+    "runs.insert_runs": {"runs": _NEW_RUNS},
+    "runs.insert_slots": {"runs": _NEW_RUNS},
+    "jobs.insert_jobs": {"jobs": _NEW_JOBS},
+    "jobs.insert_history": {"jobs": _NEW_JOBS},
+    "jobs.find_ended": {"job_id": "done_1"},
+    "jobs.delete_waits": {"job_ids": _list(*(f"job_{i}" for i in range(15_000, 15_100)))},
+    "jobs.wake_beside": {"job_ids": _list(*(f"job_{i}" for i in range(15_000, 15_020)))},
+    "schedules.insert_schedules": {"schedules": _NEW_SCHEDULES},
+    "schedules.update_schedules": {"schedules": _NEW_SCHEDULES.replace("schedule_20", "schedule_1")},
+    "schedules.insert_trigger_keys": {
+        "keys": _rows([{"event_key": "new", "schedule_id": f"schedule_{i}", "trigger_no": 0} for i in range(100)])
+    },
+    "timekeeper.insert_fires": {"fires": _rows([{**fire, "fire_time": 5} for fire in _FIRES])},
+}
+
+
+def make_call(statement: Statement) -> Call:
+    """`statement` with its parameters. A KeyError names a parameter that this module does not know yet."""
+    known = _PARAMS | _OVERRIDES.get(statement.name, {})
+    return Call(statement, {name: known[name] for name in statement.parameters})
+
+
+def unused_overrides(statements: Mapping[str, Statement]) -> list[str]:
+    """What is said here about statements or parameters that are no more."""
+    return [
+        f"{name}: {parameter}"
+        for name, params in _OVERRIDES.items()
+        for parameter in params
+        if name not in statements or parameter not in statements[name].parameters
+    ]

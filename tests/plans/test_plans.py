@@ -1,0 +1,102 @@
+"""No statement costs more because the past is long: each is run on a catalog with 300,000 rows in its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import tidemill
+from tests.plans.effort import Effort, try_on_postgres, try_on_sqlite
+from tests.plans.filling import fill_postgres, fill_sqlite
+from tests.plans.parameters import make_call, unused_overrides
+from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.named import Dialect, Statement, load_sql
+from tidemill.catalog.postgres import PostgresCatalog
+from tidemill.catalog.sqlite import SqliteCatalog
+from tidemill.world import World
+
+pytestmark = pytest.mark.slow
+
+BIG: Final = 20_000
+"""Rows from which on no table may be read as a whole. (Of 5,000 a hundred are found as fast by reading all.)"""
+MOST_ROWS: Final = 2_000
+"""What a statement may read on PostgreSQL. The longest list that parameters.py hands in has 200 values."""
+MOST_STEPS: Final = 60_000
+"""Instructions of SQLite's machine: some 20 to 50 a row."""
+
+READS_ALL: Final[Mapping[str, str]] = {
+    "inbox.count_files": "counts all files of an inbox, for a person who asks",
+    "jobs.list_jobs": "shows all open jobs, for a person who asks",
+    "schedules.list_schedules": "shows all schedules, for a person who asks, and at a deployment",
+}
+"""Statements whose work is to read a table as a whole."""
+READS_MORE: Final[Mapping[str, str]] = {
+    "claims.list_work": "sorts all that waits: 2,790 rows",
+    "claims.measure_lag": "reads all that waits: 2,790 rows, and their changes",
+}
+"""Statements that may touch four times as much."""
+KEEPS_PARAMETERS: Final[Mapping[str, str]] = {
+    "janitor.find_committed": "LIMIT :most is guessed as a tenth of all commits: the general plan looks dear",
+}
+"""Statements with a long way when planned without parameters, which PostgreSQL therefore never chooses."""
+
+
+def _statements() -> dict[str, Statement]:
+    source = Path(tidemill.__file__).parent
+    files = [path.with_suffix(".py") for path in source.rglob("*.sql") if path.parent.name != "migrations"]
+    return {statement.name: statement for file in files for statement in load_sql(str(file))}
+
+
+STATEMENTS: Final = _statements()
+
+
+def _check(subtests: pytest.Subtests, dialect: Dialect, most: int, attempt: Callable[[Statement], Effort]) -> None:
+    for name, statement in STATEMENTS.items():
+        if dialect not in statement.texts:
+            continue
+        with subtests.test(name):
+            effort = attempt(statement)
+            guard = "tidemill_refuse" in statement.texts[dialect]
+            allowed = most * 4 if name in READS_MORE else most
+            assert (effort.rows == 0) == guard, f"a guard must pass, others find something:\n{effort}"
+            assert name in READS_ALL or (not effort.objections and effort.read <= allowed), str(effort)
+
+
+def test_no_statement_reads_the_history_on_sqlite(subtests: pytest.Subtests, sqlite_catalog_url: str):
+    """SQLite knows no sizes (nobody runs ANALYZE), so a key that is common looks as good to it as one that is rare."""
+    catalog = open_catalog(sqlite_catalog_url, World())
+    assert isinstance(catalog, SqliteCatalog)
+    connection = catalog._connection()
+    big = fill_sqlite(connection, BIG)
+
+    _check(subtests, Dialect.SQLITE, MOST_STEPS, lambda one: try_on_sqlite(connection, make_call(one), big))
+    catalog.close()
+
+
+def test_no_statement_reads_the_history_on_postgres(subtests: pytest.Subtests, postgres_catalog_url: str):
+    """PostgreSQL plans with the parameters, and after five executions perhaps without: both ways must be short."""
+    catalog = open_catalog(postgres_catalog_url, World())
+    assert isinstance(catalog, PostgresCatalog)
+    with catalog._pool.connection() as connection:
+        big = fill_postgres(connection, BIG)
+
+        def plan_with(statement: Statement) -> Effort:
+            return try_on_postgres(connection, make_call(statement), big, "force_custom_plan")
+
+        def plan_without(statement: Statement) -> Effort:
+            mode = "auto" if statement.name in KEEPS_PARAMETERS else "force_generic_plan"
+            return try_on_postgres(connection, make_call(statement), big, mode)
+
+        _check(subtests, Dialect.POSTGRES, MOST_ROWS, plan_with)
+        _check(subtests, Dialect.POSTGRES, MOST_ROWS, plan_without)
+    catalog.close()
+
+
+def test_the_tables_of_exceptions_name_what_there_is():
+    """An exception or a parameter of a statement that is gone would hide the next one of that name."""
+    gone = [name for name in (*READS_ALL, *READS_MORE, *KEEPS_PARAMETERS) if name not in STATEMENTS]
+
+    assert gone + unused_overrides(STATEMENTS) == []

@@ -85,7 +85,7 @@ SELECT 'wide', 2 * i + 1, 'k' || (i % 100000), 2 * i + 22,
        CASE WHEN i >= 297000 AND i < 298010 THEN 5 ELSE 0 END,
        CASE WHEN i >= 297210 AND i < 298000 THEN :now + 3600000 WHEN i >= 298000 AND i < 298010 THEN 1000 ELSE 0 END,
        CASE WHEN i < 297000 THEN 'run_' || i WHEN i = 297198 THEN 'alone'
-            WHEN i < 297210 THEN 'live_' || (i % 19) END,
+            WHEN i < 297210 THEN 'live_' || (i % 2) END,
        CASE WHEN i < 297210 THEN 1 END
   FROM series
  UNION ALL
@@ -101,7 +101,7 @@ SELECT 'landing', 'f' || i, 'v1', 'e', 1000, :now - (300000 - i) * 1000, :now - 
             WHEN i < 297200 THEN 'IN_PROGRESS' WHEN i < 298010 THEN 'ERROR' ELSE 'NEW' END,
        CASE WHEN i >= 297200 AND i < 298010 THEN 1 ELSE 0 END,
        CASE WHEN i >= 297200 AND i < 298000 THEN :now + 3600000 WHEN i >= 298000 AND i < 298010 THEN 1000 ELSE 0 END,
-       CASE WHEN i < 297000 THEN 'run_' || (i / 10) WHEN i < 297200 THEN 'live_' || (i % 19) END,
+       CASE WHEN i < 297000 THEN 'run_' || (i / 10) WHEN i < 297200 THEN 'live_' || (i % 2) END,
        CASE WHEN i < 297200 THEN 1 END
   FROM series
  UNION ALL

@@ -16,7 +16,7 @@ _OPEN: Final = 600_101
 _ABORTED: Final = 1000
 _LATE: Final = [2 * i + 1 for i in range(294_000, 294_010)]
 
-_BEING_PROCESSED: Final = [i for i in range(297_000, 297_200) if i % 19 == 1]
+_BEING_PROCESSED: Final = [i for i in range(297_000, 297_200) if i % 2 == 1]
 """What run `live_1` holds."""
 _WAITING: Final = range(299_000, 299_100)
 _UNKNOWN: Final = range(300_000, 300_100)

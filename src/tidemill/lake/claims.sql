@@ -119,12 +119,13 @@ SELECT work.consumer_id, work.failures, change.partition_key, change.write_point
  ORDER BY work.consumer_id, change.partition_key, change.commit_seq
 
 -- name: put_back
--- Given back without a failure: whoever comes next may have it at once.
+-- Given back without a failure: whoever comes next may have it at once. coalesce() has PostgreSQL hash the list: it
+-- takes what a run holds for a row or two, and compared each with the whole list (10,000 ran into the time-out).
 UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, not_before = 0
  WHERE run_id = :run_id AND state = 'in_progress'
-   AND (consumer_id, partition_key) IN
-       (SELECT returned.consumer_id, returned.partition_key
-          FROM {rows:returned(consumer_id text, partition_key text)} AS returned)
+   AND coalesce((consumer_id, partition_key) IN
+                (SELECT returned.consumer_id, returned.partition_key
+                   FROM {rows:returned(consumer_id text, partition_key text)} AS returned), FALSE)
 
 -- name: refuse_other_epoch
 SELECT tidemill_refuse('claims_taken_over', run_id, CAST(epoch AS TEXT))

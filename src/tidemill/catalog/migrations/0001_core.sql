@@ -21,9 +21,7 @@ CREATE TABLE tx (
     CHECK ((ended_at IS NULL) = (state = 'in_progress'))
 );
 CREATE UNIQUE INDEX tx_commit_seq ON tx (commit_seq);
-CREATE INDEX tx_run ON tx (run_id);
 CREATE UNIQUE INDEX tx_open ON tx (run_id, epoch) WHERE state = 'in_progress';
-CREATE INDEX tx_ended ON tx (ended_at) WHERE ended_at IS NOT NULL;
 
 -- What open transactions declared to write: the seed's in-progress list, by data set.
 CREATE TABLE in_progress (
@@ -43,8 +41,6 @@ CREATE TABLE message (
     payload    TEXT NOT NULL,
     PRIMARY KEY (topic, seq, n)
 ) {clustered};
-CREATE INDEX message_event ON message (event_key, seq);
-CREATE INDEX message_at ON message (topic, at);
 
 CREATE TABLE subscriber (
     topic TEXT NOT NULL,
@@ -113,7 +109,6 @@ CREATE TABLE partition_change (
 CREATE INDEX partition_current ON partition_change (dataset_id, partition_key) WHERE superseded_seq IS NULL;
 CREATE INDEX partition_commit ON partition_change (dataset_id, commit_seq);
 CREATE INDEX partition_history ON partition_change (dataset_id, partition_key, commit_seq);
-CREATE INDEX partition_location ON partition_change (location);
 CREATE INDEX partition_superseded ON partition_change (dataset_id, superseded_seq) WHERE superseded_seq IS NOT NULL;
 CREATE INDEX partition_unmarked ON partition_change (write_pointer, dataset_id);
 
@@ -124,7 +119,6 @@ CREATE TABLE reader_pin (
     run_id     TEXT,
     until      BIGINT
 );
-CREATE INDEX reader_pin_dataset ON reader_pin (dataset_id, commit_seq);
 CREATE INDEX reader_pin_run ON reader_pin (run_id);
 
 CREATE TABLE consumer (
@@ -249,11 +243,9 @@ CREATE TABLE run (
 CREATE UNIQUE INDEX run_job ON run (job_id) WHERE job_id IS NOT NULL;
 CREATE INDEX run_pending ON run (priority DESC, not_before, created_at) WHERE state = 'PENDING';
 CREATE INDEX run_live ON run (run_id) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
-CREATE INDEX run_owner ON run (owner) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
 CREATE INDEX run_program ON run (program_id, created_at DESC);
 CREATE INDEX run_schedule ON run (schedule_id, created_at DESC);
 CREATE INDEX run_created ON run (created_at DESC, run_id DESC);
-CREATE INDEX run_kill ON run (run_id) WHERE kill_asked = 1 AND ended_at IS NULL;
 
 -- What each run took: retry, provenance and audit read it. item is a partition key, or the name of an inbox's file.
 CREATE TABLE run_input (
@@ -264,7 +256,6 @@ CREATE TABLE run_input (
     content_version TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (run_id, dataset_id, write_pointer, item, content_version)
 ) {clustered};
-CREATE INDEX run_input_dataset ON run_input (dataset_id, write_pointer, item);
 
 -- slot_limit is only the row to lock; what is held is the count of slot rows under it.
 CREATE TABLE slot_limit (
@@ -321,8 +312,6 @@ CREATE TABLE fire (
     job_id      TEXT,
     PRIMARY KEY (schedule_id, generation, trigger_no, fire_time)
 ) {clustered};
-CREATE INDEX fire_waiting ON fire (schedule_id) WHERE state = 'waiting';
-CREATE INDEX fire_job ON fire (job_id);
 
 CREATE TABLE job (
     job_id        TEXT PRIMARY KEY,
@@ -340,7 +329,6 @@ CREATE TABLE job (
 ) {hot};
 CREATE UNIQUE INDEX job_open ON job (schedule_id) WHERE state <> 'PENDING_LAUNCH';
 CREATE INDEX job_due ON job (next_check_at) WHERE next_check_at IS NOT NULL;
-CREATE INDEX job_launch ON job (priority DESC, created_at) WHERE state = 'PENDING_LAUNCH';
 CREATE INDEX job_schedule ON job (schedule_id);
 
 CREATE TABLE job_message (

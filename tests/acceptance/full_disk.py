@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from tests.acceptance.machine import write_texts
-from tests.schedule.conftest import backdoor_of
+from tests.manual_clock import backdoor_of
 from tidemill.cli.main import main as tidemill
 from tidemill.errors import TidemillError
 from tidemill.lake import janitor, spark

@@ -14,11 +14,11 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeAlias
 
+from tests.manual_clock import NOON, Backdoor, ManualClock
 from tidemill.catalog.db import Catalog, CatalogUnavailable, LostReply
 from tidemill.catalog.engine import open_catalog
 from tidemill.config import load_config
@@ -39,8 +39,6 @@ from tidemill.run.runner import Runner
 from tidemill.schedule.loop import Scheduler
 from tidemill.storage.files import open_files
 from tidemill.world import Disk, World
-
-Backdoor: TypeAlias = Callable[[str], list[tuple[object, ...]]]
 
 LEASE = timedelta(seconds=5)
 MOST_TICKS = 90
@@ -155,35 +153,15 @@ def _way_here() -> Iterator[str]:
         frame = frame.f_back
 
 
-class MovedClock:
-    """Stands still until it is moved; who sleeps moves it."""
-
-    def __init__(self) -> None:
-        self.at = datetime(2026, 3, 1, 12, tzinfo=UTC)
-        self._start = self.at
-        self._postgres: Backdoor | None = None
-
-    def rule(self, postgres: Backdoor) -> None:
-        """Let the PostgreSQL catalog ask this clock: its function reads a row of the test's."""
-        postgres("CREATE TABLE moved_clock (at BIGINT)")
-        postgres("INSERT INTO moved_clock VALUES (0)")
-        postgres(
-            "CREATE OR REPLACE FUNCTION tidemill_now() RETURNS BIGINT LANGUAGE sql VOLATILE "
-            "AS 'SELECT at FROM moved_clock'"
-        )
-        self._postgres = postgres
-        self.sleep(timedelta(milliseconds=1))
-
-    def now(self) -> datetime:
-        return self.at
+class MovedClock(ManualClock):
+    """Moves on when somebody sleeps, and is what leases are measured by."""
 
     def monotonic(self) -> timedelta:
-        return self.at - self._start
+        return self.at - NOON
 
     def sleep(self, duration: timedelta) -> None:
         self.at += duration
-        if self._postgres is not None:
-            self._postgres(f"UPDATE moved_clock SET at = {int(self.at.timestamp() * 1000)}")
+        self.move("0s")
 
 
 class Process:
@@ -436,7 +414,7 @@ class Machine:
 
     def _drive(self, child: PlayedChild) -> None:
         start, assignment = Start.from_line(child.lines[0]), Assignment.from_line(child.lines[1])
-        program = self._program(assignment)
+        program = self._program(assignment) if self.misfortunes else None
         if program in self.misfortunes:
             self.misfortunes.remove(program)
             if program == "sum_up":
@@ -456,11 +434,13 @@ class Machine:
             child.exit_code = 1
 
     def _kill_what_waits(self) -> None:
+        if "kill" not in self.misfortunes:
+            return
         waiting = self.sql(
             "SELECT r.run_id FROM run AS r JOIN program AS p ON p.program_id = r.program_id"
             " WHERE p.name = 'load' AND r.state = 'PENDING' AND r.failures > 0"
         )
-        if waiting and "kill" in self.misfortunes:
+        if waiting:
             with self._noting_deaths("person"):
                 ask_kill(Process(self).catalog, RunId(str(waiting[0][0])))
                 self.misfortunes.remove("kill")
@@ -488,8 +468,7 @@ class Machine:
         world = World(clock=self.clock, random=self.random, environ={"TIDEMILL_CATALOG": self.catalog_url})
         config = load_config(world, self.folder, {})
         self.catalog = open_catalog(self.catalog_url, world)
-        if self.catalog.dialect == "postgres":
-            self.clock.rule(self.sql)
+        self.clock.rule(self.sql, self.catalog.dialect)
         Mill(self.catalog, world, config).deploy()
 
 

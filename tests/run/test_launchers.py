@@ -185,3 +185,15 @@ def test_no_driver_is_left_after_the_end(pool):
 
     assert all(child.poll() is not None for child in children)
     assert pool.launcher.drivers == []
+
+
+def test_a_retry_after_a_kill_starts_one_spark_not_two(pool):
+    """The driver for the retry becomes the warm one that is missing; two starting at once take twice as long."""
+    killed = pool.launch("run_hangs")
+    pool.launcher.end(killed)
+
+    retry = pool.launch("run_hangs")
+    pool.launcher.tend()
+
+    assert retry.warm
+    assert pool.launcher.drivers == [retry]

@@ -133,7 +133,10 @@ class Launcher:
                 if driver.child.send_line(assignment.to_line()):
                     return driver
                 self.end(driver)
-        driver = self._start(program.app_file, spark=spark, warm=False, logs=logs)
+        # Where a warm one is missing (the last was killed) this one becomes it: two Sparks starting at once take twice
+        # as long.
+        warm = spark and self._missing > 0
+        driver = self._start(program.app_file, spark=spark, warm=warm, logs=None if warm else logs)
         driver.assignment = assignment
         driver.child.send_line(assignment.to_line())  # if it has died already, its end is seen soon
         return driver
@@ -158,8 +161,7 @@ class Launcher:
             elif driver.assignment is not None:
                 self._cap_logs(Path(driver.assignment.logs))
         if self._warm_for is not None:
-            missing = self.options.warm - sum(driver.warm for driver in self.drivers)
-            for _ in range(missing):
+            for _ in range(self._missing):
                 self._start(self._warm_for, spark=True, warm=True, logs=None)
 
     def release(self, driver: Driver, *, committed: bool) -> None:
@@ -188,6 +190,11 @@ class Launcher:
         return any(
             driver.warm and driver.assignment is None and READY in self._status(driver) for driver in self.drivers
         )
+
+    @property
+    def _missing(self) -> int:
+        """How many warm drivers are wanted beside those there are."""
+        return self.options.warm - sum(driver.warm for driver in self.drivers)
 
     def _free_for(self, app_file: str) -> Iterator[Driver]:
         digest = code_digest(self.world.disk, Path(app_file))

@@ -50,7 +50,7 @@ class MountedDisk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        command = ["mount", "-t", "tmpfs", "-o", f"size={12 * MEGABYTE}", "tidemill-test", str(folder)]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={100 * MEGABYTE}", "tidemill-test", str(folder)]
         subprocess.run(command, check=True)
 
     def fill(self, leave: int = 0) -> None:
@@ -64,7 +64,6 @@ class MountedDisk:
     def free(self) -> None:
         """Let there be plenty."""
         (self.folder / "filler").unlink()
-        subprocess.run(["mount", "-o", f"remount,size={500 * MEGABYTE}", str(self.folder)], check=True)
 
 
 class LimitedDisk:

@@ -512,9 +512,15 @@ def _job_view(job: Job, names: Mapping[ScheduleId, str]) -> JobView:
         jobs.to_ms(job.created_at),
         None if job.next_check_at is None else jobs.to_ms(job.next_check_at),
         job.priority,
-        str(verdict.get("why", "")),
+        _why(verdict),
         verdict,
     )
+
+
+def _why(verdict: Mapping[str, object]) -> str:
+    """What a job waits for, in words: its trigger's answer, then those of its constraints."""
+    answers = [verdict.get("trigger"), *cast("list[object]", verdict.get("constraints", []))]
+    return "; ".join(str(answer["why"]) for answer in answers if isinstance(answer, dict))
 
 
 def _ended_view(job: EndedJob, names: Mapping[ScheduleId, str]) -> EndedJobView:

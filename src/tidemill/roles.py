@@ -23,12 +23,11 @@ from tidemill.lake.claims import publish_due
 from tidemill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator
-from tidemill.run.attempts import find_next_due
 from tidemill.run.launchers import DriverOptions, Launcher
 from tidemill.run.programs import ProgramKind, list_programs
 from tidemill.run.runner import Runner
-from tidemill.run.runs import list_live
-from tidemill.schedule.jobs import JobState, list_jobs
+from tidemill.run.runs import has_unfinished
+from tidemill.schedule.jobs import JobState, from_ms, list_jobs
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.subscriber import has_messages
 from tidemill.world import World
@@ -230,5 +229,8 @@ def _until_next(db: Db) -> timedelta:
 
 
 def _is_idle(db: Db) -> bool:
-    waiting = any(job.state is not JobState.PENDING_TRIGGER for job in list_jobs(db))
-    return not (waiting or has_messages(db) or list_live(db) or find_next_due(db) is not None)
+    now = from_ms(db.now())
+    jobs = list_jobs(db)
+    waiting = any(job.state is not JobState.PENDING_TRIGGER for job in jobs)
+    unchecked = any(job.next_check_at is not None and job.next_check_at <= now for job in jobs)
+    return not (waiting or unchecked or has_messages(db) or has_unfinished(db))

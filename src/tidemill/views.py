@@ -100,7 +100,7 @@ class FileView:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleView:
-    """A schedule; trigger and constraints in their JSON form."""
+    """A schedule; trigger and constraints as people write them."""
 
     name: str
     program: str

@@ -115,3 +115,42 @@ def test_two_deployments_at_once_make_one(mill):
         deploy(mill.catalog, mill.world, mill.config, app, update_schedules=True)
 
     assert len(mill.list_consumers()) == 1
+
+
+OTHER = """
+import tidemill as tm
+
+app = tm.App("report")
+
+@app.python(reads=["default.clean"])
+def count(run):
+    pass
+
+app.schedule("on_clean", count, trigger=tm.NewPartitions("clean"))
+"""
+
+
+def test_an_app_may_read_what_another_app_publishes(mill):
+    """Data sets belong to the namespace: two teams, one table."""
+    mill.deploy()
+
+    deployed = redeploy(mill, OTHER)
+
+    assert deployed.schedules_added == ("on_clean",)
+    assert [view.name for view in mill.list_consumers()] == ["default.report.count", "default.shop.report"]
+
+
+@pytest.mark.parametrize(
+    ("there", "wrong", "message"),
+    [
+        ("tm.NewPartitions(clean, 2)", "tm.NewPartitions('claen')", "did you mean 'default.clean'"),
+        ("tm.NewPartitions(clean, 2)", "tm.NewPartitions(orders)", "kind inbox"),
+        ("tm.NewFiles(orders)", "tm.NewFiles(clean)", "kind fileset"),
+        ("reads=[clean]", "reads=['claen']", "did you mean 'default.clean'"),
+        ("reads=[orders], writes=[clean]", "writes=[orders]", "kind inbox"),
+    ],
+)
+def test_what_could_never_work_is_refused(mill, there, wrong, message):
+    """A trigger on nothing would wait for ever without a word."""
+    with pytest.raises(UserError, match=message):
+        redeploy(mill, APP.replace(there, wrong))

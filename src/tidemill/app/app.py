@@ -151,8 +151,8 @@ class App:
     def spark(
         self,
         *,
-        reads: Iterable[Inbox | Fileset] = (),
-        writes: Iterable[Fileset] = (),
+        reads: Iterable[Inbox | Fileset | str] = (),
+        writes: Iterable[Fileset | str] = (),
         retries: int = 0,
         backoff: str | timedelta = "10s",
         run_on_empty: bool = False,
@@ -161,8 +161,9 @@ class App:
     ) -> Callable[[_C], _C]:
         """Register the decorated function as a program that is called with `(run, spark)`.
 
-        `reads` are the data sets it consumes, `writes` those it may publish to. A failed attempt is repeated `retries`
-        times, after `backoff`, then twice that. `arguments` are `{"name": default}` or `{"name": type}`.
+        `reads` are the data sets it consumes, `writes` those it may publish to (by name, if another app's). A failed
+        attempt is repeated `retries` times, after `backoff`, then twice that. `arguments` are `{"name": default}` or
+        `{"name": type}`.
         `run_on_empty` calls it also when nothing waits; `deliver_own=False` keeps it from consuming what it publishes.
         """
         return self._program(
@@ -172,8 +173,8 @@ class App:
     def python(
         self,
         *,
-        reads: Iterable[Inbox | Fileset] = (),
-        writes: Iterable[Fileset] = (),
+        reads: Iterable[Inbox | Fileset | str] = (),
+        writes: Iterable[Fileset | str] = (),
         retries: int = 0,
         backoff: str | timedelta = "10s",
         run_on_empty: bool = False,
@@ -230,16 +231,16 @@ class App:
     def _program(
         self,
         kind: ProgramKind,
-        reads: Iterable[Inbox | Fileset],
-        writes: Iterable[Fileset],
+        reads: Iterable[Inbox | Fileset | str],
+        writes: Iterable[Fileset | str],
         retries: int,
         backoff: str | timedelta,
         run_on_empty: bool,  # noqa: FBT001  # as above
         deliver_own: bool,  # noqa: FBT001  # as above
         arguments: Mapping[str, type | Value],
     ) -> Callable[[_C], _C]:
-        read_names = tuple(dataset.qualified_name for dataset in reads)
-        written = tuple(dataset.qualified_name for dataset in writes)
+        read_names = tuple(map(self._name_of, reads))
+        written = tuple(map(self._name_of, writes))
         delay = parse_duration(backoff)
         declared = tuple(_argument(name, given) for name, given in arguments.items())
 
@@ -268,6 +269,11 @@ class App:
             if declared.code is program:
                 return declared.name
         raise BadDeclaration(f"program {program!r}", "is not registered: decorate it with @app.spark or @app.python")
+
+    def _name_of(self, dataset: Inbox | Fileset | str) -> str:
+        if not isinstance(dataset, str):
+            return dataset.qualified_name
+        return dataset if "." in dataset else self._qualified(dataset)
 
     def _qualified(self, name: str) -> str:
         return qualified(self.namespace, check_name("data set", name))

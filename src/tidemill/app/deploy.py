@@ -13,17 +13,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from tidemill.app.app import App, DeclaredProgram, Fileset, Inbox
+from tidemill.app.app import App, BadDeclaration, DeclaredProgram, Inbox
+from tidemill.app.app import Fileset as DeclaredFileset
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.config import Config
 from tidemill.lake.claims import ensure_consumer
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.fileset import Fileset
 from tidemill.lake.inbox import ensure_inbox
 from tidemill.names import DatasetId, ProgramId, ScheduleId
+from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Program, put_program
 from tidemill.schedule.schedules import Add, Change, Delete, Update, change_schedules, list_schedules
 from tidemill.schedule.specs import Owner
+from tidemill.schedule.triggers import DataTrigger, NewFiles, Trigger
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
@@ -107,7 +111,7 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
     return catalog.write(block)
 
 
-def _dataset(world: World, config: Config, app: App, declared: Inbox | Fileset) -> Dataset:
+def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredFileset) -> Dataset:
     kind = DatasetKind.INBOX if isinstance(declared, Inbox) else DatasetKind.FILESET
     usual = f"{config.data.rstrip('/')}/{app.namespace}/{declared.name}"
     location = declared.location or usual
@@ -144,10 +148,24 @@ def _put(
     )
     program = replace(program, program_id=put_program(db, program))
     for name in program.reads:
-        dataset = known[name]
+        dataset = known.get(name) or find_dataset(db, name)
         if dataset.kind is DatasetKind.FILESET:
             ensure_consumer(db, dataset.dataset_id, program.qualified_name)
+    for name in program.writes:
+        Fileset.of(known.get(name) or find_dataset(db, name))
     return program
+
+
+def _check_trigger(db: Db, schedule: str, trigger: Trigger) -> None:
+    """Refuse a trigger for a data set that is not there, or of another kind: it would wait for ever."""
+    for leaf in trigger.leaves:
+        if isinstance(leaf, DataTrigger):
+            wanted = DatasetKind.INBOX if isinstance(leaf, NewFiles) else DatasetKind.FILESET
+            dataset = find_dataset(db, leaf.dataset)
+            if dataset.kind is not wanted:
+                raise BadDeclaration(
+                    f"schedule {schedule!r}", f"has {leaf}, but that is a data set of kind {dataset.kind}"
+                )
 
 
 def _schedule_changes(db: Db, app: App, programs: Mapping[str, Program]) -> tuple[list[Change], dict[str, list[str]]]:
@@ -157,6 +175,7 @@ def _schedule_changes(db: Db, app: App, programs: Mapping[str, Program]) -> tupl
     for name, declared in app.schedules.items():
         program = programs[declared.program]
         program.bind(declared.spec.arguments)
+        _check_trigger(db, name, declared.spec.trigger)
         spec = declared.spec
         existing = present.pop(name, None)
         if existing is not None and existing.program_id != program.program_id:

@@ -152,6 +152,11 @@ def list_live(db: Db) -> list[RunRecord]:
     return [_record(row) for row in db.all(SQL.list_live)]
 
 
+def has_unfinished(db: Db) -> bool:
+    """Whether there is a run that has not reached an end state. Cost: two look-ups."""
+    return bool(db.all(SQL.find_unfinished))
+
+
 def _record(row: Row) -> RunRecord:
     run_id, kind, program_id, schedule_id, job_id, state, *rest = row
     epoch, failures, losses, priority, arguments, triggered_by, write_pointer, *rest = rest

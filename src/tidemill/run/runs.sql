@@ -35,6 +35,10 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
        exit_reason, log_location, facts
   FROM run WHERE program_id = :program_id ORDER BY created_at DESC, run_id DESC LIMIT :most
 
+-- name: find_unfinished
+SELECT 1 WHERE EXISTS (SELECT 1 FROM run WHERE state = 'PENDING')
+            OR EXISTS (SELECT 1 FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING'))
+
 -- name: list_live
 -- What holds a lease: the partial index has no others.
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,

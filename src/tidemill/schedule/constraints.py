@@ -38,6 +38,9 @@ class Concurrency:
         if isinstance(self.n, bool) or not isinstance(self.n, int) or self.n < 1:
             raise BadConstraint("Concurrency", f"n must be a whole number of at least 1, not {self.n!r}")
 
+    def __str__(self) -> str:
+        return f"Concurrency({self.n})"
+
     def limit_key(self, program_id: ProgramId) -> str:
         """The `slot_limit` row under which the program's slots are counted."""
         return f"program:{program_id}"

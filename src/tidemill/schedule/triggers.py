@@ -79,6 +79,10 @@ class Trigger(ABC):
     def spec(self) -> dict[str, object]:
         """The JSON form, with the class under `type`."""
 
+    @abstractmethod
+    def __str__(self) -> str:
+        """As people write it."""
+
     def __and__(self, other: Trigger) -> AllOf:
         """Both must occur."""
         return AllOf(self, other)
@@ -121,6 +125,9 @@ class DataTrigger(Leaf):
         # A frozen class sets its fields this way: the arguments are wider than what is kept.
         object.__setattr__(self, "dataset", qualified(namespace, local))
         object.__setattr__(self, "n", n)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.dataset}{f', {self.n}' if self.n > 1 else ''})"
 
     @property
     def backlog_key(self) -> EventKey:
@@ -199,6 +206,9 @@ class Every(Leaf):
         """None: the clock feeds it."""
         return ()
 
+    def __str__(self) -> str:
+        return f"Every({format_duration(self.duration)})"
+
     def next_fire(self, counted_from: datetime) -> datetime:
         """The first time at which it is due."""
         return counted_from + self.duration
@@ -252,6 +262,9 @@ class _Composite(Trigger):
         bounds = pairwise(accumulate((len(trigger.leaves) for trigger in self.triggers), initial=0))
         return [trigger.check(fed[low:high]) for trigger, (low, high) in zip(self.triggers, bounds, strict=True)]
 
+    def _join(self, operator: str) -> str:
+        return operator.join(f"({t})" if isinstance(t, _Composite) else str(t) for t in self.triggers)
+
     def _spec(self, name: str) -> dict[str, object]:
         return {"type": name, "triggers": [trigger.spec() for trigger in self.triggers]}
 
@@ -260,6 +273,9 @@ class AllOf(_Composite):
     """Every one of its triggers (`&`): a program that joins several inputs waits for each (seed 001, story 8)."""
 
     __slots__ = ()
+
+    def __str__(self) -> str:
+        return self._join(" & ")
 
     def check(self, fed: Sequence[Fed]) -> Answer:
         """Satisfied when all are."""
@@ -274,6 +290,9 @@ class AnyOf(_Composite):
     """One of its triggers (`|`): every 4 hours, or sooner when the data has come (seed 001, story 11)."""
 
     __slots__ = ()
+
+    def __str__(self) -> str:
+        return self._join(" | ")
 
     def check(self, fed: Sequence[Fed]) -> Answer:
         """Satisfied when one is."""

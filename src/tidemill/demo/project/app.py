@@ -44,7 +44,7 @@ def load(run, spark):
             run.output(table).append(by_time.drop("year", "month", "minute"))
 
 
-@app.spark(reads=[flights, weather], writes=[flights_weather], retries=3, backoff="1s")
+@app.spark(reads=[flights, weather], writes=[flights_weather], retries=3, backoff="1s", run_on_empty=False)
 def join(run, spark):
     """Join anew each hour that has new flights or new weather, so that it does not matter which came first."""
     changed = in_hours([*run.input(flights).partitions, *run.input(weather).partitions])
@@ -53,7 +53,7 @@ def join(run, spark):
     run.output(flights_weather).overwrite(joined)
 
 
-@app.spark(reads=[flights_weather], writes=[hourly, daily], retries=3, backoff="1s")
+@app.spark(reads=[flights_weather], writes=[hourly, daily], retries=3, backoff="1s", run_on_empty=False)
 def report(run, spark):
     """Report each hour that has changed, and its day; both in one transaction, so that they always agree."""
     hours = run.input(flights_weather).partitions
@@ -79,6 +79,8 @@ def in_hours(partitions):
 
 one_at_a_time = {"constraints": [tm.Concurrency(1)], "resume": True}
 app.schedule("load", load, trigger=tm.NewFiles(flights_raw) | tm.NewFiles(weather_raw), **one_at_a_time)
+# What does not trigger by itself (one side of a join, an hour that was overwritten) waits for the tick.
+tick = tm.Every("10s")
 both = tm.NewPartitions(flights) & tm.NewPartitions(weather)
-app.schedule("join", join, trigger=both | tm.Every("10s"), **one_at_a_time)
-app.schedule("report", report, trigger=tm.NewPartitions(flights_weather), **one_at_a_time)
+app.schedule("join", join, trigger=both | tick, **one_at_a_time)
+app.schedule("report", report, trigger=tm.NewPartitions(flights_weather) | tick, **one_at_a_time)

@@ -12,6 +12,7 @@ import pytest
 
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.named import Dialect, Statement
 from tidemill.names import Namespace, ProgramId, RunId
 from tidemill.run.attempts import register, take_runs
 from tidemill.run.programs import Program, ProgramKind, put_program
@@ -66,10 +67,13 @@ class Works:
 
 def rows_of(catalog: Catalog, text: str) -> list[tuple[Any, ...]]:
     """Rows of a statement written by hand."""
-    from tidemill.catalog.named import Dialect, Statement
-
-    statement = Statement(f"by_hand_{abs(hash(text))}", dict.fromkeys(Dialect, text), (), None, False, text)
+    statement = by_hand(text)
     return catalog.write(lambda db: db.all(statement))
+
+
+def by_hand(text: str) -> Statement:
+    """A statement that stands in no file; one text for both databases."""
+    return Statement(f"by_hand_{abs(hash(text))}", dict.fromkeys(Dialect, text), (), None, False, text)
 
 
 @pytest.fixture

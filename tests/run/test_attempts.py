@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from tests.run.conftest import LEASE
+from tests.run.conftest import LEASE, by_hand
 from tidemill.catalog.messages import Position, read_messages
+from tidemill.catalog.named import Dialect
 from tidemill.catalog.transactions import TransactionEnded, TxState, begin, commit, find_transaction
 from tidemill.errors import Fenced, NotFound
 from tidemill.names import RunId
@@ -24,7 +25,9 @@ from tidemill.run.attempts import (
     find_next_due,
     register,
     renew,
+    take_runs,
 )
+from tidemill.run.runs import SQL as RUNS
 from tidemill.run.runs import RunState, find_run, list_live, list_runs
 
 
@@ -36,6 +39,24 @@ def begin_attempt(works, run):
 def program_messages(works):
     """All that was said of programs."""
     return works.catalog.read(lambda db: read_messages(db, "program", Position(0, -1), 100))
+
+
+def beside(works, first, second):
+    """Do `second` while the transaction of `first` is open: on PostgreSQL it has to wait for it. What both gave."""
+    blocked = by_hand("SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))")
+
+    def block(db):
+        result = first(db)
+        if works.catalog.dialect is Dialect.POSTGRES:  # on SQLite the other cannot even begin
+            other.append(pool.submit(second))
+            while db.all(blocked) == [(0,)]:
+                pass
+        return result
+
+    other = []
+    with ThreadPoolExecutor(1) as pool:
+        gave = works.catalog.write(block)
+        return gave, other[0].result() if other else second()
 
 
 def lose(works, run, **changes):
@@ -280,6 +301,43 @@ def test_a_waiting_run_is_killed_at_once(works):
     assert state is RunState.KILLED
     assert works.take() == []
     assert [m.event_key for m in program_messages(works)] == ["program:default.shop.load:KILLED"]
+
+
+def test_a_run_that_is_taken_while_it_is_killed_does_not_go_on(works):
+    """It was reported as killed, its slot was free, and it ran."""
+    run_id = works.start(works.program())
+
+    def take(db):
+        return take_runs(db, most=1, owner="runner_1", host="here", lease=LEASE)
+
+    _, state = beside(works, take, lambda: ask_kill(works.catalog, run_id))
+
+    assert state is RunState.STOPPING
+    assert works.run(run_id).state is RunState.STOPPING
+    assert program_messages(works) == []
+
+
+def test_a_kill_at_the_end_of_an_attempt_is_not_lost(works):
+    """The run went back to PENDING, was taken again, and ran to its end."""
+    run = works.under_way(works.program(retries=5))
+
+    _, state = beside(works, lambda db: db.run(RUNS.ask_kill, run_id=run.run_id), lambda: fail(works, run))
+
+    assert state is RunState.KILLED
+    assert works.run(run.run_id).state is RunState.KILLED
+
+
+def test_a_new_attempt_knows_nothing_of_the_earlier_one_s_driver(works):
+    """That one may work on another run by now; who fences this attempt would kill it."""
+    run_id = works.start(works.program())
+    (run,) = works.take()
+    facts = {"driver": "driver_1"}
+    works.catalog.write(lambda db: register(db, run_id, run.epoch, pid=1, facts=facts, log_location=""))
+    lose(works, run)
+
+    (again,) = works.take()
+
+    assert again.facts == {}
 
 
 def test_a_running_run_is_stopping_until_it_is_ended(works):

@@ -8,7 +8,7 @@ WITH picked AS MATERIALIZED (
 )
 UPDATE run
    SET state = 'STARTING', epoch = epoch + 1, owner = :owner, host = :host, pid = NULL, write_pointer = NULL,
-       lease_until = tidemill_now() + :lease
+       facts = NULL, lease_until = tidemill_now() + :lease
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
 
@@ -35,19 +35,20 @@ RETURNING run_id
 SELECT tidemill_refuse('run_taken', CAST(:run_id AS TEXT), CAST(CAST(:epoch AS BIGINT) AS TEXT),
                        (SELECT state FROM run WHERE run_id = :run_id))
  WHERE NOT EXISTS (SELECT 1 FROM run
-                    WHERE run_id = :run_id AND epoch = :epoch AND state IN ('RUNNING', 'STOPPING'))
+                    WHERE run_id = :run_id AND epoch = :epoch AND state IN ('RUNNING', 'STOPPING') {for_update})
 
 -- name: attach_transaction
 -- quiet
 UPDATE run SET write_pointer = {commit_seq} WHERE run_id = :run_id AND epoch = :epoch
 
 -- name: refuse_if_moved
--- What was read to decide how the attempt ends must still be so; a lease counts only for who fences by it.
+-- What was read to decide how the attempt ends must still be so; a lease counts only for who fences by it. Locked: a
+-- runner that takes the run, or a kill, takes no clock, and would come between this look and the write.
 SELECT tidemill_refuse('attempt_moved', CAST(:run_id AS TEXT))
  WHERE NOT EXISTS (SELECT 1 FROM run
                     WHERE run_id = :run_id AND epoch = :epoch AND state = :state AND kill_asked = :kill_asked
                       AND coalesce(write_pointer, -1) = :write_pointer
-                      AND (CAST(:lease_until AS BIGINT) IS NULL OR lease_until = :lease_until))
+                      AND (CAST(:lease_until AS BIGINT) IS NULL OR lease_until = :lease_until) {for_update})
 
 -- name: complete_run
 UPDATE run

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.lake.consumer import FROM_BEGINNING, BadState, PartitionConsumer, PartitionConsumerState, take
+from tidemill.lake.consumer import (
+    FROM_BEGINNING,
+    BadState,
+    PartitionConsumer,
+    PartitionConsumerState,
+    consume_partitions,
+    take,
+)
 from tidemill.names import WritePointer
 
 
@@ -32,12 +39,11 @@ def test_what_commits_after_the_readers_begin_waits_for_the_next_take(lake):
     reader = lake.begin()
     lake.commit(early, lake.write(9))
     lake.publish(10)
-    consumer = PartitionConsumer(lake.lines.dataset_id)
+    lines = lake.lines.dataset_id
 
-    first = lake.read(lambda db: list(consumer.consume_partitions(db, reader)))
-    state = consumer.state
+    first, state = lake.read(lambda db: take(db, lines, FROM_BEGINNING, reader))
     following = lake.begin()
-    second = lake.read(lambda db: list(consumer.consume_partitions(db, following)))
+    second, _ = lake.read(lambda db: take(db, lines, state, following))
 
     assert first == []
     assert state == PartitionConsumerState(reader.write_pointer, (early.write_pointer,))
@@ -46,13 +52,13 @@ def test_what_commits_after_the_readers_begin_waits_for_the_next_take(lake):
 
 def test_what_a_transaction_adds_itself_comes_with_the_next_take(lake):
     """Its own pointer is left out of the scan (seed 000, note), else what it adds after the scan would be lost."""
-    consumer = PartitionConsumer(lake.lines.dataset_id)
+    lines = lake.lines.dataset_id
     own = lake.begin()
 
-    first = lake.read(lambda db: list(consumer.consume_partitions(db, own)))
+    first, state = lake.read(lambda db: take(db, lines, FROM_BEGINNING, own))
     lake.commit(own, lake.write(1))
     following = lake.begin()
-    second = lake.read(lambda db: list(consumer.consume_partitions(db, following)))
+    second, _ = lake.read(lambda db: take(db, lines, state, following))
 
     assert first == []
     assert lake.hours(second) == [1]
@@ -75,18 +81,80 @@ def test_a_state_newer_than_the_snapshot_gives_nothing_and_stays(lake):
 def test_an_aborted_transaction_is_forgotten_and_never_delivered(lake):
     """A list of what to check that only grows would make each take slower than the one before."""
     slow = lake.begin()
-    consumer = PartitionConsumer(lake.lines.dataset_id)
+    lines = lake.lines.dataset_id
     reader = lake.begin()
-    lake.read(lambda db: list(consumer.consume_partitions(db, reader)))
-    checked = consumer.state.versions_to_check
+    _, before = lake.read(lambda db: take(db, lines, FROM_BEGINNING, reader))
     lake.end(slow)
 
     following = lake.begin()
-    changes = lake.read(lambda db: list(consumer.consume_partitions(db, following)))
+    changes, after = lake.read(lambda db: take(db, lines, before, following))
 
-    assert checked == (slow.write_pointer,)
+    assert before.versions_to_check == (slow.write_pointer,)
     assert changes == []
-    assert slow.write_pointer not in consumer.state.versions_to_check
+    assert slow.write_pointer not in after.versions_to_check
+
+
+class OneFileset:
+    """What a mill offers to a `PartitionConsumer`."""
+
+    def __init__(self, lake) -> None:
+        self.lake = lake
+
+    def consume_partitions(self, dataset, state):
+        """As of the only file set there is."""
+        assert dataset == "default.lines"
+        return consume_partitions(self.lake.catalog, self.lake.lines, state)
+
+
+def test_a_consumer_says_of_each_partition_what_is_new_in_it(lake):
+    """Users read whole paths, and must know whether to add to what they have or to replace it."""
+    consumer = PartitionConsumer(OneFileset(lake), "default.lines")
+    for hour in (2, 1):
+        lake.publish(hour)
+    first = list(consumer.consume_partitions())
+    appended = lake.publish(1, rows=3)
+    lake.publish(1, rows=4)
+    lake.publish(2, "overwrite")
+    lake.publish(3, "overwrite")
+
+    second = list(consumer.consume_partitions())
+
+    assert [(p.key, p.kind, p.rows) for p in first] == [({"hour": 2}, "new", 1), ({"hour": 1}, "new", 1)]
+    assert [(p.key, p.kind, p.rows, p.bytes) for p in second] == [
+        ({"hour": 1}, "appended", 7, 70),
+        ({"hour": 2}, "overwritten", 1, 10),
+        ({"hour": 3}, "new", 1, 10),
+    ]
+    assert [len(p.files) for p in second] == [2, 1, 1]
+    assert second[0].files[0].startswith(f"/lake/lines/tx={appended.write_pointer}-")
+    assert list(consumer.consume_partitions()) == []
+
+
+def test_a_consumer_leaves_out_what_was_overwritten_before_it_looked(lake):
+    """Beside what replaced it, it would count twice."""
+    lake.publish(1, rows=5)
+    lake.publish(1, rows=6)
+    lake.publish(1, "overwrite", rows=2)
+
+    [partition], _ = consume_partitions(lake.catalog, lake.lines, FROM_BEGINNING)
+
+    assert (partition.kind, partition.rows, len(partition.files)) == ("overwritten", 2, 1)
+
+
+def test_a_consumer_without_transaction_misses_nothing_that_commits_late(lake):
+    """It has no write pointer of its own: its snapshot is a tick of the clock."""
+    slow = lake.begin()
+    lake.publish(11)
+    first, state = consume_partitions(lake.catalog, lake.lines, FROM_BEGINNING)
+    lake.commit(slow, lake.write(10))
+    lake.publish(12)
+
+    second, state = consume_partitions(lake.catalog, lake.lines, state)
+    third, _ = consume_partitions(lake.catalog, lake.lines, PartitionConsumerState.from_bytes(state.to_bytes()))
+
+    assert [p.key["hour"] for p in first] == [11]
+    assert [p.key["hour"] for p in second] == [10, 12]
+    assert third == []
 
 
 def test_a_state_survives_being_stored() -> None:

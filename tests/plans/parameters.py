@@ -142,6 +142,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "spec": "{}",
     "start_version": 599_600,
     "state": "RUNNING",
+    "taken": _changes(_WAITING),
     "timers": _TIMERS,
     "to_failures": 2,
     "topic": "data",

@@ -22,7 +22,7 @@ from tidemill.catalog.named import Call, Param, Row, load_sql
 from tidemill.catalog.transactions import Transaction, TransactionEnded, find_in_progress, find_transaction
 from tidemill.errors import Fenced, NotFound, UserError
 from tidemill.lake.consumer import PartitionConsumerState
-from tidemill.lake.fileset import Change, ChangeKind, WriteOp, to_change
+from tidemill.lake.fileset import Change, ChangeKind, kind_of, to_change
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile
 from tidemill.names import ConsumerId, DatasetId, RunId, WritePointer
@@ -344,15 +344,9 @@ def _read_held(db: Db, run_id: RunId) -> list[_Held]:
         group = list(grouped)
         changes = tuple(to_change(row[2:8]) for row in group)
         failures = max(cast("int", row[1]) for row in group)
-        kind = _kind(changes[0], known=bool(group[0][8]))
+        kind = kind_of(changes[0], known=bool(group[0][8]))
         held.append(_Held(ConsumerId(str(consumer_id)), failures, Delivery(changes[0].partition_key, kind, changes)))
     return sorted(held, key=lambda one: one.order)
-
-
-def _kind(first: Change, *, known: bool) -> ChangeKind:
-    if not known:
-        return ChangeKind.NEW
-    return ChangeKind.OVERWRITTEN if first.op is WriteOp.OVERWRITE else ChangeKind.APPENDED
 
 
 def _halve(db: Db, tx: Transaction, held: list[_Held]) -> list[_Held]:

@@ -3,7 +3,7 @@
 A time stamp or a counter cannot say what is new: a transaction that began earlier may commit later. So the state of a
 consumer is a write pointer, up to which all was looked at, and the transactions below it that were still open then.
 
-Here the caller keeps the state, and calls `take` or a `PartitionConsumer`; `claims.py` keeps it in the catalog.
+Here the caller keeps the state, by `consume_partitions` or a `PartitionConsumer`; `claims.py` keeps it in the catalog.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import ClassVar, Final, NamedTuple
+from itertools import groupby, pairwise
+from typing import ClassVar, Final, NamedTuple, Protocol
 
-from tidemill.catalog.db import Db
+from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot, find_in_progress
 from tidemill.errors import UserError
-from tidemill.lake.fileset import Change, to_change
+from tidemill.lake.fileset import Change, ChangeKind, Fileset, Partition, kind_of, to_change
+from tidemill.lake.keys import KeyValue
 from tidemill.names import DatasetId, WritePointer
 
 SQL: Final = load_sql(__file__)
@@ -75,14 +76,107 @@ FROM_BEGINNING: Final = PartitionConsumerState(WritePointer(0), ())
 PartitionConsumerState.FROM_BEGINNING = FROM_BEGINNING
 
 
-class PartitionConsumerResult(NamedTuple):
-    """What a take gives: changes of partitions, and the state from which to take the next."""
+@dataclass(frozen=True, slots=True)
+class ConsumedPartition:
+    """A partition with what is new in it: all of it when new or overwritten, what was added when appended.
 
-    partitions: list[Change]
+    `files` are whole paths. The values of the key are not in them.
+    """
+
+    key: Mapping[str, KeyValue]
+    kind: ChangeKind
+    files: tuple[str, ...]
+    bytes: int
+    rows: int
+
+
+class PartitionConsumerResult(NamedTuple):
+    """What is new, the oldest first, and the state from which to consume the next."""
+
+    partitions: list[ConsumedPartition]
     state: PartitionConsumerState
 
 
-def take(db: Db, dataset_id: DatasetId, state: PartitionConsumerState, snapshot: Snapshot) -> PartitionConsumerResult:
+class Source(Protocol):
+    """Where a `PartitionConsumer` consumes from: a `Mill`."""
+
+    def consume_partitions(self, dataset: str, state: PartitionConsumerState) -> PartitionConsumerResult:
+        """What is new in the file set of that name since `state`."""
+
+
+class PartitionConsumer:
+    """Follows a file set of a mill from a state that its user keeps: each call gives what came since the last.
+
+    `PartitionConsumer(mill, "clicks")` begins at the beginning.
+    """
+
+    def __init__(self, mill: Source, dataset: str, state: PartitionConsumerState = FROM_BEGINNING) -> None:
+        self._mill = mill
+        self._dataset = dataset
+        self._state = state
+
+    @property
+    def state(self) -> PartitionConsumerState:
+        """What to store (`to_bytes`) once the partitions given so far are dealt with."""
+        return self._state
+
+    def consume_partitions(self) -> Iterator[ConsumedPartition]:
+        """The partitions that are new since the last call, the oldest first."""
+        partitions, self._state = self._mill.consume_partitions(self._dataset, self._state)
+        return iter(partitions)
+
+
+def consume_partitions(catalog: Catalog, fileset: Fileset, state: PartitionConsumerState) -> PartitionConsumerResult:
+    """What has been committed to `fileset` since `state`, one for each partition, the oldest first.
+
+    What was overwritten before anybody saw it is left out. Takes a tick of the clock: the last one that was taken may
+    be of a commit still on its way, which nothing would show, and which would be missed. Cost: what is new.
+    """
+    pointer = WritePointer(catalog.write(lambda db: db.tick()))
+    snapshot = Snapshot(pointer, catalog.incarnation)
+
+    def block(db: Db) -> PartitionConsumerResult:
+        changes, moved = take(db, fileset.dataset_id, state, snapshot)
+        return PartitionConsumerResult(_gather(db, fileset, changes, snapshot), moved)
+
+    return catalog.read(block)
+
+
+def _gather(db: Db, fileset: Fileset, changes: Sequence[Change], snapshot: Snapshot) -> list[ConsumedPartition]:
+    rows = [{"partition_key": c.partition_key, "write_pointer": c.write_pointer} for c in changes]
+    found = db.all(
+        SQL.find_fates,
+        dataset_id=fileset.dataset_id,
+        write_pointer=snapshot.write_pointer,
+        taken=json.dumps(rows),
+    )
+    fates = {(row[0], row[1]): (bool(row[2]), bool(row[3])) for row in found}
+    seen = [c for c in changes if not fates[c.partition_key, c.write_pointer][1]]
+    seen.sort(key=lambda change: (change.partition_key, change.commit_seq))
+    gathered = []
+    for key, group in groupby(seen, key=lambda change: change.partition_key):
+        partition = Partition(key, tuple(group))
+        first = partition.changes[0]
+        kind = kind_of(first, known=fates[key, first.write_pointer][0])
+        gathered.append((first.write_pointer, key, kind, partition))
+    gathered.sort(key=lambda one: one[:2])
+    return [_consumed(fileset, kind, partition) for _, _, kind, partition in gathered]
+
+
+def _consumed(fileset: Fileset, kind: ChangeKind, partition: Partition) -> ConsumedPartition:
+    location = fileset.dataset.location.removeprefix("file://").rstrip("/")
+    return ConsumedPartition(
+        dict(zip(fileset.keys.names, fileset.keys.decode(partition.partition_key), strict=True)),
+        kind,
+        tuple(f"{location}/{name}" for name, _ in partition.files),
+        partition.bytes,
+        partition.rows,
+    )
+
+
+def take(
+    db: Db, dataset_id: DatasetId, state: PartitionConsumerState, snapshot: Snapshot
+) -> tuple[list[Change], PartitionConsumerState]:
     """Changes of `dataset_id` that `state` has not seen and `snapshot` can see, oldest write pointer first.
 
     Cost: what is new plus what was open at the last take, never the history (tests/plans). The own write pointer is
@@ -90,9 +184,7 @@ def take(db: Db, dataset_id: DatasetId, state: PartitionConsumerState, snapshot:
     state and handing over the changes is one transaction: stored before, a crash skips them; after, they come twice.
     """
     if snapshot.write_pointer <= state.start_version:
-        return PartitionConsumerResult(
-            [], state
-        )  # began before the last taker: going back would deliver again what came since
+        return [], state  # began before the last taker: going back would deliver again what came since
     rows = db.all(
         SQL.unread_changes,
         dataset_id=dataset_id,
@@ -103,22 +195,4 @@ def take(db: Db, dataset_id: DatasetId, state: PartitionConsumerState, snapshot:
     # Everything below the own write pointer has ended or is in the list: the list is all that can still come.
     late = tuple(find_in_progress(db, dataset_id, snapshot))
     moved = PartitionConsumerState(snapshot.write_pointer, late)
-    return PartitionConsumerResult([to_change(row) for row in rows], moved)
-
-
-class PartitionConsumer:
-    """Follows a file set from a state that its user keeps: each call gives what came since the call before."""
-
-    def __init__(self, dataset_id: DatasetId, state: PartitionConsumerState = FROM_BEGINNING) -> None:
-        self._dataset_id = dataset_id
-        self._state = state
-
-    @property
-    def state(self) -> PartitionConsumerState:
-        """What to store (`to_bytes`) once the changes given so far are dealt with."""
-        return self._state
-
-    def consume_partitions(self, db: Db, snapshot: Snapshot) -> Iterator[Change]:
-        """The changes since the last call that `snapshot` sees; see `take`."""
-        changes, self._state = take(db, self._dataset_id, self._state, snapshot)
-        return iter(changes)
+    return [to_change(row) for row in rows], moved

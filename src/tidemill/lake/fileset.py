@@ -414,6 +414,13 @@ def pin(db: Db, pin_id: PinId, dataset_id: DatasetId, snapshot: Snapshot, run_id
     )
 
 
+def kind_of(first: Change, *, known: bool) -> ChangeKind:
+    """What changes of one partition, of which `first` is the oldest, are to who follows it; `known`: it was there."""
+    if not known:
+        return ChangeKind.NEW
+    return ChangeKind.OVERWRITTEN if first.op is WriteOp.OVERWRITE else ChangeKind.APPENDED
+
+
 def to_change(row: Row) -> Change:
     """The change in a row of (key, write pointer, commit sequence, op, location, manifest)."""
     key, write_pointer, commit_seq, op, location, manifest = row

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import psycopg
 import pytest
 
 from tests.postgres_server import ADDRESS, running_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A deadline for each example would measure how busy the machine is.
 hypothesis.settings.register_profile("tidemill", deadline=None)
@@ -60,3 +65,31 @@ def catalog_url(request: pytest.FixtureRequest) -> str:
     """The address of an empty catalog, once on each database: what works on one has to work on the other."""
     url: str = request.getfixturevalue(f"{request.param}_catalog_url")
     return url
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One Spark for all tests that need a session and no driver; it starts once.
+
+    Tasks are tried four times; its time zone has an hour that happens twice. Its Python workers are this interpreter
+    (they took another from the PATH: tried).
+    """
+    from pyspark.sql import SparkSession
+
+    from tidemill.lake.spark import PINNED
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    settings = {
+        **PINNED,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "Europe/Berlin",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    session = SparkSession.builder.master("local[2,4]").config(map=settings).getOrCreate()
+    yield session
+    session.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -20,18 +19,12 @@ DAY = date(2013, 1, 1)
 TEN, ELEVEN = "2013-01-01T10:00:00Z", "2013-01-01T11:00:00Z"
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """One session for all tests of Spark."""
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "1",
-    }
-    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    yield session
-    session.stop()
+@pytest.fixture(scope="module")
+def spark(spark: SparkSession) -> SparkSession:
+    """A session with the time zone of drivers."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    return session
 
 
 @pytest.fixture(scope="module")

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.formats import FileFormat, RawFormat, blame
 from tidemill.lake.inbox import ClaimedFile, Inbox, InboxSpec, content_version
-from tidemill.lake.spark import PINNED, read_files
+from tidemill.lake.spark import read_files
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId
 
 pytestmark = pytest.mark.spark
@@ -28,15 +27,6 @@ ACTIONS = {
     "a filter": lambda frame: frame.where("id = 1").select("name").collect(),
     "a group": lambda frame: frame.groupBy("_metadata.file_name").count().collect(),
 }
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """One session for all tests of Spark."""
-    builder = SparkSession.builder.master("local[2]").config(map=dict(PINNED))
-    session = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false").getOrCreate()
-    yield session
-    session.stop()
 
 
 def read(spark, folder: Path, raw: RawFormat, contents: dict[str, str | bytes]) -> DataFrame:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 from tests.lake.conftest import make_fileset
@@ -16,28 +14,10 @@ from tidemill.lake import spark as module
 from tidemill.lake.fileset import ColumnSchema, Partition, SchemaChanged, WriteOp
 from tidemill.lake.keys import BadKey, KeyField, KeySchema, KeyType
 from tidemill.lake.manifest import DamagedFiles
-from tidemill.lake.spark import PINNED, BadFrame, RowsDiffer, read_partitions, write_partitions
+from tidemill.lake.spark import BadFrame, RowsDiffer, read_partitions, write_partitions
 from tidemill.names import CommitSeq, WritePointer
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """One session, whose tasks are tried four times; its time zone has an hour that happens twice."""
-    builder = SparkSession.builder.master("local[2,4]").config(map=dict(PINNED))
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.session.timeZone": "Europe/Berlin",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.default.parallelism": "2",
-    }
-    session = builder.config(map=settings).getOrCreate()
-    yield session
-    session.stop()
 
 
 def partitions(fileset, written, tx="tx=7-inc"):

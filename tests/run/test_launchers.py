@@ -14,6 +14,7 @@ from tests.run.test_programs import PROGRAM
 from tests.run.test_runner import SteppedClock, until
 from tidemill.names import RunId
 from tidemill.processes import LocalChild, LocalSpawner
+from tidemill.run.java import NoJava
 from tidemill.run.launchers import Driver, DriverOptions, Launcher
 from tidemill.run.programs import Program, ProgramKind
 from tidemill.world import World
@@ -174,6 +175,54 @@ def test_a_program_without_spark_gets_a_process_of_its_own(pool):
 
     assert not driver.warm
     assert not driver.spark
+
+
+@pytest.mark.parametrize("trouble", [NoJava("no Java"), OSError(28, "No space left on device")])
+def test_a_warm_driver_that_cannot_be_started_stops_nobody(pool, monkeypatch, caplog, trouble):
+    """Without Java, plain Python programs run; it is said once, and tried again when a run needs Spark."""
+    (driver,) = pool.launcher.drivers
+    pool.launcher.end(driver)
+
+    def refuse(*_, **__):
+        raise trouble
+
+    with monkeypatch.context() as broken:
+        broken.setattr(pool.launcher, "_find_spark_env", refuse)
+        pool.launcher.tend()
+        pool.launcher.tend()
+        plain = pool.launch(kind=ProgramKind.PYTHON)
+        with pytest.raises(type(trouble)):
+            pool.launch()
+    without = list(pool.launcher.drivers)
+    retry = pool.launch()
+
+    assert without == [plain]
+    assert len(caplog.messages) == 1
+    assert retry.warm
+
+
+def test_a_log_that_cannot_be_cut_stops_nobody(pool, monkeypatch):
+    """A full disk must not end the runner."""
+    pool.launch("run_hangs")
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pool.launcher, "_cap_logs", refuse)
+    pool.launcher.tend()
+
+    assert pool.launcher.drivers
+
+
+def test_a_driver_whose_program_failed_gets_the_next_run_when_it_says_so(pool):
+    """A failure is no reason to start Spark again."""
+    first = pool.launch("run_1")
+    until(lambda: pool.launcher._has_served(first), lambda: None)
+    pool.launcher.release(first, committed=False)
+
+    second = pool.launch("run_2")
+
+    assert second is first
 
 
 def test_no_driver_is_left_after_the_end(pool):

@@ -196,3 +196,21 @@ def test_the_digest_changes_with_what_the_app_can_import(app_file):
 
     assert len(set(digests)) == 4
     assert code_digest(disk, app_file) == digests[-1]
+
+
+def test_what_an_editor_leaves_for_a_moment_is_no_code(app_file):
+    """Emacs locks a file by a link to nowhere, others rename: neither may end the runner or replace a driver."""
+    digest = code_digest(Disk(), app_file)
+
+    class Renaming(Disk):
+        """A disk on which the file that was listed is gone."""
+
+        def read_bytes(self, path):
+            if path.name == "helper.py":
+                raise FileNotFoundError(path)
+            return super().read_bytes(path)
+
+    (app_file.parent / ".#app.py").symlink_to("somebody@somewhere.1")
+    (app_file.parent / "helper.py").write_text("x = 1")
+
+    assert code_digest(Renaming(), app_file) == digest

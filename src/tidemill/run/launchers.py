@@ -9,6 +9,7 @@ serves many, one after the other, until its code has changed.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,11 +17,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from tidemill.errors import TidemillError
 from tidemill.names import RunId
 from tidemill.processes import Child
 from tidemill.run.java import find_java
 from tidemill.run.programs import Program, ProgramKind, code_digest
 from tidemill.world import World
+
+_log = logging.getLogger(__name__)
 
 READY: Final = "ready"
 DONE: Final = "done"
@@ -115,6 +119,7 @@ class Launcher:
         self.options = options
         self.drivers: list[Driver] = []
         self._warm_for: str | None = None
+        """The app file for which missing warm drivers are started."""
         self._spark_env: Mapping[str, str] | None = None
         self._digests: dict[str, str] = {}
         self._digests_at: timedelta | None = None
@@ -126,25 +131,28 @@ class Launcher:
         assignment = Assignment(run_id, epoch, str(logs))
         spark = program.kind is ProgramKind.SPARK
         if spark:
-            self._warm_for = program.app_file
             for driver in self._free_for(program.app_file):
                 driver.served += driver.released_at is not None
                 driver.assignment, driver.released_at = assignment, None
                 if driver.child.send_line(assignment.to_line()):
+                    self._warm_for = program.app_file
                     return driver
                 self.end(driver)
         # Where a warm one is missing (the last was killed) this one becomes it: two Sparks starting at once take twice
         # as long.
         warm = spark and self._missing > 0
         driver = self._start(program.app_file, spark=spark, warm=warm, logs=None if warm else logs)
+        if spark:
+            self._warm_for = program.app_file
         driver.assignment = assignment
         driver.child.send_line(assignment.to_line())  # if it has died already, its end is seen soon
         return driver
 
     def warm_up(self, app_file: str) -> None:
-        """Keep warm drivers for `app_file` from now on. Raises `NoJava`."""
+        """Keep warm drivers for `app_file` from now on. Raises `NoJava`, `OSError`."""
+        for _ in range(self._missing):
+            self._start(app_file, spark=True, warm=True, logs=None)
         self._warm_for = app_file
-        self.tend()
 
     def tend(self) -> None:
         """Replace warm drivers that are dead, worn out or of other code, and end those that do not come to an end."""
@@ -152,17 +160,18 @@ class Launcher:
         if self._digests_at is None or now - self._digests_at > _CODE_EVERY:
             self._digests, self._digests_at = {}, now
         for driver in list(self.drivers):
-            if driver.released_at is not None and self._has_served(driver):
-                driver.assignment, driver.released_at = None, None
-                driver.served += 1
-            hangs = driver.released_at is not None and now - driver.released_at > _FINISH_WITHIN
-            if hangs or (driver.assignment is None and not self._fit(driver)):
-                self.end(driver)
-            elif driver.assignment is not None:
-                self._cap_logs(Path(driver.assignment.logs))
+            try:
+                self._look_after(driver, now)
+            except OSError as error:
+                # A full disk, a file that an editor renames: nothing that may keep the runner from renewing leases.
+                _log.warning("driver %s is left alone for now: %s", driver.folder.name, error)
         if self._warm_for is not None:
-            for _ in range(self._missing):
-                self._start(self._warm_for, spark=True, warm=True, logs=None)
+            try:
+                self.warm_up(self._warm_for)
+            except (TidemillError, OSError) as error:
+                # Until a run needs Spark, and shows by its start that there is one to be had.
+                _log.warning("no warm driver is kept: %s", error)
+                self._warm_for = None
 
     def release(self, driver: Driver, *, committed: bool) -> None:
         """The attempt of `driver` is over as the catalog has it; it is free when it says so itself.
@@ -191,6 +200,16 @@ class Launcher:
             driver.warm and driver.assignment is None and READY in self._status(driver) for driver in self.drivers
         )
 
+    def _look_after(self, driver: Driver, now: timedelta) -> None:
+        if driver.released_at is not None and self._has_served(driver):
+            driver.assignment, driver.released_at = None, None
+            driver.served += 1
+        hangs = driver.released_at is not None and now - driver.released_at > _FINISH_WITHIN
+        if hangs or (driver.assignment is None and not self._fit(driver)):
+            self.end(driver)
+        elif driver.assignment is not None:
+            self._cap_logs(Path(driver.assignment.logs))
+
     @property
     def _missing(self) -> int:
         """How many warm drivers are wanted beside those there are."""
@@ -199,7 +218,8 @@ class Launcher:
     def _free_for(self, app_file: str) -> Iterator[Driver]:
         digest = code_digest(self.world.disk, Path(app_file))
         for driver in list(self.drivers):
-            free = driver.assignment is None or (driver.released_at is not None and driver.committed)
+            over = driver.released_at is not None and (driver.committed or self._has_served(driver))
+            free = driver.assignment is None or over
             worn = driver.served + 1 >= self.options.runs_per_driver and driver.assignment is not None
             if driver.warm and free and not worn and (driver.app_file, driver.digest) == (app_file, digest):
                 yield driver
@@ -210,7 +230,7 @@ class Launcher:
             return False
         if driver.app_file not in self._digests:
             self._digests[driver.app_file] = code_digest(self.world.disk, Path(driver.app_file))
-        return driver.app_file == self._warm_for and driver.digest == self._digests[driver.app_file]
+        return self._warm_for in {driver.app_file, None} and driver.digest == self._digests[driver.app_file]
 
     def _has_served(self, driver: Driver) -> bool:
         assert driver.assignment is not None, "released with an attempt"  # noqa: S101

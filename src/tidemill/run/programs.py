@@ -242,8 +242,12 @@ def code_digest(disk: Disk, app_file: Path) -> str:
     """Names the code that loading `app_file` can import beside it: Python files of its folder and packages in it."""
     digest = hashlib.sha256()
     for path in _sources(disk, app_file.parent):
+        try:
+            content = disk.read_bytes(path)
+        except FileNotFoundError:
+            continue  # renamed by an editor at this moment
         digest.update(f"{path.relative_to(app_file.parent)}\0".encode())
-        digest.update(hashlib.sha256(disk.read_bytes(path)).digest())
+        digest.update(hashlib.sha256(content).digest())
     return digest.hexdigest()[:16]
 
 
@@ -287,6 +291,8 @@ def load_program(app_file: Path, program: Program) -> Code:
 def _sources(disk: Disk, folder: Path) -> list[Path]:
     found = []
     for path in disk.list_folder(folder):
+        if path.name.startswith("."):
+            continue  # no module; an editor's lock may be a link to nowhere
         if path.suffix == ".py":
             found.append(path)
         elif disk.exists(path / "__init__.py"):

@@ -100,6 +100,8 @@ class Runner:
         self.reap()
         if taking:
             self.take()
+        # Last: starting a driver may take its time, and leases do not wait.
+        self.launcher.tend()
 
     def take(self) -> list[RunId]:
         """Take as many due runs as there are free slots, and have them worked on."""
@@ -128,7 +130,6 @@ class Runner:
                 self._end(held, Cause.LOST, f"its driver ended {_how(exit_code)} without a word")
             elif run.state is RunState.STARTING and now - held.since > _REGISTER_WITHIN:
                 self._end(held, Cause.LOST, f"its driver did not register within {_REGISTER_WITHIN}")
-        self.launcher.tend()
 
     def renew(self) -> None:
         """Renew the leases of runs whose driver lives and is not stopped, when it is time to."""

@@ -360,6 +360,19 @@ def test_bad_files_are_sorted_out_and_the_rest_commits(mill):
     assert publish_due_backlog(mill.catalog) == []
 
 
+def test_a_file_that_is_no_text_does_not_keep_the_others_from_their_commit(catalog_url, tmp_path):
+    """A CSV in UTF-16 is valid UTF-8 full of NULs, which the reason quotes, and PostgreSQL stores none."""
+    mill = make_mill(catalog_url, tmp_path / "raw")
+    mill.inbox = dataclasses.replace(mill.inbox, spec=InboxSpec(RawFormat(FileFormat.CSV, "id INT, name STRING")))
+    mill.land("good", content="id,name\n1,x\n")
+    mill.land("wide", content="id,name\n1,x\n".encode("utf-16-be").decode())
+    mill.discover()
+
+    assert mill.process() == ["good"]
+    [row] = mill.list(state=FileState.ERROR)
+    assert "but \N{REPLACEMENT CHARACTER}i\N{REPLACEMENT CHARACTER}d" in row.error
+
+
 def test_claims_follow_the_run_to_its_next_attempt(mill):
     """A lost attempt says nothing about its files, and nobody else may have them meanwhile."""
     mill.land("a", "b")

@@ -27,6 +27,7 @@ from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
 from tidemill.lake.formats import FileFormat, RawFormat, blame, check_file
 from tidemill.names import DatasetId, RunId, file_event
 from tidemill.storage.files import Files, FileStatus, open_files
+from tidemill.texts import printable
 
 SQL = load_sql(__file__)
 
@@ -466,7 +467,7 @@ def went_wrong(inbox: Inbox, file: ClaimedFile, why: str) -> FileOutcome:
         file.content_version,
         FileState.QUARANTINED if ends else FileState.ERROR,
         failures,
-        error=why,
+        error=printable(why),
         retry_after=None if ends else inbox.spec.retry_after * 2 ** (failures - 1),
     )
 

@@ -25,6 +25,7 @@ from tidemill.run.inputs import Blame, Inputs, find_inputs, give_back_claims, ke
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.run.runs import SQL as RUNS
 from tidemill.run.runs import RunKind, RunRecord, RunState, find_run, find_runs
+from tidemill.texts import printable
 
 SQL = load_sql(__file__)
 
@@ -282,7 +283,7 @@ def end_attempt(catalog: Catalog, run_id: RunId, epoch: int, end: AttemptEnd) ->
 def _effects_of_end(
     run: RunRecord, program: Program | None, inputs: Inputs | None, end: AttemptEnd, ending: Ending
 ) -> list[Effect]:
-    reason = " ".join(end.reason.split())[:_LONGEST_REASON]
+    reason = printable(" ".join(end.reason.split()))[:_LONGEST_REASON]
     effects: list[Effect] = [_EndAttempt(run, ending, reason, end.unrenewed)]
     if run.write_pointer is not None:
         state = TxState.INVALID if end.zombie else TxState.ABORTED

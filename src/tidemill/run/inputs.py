@@ -13,6 +13,7 @@ from tidemill.lake.fileset import Fileset, Unpin
 from tidemill.lake.inbox import ClaimedFile, FailFiles, Inbox, PublishInboxBacklog, ReleaseFiles, RestampFiles
 from tidemill.names import RunId, split_qualified
 from tidemill.run.programs import Program
+from tidemill.texts import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,10 @@ class Blame:
 
     error: str
     file: ClaimedFile | None = None
+
+    def __post_init__(self) -> None:
+        """Keep of the error what the catalog can: it comes from user code."""
+        object.__setattr__(self, "error", printable(self.error))
 
 
 def keep_claims(run_id: RunId, epoch: int, blame: Blame | None) -> list[Effect]:

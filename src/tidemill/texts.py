@@ -1,0 +1,16 @@
+"""Texts from outside, as the catalog can keep them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_UNPRINTABLE: Final = re.compile("[\0\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """`text` with U+FFFD for what no catalog stores: NUL (PostgreSQL) and halves of surrogate pairs (neither).
+
+    For what users and their files say: an exception's text, the first line of a file that is no text at all.
+    """
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)

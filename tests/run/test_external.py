@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tidemill.catalog.transactions import TransactionEnded, TxState, list_transactions
-from tidemill.errors import NotFound
+from tidemill.errors import Fenced, NotFound
 from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
 from tidemill.run.external import open_transaction
 from tidemill.run.outputs import NotAnOutput
@@ -46,6 +46,14 @@ def test_a_fenced_transaction_cannot_commit(works):
         end_attempt(works.catalog, tx.run_id, 1, end)
 
     assert states(works, tx.run_id) == (RunState.FAILED, TxState.INVALID)
+
+
+def test_a_block_that_raises_what_somebody_else_was_refused_is_ended(works):
+    """It uses another transaction, which was fenced: this one would hold back the janitor until its lease is out."""
+    with pytest.raises(Fenced), open_transaction(works.catalog, works.world) as tx:
+        raise Fenced("another transaction", "it was slow")
+
+    assert states(works, tx.run_id) == (RunState.FAILED, TxState.ABORTED)
 
 
 def test_its_lease_is_renewed_while_it_is_open(works):

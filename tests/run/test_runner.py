@@ -44,6 +44,10 @@ def load(run):
 def fails(run):
     raise ValueError("no\\nsuch thing")
 
+def refused(run):
+    from tidemill.errors import Fenced
+    raise Fenced("a transaction of its own", "it was slow")
+
 def leaves(run):
     sys.exit(3)
 
@@ -404,3 +408,12 @@ def test_a_fenced_driver_on_this_machine_is_ended(mill):
     assert fenced == [run_id]
     assert not alive(driver)
     assert not alive(stray)
+
+
+def test_a_program_that_raises_what_others_are_refused_is_ended(mill):
+    """Its own transaction elsewhere was fenced, this attempt was not: a warm driver would live on, its run with it."""
+    run_id = mill.start("refused")
+
+    mill.until(lambda: mill.works.run(run_id).losses == 1)
+
+    assert mill.works.run(run_id).exit_reason.startswith("fenced: a transaction of its own is fenced")

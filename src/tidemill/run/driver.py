@@ -94,7 +94,7 @@ class DriverProcess:
         try:
             self._attempt(assignment)
         except Fenced:
-            traceback.print_exc()  # the attempt is somebody else's to end
+            traceback.print_exc()  # it was not there to be had: somebody else has it, or ends it
         finally:
             surroundings.restore()
             self._say(f"{DONE} {assignment.run_id} {assignment.epoch}")
@@ -118,7 +118,8 @@ class DriverProcess:
         except UserError as error:
             traceback.print_exc()
             self._end(assignment, AttemptEnd(Cause.FAILED, f"{error.code}: {error}"))
-        except (Conflict, Unavailable) as error:
+        except (Conflict, Fenced, Unavailable) as error:
+            # Of an attempt that was fenced this changes nothing; but a program may raise a Fenced of its own.
             traceback.print_exc()
             self._end(assignment, AttemptEnd(Cause.LOST, f"{error.code}: {error}"))
 

@@ -14,7 +14,7 @@ from datetime import timedelta
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.durations import to_milliseconds
-from tidemill.errors import Fenced, TidemillError, Unavailable
+from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake.datasets import DatasetKind, list_datasets
 from tidemill.lake.fileset import Fileset, Unpin
 from tidemill.names import RunId
@@ -87,8 +87,6 @@ def open_transaction(
             effects = outputs.prepare()
             finish = FinishRun(run_id, 1, "", {"outputs": outputs.facts()})
             seq = commit(catalog, tx, [*effects, finish, Unpin(run_id)])
-        except Fenced:
-            raise
         except BaseException as error:
             what = f"{error.code}: {error}" if isinstance(error, TidemillError) else f"{type(error).__name__}: {error}"
             end_attempt(catalog, run_id, 1, AttemptEnd(Cause.FAILED, what))

@@ -8,10 +8,15 @@ import pytest
 
 from tidemill.catalog.transactions import TransactionEnded, TxState, list_transactions
 from tidemill.errors import Fenced, NotFound
+from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.fileset import PartitionWrite, WriteOp
+from tidemill.lake.manifest import Manifest
+from tidemill.names import DatasetId, Namespace
 from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
 from tidemill.run.external import open_transaction
 from tidemill.run.outputs import NotAnOutput
 from tidemill.run.runs import RunState
+from tidemill.storage.files import StorageUnavailable
 
 
 def states(works, run_id):
@@ -54,6 +59,30 @@ def test_a_block_that_raises_what_somebody_else_was_refused_is_ended(works):
         raise Fenced("another transaction", "it was slow")
 
     assert states(works, tx.run_id) == (RunState.FAILED, TxState.ABORTED)
+
+
+def test_a_marker_that_cannot_be_written_does_not_undo_the_commit(works, memory_folder, monkeypatch, caplog):
+    """Told that it failed, the user would write the same rows again."""
+    dataset = Dataset(
+        DatasetId("clicks"),
+        Namespace("default"),
+        "clicks",
+        DatasetKind.FILESET,
+        str(memory_folder),
+        {"keys": {"part": "int"}},
+    )
+    works.catalog.write(lambda db: declare(db, dataset))
+
+    def refuse(*_):
+        raise StorageUnavailable(str(memory_folder), "_committed", "No space left on device")
+
+    monkeypatch.setattr("tidemill.run.outputs.mark_committed", refuse)
+    with open_transaction(works.catalog, works.world) as tx:
+        empty = PartitionWrite((1,), WriteOp.OVERWRITE, Manifest(()))
+        tx._outputs._outputs["default.clicks"].writes.append(empty)
+
+    assert states(works, tx.run_id) == (RunState.COMPLETED, TxState.COMMITTED)
+    assert "No space left" in caplog.text
 
 
 def test_its_lease_is_renewed_while_it_is_open(works):

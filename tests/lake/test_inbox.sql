@@ -1,5 +1,11 @@
 -- name: let_retries_come_due
 UPDATE inbox_file SET not_before = 1 WHERE not_before > 0
 
+-- name: select_waits
+SELECT (not_before - tidemill_now() + 500) / 1000 FROM inbox_file
+
+-- name: renew_skipped
+UPDATE inbox_file SET status = 'NEW' WHERE status = 'SKIPPED'
+
 -- name: select_inputs
 SELECT dataset_id, item, content_version FROM run_input ORDER BY item

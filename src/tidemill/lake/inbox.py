@@ -385,7 +385,9 @@ def claim_files(catalog: Catalog, tx: Transaction, inboxes: Iterable[Inbox]) -> 
 def _select_claimable(db: Db, inbox: Inbox) -> list[ClaimedFile]:
     """What of the inbox one run may take, locked."""
     most = min(inbox.spec.max_files or _MOST_FILES, _MOST_FILES)
-    files = [_claimed(row) for row in db.all(SQL.select_claimable, dataset_id=inbox.dataset_id, limit=most)]
+    waiting = [_claimed(row) for row in db.all(SQL.select_claimable, dataset_id=inbox.dataset_id, limit=most)]
+    # Two contents of a name can wait: one put back while the other was being recorded. The later one is there.
+    files = list({file.name: file for file in waiting}.values())
     if inbox.spec.max_bytes is None:
         return files
     sizes = itertools.accumulate(file.bytes for file in files)
@@ -563,8 +565,9 @@ class FailFiles:
 class ReleaseFiles:
     """Give back what the run still holds when it ends FAILED (`error` given) or KILLED (None, which counts nothing).
 
-    After FAILED its files are in ERROR, to be claimed again after `backoff` (the program's); with `blamed`, only that
-    one, and the others are as new. One that was alone, and has failed too often, is quarantined.
+    After FAILED its files are in ERROR, to be claimed again after `backoff` (the program's), doubled with each failure,
+    up to an hour; with `blamed`, only that one, and the others are as new. One that was alone, and has failed too
+    often, is quarantined.
     """
 
     run_id: RunId

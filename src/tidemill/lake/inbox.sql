@@ -103,8 +103,13 @@ UPDATE inbox_file SET status = 'IN_PROGRESS', run_id = :run_id, epoch = :epoch, 
    AND inbox_file.content_version = file.content_version AND coalesce(inbox_file.status IN ('NEW', 'ERROR'), FALSE)
 
 -- name: put_back
--- All but those kept.
-UPDATE inbox_file SET status = 'NEW', run_id = NULL, epoch = NULL
+-- All but those kept. A content that was replaced meanwhile is never delivered.
+UPDATE inbox_file
+   SET status = CASE WHEN EXISTS (SELECT 1 FROM inbox_file AS newer
+                         WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
+                           AND newer.content_version <> inbox_file.content_version
+                           AND coalesce(newer.status IN ('NEW', 'ERROR'), FALSE)) THEN 'SKIPPED' ELSE 'NEW' END,
+       run_id = NULL, epoch = NULL
  WHERE run_id = :run_id AND status = 'IN_PROGRESS'
    AND (dataset_id, name, content_version) NOT IN (SELECT file.dataset_id, file.name, file.content_version
           FROM {rows:files(dataset_id text, name text, content_version text)} AS file)
@@ -177,6 +182,7 @@ UPDATE inbox_file
 
 -- name: release
 -- What the run still holds when it ends without success. A content that was replaced meanwhile is never delivered.
+-- The wait doubles with each failure, up to an hour.
 -- Claims may still carry the epoch of an earlier attempt, when the last one died before it began.
 UPDATE inbox_file
    SET status = CASE
@@ -191,7 +197,11 @@ UPDATE inbox_file
            ELSE 'ERROR' END,
        failures = failures + :failed,
        error = CASE WHEN :failed = 1 THEN :error ELSE error END,
-       not_before = CASE WHEN :failed = 1 THEN tidemill_now() + :backoff ELSE 0 END
+       not_before = CASE WHEN :failed = 0 THEN 0
+                         WHEN failures > 20 THEN tidemill_now() + 3600000
+                         WHEN CAST(:backoff AS BIGINT) * (CAST(1 AS BIGINT) << CAST(failures AS INTEGER)) > 3600000
+                         THEN tidemill_now() + 3600000
+                         ELSE tidemill_now() + :backoff * (CAST(1 AS BIGINT) << CAST(failures AS INTEGER)) END
  WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
 
 -- name: publish_backlog

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.catalog.conftest import OpenCatalog
+from tests.catalog.test_named import SQL
 from tidemill.catalog import wakeups
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.messages import Publish, Topic, lock_position
@@ -50,6 +51,13 @@ def any_waiter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(wakeups, "_watch", lambda _: None)
     waiter: Waiter = request.getfixturevalue("waiter")
     return waiter
+
+
+def test_a_write_that_changes_nothing_wakes_nobody(catalog: Catalog, waiter: Waiter) -> None:
+    """A runner that looks for work in vain would wake itself, and look again, for ever."""
+    catalog.write(lambda db: db.run(SQL.change_job_at_the_limit, job_id="none"))
+
+    assert not waiter.wait(NOT_LONG)
 
 
 def test_a_commit_of_another_process_wakes(catalog: Catalog, any_waiter: Waiter) -> None:

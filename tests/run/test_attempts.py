@@ -23,6 +23,7 @@ from tidemill.run.attempts import (
     backoff_after,
     end_attempt,
     find_next_due,
+    is_any_due,
     register,
     renew,
     take_runs,
@@ -423,6 +424,18 @@ def test_the_next_due_time_is_that_of_the_first_waiting_run(works):
 
     assert none is None
     assert due == works.run(run.run_id).not_before
+
+
+def test_a_run_that_waits_for_a_later_time_is_not_due(works):
+    """A runner looks before it locks out writers."""
+    due = [works.catalog.read(is_any_due)]
+    run = works.under_way(works.program(retries=1, backoff=timedelta(seconds=100)))
+    fail(works, run)
+    due.append(works.catalog.read(is_any_due))
+    works.sql("UPDATE run SET not_before = 0")
+    due.append(works.catalog.read(is_any_due))
+
+    assert due == [False, False, True]
 
 
 def test_runs_are_listed_newest_first(works):

@@ -128,8 +128,10 @@ class Db(ABC):
             # PostgreSQL would give the tick that some earlier user of this connection took.
             raise Internal(f"{statement.name} uses {{commit_seq}}: take a tick first")
         self._lock(statement.rank, statement.name)
-        self.wakes = self.wakes or statement.wakes
-        return self._execute(call)
+        rows, changed = self._execute(call)
+        # Not for nothing: a runner that looks for work in vain would wake itself, to look again.
+        self.wakes = self.wakes or (statement.wakes and changed > 0)
+        return rows, changed
 
     def _lock(self, rank: int | None, name: str) -> None:
         if rank is None:

@@ -120,6 +120,11 @@ def take_runs(db: Db, *, most: int, owner: str, host: str, lease: timedelta) -> 
     return sorted(taken, key=lambda run: (-run.priority, run.not_before, run.created_at))
 
 
+def is_any_due(db: Db) -> bool:
+    """Whether a run waits to be taken now."""
+    return bool(db.all(SQL.find_due))
+
+
 def find_next_due(db: Db) -> int | None:
     """When the next waiting run comes due, epoch milliseconds; None when none waits for a time."""
     row = db.one(SQL.find_next_due)

@@ -12,6 +12,9 @@ UPDATE run
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
 
+-- name: find_due
+SELECT 1 FROM run WHERE state = 'PENDING' AND not_before <= tidemill_now() LIMIT 1
+
 -- name: find_next_due
 SELECT min(not_before) FROM run WHERE state = 'PENDING' AND not_before > tidemill_now()
 

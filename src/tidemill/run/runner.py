@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.db import Catalog
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.names import RunId
-from tidemill.run.attempts import AttemptEnd, Cause, end_attempt, find_next_due, renew, take_runs
+from tidemill.run.attempts import AttemptEnd, Cause, end_attempt, find_next_due, is_any_due, renew, take_runs
 from tidemill.run.launchers import Driver, Launcher
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.run.reaper import Reaper
@@ -108,6 +108,8 @@ class Runner:
         free = self.slots - len(self._held)
         if free <= 0:
             return []
+        if not self.catalog.read(is_any_due):
+            return []  # a look locks out no writer
         host = self.world.spawner.host()
         runs = self.catalog.write(
             lambda db: take_runs(db, most=free, owner=self.runner_id, host=host, lease=self.lease)

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 from tests.catalog.conftest import OpenCatalog
@@ -11,11 +13,12 @@ from tests.catalog.proxy import Fate, Proxy
 from tests.catalog.test_named import SQL
 from tests.catalog.test_transactions import CLICKS, Book
 from tidemill.catalog import db as catalog_db
+from tidemill.catalog import postgres
 from tidemill.catalog.db import CatalogUnavailable, LostReply
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.transactions import TransactionEnded, TxState, list_transactions
 from tidemill.names import EventKey
-from tidemill.world import World
+from tidemill.world import SystemClock, World
 
 
 @pytest.fixture
@@ -227,3 +230,80 @@ def test_a_waiter_of_a_catalog_that_is_away_says_so(line: Proxy, book: Book) -> 
 
     with pytest.raises(CatalogUnavailable):
         book.catalog.waiter()
+
+
+def paused(direct: Book) -> None:
+    """Wait until the server has ended whoever pauses inside a transaction."""
+    with psycopg.connect(direct.catalog.url, autocommit=True) as connection:
+        schema = connection.execute("SELECT current_schema()").fetchone()
+        query = (
+            "SELECT count(*) FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation"
+            " WHERE c.relname = 'slot_limit' AND c.relnamespace = CAST(%s AS regnamespace)"
+        )
+        while connection.execute(query, schema).fetchone() != (0,):
+            pass
+
+
+@pytest.mark.parametrize("then", ["reads on", "commits"])
+def test_a_block_that_paused_too_long_is_run_again(
+    direct: Book, open_at: OpenCatalog, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """A stopped process holds up nobody for longer than five seconds; when it goes on, it does not fail for that."""
+    impatient = f"{postgres._SETTINGS}; SET idle_in_transaction_session_timeout = '100ms'"
+    monkeypatch.setattr(postgres, "_SETTINGS", impatient)
+    catalog = open_at(direct.catalog.url)
+    tries: list[int] = []
+
+    def block(db: catalog_db.Db) -> int:
+        tries.append(1)
+        changed = db.run(SQL.write_limit, limit_key="a")
+        if len(tries) == 1:
+            paused(direct)
+            if then == "reads on":
+                db.now()
+        return changed
+
+    assert catalog.write(block) == 1
+    assert len(tries) == 2
+    assert direct.catalog.read(lambda db: db.all(SQL.read_limits)) == [("a",)]
+
+
+def test_a_block_that_pauses_each_time_is_unavailable(
+    direct: Book, open_at: OpenCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of ours, on which a role waits and goes on; the driver's own error ended `up`."""
+    impatient = f"{postgres._SETTINGS}; SET idle_in_transaction_session_timeout = '100ms'"
+    monkeypatch.setattr(postgres, "_SETTINGS", impatient)
+    catalog = open_at(direct.catalog.url)
+
+    def block(db: catalog_db.Db) -> None:
+        db.run(SQL.write_limit, limit_key="a")
+        paused(direct)
+
+    with pytest.raises(CatalogUnavailable, match="idle"):
+        catalog.write(block)
+
+
+def test_a_commit_that_waited_too_long_for_its_turn_is_sent_again(
+    direct: Book, open_at: OpenCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody holds the clock for more than the five seconds of a statement: no reason to lose an attempt's work."""
+    monkeypatch.setattr(postgres, "_SETTINGS", f"{postgres._SETTINGS}; SET statement_timeout = '100ms'")
+    tx = direct.begin("run_1", CLICKS)
+    waits: list[timedelta] = []
+
+    with psycopg.connect(direct.catalog.url) as holder:
+        holder.execute("SELECT tidemill_tick()")
+
+        class Releasing(SystemClock):
+            """A clock on which the first wait is long enough for the holder to end."""
+
+            def sleep(self, duration: timedelta) -> None:
+                waits.append(duration)
+                holder.rollback()
+
+        book = Book(open_at(direct.catalog.url, dataclasses.replace(World(), clock=Releasing())))
+        seq = book.commit(tx, "hour=10")
+
+    assert len(waits) == 1
+    assert direct.row(tx).commit_seq == seq

@@ -105,8 +105,9 @@ class PostgresCatalog(Catalog):
                 raise
             try:
                 connection.execute(self._notify if db.wakes else "COMMIT")
-            except psycopg.OperationalError as error:
-                if _is_lost(connection, error):
+            except psycopg.Error as error:
+                # The server says of a block that paused that it ended it before the COMMIT came.
+                if _is_lost(connection, error) and not isinstance(error, pg.IdleInTransactionSessionTimeout):
                     raise LostReply(self.shown_url, _first_line(error)) from error
                 raise
             return result
@@ -139,7 +140,8 @@ class PostgresCatalog(Catalog):
             assert row is not None  # noqa: S101  # tidemill_tick() gives one row
             return CommitSeq(int(str(row[0])))
 
-        return self._repeated(attempt)
+        # Cancelled for its time, it waited for a lock and has done nothing.
+        return self._repeated(attempt, (*_RETRIED, pg.QueryCanceled))
 
     def run_script(self, script: str, *, unless: int) -> None:
         def attempt(connection: _Connection) -> None:
@@ -177,7 +179,7 @@ class PostgresCatalog(Catalog):
     def _configure(self, connection: _Connection) -> None:
         connection.execute(_SETTINGS)
 
-    def _repeated(self, attempt: Callable[[_Connection], T]) -> T:
+    def _repeated(self, attempt: Callable[[_Connection], T], retried: tuple[type[psycopg.Error], ...] = _RETRIED) -> T:
         give_up_at = self.world.clock.monotonic() + RETRY_FOR
         stale = False
         while True:
@@ -186,14 +188,16 @@ class PostgresCatalog(Catalog):
                 try:
                     with self._pool.connection() as connection:
                         return attempt(connection)
-                except _RETRIED:
+                except retried:
                     if self.world.clock.monotonic() > give_up_at:
                         raise
-                except psycopg.OperationalError as error:
+                except psycopg.Error as error:
                     # Lost before its COMMIT was sent, so nothing happened. After a restart of the server all idle
                     # connections are like this one: let the pool look at them, and try a fresh one, once.
-                    if stale or connection is None or not _is_lost(connection, error):
+                    if connection is None or not _is_lost(connection, error):
                         raise
+                    if stale:
+                        raise CatalogUnavailable(self.shown_url, _first_line(error)) from error
                     stale = True
                     self._pool.check()
             self.world.clock.sleep(self.world.between(*_WAIT))
@@ -277,7 +281,9 @@ class PostgresWaiter(Waiter):
 
 
 def _is_lost(connection: _Connection, error: psycopg.Error) -> bool:
-    return connection.broken or isinstance(error, pg.AdminShutdown | pg.CrashShutdown)
+    return connection.broken or isinstance(
+        error, pg.AdminShutdown | pg.CrashShutdown | pg.IdleInTransactionSessionTimeout
+    )
 
 
 def _channel(connection: _Connection) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -139,6 +139,17 @@ def check_files(files: Files, dataset: str, partition: str, location: str, manif
             wrong.append(f"{location}/{file.name} has {status.bytes} bytes instead of {file.bytes}")
     if wrong:
         raise DamagedFiles(dataset, partition, wrong)
+
+
+def delete_unnamed(files: Files, snapshot: Snapshot, named: Collection[str]) -> None:
+    """Delete what an open transaction has written and does not commit: all files but those `named` in its manifests.
+
+    Only for the transaction's own process, after its last write and before its commit: nobody else sees them yet.
+    """
+    directory = f"{tx_directory(snapshot)}/"
+    for status in list(files.list_after(directory, None)):
+        if status.name.removeprefix(directory) not in named:
+            files.delete(status.name)
 
 
 def write_side_car(files: Files, snapshot: Snapshot, content: Mapping[str, object]) -> None:

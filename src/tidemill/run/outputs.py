@@ -21,7 +21,7 @@ from tidemill.lake.fileset import (
     fold,
 )
 from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import check_files, mark_committed, tx_directory, write_side_car
+from tidemill.lake.manifest import check_files, delete_unnamed, mark_committed, tx_directory, write_side_car
 from tidemill.names import CommitSeq
 from tidemill.storage.files import open_files
 
@@ -74,7 +74,7 @@ class Outputs:
         output.calls += 1
         dataset_id = output.fileset.dataset_id
         columns = output.schema or self.catalog.read(lambda db: find_schema(db, dataset_id))
-        # Each call has a directory of its own: what a failed one left there is nobody's.
+        # Each call has a directory of its own: what a failed one left there is nobody's, and goes before the commit.
         written = write_partitions(rows, output.fileset, f"{tx_directory(self.tx)}/{output.calls}", columns)
         self.catalog.world.mark("output.written")
         if written.manifests:
@@ -89,14 +89,18 @@ class Outputs:
     def prepare(self) -> list[Effect]:
         """Check what was written, put the side-cars beside it, and give the effects that publish it.
 
-        Raises `DamagedFiles` when a file is not what was written. Cost: a stat a file.
+        What failed or replaced writes have left is deleted: in a committed transaction's directory nobody looks for
+        it. Raises `DamagedFiles` when a file is not what was written. Cost: a stat a file, and a listing for an output
+        that was written more than once.
         """
         effects: list[Effect] = []
         for name, output in self._outputs.items():
             changes = fold(output.fileset, output.writes)
+            files = open_files(output.fileset.dataset.location)
+            if output.calls > 1 or (output.calls and not changes):
+                delete_unnamed(files, self.tx, {file.name for change in changes for file in change.manifest.files})
             if not changes or output.schema is None:
                 continue
-            files = open_files(output.fileset.dataset.location)
             keys = output.fileset.keys
             for change in changes:
                 check_files(files, name, keys.show(change.key), tx_directory(self.tx), change.manifest)

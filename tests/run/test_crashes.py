@@ -290,3 +290,17 @@ def test_work_that_is_left_is_announced_at_the_end_of_a_run(mill):
     mill.work("one.csv")
 
     assert mill.works.sql("SELECT event_key FROM message WHERE event_type = 'backlog'") == [("backlog:default.raw",)]
+
+
+@pytest.mark.parametrize(
+    ("run_on_empty", "logical_time", "called"), [(None, 1000, True), (None, None, False), (False, 1000, False)]
+)
+def test_a_program_that_a_time_trigger_started_is_called_without_input_too(mill, run_on_empty, logical_time, called):
+    """A report of an hour in which nothing came is due as well; unless the program says otherwise."""
+    program = mill.works.program("load", app_file=str(mill.app_file), reads=("default.raw",), run_on_empty=run_on_empty)
+
+    run_id = mill.works.start(program, triggered_by={"logical_time": logical_time})
+    until(lambda: mill.works.run(run_id).state.ended, mill.runner.step)
+
+    assert mill.works.run(run_id).state is RunState.COMPLETED
+    assert (mill.app_file.parent / "seen").exists() == called

@@ -39,7 +39,7 @@ PROGRAM = Program(
     writes=("default.clean",),
     retries=3,
     backoff=timedelta(minutes=1),
-    run_on_empty=True,
+    run_on_empty=None,
     deliver_own=False,
     arguments=(Argument("day", ArgumentType.STRING), Argument("share", ArgumentType.FLOAT, 0.5)),
 )

@@ -74,7 +74,7 @@ class DeclaredProgram:
     writes: tuple[str, ...]
     retries: int
     backoff: timedelta
-    run_on_empty: bool
+    run_on_empty: bool | None
     deliver_own: bool
     arguments: tuple[Argument, ...]
 
@@ -155,7 +155,7 @@ class App:
         writes: Iterable[Fileset | str] = (),
         retries: int = 0,
         backoff: str | timedelta = "10s",
-        run_on_empty: bool = False,
+        run_on_empty: bool | None = None,
         deliver_own: bool = True,
         arguments: Mapping[str, type | Value] | None = None,
     ) -> Callable[[_C], _C]:
@@ -164,7 +164,9 @@ class App:
         `reads` are the data sets it consumes, `writes` those it may publish to (by name, if another app's). A failed
         attempt is repeated `retries` times, after `backoff`, then twice that. `arguments` are `{"name": default}` or
         `{"name": type}`.
-        `run_on_empty` calls it also when nothing waits; `deliver_own=False` keeps it from consuming what it publishes.
+        `run_on_empty` says whether it is called when nothing waits; left out, it is when a time trigger (`Every`) fed
+        its job, so that an hour without data is reported too. `deliver_own=False` keeps it from consuming what it
+        publishes.
         """
         return self._program(
             ProgramKind.SPARK, reads, writes, retries, backoff, run_on_empty, deliver_own, arguments or {}
@@ -177,7 +179,7 @@ class App:
         writes: Iterable[Fileset | str] = (),
         retries: int = 0,
         backoff: str | timedelta = "10s",
-        run_on_empty: bool = False,
+        run_on_empty: bool | None = None,
         deliver_own: bool = True,
         arguments: Mapping[str, type | Value] | None = None,
     ) -> Callable[[_C], _C]:
@@ -235,7 +237,7 @@ class App:
         writes: Iterable[Fileset | str],
         retries: int,
         backoff: str | timedelta,
-        run_on_empty: bool,  # noqa: FBT001  # as above
+        run_on_empty: bool | None,  # noqa: FBT001  # as above
         deliver_own: bool,  # noqa: FBT001  # as above
         arguments: Mapping[str, type | Value],
     ) -> Callable[[_C], _C]:

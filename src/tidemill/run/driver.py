@@ -140,7 +140,8 @@ class DriverProcess:
         self.world.mark("driver.begun")
         claims = self._claim(tx, inputs)
         written = Outputs(self.catalog, tx, outputs)
-        empty = claims.given.empty and not program.run_on_empty
+        on_empty = run.fired_by_time if program.run_on_empty is None else program.run_on_empty
+        empty = claims.given.empty and not on_empty
         if not empty:
             self._call(program, claims, Run(self.catalog, run, tx, claims.given, written), home)
         verify_claims(inputs.inboxes.values(), claims.files)

@@ -114,7 +114,8 @@ class Program:
     """A registered program.
 
     `reads` and `writes` are qualified names of data sets. A failed attempt is repeated `retries` times, after
-    `backoff`, then twice that, … up to an hour. `run_on_empty` calls it also when all its inputs are empty.
+    `backoff`, then twice that, … up to an hour. `run_on_empty` says whether it is called when all its inputs are empty;
+    None: when a time trigger fed its job.
     `deliver_own=False` keeps its runs from consuming what they themselves publish. `app_file` holds its code.
     """
 
@@ -128,7 +129,7 @@ class Program:
     writes: tuple[str, ...] = ()
     retries: int = 0
     backoff: timedelta = timedelta(seconds=10)
-    run_on_empty: bool = False
+    run_on_empty: bool | None = None
     deliver_own: bool = True
     arguments: tuple[Argument, ...] = ()
 

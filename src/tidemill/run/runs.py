@@ -94,6 +94,11 @@ class RunRecord:
     log_location: str | None
     facts: Mapping[str, object]
 
+    @property
+    def fired_by_time(self) -> bool:
+        """Whether a time trigger fed its job, so that the run has a logical time."""
+        return self.triggered_by.get("logical_time") is not None
+
 
 def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
     """Make `runs`, each with a slot of its program, in the caller's transaction; two statements for any number.

@@ -417,3 +417,12 @@ def test_a_program_that_raises_what_others_are_refused_is_ended(mill):
     mill.until(lambda: mill.works.run(run_id).losses == 1)
 
     assert mill.works.run(run_id).exit_reason.startswith("fenced: a transaction of its own is fenced")
+
+
+def test_an_idle_runner_looks_as_often_as_its_reaper_has_to(mill):
+    """It slept longer than a short lease allows, so that its reaper began anew each time and never fenced anything."""
+    runner = mill.new_runner(lease=timedelta(seconds=5))
+
+    idle = runner.idle_for()
+
+    assert idle <= runner.reaper.every

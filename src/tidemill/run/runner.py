@@ -175,8 +175,10 @@ class Runner:
         """How long nothing has to be done unless the catalog changes."""
         if self._held:
             return _LOOK_EVERY
+        # A reaper that looks more seldom than it has to sees no lease run out, ever: short leases were not fenced.
+        longest = min(_IDLE, self.reaper.every)
         now, due = self.catalog.read(lambda db: (db.now(), find_next_due(db)))
-        return _IDLE if due is None else min(_IDLE, timedelta(milliseconds=max(due - now, 0)))
+        return longest if due is None else min(longest, timedelta(milliseconds=max(due - now, 0)))
 
     def close(self) -> None:
         """End all drivers, and give their runs to whoever comes next; that costs them nothing."""

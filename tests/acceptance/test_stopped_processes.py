@@ -310,3 +310,22 @@ def test_the_driver_of_a_killed_runner_dies_and_another_runner_does_the_work(sit
     assert killed.processes() == set()
     assert (site.run().state, site.run().epoch) == ("COMPLETED", 2)
     assert site.work() == done("COMPLETED", transactions=["invalid", "committed"])
+
+
+def test_an_interrupt_ends_a_node_with_all_its_children_and_gives_its_run_back(site):
+    """Ctrl-C, perhaps pressed twice: at once, nothing left, and the next node goes on without waiting for a lease."""
+    node = site.start()
+    site.land("one.csv")
+    site.wait_for_middle()
+
+    node.process.send_signal(signal.SIGINT)
+    node.process.send_signal(signal.SIGINT)
+    exit_code = node.process.wait(10)
+    left = node.processes()
+    run = site.run()
+    site.start()
+    site.wait_for_success("one.csv")
+
+    assert (exit_code, left) == (0, set())
+    assert (run.state, run.failures, run.losses) == ("PENDING", 0, 0)
+    assert site.work() == done("COMPLETED", transactions=["aborted", "committed"])

@@ -12,7 +12,7 @@ from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset import PartitionWrite, WriteOp
 from tidemill.lake.manifest import Manifest
 from tidemill.names import DatasetId, Namespace
-from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
+from tidemill.run.attempts import AttemptEnd, Cause, ask_kill, end_attempt
 from tidemill.run.external import open_transaction
 from tidemill.run.outputs import NotAnOutput
 from tidemill.run.runs import RunState
@@ -83,6 +83,15 @@ def test_a_marker_that_cannot_be_written_does_not_undo_the_commit(works, memory_
 
     assert states(works, tx.run_id) == (RunState.COMPLETED, TxState.COMMITTED)
     assert "No space left" in caplog.text
+
+
+def test_a_killed_transaction_cannot_commit(works):
+    """No runner ends its process: `run kill` would have no effect, and say so never."""
+    with pytest.raises(TransactionEnded), open_transaction(works.catalog, works.world) as tx:
+        asked = ask_kill(works.catalog, tx.run_id)
+
+    assert asked is RunState.KILLED
+    assert states(works, tx.run_id) == (RunState.KILLED, TxState.INVALID)
 
 
 def test_its_lease_is_renewed_while_it_is_open(works):

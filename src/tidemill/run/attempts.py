@@ -317,13 +317,17 @@ def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inp
 def ask_kill(catalog: Catalog, run_id: RunId) -> RunState:
     """Ask for the end of a run; its state afterwards.
 
-    A waiting run is KILLED at once; one under way is STOPPING until its runner has ended its processes. An ended run
-    stays as it is.
+    A waiting run is KILLED at once, and so is an external one, which has no runner: its process is refused when it
+    commits. One under way is STOPPING until its runner has ended its processes. An ended run stays as it is.
     """
     while True:
         run = catalog.read(lambda db: find_run(db, run_id))
         if run.state is RunState.PENDING:
             killed = end_attempt(catalog, run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed before it was started"))
+            if killed is not None:
+                return killed
+        elif run.kind is RunKind.EXTERNAL and run.state.live:
+            killed = end_attempt(catalog, run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed on request", zombie=True))
             if killed is not None:
                 return killed
         elif run.state.ended or run.state is RunState.STOPPING:

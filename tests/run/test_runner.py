@@ -14,10 +14,10 @@ import pytest
 
 from tests.run.conftest import Works
 from tidemill.catalog.messages import Position, read_messages
-from tidemill.catalog.transactions import TxState, find_transaction
+from tidemill.catalog.transactions import TxState, begin, find_transaction
 from tidemill.names import RunId
 from tidemill.processes import Finished, LocalSpawner
-from tidemill.run.attempts import ask_kill
+from tidemill.run.attempts import AttachTransaction, ask_kill
 from tidemill.run.launchers import DriverOptions, Launcher
 from tidemill.run.logs import follow_logs
 from tidemill.run.programs import ProgramKind
@@ -356,6 +356,25 @@ def test_a_run_that_nobody_renews_for_a_whole_lease_is_fenced(works):
     assert early == []
     assert late == [run.run_id]
     assert works.run(run.run_id).state is RunState.PENDING
+
+
+def test_a_transaction_lives_for_25_hours_at_most(works):
+    """However well its lease is renewed: each in-progress list would carry it, and no consumer could pass it."""
+    run = works.under_way(works.program())
+    begin(works.catalog, run_id=run.run_id, epoch=run.epoch, effects=[AttachTransaction(run.run_id, run.epoch)])
+    hour = 3_600_000
+    watcher = Watcher(works)
+
+    works.sql(f"UPDATE tx SET began_at = began_at - {24 * hour}")
+    early = watcher.look(10)
+    works.sql(f"UPDATE tx SET began_at = began_at - {hour + 1000}")
+    late = watcher.look(10)
+
+    after = works.run(run.run_id)
+    assert early == []
+    assert late == [run.run_id]
+    assert (after.state, after.exit_reason) == (RunState.FAILED, "its transaction was open for 1d1h")
+    assert works.sql("SELECT state FROM tx") == [(TxState.INVALID,)]
 
 
 def test_a_step_of_the_clock_fences_nothing(works):

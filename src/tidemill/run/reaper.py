@@ -1,4 +1,4 @@
-"""Notices and fences the dead: runs whose lease nobody renews (in every runner).
+"""Notices and fences the dead: runs whose lease nobody renews, and what lives too long (in every runner).
 
 Safety never rests on it: a fenced attempt cannot commit, a slow one that is not fenced still may. So it may take its
 time, and does: an outage of the catalog, a laptop's sleep or a step of the clock must kill nothing.
@@ -11,12 +11,17 @@ from datetime import timedelta
 from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
-from tidemill.names import RunId
+from tidemill.catalog.transactions import list_transactions
+from tidemill.durations import format_duration, to_milliseconds
+from tidemill.names import RunId, WritePointer
 from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
 from tidemill.run.runs import RunRecord, list_live
 from tidemill.world import World
 
+LONGEST_LIFE: Final = timedelta(hours=25)
+"""Of a transaction, however well its lease is renewed: all that comes after carries it in its in-progress list."""
 _LOOKS_IN_A_LEASE: Final = 6
+_MOST_OPEN: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Reaper:
         """
         before, self._looked_at = self._looked_at, None
         now_here = self.world.clock.monotonic()
-        now, live = self.catalog.read(_look)
+        now, live, outlived = self.catalog.read(_look)
         if before is None or now_here - before > self.lease / 2:
             self._seen.clear()
         seen: dict[tuple[RunId, int], _Sight] = {}
@@ -63,17 +68,23 @@ class Reaper:
                 sight = _Sight(run.lease_until, now_here)
             seen[attempt] = sight
             expired = run.lease_until is not None and run.lease_until < now
-            if expired and now_here - sight.since >= self.lease and self._fence(run):
+            end = None
+            if run.write_pointer in outlived:
+                end = AttemptEnd(
+                    Cause.FAILED, f"its transaction was open for {format_duration(LONGEST_LIFE)}", zombie=True
+                )
+            elif expired and now_here - sight.since >= self.lease:
+                reason = f"its lease ran out: nobody renewed it ({run.owner})"
+                end = AttemptEnd(Cause.LOST, reason, zombie=True, unrenewed=run.lease_until)
+            if end is not None and self._fence(run, end):
                 fenced.append(run.run_id)
         self._seen = seen
         self._looked_at = now_here
         return fenced
 
-    def _fence(self, run: RunRecord) -> bool:
+    def _fence(self, run: RunRecord, end: AttemptEnd) -> bool:
         """Fence the attempt, unless its lease was renewed at last; end its processes if they are on this machine."""
         self.world.mark("reaper.before_fence")
-        reason = f"its lease ran out: nobody renewed it ({run.owner})"
-        end = AttemptEnd(Cause.LOST, reason, zombie=True, unrenewed=run.lease_until)
         if end_attempt(self.catalog, run.run_id, run.epoch, end) is None:
             return False
         self.world.mark("reaper.after_fence")
@@ -83,5 +94,8 @@ class Reaper:
         return True
 
 
-def _look(db: Db) -> tuple[int, list[RunRecord]]:
-    return db.now(), list_live(db)
+def _look(db: Db) -> tuple[int, list[RunRecord], set[WritePointer]]:
+    now = db.now()
+    oldest = list_transactions(db, limit=_MOST_OPEN, open_only=True)
+    outlived = {tx.write_pointer for tx in oldest if tx.began_at < now - to_milliseconds(LONGEST_LIFE)}
+    return now, list_live(db), outlived

@@ -14,7 +14,7 @@ COMPILE := $(BIN)/uv pip compile --no-config --universal --python-version 3.11 -
 SPARK_AND_DATA := pyproject.toml --extra spark --extra demo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-fast test-spark bench fmt lock clean set-up-demo set-up-test
+.PHONY: help demo test lint test-fast test-spark kill-spark bench fmt lock clean set-up-demo set-up-test
 
 help: ## show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,6 +34,9 @@ test-fast: set-up-test ## the tests without Spark, on both databases (ARGS goes 
 
 test-spark: set-up-test ## the tests with Spark
 	@$(POSTGRES) -- $(PYTEST) -m spark $(ARGS)
+
+kill-spark: set-up-test ## kill Spark drivers in the middle of a write, 20 times instead of 5 (TIDEMILL_TEST_KILLS=n: n times)
+	@TIDEMILL_TEST_KILLS=$${TIDEMILL_TEST_KILLS:-20} $(PYTEST) -o faulthandler_timeout=0 tests/acceptance/test_killed_writers.py $(ARGS)
 
 bench: set-up-test ## benchmarks, all or some: ONLY="B4 B10"
 	@$(BIN)/python -m benchmarks $(ONLY)

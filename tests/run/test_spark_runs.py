@@ -1,9 +1,7 @@
-"""Programs on Spark, in real drivers: warm ones, and one that is killed in the middle of a write."""
+"""Programs on Spark, in real drivers that are warm (killed ones: tests/acceptance/test_killed_writers.py)."""
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -71,21 +69,6 @@ def looks(run, spark):
     assert "LEFT_BEHIND" not in os.environ
     assert Path.cwd() == HERE, Path.cwd()
     assert type(spark).builder.getOrCreate() is spark
-
-def slow(run, spark):
-    if run.attempt == 1 and os.fork() == 0:
-        os.setsid()
-        time.sleep(600)
-    def work(batches):
-        for batch in batches:
-            (HERE / "writing").write_text(str(run_attempt))
-            if run_attempt == 1:
-                time.sleep(0.5)
-            yield batch
-    run_attempt = run.attempt
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
-    frame = rows(spark)
-    run.output("clicks").append(frame.mapInPandas(work, frame.schema))
 """
 
 
@@ -153,10 +136,6 @@ class Mill:
 
         return self.works.catalog.read(block)
 
-    def files(self, name: str) -> set[str]:
-        """Data files in the folder, whoever wrote them."""
-        return {str(path) for path in (self.folder / "data" / name).rglob("*.parquet")}
-
 
 @pytest.fixture
 def make_mill(sqlite_catalog_url: str, world: World, tmp_path: Path) -> Iterator[Callable[[int], Mill]]:
@@ -194,24 +173,3 @@ def test_a_warm_driver_serves_runs_one_after_the_other(make_mill):
     assert "DAGScheduler" in (Path(copied.log_location) / "spark.log").read_text()
     tx = Snapshot(copied.write_pointer, mill.works.catalog.incarnation)
     assert is_marked(open_files(mill.filesets["copies"].dataset.location), tx)
-
-
-def test_a_driver_killed_in_the_middle_of_a_write_leaves_nothing_visible(make_mill):
-    """Its JVM outlived it because user code had forked a child, and wrote eight more files (tried)."""
-    mill = make_mill(0)
-    run_id = mill.start("slow", writes=("clicks",))
-    writing = mill.app_file.parent / "writing"
-    mill.until(writing.exists)
-
-    os.kill(mill.works.run(run_id).pid, signal.SIGKILL)
-    mill.until(lambda: mill.works.run(run_id).epoch == 2)
-    left = mill.files("clicks")
-    visible = mill.count("clicks")
-    run = mill.finish(run_id)
-
-    pointer = run.write_pointer
-    later = {path for path in mill.files("clicks") if f"tx={pointer}-" not in path}
-    assert visible == 0
-    assert mill.count("clicks") == 1000
-    assert later == left
-    assert (run.failures, run.epoch) == (0, 2)

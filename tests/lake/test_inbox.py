@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lake.conftest import make_lake
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.messages import Position, read_messages
@@ -21,6 +23,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import EndTransaction, Transaction, TransactionEnded, TxState, begin, commit
 from tidemill.errors import UserError
 from tidemill.lake import inbox as inboxes
+from tidemill.lake.claims import CompleteClaims, Limits, RestampClaims, WorkState, take_claims
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_by_id
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox import (
@@ -54,6 +57,7 @@ from tidemill.lake.inbox import (
     went_wrong,
 )
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId, RunId
+from tidemill.run.inputs import Blame, give_back_claims, keep_claims
 from tidemill.world import World
 
 TEST_SQL = load_sql(__file__)
@@ -690,6 +694,67 @@ def test_a_program_of_two_inboxes_is_halved_over_both(mill, tmp_path):
     assert [file.name for file in alone] == ["poison"]
     assert mill.states() == {"poison": "QUARANTINED"}
     assert [file.name for file in claim_files(mill.catalog, mill.begin(), both)] == ["good"]
+
+
+@pytest.mark.parametrize("poison", ["a partition", "a file"])
+def test_of_files_and_partitions_only_the_poison_is_given_up(mill, poison):
+    """A program of both kinds: neither would ever fail alone, and what was alone of its kind took the blame."""
+    lake = make_lake(mill.catalog)
+    consumer_id = lake.consumer().consumer_id
+    lake.publish(1)
+    lake.publish(2)
+    mill.land("f1", "f2")
+    mill.discover()
+    done = []
+
+    for run in range(20):
+        for epoch in (1, 2, 3):
+            run_id = RunId(f"both_{run}")
+            follow = [RestampFiles(run_id, epoch), RestampClaims(run_id, epoch)]
+            tx = begin(mill.catalog, run_id=run_id, epoch=epoch, effects=follow)
+            partitions = take_claims(mill.catalog, tx, {consumer_id: Limits()})[consumer_id]
+            files = mill.claim(tx)
+            got = [*lake.hours(partitions), *(file.name for file in files)]
+            if {"a partition": 1, "a file": "f1"}[poison] not in got:
+                outcomes = tuple(map(succeeded, files))
+                closed = [CloseFiles(run_id, epoch, outcomes), CompleteClaims(run_id, epoch)]
+                commit(mill.catalog, tx, closed)
+                done += got
+                break
+            end = EndTransaction(tx.write_pointer, TxState.ABORTED, "boom")
+            blame = Blame("boom")
+            if epoch < 3:
+                mill.catalog.apply([end, *keep_claims(run_id, epoch, blame)])
+            else:
+                mill.catalog.apply([end, *give_back_claims(run_id, epoch, blame, timedelta(seconds=1), None)])
+        mill.retries_come_due()
+        lake.pass_time()
+
+    given_up = [name for name, state in mill.states().items() if state == "QUARANTINED"]
+    given_up += lake.hours(lake.list_work(WorkState.DISCARDED))
+    assert given_up == [{"a partition": 1, "a file": "f1"}[poison]]
+    assert sorted(map(str, done + given_up)) == ["1", "2", "f1", "f2"]
+
+
+def test_a_file_that_fails_beside_a_partition_is_no_culprit(catalog_url, tmp_path):
+    """With one attempt it would be quarantined at the first failure of what may be the partition's fault."""
+    mill = make_mill(catalog_url, tmp_path / "raw", attempts=1)
+    lake = make_lake(mill.catalog)
+    lake.publish(1)
+    mill.land("f")
+    mill.discover()
+    states = []
+
+    for ends in (keep_claims, functools.partial(give_back_claims, backoff=timedelta(0), inputs=None)):
+        tx = mill.begin("run_x", len(states) + 1)
+        lake.catalog.apply([RestampClaims(tx.run_id, tx.epoch)])
+        lake.take(tx)
+        mill.claim(tx)
+        end = EndTransaction(tx.write_pointer, TxState.ABORTED, "boom")
+        mill.catalog.apply([end, *ends(tx.run_id, tx.epoch, Blame("boom"))])
+        states.append(mill.states()["f"])
+
+    assert states == ["IN_PROGRESS", "ERROR"]
 
 
 @pytest.mark.parametrize("bound", ["attempts", "max_files", "max_bytes"])

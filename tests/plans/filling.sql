@@ -99,9 +99,9 @@ INSERT INTO inbox_file (dataset_id, name, content_version, etag, bytes, modified
 SELECT 'landing', 'f' || i, 'v1', 'e', 1000, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000,
        CASE WHEN i < 297000 THEN CASE WHEN i % 997 = 0 THEN 'QUARANTINED' ELSE 'SUCCESS' END
             WHEN i < 297200 THEN 'IN_PROGRESS' WHEN i < 298010 THEN 'ERROR' ELSE 'NEW' END,
-       CASE WHEN i >= 297200 AND i < 298010 THEN 1 ELSE 0 END,
+       CASE WHEN i = 297198 THEN 2 WHEN i >= 297200 AND i < 298010 THEN 1 ELSE 0 END,
        CASE WHEN i >= 297200 AND i < 298000 THEN :now + 3600000 WHEN i >= 298000 AND i < 298010 THEN 1000 ELSE 0 END,
-       CASE WHEN i < 297000 THEN 'run_' || (i / 10) WHEN i < 297200 THEN 'live_' || (i % 2) END,
+       CASE WHEN i < 297000 THEN 'run_' || (i / 10) WHEN i = 297198 THEN 'alone_file' WHEN i < 297200 THEN 'live_' || (i % 2) END,
        CASE WHEN i < 297200 THEN 1 END
   FROM series
  UNION ALL

@@ -246,6 +246,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "inbox.insert_found": {"dataset_id": "landing"},
     "inbox.supersede_found": {"found": _files(_WAITING).replace("v1", "v2")},
     "inbox.put_back": {"files": _files(_BEING_PROCESSED[1:])},
+    "inbox.quarantine_alone": {"run_id": "alone_file"},
     "inbox.take_listing": {"dataset_id": "landing"},
     "inbox.insert_marker": {"dataset_id": "landing"},
     "inbox.lock_owner": {"write_pointer": _OPEN},

@@ -23,6 +23,7 @@ from tidemill.catalog.named import Call, Param, Row, Statement, load_sql
 from tidemill.catalog.transactions import Transaction, TransactionEnded, find_transaction
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, Fenced, UserError
+from tidemill.lake.claims import HALVE_AFTER
 from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
 from tidemill.lake.formats import FileFormat, RawFormat, blame, check_file
 from tidemill.names import DatasetId, RunId, file_event
@@ -34,7 +35,6 @@ SQL = load_sql(__file__)
 ALWAYS_IGNORED: Final = ("*_current", "*.tmp", "*._COPYING_", "_*", ".*")
 """Names of files that are still being written, or are none of the data."""
 
-_SUSPECT: Final = 2  # failures from which on a batch is halved
 _CHUNK: Final = 10_000  # rows in one statement
 _MOST_FILES: Final = 10_000  # in one claim
 
@@ -358,6 +358,10 @@ def claim_files(catalog: Catalog, tx: Transaction, inboxes: Iterable[Inbox]) -> 
     If one of them failed twice or more, only the first half is kept and the rest put back, until the one that makes
     the program fail is alone. A file that an error has named is alone at once. No two runs ever hold the same file,
     nor two contents of one name. Raises `TransactionEnded` when the attempt is fenced. Cost: what is claimed.
+
+    Call it after `take_claims`: beside the run's partitions no file that failed twice or more is claimed or kept, and
+    none at all when that is so of a partition, else neither kind would ever fail alone. Such files wait for a run that
+    finds no partitions.
     """
     ordered = sorted(inboxes, key=lambda inbox: inbox.dataset_id)
 
@@ -366,15 +370,18 @@ def claim_files(catalog: Catalog, tx: Transaction, inboxes: Iterable[Inbox]) -> 
         if owner is None:
             row = find_transaction(db, tx.write_pointer)
             raise TransactionEnded(str(tx.write_pointer), row.state, row.reason or "")
+        beside = cast("int | None", db.all(SQL.find_worst_partition, run_id=tx.run_id)[0][0])
         held = [_claimed(row) for row in db.all(SQL.select_claims, run_id=tx.run_id)]
         if held:
-            kept = _isolate(held)
+            kept = _isolate(_fit_beside(beside, held))
             if len(kept) < len(held):
                 _move(db, SQL.put_back, kept, run_id=tx.run_id)
             return kept
         waiting = [file for inbox in ordered for file in _select_claimable(db, inbox)]
-        kept = _isolate(sorted(waiting, key=lambda file: (file.modified_at, file.dataset_id, file.name)))
-        _move(db, SQL.claim, kept, run_id=tx.run_id, epoch=tx.epoch)
+        ordered_files = sorted(waiting, key=lambda file: (file.modified_at, file.dataset_id, file.name))
+        kept = _isolate(_fit_beside(beside, ordered_files))
+        if kept:
+            _move(db, SQL.claim, kept, run_id=tx.run_id, epoch=tx.epoch)
         return kept
 
     claimed = catalog.write(block)
@@ -398,8 +405,16 @@ def _move(db: Db, statement: Statement, files: Iterable[ClaimedFile], **owner: P
     rows = [
         {"dataset_id": file.dataset_id, "name": file.name, "content_version": file.content_version} for file in files
     ]
-    if rows:
-        db.run(statement, files=json.dumps(rows), **owner)
+    db.run(statement, files=json.dumps(rows), **owner)
+
+
+def _fit_beside(worst_partition: int | None, files: list[ClaimedFile]) -> list[ClaimedFile]:
+    """What of `files` may go with the run's partitions, of which the worst has so many failures; None: it has none."""
+    if worst_partition is None:
+        return files
+    if worst_partition >= HALVE_AFTER:
+        return []
+    return [file for file in files if file.failures < HALVE_AFTER]
 
 
 def _isolate(files: list[ClaimedFile]) -> list[ClaimedFile]:
@@ -407,7 +422,7 @@ def _isolate(files: list[ClaimedFile]) -> list[ClaimedFile]:
     if files and files[0].alone:
         return files[:1]
     together = [file for file in files if not file.alone]
-    if any(file.failures >= _SUSPECT for file in together):
+    if any(file.failures >= HALVE_AFTER for file in together):
         return together[: (len(together) + 1) // 2]
     return together
 
@@ -556,7 +571,7 @@ class FailFiles:
             "error": self.error,
         }
         if self.blamed is None:
-            return (Call(SQL.count_failure, params),)
+            return Call(SQL.quarantine_alone, params), Call(SQL.count_failure, params)
         place: dict[str, Param] = {"dataset_id": self.blamed.dataset_id, "name": self.blamed.name}
         return (Call(SQL.set_aside, params | place),)
 
@@ -567,7 +582,7 @@ class ReleaseFiles:
 
     After FAILED its files are in ERROR, to be claimed again after `backoff` (the program's), doubled with each failure,
     up to an hour; with `blamed`, only that one, and the others are as new. One that was alone, and has failed too
-    often, is quarantined.
+    often, is quarantined. Stands before `ReleaseClaims` in the same commit: beside a partition no file is alone.
     """
 
     run_id: RunId
@@ -593,6 +608,9 @@ class ReleaseFiles:
         first: Sequence[Call] = ()
         if self.error is not None and self.blamed is not None:
             first = FailFiles(self.run_id, self.epoch, self.error, self.blamed).writes()
+        elif self.error is not None:
+            counted: dict[str, Param] = {"run_id": self.run_id, "epoch": self.epoch, "error": self.error}
+            first = (Call(SQL.quarantine_alone, counted),)
         return (*first, Call(SQL.release, params))
 
 

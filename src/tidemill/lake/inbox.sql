@@ -79,6 +79,10 @@ SELECT dataset_id, name, content_version, etag, bytes, modified_at, failures, al
  WHERE run_id = :run_id AND status = 'IN_PROGRESS'
  ORDER BY modified_at, dataset_id, name
 
+-- name: find_worst_partition
+-- Of the partitions that the run holds the most failures; NULL when it holds none.
+SELECT max(failures) FROM consumer_work WHERE run_id = :run_id AND state = 'in_progress'
+
 -- name: select_claimed_names
 -- With the location, so that an error that names a path can be told from it.
 SELECT dataset.location, file.dataset_id, file.name, file.content_version, file.etag, file.bytes, file.modified_at,
@@ -154,14 +158,23 @@ SELECT CAST(:run_id AS TEXT), outcome.dataset_id, 0, outcome.name, outcome.conte
 -- name: restamp
 UPDATE inbox_file SET epoch = :epoch WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch < :epoch
 
+-- name: quarantine_alone
+-- rank: consumer
+-- Only what failed alone: beside other files, or partitions, it may be innocent. So it has to be seen before the run's
+-- partitions are given back; the row is the run's own, and whoever waits for it holds no consumer.
+UPDATE inbox_file SET status = 'QUARANTINED', failures = failures + 1, error = :error
+ WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
+   AND failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
+   AND 1 = (SELECT count(*) FROM inbox_file AS other WHERE other.run_id = :run_id AND other.status = 'IN_PROGRESS')
+   AND NOT EXISTS (SELECT 1 FROM consumer_work AS work WHERE work.run_id = :run_id AND work.state = 'in_progress')
+   AND NOT EXISTS (SELECT 1 FROM inbox_file AS newer
+                    WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
+                      AND newer.content_version <> inbox_file.content_version
+                      AND coalesce(newer.status IN ('NEW', 'ERROR'), FALSE))
+
 -- name: count_failure
--- The attempt failed and another follows: all its files are suspects, but those that stood alone are guilty.
-UPDATE inbox_file
-   SET failures = failures + 1, error = :error,
-       status = CASE WHEN failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
-                      AND (SELECT count(*) FROM inbox_file AS other
-                            WHERE other.run_id = :run_id AND other.status = 'IN_PROGRESS') = 1
-                     THEN 'QUARANTINED' ELSE status END
+-- The attempt failed and another follows: all its files are suspects.
+UPDATE inbox_file SET failures = failures + 1, error = :error
  WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
 
 -- name: set_aside
@@ -190,11 +203,7 @@ UPDATE inbox_file
                          WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
                            AND newer.content_version <> inbox_file.content_version
                            AND coalesce(newer.status IN ('NEW', 'ERROR'), FALSE)) THEN 'SKIPPED'
-           WHEN :failed = 0 THEN 'NEW'
-           WHEN failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
-            AND (SELECT count(*) FROM inbox_file AS other
-                  WHERE other.run_id = :run_id AND other.status = 'IN_PROGRESS') = 1 THEN 'QUARANTINED'
-           ELSE 'ERROR' END,
+           WHEN :failed = 0 THEN 'NEW' ELSE 'ERROR' END,
        failures = failures + :failed,
        error = CASE WHEN :failed = 1 THEN :error ELSE error END,
        not_before = CASE WHEN :failed = 0 THEN 0

@@ -82,7 +82,8 @@ def give_back_claims(
     failed = blame is not None
     return [
         Unpin(run_id),
-        ReleaseClaims(run_id, epoch, failed, blame.error if blame else "", backoff),
+        # Files first: none is alone beside a partition, so they look before the partitions are given back.
         ReleaseFiles(run_id, epoch, blame.error if blame else None, backoff, blame.file if blame else None),
+        ReleaseClaims(run_id, epoch, failed, blame.error if blame else "", backoff),
         *(inputs.announce_rest() if inputs else ()),
     ]

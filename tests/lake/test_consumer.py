@@ -180,3 +180,11 @@ def test_a_state_that_no_take_gave_is_refused(start: int, versions: tuple[int, .
     """A state that exists is valid."""
     with pytest.raises(BadState):
         PartitionConsumerState(WritePointer(start), tuple(map(WritePointer, versions)))
+
+
+def test_a_state_of_another_catalog_fails_loudly(lake) -> None:
+    """Ahead of the clock it would give nothing, for ever, without a word."""
+    state = PartitionConsumerState(WritePointer(10_000), ())
+
+    with pytest.raises(BadState, match="clock"):
+        consume_partitions(lake.catalog, lake.lines, state)

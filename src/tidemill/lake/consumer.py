@@ -130,9 +130,12 @@ def consume_partitions(catalog: Catalog, fileset: Fileset, state: PartitionConsu
     """What has been committed to `fileset` since `state`, one for each partition, the oldest first.
 
     What was overwritten before anybody saw it is left out. Takes a tick of the clock: the last one that was taken may
-    be of a commit still on its way, which nothing would show, and which would be missed. Cost: what is new.
+    be of a commit still on its way, which nothing would show, and which would be missed. Raises `BadState` for a state
+    that is ahead of this catalog: it is another one's. Cost: what is new.
     """
     pointer = WritePointer(catalog.write(lambda db: db.tick()))
+    if state.start_version > pointer:
+        raise BadState(f"it is at write pointer {state.start_version}, this catalog's clock at {pointer}")
     snapshot = Snapshot(pointer, catalog.incarnation)
 
     def block(db: Db) -> PartitionConsumerResult:

@@ -81,7 +81,7 @@ class Narrator:
                 again = f"   next try {at:%H:%M:%S}" if run.not_before else "   will be tried again"
             text = f"{program.app}.{program.name}   {run.state}: {run.exit_reason or ''}{again}"
             fields = {"state": run.state, "reason": run.exit_reason, "attempt": run.epoch}
-            self.tell("failed", subject, text, program=program.qualified_name, **fields)
+            self.tell("retry" if again else "failed", subject, text, program=program.qualified_name, **fields)
         for file in _listed(run.facts, "files"):
             text = f"{file.get('status')}: {file.get('error') or ''}"
             self.tell("file", str(file.get("name")), text, run_id=run.run_id, **file)

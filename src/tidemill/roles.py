@@ -216,7 +216,7 @@ def _warm_up(mill: Mill, launcher: Launcher) -> str:
         return f"{master} cold"
     try:
         launcher.warm_up(str(mill.config.app))
-    except TidemillError as error:
+    except (TidemillError, OSError) as error:
         return f"{master} not available: {error}"
     return f"{master} warming"
 

@@ -21,7 +21,7 @@ from tidemill.catalog.named import Call, Dialect, Statement, render
 from tidemill.catalog.transactions import SQL as TRANSACTIONS
 from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.lake.claims import CompleteClaims, Limits, ensure_consumer, take_claims
-from tidemill.lake.consumer import PartitionConsumer
+from tidemill.lake.consumer import FROM_BEGINNING, take
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find
 from tidemill.lake.fileset import AddPartitions, ColumnSchema, Fileset, PartitionWrite, WriteOp
 from tidemill.lake.manifest import Manifest
@@ -80,15 +80,25 @@ def write(catalog: Catalog, writer: int, transactions: int) -> None:
         commit(catalog, tx, [AddPartitions(tx, lines, [change], SCHEMA, frozenset())])
 
 
+class Follower:
+    """The seed's consumer within transactions of its own: a state that it keeps between its takes."""
+
+    def __init__(self, catalog: Catalog, dataset_id: DatasetId) -> None:
+        self._catalog = catalog
+        self._dataset_id = dataset_id
+        self._state = FROM_BEGINNING
+
+    def take(self, tx: Transaction) -> list[str]:
+        """The keys of what is new, as `tx` sees it."""
+        changes, self._state = self._catalog.read(lambda db: take(db, self._dataset_id, self._state, tx))
+        return [change.partition_key for change in changes]
+
+
 def consume(catalog: Catalog, run: str) -> list[str]:
     """Follow the file set with a state of this process's own."""
     lines = _lines(catalog)
-    consumer = PartitionConsumer(lines.dataset_id)
-
-    def take(tx: Transaction) -> list[str]:
-        return catalog.read(lambda db: [c.partition_key for c in consumer.consume_partitions(db, tx)])
-
-    return _until_told(catalog, run, take, lambda tx: commit(catalog, tx, []))
+    follower = Follower(catalog, lines.dataset_id)
+    return _until_told(catalog, run, follower.take, lambda tx: commit(catalog, tx, []))
 
 
 def claim(catalog: Catalog, run: str) -> list[str]:
@@ -96,10 +106,12 @@ def claim(catalog: Catalog, run: str) -> list[str]:
     lines = _lines(catalog)
     consumer_id = catalog.write(lambda db: ensure_consumer(db, lines.dataset_id, "managed")).consumer_id
 
-    def take(tx: Transaction) -> list[str]:
+    def take_claimed(tx: Transaction) -> list[str]:
         return [d.partition_key for d in take_claims(catalog, tx, {consumer_id: Limits()})[consumer_id]]
 
-    return _until_told(catalog, run, take, lambda tx: commit(catalog, tx, [CompleteClaims(tx.run_id, tx.epoch)]))
+    return _until_told(
+        catalog, run, take_claimed, lambda tx: commit(catalog, tx, [CompleteClaims(tx.run_id, tx.epoch)])
+    )
 
 
 def _until_told(

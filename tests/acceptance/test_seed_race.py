@@ -15,7 +15,6 @@ from tests.acceptance import seed_race
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Transaction, begin, commit
-from tidemill.lake.consumer import PartitionConsumer
 from tidemill.lake.fileset import AddPartitions, Fileset, PartitionWrite, WriteOp, read_partitions
 from tidemill.lake.manifest import Manifest
 from tidemill.names import RunId
@@ -75,9 +74,9 @@ class Race:
         change = PartitionWrite(key, WriteOp.CREATE, Manifest(()))
         commit(self.catalog, tx, [AddPartitions(tx, self.lines, [change], seed_race.SCHEMA, frozenset())])
 
-    def consume(self, consumer: PartitionConsumer, run: str) -> list[str]:
+    def consume(self, follower: seed_race.Follower, run: str) -> list[str]:
         tx = self.begin(run)
-        given = self.catalog.read(lambda db: [c.partition_key for c in consumer.consume_partitions(db, tx)])
+        given = follower.take(tx)
         commit(self.catalog, tx, [])
         return [self.lines.show(key) for key in given]
 
@@ -101,7 +100,7 @@ def race(catalog_url: str) -> Iterator[Race]:
 
 def test_a_low_write_pointer_that_commits_late_comes_with_the_next_take(race: Race) -> None:
     """Once. A cursor by time stamp or by a counter has passed it for good: the seed's first idea, and its hole."""
-    consumer = PartitionConsumer(race.lines.dataset_id)
+    consumer = seed_race.Follower(race.catalog, race.lines.dataset_id)
     low, high = race.begin("low"), race.begin("high")
     race.commit(high, 2)
     first = race.consume(consumer, "reader_1")

@@ -16,7 +16,6 @@ from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.wakeups import Waiter
-from tidemill.config import without_password
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake import datasets, inbox, janitor
 from tidemill.lake.claims import publish_due
@@ -102,7 +101,7 @@ def run_all(
     launcher = Launcher(world, options)
     runner = Runner(world, catalog, launcher, slots=config.slots, lease=config.lease, on_event=narrator.ran)
     spark = _warm_up(mill, launcher)
-    shown = without_password(config.catalog).removeprefix(f"sqlite:///{config.folder}/")
+    shown = catalog.shown_url.removeprefix(f"sqlite:///{config.folder}/")
     text = f"catalog {shown}   spark {spark}   deployed {'; '.join(deployed) or 'nothing new'}"
     narrator.tell("ready", str(config.folder), text, catalog=shown, spark=spark, deployed=deployed)
 

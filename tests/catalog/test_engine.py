@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import apsw
@@ -15,7 +16,7 @@ from tidemill.catalog.engine import BadCatalogUrl, connect, open_catalog
 from tidemill.catalog.migrate import NewerCatalog, OlderCatalog, read_version
 from tidemill.catalog.named import Dialect
 from tidemill.catalog.sqlite import NetworkFileSystem
-from tidemill.catalog.transactions import begin
+from tidemill.catalog.transactions import begin, find_transaction
 from tidemill.names import RunId
 from tidemill.world import World
 
@@ -32,7 +33,16 @@ def _run_sql(catalog: Catalog, text: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "catalog.db", "mysql://root@db/x", "sqlite://catalog.db", "sqlite:///", "sqlite:catalog.db", "sqlite:///x?y"],
+    [
+        "",
+        "catalog.db",
+        "mysql://root@db/x",
+        "sqlite://catalog.db",
+        "sqlite:///",
+        "sqlite:catalog.db",
+        "sqlite:///x?y",
+        "sqlite:///x?vfs=y",
+    ],
 )
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     """`sqlite://catalog.db` names a host, as every other URL: it would have opened some other file."""
@@ -49,6 +59,28 @@ def test_opening_twice_finds_the_same_catalog(catalog: Catalog, open_again: Open
     assert read_version(again) == max(migrate._migrations())
     assert again.incarnation == catalog.incarnation
     assert len(again.incarnation) == 8
+
+
+def test_a_catalog_in_memory_is_one_for_all_who_open_it_and_ends_with_them() -> None:
+    """The simulation has thousands of them in one process; no file of theirs may be left, or shared by accident."""
+    url = "sqlite:///sim/one?vfs=memdb"
+    first = open_catalog(url, World())
+    again, other = open_catalog(url, World(), create=False), open_catalog("sqlite:///two?vfs=memdb", World())
+    tx = begin(first, run_id=RunId("run_1"), epoch=1)
+    waiter = again.waiter()
+    begin(first, run_id=RunId("run_2"), epoch=1)
+    woken = waiter.wait(timedelta(seconds=20))
+    seen = [catalog.read(lambda db: find_transaction(db, tx.write_pointer)) for catalog in (first, again)]
+    waiter.close()
+    for catalog in (first, again, other):
+        catalog.close()
+
+    assert woken
+    assert seen[0] == seen[1]
+    assert len({first.incarnation, again.incarnation, other.incarnation}) == 2
+    assert not Path("sim").exists()
+    with pytest.raises(CatalogUnavailable):
+        open_catalog(url, World(), create=False)
 
 
 def test_two_catalogs_have_two_incarnations(catalog_url: str, tmp_path: Path) -> None:

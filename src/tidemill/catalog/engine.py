@@ -26,6 +26,8 @@ class BadCatalogUrl(UserError):
 def open_catalog(url: str, world: World, *, create: bool = True) -> Catalog:
     """Open the catalog at `url` (`sqlite:///PATH`, `postgresql://…`), making or checking its schema.
 
+    `sqlite:///NAME?vfs=memdb` is one in the memory of this process, which all its connections share and which goes
+    with the last of them.
     Raises `BadCatalogUrl`, `CatalogUnavailable` (no such catalog and not `create`, or not reachable), `OlderCatalog`,
     `NewerCatalog`.
     """
@@ -46,7 +48,7 @@ def connect(url: str, world: World, *, create: bool = True) -> Catalog:
     except ValueError:
         raise BadCatalogUrl(url) from None
     match parts:
-        case ("sqlite", "", path, "", "") if path.startswith("/") and path.strip("/"):
+        case ("sqlite", "", path, "" | "vfs=memdb", "") if path.startswith("/") and path.strip("/"):
             from tidemill.catalog.sqlite import SqliteCatalog  # only the database in use is loaded
 
             return SqliteCatalog(url, world, create=create)

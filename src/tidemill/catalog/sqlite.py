@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import apsw
 import psutil
@@ -52,23 +52,26 @@ class NetworkFileSystem(UserError):
 
 
 class SqliteCatalog(Catalog):
-    """A catalog at `sqlite:///PATH` (an absolute path takes four slashes)."""
+    """A catalog at `sqlite:///PATH` (an absolute path takes four slashes), or `sqlite:///NAME?vfs=memdb` in memory."""
 
     dialect = Dialect.SQLITE
 
     def __init__(self, url: str, world: World, *, create: bool) -> None:
         super().__init__(url, world)
-        self.path = Path(unquote(urlsplit(url).path[1:]))
+        parts = urlsplit(url)
+        self.path = Path(unquote(parts.path[1:]))
+        self._in_memory = bool(parts.query)
         self._create = create
         self._local = threading.local()
         self._connections: list[apsw.Connection] = []
         self._lock = threading.Lock()
-        if create:
+        if create and not self._in_memory:
             try:
                 world.disk.make_folder(self.path.parent)
             except OSError as error:
                 raise CatalogUnavailable(url, f"its folder cannot be made: {error}") from None
-        _refuse_network_file_system(self.path)
+        if not self._in_memory:
+            _refuse_network_file_system(self.path)
         self._connection()
 
     def read(self, block: Callable[[Db], T]) -> T:
@@ -105,7 +108,7 @@ class SqliteCatalog(Catalog):
         from tidemill.catalog.wakeups import SqliteWaiter  # ctypes and select, for roles only
 
         with self._translated():
-            return SqliteWaiter(self.path, self.world.clock)
+            return SqliteWaiter(self._open, None if self._in_memory else self.path, self.world.clock)
 
     def close(self) -> None:
         with self._lock:
@@ -117,17 +120,24 @@ class SqliteCatalog(Catalog):
     def _connection(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
-            if not self._create and not self.world.disk.exists(self.path):
+            if not self._create and not self._in_memory and not self.world.disk.exists(self.path):
                 raise CatalogUnavailable(self.url, NO_CATALOG_YET)
             flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if self._create else 0)
             with self._translated():
-                connection = apsw.Connection(str(self.path), flags=flags)
+                connection = self._open(flags)
                 connection.set_busy_timeout(0)
                 self._prepare(connection)
             self._local.connection = connection
             with self._lock:
                 self._connections.append(connection)
         return connection
+
+    def _open(self, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
+        if not self._in_memory:
+            return apsw.Connection(str(self.path), flags=flags)
+        # A name with a slash is one database for all connections of this process.
+        name = quote(str(Path("/", self.path)))
+        return apsw.Connection(f"file:{name}?vfs=memdb", flags=flags | apsw.SQLITE_OPEN_URI)
 
     def _prepare(self, connection: apsw.Connection) -> None:
         self._until_free(lambda: connection.execute(_PRAGMAS).fetchall(), _WAIT)

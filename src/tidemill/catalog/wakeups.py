@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, cast
 import apsw
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tidemill.world import Clock
@@ -63,14 +64,14 @@ class Waiter(ABC):
 
 
 class SqliteWaiter(Waiter):
-    """Watches the folder of a SQLite catalog."""
+    """Watches a SQLite catalog by a connection of its own, and the folder of `path`; None for one in memory."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, connect: Callable[[], apsw.Connection], path: Path | None, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
-        self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-        self._events = _watch(path.parent)
-        self._name = os.fsencode(path.name)
+        self._connection = connect()
+        self._events = None if path is None else _watch(path.parent)
+        self._name = b"" if path is None else os.fsencode(path.name)
         self._version = 0
         self._moved()
 

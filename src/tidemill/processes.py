@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -98,6 +98,15 @@ class Spawner(Protocol):
 
     def pid(self) -> int:
         """The id of this process."""
+
+    def surrounded(self, stdout: Path, stderr: Path) -> AbstractContextManager[None]:
+        """For user code: appends what this process, and what it starts, prints to these files, from now on.
+
+        At the end of the block the environment and the working folder are as they were.
+        """
+
+    def complain(self, text: str) -> None:
+        """Write `text` to the standard error of this process."""
 
 
 @dataclass(slots=True)
@@ -220,6 +229,24 @@ class LocalSpawner:
         """The id of this process."""
         return os.getpid()
 
+    @contextmanager
+    def surrounded(self, stdout: Path, stderr: Path) -> Iterator[None]:
+        """Redirect the output, and bring environment and folder back; see `Spawner.surrounded`."""
+        _redirect_output(stdout, stderr)
+        environ, folder = dict(os.environ), Path.cwd()
+        try:
+            yield
+        finally:
+            os.chdir(folder)
+            for name in os.environ.keys() - environ.keys():
+                del os.environ[name]
+            os.environ.update(environ)
+
+    def complain(self, text: str) -> None:
+        """Write to standard error, where it is at this moment."""
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
     def _serve(self) -> None:
         while True:
             child, spawn = self._requests.get()
@@ -259,33 +286,12 @@ def live_with_parent() -> Iterator[str]:
     return iter(lines.get, None)
 
 
-def redirect_output(stdout: Path, stderr: Path) -> None:
-    """From now on, append what this process and what it starts print to these files."""
+def _redirect_output(stdout: Path, stderr: Path) -> None:
     for stream, number, path in ((sys.stdout, 1, stdout), (sys.stderr, 2, stderr)):
         stream.flush()
         target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(target, number)
         os.close(target)
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """The environment and working folder of this process, to be brought back after user code ran in it."""
-
-    environ: Mapping[str, str]
-    folder: str
-
-    @classmethod
-    def now(cls) -> Surroundings:
-        """As they are."""
-        return cls(dict(os.environ), str(Path.cwd()))
-
-    def restore(self) -> None:
-        """Make them so again."""
-        os.chdir(self.folder)
-        for name in os.environ.keys() - self.environ.keys():
-            del os.environ[name]
-        os.environ.update(self.environ)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,14 @@ import os
 import random
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from tidemill.processes import LocalSpawner, Spawner
 
@@ -125,6 +127,28 @@ class Disk:
         return Path(tempfile.mkdtemp(prefix=prefix))
 
 
+@contextmanager
+def _in_a_thread(name: str, every: timedelta, step: Callable[[], bool]) -> Iterator[None]:
+    """Repeat `step` in a thread of this process."""
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.wait(every.total_seconds()) and step():
+            pass
+
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+Beside: TypeAlias = Callable[[str, timedelta, Callable[[], bool]], AbstractContextManager[None]]
+"""Given a name, a duration and a step: a block beside which the step is repeated (`World.beside`)."""
+
+
 def _nothing(_name: str) -> None:
     """Do nothing at a mark: what production does."""
 
@@ -134,7 +158,7 @@ class World:
     """All that lies outside of Tidemill's decisions, to be handed down from the entry point.
 
     `marked` is called with the name of each step that a service marks: nothing in production; tests wait there,
-    crash tests die there.
+    crash tests die there. `repeated` is how `beside` works.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -143,10 +167,15 @@ class World:
     spawner: Spawner = field(default_factory=LocalSpawner)
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     marked: Callable[[str], None] = _nothing
+    repeated: Beside = _in_a_thread
 
     def mark(self, name: str) -> None:
         """Say that the step `name` (`commit.before_reply`) is reached."""
         self.marked(name)
+
+    def beside(self, name: str, every: timedelta, step: Callable[[], bool]) -> AbstractContextManager[None]:
+        """A block beside which `step` is done after each `every`, in a thread called `name`, until it gives False."""
+        return self.repeated(name, every, step)
 
     def new_id(self, prefix: str) -> str:
         """A new id `<prefix>_<26 characters>` whose order is about that of time (the form of a ULID); unique."""

@@ -29,7 +29,7 @@ from tidemill.lake.inbox import (
     succeeded,
     verify_claims,
 )
-from tidemill.processes import Surroundings, live_with_parent, redirect_output
+from tidemill.processes import live_with_parent
 from tidemill.run.attempts import (
     AttachTransaction,
     AttemptEnd,
@@ -42,7 +42,7 @@ from tidemill.run.attempts import (
 from tidemill.run.context import Run, Taken
 from tidemill.run.inputs import Blame, Inputs, find_dataset, find_inputs, take_over_claims
 from tidemill.run.launchers import DONE, READY, Assignment, Start
-from tidemill.run.outputs import Outputs
+from tidemill.run.outputs import Outputs, Writer, write_frames
 from tidemill.run.programs import Program, ProgramKind, code_digest, find_program_by_id, load_program
 from tidemill.run.runs import RunRecord, RunState, find_run
 from tidemill.world import World
@@ -71,13 +71,16 @@ class _Claims:
 
 
 class DriverProcess:
-    """One driver: its catalog, and its Spark once it has been needed."""
+    """One driver: its catalog, and its Spark once it has been needed. `writer` writes what programs publish."""
 
-    def __init__(self, world: World, catalog: Catalog, start: Start, tag: str) -> None:
+    def __init__(
+        self, world: World, catalog: Catalog, start: Start, tag: str, *, writer: Writer = write_frames
+    ) -> None:
         self.world = world
         self.catalog = catalog
         self.start = start
         self.tag = tag
+        self.writer = writer
         self.folder = Path(start.folder)
         self.spark: SparkHome | None = None
 
@@ -89,14 +92,10 @@ class DriverProcess:
     def work(self, assignment: Assignment) -> None:
         """Work on one attempt to its end, whatever that is."""
         logs = Path(assignment.logs)
-        redirect_output(logs / "stdout", logs / "stderr")
-        surroundings = Surroundings.now()
         try:
-            self._attempt(assignment)
-        except Fenced:
-            traceback.print_exc()  # it was not there to be had: somebody else has it, or ends it
+            with self.world.spawner.surrounded(logs / "stdout", logs / "stderr"):
+                self._attempt(assignment)
         finally:
-            surroundings.restore()
             self._say(f"{DONE} {assignment.run_id} {assignment.epoch}")
 
     @property
@@ -105,6 +104,12 @@ class DriverProcess:
         return self.start.warm and (self.spark is None or self.spark.usable)
 
     def _attempt(self, assignment: Assignment) -> None:
+        try:
+            self._register_and_work(assignment)
+        except Fenced:
+            self._complain()  # it was not there to be had: somebody else has it, or ends it
+
+    def _register_and_work(self, assignment: Assignment) -> None:
         run_id, epoch = assignment.run_id, assignment.epoch
         digest = code_digest(self.world.disk, Path(self.start.app_file))
         facts: dict[str, object] = {"driver": self.tag, "code": digest}
@@ -116,11 +121,11 @@ class DriverProcess:
         except ProgramFailed as error:
             self._end(assignment, AttemptEnd(Cause.FAILED, str(error), error.blame))
         except UserError as error:
-            traceback.print_exc()
+            self._complain()
             self._end(assignment, AttemptEnd(Cause.FAILED, f"{error.code}: {error}"))
         except (Conflict, Fenced, Unavailable) as error:
             # Of an attempt that was fenced this changes nothing; but a program may raise a Fenced of its own.
-            traceback.print_exc()
+            self._complain()
             self._end(assignment, AttemptEnd(Cause.LOST, f"{error.code}: {error}"))
 
     def _carry_out(self, assignment: Assignment, facts: dict[str, object]) -> None:
@@ -139,7 +144,7 @@ class DriverProcess:
         )
         self.world.mark("driver.begun")
         claims = self._claim(tx, inputs)
-        written = Outputs(self.catalog, tx, outputs)
+        written = Outputs(self.catalog, tx, outputs, self.writer)
         on_empty = run.fired_by_time if program.run_on_empty is None else program.run_on_empty
         empty = claims.given.empty and not on_empty
         if not empty:
@@ -187,7 +192,7 @@ class DriverProcess:
         except Fenced:
             raise
         except (Exception, SystemExit) as error:  # whatever user code raises
-            traceback.print_exc()
+            self._complain()
             text = "".join(traceback.format_exception(error))
             reason = f"{type(error).__name__}: {spark_reason(str(error))}"
             culprit = self.catalog.read(lambda db: find_blamed(db, run.id, text)) if claims.files else None
@@ -221,6 +226,10 @@ class DriverProcess:
         else:
             self.spark.log_to(log)
         return self.spark
+
+    def _complain(self) -> None:
+        """Put the exception that is being handled into the attempt's log."""
+        self.world.spawner.complain(traceback.format_exc())
 
     def _say(self, line: str) -> None:
         self.world.disk.append(self.folder / "status", f"{line}\n")

@@ -6,7 +6,6 @@ it, in a thread: a C call that holds the interpreter for a whole lease may lose 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,7 +20,7 @@ from tidemill.names import RunId
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt, renew
 from tidemill.run.context import Declared, Output, qualified_name
 from tidemill.run.inputs import find_dataset
-from tidemill.run.outputs import Outputs
+from tidemill.run.outputs import Outputs, Writer, write_frames
 from tidemill.run.runner import LEASE, RENEWALS_IN_A_LEASE
 from tidemill.run.runs import create_external
 from tidemill.world import World
@@ -53,12 +52,17 @@ class ExternalTransaction:
 
 @contextmanager
 def open_transaction(
-    catalog: Catalog, world: World, writes: Sequence[Declared | str] | None = None, *, lease: timedelta = LEASE
+    catalog: Catalog,
+    world: World,
+    writes: Sequence[Declared | str] | None = None,
+    *,
+    lease: timedelta = LEASE,
+    writer: Writer = write_frames,
 ) -> Iterator[ExternalTransaction]:
     """Open a transaction for a block: it commits at the end, and is aborted when the block raises.
 
     `writes` are the file sets that it may publish to, all when None. Raises what a commit refuses, with nothing
-    published; `Fenced` when the lease was lost.
+    published; `Fenced` when the lease was lost. `writer` makes the files.
     """
     filesets = catalog.read(lambda db: _find_filesets(db, writes))
     run_id = RunId(world.new_id("run"))
@@ -73,7 +77,7 @@ def open_transaction(
             lease=to_milliseconds(lease),
         )
     )
-    with _renewed(catalog, run_id, lease):
+    with _renewed(catalog, world, run_id, lease):
         try:
             tx = begin(
                 catalog,
@@ -82,7 +86,7 @@ def open_transaction(
                 writes=[fileset.dataset_id for fileset in filesets.values()],
                 effects=[AttachTransaction(run_id, 1)],
             )
-            outputs = Outputs(catalog, tx, filesets)
+            outputs = Outputs(catalog, tx, filesets, writer)
             yield ExternalTransaction(tx, outputs)
             effects = outputs.prepare()
             finish = FinishRun(run_id, 1, "", {"outputs": outputs.facts()})
@@ -95,25 +99,18 @@ def open_transaction(
 
 
 @contextmanager
-def _renewed(catalog: Catalog, run_id: RunId, lease: timedelta) -> Iterator[None]:
+def _renewed(catalog: Catalog, world: World, run_id: RunId, lease: timedelta) -> Iterator[None]:
     """Renew the lease in a thread until the block ends."""
-    done = threading.Event()
 
-    def work() -> None:
-        while not done.wait((lease / RENEWALS_IN_A_LEASE).total_seconds()):
-            try:
-                if not catalog.write(lambda db: renew(db, [(run_id, 1)], lease), urgent=True):
-                    return  # it has ended: the commit will say so
-            except Unavailable:
-                continue  # an expired lease may be renewed still
+    def step() -> bool:
+        try:
+            # When it has ended, the commit will say so.
+            return bool(catalog.write(lambda db: renew(db, [(run_id, 1)], lease), urgent=True))
+        except Unavailable:
+            return True  # an expired lease may be renewed still
 
-    thread = threading.Thread(target=work, name=f"lease of {run_id}", daemon=True)
-    thread.start()
-    try:
+    with world.beside(f"lease of {run_id}", lease / RENEWALS_IN_A_LEASE, step):
         yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def _find_filesets(db: Db, names: Sequence[Declared | str] | None) -> Mapping[str, Fileset]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidemill.catalog.db import Catalog, Effect
 from tidemill.catalog.transactions import Transaction
@@ -28,6 +28,8 @@ from tidemill.storage.files import open_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tidemill.lake.spark import PartitionWrites
+
 _log = logging.getLogger(__name__)
 
 _MOST_SHOWN: Final = 20
@@ -43,6 +45,28 @@ class NotAnOutput(UserError):
         super().__init__(f"{dataset} is no output of this transaction, which declared {declared or 'none'}")
 
 
+class Writer(Protocol):
+    """Writes rows of some kind into files of a file set."""
+
+    def __call__(
+        self,
+        rows: Any,  # noqa: ANN401  # of the writer's own kind
+        fileset: Fileset,
+        directory: str,
+        columns: ColumnSchema | None,
+    ) -> PartitionWrites:
+        """Write below `directory`, which is new, and give the manifests; `columns` are those the file set has."""
+
+
+def write_frames(
+    rows: DataFrame, fileset: Fileset, directory: str, columns: ColumnSchema | None = None
+) -> PartitionWrites:
+    """Let Spark write a data frame as Parquet."""
+    from tidemill.lake import spark
+
+    return spark.write_partitions(rows, fileset, directory, columns)
+
+
 @dataclass(slots=True)
 class _Output:
     fileset: Fileset
@@ -52,11 +76,14 @@ class _Output:
 
 
 class Outputs:
-    """The file sets that a transaction may write, and what it has written to each."""
+    """The file sets that a transaction may write, and what it has written to each; `writer` makes the files."""
 
-    def __init__(self, catalog: Catalog, tx: Transaction, filesets: Mapping[str, Fileset]) -> None:
+    def __init__(
+        self, catalog: Catalog, tx: Transaction, filesets: Mapping[str, Fileset], writer: Writer = write_frames
+    ) -> None:
         self.catalog = catalog
         self.tx = tx
+        self._writer = writer
         self._outputs = {name: _Output(fileset) for name, fileset in filesets.items()}
 
     def fileset(self, name: str) -> Fileset:
@@ -68,14 +95,12 @@ class Outputs:
 
         Raises `SchemaChanged` when the file set, or an earlier write of this transaction, has other columns.
         """
-        from tidemill.lake.spark import write_partitions
-
         output = self._find(name)
         output.calls += 1
         dataset_id = output.fileset.dataset_id
         columns = output.schema or self.catalog.read(lambda db: find_schema(db, dataset_id))
         # Each call has a directory of its own: what a failed one left there is nobody's, and goes before the commit.
-        written = write_partitions(rows, output.fileset, f"{tx_directory(self.tx)}/{output.calls}", columns)
+        written = self._writer(rows, output.fileset, f"{tx_directory(self.tx)}/{output.calls}", columns)
         self.catalog.world.mark("output.written")
         if written.manifests:
             output.schema = written.schema

@@ -253,14 +253,14 @@ def _count(claims: _Claims) -> list[dict[str, object]]:
     return counted
 
 
-def main(world: World | None = None) -> None:
+def main(world: World | None = None, *, writer: Writer = write_frames) -> None:
     """Serve until there is nothing more to serve; the watchdog ends this process with its runner."""
     lines = live_with_parent()
     world = world or World()
     start = Start.from_line(next(lines))
     catalog = open_catalog(start.catalog_url, world, create=False)
     tag = world.environ["TIDEMILL_PROCESS"].rpartition("/")[2]
-    driver = DriverProcess(world, catalog, start, tag)
+    driver = DriverProcess(world, catalog, start, tag, writer=writer)
     if start.warm:
         driver.warm_up()
     for line in lines:

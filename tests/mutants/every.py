@@ -1,0 +1,9 @@
+"""All mutants, in the order of their rooms."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants import of_consumers, of_runs, of_scheduler, of_transactions
+
+MUTANTS: Final = (*of_transactions.MUTANTS, *of_consumers.MUTANTS, *of_runs.MUTANTS, *of_scheduler.MUTANTS)

@@ -1,0 +1,373 @@
+"""Mutants of takes, claims and inboxes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Edit, Killer, Mutant, Room
+
+_CONSUMER: Final = "lake/consumer.py"
+_CONSUMER_SQL: Final = "lake/consumer.sql"
+_CLAIMS: Final = "lake/claims.py"
+_CLAIMS_SQL: Final = "lake/claims.sql"
+_INBOX: Final = "lake/inbox.py"
+_INBOX_SQL: Final = "lake/inbox.sql"
+_DRIVER: Final = "run/driver.py"
+
+
+def _mutant(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER) -> Mutant:
+    return Mutant(name, Room.CONSUMERS, forgets, edits, first)
+
+
+MUTANTS: Final = (
+    # The consumer whose state the caller keeps
+    _mutant(
+        "two_snapshots",
+        "the in-progress list is read by one snapshot and the changes by a later one",
+        Edit(
+            _CONSUMER,
+            "    snapshot = Snapshot(pointer, catalog.incarnation)\n\n"
+            "    def block(db: Db) -> PartitionConsumerResult:\n"
+            "        changes, moved = take(db, fileset.dataset_id, state, snapshot)\n",
+            "    early = Snapshot(pointer, catalog.incarnation)\n"
+            "    late = catalog.read(lambda db: find_in_progress(db, fileset.dataset_id, early))\n"
+            "    snapshot = Snapshot(WritePointer(catalog.write(lambda db: db.tick())), catalog.incarnation)\n\n"
+            "    def block(db: Db) -> PartitionConsumerResult:\n"
+            "        changes, _ = take(db, fileset.dataset_id, state, snapshot)\n"
+            "        moved = PartitionConsumerState(snapshot.write_pointer, tuple(late))\n",
+        ),
+    ),
+    _mutant(
+        "last_tick_instead_of_a_new_one",
+        "the caller's consumer looks from the last tick that was taken, which may be of a commit",
+        Edit(
+            _CONSUMER,
+            "    pointer = WritePointer(catalog.write(lambda db: db.tick()))\n",
+            "    pointer = WritePointer(catalog.write(lambda db: db.tick()) - 1)\n",
+        ),
+    ),
+    _mutant(
+        "state_set_back",
+        "a take that began before the last taker sets the state back",
+        Edit(_CONSUMER, "    if snapshot.write_pointer <= state.start_version:\n", "    if False:\n"),
+    ),
+    _mutant(
+        "late_ones_never_read",
+        "what is in the in-progress list is not read when it has committed",
+        Edit(
+            _CONSUMER_SQL,
+            "write_pointer IN ({ints:versions_to_check})\n",
+            "write_pointer IN ({ints:versions_to_check}) AND 1 = 0\n",
+        ),
+    ),
+    _mutant(
+        "takes_what_committed_after_its_snapshot",
+        "a take reads what has committed since its begin, and the next one reads it again",
+        Edit(
+            _CONSUMER_SQL,
+            "   AND +commit_seq < :write_pointer AND delivers = 1\n UNION ALL\n",
+            "   AND delivers = 1\n UNION ALL\n",
+        ),
+    ),
+    # Managed consumers
+    _mutant(
+        "managed_late_ones_never_read",
+        "a managed consumer does not read what was open at its last take",
+        Edit(
+            _CLAIMS_SQL,
+            "write_pointer IN ({ints:versions_to_check}) AND +write_pointer < :bound\n",
+            "write_pointer IN ({ints:versions_to_check}) AND +write_pointer < 0\n",
+        ),
+    ),
+    _mutant(
+        "left_overs_of_a_full_take_forgotten",
+        "a take that was cut at its limit moves the state as if it had filled everything",
+        Edit(
+            _CLAIMS,
+            "    moved = _move(state, WritePointer(bound), find_in_progress(db, consumer.dataset_id, tx))\n",
+            "    moved = _move(state, tx.write_pointer, find_in_progress(db, consumer.dataset_id, tx))\n",
+        ),
+    ),
+    _mutant(
+        "late_ones_beyond_a_limit_forgotten",
+        "a take that was cut among the late ones forgets those behind the cut",
+        Edit(
+            _CLAIMS,
+            "if v >= bound or v in in_progress)",
+            "if v in in_progress)",
+        ),
+    ),
+    _mutant(
+        "claims_above_its_snapshot",
+        "a run claims what has committed since its begin, when another one has filled it",
+        Edit(
+            _CLAIMS_SQL,
+            "AND waiting.not_before <= tidemill_now() AND waiting.commit_seq < :write_pointer\n",
+            "AND waiting.not_before <= tidemill_now()\n",
+        ),
+        Edit(
+            _CLAIMS_SQL,
+            "AND work.not_before <= tidemill_now() AND work.commit_seq < :write_pointer\n",
+            "AND work.not_before <= tidemill_now()\n",
+        ),
+    ),
+    _mutant(
+        "own_key_held_twice",
+        "overlapping runs of one consumer hold the same partition",
+        Edit(
+            _CLAIMS_SQL,
+            "AND held.state = 'in_progress' LIMIT 1) IS NULL\n",
+            "AND held.state = 'in_progress' AND held.run_id = 'no such' LIMIT 1) IS NULL\n",
+        ),
+    ),
+    _mutant(
+        "fenced_attempt_takes",
+        "a fenced attempt may still claim, for a run that has ended",
+        Edit(
+            _CLAIMS,
+            "    if db.one(SQL.lock_open_tx, write_pointer=tx.write_pointer, epoch=tx.epoch) is None:\n",
+            "    if False:\n",
+        ),
+    ),
+    _mutant(
+        "completed_before_the_output",
+        "what a run took is completed in a transaction before the one that publishes",
+        Edit(
+            _DRIVER,
+            '        self.world.mark("driver.before_commit")\n',
+            "        self.catalog.apply([CompleteClaims(run.run_id, run.epoch)])\n"
+            '        self.world.mark("driver.before_commit")\n',
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "completed_after_the_output",
+        "what a run took is completed in a transaction after the one that publishes",
+        Edit(
+            _DRIVER, "[*written.prepare(), CompleteClaims(run.run_id, run.epoch), Unpin", "[*written.prepare(), Unpin"
+        ),
+        Edit(
+            _DRIVER,
+            '        self.world.mark("driver.committed")\n',
+            '        self.world.mark("driver.committed")\n'
+            "        self.catalog.apply([CompleteClaims(run.run_id, run.epoch)])\n",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "completed_at_the_take",
+        "what a run takes counts as done from the take on",
+        Edit(
+            _CLAIMS_SQL,
+            "UPDATE consumer_work SET state = 'in_progress', run_id",
+            "UPDATE consumer_work SET state = 'completed', run_id",
+        ),
+        Edit(
+            _CLAIMS_SQL,
+            " WHERE work.run_id = :run_id AND work.state = 'in_progress'\n ORDER BY work.consumer_id",
+            " WHERE work.run_id = :run_id AND work.error IS NULL\n ORDER BY work.consumer_id",
+        ),
+    ),
+    _mutant(
+        "released_as_done",
+        "a run that ends without success gives its claims back as completed",
+        Edit(
+            _CLAIMS_SQL,
+            "   SET state = 'new', run_id = NULL, epoch = NULL,\n       not_before = CASE WHEN CAST",
+            "   SET state = 'completed',\n       not_before = CASE WHEN CAST",
+        ),
+    ),
+    _mutant(
+        "claims_kept_by_an_ended_run",
+        "a run that ends without success keeps its claims",
+        Edit(
+            _CLAIMS,
+            '        if not self.failed:\n            return (Call(SQL.release, {**run, "backoff": 0}),)\n',
+            "        if not self.failed:\n            return ()\n",
+        ),
+        Edit(_CLAIMS, '            Call(SQL.release, {**run, "backoff": backoff}),\n', ""),
+    ),
+    _mutant(
+        "claims_not_handed_over",
+        "the claims of a lost attempt do not follow the next one",
+        Edit(
+            _CLAIMS,
+            'return (Call(SQL.restamp, {"run_id": self.run_id, "epoch": self.epoch}),)',
+            "return ()",
+        ),
+    ),
+    _mutant(
+        "innocents_discarded",
+        "all that a failing run holds is given up, not only what failed alone",
+        Edit(
+            _CLAIMS_SQL,
+            "   AND 1 = (SELECT count(*) FROM (SELECT DISTINCT held.consumer_id",
+            "   AND 0 < (SELECT count(*) FROM (SELECT DISTINCT held.consumer_id",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "never_halved",
+        "what has failed before is tried as a whole again, so that the poison one is never alone",
+        Edit(
+            _CLAIMS,
+            "    if len(held) < 2 or all(one.failures < HALVE_AFTER for one in held):\n",
+            "    if held is not None:\n",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "losses_blame_the_claims",
+        "what an attempt held that died counts as failed",
+        Edit(
+            "run/attempts.py",
+            "    failed = ending.failures > run.failures and end.cause is not Cause.REFUSED\n",
+            "    failed = end.cause is Cause.LOST\n",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "backlog_not_announced",
+        "the end of a run does not say that work is left",
+        Edit(
+            _CLAIMS,
+            "        if not self.consumers:\n            return ()\n",
+            "        if True:\n            return ()\n",
+        ),
+    ),
+    _mutant(
+        "due_work_not_announced",
+        "nobody says that work may be tried again",
+        Edit(_CLAIMS, "        catalog.apply([_PublishDue(due)])\n", ""),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "own_output_delivered",
+        "a program that said deliver_own=False gets what it has written itself",
+        Edit(_DRIVER, "        if not program.deliver_own:\n", "        if False:\n"),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "own_output_never_delivered",
+        "what a run added to the file set that it consumes is not delivered by the next take",
+        Edit(
+            _CLAIMS_SQL,
+            " WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND write_pointer < :bound\n",
+            " WHERE dataset_id = :dataset_id AND write_pointer > :start_version AND write_pointer < :bound\n",
+        ),
+    ),
+    _mutant(
+        "superseded_delivered",
+        "what was overwritten before anybody took it is delivered beside what replaced it",
+        Edit(
+            _CLAIMS,
+            "for _, write_pointer, _, size, superseded in group if not superseded]",
+            "for _, write_pointer, _, size, superseded in group]",
+        ),
+        Edit(
+            _CLAIMS,
+            "for _, write_pointer, _, _, superseded in group if superseded]",
+            "for _, write_pointer, _, _, superseded in group if False]",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "input_not_recorded",
+        "the record of a run does not say what it took",
+        Edit(
+            _CLAIMS,
+            "        return Call(SQL.record_input, run), Call(SQL.complete, run)\n",
+            "        return (Call(SQL.complete, run),)\n",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    # Inboxes
+    _mutant(
+        "files_recorded_then_announced",
+        "discovery records what is new in one commit, and says so in the next",
+        Edit(
+            _INBOX,
+            "            catalog.apply([_RecordFound(inbox, tuple(found))])\n",
+            "            import types\n"
+            "            said, *recorded = _RecordFound(inbox, tuple(found)).writes()\n"
+            "            count = sum(status is FileState.NEW for _, status in found)\n"
+            "            catalog.apply([types.SimpleNamespace(guards=lambda: (), writes=lambda: recorded)])\n"
+            "            if count:\n"
+            "                from tidemill.catalog.messages import Publish, Topic\n"
+            "                key = file_event(inbox.dataset.namespace, inbox.dataset.name)\n"
+            '                catalog.apply([Publish(Topic.DATA, "files", key, {"count": count, "bytes": count})])\n',
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "discovered_twice",
+        "who discovers a file that another has recorded meanwhile makes it new again",
+        Edit(
+            _INBOX_SQL,
+            " WHERE inbox_file.status = 'SKIPPED'\n\n-- name: supersede_found",
+            " WHERE true\n\n-- name: supersede_found",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "fenced_attempt_claims_files",
+        "a fenced attempt may still claim files, for a run that has ended",
+        Edit(_INBOX, "        if owner is None:\n", "        if False:\n"),
+    ),
+    _mutant(
+        "file_claims_not_handed_over",
+        "the files of a lost attempt do not follow the next one",
+        Edit(
+            _INBOX,
+            'return (Call(SQL.restamp, {"run_id": self.run_id, "epoch": self.epoch}),)',
+            "return ()",
+        ),
+    ),
+    _mutant(
+        "files_kept_by_an_ended_run",
+        "a run that ends without success keeps its files",
+        Edit(_INBOX, "        return (*first, Call(SQL.release, params))\n", "        return first\n"),
+    ),
+    _mutant(
+        "files_released_as_done",
+        "a run that was killed gives its files back as processed",
+        Edit(
+            _INBOX_SQL,
+            "           WHEN :failed = 0 THEN 'NEW' ELSE 'ERROR' END,\n",
+            "           WHEN :failed = 0 THEN 'SUCCESS' ELSE 'ERROR' END,\n",
+        ),
+    ),
+    _mutant(
+        "rewritten_file_recorded",
+        "nobody looks whether a file that was read is still the one that was claimed",
+        Edit(
+            _INBOX, "        if not _is_same(file, status):\n            raise", "        if False:\n            raise"
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "files_backlog_not_announced",
+        "the end of a run does not say that files are left",
+        Edit(
+            _INBOX,
+            'return (Call(SQL.publish_backlog, {"dataset_ids": json.dumps(self.dataset_ids)}),)',
+            "return ()",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "files_closed_by_half",
+        "a commit closes the files that went wrong, not those that were processed",
+        Edit(
+            _DRIVER,
+            "            outcomes = (*claims.outcomes, *map(succeeded, claims.files))\n",
+            "            outcomes = claims.outcomes\n",
+        ),
+        Edit(
+            _INBOX,
+            '        return (Call(SQL.guard_claims, self._params() | {"files": len(self.outcomes)}),)\n',
+            "        return ()\n",
+        ),
+        first=Killer.SIMULATION,
+    ),
+)

@@ -1,0 +1,345 @@
+"""Mutants of the way from a message, or a due time, to a run with its slot."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Edit, Killer, Mutant, Room
+
+_SUBSCRIBER: Final = "schedule/subscriber.py"
+_CHECKER: Final = "schedule/checker.py"
+_TIMEKEEPER: Final = "schedule/timekeeper.py"
+_JOBS: Final = "schedule/jobs.py"
+_JOBS_SQL: Final = "schedule/jobs.sql"
+_SCHEDULES: Final = "schedule/schedules.py"
+_SCHEDULES_SQL: Final = "schedule/schedules.sql"
+_TRIGGERS: Final = "schedule/triggers.py"
+_CONSTRAINTS: Final = "schedule/constraints.py"
+_ATTEMPTS: Final = "run/attempts.py"
+_RUNS: Final = "run/runs.py"
+_MESSAGES_SQL: Final = "catalog/messages.sql"
+
+
+def _mutant(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER) -> Mutant:
+    return Mutant(name, Room.SCHEDULER, forgets, edits, first)
+
+
+MUTANTS: Final = (
+    # Messages → jobs
+    _mutant(
+        "position_before_jobs",
+        "the subscriber moves its position in one transaction and feeds the jobs in the next",
+        Edit(_SUBSCRIBER, "        _feed(db, world, messages)\n", "        read.extend(messages)\n"),
+        Edit(
+            _SUBSCRIBER,
+            "    def block(db: Db) -> int:\n",
+            "    read: list[Message] = []\n\n    def block(db: Db) -> int:\n",
+        ),
+        Edit(
+            _SUBSCRIBER,
+            "    return catalog.write(block)\n",
+            "    handled = catalog.write(block)\n"
+            "    if read:\n"
+            "        catalog.write(lambda db: _feed(db, world, read))\n"
+            "    return handled\n",
+        ),
+    ),
+    _mutant(
+        "position_after_jobs",
+        "the subscriber feeds the jobs in one transaction and moves its position in the next",
+        Edit(
+            _SUBSCRIBER,
+            "        move_position(db, Topic.DATA, NAME, messages[-1].position)\n",
+            "        read.extend(messages)\n",
+        ),
+        Edit(
+            _SUBSCRIBER,
+            "    def block(db: Db) -> int:\n",
+            "    read: list[Message] = []\n\n    def block(db: Db) -> int:\n",
+        ),
+        Edit(
+            _SUBSCRIBER,
+            "    return catalog.write(block)\n",
+            "    handled = catalog.write(block)\n"
+            "    if read:\n"
+            "        catalog.write(lambda db: move_position(db, Topic.DATA, NAME, read[-1].position))\n"
+            "    return handled\n",
+        ),
+    ),
+    _mutant(
+        "messages_of_a_new_job_lost",
+        "the message that makes a job is not written down as the job's",
+        Edit(
+            _JOBS,
+            "        if isinstance(fact, Message)\n    ]\n",
+            "        if isinstance(fact, Message) and schedule_id in open_jobs\n    ]\n",
+        ),
+    ),
+    _mutant(
+        "older_messages_heard",
+        "a schedule hears messages from before it was made, changed or resumed",
+        Edit(
+            _SUBSCRIBER,
+            "            if schedule is None or message.seq <= schedule.since_seq:\n",
+            "            if schedule is None:\n",
+        ),
+    ),
+    _mutant(
+        "suspended_listens",
+        "a suspended schedule is fed",
+        Edit(
+            _SCHEDULES_SQL,
+            "IN ({texts:schedule_ids}) AND status = 'SCHEDULED' ORDER BY",
+            "IN ({texts:schedule_ids}) ORDER BY",
+        ),
+    ),
+    _mutant(
+        "suspended_keeps_its_jobs",
+        "a suspended schedule still launches what it had pending",
+        Edit(_SCHEDULES, "                dropping[schedule_id] = Outcome.SUSPENDED\n", ""),
+    ),
+    _mutant(
+        "changed_keeps_its_jobs",
+        "a changed schedule launches what was pending for the old one",
+        Edit(_SCHEDULES, "                dropping[schedule_id] = Outcome.CHANGED\n", ""),
+    ),
+    _mutant(
+        "rest_of_a_commit_skipped",
+        "of several messages of one commit those behind a batch's end are skipped",
+        Edit(
+            _MESSAGES_SQL,
+            "WHERE topic = :topic AND seq = :seq AND n > :n\n",
+            "WHERE topic = :topic AND seq = :seq AND n > :n AND 1 = 0\n",
+        ),
+    ),
+    _mutant(
+        "counts_messages",
+        "a trigger counts messages, not the partitions or files that they tell of",
+        Edit(_TRIGGERS, "replace(fed, count=fed.count + count)", "replace(fed, count=fed.count + 1)"),
+    ),
+    _mutant(
+        "last_message_counts",
+        "a second message replaces in the job what the first had fed",
+        Edit(_JOBS, "        before = after.get(trigger_no, Fed())\n", "        before = Fed()\n"),
+    ),
+    _mutant(
+        "fed_job_not_due",
+        "a job that is fed again is not looked at again",
+        Edit(
+            _JOBS_SQL,
+            "UPDATE job SET progress = r.progress, next_check_at = tidemill_now(), revision",
+            "UPDATE job SET progress = r.progress, revision",
+        ),
+    ),
+    _mutant(
+        "backlog_not_enough",
+        "a message that work is left does not satisfy a trigger that wants several",
+        Edit(_TRIGGERS, "            return replace(fed, backlog=True)\n", "            return fed\n"),
+    ),
+    _mutant(
+        "backlog_of_others",
+        "work that is left for one consumer starts the programs of the others",
+        Edit(
+            _SUBSCRIBER,
+            '    return message.payload.get("consumer", program.qualified_name) == program.qualified_name\n',
+            "    return True\n",
+        ),
+    ),
+    # Due times → jobs
+    _mutant(
+        "fires_again",
+        "a timer fires again at a logical time at which it has fired",
+        Edit(_TIMEKEEPER, "    db.run(SQL.move_timers, timers=json.dumps(rows))\n", ""),
+        Edit(
+            _TIMEKEEPER,
+            "json.dumps(list(fires.values())))\n    }\n",
+            "json.dumps(list(fires.values())))\n    } | set(due)\n",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "fire_recorded_before_its_job",
+        "a fire is recorded and its timer moved in one transaction, and the job fed in the next",
+        Edit(
+            _TIMEKEEPER,
+            "    return catalog.write(lambda db: _fire_due(db, world, limit))\n",
+            "    later: list[object] = []\n"
+            "    looked = catalog.write(lambda db: _fire_due(db, world, limit, later))\n"
+            "    if later:\n"
+            "        catalog.write(lambda db: feed_jobs(db, world, *later[-1]))\n"
+            "    return looked\n",
+        ),
+        Edit(
+            _TIMEKEEPER,
+            "def _fire_due(db: Db, world: World, limit: int) -> int:\n",
+            "def _fire_due(db: Db, world: World, limit: int, later: list[object]) -> int:\n",
+        ),
+        Edit(
+            _TIMEKEEPER,
+            "    jobs = feed_jobs(db, world, facts, schedules)\n",
+            "    later.append((facts, schedules))\n    jobs = dict.fromkeys(facts, None)\n",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "timer_not_moved_by_an_early_run",
+        "Every counts from the schedule's resumption, whatever it has launched since",
+        Edit(
+            _TIMEKEEPER,
+            "        counted_from = max(schedule.since_at, launches.get(timer.schedule_id, schedule.since_at))\n",
+            "        counted_from = schedule.since_at\n",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    # Jobs → runs
+    _mutant(
+        "job_ended_before_its_run",
+        "the job goes to the history in one transaction, and its run is made in the next",
+        Edit(
+            _CHECKER,
+            "    checked, overdue = catalog.write(lambda db: _check(db, world, limit))\n",
+            "    later: list[object] = []\n"
+            "    checked, overdue = catalog.write(lambda db: _check(db, world, limit, later))\n"
+            "    if later and later[-1]:\n"
+            "        catalog.write(lambda db: create_pending(db, later[-1]))\n",
+        ),
+        Edit(
+            _CHECKER,
+            "def _check(db: Db, world: World, limit: int) -> ",
+            "def _check(db: Db, world: World, limit: int, later: list[object]) -> ",
+        ),
+        Edit(
+            _CHECKER,
+            "    launches, broken = _launch(db, world, starting)\n",
+            "    launches, broken = _launch(db, world, starting, later)\n",
+        ),
+        Edit(
+            _CHECKER,
+            "def _launch(db: Db, world: World, starting: Sequence[_Ready]) -> ",
+            "def _launch(db: Db, world: World, starting: Sequence[_Ready], later: list[object]) -> ",
+        ),
+        Edit(
+            _CHECKER, "    create_pending(db, runs)\n    return launches", "    later.append(runs)\n    return launches"
+        ),
+    ),
+    _mutant(
+        "job_ended_after_its_run",
+        "the run is made in one transaction, and the job goes to the history in the next",
+        Edit(
+            _CHECKER,
+            "    checked, overdue = catalog.write(lambda db: _check(db, world, limit))\n",
+            "    later: list[object] = []\n"
+            "    checked, overdue = catalog.write(lambda db: _check(db, world, limit, later))\n"
+            "    if later and later[-1]:\n"
+            "        catalog.write(lambda db: end_jobs(db, later[-1]))\n",
+        ),
+        Edit(
+            _CHECKER,
+            "def _check(db: Db, world: World, limit: int) -> ",
+            "def _check(db: Db, world: World, limit: int, later: list[object]) -> ",
+        ),
+        Edit(
+            _CHECKER,
+            "    launches, broken = _launch(db, world, starting)\n",
+            "    launches, broken = _launch(db, world, starting, later)\n",
+        ),
+        Edit(
+            _CHECKER,
+            "def _launch(db: Db, world: World, starting: Sequence[_Ready]) -> ",
+            "def _launch(db: Db, world: World, starting: Sequence[_Ready], later: list[object]) -> ",
+        ),
+        Edit(
+            _CHECKER,
+            "    end_jobs(\n        db,\n        [\n            Ending(one.job, _outcome(one)",
+            "    later.append(\n        [\n            Ending(one.job, _outcome(one)",
+        ),
+    ),
+    _mutant(
+        "run_without_a_slot",
+        "a run takes no slot",
+        Edit(_RUNS, "    db.run(SQL.insert_slots, runs=rows)\n", ""),
+    ),
+    _mutant(
+        "slots_not_counted",
+        "a checker does not count the slots that are held",
+        Edit(
+            _CHECKER,
+            "            held[str(key)] = cast(int, slots)\n",
+            "            held[str(key)] = cast(int, slots) * 0\n",
+        ),
+    ),
+    _mutant(
+        "slots_of_one_batch_not_counted",
+        "a checker does not count the slots that it has just given away itself",
+        Edit(_CHECKER, '            held[f"program:{one.schedule.program_id}"] += 1\n', ""),
+    ),
+    _mutant(
+        "slot_freed_between_attempts",
+        "a run that waits for its next attempt does not count against its limit",
+        Edit(
+            _ATTEMPTS,
+            '            return (Call(SQL.repeat_run, {**params, "delay": to_milliseconds(self.ending.delay)}),)\n',
+            '            repeated = Call(SQL.repeat_run, {**params, "delay": to_milliseconds(self.ending.delay)})\n'
+            "            return (*_free(self.run.run_id), repeated)\n",
+        ),
+    ),
+    _mutant(
+        "slot_never_freed",
+        "the slot of a run that has committed stays taken",
+        Edit(
+            _ATTEMPTS,
+            "        return (*_free(self.run_id), Call(SQL.complete_run, params))\n",
+            "        return (Call(SQL.complete_run, params),)\n",
+        ),
+    ),
+    _mutant(
+        "slot_of_a_failed_run_never_freed",
+        "the slot of a run that failed or was killed stays taken",
+        Edit(
+            _ATTEMPTS,
+            "        return (*_free(self.run.run_id), Call(SQL.end_run, ",
+            "        return (Call(SQL.end_run, ",
+        ),
+    ),
+    _mutant(
+        "who_waits_for_a_slot_not_woken",
+        "a slot that becomes free wakes nobody",
+        Edit(
+            _ATTEMPTS, "(SQL.lock_limits, SQL.wake_waiting_jobs, SQL.free_slots)", "(SQL.lock_limits, SQL.free_slots)"
+        ),
+    ),
+    _mutant(
+        "queue_jumped",
+        "a job takes a free slot before another one that waits with the better turn",
+        Edit(_CONSTRAINTS, "        if held + ahead >= self.n:\n", "        if False:\n"),
+    ),
+    _mutant(
+        "beside_not_woken",
+        "a job that leaves the queue without a run does not wake those that had to let it go first",
+        Edit(_JOBS, "    db.run(SQL.wake_beside, job_ids=dropped)\n", ""),
+    ),
+    _mutant(
+        "timed_out_and_forgotten",
+        "the work of a job that timed out is not announced again",
+        Edit(_CHECKER, "        if decided[job_id].outcome is Outcome.TIMED_OUT:\n", "        if False:\n"),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "dropped_messages_not_recorded",
+        "the history of a job that was dropped does not name its messages",
+        Edit(
+            _JOBS,
+            '{"why": ending.why, "messages": messages.get(ending.job.job_id, [])}',
+            '{"why": ending.why, "messages": []}',
+        ),
+    ),
+    _mutant(
+        "launched_messages_not_recorded",
+        "the record of a run does not name the messages that caused it",
+        Edit(
+            _CHECKER,
+            "for m in messages if m.trigger_no == trigger_no],",
+            "for m in messages if m.trigger_no > trigger_no],",
+        ),
+    ),
+)

@@ -1,0 +1,621 @@
+"""Processes that stop at every point, in one thread: each can be held, killed, or made to fail where it stands.
+
+A process is a greenlet that runs the product's own code with a World and a catalog of its own. It stops before and
+after each catalog call, at each mark, at each sleep and before each write to disk; there the `Machine` asks its
+`Chooser` who goes on, and what befalls him. Nothing here knows what the processes do.
+
+All catalogs share one connection: control changes hands only outside of database transactions. Inside of one a process
+can be killed or made to fail, but nobody else goes on. From its death on every seam of a process raises `Crash`, so
+that nothing it would still do has an effect, its finally-blocks included.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple, Protocol
+from unittest.mock import patch
+
+import greenlet
+
+from tests.manual_clock import NOON, ManualClock
+from tidemill.catalog.db import Catalog
+from tidemill.processes import Finished
+from tidemill.run.driver import DriverProcess
+from tidemill.run.launchers import Assignment, Start
+from tidemill.storage.files import LocalFiles, StorageUnavailable
+from tidemill.world import Disk, World
+
+
+class Crash(BaseException):
+    """The end of a process, where it stands."""
+
+
+class PointKind(StrEnum):
+    """Where processes stop."""
+
+    START = "start"
+    BEFORE_READ = "before read"
+    AFTER_READ = "after read"
+    BEFORE_WRITE = "before write"
+    AFTER_WRITE = "after write"
+    MARK = "mark"
+    SLEEP = "sleep"
+    DISK = "disk"
+    """Before it changes a file: of its own, or (`stopping_at_storage`) of a data set."""
+    PROCESS = "process"
+    """Before it starts or ends another one."""
+    PROGRAM = "program"
+    """In code of the user's, which says so itself (`Process.reach`)."""
+
+
+class Point(NamedTuple):
+    """A place in a process; `inside` a database transaction nobody else can go on."""
+
+    kind: PointKind
+    name: str
+    inside: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+class Chooser(Protocol):
+    """Who goes on, and what befalls him: by chance, exhaustively, by rule."""
+
+    def choose(self, machine: Machine, ready: Sequence[Process]) -> Process:
+        """One of `ready` (at least one, in the order in which they were started)."""
+
+    def befall(self, machine: Machine, process: Process) -> BaseException | None:
+        """What is raised at `process.point` as it goes on; None for nothing.
+
+        `Crash` kills the process's whole group. At BEFORE_WRITE an exception means that nothing was committed, at
+        AFTER_WRITE that the commit has happened. It may also change the machine: `kill` others, `hold` this or another
+        process, let time pass, let the wall clock jump.
+        """
+
+
+class PlayedClock(ManualClock):
+    """A wall clock that may jump and a monotonic one that does not; both stand still until told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elapsed = timedelta(0)
+
+    def pass_by(self, duration: timedelta) -> None:
+        """Let `duration` pass on both."""
+        self.elapsed += duration
+        self.jump(duration)
+
+    def jump(self, duration: timedelta) -> None:
+        """Set the wall clock forward or back."""
+        self.at += duration
+        if self._postgres is not None:
+            self.move("0s")
+
+    def start_again(self) -> None:
+        """As new, for another machine on the same catalog connection."""
+        self.at, self.elapsed = NOON, timedelta(0)
+
+    def monotonic(self) -> timedelta:
+        return self.elapsed
+
+    def sleep(self, duration: timedelta) -> None:
+        """Who is no process does not wait for others: time passes for him alone."""
+        self.pass_by(duration)
+
+
+@dataclass(eq=False)
+class Group:
+    """What dies together, with the groups below it: one `up` and its drivers, one driver, a notebook."""
+
+    name: str
+    host: str
+    parent: Group | None = None
+    members: list[Process] = field(default_factory=list)
+    below: list[Group] = field(default_factory=list)
+    alive: bool = True
+
+
+class Process:
+    """A greenlet with a world of its own. Made by `Machine.start`."""
+
+    def __init__(self, machine: Machine, name: str, group: Group, pid: int) -> None:
+        self.machine = machine
+        self.name = name
+        self.group = group
+        self.pid = pid
+        self.dead = False
+        self.error: BaseException | None = None
+        """What its body ended by; None while it works, and when it returned or was killed."""
+        self.point = Point(PointKind.START, name)
+        self.wakes_at: timedelta | None = None
+        """When it goes on by itself, by the monotonic clock; None when it does not sleep."""
+        self.wakes_by_commit = False
+        self.held_until: timedelta | None = None
+        """It is stopped until then, as by SIGSTOP."""
+        self.child: PlayedChild | None = None
+        """What its parent holds of it, when it is a driver."""
+        self.commits_seen = 0
+        self._greenlet: greenlet.greenlet
+        self.world = World(
+            clock=_Clock(self),
+            random=machine.random,
+            disk=machine.make_disk(self),
+            spawner=PlayedSpawner(self),
+            environ={},
+            marked=self._mark,
+            repeated=self._beside,
+        )
+        self.catalog = self._play(copy.copy(machine.catalog))
+
+    def __repr__(self) -> str:
+        return f"<{self.name} at {self.point}>"
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self.dead or self._greenlet.dead
+
+    def reach(self, kind: PointKind, name: str) -> None:
+        """Stop at a point; raise what befalls the process there."""
+        if self.dead:
+            raise Crash(self.name)
+        machine = self.machine
+        # Not always this one: a thread beside it works with its catalog.
+        process = machine.current
+        assert process is not None, "only processes come to points"
+        process.point = Point(kind, name, machine.inside)
+        machine.hub.switch()
+
+    def sleep(self, duration: timedelta, *, by_commit: bool = False) -> bool:
+        """Wait in the machine's time; whether a commit ended it."""
+        process = self.machine.current
+        assert process is not None, "only processes sleep"
+        process.wakes_at = self.machine.clock.elapsed + max(duration, timedelta(0))
+        process.wakes_by_commit = by_commit
+        commits = process.commits_seen
+        try:
+            self.reach(PointKind.SLEEP, "for a commit" if by_commit else "a while")
+        finally:
+            process.wakes_at, process.wakes_by_commit = None, False
+        process.commits_seen = self.machine.commits
+        return by_commit and process.commits_seen > commits
+
+    def begin(self, body: Callable[[Process], object]) -> None:
+        """Make the greenlet, which stands at its start; the machine's business."""
+
+        def run() -> None:
+            try:
+                body(self)
+            except Crash:
+                self.dead = True
+            except Exception as error:  # noqa: BLE001  # whoever started it judges
+                self.error = error
+
+        self._greenlet = greenlet.greenlet(run, parent=self.machine.hub)
+
+    def go_on(self, error: BaseException | None) -> None:
+        """Run to the next point; the machine's business."""
+        if error is not None:
+            self._greenlet.throw(error)
+        else:
+            self._greenlet.switch()
+
+    def die(self) -> None:
+        """Unwind it where it stands; from within whatever process or hub."""
+        if self.finished:
+            self.dead = True
+            return
+        self.dead = True
+        if self._greenlet is greenlet.getcurrent():
+            raise Crash(self.name)
+        # Back to whoever kills, not to the hub.
+        self._greenlet.parent = greenlet.getcurrent()
+        with suppress(Crash):  # that of one that had not begun
+            self._greenlet.throw(Crash(self.name))
+
+    def _mark(self, name: str) -> None:
+        self.reach(PointKind.MARK, name)
+
+    def _play(self, catalog: Catalog) -> Catalog:
+        read, write, apply = catalog.read, catalog.write, catalog._apply
+
+        def reading(block: Callable[[Any], Any]) -> Any:
+            where = _where(block)
+            self.reach(PointKind.BEFORE_READ, where)
+            result = self._transact(lambda: read(block))
+            self.reach(PointKind.AFTER_READ, where)
+            return result
+
+        def writing(block: Callable[[Any], Any], **options: bool) -> Any:
+            where, wakes = _where(block), []
+
+            def watched(db: Any) -> Any:
+                result = block(db)
+                # SQLite's commits of effects do not say so themselves: there any commit wakes.
+                wakes.append(db.wakes or where.endswith("._apply"))
+                return result
+
+            self.reach(PointKind.BEFORE_WRITE, where)
+            result = self._transact(lambda: write(watched, **options))
+            self.machine.commits += bool(wakes[-1])
+            self.reach(PointKind.AFTER_WRITE, where)
+            return result
+
+        def applying(guards: Any, writes: Any) -> Any:
+            self.reach(PointKind.BEFORE_WRITE, "apply")
+            result = self._transact(lambda: apply(guards, writes))
+            self.machine.commits += any(call.statement.wakes for call in writes)
+            self.reach(PointKind.AFTER_WRITE, "apply")
+            return result
+
+        played: Any = catalog
+        played.world = self.world
+        played.read, played.write = reading, writing
+        played.waiter = lambda: PlayedWaiter(self)
+        if catalog.dialect == "postgres":  # SQLite's applies by a write
+            played._apply = applying
+        return catalog
+
+    def _transact(self, work: Callable[[], Any]) -> Any:
+        self.machine.inside = True
+        try:
+            return work()
+        finally:
+            self.machine.inside = False
+
+    @contextmanager
+    def _beside(self, name: str, every: timedelta, step: Callable[[], bool]) -> Iterator[None]:
+        done = False
+
+        def work(thread: Process) -> None:
+            while not done:
+                thread.sleep(every)
+                if done or not step():
+                    return
+
+        thread = self.machine.start(f"{self.name}/{name.partition(' ')[0]}", work, self.group)
+        try:
+            yield
+        finally:
+            done = True
+            if thread.wakes_at is not None:
+                thread.wakes_at = self.machine.clock.elapsed
+
+
+class PlayedWaiter:
+    """Waits for commits of others in the machine's time."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def wait(self, timeout: timedelta) -> bool:
+        return self._process.sleep(timeout, by_commit=True)
+
+    def wake(self) -> None:
+        """Nobody asks for the end: processes are killed."""
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class _Clock:
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self.now = process.machine.clock.now
+        self.monotonic = process.machine.clock.monotonic
+
+    def sleep(self, duration: timedelta) -> None:
+        if duration > timedelta(0):
+            self._process.sleep(duration)
+
+
+class MortalDisk(Disk):
+    """Writes nothing for the dead, and stops before each change. What no other process sees is no point."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def write_bytes(self, path: Path, content: bytes) -> None:
+        self._process.reach(PointKind.DISK, "write")
+        super().write_bytes(path, content)
+
+    def append(self, path: Path, text: str) -> None:
+        self._process.reach(PointKind.DISK, "append")
+        super().append(path, text)
+
+    def make_folder(self, path: Path) -> None:
+        self._process.reach(PointKind.DISK, "make folder")
+        super().make_folder(path)
+
+    def move(self, source: Path, target: Path) -> None:
+        self._process.reach(PointKind.DISK, "move")
+        super().move(source, target)
+
+    def remove(self, path: Path) -> None:
+        self._process.reach(PointKind.DISK, "remove")
+        super().remove(path)
+
+    def cut(self, path: Path, length: int) -> None:
+        self._process.reach(PointKind.DISK, "cut")
+        super().cut(path, length)
+
+
+class PlayedChild:
+    """A driver: once it has its start and its assignment, a process of the machine works on it."""
+
+    def __init__(self, parent: Process, tag: str, group: Group, pid: int) -> None:
+        self.machine = parent.machine
+        self.parent = parent
+        self.tag = tag
+        self.group = group
+        self.pid = pid
+        self.lines: list[str] = []
+        self.process: Process | None = None
+        self.exit_code: int | None = None
+
+    def poll(self) -> int | None:
+        if not self.group.alive and self.exit_code is None:
+            self.exit_code = -9
+        return self.exit_code
+
+    def stopped(self) -> bool:
+        return self.process is not None and self.process.held_until is not None
+
+    def send_line(self, line: str) -> bool:
+        if self.parent.dead:
+            raise Crash(self.parent.name)
+        if self.poll() is not None:
+            return False
+        self.lines.append(line)
+        if len(self.lines) == 2:
+            start, assignment = Start.from_line(self.lines[0]), Assignment.from_line(self.lines[1])
+
+            def body(process: Process) -> None:
+                self.machine.drive(process, start, assignment, self.tag)
+
+            self.process = self.machine.start(self.group.name, body, self.group)
+            self.process.child = self
+        return True
+
+    def kill(self) -> None:
+        self.parent.reach(PointKind.PROCESS, "kill")
+        self.machine.kill(self.group)
+
+    def ended(self, error: BaseException | None) -> None:
+        """Its process has come to its end by itself."""
+        self.exit_code = 0 if error is None else 1
+        self.group.alive = False
+
+
+class PlayedSpawner:
+    """Starts drivers as processes of the machine, each in a group below its parent's; touches no real process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._machine = process.machine
+
+    def start(self, argv: Sequence[str], *, tag: str, **_: object) -> PlayedChild:
+        del argv
+        self._process.reach(PointKind.PROCESS, "spawn")
+        parent = self._process.group
+        number = self._machine.next_pid()
+        group = self._machine.group(f"driver {number}", parent.host, parent)
+        child = PlayedChild(self._process, tag, group, number)
+        self._machine.children.append(child)
+        return child
+
+    def run(self, argv: Sequence[str], *, env: Mapping[str, str], timeout: timedelta) -> Finished:
+        raise NotImplementedError("no played process starts programs")
+
+    def end_tagged(self, tag: str) -> int:
+        return self._end(lambda child: child.tag == tag)
+
+    def end_orphans(self) -> int:
+        return self._end(lambda child: child.group.parent is not None and not child.group.parent.alive)
+
+    def kill_alone(self, pid: int) -> bool:
+        raise NotImplementedError("no played process does that")
+
+    def host(self) -> str:
+        return self._process.group.host
+
+    def pid(self) -> int:
+        return self._process.pid
+
+    @contextmanager
+    def surrounded(self, *_: Path) -> Iterator[None]:
+        """All processes have one environment, and print nothing."""
+        yield
+
+    def complain(self, text: str) -> None:
+        self._machine.complaints.append(f"{self._process.name}: {text}")
+
+    def _end(self, wanted: Callable[[PlayedChild], bool]) -> int:
+        self._process.reach(PointKind.PROCESS, "end")
+        host = self._process.group.host
+        found = [c for c in self._machine.children if c.poll() is None and c.group.host == host and wanted(c)]
+        for child in found:
+            self._machine.kill(child.group)
+        return len(found)
+
+
+class Machine:
+    """All processes, the time, and what they have in common; `chooser` decides at each point.
+
+    `catalog` is open already, by a world whose clock is `clock`; `writer` is what programs publish by.
+    """
+
+    def __init__(self, catalog: Catalog, clock: PlayedClock, chooser: Chooser, random: Any, writer: Any) -> None:
+        self.catalog = catalog
+        self.clock = clock
+        self.chooser = chooser
+        self.random = random
+        self.writer = writer
+        self.hub = greenlet.getcurrent()
+        self.processes: list[Process] = []
+        """Those that live, in the order in which they were started."""
+        self.groups: list[Group] = []
+        self.children: list[PlayedChild] = []
+        self.complaints: list[str] = []
+        self.commits = 0
+        """Commits that wake who waits for commits."""
+        self.current: Process | None = None
+        """Who works, or was the last to."""
+        self.inside = False
+        """Whether it is in a database transaction."""
+        self._pids = 0
+
+    # What a subclass may make otherwise
+
+    def make_disk(self, process: Process) -> Disk:
+        """The disk of a new process."""
+        return MortalDisk(process)
+
+    def drive(self, process: Process, start: Start, assignment: Assignment, tag: str) -> None:
+        """What a driver does: one attempt."""
+        DriverProcess(process.world, process.catalog, start, tag, writer=self.writer).work(assignment)
+
+    def ended(self, process: Process) -> None:
+        """`process` came to its end by itself, by `process.error` or without; not called for who is killed."""
+
+    # What happens to processes
+
+    def group(self, name: str, host: str, parent: Group | None = None) -> Group:
+        """Make a group, which dies with `parent`."""
+        group = Group(name, host, parent)
+        self.groups.append(group)
+        if parent is not None:
+            parent.below.append(group)
+        return group
+
+    def start(self, name: str, body: Callable[[Process], object], group: Group) -> Process:
+        """Start a process; it works when it is chosen."""
+        process = Process(self, name, group, self.next_pid())
+        process.begin(body)
+        group.members.append(process)
+        self.processes.append(process)
+        return process
+
+    def kill(self, group: Group, *, orphans: bool = False) -> None:
+        """End a group and those below it; `orphans`: these go on instead, as if the kernel's signal never came."""
+        if not group.alive:
+            return
+        group.alive = False
+        dying = [group] if orphans else list(_whole(group))
+        for one in dying:
+            one.alive = False
+        for process in [process for one in dying for process in one.members]:
+            process.die()
+        self.processes = [process for process in self.processes if not process.finished]
+
+    def hold(self, process: Process, duration: timedelta) -> None:
+        """Stop a process for so long, outside of transactions; afterwards it goes on, a zombie perhaps."""
+        assert not process.point.inside, "who is stopped inside a transaction holds up all others"
+        process.held_until = self.clock.elapsed + duration
+
+    # Time and turns
+
+    def ready(self) -> list[Process]:
+        """Who can go on now, in the order in which they were started."""
+        now = self.clock.elapsed
+        return [process for process in self.processes if self._due(process) <= now]
+
+    def step(self) -> bool:
+        """Let one process go on to its next point; time moves when none can. False when nobody ever can."""
+        process = self.current
+        inside = process is not None and not process.finished and process.point.inside
+        if not inside:
+            ready = self.ready()
+            if not ready:
+                if not self.processes:
+                    return False
+                self.clock.pass_by(min(map(self._due, self.processes)) - self.clock.elapsed)
+                ready = self.ready()
+            process = self.chooser.choose(self, ready)
+        assert process is not None
+        process.held_until = None
+        error = self.chooser.befall(self, process)
+        if isinstance(error, Crash):
+            self.kill(process.group)
+            return True
+        if process.finished or (not inside and self._due(process) > self.clock.elapsed):
+            return True  # killed or held meanwhile
+        self.current = process
+        process.go_on(error)
+        if process.finished and not process.dead:
+            self._end(process)
+        return True
+
+    def stop(self) -> None:
+        """End everything."""
+        for group in self.groups:
+            self.kill(group)
+
+    def _due(self, process: Process) -> timedelta:
+        """When the process can go on; now, if it can."""
+        now = self.clock.elapsed
+        woken = process.wakes_by_commit and self.commits > process.commits_seen
+        due = now if process.wakes_at is None or woken else process.wakes_at
+        return due if process.held_until is None else max(due, process.held_until)
+
+    def _end(self, process: Process) -> None:
+        self.processes.remove(process)
+        if process.child is not None:
+            process.child.ended(process.error)
+        self.ended(process)
+
+    def next_pid(self) -> int:
+        """A number for a process."""
+        self._pids += 1
+        return self._pids
+
+
+@contextmanager
+def stopping_at_storage(machine: Callable[[], Machine | None]) -> Iterator[None]:
+    """Let the processes of `machine()` stop before each change of a data set's file, too."""
+    put, delete = LocalFiles.put, LocalFiles.delete
+
+    def stop(what: str) -> None:
+        now = machine()
+        if now is not None and now.current is not None and greenlet.getcurrent() is not now.hub:
+            now.current.reach(PointKind.DISK, what)
+
+    def putting(files: LocalFiles, name: str, content: bytes, *, if_absent: bool = False) -> None:
+        try:
+            stop("put")
+        except OSError as error:  # what the product's own code makes of the system's errors
+            raise StorageUnavailable(files.url, name, error.strerror or "") from error
+        put(files, name, content, if_absent=if_absent)
+
+    def deleting(files: LocalFiles, name: str, *, etag: str | None = None) -> None:
+        stop("delete")
+        delete(files, name, etag=etag)
+
+    with patch.multiple(LocalFiles, put=putting, delete=deleting):
+        yield
+
+
+def _whole(group: Group) -> Iterator[Group]:
+    yield group
+    for below in group.below:
+        yield from _whole(below)
+
+
+@cache
+def _place(code: CodeType) -> str:
+    return code.co_qualname.replace(".<locals>", "").replace(".<lambda>", "").removesuffix(".block")
+
+
+def _where(block: Callable[..., object]) -> str:
+    """Whose block it is, for people and traces."""
+    code = getattr(block, "__code__", None)
+    return _place(code) if isinstance(code, CodeType) else type(block).__name__

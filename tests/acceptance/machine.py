@@ -1,28 +1,35 @@
-"""A machine on which `tidemill up` and its drivers work as plain objects, so that each can die or fail anywhere.
+"""Nodes on which `tidemill up` and its drivers work as plain objects, so that each can die, fail or stand anywhere.
 
 The product's own steps are driven in the order in which the roles take them; what is played here is only what lies
 outside of them: the clock, the processes, and Spark's place as the writer of files. A process that dies takes all its
 objects with it, and the database rolls back what it had open; everything else has to come from the catalog again.
+
+Unlike those of the simulation, a process may stand inside a database transaction while others work: each node has
+database connections of its own.
 """
 
 from __future__ import annotations
 
 import copy
 import errno
-import os
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
+import apsw
+import greenlet
+
 from tests.manual_clock import NOON, Backdoor, ManualClock
 from tidemill.catalog.db import Catalog, CatalogUnavailable, LostReply
 from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.sqlite import SqliteCatalog
 from tidemill.config import load_config
-from tidemill.errors import Fenced, Unavailable
+from tidemill.errors import Fenced, TidemillError, Unavailable
 from tidemill.lake import spark
 from tidemill.lake.fileset import ColumnSchema, Fileset
 from tidemill.lake.manifest import group_by_partition, list_written
@@ -41,7 +48,8 @@ from tidemill.storage.files import open_files
 from tidemill.world import Disk, World
 
 LEASE = timedelta(seconds=5)
-MOST_TICKS = 90
+PAUSE = 4 * LEASE
+"""How long a process stands: who notices takes a lease to see it expire, and one to see it un-renewed."""
 
 APP = '''
 from pathlib import Path
@@ -107,13 +115,23 @@ class Kind(StrEnum):
     """What can go wrong."""
 
     CRASH = "the process dies"
+    ERROR = "an unforeseen exception"
+    CUT = "the catalog's connections are lost"
+    PAUSE = "the process stands for longer than its lease"
     FULL_DISK = "the disk is full"
     AWAY = "the catalog is away"
     LOST_REPLY = "the reply of a commit is lost"
 
 
+AT_MARKS = (Kind.CRASH, Kind.ERROR, Kind.CUT, Kind.PAUSE)
+
+
 class Crash(BaseException):
     """The end of a process, where it stands."""
+
+
+class Unforeseen(Exception):
+    """An error that no line of the product expects."""
 
 
 class Faults:
@@ -165,37 +183,50 @@ class MovedClock(ManualClock):
 
 
 class Process:
-    """What lives and dies as one: a world of its own, and a catalog."""
+    """What lives and dies as one: a world of its own, and its node's catalog."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.machine = machine = node.machine
         self.died_at: str | None = None
         self.world = World(
             clock=machine.clock,
             random=machine.random,
             disk=MortalDisk(self),
-            spawner=machine.spawner,
+            spawner=node.spawner,
             environ={},
             marked=self.reach,
+            repeated=_not_beside,
         )
-        # Opened once for all processes: what a dead one had open is rolled back either way.
-        self.catalog = copy.copy(machine.catalog)
+        self.catalog = copy.copy(node.catalog)
         self.catalog.world = self.world
         machine.spoil(self.catalog)
 
     def reach(self, mark: str) -> None:
-        """Come to a mark, and perhaps no further."""
+        """Come to a mark, and perhaps no further, or much later."""
         self.machine.marks.add(mark)
-        if self.died_at is None and self.machine.faults[Kind.CRASH].strikes(mark):
+        faults = self.machine.faults
+        if self.died_at is None and faults[Kind.CRASH].strikes(mark):
             self.died_at = mark
         if self.died_at is not None:
             raise Crash(self.died_at)
+        if faults[Kind.ERROR].strikes(mark):
+            raise Unforeseen(mark)
+        if faults[Kind.CUT].strikes(mark):
+            self.node.lose_connections()
+        if faults[Kind.PAUSE].strikes(mark):
+            self.node.stand(mark)
 
     def write(self) -> None:
         """Want to write a file."""
         if self.died_at is not None:
             raise Crash(self.died_at)
         self.machine.write()
+
+
+def _not_beside(_name: str, _every: timedelta, _step: Callable[[], bool]) -> AbstractContextManager[None]:
+    """What a notebook does takes no time of its lease; while it stands, its threads do too."""
+    return nullcontext()
 
 
 class MortalDisk(Disk):
@@ -242,11 +273,12 @@ class PlayedChild:
 
 
 class PlayedSpawner(LocalSpawner):
-    """Keeps the children of the machine, and touches no process."""
+    """Keeps the children of a node, and touches no process."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str) -> None:
         super().__init__()
         self.children: list[PlayedChild] = []
+        self._host = host
 
     def start(self, *_: object, tag: str, **__: object) -> PlayedChild:
         self.children.append(PlayedChild(tag))
@@ -261,12 +293,24 @@ class PlayedSpawner(LocalSpawner):
     def end_orphans(self) -> int:
         return 0
 
+    def host(self) -> str:
+        return self._host
+
+    @contextmanager
+    def surrounded(self, stdout: Path, stderr: Path) -> Iterator[None]:
+        """All processes have one environment, and print nothing."""
+        yield
+
+    def complain(self, text: str) -> None:
+        """Nobody reads it."""
+
 
 class Up(Process):
     """The roles of `tidemill up`, each a step."""
 
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        machine = node.machine
         narrator = Narrator(self.world, machine.story.append, as_json=False)
         options = DriverOptions(machine.catalog_url, machine.folder / "state", machine.folder / "cache", warm=0)
         self.discoverer = Discoverer(self.catalog, narrator)
@@ -293,27 +337,95 @@ class Up(Process):
         """Clean up."""
         self.janitor.step()
 
+    def end_loudly(self) -> None:
+        """What `run_all` does when a role has failed: drivers are ended, and their runs given back."""
+        with suppress(TidemillError, OSError):
+            self.runner.close()
+
+
+class Node:
+    """One machine with its processes: `up` and its drivers, or what a person runs. It stands as a whole."""
+
+    def __init__(self, machine: Machine, name: str) -> None:
+        self.machine = machine
+        self.spawner = PlayedSpawner(name)
+        self.up: Up | None = None
+        self.catalog = copy.copy(machine.catalog)
+        if isinstance(self.catalog, SqliteCatalog):
+            self.catalog._local = threading.local()
+            self.catalog._connections = []
+        self.stands: greenlet.greenlet | None = None
+        self._wakes_at = machine.clock.at
+
+    def go(self, work: Callable[[], None]) -> None:
+        """Let a process of this node work until it is done, or until the node stands."""
+        if self.stands is None:
+            self._switch_to(greenlet.greenlet(work))
+
+    def stand(self, mark: str) -> None:
+        """Stop here, as a machine that swaps, or whose virtual machine is moved; called by one of its processes."""
+        self.machine.deaths.append(f"{self.spawner.host()} stands at {mark}")
+        self._wakes_at = self.machine.clock.at + PAUSE
+        here = greenlet.getcurrent()
+        assert here.parent is not None
+        here.parent.switch()
+
+    def wake(self) -> None:
+        """Go on where it stands, if it is time."""
+        if self.stands is not None and self.machine.clock.at >= self._wakes_at:
+            self._switch_to(self.stands)
+
+    def lose_power(self) -> None:
+        """End every process at once."""
+        if self.up is not None:
+            self.up.died_at = "loss of power"
+        self.up = None
+        for child in self.spawner.children:
+            child.kill()
+
+    def lose_connections(self) -> None:
+        """Lose the catalog: PostgreSQL ends our sessions; of SQLite's file the next statement cannot read."""
+        if not isinstance(self.catalog, SqliteCatalog):
+            self.machine.end_sessions()
+            return
+        connection = self.catalog._connection()
+
+        def fail(*_: object) -> bool:
+            connection.exec_trace = None
+            raise apsw.IOError("disk I/O error")
+
+        connection.exec_trace = fail
+
+    def _switch_to(self, process: greenlet.greenlet) -> None:
+        process.parent = greenlet.getcurrent()
+        process.switch()
+        self.stands = None if process.dead else process
+        if self.stands is not None:
+            self.machine.wait_for_idle_sessions()
+
 
 class Machine:
-    """One project on one machine, its catalog on either database."""
+    """One project, its catalog on either database, and the nodes that work on it."""
 
-    def __init__(self, catalog_url: str, folder: Path, backdoor: Backdoor) -> None:
+    def __init__(self, catalog_url: str, session_name: str, folder: Path, backdoor: Backdoor) -> None:
         self.catalog_url = catalog_url
         self.folder = folder
         self.sql = backdoor
         self.clock = MovedClock()
         self.random = random.Random(1)
-        self.spawner = PlayedSpawner()
         self.marks: set[str] = set()
         self.faults = {kind: Faults() for kind in Kind}
         self.story: list[str] = []
         self.deaths: list[str] = []
-        self.up: Up | None = None
         self.landed: dict[str, str] = {}
         self.misfortunes: set[str] = set()
         """Programs whose next attempt ends before it has begun: of sum_up by a loss of power. And `kill`: somebody
         kills the run of load that waits for its next attempt."""
+        self._session_name = session_name
+        """By which PostgreSQL knows the connections of all nodes."""
         self._set_up()
+        self.nodes = [Node(self, "node 1")]
+        self.desk = Node(self, "desk")
 
     # What happens to the outside
 
@@ -358,80 +470,118 @@ class Machine:
         if catalog.dialect == "postgres":  # SQLite's applies by a write
             catalog._apply = changing(apply, "apply")
 
+    def end_sessions(self) -> None:
+        """Let PostgreSQL end all sessions of the product, and wait until they are gone."""
+        self.sql(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE {self._ours}")
+
+    def wait_for_idle_sessions(self) -> None:
+        """Wait until PostgreSQL has ended the transaction in which a process stands, if it stands in one."""
+        if self.catalog.dialect == "postgres":
+            while self.sql(f"SELECT 1 FROM pg_stat_activity WHERE {self._ours} AND state LIKE 'idle in transaction%'"):
+                pass
+
+    @property
+    def _ours(self) -> str:
+        return f"application_name = '{self._session_name}'"
+
+    def close(self) -> None:
+        """Close all connections."""
+        for node in (*self.nodes, self.desk):
+            node.catalog.close()
+        self.catalog.close()
+
     def last_faults(self) -> str:
         """What went wrong at last, for the message of a failed test."""
         return "\n".join([*self.deaths[-8:], *self.story[-20:]])
 
     # What the processes do
 
+    @property
+    def is_somebody_standing(self) -> bool:
+        """Whether a process has still to go on."""
+        return any(node.stands is not None for node in (*self.nodes, self.desk))
+
     def tick(self) -> None:
-        """Let every role and every driver have its turn."""
+        """Let every role and every driver of each node have its turn."""
         for faults in self.faults.values():
             faults.rests = False
-        for step in (Up.discover, Up.schedule, Up.run):
-            self._take_step(step)
-        for child in list(self.spawner.children):
-            if child.exit_code is None and len(child.lines) > 1:
-                self._drive(child)
+        for node in (*self.nodes, self.desk):
+            node.wake()
+        if all(node.stands is not None for node in self.nodes):
+            self.nodes.append(Node(self, f"node {len(self.nodes) + 1}"))
+        for node in list(self.nodes):
+            for step in (Up.discover, Up.schedule, Up.run):
+                self._take_step(node, step)
+            for child in list(node.spawner.children):
+                if child.exit_code is None and len(child.lines) > 1:
+                    self._drive(node, child)
         self._kill_what_waits()
-        for step in (Up.run, Up.sweep):
-            self._take_step(step)
+        for node in list(self.nodes):
+            for step in (Up.run, Up.sweep):
+                self._take_step(node, step)
         self.clock.sleep(timedelta(seconds=1))
 
     def note(self, name: str, content: str) -> None:
         """Publish a partition from a notebook; it dies or fails like any other process, and is asked to do it again."""
-        notebook = Process(self)
-        opened = open_transaction(notebook.catalog, notebook.world, ["default.lines"], lease=LEASE)
-        with self._noting_deaths("notebook"), opened as tx:
-            tx.fileset("default.lines").append({name: content})
         self.landed[name] = content
 
-    def lose_power(self) -> None:
-        """End every process at once."""
-        if self.up is not None:
-            self.up.died_at = "loss of power"
-        self.up = None
-        for child in self.spawner.children:
-            child.kill()
+        def work() -> None:
+            notebook = Process(self.desk)
+            opened = open_transaction(
+                notebook.catalog, notebook.world, ["default.lines"], lease=LEASE, writer=write_texts
+            )
+            with self._noting_deaths("notebook"), opened as tx:
+                tx.fileset("default.lines").append({name: content})
+
+        self.desk.go(work)
 
     def is_published(self, name: str) -> bool:
         """Whether the notebook's partition is there."""
         return bool(self.sql(f"SELECT 1 FROM partition_change WHERE partition_key = '{name}'"))
 
-    def _take_step(self, step: Callable[[Up], None]) -> None:
-        try:
-            if self.up is None:
-                self.up = Up(self)
-            step(self.up)
-        except Crash as crash:
-            self.deaths.append(f"up at {crash}")
-            self.lose_power()
-        except Unavailable as error:
-            self.deaths.append(f"up waits: {error}")
-        except OSError as error:
-            self.deaths.append(f"up: {error}")
-            self.lose_power()
+    def _take_step(self, node: Node, step: Callable[[Up], None]) -> None:
+        def work() -> None:
+            try:
+                if node.up is None:
+                    node.up = Up(node)
+                step(node.up)
+            except Crash as crash:
+                self.deaths.append(f"up at {crash}")
+                node.lose_power()
+            except Unavailable as error:
+                self.deaths.append(f"up waits: {error}")
+            except (OSError, Unforeseen) as error:
+                self.deaths.append(f"up: {error}")
+                if node.up is not None:
+                    node.up.end_loudly()
+                node.lose_power()
 
-    def _drive(self, child: PlayedChild) -> None:
+        node.go(work)
+
+    def _drive(self, node: Node, child: PlayedChild) -> None:
         start, assignment = Start.from_line(child.lines[0]), Assignment.from_line(child.lines[1])
         program = self._program(assignment) if self.misfortunes else None
         if program in self.misfortunes:
             self.misfortunes.remove(program)
             if program == "sum_up":
-                self.lose_power()  # only the lease tells what has become of its runs
+                node.lose_power()  # only the lease tells what has become of its runs
             child.kill()  # the driver alone: its runner sees it
             return
-        process = Process(self)
-        try:
-            with _own_output():
-                DriverProcess(process.world, process.catalog, start, child.tag).work(assignment)
-            child.exit_code = 0
-        except Crash as crash:
-            self.deaths.append(f"driver at {crash}")
-            child.kill()
-        except (Unavailable, OSError) as error:
-            self.deaths.append(f"driver: {error}")
-            child.exit_code = 1
+
+        def work() -> None:
+            process = Process(node)
+            try:
+                driver = DriverProcess(process.world, process.catalog, start, child.tag, writer=write_texts)
+                driver.work(assignment)
+                child.exit_code = 0
+            except Crash as crash:
+                self.deaths.append(f"driver at {crash}")
+                child.kill()
+            except (Unavailable, OSError, Unforeseen) as error:
+                self.deaths.append(f"driver: {error}")
+                child.exit_code = 1
+
+        node.go(work)
 
     def _kill_what_waits(self) -> None:
         if "kill" not in self.misfortunes:
@@ -440,10 +590,14 @@ class Machine:
             "SELECT r.run_id FROM run AS r JOIN program AS p ON p.program_id = r.program_id"
             " WHERE p.name = 'load' AND r.state = 'PENDING' AND r.failures > 0"
         )
-        if waiting:
+
+        def work() -> None:
             with self._noting_deaths("person"):
-                ask_kill(Process(self).catalog, RunId(str(waiting[0][0])))
-                self.misfortunes.remove("kill")
+                ask_kill(Process(self.desk).catalog, RunId(str(waiting[0][0])))
+                self.misfortunes.discard("kill")
+
+        if waiting:
+            self.desk.go(work)
 
     @contextmanager
     def _noting_deaths(self, who: str) -> Iterator[None]:
@@ -451,7 +605,7 @@ class Machine:
             yield
         except Crash as crash:
             self.deaths.append(f"{who} at {crash}")
-        except (Unavailable, Fenced, OSError) as error:
+        except (Unavailable, Fenced, OSError, Unforeseen) as error:
             self.deaths.append(f"{who}: {error}")
 
     def _program(self, assignment: Assignment) -> str:
@@ -470,20 +624,6 @@ class Machine:
         self.catalog = open_catalog(self.catalog_url, world)
         self.clock.rule(self.sql, self.catalog.dialect)
         Mill(self.catalog, world, config).deploy()
-
-
-@contextmanager
-def _own_output() -> Iterator[None]:
-    """Keep what a driver prints out of the test's output: it sends both streams to its logs."""
-    kept = [os.dup(number) for number in (1, 2)]
-    try:
-        yield
-    finally:
-        for stream, number, copy in zip((sys.stdout, sys.stderr), (1, 2), kept, strict=True):
-            with suppress(ValueError):
-                stream.flush()
-            os.dup2(copy, number)
-            os.close(copy)
 
 
 def write_texts(

@@ -1,0 +1,209 @@
+"""One round on the machine: what lands, what goes wrong without us, and what has to hold at its end.
+
+A round lands a file, publishes a partition from outside, lets a schedule's time come, and has its share of bad luck
+without any fault of ours: programs that stumble, a driver that dies, a loss of power, a job that waits too long, and
+in every second round somebody who kills a run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.acceptance.machine import Machine
+from tidemill.catalog.transactions import Snapshot
+from tidemill.lake import janitor
+from tidemill.lake.datasets import find
+from tidemill.lake.fileset import Fileset, read_partitions
+from tidemill.lake.janitor import CLEAN_SWEEPS
+from tidemill.names import DEFAULT_NAMESPACE, WritePointer
+
+MOST_TICKS = 240
+STILL_TO_DO = {
+    "open transactions": "SELECT write_pointer, run_id FROM tx WHERE state = 'in_progress'",
+    "declarations": "SELECT dataset_id, write_pointer FROM in_progress",
+    "garbage": "SELECT location, reason, error FROM garbage WHERE attempts = 0 AND not_before <= {now}",
+    "slots": "SELECT limit_key, run_id FROM slot",
+    "runs": "SELECT run_id, state, exit_reason FROM run WHERE ended_at IS NULL",
+    "files": "SELECT name, status, error FROM inbox_file WHERE status <> 'SUCCESS'",
+    "claims": "SELECT partition_key, state, error FROM consumer_work WHERE state <> 'completed'",
+    "jobs": "SELECT job_id, state, verdict FROM job",
+    "waiting": "SELECT wait_key, job_id FROM job_waits",
+    "job messages": "SELECT job_id, seq FROM job_message",
+    "pins": "SELECT pin_id FROM reader_pin",
+    "messages": "SELECT m.seq, m.event_key FROM message AS m JOIN subscriber AS s ON s.topic = m.topic"
+    " WHERE m.topic = 'data' AND (m.seq > s.seq OR (m.seq = s.seq AND m.n > s.n))",
+}
+HEARD_BY = {
+    "default.shop.load": "file:default.raw",
+    "default.shop.sum_up": "partition:default.lines",
+    "default.shop.impatient": "partition:default.lines",
+}
+
+
+def play(machine: Machine, number: int) -> None:
+    """One round, to the end of all that it causes."""
+    machine.clock.sleep(timedelta(hours=1))
+    machine.misfortunes = {"load", "sum_up"} if number % 2 else {"load", "sum_up", "kill"}
+    machine.land(f"f{number}", f"{number}\n" * 3)
+    stood = False
+    for _ in range(MOST_TICKS):
+        machine.tick()
+        stood |= machine.is_somebody_standing
+        if not machine.is_published(f"n{number}"):
+            machine.note(f"n{number}", f"{number}\n" * 5)
+        if is_busy(machine) or machine.is_somebody_standing:
+            continue
+        if machine.sql(f"SELECT 1 FROM inbox_file WHERE name = 'f{number}'"):
+            if stood:  # a zombie may have written after the janitor looked for the first time
+                machine.clock.sleep(timedelta(hours=1))
+                janitor.sweep(machine.catalog)
+            return
+    found = {what: rows for what, query in still_to_do(machine).items() if (rows := machine.sql(query))}
+    pytest.fail(f"round {number} did not end: {found}\n{machine.last_faults()}")
+
+
+def is_busy(machine: Machine) -> bool:
+    """Whether anything is not at rest; one question, since it is asked after each tick."""
+    return (
+        machine.sql("SELECT 1 WHERE " + " OR ".join(f"EXISTS ({query})" for query in still_to_do(machine).values()))
+        != []
+    )
+
+
+def still_to_do(machine: Machine) -> dict[str, str]:
+    """The questions for what is not at rest."""
+    now = int(machine.clock.now().timestamp() * 1000)
+    return {what: query.format(now=now) for what, query in STILL_TO_DO.items()}
+
+
+def check(machine: Machine, rounds: int) -> None:
+    """Everything that landed is published once and consumed once; every message and every time was heard once."""
+    told = machine.last_faults()
+    names = {f"{kind}{number}" for kind in "fn" for number in range(1, rounds + 1)}
+    files = {name for name in names if name.startswith("f")}
+
+    assert published(machine, "lines") == {name: [machine.landed[name]] for name in names}, told
+    assert published(machine, "totals") == {name: [f"{name} has {len(machine.landed[name])}\n"] for name in names}, told
+    assert consumed(machine, "raw") == dict.fromkeys(files, 1), told
+    assert consumed(machine, "lines") == dict.fromkeys(names, 1), told
+    assert announced(machine, "lines") == announced(machine, "totals") == dict.fromkeys(names, 1), told
+    assert sum(payload["count"] for payload in payloads(machine, "file:default.raw")) == len(files), told
+    assert told_ends(machine) == ended_runs(machine), told
+    for schedule, event_key in HEARD_BY.items():
+        assert heard(machine, schedule, event_key) == dict.fromkeys(sent(machine, event_key), 1), told
+    assert fires(machine) == strikes(machine), told
+    assert len(fires(machine)) >= rounds, told
+
+
+def published(machine: Machine, name: str) -> dict[str, list[str]]:
+    """The content of each partition, one text a file; and the folder holds what is committed and nothing else."""
+    fileset = find_fileset(machine, name)
+    everything = Snapshot(WritePointer(2**62), machine.catalog.incarnation)
+    partitions = machine.catalog.read(lambda db: read_partitions(db, fileset.dataset_id, everything))
+    folder = machine.folder / name
+    committed = {f"{change.location}/_committed" for partition in partitions for change in partition.changes}
+    found = {str(path.relative_to(folder)) for path in folder.glob("tx=*/_committed")}
+    assert found == committed, machine.last_faults()
+    assert len(list(folder.glob("tx=*"))) == len(committed), machine.last_faults()
+    return {
+        str(fileset.keys.decode(partition.partition_key)[0]): [
+            (folder / path).read_text() for path, _ in partition.files
+        ]
+        for partition in partitions
+    }
+
+
+def find_fileset(machine: Machine, name: str) -> Fileset:
+    """The file set of that name."""
+    return Fileset.of(machine.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, name)))
+
+
+def consumed(machine: Machine, name: str) -> Counter[str]:
+    """In how many committed runs each input is."""
+    rows = machine.sql(
+        "SELECT i.item FROM run_input AS i JOIN run AS r ON r.run_id = i.run_id"
+        " JOIN dataset AS d ON d.dataset_id = i.dataset_id"
+        f" WHERE d.name = '{name}' AND r.state = 'COMPLETED'"
+    )
+    return Counter(str(item) for (item,) in rows)
+
+
+def payloads(machine: Machine, event_key: str) -> list[dict[str, Any]]:
+    """The messages of one key."""
+    rows = machine.sql(f"SELECT payload FROM message WHERE event_key = '{event_key}'")
+    return [json.loads(str(text)) for (text,) in rows]
+
+
+def announced(machine: Machine, name: str) -> Counter[str]:
+    """How often each partition was announced."""
+    return Counter(
+        partition["key"].removeprefix("source=")
+        for payload in payloads(machine, f"partition:default.{name}")
+        for partition in payload["partitions"]
+    )
+
+
+def told_ends(machine: Machine) -> Counter[tuple[str, str]]:
+    """The ends of runs, as messages say."""
+    rows = machine.sql("SELECT payload FROM message WHERE topic = 'program'")
+    ends = [json.loads(str(text)) for (text,) in rows]
+    return Counter((end["run_id"], end["state"]) for end in ends)
+
+
+def ended_runs(machine: Machine) -> Counter[tuple[str, str]]:
+    """The ends of runs of programs that were called, as their records say."""
+    rows = machine.sql(
+        "SELECT run_id, state FROM run WHERE kind = 'program' AND coalesce(exit_reason, '') <> 'no_input'"
+    )
+    return Counter((str(run_id), str(state)) for run_id, state in rows)
+
+
+def sent(machine: Machine, event_key: str) -> set[tuple[object, ...]]:
+    """The places of the messages of one key."""
+    return set(machine.sql(f"SELECT topic, seq, n FROM message WHERE event_key = '{event_key}'"))
+
+
+def heard(machine: Machine, schedule: str, event_key: str) -> Counter[tuple[object, ...]]:
+    """How often each of these messages is in a run of the schedule, or in a job of it that ended without one."""
+    runs = machine.sql("SELECT triggered_by FROM run WHERE schedule_id IS NOT NULL")
+    causes = [json.loads(str(text)) for (text,) in runs]
+    places = [
+        tuple(place)
+        for cause in causes
+        if cause["schedule"] == schedule
+        for trigger in cause["triggers"]
+        for place in trigger["messages"]
+    ]
+    ended = machine.sql(
+        "SELECT h.detail FROM job_history AS h JOIN schedule AS s ON s.schedule_id = h.schedule_id"
+        f" WHERE h.run_id IS NULL AND s.name = '{schedule.rpartition('.')[2]}'"
+    )
+    places += [tuple(place[1:]) for (text,) in ended for place in json.loads(str(text))["messages"]]
+    wanted = sent(machine, event_key)
+    return Counter(place for place in places if place in wanted)
+
+
+def fires(machine: Machine) -> list[object]:
+    """The times that came."""
+    return sorted(at for (at,) in machine.sql("SELECT fire_time FROM fire"))
+
+
+def strikes(machine: Machine) -> list[object]:
+    """The times for which a run of `strike` was completed."""
+    rows = machine.sql(
+        "SELECT r.triggered_by FROM run AS r JOIN program AS p ON p.program_id = r.program_id"
+        " WHERE p.name = 'strike' AND r.state = 'COMPLETED'"
+    )
+    return sorted(json.loads(str(text))["logical_time"] for (text,) in rows)
+
+
+def forget_garbage(machine: Machine) -> None:
+    """Let the days pass in which the janitor looks for zombies."""
+    for _ in range(2 * CLEAN_SWEEPS):
+        machine.clock.sleep(timedelta(days=4))
+        janitor.sweep(machine.catalog)

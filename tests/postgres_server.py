@@ -22,7 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ADDRESS = "TIDEMILL_TEST_POSTGRES"
@@ -61,6 +61,13 @@ def running_server(*, durable: bool = False) -> Iterator[str]:
 
     A `durable` one keeps its files on a disk and syncs them, as in production: for benchmarks.
     """
+    with mortal_server(durable=durable) as server:
+        yield server.url
+
+
+@contextlib.contextmanager
+def mortal_server(*, durable: bool = False, connections: int = 200) -> Iterator[MortalServer]:
+    """Start a server that can be crashed and started again; stop it and remove its files at the end."""
     binaries = find_binaries()
     if binaries is None:
         msg = "no PostgreSQL: install postgresql-15, or call `make test`, which gets one from PyPI"
@@ -80,29 +87,62 @@ def running_server(*, durable: bool = False) -> Iterator[str]:
                 binaries = _copy_of_package(binaries, root)
         _call(binaries / "initdb", account, "-D", root / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8",
               "--no-locale", "--no-sync")  # fmt: skip
-        port = _free_port()
-        settings = {**SETTINGS, "port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": root}
-        settings |= {} if durable else NOT_DURABLE
-        with (root / "log").open("wb") as log:
-            server = subprocess.Popen(
+        settings = {**SETTINGS, "max_connections": str(connections), **({} if durable else NOT_DURABLE)}
+        server = MortalServer(binaries, root, account, settings)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.crash()  # at once: nobody needs a checkpoint of a folder that goes away
+
+
+class MortalServer:
+    """A server process over a folder of data; made by `mortal_server`."""
+
+    def __init__(
+        self, binaries: Path, root: Path, account: pwd.struct_passwd | None, settings: Mapping[str, str]
+    ) -> None:
+        self._binaries = binaries
+        self._root = root
+        self._account = account
+        self._port = _free_port()
+        self._settings = {
+            **settings,
+            "port": self._port,
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": root,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Its address, the same after each start."""
+        return f"postgresql://postgres@127.0.0.1:{self._port}/postgres"
+
+    def start(self) -> None:
+        """Start it over what its folder holds, and wait until it answers; the crash before is mended by its log."""
+        with (self._root / "log").open("ab") as log:
+            self._process = subprocess.Popen(
                 [
-                    binaries / "postgres",
+                    self._binaries / "postgres",
                     "-D",
-                    root / "data",
-                    *(f"--{name}={value}" for name, value in settings.items()),
+                    self._root / "data",
+                    *(f"--{name}={value}" for name, value in self._settings.items()),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                **_as_account(account),
+                **_as_account(self._account),
             )
-        try:
-            _wait_until_ready(binaries, port, server, root / "log")
-            yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
-        finally:
-            server.send_signal(signal.SIGQUIT)  # at once: nobody needs a checkpoint of a folder that goes away
-            server.wait(timeout=30)
+        _wait_until_ready(self._binaries, self._port, self._process, self._root / "log")
+
+    def crash(self) -> None:
+        """End it without a checkpoint, all its sessions with it: what `pg_ctl stop -m immediate` does."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(timeout=30)
+            self._process = None
 
 
 def _server_account() -> pwd.struct_passwd | None:

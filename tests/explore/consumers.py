@@ -1,0 +1,436 @@
+"""Scenarios of consumers (R3): writers, workers and readers of one file set, in all orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from tests.explore import promises
+from tests.explore.search import Actor, Scenario, Tables
+from tests.explore.stage import Stage
+from tidemill.catalog.db import Db
+from tidemill.catalog.transactions import Snapshot, Transaction, begin, commit
+from tidemill.errors import Conflict, Fenced
+from tidemill.lake.claims import (
+    CompleteClaims,
+    Limits,
+    ensure_consumer,
+    publish_due,
+    put_back,
+    take_claims,
+)
+from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState, take
+from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.fileset import AddPartitions, ColumnSchema, Fileset, PartitionWrite, Unpin, WriteOp
+from tidemill.lake.manifest import DataFile, Manifest
+from tidemill.names import DatasetId, Namespace, ProgramId, RunId, WritePointer
+from tidemill.run.attempts import (
+    AttachTransaction,
+    AttemptEnd,
+    Cause,
+    FinishRun,
+    ask_kill,
+    end_attempt,
+    register,
+    take_runs,
+)
+from tidemill.run.inputs import find_inputs, take_over_claims
+from tidemill.run.programs import Program, ProgramKind, find_program_by_id, put_program
+from tidemill.run.runs import NewRun, create_external, create_pending
+
+LINES = Fileset.of(
+    Dataset(
+        DatasetId("lines"),
+        Namespace("default"),
+        "lines",
+        DatasetKind.FILESET,
+        "file:///lake/lines",
+        {"keys": {"hour": "int"}},
+    )
+)
+SCHEMA = ColumnSchema('{"type":"struct","fields":[]}')
+LEASE = timedelta(seconds=60)
+DAY = timedelta(days=1)
+
+
+# Actors
+
+
+def writer(name: str, *writes: tuple[int, str]) -> Actor:
+    """A notebook: it begins, and commits what it wrote, or gives up."""
+    run_id = RunId(f"run_{name}")
+    partitions = [
+        PartitionWrite(
+            LINES.keys.check({"hour": hour}), WriteOp(op), Manifest((DataFile(f"{name}.parquet", 10, 1, "e"),))
+        )
+        for hour, op in writes
+    ]
+
+    def body(stage: Stage) -> None:
+        try:
+            tx = begin(
+                stage.catalog,
+                run_id=run_id,
+                epoch=1,
+                writes=[LINES.dataset_id],
+                effects=[AttachTransaction(run_id, 1)],
+            )
+            if stage.pick(lambda: ("commit", "abort")) == "abort":
+                end_attempt(stage.catalog, run_id, 1, AttemptEnd(Cause.FAILED, "it raised"))
+                return
+            added = AddPartitions(tx, LINES, partitions, SCHEMA, frozenset())
+            commit(stage.catalog, tx, [added, FinishRun(run_id, 1, "", {}), Unpin(run_id)])
+        except Conflict:
+            end_attempt(stage.catalog, run_id, 1, AttemptEnd(Cause.FAILED, "conflict"))
+        except Fenced:
+            pass
+
+    return Actor(name, body)
+
+
+def worker(name: str, *, most: int = 10_000, endings: Sequence[str] = ("commit",), group: str = "worker") -> Actor:
+    """A runner with its driver: it takes a run that waits, and works on that attempt to its end."""
+
+    def body(stage: Stage) -> None:
+        stage.pick(lambda: ["take"] if _is_any_pending(stage) else [])
+        work(stage, most, endings)
+
+    return Actor(name, body, repeats=True, group=group)
+
+
+def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",)) -> bool:
+    """One attempt of whatever run is due; whether there was one."""
+
+    def take_one(db: Db):
+        runs = take_runs(db, most=1, owner="runner", host="here", lease=LEASE)
+        for run in runs:
+            register(db, run.run_id, run.epoch, pid=1, facts={}, log_location="logs")
+        return [(run, find_inputs(db, find_program_by_id(db, run.program_id))) for run in runs]
+
+    catalog = stage.catalog
+    taken = catalog.write(take_one)
+    if not taken:
+        return False
+    ((run, inputs),) = taken
+    try:
+        tx = begin(
+            catalog,
+            run_id=run.run_id,
+            epoch=run.epoch,
+            effects=[AttachTransaction(run.run_id, run.epoch), *take_over_claims(run.run_id, run.epoch)],
+        )
+        ((_, consumer),) = inputs.filesets.values()
+        got = take_claims(catalog, tx, {consumer.consumer_id: Limits(most)})[consumer.consumer_id]
+        for delivery in got:
+            for change in delivery.changes:
+                note_given(stage, consumer.name, run.run_id, run.epoch, change.write_pointer, change.partition_key)
+        ending = stage.pick(lambda: endings) if len(endings) > 1 else endings[0]
+        if ending == "put back" and len(got) > 1:
+            returned = got[-1]
+            catalog.write(lambda db: put_back(db, tx, consumer.consumer_id, [returned.partition_key]))
+            for change in returned.changes:
+                stage.note(
+                    "DELETE FROM given WHERE run_id = ? AND epoch = ? AND write_pointer = ? AND partition_key = ?",
+                    *(run.run_id, run.epoch, change.write_pointer, change.partition_key),
+                )
+        if ending == "fail":
+            end_attempt(catalog, run.run_id, run.epoch, AttemptEnd(Cause.FAILED, "it raised"))
+            return True
+        finish = [CompleteClaims(run.run_id, run.epoch), Unpin(run.run_id), FinishRun(run.run_id, run.epoch, "", {})]
+        commit(catalog, tx, [*finish, *inputs.announce_rest()])
+    except Fenced:
+        pass
+    return True
+
+
+def note_given(stage: Stage, reader: str, run_id: str | None, epoch: int, pointer: int, key: str) -> None:
+    """Write down what a reader was given."""
+    stage.note("INSERT INTO given VALUES (?, ?, ?, ?, ?)", reader, run_id, epoch, pointer, key)
+
+
+def reader(name: str, times: int) -> Actor:
+    """A caller who keeps the state: it begins a transaction, and takes; so often."""
+
+    def body(stage: Stage) -> None:
+        for turn in range(times):
+            read_once(stage, name, RunId(f"run_{name}{turn}"))
+
+    return Actor(name, body)
+
+
+def read_once(stage: Stage, name: str, run_id: RunId | None) -> None:
+    """Take what is new to the reader: its state and what it got are stored together, at its next turn."""
+    catalog = stage.catalog
+    tx: Transaction | Snapshot
+    if run_id is None:
+        tx = Snapshot(WritePointer(catalog.write(lambda db: db.tick())), catalog.incarnation)
+    else:
+        tx = begin(catalog, run_id=run_id, epoch=1, effects=[AttachTransaction(run_id, 1)])
+
+    def look(_db: Db) -> PartitionConsumerState:
+        found = stage.connection.execute("SELECT * FROM kept WHERE reader = ?", (name,)).fetchall()
+        if not found:
+            return FROM_BEGINNING
+        return PartitionConsumerState(WritePointer(found[0][1]), tuple(map(WritePointer, eval(found[0][2]))))
+
+    def take_new(db: Db):
+        state = look(db)
+        taken, moved = take(db, LINES.dataset_id, state, tx)
+        stage.connection.execute(
+            "INSERT INTO kept VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET start_version = excluded.start_version,"
+            " versions_to_check = excluded.versions_to_check, snapshot = excluded.snapshot",
+            (name, moved.start_version, str(moved.versions_to_check), moved.start_version),
+        )
+        for change in taken:
+            stage.connection.execute(
+                "INSERT INTO given VALUES (?, NULL, 0, ?, ?)", (name, change.write_pointer, change.partition_key)
+            )
+
+    catalog.write(take_new)
+    if run_id is not None and isinstance(tx, Transaction):
+        commit(catalog, tx, [FinishRun(run_id, 1, "", {})])
+
+
+def fencer(name: str, cause: Cause = Cause.LOST, only: str = "") -> Actor:
+    """A reaper: at any time, of any attempt under way, it says that its lease is over."""
+
+    def body(stage: Stage) -> None:
+        run_id, epoch = stage.pick(lambda: _find_live(stage, only))
+        end_attempt(stage.catalog, run_id, epoch, AttemptEnd(cause, "its lease ran out", zombie=True))
+
+    return Actor(name, body)
+
+
+def killer(name: str) -> Actor:
+    """A person who ends a run, and the runner that does as asked."""
+
+    def body(stage: Stage) -> None:
+        run_id, epoch = stage.pick(lambda: _find_unended(stage))
+        if ask_kill(stage.catalog, run_id) == "STOPPING":
+            end_attempt(stage.catalog, run_id, epoch, AttemptEnd(Cause.KILLED, "killed on request"))
+
+    return Actor(name, body)
+
+
+def _is_any_pending(stage: Stage) -> bool:
+    now = int(stage.clock.now().timestamp() * 1000)
+    return bool(
+        stage.connection.execute("SELECT 1 FROM run WHERE state = 'PENDING' AND not_before <= ?", (now,)).fetchall()
+    )
+
+
+def _find_live(stage: Stage, only: str = "") -> list[tuple[RunId, int]]:
+    return stage.connection.execute(
+        "SELECT run_id, epoch FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING') AND run_id LIKE ?"
+        " AND (program_id IS NOT NULL OR write_pointer IS NOT NULL) ORDER BY 1",
+        (f"{only}%",),
+    ).fetchall()
+
+
+def _find_unended(stage: Stage) -> list[tuple[RunId, int]]:
+    return stage.connection.execute(
+        "SELECT run_id, epoch FROM run WHERE ended_at IS NULL AND program_id IS NOT NULL ORDER BY 1"
+    ).fetchall()
+
+
+# What they act on
+
+
+def lake(
+    *, writers: Sequence[str] = (), runs: Sequence[str] = (), earlier: Sequence[tuple[int, str]] = (), retries: int = 0
+) -> Callable[[Stage], None]:
+    """The file set `lines`, external runs for the writers, and for each of `runs` one that waits, of that program."""
+
+    def set_up(stage: Stage) -> None:
+        def block(db: Db) -> None:
+            declare(db, LINES.dataset)
+            for name in writers:
+                create_external(db, RunId(f"run_{name}"), owner="me", host="here", pid=1, lease=60_000)
+            for name in dict.fromkeys(runs):
+                put_program(db, program(name, retries))
+                ensure_consumer(db, LINES.dataset_id, f"default.shop.{name}")
+            create_pending(
+                db, [NewRun(RunId(f"run_{number}_{name}"), ProgramId(name)) for number, name in enumerate(runs)]
+            )
+
+        stage.catalog.write(block)
+        for number, (hour, op) in enumerate(earlier):
+            publish(stage, f"earlier{number}", (hour, op))
+
+    return set_up
+
+
+def program(name: str, retries: int = 0) -> Program:
+    """A program that reads the file set."""
+    return Program(
+        ProgramId(name),
+        Namespace("default"),
+        "shop",
+        name,
+        ProgramKind.PYTHON,
+        "/nowhere/app.py",
+        reads=("default.lines",),
+        retries=retries,
+        backoff=timedelta(seconds=10),
+    )
+
+
+def publish(stage: Stage, name: str, *writes: tuple[int, str]) -> None:
+    """A commit of its own, before all begins."""
+    stage.catalog.write(
+        lambda db: create_external(db, RunId(f"run_{name}"), owner="me", host="here", pid=1, lease=60_000)
+    )
+    actor = writer(name, *writes)
+    log, parked = stage.act(actor.body, ())
+    while parked is not None:
+        chosen = list(parked.options())[:1] if parked.options else []
+        log, parked = stage.act(actor.body, log, chosen)
+
+
+# How it ends
+
+
+def cut_power(stage: Stage) -> None:
+    """Fence all that was under way, as reapers do."""
+    for run_id, epoch in stage.connection.execute(
+        "SELECT run_id, epoch FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING')"
+    ).fetchall():
+        end_attempt(stage.catalog, run_id, epoch, AttemptEnd(Cause.LOST, "power", zombie=True))
+
+
+def recover(*programs: str, readers: Sequence[str] = (), most: int = 10_000) -> Callable[[Stage], None]:
+    """Begin anew: work on what waits, and start runs until nothing is left to take."""
+
+    def do(stage: Stage) -> None:
+        cut_power(stage)
+        for _ in range(20):
+            stage.clock.at += DAY
+            while work(stage, most):
+                pass
+            publish_due(stage.catalog)
+            left = stage.connection.execute(
+                "SELECT DISTINCT consumer.name FROM consumer LEFT JOIN consumer_work USING (consumer_id)"
+                " WHERE state = 'new' OR EXISTS (SELECT 1 FROM partition_change AS c"
+                " WHERE c.dataset_id = consumer.dataset_id AND c.commit_seq > start_version)"
+            ).fetchall()
+            if not left:
+                break
+            new = [NewRun(RunId(stage.world.new_id("run")), ProgramId(name.rpartition(".")[2])) for (name,) in left]
+            stage.catalog.write(lambda db, new=new: create_pending(db, new))
+        for name in readers:
+            read_once(stage, name, None)
+
+    return do
+
+
+SOUND = promises.all_of(
+    promises.transactions,
+    promises.changes,
+    promises.consumers,
+    promises.claims,
+    promises.delivered,
+    promises.kept_states,
+    promises.slots,
+)
+
+
+def _end(*readers: str) -> Callable[[Tables], None]:
+    return promises.all_of(promises.at_rest, promises.everything_delivered(*readers))
+
+
+def caller(writes: Sequence[Sequence[tuple[int, str]]], takes: int, fences: int = 0) -> Callable[[str], Scenario]:
+    """The consumer of the seed."""
+    names = [f"w{number}" for number in range(len(writes))]
+
+    def make(name: str) -> Scenario:
+        return Scenario(
+            name,
+            "a caller who keeps the state gets each change once, and by write pointer what it gets by commit (R19)",
+            lake(writers=[*names, *(f"me{turn}" for turn in range(takes))]),
+            lambda: [
+                *(writer(one, *ops) for one, ops in zip(names, writes, strict=True)),
+                reader("me", takes),
+                *(fencer(f"reaper{n}", only="run_w") for n in range(fences)),
+            ],
+            promises.all_of(SOUND, promises.declared("lines")) if not takes else SOUND,
+            recover(readers=["me"]),
+            _end("me"),
+            promises.never_undone,
+            TABLES,
+        )
+
+    return make
+
+
+def managed(
+    writes: Sequence[Sequence[tuple[int, str]]],
+    runs: Sequence[str],
+    *,
+    workers: int = 2,
+    most: int = 10_000,
+    endings: Sequence[str] = ("commit",),
+    fences: int = 0,
+    kills: int = 0,
+    retries: int = 0,
+    earlier: Sequence[tuple[int, str]] = (),
+) -> Callable[[str], Scenario]:
+    """Managed consumers, one for each program in `runs`."""
+    names = [f"w{number}" for number in range(len(writes))]
+    programs = tuple(dict.fromkeys(runs))
+
+    def make(name: str) -> Scenario:
+        return Scenario(
+            name,
+            "each change is in the input of exactly one committed run of each consumer, whoever dies",
+            lake(writers=names, runs=runs, earlier=earlier, retries=retries),
+            lambda: [
+                *(writer(one, *ops) for one, ops in zip(names, writes, strict=True)),
+                *(worker(f"worker{n}", most=most, endings=endings) for n in range(workers)),
+                *(fencer(f"reaper{n}") for n in range(fences)),
+                *(killer(f"killer{n}") for n in range(kills)),
+            ],
+            promises.all_of(SOUND, promises.declared("lines")),
+            recover(*programs, most=most),
+            _end(*(f"default.shop.{one}" for one in programs)),
+            promises.never_undone,
+            TABLES,
+        )
+
+    return make
+
+
+TABLES = (
+    "tx",
+    "in_progress",
+    "garbage",
+    "partition_change",
+    "consumer",
+    "consumer_work",
+    "run",
+    "run_input",
+    "slot",
+    "given",
+    "kept",
+)
+"""No messages: nobody listens here."""
+
+A, B = [(1, "append")], [(2, "append")]
+OVER = [(1, "overwrite")]
+BOTH = [(1, "append"), (2, "append")]
+
+SCENARIOS = {
+    "caller": caller([A, B], 2),
+    "caller-3": caller([A, A, B], 3),
+    "caller-fenced": caller([A, OVER], 2, fences=1),
+    "workers": managed([A, B], ["sum", "sum"]),
+    "workers-3": managed([A, A, B], ["sum", "sum"]),
+    "groups": managed([A], ["sum", "mean"]),
+    "groups-3": managed([A, A, B], ["sum", "mean"]),
+    "zombie": managed([A], ["sum"], fences=2, earlier=A),
+    "zombies": managed([A, B], ["sum", "sum"], fences=2),
+    "limits": managed([BOTH], ["sum", "sum"], most=1, endings=("commit", "fail"), earlier=A),
+    "overwrite": managed([A, OVER], ["sum", "sum"], most=1),
+    "failing": managed([A], ["sum", "sum"], endings=("commit", "fail"), earlier=B, retries=1),
+    "killed": managed([A], ["sum", "sum"], kills=1, fences=1),
+    "put-back": managed([A], ["sum", "sum"], endings=("commit", "put back"), earlier=BOTH),
+}

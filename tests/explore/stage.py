@@ -1,0 +1,249 @@
+"""A catalog in memory on which actors take turns, one database transaction at a time, and time can be taken back.
+
+An actor is a function that calls the product. Between two of its database transactions it shares nothing with the
+others, so its state is what these have given it so far, its *log*. To go on from an earlier state the function is
+called again: it gets from the log what it got then, does one transaction for real, and is left where it wants to begin
+the next. The database goes back by SQLite's own savepoints: all histories happen inside of one transaction that never
+ends, and the product's transactions are savepoints in it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import apsw
+
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.migrate import check_version, read_incarnation
+from tidemill.catalog.sqlite import SqliteCatalog
+from tidemill.processes import LocalSpawner
+from tidemill.world import Disk, World
+
+T = TypeVar("T")
+
+FIRST_TICK = 7_000_000_000
+"""Where the clock starts: so that ticks are told from all other numbers, wherever they stand (`search.canonical`)."""
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+_NESTED = {
+    "BEGIN": "SAVEPOINT product",
+    "BEGIN IMMEDIATE": "SAVEPOINT product",
+    "BEGIN EXCLUSIVE": "SAVEPOINT product",
+    "COMMIT": "RELEASE product",
+    "ROLLBACK": "ROLLBACK TO product; RELEASE product",
+}
+
+Log: TypeAlias = tuple["Outcome", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one turn has given its actor: a value, or an exception."""
+
+    value: Any
+    error: Exception | None = None
+
+
+class Parked(BaseException):
+    """The actor stands before its next turn; `options` are what it may choose from there."""
+
+    def __init__(self, what: str, options: Callable[[], Sequence[Any]] | None = None) -> None:
+        super().__init__(what)
+        self.options = options
+
+
+class VirtualClock:
+    """A wall clock that an actor moves; nobody sleeps."""
+
+    def __init__(self) -> None:
+        self.at = START
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> timedelta:
+        return timedelta(0)
+
+    def sleep(self, duration: timedelta) -> None:
+        raise AssertionError(f"somebody sleeps for {duration}")
+
+
+class _Ids(random.Random):
+    """Numbers in the order in which they are asked for on the way here."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.drawn = 0
+
+    def getrandbits(self, k: int, /) -> int:
+        self.drawn += 1
+        return self.drawn
+
+    def random(self) -> float:
+        return 0.5
+
+
+class _NoDisk(Disk):
+    """Holds nothing, and forgets what is written."""
+
+    def list_folder(self, path: Path) -> Iterator[Path]:
+        return iter(())
+
+    def make_folder(self, path: Path) -> None:
+        pass
+
+    def append(self, path: Path, text: str) -> None:
+        pass
+
+
+class _NoProcesses(LocalSpawner):
+    """This machine as the product asks for it; it always is the same."""
+
+    def pid(self) -> int:
+        return 1
+
+    def host(self) -> str:
+        return "here"
+
+    def end_tagged(self, tag: str) -> int:
+        return 0
+
+
+class _Connection(apsw.Connection):
+    """Begins savepoints where the product begins transactions."""
+
+    def execute(self, statements, *args, **options):
+        return super().execute(_NESTED.get(statements, statements), *args, **options)
+
+
+class _Catalog(SqliteCatalog):
+    """The product's own catalog of SQLite; each of its transactions is a turn."""
+
+    stage: Stage
+
+    def _connection(self) -> apsw.Connection:
+        connection: apsw.Connection | None = getattr(self, "_only", None)
+        if connection is None:
+            connection = self._only = _Connection(":memory:")
+            self._prepare(connection)
+        return connection
+
+    def _transaction(self, begin, block, *args, **options):
+        def do():
+            return super(_Catalog, self)._transaction(begin, block, *args, **options)
+
+        return self.stage.turn(do)
+
+
+@dataclass
+class Stage:
+    """Where actors act: the catalog, the clock, and whose turn it is."""
+
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    ids: _Ids = field(default_factory=_Ids)
+    watched: Callable[[str], None] | None = None
+    """Told each turn that is taken, by the product's function."""
+
+    def __post_init__(self) -> None:
+        self.world = World(
+            clock=self.clock, random=self.ids, disk=_NoDisk(), spawner=_NoProcesses(), environ={}, marked=self._reach
+        )
+        self._log: list[Outcome] = []
+        self._place = 0
+        self._may_act = False
+        self._free = 1
+        self.acted = False
+        catalog = _Catalog.__new__(_Catalog)
+        catalog.stage = self
+        catalog.__init__("sqlite:///:memory:", self.world, create=True)
+        check_version(catalog, create=True)
+        catalog.incarnation = read_incarnation(catalog)
+        self.catalog: Catalog = catalog
+        self.connection = catalog._connection()
+        self.connection.execute(f"UPDATE clock SET value = {FIRST_TICK}")
+        self._free = 0
+        self.marks: set[str] = set()
+
+    def _reach(self, mark: str) -> None:
+        if not self._free and self.acted:
+            self.marks.add(mark)
+
+    # What actors call, beside the product
+
+    def turn(self, do: Callable[[], T]) -> T:
+        """Take a turn: nobody else acts meanwhile."""
+        if self._free:
+            return do()
+        if self._place < len(self._log):
+            outcome = self._log[self._place]
+            self._place += 1
+            if outcome.error is not None:
+                raise outcome.error.with_traceback(None)
+            return outcome.value
+        if not self._may_act:
+            raise Parked("turn")
+        self._may_act, self.acted = False, True
+        try:
+            outcome = Outcome(do())
+        except Exception as error:
+            self._log.append(Outcome(None, error))
+            self._place += 1
+            raise
+        self._log.append(outcome)
+        self._place += 1
+        return outcome.value
+
+    def pick(self, options: Callable[[], Sequence[T]]) -> T:
+        """Choose one of `options` as they are when the next turn is taken: the search tries each.
+
+        While there is none the actor has to wait.
+        """
+        if self._place < len(self._log):
+            self._place += 1
+            return self._log[self._place - 1].value
+        raise Parked("pick", options)
+
+    def note(self, statement: str, *values: Any) -> None:
+        """Write down for the judges what an actor has seen, together with the turn before."""
+        if self.acted or self._free:
+            self.connection.execute(statement, values)
+
+    # What the search calls
+
+    def act(self, body: Callable[[Stage], None], log: Log, chosen: Sequence[Any] = (), *, turns: int = 1):
+        """Call `body` for one more turn (or none): its new log, and where it is parked; None when it has ended."""
+        self._log = [*log, *map(Outcome, chosen)]
+        self._place = 0
+        self._may_act = turns > 0
+        self.acted = False
+        try:
+            body(self)
+        except Parked as parked:
+            return tuple(self._log), parked
+        return tuple(self._log), None
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """Take back afterwards whatever happens."""
+        at, drawn = self.clock.at, self.ids.drawn
+        self.connection.execute("SAVEPOINT undone")
+        try:
+            yield
+        finally:
+            self.connection.execute("ROLLBACK TO undone; RELEASE undone")
+            self.clock.at, self.ids.drawn = at, drawn
+
+    @contextmanager
+    def freely(self) -> Iterator[None]:
+        """Act without taking turns: to set up, and to see how it ends."""
+        self._free += 1
+        try:
+            yield
+        finally:
+            self._free -= 1

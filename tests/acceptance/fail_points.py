@@ -18,7 +18,7 @@ from unittest import mock
 
 import obstore
 
-from tests.acceptance.machine import AT_MARKS, Kind, Machine
+from tests.acceptance.machine import Kind, Machine
 from tests.acceptance.rounds import check, forget_garbage, play
 from tests.manual_clock import backdoor_of
 from tidemill.catalog import postgres, sqlite

@@ -297,7 +297,7 @@ class PlayedSpawner(LocalSpawner):
         return self._host
 
     @contextmanager
-    def surrounded(self, stdout: Path, stderr: Path) -> Iterator[None]:
+    def surrounded(self, *_: Path) -> Iterator[None]:
         """All processes have one environment, and print nothing."""
         yield
 

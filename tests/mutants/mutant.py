@@ -47,7 +47,7 @@ class Mutant:
     """One small wrong change, named by what it `forgets`; several edits only where one idea stands in several places.
 
     A guard that is doubled by another is taken away with it: each alone would change nothing that anybody could see.
-    `first` is who finds it sooner.
+    `first` is who finds it sooner, and `scenario` the explorer's that does, where its quick ones do not, or late.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Mutant:
     forgets: str
     edits: tuple[Edit, ...]
     first: Killer = Killer.EXPLORER
+    scenario: str = ""
 
     def texts(self, package: Path) -> dict[str, str]:
         """The changed files of the product at `package`; `StaleMutant` when a text is not there exactly once."""

@@ -27,11 +27,17 @@ def main() -> int:
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, Python {sys.version.split()[0]}, SQLite {apsw.sqlite_lib_version()}"
     )
     print(
-        f"{'scenario':16} {'states':>9} {'turns':>9} {'deepest':>7} {'ends':>7} {'power cuts':>10} {'s':>7}", flush=True
+        f"{'scenario':16} {'states':>9} {'turns':>9} {'deepest':>7} {'ends':>7} {'power cuts':>10} {'CPU s':>7}",
+        flush=True,
     )
     total = Figures()
     for name in names:
-        search = Search(SCENARIOS[name](name), given.most_states, lambda f, name=name: show(f"… {name}", f))
+        search = Search(
+            SCENARIOS[name](name),
+            most_states=given.most_states,
+            cut_every=8 if given.quick else 1,
+            progress=lambda f, name=name: show(f"… {name}", f),
+        )
         try:
             figures = search.run()
         except Broken as error:

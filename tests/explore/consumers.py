@@ -56,36 +56,39 @@ DAY = timedelta(days=1)
 # Actors
 
 
-def writer(name: str, *writes: tuple[int, str]) -> Actor:
+def writer(name: str, *writes: tuple[int, str], endings: Sequence[str] = ("commit", "abort")) -> Actor:
     """A notebook: it begins, and commits what it wrote, or gives up."""
-    run_id = RunId(f"run_{name}")
+    return Actor(name, lambda stage: write_once(stage, RunId(f"run_{name}"), name, writes, endings))
+
+
+def write_once(
+    stage: Stage, run_id: RunId, name: str, writes: Sequence[tuple[int, str]], endings: Sequence[str]
+) -> None:
+    """Begin, and commit `writes`, or abort."""
     partitions = [
         PartitionWrite(
             LINES.keys.check({"hour": hour}), WriteOp(op), Manifest((DataFile(f"{name}.parquet", 10, 1, "e"),))
         )
         for hour, op in writes
     ]
-
-    def body(stage: Stage) -> None:
-        try:
-            tx = begin(
-                stage.catalog,
-                run_id=run_id,
-                epoch=1,
-                writes=[LINES.dataset_id],
-                effects=[AttachTransaction(run_id, 1)],
-            )
-            if stage.pick(lambda: ("commit", "abort")) == "abort":
-                end_attempt(stage.catalog, run_id, 1, AttemptEnd(Cause.FAILED, "it raised"))
-                return
-            added = AddPartitions(tx, LINES, partitions, SCHEMA, frozenset())
-            commit(stage.catalog, tx, [added, FinishRun(run_id, 1, "", {}), Unpin(run_id)])
-        except Conflict:
-            end_attempt(stage.catalog, run_id, 1, AttemptEnd(Cause.FAILED, "conflict"))
-        except Fenced:
-            pass
-
-    return Actor(name, body)
+    try:
+        tx = begin(
+            stage.catalog,
+            run_id=run_id,
+            epoch=1,
+            writes=[LINES.dataset_id],
+            effects=[AttachTransaction(run_id, 1)],
+        )
+        ending = stage.pick(lambda: endings) if len(endings) > 1 else endings[0]
+        if ending == "abort":
+            end_attempt(stage.catalog, run_id, 1, AttemptEnd(Cause.FAILED, "it raised"))
+            return
+        added = AddPartitions(tx, LINES, partitions, SCHEMA, frozenset())
+        commit(stage.catalog, tx, [added, FinishRun(run_id, 1, "", {}), Unpin(run_id)])
+    except Conflict:
+        end_attempt(stage.catalog, run_id, 1, AttemptEnd(Cause.FAILED, "conflict"))
+    except Fenced:
+        pass
 
 
 def worker(name: str, *, most: int = 10_000, endings: Sequence[str] = ("commit",), group: str = "worker") -> Actor:
@@ -276,15 +279,10 @@ def program(name: str, retries: int = 0) -> Program:
 
 
 def publish(stage: Stage, name: str, *writes: tuple[int, str]) -> None:
-    """A commit of its own, before all begins."""
-    stage.catalog.write(
-        lambda db: create_external(db, RunId(f"run_{name}"), owner="me", host="here", pid=1, lease=60_000)
-    )
-    actor = writer(name, *writes)
-    log, parked = stage.act(actor.body, ())
-    while parked is not None:
-        chosen = list(parked.options())[:1] if parked.options else []
-        log, parked = stage.act(actor.body, log, chosen)
+    """A transaction of somebody else, from begin to commit."""
+    run_id = RunId(f"run_{name}")
+    stage.catalog.write(lambda db: create_external(db, run_id, owner="me", host="here", pid=1, lease=60_000))
+    write_once(stage, run_id, name, writes, ("commit",))
 
 
 # How it ends
@@ -338,7 +336,12 @@ def _end(*readers: str) -> Callable[[Tables], None]:
     return promises.all_of(promises.at_rest, promises.everything_delivered(*readers))
 
 
-def caller(writes: Sequence[Sequence[tuple[int, str]]], takes: int, fences: int = 0) -> Callable[[str], Scenario]:
+def caller(
+    writes: Sequence[Sequence[tuple[int, str]]],
+    takes: int,
+    fences: int = 0,
+    writers_end: Sequence[str] = ("commit", "abort"),
+) -> Callable[[str], Scenario]:
     """The consumer of the seed."""
     names = [f"w{number}" for number in range(len(writes))]
 
@@ -348,7 +351,7 @@ def caller(writes: Sequence[Sequence[tuple[int, str]]], takes: int, fences: int 
             "a caller who keeps the state gets each change once, and by write pointer what it gets by commit (R19)",
             lake(writers=[*names, *(f"me{turn}" for turn in range(takes))]),
             lambda: [
-                *(writer(one, *ops) for one, ops in zip(names, writes, strict=True)),
+                *(writer(one, *ops, endings=writers_end) for one, ops in zip(names, writes, strict=True)),
                 reader("me", takes),
                 *(fencer(f"reaper{n}", only="run_w") for n in range(fences)),
             ],
@@ -373,6 +376,7 @@ def managed(
     kills: int = 0,
     retries: int = 0,
     earlier: Sequence[tuple[int, str]] = (),
+    writers_end: Sequence[str] = ("commit", "abort"),
 ) -> Callable[[str], Scenario]:
     """Managed consumers, one for each program in `runs`."""
     names = [f"w{number}" for number in range(len(writes))]
@@ -384,7 +388,7 @@ def managed(
             "each change is in the input of exactly one committed run of each consumer, whoever dies",
             lake(writers=names, runs=runs, earlier=earlier, retries=retries),
             lambda: [
-                *(writer(one, *ops) for one, ops in zip(names, writes, strict=True)),
+                *(writer(one, *ops, endings=writers_end) for one, ops in zip(names, writes, strict=True)),
                 *(worker(f"worker{n}", most=most, endings=endings) for n in range(workers)),
                 *(fencer(f"reaper{n}") for n in range(fences)),
                 *(killer(f"killer{n}") for n in range(kills)),
@@ -418,7 +422,15 @@ A, B = [(1, "append")], [(2, "append")]
 OVER = [(1, "overwrite")]
 BOTH = [(1, "append"), (2, "append")]
 
+ALWAYS = ("commit",)
+
 SCENARIOS = {
+    "caller-small": caller([A, A], 2, writers_end=ALWAYS),
+    "workers-small": managed([A], ["sum", "sum"]),
+    "zombie-small": managed([], ["sum"], fences=1, earlier=A),
+    "limits-small": managed([], ["sum", "sum"], most=1, earlier=BOTH, endings=("commit", "fail")),
+    "overwrite-small": managed([OVER], ["sum"], workers=1, earlier=A, most=1),
+    "conflicts": managed([A, OVER, OVER], [], workers=0),
     "caller": caller([A, B], 2),
     "caller-3": caller([A, A, B], 3),
     "caller-fenced": caller([A, OVER], 2, fences=1),

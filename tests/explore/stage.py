@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import apsw
 
@@ -114,6 +114,13 @@ class _NoProcesses(LocalSpawner):
     def end_tagged(self, tag: str) -> int:
         return 0
 
+    @contextmanager
+    def surrounded(self, stdout: Path, stderr: Path) -> Iterator[None]:
+        yield
+
+    def complain(self, text: str) -> None:
+        pass
+
 
 class _Connection(apsw.Connection):
     """Begins savepoints where the product begins transactions."""
@@ -147,10 +154,13 @@ class Stage:
 
     clock: VirtualClock = field(default_factory=VirtualClock)
     ids: _Ids = field(default_factory=_Ids)
-    watched: Callable[[str], None] | None = None
-    """Told each turn that is taken, by the product's function."""
+    endings: Sequence[str] = ("commit",)
+    """What a program may do in the end: return, or `fail`."""
+    on_stage: ClassVar[Stage]
+    """The one there is: for programs, which the product calls."""
 
     def __post_init__(self) -> None:
+        Stage.on_stage = self
         self.world = World(
             clock=self.clock, random=self.ids, disk=_NoDisk(), spawner=_NoProcesses(), environ={}, marked=self._reach
         )
@@ -213,6 +223,14 @@ class Stage:
         """Write down for the judges what an actor has seen, together with the turn before."""
         if self.acted or self._free:
             self.connection.execute(statement, values)
+
+    def ending(self) -> None:
+        """Let a program return, or raise."""
+        chosen = self.endings[0]
+        if len(self.endings) > 1 and not self._free:
+            chosen = self.pick(lambda: self.endings)
+        if chosen == "fail":
+            raise ValueError("it fails")
 
     # What the search calls
 

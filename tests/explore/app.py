@@ -1,0 +1,20 @@
+"""The program that drivers call in these scenarios: it looks at its input, and says what it saw."""
+
+from tests.explore.stage import Stage
+from tidemill import App
+
+app = App("shop")
+lines = app.fileset("lines", keys={"hour": "int"}, location="/lake/lines")
+
+
+@app.python(reads=[lines], retries=1, backoff="10s")
+def total(run):
+    """Note what was given; fail when the scenario wants that."""
+    stage = Stage.on_stage
+    for delivery in run.input(lines).deliveries:
+        for change in delivery.changes:
+            stage.note(
+                "INSERT INTO given VALUES (?, ?, ?, ?, ?)",
+                *("default.shop.total", run.id, run.attempt, change.write_pointer, change.partition_key),
+            )
+    stage.ending()

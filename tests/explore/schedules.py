@@ -1,0 +1,391 @@
+"""Scenarios of the scheduler (R4): message → job → launch → run → commit, and timers, in all orders."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from tests.explore import promises
+from tests.explore.consumers import LINES, SOUND, cut_power, fencer, killer, publish
+from tests.explore.promises import must
+from tests.explore.search import TABLES, Actor, Broken, Scenario, Tables
+from tests.explore.stage import START, Stage
+from tidemill.catalog.db import Db
+from tidemill.lake.claims import ensure_consumer, publish_due
+from tidemill.lake.datasets import declare
+from tidemill.names import Namespace, ProgramId, ScheduleId
+from tidemill.run.attempts import take_runs
+from tidemill.run.driver import DriverProcess
+from tidemill.run.launchers import Assignment, Start
+from tidemill.run.programs import Program, ProgramKind, put_program
+from tidemill.schedule.constraints import Concurrency
+from tidemill.schedule.loop import Scheduler
+from tidemill.schedule.schedules import Add, Resume, Suspend, Update, change_schedules
+from tidemill.schedule.specs import ScheduleSpec
+from tidemill.schedule.triggers import AllOf, Every, NewPartitions, Trigger
+
+APP_FILE = Path(__file__).with_name("app.py")
+READER = "default.shop.total"
+HOUR = timedelta(hours=1)
+
+PARTITIONS = NewPartitions("lines")
+TIMER = Every("1h")
+
+
+# Actors
+
+
+def arrival(name: str, hour: int) -> Actor:
+    """A commit of somebody else, at once."""
+
+    def body(stage: Stage) -> None:
+        def do() -> None:
+            with stage.freely():
+                publish(stage, name, (hour, "append"))
+
+        stage.turn(do)
+
+    return Actor(name, body)
+
+
+def scheduler(name: str) -> Actor:
+    """One of the scheduler processes; between its steps it knows nothing."""
+
+    def body(stage: Stage) -> None:
+        Scheduler(stage.catalog, stage.world, lambda _launch: None).step()
+
+    return Actor(name, body, repeats=True, group="scheduler")
+
+
+def driver(name: str) -> Actor:
+    """A runner that takes a run, and its driver, which works on that attempt."""
+
+    def body(stage: Stage) -> None:
+        stage.pick(lambda: ["take"] if _is_any_pending(stage) else [])
+        drive(stage)
+
+    return Actor(name, body, repeats=True, group="driver")
+
+
+def drive(stage: Stage) -> bool:
+    """One attempt; whether there was a run to take."""
+    runs = stage.catalog.write(
+        lambda db: take_runs(db, most=1, owner="runner", host="here", lease=timedelta(seconds=60))
+    )
+    for run in runs:
+        start = Start("sqlite:///nowhere", str(APP_FILE), "/nowhere", spark=False, warm=False, spark_settings={})
+        process = DriverProcess(stage.world, stage.catalog, start, "driver")
+        process.work(Assignment(run.run_id, run.epoch, "/nowhere"))
+    return bool(runs)
+
+
+def clock(name: str, step: timedelta) -> Actor:
+    """Time passes, at any moment."""
+
+    def body(stage: Stage) -> None:
+        def move() -> None:
+            stage.clock.at += step
+
+        stage.turn(move)
+
+    return Actor(name, body)
+
+
+def changer(name: str, *changes: Callable[[ScheduleId], object]) -> Actor:
+    """A person who changes the schedule, one change a turn."""
+
+    def body(stage: Stage) -> None:
+        for change in changes:
+
+            def block(db: Db, change=change) -> None:
+                change_schedules(db, stage.world, db.tick(), [change(_only_schedule(stage))])
+
+            stage.catalog.write(block)
+
+    return Actor(name, body)
+
+
+def keeper(name: str) -> Actor:
+    """Who announces work whose time to wait is over."""
+
+    def body(stage: Stage) -> None:
+        stage.pick(lambda: ["announce"] if _is_work_due(stage) else [])
+        publish_due(stage.catalog)
+
+    return Actor(name, body, repeats=True)
+
+
+def _only_schedule(stage: Stage) -> ScheduleId:
+    return ScheduleId(stage.connection.execute("SELECT schedule_id FROM schedule").get)
+
+
+def _is_any_pending(stage: Stage) -> bool:
+    return bool(
+        stage.connection.execute(
+            "SELECT 1 FROM run WHERE state = 'PENDING' AND not_before <= tidemill_now() LIMIT 1"
+        ).fetchall()
+    )
+
+
+def _is_work_due(stage: Stage) -> bool:
+    return bool(
+        stage.connection.execute(
+            "SELECT 1 FROM consumer_work WHERE state = 'new' AND not_before > 0 AND not_before <= tidemill_now() LIMIT 1"
+        ).fetchall()
+    )
+
+
+# What they act on
+
+
+def shop(*specs: ScheduleSpec) -> Callable[[Stage], None]:
+    """The program, its input, and a schedule for each spec."""
+
+    def set_up(stage: Stage) -> None:
+        def block(db: Db) -> None:
+            seq = db.tick()
+            declare(db, LINES.dataset)
+            program_id = put_program(
+                db,
+                Program(
+                    ProgramId("total"),
+                    Namespace("default"),
+                    "shop",
+                    "total",
+                    ProgramKind.PYTHON,
+                    str(APP_FILE),
+                    reads=("default.lines",),
+                    backoff=timedelta(seconds=10),
+                ),
+            )
+            ensure_consumer(db, LINES.dataset_id, READER)
+            adds = [
+                Add(Namespace("default"), "shop", f"s{number}", program_id, spec, resume=True)
+                for number, spec in enumerate(specs)
+            ]
+            change_schedules(db, stage.world, seq, adds)
+
+        # Deployments lock what they make in an order of their own: as two transactions.
+        stage.catalog.write(block)
+
+    return set_up
+
+
+# What must hold
+
+
+def heard(tables: Tables) -> None:
+    """Each message that a schedule has to hear is in just one of its jobs, or in the run that came of one."""
+    passed = {(row.seq, row.n) for row in tables["subscriber"] if row.topic == "data"}
+    position = max(passed, default=(0, 0))
+    jobs = {job.job_id: job.schedule_id for job in tables["job"]}
+    places: Counter[tuple[str, int, int]] = Counter()
+    for ref in tables["job_message"]:
+        must(ref.job_id in jobs, f"a message belongs to {ref.job_id}, which is gone")
+        places[jobs[ref.job_id], ref.seq, ref.n] += 1
+    for ended in tables["job_history"]:
+        if ended.run_id is None:
+            for _, _topic, seq, n in json.loads(ended.detail)["messages"]:
+                places[ended.schedule_id, seq, n] += 1
+    for run in tables["run"]:
+        for leaf in json.loads(run.triggered_by).get("triggers", ()):
+            for _topic, seq, n in leaf["messages"]:
+                places[run.schedule_id, seq, n] += 1
+    for schedule in tables["schedule"]:
+        for message in tables["message"]:
+            if message.topic != "data" or "partition:" not in schedule.spec and '"new_partitions"' not in schedule.spec:
+                continue
+            times = places[schedule.schedule_id, message.seq, message.n]
+            what = f"message {message.seq}, {message.event_type}, was heard {times} times by {schedule.schedule_id}"
+            behind = (message.seq, message.n) <= position
+            new = message.seq > schedule.since_seq and schedule.status == "SCHEDULED"
+            if not behind:
+                must(times == 0, f"{what}, and nobody has read so far")
+            elif new:
+                must(times == 1, what)
+            else:
+                must(times <= 1, what)
+
+
+def launched(tables: Tables) -> None:
+    """A job becomes one run or none, and a run of a schedule has what caused it."""
+    history = {ended.job_id: ended for ended in tables["job_history"]}
+    opened = Counter(job.schedule_id for job in tables["job"])
+    for schedule_id, jobs in opened.items():
+        must(jobs == 1, f"{schedule_id} has {jobs} open jobs")
+    generations = {schedule.schedule_id: schedule.generation for schedule in tables["schedule"]}
+    for job in tables["job"]:
+        must(job.job_id not in history, f"{job.job_id} is open and has ended")
+        must(job.generation == generations[job.schedule_id], f"{job.job_id} is of an old generation")
+    runs = {run.run_id: run for run in tables["run"]}
+    for run in runs.values():
+        if run.job_id is not None:
+            must(history.get(run.job_id) is not None, f"{run.run_id} exists and its job has not ended")
+            must(history[run.job_id].run_id == run.run_id, f"{run.job_id} has two runs")
+            causes = json.loads(run.triggered_by)["triggers"]
+            told = any(leaf["messages"] or leaf["fired_at"] for leaf in causes)
+            must(told, f"{run.run_id} was caused by nothing")
+    for ended in history.values():
+        if ended.run_id is not None:
+            must(ended.run_id in runs, f"{ended.job_id} has no run, and says it has")
+        must(
+            (ended.run_id is None) == (ended.outcome not in {"launched", "forced"}), f"{ended.job_id}: {ended.outcome}"
+        )
+    for fire in tables["fire"]:
+        must(
+            fire.job_id in history or any(job.job_id == fire.job_id for job in tables["job"]),
+            f"what was due at {fire.fire_time} is in no job",
+        )
+
+
+def at_most(limit: int) -> Callable[[Tables], None]:
+    """Never more runs than the limit."""
+
+    def judge(tables: Tables) -> None:
+        for key, held in Counter(row.limit_key for row in tables["slot"]).items():
+            must(held <= limit, f"{held} runs hold a slot of {key}, of {limit}")
+
+    return judge
+
+
+_FIRST_DUE = int((START + HOUR).timestamp() * 1000)
+
+
+def fired(tables: Tables) -> None:
+    """Of a timer: each logical time once, at least its duration after the launch before."""
+    times = sorted(
+        (json.loads(run.triggered_by)["logical_time"], run.created_at)
+        for run in tables["run"]
+        if run.job_id is not None and json.loads(run.triggered_by)["logical_time"] is not None
+    )
+    for (one, launched_at), (other, _) in zip(times, times[1:], strict=False):
+        must(other >= launched_at + 3_600_000, f"due at {other}, launched before at {launched_at} for {one}")
+    for logical, created in times:
+        must(logical <= created, f"launched at {created} for {logical}: too early")
+        must(logical >= _FIRST_DUE, f"due at {logical}, earlier than it can be")
+
+
+# How it ends
+
+
+def recover(*, last: bool, timed: bool) -> Callable[[Stage], None]:
+    """Start everybody anew, until nothing moves; `last` brings one more message, for what a change has dropped."""
+
+    def do(stage: Stage) -> None:
+        cut_power(stage)
+        if last:
+            stage.catalog.write(
+                lambda db: change_schedules(db, stage.world, db.tick(), [Resume(_only_schedule(stage))])
+            )
+            _rest(stage)
+            publish(stage, "last", (9, "append"))
+        _rest(stage)
+        if timed:
+            stage.clock.at += HOUR  # what is due then must come
+            _rest(stage)
+
+    return do
+
+
+def _rest(stage: Stage) -> None:
+    process = Scheduler(stage.catalog, stage.world, lambda _launch: None)
+    for _ in range(50):
+        moved = False
+        while process.step() == timedelta(0):
+            moved = True
+        while drive(stage):
+            moved = True
+        moved = publish_due(stage.catalog) > 0 or moved
+        waits = stage.connection.execute(
+            "SELECT min(at) FROM (SELECT min(not_before) AS at FROM run WHERE state = 'PENDING' UNION ALL"
+            " SELECT min(not_before) FROM consumer_work WHERE state = 'new' AND not_before > 0)"
+        ).fetchall()[0][0]
+        if not moved and waits is None:
+            return
+        if not moved:
+            at = int(stage.clock.at.timestamp() * 1000)
+            stage.clock.at += timedelta(milliseconds=max(waits - at, 1))
+    raise Broken("it does not come to rest")
+
+
+def _no_open_job(tables: Tables) -> None:
+    for job in tables["job"]:
+        raise Broken(f"a job waits for ever: {job}")
+
+
+def pipeline(
+    trigger: Trigger = PARTITIONS,
+    *,
+    arrivals: int = 1,
+    schedulers: int = 2,
+    drivers: int = 1,
+    schedules: int = 1,
+    limit: int | None = 1,
+    fences: int = 0,
+    kills: int = 0,
+    hours: int = 0,
+    endings: Sequence[str] = ("commit",),
+    changes: Sequence[Callable[[ScheduleId], object]] = (),
+    timeout: timedelta = timedelta(hours=24),
+) -> Callable[[str], Scenario]:
+    """A program with a schedule that listens to its input; `changes` happen to the first schedule."""
+    spec = ScheduleSpec(trigger, (Concurrency(limit),) if limit else (), timeout=timeout)
+    timed = not isinstance(trigger, NewPartitions)
+
+    def make(name: str) -> Scenario:
+        def set_up(stage: Stage) -> None:
+            stage.endings = tuple(endings)
+            shop(*[spec] * schedules)(stage)
+
+        # One that waits for both may have heard of one only.
+        never_open = [] if isinstance(trigger, AllOf) else [_no_open_job]
+        judges = [SOUND, heard, launched]
+        if limit and timeout > HOUR:
+            judges.append(at_most(limit))
+        if timed:
+            judges.append(fired)
+        return Scenario(
+            name,
+            "each message is heard once, each launch is one run, no limit is passed, and nothing waits for ever",
+            set_up,
+            lambda: [
+                *(arrival(f"arrival{n}", n + 1) for n in range(arrivals)),
+                *(scheduler(f"scheduler{n}") for n in range(schedulers)),
+                *(driver(f"driver{n}") for n in range(drivers)),
+                *([keeper("keeper")] if hours else []),
+                *(fencer(f"reaper{n}") for n in range(fences)),
+                *(killer(f"killer{n}") for n in range(kills)),
+                *(clock(f"hour{n}", HOUR) for n in range(hours)),
+                *([changer("person", *changes)] if changes else []),
+            ],
+            promises.all_of(*judges),
+            recover(last=bool(changes), timed=timed),
+            promises.all_of(promises.at_rest, promises.everything_delivered(READER), *never_open),
+            promises.never_undone,
+            tuple(table for table in TABLES if table not in {"inbox_file", "kept"}),
+        )
+
+    return make
+
+
+NEW_SPEC = ScheduleSpec(PARTITIONS, (Concurrency(1),), description="changed")
+
+SCENARIOS = {
+    "message": pipeline(),
+    "messages": pipeline(arrivals=2),
+    "drivers": pipeline(arrivals=2, schedulers=1, drivers=2, limit=None),
+    "limit": pipeline(arrivals=1, schedulers=2, schedules=2),
+    "fenced": pipeline(schedulers=1, drivers=2, fences=1),
+    "kill": pipeline(schedulers=1, drivers=1, kills=1, arrivals=2),
+    "retry": pipeline(schedulers=1, drivers=1, endings=("commit", "fail"), hours=1),
+    "suspended": pipeline(changes=(Suspend, Resume), drivers=1),
+    "updated": pipeline(changes=(lambda schedule_id: Update(schedule_id, NEW_SPEC),), drivers=1),
+    "timed-out": pipeline(arrivals=2, schedulers=1, drivers=1, hours=1, timeout=timedelta(minutes=30)),
+    "timer": pipeline(TIMER, arrivals=0, hours=2, limit=None),
+    "timer-limited": pipeline(TIMER, arrivals=0, hours=2, schedulers=2, fences=1),
+    "timer-suspended": pipeline(TIMER, arrivals=0, hours=2, changes=(Suspend, Resume), limit=None),
+    "both": pipeline(AllOf(PARTITIONS, TIMER), hours=1, schedulers=2),
+}

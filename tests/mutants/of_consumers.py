@@ -231,8 +231,8 @@ MUTANTS: Final = (
         "the end of a run does not say that work is left",
         Edit(
             _CLAIMS,
-            "        if not self.consumers:\n            return ()\n",
-            "        if True:\n            return ()\n",
+            "        return Call(SQL.lock_consumers, consumers), Call(SQL.publish_backlog, consumers)\n",
+            "        return ()\n",
         ),
     ),
     _mutant(

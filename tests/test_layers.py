@@ -25,7 +25,7 @@ LAYERS = (
     {"lake"},
     {"run"},
     {"schedule", "sql"},
-    {"app"},
+    {"app", "upkeep"},
     {"mill", "views", "roles", "narration", "doctor"},
     {"__init__"},  # the public names: what `import tidemill as tm` offers
     {"server", "cli", "testing", "demo"},

@@ -53,6 +53,7 @@ from tidemill.schedule import jobs, schedules
 from tidemill.schedule.jobs import EndedJob, Job
 from tidemill.schedule.schedules import Resume, Suspend, change_schedules
 from tidemill.schedule.specs import Schedule
+from tidemill.upkeep.audit import Audit, audit
 from tidemill.views import (
     ConsumerView,
     DatasetView,
@@ -123,6 +124,14 @@ class Mill:
         """Deploy the apps of the configured app file, each in one transaction, in their order in the file."""
         apps = load_declared(self.config.app)
         return [deploy(self.catalog, self.world, self.config, app, update_schedules=update_schedules) for app in apps]
+
+    def audit(self, names: Sequence[str] = ()) -> Audit:
+        """Look whether all that was committed was delivered, consumed and announced once; of these data sets, or all.
+
+        Reads the history, in pieces, while work goes on; changes nothing. `NotFound` with the nearest name.
+        """
+        chosen = self.catalog.read(lambda db: [self._dataset(db, name) for name in names]) if names else None
+        return audit(self.catalog, chosen)
 
     # Runs
 

@@ -28,6 +28,11 @@ MOST_STEPS: Final = 60_000
 """Instructions of SQLite's machine: some 20 to 50 a row."""
 
 READS_ALL: Final[Mapping[str, str]] = {
+    "audit.find_commits_of_runs": "of what should not be there: runs without a record",
+    "audit.list_declarations": "audits all that is declared",
+    "audit.list_garbage": "audits all that is to be deleted",
+    "audit.list_pins": "audits all pins",
+    "audit.list_slots": "audits all slots",
     "inbox.count_files": "counts all files of an inbox, for a person who asks",
     "jobs.list_jobs": "shows all open jobs, for a person who asks",
     "schedules.list_schedules": "shows all schedules, for a person who asks, and at a deployment",

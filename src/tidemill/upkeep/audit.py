@@ -1,0 +1,505 @@
+"""The audit: whether everything that was committed was delivered, consumed and announced once, and nothing is left.
+
+It reads the whole history, a window of a key at a time, and changes nothing; work may go on meanwhile. It looks at
+what had committed when it began: rows written once are the same whenever they are read, and what may change between
+two statements (claims, states of runs) is compared within one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final, TypeAlias, cast
+
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.named import Param, Statement, load_sql
+from tidemill.lake.claims import Consumer, WorkState, list_consumers
+from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
+from tidemill.lake.fileset import Fileset
+from tidemill.lake.inbox import FileState
+from tidemill.lake.keys import KeyText
+from tidemill.names import EventKey, file_event, partition_event
+
+SQL: Final = load_sql(__file__)
+
+_Value: TypeAlias = str | int | None
+_Row: TypeAlias = tuple[_Value, ...]
+
+MOST_FINDINGS: Final = 1000
+"""Of more, only the number is told: whoever has as many looks for one cause."""
+_WINDOW: Final = 1000
+_COMMITS: Final = 100  # each may have published 50,000 partitions
+_END: Final = 1 << 62
+
+
+class FindingKind(StrEnum):
+    """What is wrong, in the words of the promises."""
+
+    LOST = "lost"
+    """Committed, and nobody will ever get it; or closed as done by a run that has not committed."""
+    DOUBLED = "doubled"
+    """Delivered, consumed or announced more than once."""
+    DIRTY = "dirty"
+    """Visible, though its transaction has not committed so."""
+    ORPHANED = "orphaned"
+    """Held by a run or transaction that has ended."""
+    BROKEN = "broken"
+    """Two records of one fact that differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFinding:
+    """One thing that must not be: what, of which object, and what to do next."""
+
+    kind: FindingKind
+    subject: str
+    what: str
+    next_step: str
+
+
+@dataclass(frozen=True, slots=True)
+class FilesetAudit:
+    """A file set: committed changes, as delivered by write pointer, by commit sequence, and as announced."""
+
+    dataset: str
+    changes: int
+    by_pointer: int
+    by_commit: int
+    announced: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerAudit:
+    """A managed consumer: its working set by state, and what it has not taken yet.
+
+    `overwritten` were replaced before anybody took them; what replaced them is delivered instead. `own` were added by
+    its own runs, which do not want them.
+    """
+
+    dataset: str
+    consumer: str
+    completed: int
+    new: int
+    in_progress: int
+    discarded: int
+    overwritten: int
+    own: int
+    untaken: int
+
+
+@dataclass(frozen=True, slots=True)
+class InboxAudit:
+    """An inbox: its files by state. Rows are known of `counted` of the processed ones, which have `rows` together."""
+
+    dataset: str
+    files: int
+    states: Mapping[str, int]
+    announced: int
+    counted: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was looked at, up to which tick, and all that was found."""
+
+    tick: int
+    commits: int
+    runs: int
+    filesets: tuple[FilesetAudit, ...]
+    consumers: tuple[ConsumerAudit, ...]
+    inboxes: tuple[InboxAudit, ...]
+    findings: tuple[AuditFinding, ...]
+    not_shown: int
+    """Findings beyond the first `MOST_FINDINGS`."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+
+def audit(catalog: Catalog, datasets: Sequence[Dataset] | None = None) -> Audit:
+    """Look at these data sets, or all, and at what runs and transactions have left.
+
+    Cost: the history, in windows of some thousand rows, each found by its key; nothing is locked but the clock, for
+    one tick, so that all that committed before it is seen.
+    """
+    tick = int(catalog.write(lambda db: db.tick()))
+    chosen = catalog.read(list_datasets) if datasets is None else list(datasets)
+    search = _Search(catalog, tick)
+    filesets: dict[str, Fileset] = {d.dataset_id: Fileset.of(d) for d in chosen if d.kind is DatasetKind.FILESET}
+    inboxes = [d for d in chosen if d.kind is DatasetKind.INBOX]
+    files = [_audit_inbox(search, inbox) for inbox in inboxes]
+    announced = _audit_commits(search, filesets)
+    return Audit(
+        tick=tick,
+        commits=announced.commits,
+        runs=_audit_runs(search, {dataset.dataset_id: dataset for dataset in chosen}),
+        filesets=tuple(_audit_fileset(search, fileset, announced.partitions) for fileset in filesets.values()),
+        consumers=tuple(
+            _audit_consumer(search, filesets[consumer.dataset_id], consumer)
+            for consumer in catalog.read(list_consumers)
+            if consumer.dataset_id in filesets
+        ),
+        inboxes=tuple(_compare_files(search, *one, announced.files) for one in zip(inboxes, files, strict=True)),
+        findings=tuple(search.findings),
+        not_shown=search.not_shown,
+    )
+
+
+class _Search:
+    """A catalog as of one tick, and what was found in it so far."""
+
+    def __init__(self, catalog: Catalog, tick: int) -> None:
+        self.catalog = catalog
+        self.tick = tick
+        self.findings: list[AuditFinding] = []
+        self.not_shown = 0
+
+    def ask(self, statement: Statement, **params: Param) -> list[_Row]:
+        rows = self.catalog.read(lambda db: db.all(statement, **params))
+        return cast("list[_Row]", rows)  # no statement of the audit reads a manifest
+
+    def report(self, kind: FindingKind, subject: str, what: str, next_step: str) -> None:
+        if len(self.findings) < MOST_FINDINGS:
+            self.findings.append(AuditFinding(kind, subject, what, next_step))
+        else:
+            self.not_shown += 1
+
+    def windows(
+        self, statement: Statement, first: _Value, *, most: int = _WINDOW, **params: _Value
+    ) -> Iterator[tuple[_Value, _Value]]:
+        """Ranges (after, bound] of a key with about `most` rows each; the first are small, so that there are some."""
+        after, place = first, 0
+        while (bound := self.ask(statement, after=after, place=place, **params)[0][0]) is not None:
+            yield after, bound
+            after, place = bound, min(place * 5 // 4 + 1, most - 1)
+
+
+@dataclass(slots=True)
+class _Announced:
+    """How many partitions and files were announced by each event key, and how many commits there are."""
+
+    commits: int = 0
+    partitions: Counter[str] = field(default_factory=Counter)
+    files: Counter[str] = field(default_factory=Counter)
+
+    def read(
+        self, search: _Search, by_event: Mapping[EventKey, Fileset], after: _Value, bound: _Value
+    ) -> Counter[tuple[object, str, str]]:
+        """Count a window of messages, and give the partitions that they announce, as people read them."""
+        told: Counter[tuple[object, str, str]] = Counter()
+        for seq, event_type, event_key, text in search.ask(SQL.read_announced, after=after, bound=bound):
+            payload = json.loads(str(text))
+            if event_type == "files":
+                self.files[str(event_key)] += payload["count"]
+            elif (fileset := by_event.get(EventKey(str(event_key)))) is not None:
+                for partition in payload["partitions"]:
+                    told[seq, fileset.qualified_name, partition["key"]] += 1
+                self.partitions[str(event_key)] += len(payload["partitions"])
+        return told
+
+
+def _audit_commits(search: _Search, filesets: Mapping[str, Fileset]) -> _Announced:
+    """Each commit is that of its run, and what it published was announced, once; the run's own count agrees."""
+    announced = _Announced()
+    by_event = {partition_event(f.dataset.namespace, f.dataset.name): f for f in filesets.values()}
+    names = {fileset.qualified_name for fileset in filesets.values()}
+    last: _Value = 0
+    for after, bound in search.windows(SQL.find_bound_of_commits, 0, most=_COMMITS, pointer=search.tick):
+        published: Counter[tuple[object, str, str]] = Counter()
+        rows: Counter[tuple[object, str]] = Counter()
+        for seq, dataset_id, key, delivers, row_count in search.ask(SQL.read_published, after=after, bound=bound):
+            if (fileset := filesets.get(str(dataset_id))) is not None:
+                rows[seq, fileset.qualified_name] += cast("int", row_count or 0)
+                published[seq, fileset.qualified_name, fileset.show(KeyText(str(key)))] += cast("int", delivers)
+        _compare_messages(search, published, announced.read(search, by_event, after, bound))
+        for commit in search.ask(SQL.read_commits, after=after, bound=bound):
+            _compare_run(search, commit, rows, names)
+            announced.commits += 1
+        last = bound
+    # Behind the last commit of a transaction there are only files that were found, some of them after the tick.
+    announced.read(search, {}, last, _END)
+    return announced
+
+
+def _compare_messages(
+    search: _Search, published: Counter[tuple[object, str, str]], told: Counter[tuple[object, str, str]]
+) -> None:
+    see = "publish to the topic by hand, or start what listens by `tidemill run start`"
+    for seq, dataset, key in sorted(+published - told, key=str):
+        search.report(FindingKind.LOST, dataset, f"partition {key} of commit {seq} was not announced", see)
+    for seq, dataset, key in sorted(told - published, key=str):
+        kind = FindingKind.DOUBLED if published[seq, dataset, key] else FindingKind.DIRTY
+        what = "more than once" if kind is FindingKind.DOUBLED else "and is not in it"
+        search.report(kind, dataset, f"partition {key} of commit {seq} was announced {what}", "report it as a bug")
+
+
+def _compare_run(search: _Search, commit: _Row, rows: Mapping[tuple[object, str], int], known: set[str]) -> None:
+    seq, write_pointer, run_id, state, last, facts = commit
+    if state is None:
+        return  # of another life of the catalog, or without a record
+    if state != "COMPLETED" or last != write_pointer:
+        what = f"transaction {write_pointer} of {run_id} has committed; the run is {state} with transaction {last}"
+        search.report(FindingKind.BROKEN, str(run_id), what, f"look at `tidemill run show {run_id}`")
+    for output in json.loads(str(facts or "{}")).get("outputs", []):
+        name = output["dataset"]
+        if name in known and rows.get((seq, name), 0) != output["rows"]:
+            what = f"{run_id} says that it wrote {output['rows']} rows, its manifests have {rows.get((seq, name), 0)}"
+            search.report(FindingKind.BROKEN, name, what, f"compare `tidemill tx show {write_pointer}` with the files")
+
+
+def _audit_fileset(search: _Search, fileset: Fileset, announced: Mapping[str, int]) -> FilesetAudit:
+    """Rows are committed and superseded as they should be, and both ways of delivery give the same, step by step."""
+    follower = _Follower(search, fileset)
+    changes = 0
+    dataset_id = fileset.dataset_id
+    for after, bound in search.windows(SQL.find_bound_of_changes, 0, pointer=search.tick, dataset_id=dataset_id):
+        found = search.ask(SQL.read_changes, after=after, bound=bound, pointer=search.tick, dataset_id=dataset_id)
+        for row in found:
+            _check_change(search, fileset, row)
+        changes += len(found)
+        follower.step(cast("int", bound) + 1)
+    follower.step(search.tick)
+    event = partition_event(fileset.dataset.namespace, fileset.dataset.name)
+    return FilesetAudit(
+        fileset.qualified_name, changes, follower.by_pointer, follower.by_commit, announced.get(event, 0)
+    )
+
+
+def _check_change(search: _Search, fileset: Fileset, row: _Row) -> None:
+    write_pointer, key, commit_seq, superseded_seq, _, differs, expected = row
+    where = f"partition {fileset.show(KeyText(str(key)))} of transaction {write_pointer}"
+    if differs != "":
+        what = f"{where} is visible from {commit_seq} on; its transaction is {differs or 'unknown'}"
+        search.report(FindingKind.DIRTY, fileset.qualified_name, what, "overwrite the partition from its source")
+    if cast("int", commit_seq) <= cast("int", write_pointer):
+        what = f"{where} has committed at {commit_seq}, before it began"
+        search.report(FindingKind.BROKEN, fileset.qualified_name, what, "report it as a bug")
+    if superseded_seq != expected and not _is_later(search, expected):
+        what = f"{where} is superseded at {superseded_seq}, and should be at {expected}"
+        search.report(FindingKind.BROKEN, fileset.qualified_name, what, "overwrite the partition from its source")
+
+
+def _is_later(search: _Search, seq: _Value) -> bool:
+    return isinstance(seq, int) and seq >= search.tick
+
+
+class _Follower:
+    """The seed's consumer from the beginning, beside a reader that goes by commit sequences (R19)."""
+
+    def __init__(self, search: _Search, fileset: Fileset) -> None:
+        self.by_pointer = 0
+        self.by_commit = 0
+        self._search = search
+        self._fileset = fileset
+        self._start = 0
+        self._late: list[int] = []
+
+    def step(self, pointer: int) -> None:
+        """Take what the snapshot with this pointer shows, both ways."""
+        place: dict[str, Param] = {"dataset_id": self._fileset.dataset_id, "pointer": pointer}
+        state: dict[str, Param] = {"start_version": self._start, "versions_to_check": json.dumps(self._late)}
+        taken = Counter(self._search.ask(SQL.deliver_by_pointer, **place, **state))
+        committed = Counter(self._search.ask(SQL.deliver_by_commit, after=self._start, **place))
+        self._late = [cast("int", row[0]) for row in self._search.ask(SQL.find_late, **place, **state)]
+        self._start = pointer
+        self.by_pointer += taken.total()
+        self.by_commit += committed.total()
+        for missing, kind, what in (
+            (committed - taken, FindingKind.LOST, "is not delivered by its write pointer"),
+            (taken - committed, FindingKind.DOUBLED, "is delivered by its write pointer once more"),
+        ):
+            for write_pointer, key in missing:
+                where = f"partition {self._fileset.show(KeyText(str(key)))} of transaction {write_pointer}"
+                told = f"{where} {what} at {pointer}"
+                self._search.report(kind, self._fileset.qualified_name, told, "check the database's indexes")
+
+
+def _audit_consumer(search: _Search, fileset: Fileset, consumer: Consumer) -> ConsumerAudit:
+    """The working set has what the state says, and what is completed is the input of one committed run."""
+    subject = f"{consumer.name} of {fileset.qualified_name}"
+    place: dict[str, Param] = {"dataset_id": fileset.dataset_id, "consumer_id": consumer.consumer_id}
+    state = consumer.state
+    for after, bound in search.windows(
+        SQL.find_bound_of_changes, 0, dataset_id=fileset.dataset_id, pointer=min(search.tick, state.start_version)
+    ):
+        for write_pointer, key in search.ask(
+            SQL.find_untaken,
+            after=after,
+            bound=bound,
+            pointer=search.tick,
+            start_version=state.start_version,
+            **place,
+        ):
+            if write_pointer not in state.versions_to_check:
+                where = f"partition {fileset.show(KeyText(str(key)))} of transaction {write_pointer}"
+                what = f"{where} was passed by, and is not in the working set"
+                search.report(FindingKind.LOST, subject, what, "run its program on it by hand; report it as a bug")
+    counts: Counter[str] = Counter()
+    lone: list[tuple[str, str]] = []
+    for after, bound in search.windows(
+        SQL.find_bound_of_work, 0, consumer_id=consumer.consumer_id, pointer=search.tick
+    ):
+        rows = search.ask(SQL.read_work, after=after, bound=bound, **place)
+        ((start, versions),) = search.ask(SQL.read_state, consumer_id=consumer.consumer_id)
+        listed = set(json.loads(str(versions)))
+        for row in rows:
+            where = f"partition {fileset.show(KeyText(str(row[1])))} of transaction {row[0]}"
+            counts[_check_work(search, subject, where, row, lone)] += 1
+            early = cast("int", row[0]) >= cast("int", start) or row[0] in listed
+            if early and row[3] != row[5]:
+                what = f"{where} is in the working set, and the state will deliver it again"
+                search.report(FindingKind.DOUBLED, subject, what, "stop the program; report it as a bug")
+    _check_lone(search, subject, lone)
+    ((start, versions),) = search.ask(SQL.read_state, consumer_id=consumer.consumer_id)
+    ((untaken,),) = search.ask(
+        SQL.count_untaken, pointer=search.tick, start_version=start, versions_to_check=versions, **place
+    )
+    return ConsumerAudit(
+        fileset.qualified_name,
+        consumer.name,
+        completed=counts[WorkState.COMPLETED],
+        new=counts[WorkState.NEW],
+        in_progress=counts[WorkState.IN_PROGRESS],
+        discarded=counts[WorkState.DISCARDED],
+        overwritten=counts["overwritten"],
+        own=counts["own"],
+        untaken=cast("int", untaken),
+    )
+
+
+def _check_work(search: _Search, subject: str, where: str, row: _Row, lone: list[tuple[str, str]]) -> str:
+    """What to count a row of a working set as."""
+    _, _, state, run_id, error, made_by, superseded_seq, is_input, run_state, tx_state = row
+    run = str(run_id)
+    if made_by is None:
+        search.report(FindingKind.DIRTY, subject, f"{where} is in the working set, and nowhere else", "report it")
+    match WorkState(str(state)):
+        case WorkState.COMPLETED if run_id == made_by:
+            return "own"
+        case WorkState.COMPLETED if is_input is None and superseded_seq is not None and error is not None:
+            return "overwritten"
+        case WorkState.COMPLETED:
+            _check_completed(search, subject, (where, run, is_input, run_state, tx_state), lone)
+        case WorkState.IN_PROGRESS if run_state in _ENDED:
+            what = f"{where} is claimed by {run}, which is {run_state}"
+            search.report(FindingKind.ORPHANED, subject, what, "report it; until mended nobody gets the partition")
+        case _:
+            pass
+    return str(state)
+
+
+_ENDED: Final = frozenset({"COMPLETED", "FAILED", "KILLED", "REJECTED"})
+
+
+def _check_completed(
+    search: _Search, subject: str, row: tuple[str, str, _Value, _Value, _Value], lone: list[tuple[str, str]]
+) -> None:
+    """What is done was done by a run that has it as its input, and has committed."""
+    where, run, is_input, run_state, tx_state = row
+    if is_input is None:
+        what = f"{where} is done, and is not in the input of {run}, which completed it"
+        search.report(FindingKind.LOST, subject, what, "run its program on it by hand; report it as a bug")
+    elif run_state is None:
+        lone.append((where, run))
+    elif run_state != "COMPLETED" or tx_state != "committed":
+        what = f"{where} is done by {run}, which is {run_state} with a transaction {tx_state or 'of none'}"
+        search.report(FindingKind.LOST, subject, what, "run its program on it by hand; report it as a bug")
+
+
+def _check_lone(search: _Search, subject: str, lone: Iterable[tuple[str, str]]) -> None:
+    """What was done by runs that have no record: their transactions say whether they have committed."""
+    by_run: dict[str, str] = {}
+    for where, run in lone:
+        by_run.setdefault(run, where)
+    runs = sorted(by_run)
+    for start in range(0, len(runs), _WINDOW):
+        some = runs[start : start + _WINDOW]
+        committed = {row[0] for row in search.ask(SQL.find_commits_of_runs, runs=json.dumps(some))}
+        for run in some:
+            if run not in committed:
+                what = f"{by_run[run]} is done by {run}, which has not committed"
+                search.report(FindingKind.LOST, subject, what, "run its program on it by hand; report it as a bug")
+
+
+def _audit_inbox(search: _Search, inbox: Dataset) -> InboxAudit:
+    """Each content is the input of one committed run, or still to come, or set aside."""
+    name = inbox.qualified_name
+    states: Counter[str] = Counter()
+    rows = counted = 0
+    lone: list[tuple[str, str]] = []
+    ((last,),) = search.ask(SQL.find_last_file, dataset_id=inbox.dataset_id)
+    for after, bound in search.windows(SQL.find_bound_of_files, "", dataset_id=inbox.dataset_id, last=last):
+        for row in search.ask(SQL.read_files, after=after, bound=bound, dataset_id=inbox.dataset_id):
+            file, version, status, run_id, row_count, is_input, run_state, tx_state = row
+            where = f"file {file} ({version})"
+            states[str(status)] += 1
+            if status == FileState.SUCCESS:
+                _check_completed(search, name, (where, str(run_id), is_input, run_state, tx_state), lone)
+                counted += row_count is not None
+                rows += cast("int", row_count or 0)
+            elif status == FileState.IN_PROGRESS and run_state in _ENDED:
+                what = f"{where} is claimed by {run_id}, which is {run_state}"
+                search.report(FindingKind.ORPHANED, name, what, "report it; until mended nobody gets the file")
+    _check_lone(search, name, lone)
+    return InboxAudit(name, states.total(), dict(sorted(states.items())), 0, counted, rows)
+
+
+def _compare_files(search: _Search, inbox: Dataset, files: InboxAudit, announced: Mapping[str, int]) -> InboxAudit:
+    """All files that are or were new were announced; messages are read after the files, so that none is missed."""
+    told = announced.get(file_event(inbox.namespace, inbox.name), 0)
+    # Others may have been recorded as what they are, without ever being new.
+    new = sum(files.states.get(one, 0) for one in ("NEW", "IN_PROGRESS", "SUCCESS", "ERROR"))
+    if told < new:
+        what = f"{new} files were found, {told} were announced"
+        search.report(FindingKind.LOST, files.dataset, what, "start the program by `tidemill run start`")
+    return replace(files, announced=told)
+
+
+def _audit_runs(search: _Search, chosen: Mapping[str, Dataset]) -> int:
+    """Runs, their transactions and their inputs agree, and none that has ended holds anything."""
+    runs = 0
+    ((last_run, last_input),) = search.ask(SQL.find_last_runs)
+    for after, bound in search.windows(SQL.find_bound_of_runs, "", last=last_run):
+        for run_id, state, write_pointer, tx_state in search.ask(SQL.read_runs, after=after, bound=bound):
+            runs += 1
+            if write_pointer is None or (state == "COMPLETED") == (tx_state == "committed"):
+                continue
+            what = f"{run_id} is {state}, its transaction {write_pointer} is {tx_state or 'unknown'}"
+            search.report(FindingKind.BROKEN, str(run_id), what, f"look at `tidemill run show {run_id}`")
+    for after, bound in search.windows(SQL.find_bound_of_inputs, "", last=last_input):
+        for run_id, dataset_id, write_pointer, item, version in search.ask(
+            SQL.find_unheld_inputs, after=after, bound=bound
+        ):
+            if (dataset := chosen.get(str(dataset_id))) is not None:
+                what = f"{item} ({version or write_pointer}) is in the input of {run_id}; another run has completed it"
+                next_step = f"compare `tidemill run show {run_id}` with the runs of the same program"
+                search.report(FindingKind.DOUBLED, dataset.qualified_name, what, next_step)
+    _audit_left(search)
+    return runs
+
+
+def _audit_left(search: _Search) -> None:
+    mend = "report it as a bug"
+    for write_pointer, run_id, state in search.ask(SQL.list_open):
+        if state in {*_ENDED, "PENDING", "in another attempt"}:
+            what = f"transaction {write_pointer} is open, its run {run_id} is {state}"
+            search.report(FindingKind.ORPHANED, str(run_id), what, f"`tidemill tx abort {write_pointer}`")
+    for dataset_id, write_pointer, state in search.ask(SQL.list_declarations):
+        if state != "in_progress":
+            what = f"transaction {write_pointer} is {state or 'unknown'}, and is declared to write {dataset_id}"
+            search.report(FindingKind.ORPHANED, str(write_pointer), what, mend)
+    for statement, held in ((SQL.list_slots, "a slot of"), (SQL.list_pins, "pin")):
+        for name, run_id, state in search.ask(statement):
+            if run_id is not None and (state is None or state in _ENDED):
+                what = f"{held} {name} is held by {run_id}, which is {state or 'unknown'}"
+                search.report(FindingKind.ORPHANED, str(run_id), what, mend)
+    for location, write_pointer, state in search.ask(SQL.list_garbage):
+        if state in {"committed", "in_progress"}:
+            what = f"{location} is to be deleted, and transaction {write_pointer} is {state}"
+            search.report(FindingKind.BROKEN, str(write_pointer), what, mend)

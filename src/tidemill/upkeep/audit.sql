@@ -1,0 +1,217 @@
+-- name: find_bound_of_changes
+-- Windows are ranges of a key: the bound of the next, or the greatest there is; none when nothing is left.
+SELECT coalesce((SELECT write_pointer FROM partition_change
+                  WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer < :pointer
+                  ORDER BY write_pointer LIMIT 1 OFFSET :place),
+                (SELECT max(write_pointer) FROM partition_change
+                  WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer < :pointer))
+
+-- name: read_changes
+-- A window of a file set, with what the transaction says, and when each change had to be superseded: by the next change
+-- of its key if that replaces, else together with it. One look-up each.
+SELECT change.write_pointer, change.partition_key, change.commit_seq, change.superseded_seq, change.delivers,
+       (SELECT CASE WHEN tx.state = 'committed' AND tx.commit_seq = change.commit_seq THEN ''
+                    ELSE tx.state || ' ' || coalesce(CAST(tx.commit_seq AS TEXT), '') END
+          FROM tx WHERE tx.write_pointer = change.write_pointer),
+       (SELECT CASE WHEN later.op IN ('overwrite', 'drop') THEN later.commit_seq ELSE later.superseded_seq END
+          FROM partition_change AS later
+         WHERE later.dataset_id = :dataset_id AND later.partition_key = change.partition_key
+           AND later.commit_seq > change.commit_seq
+         ORDER BY later.commit_seq LIMIT 1)
+  FROM partition_change AS change
+ WHERE change.dataset_id = :dataset_id AND change.write_pointer > :after AND change.write_pointer <= :bound
+   AND +change.commit_seq < :pointer
+ ORDER BY change.write_pointer, change.partition_key
+
+-- name: deliver_by_pointer
+-- What the seed's consumer gets at a snapshot: the two ranges of consumer.unread_changes, without the content.
+SELECT write_pointer, partition_key FROM partition_change
+ WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND write_pointer < :pointer
+   AND +commit_seq < :pointer AND delivers = 1
+ UNION ALL
+SELECT write_pointer, partition_key FROM partition_change
+ WHERE dataset_id = :dataset_id AND write_pointer IN ({ints:versions_to_check}) AND +commit_seq < :pointer
+   AND delivers = 1
+
+-- name: find_late
+-- Its in-progress list at that snapshot, from the list of the one before: transactions.find_in_progress gives the same
+-- and reads all that came since, which for each snapshot of a long past is the history again and again.
+SELECT DISTINCT write_pointer FROM partition_change
+ WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND write_pointer < :pointer
+   AND +commit_seq >= :pointer
+ UNION
+SELECT DISTINCT write_pointer FROM partition_change
+ WHERE dataset_id = :dataset_id AND write_pointer IN ({ints:versions_to_check}) AND +commit_seq >= :pointer
+ ORDER BY write_pointer
+
+-- name: deliver_by_commit
+-- The same by the index over commit sequences: what committed between two snapshots.
+SELECT write_pointer, partition_key FROM partition_change
+ WHERE dataset_id = :dataset_id AND commit_seq >= :after AND commit_seq < :pointer AND delivers = 1
+
+-- name: find_untaken
+-- What lies below the state of a consumer, and its working set does not have: only what its list names may be there.
+SELECT change.write_pointer, change.partition_key
+  FROM partition_change AS change
+ WHERE change.dataset_id = :dataset_id AND change.write_pointer > :after AND change.write_pointer <= :bound
+   AND change.write_pointer < :start_version AND +change.commit_seq < :pointer AND change.delivers = 1
+   AND (SELECT 1 FROM consumer_work AS work
+         WHERE work.consumer_id = :consumer_id AND work.write_pointer = change.write_pointer
+           AND work.partition_key = change.partition_key) IS NULL
+
+-- name: find_bound_of_work
+SELECT coalesce((SELECT write_pointer FROM consumer_work
+                  WHERE consumer_id = :consumer_id AND write_pointer > :after AND write_pointer < :pointer
+                  ORDER BY write_pointer LIMIT 1 OFFSET :place),
+                (SELECT max(write_pointer) FROM consumer_work
+                  WHERE consumer_id = :consumer_id AND write_pointer > :after AND write_pointer < :pointer))
+
+-- name: read_work
+-- A window of a working set: each row with its change, and what is known of the run that holds or has completed it.
+SELECT work.write_pointer, work.partition_key, work.state, work.run_id, work.error,
+       (SELECT change.run_id FROM partition_change AS change
+         WHERE change.dataset_id = :dataset_id AND change.write_pointer = work.write_pointer
+           AND change.partition_key = work.partition_key),
+       (SELECT change.superseded_seq FROM partition_change AS change
+         WHERE change.dataset_id = :dataset_id AND change.write_pointer = work.write_pointer
+           AND change.partition_key = work.partition_key),
+       (SELECT 1 FROM run_input AS input
+         WHERE input.run_id = work.run_id AND input.dataset_id = :dataset_id
+           AND input.write_pointer = work.write_pointer AND input.item = work.partition_key),
+       (SELECT run.state FROM run WHERE run.run_id = work.run_id),
+       (SELECT tx.state FROM tx
+         WHERE tx.write_pointer = (SELECT run.write_pointer FROM run WHERE run.run_id = work.run_id))
+  FROM consumer_work AS work
+ WHERE work.consumer_id = :consumer_id AND work.write_pointer > :after AND work.write_pointer <= :bound
+ ORDER BY work.write_pointer, work.partition_key
+
+-- name: find_last_runs
+-- Where to stop: there may be new ones faster than an audit reads.
+SELECT (SELECT max(run_id) FROM run), (SELECT max(run_id) FROM run_input)
+
+-- name: find_last_file
+SELECT max(name) FROM inbox_file WHERE dataset_id = :dataset_id
+
+-- name: find_bound_of_inputs
+SELECT coalesce((SELECT run_id FROM run_input
+                  WHERE run_id > :after AND run_id <= :last ORDER BY run_id LIMIT 1 OFFSET :place),
+                (SELECT max(run_id) FROM run_input WHERE run_id > :after AND run_id <= :last))
+
+-- name: find_unheld_inputs
+-- Inputs of runs that neither a working set nor an inbox knows as completed by that very run: somebody else has
+-- completed them too, or nobody.
+SELECT input.run_id, input.dataset_id, input.write_pointer, input.item, input.content_version
+  FROM run_input AS input
+ WHERE input.run_id > :after AND input.run_id <= :bound
+   AND (SELECT 1 FROM consumer CROSS JOIN consumer_work AS work
+         WHERE consumer.dataset_id = input.dataset_id AND work.consumer_id = consumer.consumer_id
+           AND work.write_pointer = input.write_pointer AND work.partition_key = input.item
+           AND coalesce(work.run_id = input.run_id AND work.state = 'completed', FALSE)
+         LIMIT 1) IS NULL
+   AND (SELECT 1 FROM inbox_file AS file
+         WHERE file.dataset_id = input.dataset_id AND file.name = input.item
+           AND file.content_version = input.content_version
+           AND coalesce(file.run_id = input.run_id AND file.status = 'SUCCESS', FALSE)) IS NULL
+
+-- name: find_bound_of_files
+SELECT coalesce((SELECT name FROM inbox_file
+                  WHERE dataset_id = :dataset_id AND name > :after AND name <= :last
+                  ORDER BY name LIMIT 1 OFFSET :place),
+                (SELECT max(name) FROM inbox_file WHERE dataset_id = :dataset_id AND name > :after AND name <= :last))
+
+-- name: read_files
+SELECT file.name, file.content_version, file.status, file.run_id, file.row_count,
+       (SELECT 1 FROM run_input AS input
+         WHERE input.run_id = file.run_id AND input.dataset_id = :dataset_id AND input.write_pointer = 0
+           AND input.item = file.name AND input.content_version = file.content_version),
+       (SELECT run.state FROM run WHERE run.run_id = file.run_id),
+       (SELECT tx.state FROM tx
+         WHERE tx.write_pointer = (SELECT run.write_pointer FROM run WHERE run.run_id = file.run_id))
+  FROM inbox_file AS file
+ WHERE file.dataset_id = :dataset_id AND file.name > :after AND file.name <= :bound
+ ORDER BY file.name, file.content_version
+
+-- name: find_bound_of_commits
+SELECT coalesce((SELECT commit_seq FROM tx WHERE commit_seq > :after AND commit_seq < :pointer
+                  ORDER BY commit_seq LIMIT 1 OFFSET :place),
+                (SELECT max(commit_seq) FROM tx WHERE commit_seq > :after AND commit_seq < :pointer))
+
+-- name: read_commits
+-- A window of commits, each with its run as that says itself.
+SELECT tx.commit_seq, tx.write_pointer, tx.run_id, run.state, run.write_pointer, run.facts
+  FROM tx LEFT JOIN run ON run.run_id = tx.run_id
+ WHERE tx.commit_seq > :after AND tx.commit_seq <= :bound
+ ORDER BY tx.commit_seq
+
+-- name: read_published
+SELECT tx.commit_seq, change.dataset_id, change.partition_key, change.delivers, change.row_count
+  FROM tx CROSS JOIN partition_change AS change
+ WHERE tx.commit_seq > :after AND tx.commit_seq <= :bound AND change.write_pointer = tx.write_pointer
+
+-- name: read_announced
+SELECT seq, event_type, event_key, payload FROM message
+ WHERE topic = 'data' AND seq > :after AND seq <= :bound AND event_type IN ('partitions', 'files')
+
+-- name: find_commits_of_runs
+-- Whether runs without a record have committed: for what should not be there, reads all transactions.
+SELECT DISTINCT run_id FROM tx WHERE state = 'committed' AND run_id IN ({texts:runs})
+
+-- name: find_bound_of_runs
+SELECT coalesce((SELECT run_id FROM run
+                  WHERE run_id > :after AND run_id <= :last ORDER BY run_id LIMIT 1 OFFSET :place),
+                (SELECT max(run_id) FROM run WHERE run_id > :after AND run_id <= :last))
+
+-- name: read_runs
+-- A window of runs, each with its last transaction: the ends of both are set by one commit.
+SELECT run.run_id, run.state, run.write_pointer,
+       (SELECT tx.state FROM tx WHERE tx.write_pointer = run.write_pointer)
+  FROM run
+ WHERE run.run_id > :after AND run.run_id <= :bound
+ ORDER BY run.run_id
+
+-- name: list_open
+-- What is open or held now, with who holds it: as much as there is work.
+SELECT tx.write_pointer, tx.run_id,
+       (SELECT CASE WHEN run.epoch <> tx.epoch THEN 'in another attempt' ELSE run.state END
+          FROM run WHERE run.run_id = tx.run_id)
+  FROM tx {indexed_by:tx_open}
+ WHERE tx.state = 'in_progress'
+ ORDER BY tx.write_pointer
+
+-- name: list_declarations
+SELECT declared.dataset_id, declared.write_pointer,
+       (SELECT tx.state FROM tx WHERE tx.write_pointer = declared.write_pointer)
+  FROM in_progress AS declared
+ ORDER BY declared.write_pointer, declared.dataset_id
+
+-- name: list_slots
+SELECT slot.limit_key, slot.run_id, (SELECT run.state FROM run WHERE run.run_id = slot.run_id)
+  FROM slot
+ ORDER BY slot.limit_key, slot.run_id
+
+-- name: list_pins
+SELECT pin.pin_id, pin.run_id, (SELECT run.state FROM run WHERE run.run_id = pin.run_id)
+  FROM reader_pin AS pin
+ ORDER BY pin.pin_id
+
+-- name: list_garbage
+SELECT garbage.location, garbage.write_pointer,
+       (SELECT tx.state FROM tx WHERE tx.write_pointer = garbage.write_pointer)
+  FROM garbage
+ ORDER BY garbage.location
+
+-- name: count_untaken
+-- What lies behind the state of a consumer, less what its own runs have put into the working set as done.
+SELECT (SELECT count(*) FROM partition_change
+         WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND write_pointer < :pointer
+           AND +commit_seq < :pointer AND delivers = 1)
+     + (SELECT count(*) FROM partition_change
+         WHERE dataset_id = :dataset_id AND write_pointer IN ({ints:versions_to_check}) AND +commit_seq < :pointer
+           AND delivers = 1)
+     - (SELECT count(*) FROM consumer_work
+         WHERE consumer_id = :consumer_id AND write_pointer >= :start_version AND write_pointer < :pointer)
+     - (SELECT count(*) FROM consumer_work
+         WHERE consumer_id = :consumer_id AND write_pointer IN ({ints:versions_to_check}))
+
+-- name: read_state
+SELECT start_version, versions_to_check FROM consumer WHERE consumer_id = :consumer_id

@@ -1,0 +1,82 @@
+"""The project that the chaos works on: rows go through three programs by way of triggers, each row once.
+
+As the app file of a site it stands alone in a folder; without Spark, a file of a partition is a text with a row a line.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from tidemill import App, Concurrency, NewFiles, NewPartitions
+
+HERE = Path(__file__).parent
+BUCKETS = 4
+
+app = App("chaos")
+raw = app.inbox("raw", str(HERE / "landing"), format="text", list_every="300ms", attempts=1000, retry_after="100ms")
+lines = app.fileset("lines", keys={"writer": "int", "number": "int"}, location=str(HERE / "data/lines"))
+pairs = app.fileset("pairs", keys={"writer": "int", "number": "int"}, location=str(HERE / "data/pairs"))
+loaded = app.fileset("loaded", keys={"bucket": "int"}, location=str(HERE / "data/loaded"))
+totals = app.fileset("totals", keys={"bucket": "int"}, location=str(HERE / "data/totals"))
+final = app.fileset("final", keys={"bucket": "int"}, location=str(HERE / "data/final"))
+
+
+class Stumble(Exception):
+    """What a program raises now and then."""
+
+
+@app.python(reads=[raw], writes=[loaded], retries=100, backoff="100ms")
+def load(run):
+    """Take landed files up."""
+    _stumble(run)
+    rows = [row for name in run.input(raw).files for row in (HERE / "landing" / name).read_text().splitlines()]
+    run.output(loaded).append(_by_bucket(rows))
+
+
+@app.python(reads=[lines], writes=[totals], retries=100, backoff="100ms")
+def sum_up(run):
+    """Take up what writers published."""
+    _stumble(run)
+    run.output(totals).append(_by_bucket(_rows(run, lines)))
+
+
+@app.python(reads=[loaded, totals], writes=[final], retries=100, backoff="100ms")
+def finish(run):
+    """Bring both ways together."""
+    _stumble(run)
+    rows = [*_rows(run, loaded), *_rows(run, totals)]
+    # Two write calls: half of the rows may stand in one of them when the driver dies.
+    run.output(final).append(_by_bucket(rows[::2]))
+    run.output(final).append(_by_bucket(rows[1::2]))
+
+
+for program, trigger in ((load, NewFiles(raw)), (sum_up, NewPartitions(lines))):
+    app.schedule(program.__name__, program, trigger=trigger, constraints=[Concurrency(30)], resume=True)
+for name, source in (("finish_loaded", loaded), ("finish_totals", totals)):
+    app.schedule(name, finish, trigger=NewPartitions(source), constraints=[Concurrency(30)], resume=True)
+
+
+def _rows(run, source) -> list[str]:
+    where = HERE / "data" / source.name
+    return [
+        row
+        for delivery in run.input(source).deliveries
+        for name, _ in delivery.files
+        for row in (where / name).read_text().splitlines()
+    ]
+
+
+def _by_bucket(rows: Iterable[str]) -> dict[tuple[int], list[str]]:
+    found = defaultdict(list)
+    for row in rows:
+        found[(zlib.crc32(row.encode()) % BUCKETS,)].append(row)
+    return found
+
+
+def _stumble(run) -> None:
+    # One run in fifty, in its first attempt: so no partition ever fails so often that it is given up.
+    if run.attempt == 1 and zlib.crc32(run.id.encode()) % 50 == 0:
+        raise Stumble(run.id)

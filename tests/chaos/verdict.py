@@ -1,0 +1,366 @@
+"""What must hold when the storm is over: nothing lost, doubled, dirty, orphaned, and both ways to deliver the same.
+
+What was committed is known from outside of the catalog: writers have written down how each transaction ended as they
+saw it, and what landed is a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tests.chaos.site import DATASETS, MARK, Kind, Site, find_fileset, rows_of
+from tests.chaos.workers import read_follower
+from tests.manual_clock import Backdoor
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.transactions import Snapshot
+from tidemill.lake.consumer import consume_partitions
+from tidemill.lake.fileset import read_partitions
+from tidemill.lake.janitor import sweep
+from tidemill.names import WritePointer
+from tidemill.roles import _is_idle
+
+CONSUMERS: Final = {"lines": "sum_up", "loaded": "finish", "totals": "finish"}
+_TABLES: Final = ("tx", "in_progress", "partition_change", "consumer", "consumer_work", "inbox_file", "run",
+                  "run_input", "slot", "job", "job_history", "message", "garbage", "subscriber")  # fmt: skip
+_UNQUIET: Final = {
+    "runs": "SELECT count(*) FROM run WHERE state NOT IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')",
+    "transactions": "SELECT count(*) FROM tx WHERE state = 'in_progress'",
+    "claims": "SELECT count(*) FROM consumer_work WHERE state IN ('new', 'in_progress')",
+    "files": "SELECT count(*) FROM inbox_file WHERE status IN ('NEW', 'IN_PROGRESS', 'ERROR')",
+}
+
+
+@dataclass
+class Verdict:
+    """What was found, each kind with what to look at."""
+
+    lost: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    dirty: list[str] = field(default_factory=list)
+    orphaned: list[str] = field(default_factory=list)
+    differing: list[str] = field(default_factory=list)
+    """Deliveries that differ between the order of write pointers and that of commits (R19)."""
+    stuck: list[str] = field(default_factory=list)
+    broke: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def findings(self) -> dict[str, list[str]]:
+        """Each promise with its violations."""
+        kinds = ("lost", "doubled", "dirty", "orphaned", "differing", "stuck", "broke")
+        return {kind: getattr(self, kind) for kind in kinds}
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found."""
+        return not any(self.findings.values())
+
+
+class Judge:
+    """Looks at a site by way of the product and behind its back."""
+
+    def __init__(self, site: Site, catalog: Catalog, sql: Backdoor) -> None:
+        self.site = site
+        self.catalog = catalog
+        self.sql: Any = sql
+        self.verdict = Verdict()
+
+    def unquiet(self) -> dict[str, int]:
+        """What is still to be done, by kind; nothing when the site has come to rest."""
+        found = {what: int(self.sql(query)[0][0]) for what, query in _UNQUIET.items()}
+        found["landed"] = len(self._landed()) - int(
+            self.sql("SELECT count(*) FROM inbox_file WHERE status = 'SUCCESS'")[0][0]
+        )
+        found["lag"] = sum(self._lags())
+        found["idle"] = 0 if self.catalog.read(_is_idle) else 1
+        return {what: count for what, count in found.items() if count}
+
+    def judge(self, *, processes_are_gone: bool = True) -> Verdict:
+        """Compare what is there with what was done; call it when nobody works any more."""
+        if processes_are_gone:
+            self._orphaned_processes()
+        self._sweep()
+        rows = {name: self._rows(name) for name in DATASETS}
+        self._writers(rows["lines"], rows["pairs"])
+        self._programs(rows)
+        self._transactions()
+        self._messages()
+        self._deliveries()
+        self._followers()
+        self._left_over()
+        self._directories()
+        self._count(rows)
+        return self.verdict
+
+    def keep(self, folder: Path) -> None:
+        """Put the catalog's tables beside what else is there, for a person."""
+        for table in _TABLES:
+            with (folder / f"{table}.jsonl").open("w") as file:
+                for row in self.sql(f"SELECT * FROM {table}"):
+                    file.write(json.dumps(row, default=repr) + "\n")
+
+    # What is there
+
+    def _rows(self, name: str) -> Counter[str]:
+        """Every visible row of a file set; files are compared with their manifests on the way."""
+        fileset = find_fileset(self.catalog, name)
+        pointer = WritePointer(self.catalog.write(lambda db: db.tick()))
+        snapshot = Snapshot(pointer, self.catalog.incarnation)
+        states = dict(self.sql("SELECT write_pointer, state FROM tx"))
+        rows: Counter[str] = Counter()
+        for partition in self.catalog.read(lambda db: read_partitions(db, fileset.dataset_id, snapshot)):
+            for change in partition.changes:
+                if states.get(change.write_pointer) != "committed":
+                    self.verdict.dirty.append(f"{name} shows {change.location} of {states.get(change.write_pointer)}")
+            for path, file in partition.files:
+                content = b""
+                with suppress(FileNotFoundError):
+                    content = (self.site.folder / "data" / name / path).read_bytes()
+                texts = content.decode().splitlines()
+                if (len(content), len(texts)) != (file.bytes, file.rows):
+                    self.verdict.lost.append(f"{name}/{path} has {len(content)} bytes, its manifest {file.bytes}")
+                rows.update(texts)
+        return rows
+
+    def _landed(self) -> list[str]:
+        return [path.name for path in self.site.landing.iterdir()]
+
+    def _notes(self) -> Iterator[tuple[int, dict[int, str]]]:
+        """How each transaction of a writer ended, as it saw it: the last word of each."""
+        for path in (self.site.folder / "notes").iterdir():
+            ended: dict[int, str] = {}
+            for line in path.read_text().splitlines():
+                what, number = line.split()
+                ended[int(number)] = what
+            yield int(path.name), ended
+
+    # What must hold
+
+    def _writers(self, lines: Counter[str], pairs: Counter[str]) -> None:
+        allowed: set[str] = set()
+        acknowledged = 0
+        for slot, ended in self._notes():
+            for number, what in ended.items():
+                rows = rows_of(slot, number)
+                there = [sum(seen[row] for row in rows) for seen in (lines, pairs)]
+                if what == "dropped" and any(there):
+                    self.verdict.dirty.append(f"writer {slot} dropped {number}, which is there: {there}")
+                elif what == "done" and there != [len(rows)] * 2:
+                    self.verdict.lost.append(f"writer {slot} was told that {number} is committed; there are {there}")
+                elif there not in ([0, 0], [len(rows)] * 2):
+                    self.verdict.dirty.append(f"half of {number} of writer {slot} is there: {there}")
+                acknowledged += what == "done"
+                allowed.update(rows)
+        self._doubles("lines", lines)
+        self._doubles("pairs", pairs)
+        self.verdict.dirty += [f"nobody wrote {row}" for row in (lines | pairs) if row not in allowed]
+        self.verdict.counts["acknowledged commits of writers"] = acknowledged
+
+    def _programs(self, rows: dict[str, Counter[str]]) -> None:
+        """What went in has come out, once."""
+        landed = {row for name in self._landed() for row in rows_of(*map(int, name.removesuffix(".txt").split(".")))}
+        expected = {"loaded": landed, "totals": set(rows["lines"]), "final": landed | set(rows["lines"])}
+        for name, wanted in expected.items():
+            self._doubles(name, rows[name])
+            self.verdict.lost += [f"{row} is not in {name}" for row in sorted(wanted - set(rows[name]))]
+            self.verdict.dirty += [f"{row} is in {name} and came from nowhere" for row in set(rows[name]) - wanted]
+
+    def _doubles(self, name: str, rows: Counter[str]) -> None:
+        self.verdict.doubled += [f"{row} is {n} times in {name}" for row, n in rows.items() if n > 1]
+
+    def _transactions(self) -> None:
+        """A run has one committed transaction at most, and one if and only if it is COMPLETED."""
+        rows = self.sql(
+            "SELECT r.run_id, r.state, count(t.write_pointer) FROM run AS r"
+            " LEFT JOIN tx AS t ON t.run_id = r.run_id AND t.state = 'committed' GROUP BY r.run_id, r.state"
+        )
+        for run_id, state, committed in rows:
+            if committed > 1:
+                self.verdict.doubled.append(f"{run_id} has committed {committed} times")
+            elif (state == "COMPLETED") != (committed == 1):
+                self.verdict.dirty.append(f"{run_id} is {state} with {committed} commits")
+        bad = self.sql(
+            "SELECT c.write_pointer, t.state FROM partition_change AS c"
+            " LEFT JOIN tx AS t ON t.write_pointer = c.write_pointer"
+            " WHERE t.state IS NULL OR t.state <> 'committed' OR t.commit_seq <> c.commit_seq"
+        )
+        self.verdict.dirty += [f"a change of transaction {pointer}, which is {state}" for pointer, state in bad]
+
+    def _messages(self) -> None:
+        """Each publication is announced once and each end of a run; what was not committed is announced by nobody."""
+        said: Counter[tuple[int, str]] = Counter()
+        ends: Counter[tuple[str, str]] = Counter()
+        for kind, text in self.sql("SELECT event_type, payload FROM message"):
+            payload = json.loads(text)
+            if kind == "partitions":
+                said[payload["write_pointer"], payload["dataset"]] += 1
+            elif kind == "run_ended":
+                ends[payload["run_id"], payload["state"]] += 1
+        published = {
+            (pointer, f"default.{name}")
+            for pointer, name in self.sql(
+                "SELECT DISTINCT c.write_pointer, d.name FROM partition_change AS c"
+                " JOIN dataset AS d ON d.dataset_id = c.dataset_id"
+            )
+        }
+        ended = {
+            (run_id, state)
+            for run_id, state, reason in self.sql(
+                "SELECT run_id, state, exit_reason FROM run WHERE kind = 'program' AND state IN "
+                "('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')"
+            )
+            if not (state == "COMPLETED" and reason == "no_input")
+        }
+        for what, counted, wanted in (("publication", said, published), ("end", ends, ended)):
+            self.verdict.lost += [f"{what} {one} is not announced" for one in wanted - set(counted)]
+            self.verdict.dirty += [f"{what} {one} is announced and never was" for one in set(counted) - wanted]
+            self.verdict.doubled += [f"{what} {one} is announced {n} times" for one, n in counted.items() if n > 1]
+        launched = self.sql(
+            "SELECT h.job_id FROM job_history AS h LEFT JOIN run AS r ON r.job_id = h.job_id"
+            " WHERE h.outcome IN ('LAUNCHED', 'FORCED') AND r.run_id IS NULL"
+        )
+        self.verdict.lost += [f"job {job_id} was launched and has no run" for (job_id,) in launched]
+
+    def _deliveries(self) -> None:
+        """By commit sequence and by write pointer the same set is delivered: each change to one committed run (R19)."""
+        for name, program in CONSUMERS.items():
+            fileset = find_fileset(self.catalog, name)
+            changes = self.sql(
+                "SELECT write_pointer, partition_key FROM partition_change"
+                f" WHERE dataset_id = '{fileset.dataset_id}' AND delivers = 1 ORDER BY commit_seq"
+            )
+            taken = Counter(
+                self.sql(
+                    "SELECT i.write_pointer, i.item FROM run_input AS i JOIN run AS r ON r.run_id = i.run_id"
+                    " JOIN program AS p ON p.program_id = r.program_id"
+                    f" WHERE i.dataset_id = '{fileset.dataset_id}' AND p.name = '{program}' AND r.state = 'COMPLETED'"
+                )
+            )
+            wanted = set(changes)
+            self.verdict.differing += [f"{name} {one} never came to {program}" for one in wanted - set(taken)]
+            self.verdict.differing += [f"{name} {one} came to {program} from nowhere" for one in set(taken) - wanted]
+            self.verdict.differing += [f"{name} {one} came {n} times to {program}" for one, n in taken.items() if n > 1]
+            given_up = self.sql(
+                "SELECT write_pointer, partition_key, error FROM consumer_work WHERE state = 'discarded'"
+            )
+            self.verdict.lost += [f"{one} was given up" for one in given_up]
+
+    def _followers(self) -> None:
+        """Who keeps its state by itself was given every partition once, in whatever order they committed."""
+        lines = find_fileset(self.catalog, "lines")
+        wanted = {tuple(lines.keys.decode(row[0])) for row in self._changes(lines.dataset_id)}
+        for path in (self.site.folder / "followers").iterdir():
+            if path.name.startswith("."):
+                continue  # of one that was killed while it wrote
+            state, keys = read_follower(path)
+            rest, _ = consume_partitions(self.catalog, lines, state)
+            given = Counter(map(tuple, keys))
+            given.update((one.key["writer"], one.key["number"]) for one in rest)
+            self.verdict.differing += [f"follower {path.name} never got {key}" for key in wanted - set(given)]
+            self.verdict.differing += [f"follower {path.name} got {key}, not there" for key in set(given) - wanted]
+            self.verdict.differing += [f"follower {path.name} got {k} {n} times" for k, n in given.items() if n > 1]
+
+    def _changes(self, dataset_id: str) -> list[Any]:
+        found: list[Any] = self.sql(f"SELECT partition_key FROM partition_change WHERE dataset_id = '{dataset_id}'")
+        return found
+
+    def _left_over(self) -> None:
+        orphans = {
+            "transaction": "SELECT write_pointer FROM tx WHERE state = 'in_progress'",
+            "declared output": "SELECT write_pointer FROM in_progress",
+            "claim": "SELECT run_id, write_pointer, partition_key FROM consumer_work WHERE state = 'in_progress'",
+            "claim of a file": "SELECT run_id, name FROM inbox_file WHERE status = 'IN_PROGRESS'",
+            "slot": "SELECT limit_key, run_id FROM slot",
+            "pin": "SELECT pin_id, run_id FROM reader_pin",
+            "run": "SELECT run_id, state FROM run WHERE state NOT IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')",
+        }
+        for what, query in orphans.items():
+            self.verdict.orphaned += [f"{what} {row}" for row in self.sql(query)]
+
+    def _sweep(self) -> None:
+        """Let the janitor look once more, as it does for a day after each end."""
+        for _ in range(100):
+            self.sql("UPDATE garbage SET not_before = 0")
+            swept = sweep(self.catalog)
+            if not (swept.deleted or swept.marked):
+                return
+        self.verdict.orphaned.append("a janitor that swept a hundred times still finds something")
+
+    def _directories(self) -> None:
+        """Each directory is of a committed transaction and marked as such; nothing else lies there."""
+        for name in DATASETS:
+            folder = self.site.folder / "data" / name
+            fileset = find_fileset(self.catalog, name)
+            named = defaultdict(set)
+            for pointer, location in self.sql(
+                "SELECT DISTINCT write_pointer, location FROM partition_change"
+                f" WHERE dataset_id = '{fileset.dataset_id}'"
+            ):
+                named[location].add(pointer)
+            there = {path.name for path in folder.iterdir()} if folder.exists() else set()
+            self.verdict.orphaned += [f"directory {name}/{one}" for one in sorted(there - set(named))]
+            self.verdict.lost += [f"directory {name}/{one} is gone" for one in set(named) - there]
+            for one in set(named) & there:
+                missing = {"_manifest.json", "_committed"} - {path.name for path in (folder / one).iterdir()}
+                self.verdict.lost += [f"{name}/{one} has no {side_car}" for side_car in missing]
+
+    def _orphaned_processes(self) -> None:
+        deadline = time.monotonic() + 10
+        while (left := processes_of(self.site)) and time.monotonic() < deadline:
+            time.sleep(0.05)  # the kernel is about to end them
+        for pid, command in left.items():
+            self.verdict.orphaned.append(f"process {pid} {command}")
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _lags(self) -> Iterable[int]:
+        for name, program in CONSUMERS.items():
+            fileset = find_fileset(self.catalog, name)
+            query = (
+                f"SELECT count(*) FROM partition_change AS c WHERE c.dataset_id = '{fileset.dataset_id}'"
+                " AND NOT EXISTS (SELECT 1 FROM consumer_work AS w JOIN consumer AS u ON u.consumer_id = w.consumer_id"
+                f" WHERE u.name = 'default.chaos.{program}' AND u.dataset_id = c.dataset_id"
+                " AND w.write_pointer = c.write_pointer AND w.partition_key = c.partition_key)"
+            )
+            yield int(self.sql(query)[0][0])
+
+    def _count(self, rows: dict[str, Counter[str]]) -> None:
+        def one(query: str) -> int:
+            return int(self.sql(query)[0][0])
+
+        counts = self.verdict.counts
+        for state in ("committed", "aborted", "invalid"):
+            counts[f"transactions {state}"] = one(f"SELECT count(*) FROM tx WHERE state = '{state}'")
+        counts["runs of programs completed"] = one(
+            "SELECT count(*) FROM run WHERE kind = 'program' AND state = 'COMPLETED'"
+        )
+        counts["attempts beyond the first"] = one("SELECT coalesce(sum(epoch - 1), 0) FROM run WHERE kind = 'program'")
+        counts["rows that went all the way"] = rows["final"].total()
+        counts["rows of inputs recorded"] = one("SELECT count(*) FROM run_input")
+        counts["driver folders left by killed runners"] = sum(
+            path.name.startswith("driver") for path in (self.site.folder / "state/drivers").iterdir()
+        )
+
+
+def processes_of(site: Site) -> dict[int, str]:
+    """The processes that came from a site and live, by id."""
+    found = {}
+    mark = f"{MARK}={site.folder}\0".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark in path.read_bytes():
+                command = path.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                found[int(path.parent.name)] = command
+    return found
+
+
+WORK_GOES_ON = (Kind.WORKER, Kind.RUNNER, Kind.SCHEDULER, Kind.DISCOVERER, Kind.REAPER, Kind.JANITOR)

@@ -1,0 +1,277 @@
+"""What each process of the chaos does, over and over, until it is killed.
+
+All work goes through the product's own classes. A catalog that is away is waited for, and who was fenced goes on with
+something else; any other error ends the process, which counts as a finding.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from tests.chaos.site import WAITS, Kind, Site, find_fileset, rows_of, write_texts
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.engine import open_catalog
+from tidemill.errors import Conflict, Fenced, Unavailable
+from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState, consume_partitions
+from tidemill.names import RunId
+from tidemill.narration import Narrator
+from tidemill.processes import LocalChild, LocalSpawner
+from tidemill.roles import Discoverer, Janitor
+from tidemill.run.attempts import is_any_due, renew, take_runs
+from tidemill.run.driver import DriverProcess
+from tidemill.run.external import open_transaction
+from tidemill.run.launchers import Assignment, DriverOptions, Launcher, Start
+from tidemill.run.reaper import Reaper
+from tidemill.run.runner import RENEWALS_IN_A_LEASE, Runner
+from tidemill.run.runs import RunRecord
+from tidemill.schedule.loop import Scheduler
+from tidemill.world import Disk, World
+
+HOSTS = 3
+PAUSED = 0.05
+"""The share of marks at which a process rests for some milliseconds, so that it may be struck there."""
+BETWEEN_TAKES = 2.0
+AWAY = 0.2
+NAP = timedelta(milliseconds=100)
+
+
+class Regret(Exception):
+    """What a writer raises that drops its transaction."""
+
+
+@dataclass
+class Post:
+    """One process: its place among all of them, and which one in that place it is."""
+
+    site: Site
+    slot: int
+    kind: Kind
+    incarnation: int
+    stand: Callable[[str], None]
+    """Shows those who strike where this process stands."""
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(f"{self.slot}/{self.incarnation}")
+        self.world = World(spawner=ChaosSpawner(f"machine-{self.slot % HOSTS}"), marked=self._reach)
+
+    def numbers(self) -> range:
+        """Numbers that no other process in this place has used, or will."""
+        return range(self.incarnation * 1000, self.incarnation * 1000 + 1000)
+
+    def rest(self, longest: float = 0.03) -> None:
+        """Do nothing for a moment."""
+        self.stand(WAITS)
+        time.sleep(self.random.uniform(0, longest))
+
+    def _reach(self, mark: str) -> None:
+        self.stand(mark)
+        if self.random.random() < PAUSED:
+            time.sleep(self.random.uniform(0, 0.005))
+
+
+class ChaosSpawner(LocalSpawner):
+    """Says which machine this is, and starts drivers that write texts."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__()
+        self._host = host
+
+    def host(self) -> str:
+        return self._host
+
+    def start(self, argv, **how) -> LocalChild:  # noqa: ARG002  # it is another program
+        return super().start([sys.executable, "-m", "tests.chaos.driver"], **how)
+
+
+def work(post: Post) -> None:
+    """Do what the post is for, for ever."""
+    catalog = _while_away(lambda: open_catalog(post.site.catalog_url, post.world, create=False))
+    _WORK[post.kind](post, catalog)
+
+
+def _while_away(deed: Callable[[], Catalog]) -> Catalog:
+    while True:
+        try:
+            return deed()
+        except Unavailable:
+            time.sleep(AWAY)
+
+
+def _write(post: Post, catalog: Catalog) -> None:
+    """Publish pairs of partitions, each pair in one transaction, and write down how each ended."""
+    notes = os.open(post.site.notes(post.slot), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def note(what: str, number: int) -> None:
+        os.write(notes, f"{what} {number}\n".encode())  # one call: it is there as a whole, or not
+
+    for number in post.numbers():
+        note("tried", number)
+        rows = {(post.slot, number): rows_of(post.slot, number)}
+        names = ["default.lines", "default.pairs"]
+        opened = open_transaction(catalog, post.world, names, lease=post.site.lease, writer=write_texts)
+        try:
+            with opened as tx:
+                tx.fileset("default.lines").append(rows)
+                tx.fileset("default.pairs").create(rows)
+                if post.random.random() < 0.15:
+                    raise Regret  # noqa: TRY301  # a block that ends so is what is tried
+            note("done", number)
+        except Regret:
+            note("dropped", number)
+        except (Unavailable, Fenced):
+            note("unknown", number)
+            time.sleep(AWAY)
+        post.rest()
+
+
+def _land(post: Post, _: Catalog) -> None:
+    """Let files arrive, each in one step."""
+    for number in post.numbers():
+        name = f"{post.slot}.{number}.txt"
+        path = post.site.folder / "arriving" / name
+        path.write_text("".join(f"{row}\n" for row in rows_of(post.slot, number)))
+        post.stand("landing")
+        path.rename(post.site.landing / name)
+        post.rest(0.4)
+
+
+def _follow(post: Post, catalog: Catalog) -> None:
+    """Follow a file set with a state of this process's own, kept with what was given."""
+    lines = find_fileset(catalog, "lines")
+    path, disk = post.site.state(post.slot), Disk()
+    while True:
+        state, keys = read_follower(path)
+        with suppress(Unavailable):
+            partitions, state = consume_partitions(catalog, lines, state)
+            keys += [[partition.key["writer"], partition.key["number"]] for partition in partitions]
+            post.stand("follower.before_store")
+            disk.write_bytes(path, json.dumps({"state": state.to_bytes().hex(), "keys": keys}).encode())
+        post.rest(0.2)
+
+
+def read_follower(path: Path) -> tuple[PartitionConsumerState, list[list[int]]]:
+    """A follower's state, and the keys that it was given so far."""
+    if not path.exists():
+        return FROM_BEGINNING, []
+    stored = json.loads(path.read_bytes())
+    return PartitionConsumerState.from_bytes(bytes.fromhex(stored["state"])), stored["keys"]
+
+
+def _work(post: Post, catalog: Catalog) -> None:
+    """Carry out runs in this very process: a runner and its driver that live and die as one."""
+    tag = f"{post.kind}-{post.slot}-{post.incarnation}"
+    folder = post.site.folder / "state/drivers" / f"post-{post.slot}"
+    folder.mkdir(exist_ok=True)
+    start = Start(
+        post.site.catalog_url, str(post.site.app_file), str(folder), spark=False, warm=False, spark_settings={}
+    )
+    driver = DriverProcess(post.world, catalog, start, tag, writer=write_texts)
+    waiter = _waiter(catalog)
+    while True:
+        with suppress(Unavailable):
+            if run := _take(post, catalog, tag):
+                logs = post.site.folder / "state/logs" / run.run_id / str(run.epoch)
+                logs.mkdir(parents=True, exist_ok=True)
+                with post.world.beside("lease", post.site.lease / RENEWALS_IN_A_LEASE, _renewal(post, catalog, run)):
+                    driver.work(Assignment(run.run_id, run.epoch, str(logs)))
+                continue
+        post.stand(WAITS)
+        waiter.wait(NAP)
+
+
+def _take(post: Post, catalog: Catalog, owner: str) -> RunRecord | None:
+    if not catalog.read(is_any_due):
+        return None
+    host, lease = post.world.spawner.host(), post.site.lease
+    runs = catalog.write(lambda db: take_runs(db, most=1, owner=owner, host=host, lease=lease))
+    post.world.mark("runner.taken")
+    return runs[0] if runs else None
+
+
+def _renewal(post: Post, catalog: Catalog, run: RunRecord) -> Callable[[], bool]:
+    held: list[tuple[RunId, int]] = [(run.run_id, run.epoch)]
+
+    def step() -> bool:
+        with suppress(Unavailable):
+            return bool(catalog.write(lambda db: renew(db, held, post.site.lease), urgent=True))
+        return True
+
+    return step
+
+
+def _run(post: Post, catalog: Catalog) -> None:
+    """Be a runner, with drivers that are processes of their own."""
+    folder = post.site.folder / "state"
+    options = DriverOptions(post.site.catalog_url, folder, folder / "cache", warm=0)
+    runner = Runner(post.world, catalog, Launcher(post.world, options), slots=2, lease=post.site.lease)
+    taken_at = 0.0
+
+    def taking() -> bool:
+        # A driver takes half a second of a core to start: with one after the other nobody else would come to work.
+        nonlocal taken_at
+        if time.monotonic() < taken_at + BETWEEN_TAKES:
+            return False
+        taken_at = time.monotonic()
+        return True
+
+    runner.run(_waiter(catalog), lambda: False, taking=taking)
+
+
+def _schedule(post: Post, catalog: Catalog) -> None:
+    """Bring messages to jobs, and jobs to runs."""
+    Scheduler(catalog, post.world, lambda _: None).run(_waiter(catalog), lambda: False)
+
+
+def _discover(post: Post, catalog: Catalog) -> None:
+    """List the inbox, and announce what waits no longer."""
+    discoverer = Discoverer(catalog, Narrator(post.world, lambda _: None, as_json=False))
+    _step(post, discoverer.step, NAP)
+
+
+def _reap(post: Post, catalog: Catalog) -> None:
+    """Fence the dead."""
+    reaper = Reaper(post.world, catalog, post.site.lease)
+    _step(post, reaper.step, reaper.every)
+
+
+def _sweep(post: Post, catalog: Catalog) -> None:
+    """Clean up after them."""
+    _step(post, Janitor(catalog).step, timedelta(milliseconds=300))
+
+
+def _step(post: Post, step: Callable[[], object], every: timedelta) -> None:
+    while True:
+        with suppress(Unavailable, Conflict):
+            step()
+        post.stand(WAITS)
+        time.sleep(every.total_seconds())
+
+
+def _waiter(catalog: Catalog):
+    while True:
+        try:
+            return catalog.waiter()
+        except Unavailable:
+            time.sleep(AWAY)
+
+
+_WORK = {
+    Kind.WRITER: _write,
+    Kind.LANDER: _land,
+    Kind.FOLLOWER: _follow,
+    Kind.WORKER: _work,
+    Kind.RUNNER: _run,
+    Kind.SCHEDULER: _schedule,
+    Kind.DISCOVERER: _discover,
+    Kind.REAPER: _reap,
+    Kind.JANITOR: _sweep,
+}

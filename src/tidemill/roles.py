@@ -17,8 +17,7 @@ from typing import Final
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import TidemillError, Unavailable
-from tidemill.lake import datasets, inbox, janitor
-from tidemill.lake.claims import publish_due
+from tidemill.lake import claims, datasets, inbox, janitor
 from tidemill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator
@@ -36,6 +35,8 @@ _log = logging.getLogger(__name__)
 _AWAY: Final = timedelta(seconds=1)
 _LONGEST_NAP: Final = timedelta(seconds=5)
 _SHORTEST_NAP: Final = timedelta(milliseconds=50)
+_LOOK_AGAIN: Final = timedelta(milliseconds=200)
+"""How late a retry time may be seen that was set while the discoverer slept: it looks no oftener for commits."""
 _SWEEP_EVERY: Final = timedelta(seconds=30)
 
 
@@ -52,7 +53,7 @@ class Discoverer:
         for dataset_id, due_at in self._catalog.read(inbox.due_listings):
             self._list(dataset_id, due_at)
         inbox.publish_due_backlog(self._catalog)
-        publish_due(self._catalog)
+        claims.publish_due(self._catalog)
         self.looked = True
         return self._catalog.read(_until_next)
 
@@ -111,7 +112,7 @@ def run_all(
     with _stopped_by_signals(loops):
         loops.start("scheduler", scheduler.run)
         loops.start("runner", lambda waiter, stopped: runner.run(waiter, stopped, taking=lambda: not loops.draining))
-        loops.start("discoverer", _loop(world, discoverer.step))
+        loops.start("discoverer", _loop(world, discoverer.step, look_again=_LOOK_AGAIN))
         loops.start("janitor", _loop(world, Janitor(catalog).step))
         while not loops.wait(_LONGEST_NAP if not until_idle else _AWAY):
             if until_idle and discoverer.looked and runner.busy == 0 and catalog.read(_is_idle):
@@ -183,14 +184,20 @@ class _Loops:
             raise self._errors[0]
 
 
-def _loop(world: World, step: Callable[[], timedelta]) -> Callable[[Waiter, Callable[[], bool]], None]:
+def _loop(
+    world: World, step: Callable[[], timedelta], *, look_again: timedelta | None = None
+) -> Callable[[Waiter, Callable[[], bool]], None]:
+    """Call `step` when the time has come that it named, or `look_again` after the last call if somebody commits."""
+
     def run(waiter: Waiter, stopped: Callable[[], bool]) -> None:
-        # Its work comes by the clock, not by commits: those that wake it in between only cost a look at the time.
-        due = world.clock.monotonic()
+        due = soonest = world.clock.monotonic()
         while not stopped():
             if (now := world.clock.monotonic()) >= due:
                 due = now + step()
+                soonest = due if look_again is None else min(due, now + look_again)
             waiter.wait(max(due - world.clock.monotonic(), timedelta(0)))
+            if world.clock.monotonic() < due:
+                due = soonest  # a commit may have named an earlier time
 
     return run
 
@@ -221,9 +228,10 @@ def _warm_up(mill: Mill, launcher: Launcher) -> str:
 
 
 def _until_next(db: Db) -> timedelta:
-    due = inbox.next_due(db)
-    if due is None:
+    times = [time for time in (inbox.next_due(db), claims.next_due(db)) if time is not None]
+    if not times:
         return _LONGEST_NAP
+    due = min(times)
     return min(max(timedelta(milliseconds=due - db.now()), _SHORTEST_NAP), _LONGEST_NAP)
 
 

@@ -726,7 +726,7 @@ def test_of_files_and_partitions_only_the_poison_is_given_up(mill, poison):
             if epoch < 3:
                 mill.catalog.apply([end, *keep_claims(run_id, epoch, blame)])
             else:
-                mill.catalog.apply([end, *give_back_claims(run_id, epoch, blame, timedelta(seconds=1), None)])
+                mill.catalog.apply([end, *give_back_claims(run_id, epoch, blame, timedelta(seconds=1))])
         mill.retries_come_due()
         lake.pass_time()
 
@@ -745,7 +745,7 @@ def test_a_file_that_fails_beside_a_partition_is_no_culprit(catalog_url, tmp_pat
     mill.discover()
     states = []
 
-    for ends in (keep_claims, functools.partial(give_back_claims, backoff=timedelta(0), inputs=None)):
+    for ends in (keep_claims, functools.partial(give_back_claims, backoff=timedelta(0))):
         tx = mill.begin("run_x", len(states) + 1)
         lake.catalog.apply([RestampClaims(tx.run_id, tx.epoch)])
         lake.take(tx)

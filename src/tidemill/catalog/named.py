@@ -50,8 +50,8 @@ _ONLY = re.compile(r"^-- only: (?P<only>sqlite|postgres)\s*$", re.MULTILINE)
 _RANKED = re.compile(r"^-- rank: (?P<table>[a-z_]+)\s*$", re.MULTILINE)
 _QUIET = re.compile(r"^-- quiet\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"--[^\n]*")
-_LIST = re.compile(r"\{(?P<type>ints|texts):(?P<name>\w+)\}")
-_AMONG = re.compile(r"\bIN \((\{(?:ints|texts):\w+\})\)")
+_LIST = re.compile(r"\{(?P<type>ints|texts):(?P<name>[\w.]+)\}")
+_AMONG = re.compile(r"\bIN \((\{(?:ints|texts):[\w.]+\})\)")
 _INDEXED_BY = re.compile(r" ?\{indexed_by:(?P<index>\w+)\}")
 _ROWS = re.compile(r"\{rows:(?P<name>\w+)\((?P<columns>[^)]*)\)\}")
 _PARAM = re.compile(r"(?<![:\w]):(?P<name>[a-z_]\w*)")
@@ -169,19 +169,19 @@ def load_sql(python_file: str) -> Statements:
 def render(text: str, dialect: Dialect) -> str:
     """Replace the tokens of `text` by what `dialect` calls them.
 
-    `{ints:xs}` and `{texts:xs}` are the values of a JSON list; `{rows:rs(a bigint, b text, c blob)}` is a row set from
-    a JSON list of objects (a blob as base64). `{indexed_by:i}` after a table has SQLite use the index i, or refuse: it
-    knows no sizes, so that the primary key often looks as good as the small index of what is open. The rest stand in
-    `_TOKENS`.
+    `{ints:xs}` and `{texts:xs}` are the values of a JSON list, a parameter's or (`{ints:t.xs}`) a column's;
+    `{rows:rs(a bigint, b text, c blob)}` is a row set from a JSON list of objects (a blob as base64). `{indexed_by:i}`
+    after a table has SQLite use the index i, or refuse: it knows no sizes, so that the primary key often looks as good
+    as the small index of what is open. The rest stand in `_TOKENS`.
     """
     sqlite = dialect is Dialect.SQLITE
 
     def values(match: re.Match[str]) -> str:
-        name = match["name"]
+        listed = match["name"] if "." in match["name"] else f":{match['name']}"
         if sqlite:
-            return f"SELECT value FROM json_each(:{name})"
+            return f"SELECT value FROM json_each({listed})"
         cast = "::bigint" if match["type"] == "ints" else ""
-        return f"SELECT value{cast} FROM jsonb_array_elements_text(CAST(:{name} AS jsonb)) AS listed(value)"
+        return f"SELECT value{cast} FROM jsonb_array_elements_text(CAST({listed} AS jsonb)) AS listed(value)"
 
     def row_set(match: re.Match[str]) -> str:
         name = match["name"]

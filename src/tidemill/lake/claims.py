@@ -20,6 +20,7 @@ from typing import Final, cast
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.named import Call, Param, Row, load_sql
 from tidemill.catalog.transactions import Transaction, TransactionEnded, find_in_progress, find_transaction
+from tidemill.durations import to_milliseconds
 from tidemill.errors import Fenced, NotFound, UserError
 from tidemill.lake.consumer import PartitionConsumerState
 from tidemill.lake.fileset import Change, ChangeKind, kind_of, to_change
@@ -366,6 +367,11 @@ def _deliver(held: Sequence[_Held]) -> dict[ConsumerId, list[Delivery]]:
     return deliveries
 
 
+def holds_any(db: Db, run_id: RunId) -> bool:
+    """Whether the run holds anything that it took: partitions, or files of an inbox."""
+    return db.one(SQL.find_holding, run_id=run_id) is not None
+
+
 def put_back(db: Db, tx: Transaction, consumer_id: ConsumerId, keys: Sequence[KeyText]) -> None:
     """Return claims of the run without counting a failure; whoever takes next gets them."""
     returned = [{"consumer_id": consumer_id, "partition_key": key} for key in keys]
@@ -503,6 +509,52 @@ class PublishBacklog:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteUnread:
+    """Have changes that no take has seen count as work left, at the end of a run that was launched for them.
+
+    A run that took anything has moved them all into the working set; one that ended before it took has used up their
+    messages, and nobody would speak of them again. Stands before `PublishBacklog` or `PutOffBacklog`.
+    """
+
+    consumers: Sequence[ConsumerId]
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Lock the consumers, so that takes under way have ended; then a row or two for each."""
+        if not self.consumers:
+            return ()
+        lock = Call(SQL.lock_consumers, {"consumers": json.dumps(sorted(self.consumers))})
+        return lock, *(Call(SQL.note_unread, {"consumer_id": consumer_id}) for consumer_id in self.consumers)
+
+
+@dataclass(frozen=True, slots=True)
+class PutOffBacklog:
+    """Say later which of these consumers have work left: at the end of a run that could not even take it.
+
+    In place of `PublishBacklog`, which would start the next such run at once, and so on. After `wait` at the soonest;
+    the longer the work has waited the later, up to an hour.
+    """
+
+    consumers: Sequence[ConsumerId]
+    wait: timedelta
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Lock the consumers; then give one row of each a time, which the keeper sees to."""
+        if not self.consumers:
+            return ()
+        wait = max(1, to_milliseconds(self.wait))
+        lock = Call(SQL.lock_consumers, {"consumers": json.dumps(sorted(self.consumers))})
+        return lock, *(Call(SQL.put_off, {"consumer_id": one, "wait": wait}) for one in self.consumers)
+
+
+@dataclass(frozen=True, slots=True)
 class _PublishDue:
     consumers: Sequence[ConsumerId]
 
@@ -512,6 +564,11 @@ class _PublishDue:
     def writes(self) -> Sequence[Call]:
         cleared = Call(SQL.clear_due, {"consumers": json.dumps(sorted(self.consumers))})
         return *PublishBacklog(self.consumers).writes(), cleared
+
+
+def next_due(db: Db) -> int | None:
+    """When the next row of a working set may be claimed again, epoch milliseconds, maybe past; None for never."""
+    return cast("int | None", db.all(SQL.find_next_due)[0][0])
 
 
 def publish_due(catalog: Catalog) -> int:

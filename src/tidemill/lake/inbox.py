@@ -633,6 +633,27 @@ class PublishInboxBacklog:
 
 
 @dataclass(frozen=True, slots=True)
+class PutOffInboxBacklog:
+    """Say later that files are left, if any can be claimed now: at the end of a run that could not even claim them.
+
+    In place of `PublishInboxBacklog`, which would start the next such run at once, and so on. After `wait` at the
+    soonest; the longer the oldest file has waited the later, up to an hour.
+    """
+
+    dataset_ids: tuple[DatasetId, ...]
+    wait: timedelta
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Give one file of each inbox a time, which the keeper sees to."""
+        wait = max(1, to_milliseconds(self.wait))
+        return [Call(SQL.put_off, {"dataset_id": dataset_id, "wait": wait}) for dataset_id in self.dataset_ids]
+
+
+@dataclass(frozen=True, slots=True)
 class _MarkRetries:
     dataset_ids: tuple[DatasetId, ...]
 

@@ -230,6 +230,21 @@ SELECT 'data', {commit_seq},
                                            WHERE other.dataset_id = file.dataset_id AND other.name = file.name
                                              AND other.status = 'IN_PROGRESS'))) AS ranked
 
+-- name: put_off
+-- One file is enough to have the keeper announce the inbox at its time; the others are there for whoever comes. As long
+-- again as the file has waited, so that the waits double without anybody counting.
+UPDATE inbox_file
+   SET not_before = tidemill_now() + CASE WHEN tidemill_now() - first_seen > 3600000 THEN 3600000
+                                          WHEN tidemill_now() - first_seen > :wait THEN tidemill_now() - first_seen
+                                          ELSE :wait END
+ WHERE (dataset_id, name, content_version) =
+       (SELECT file.dataset_id, file.name, file.content_version FROM inbox_file AS file {indexed_by:inbox_file_open}
+         WHERE file.dataset_id = :dataset_id AND file.status IN ('NEW', 'ERROR') AND file.not_before <= tidemill_now()
+           AND NOT EXISTS (SELECT 1 FROM inbox_file AS other
+                            WHERE other.dataset_id = file.dataset_id AND other.name = file.name
+                              AND other.status = 'IN_PROGRESS')
+         ORDER BY file.modified_at, file.name LIMIT 1)
+
 -- name: select_due_retries
 SELECT DISTINCT dataset_id FROM inbox_file
  WHERE status IN ('NEW', 'ERROR') AND not_before > 0 AND not_before <= tidemill_now()

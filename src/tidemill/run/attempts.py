@@ -20,6 +20,7 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import EndTransaction, TxState
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, Fenced
+from tidemill.lake.claims import holds_any
 from tidemill.names import RunId, program_event
 from tidemill.run.inputs import Blame, Inputs, find_inputs, give_back_claims, keep_claims
 from tidemill.run.programs import Program, find_program_by_id
@@ -265,20 +266,17 @@ def end_attempt(catalog: Catalog, run_id: RunId, epoch: int, end: AttemptEnd) ->
     renewed after all.
     """
     while True:
-        run, program, inputs = catalog.read(lambda db: _read_for_end(db, run_id))
+        run, program, inputs, held = catalog.read(lambda db: _read_for_end(db, run_id))
         if run.epoch != epoch or not (run.state.live or (run.state is RunState.PENDING and end.cause is Cause.KILLED)):
             return None
         if end.unrenewed is not None and run.lease_until != end.unrenewed:
             return None
-        ending = decide_ending(
-            run,
-            end.cause,
-            retries=program.retries if program else 0,
-            backoff=program.backoff if program else timedelta(0),
-        )
+        backoff = program.backoff if program else timedelta(0)
+        ending = decide_ending(run, end.cause, retries=program.retries if program else 0, backoff=backoff)
+        rest = _announce_rest(run, inputs, ending.state, backoff, held=held)
         catalog.world.mark("end_attempt.before_commit")
         try:
-            catalog.apply(_effects_of_end(run, program, inputs, end, ending))
+            catalog.apply(_effects_of_end(run, program, end, ending, rest))
         except (AttemptMoved, LostReply):
             continue  # look again: it is as it was, changed, or ended by us
         catalog.world.mark("end_attempt.after_commit")
@@ -286,7 +284,7 @@ def end_attempt(catalog: Catalog, run_id: RunId, epoch: int, end: AttemptEnd) ->
 
 
 def _effects_of_end(
-    run: RunRecord, program: Program | None, inputs: Inputs | None, end: AttemptEnd, ending: Ending
+    run: RunRecord, program: Program | None, end: AttemptEnd, ending: Ending, rest: Sequence[Effect]
 ) -> list[Effect]:
     reason = printable(" ".join(end.reason.split()))[:_LONGEST_REASON]
     effects: list[Effect] = [_EndAttempt(run, ending, reason, end.unrenewed)]
@@ -300,18 +298,31 @@ def _effects_of_end(
         return [*effects, *keep_claims(run.run_id, run.epoch, blame)]
     if program:
         effects.append(announce_end(run, program, ending.state))
-    # What could not be started at all would be started for ever by what it left.
-    rest = None if ending.state is RunState.REJECTED else inputs
     backoff = program.backoff if program else timedelta(0)
-    return [*effects, *give_back_claims(run.run_id, run.epoch, blame, backoff, rest)]
+    return [*effects, *give_back_claims(run.run_id, run.epoch, blame, backoff), *rest]
 
 
-def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inputs | None]:
+def _announce_rest(
+    run: RunRecord, inputs: Inputs | None, state: RunState, backoff: timedelta, *, held: bool
+) -> list[Effect]:
+    """Say what the run has left to others, so that work never sticks; or have it said later, so that nothing spins."""
+    if inputs is None:
+        return []
+    # What a job was launched for and nobody has taken: its messages are used up with the job.
+    unread = inputs.note_unread() if run.job_id is not None and not held else []
+    if state is RunState.KILLED or (state is RunState.FAILED and held):
+        return [*unread, *inputs.announce_rest()]
+    # A run that could not be started, or failed before it took, left all there was: at once it would start its like.
+    return [*unread, *inputs.announce_rest_later(min(backoff, LONGEST_BACKOFF))]
+
+
+def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inputs | None, bool]:
+    """The run, its program, what that reads, and whether the run holds anything."""
     run = find_run(db, run_id)
     if run.program_id is None:
-        return run, None, None
+        return run, None, None, False
     program = find_program_by_id(db, run.program_id)
-    return run, program, find_inputs(db, program)
+    return run, program, find_inputs(db, program), holds_any(db, run_id)
 
 
 def ask_kill(catalog: Catalog, run_id: RunId) -> RunState:

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from tidemill.catalog.db import Db, Effect
-from tidemill.lake.claims import Consumer, FailClaims, PublishBacklog, ReleaseClaims, RestampClaims, find_consumer
+from tidemill.lake.claims import (
+    Consumer,
+    FailClaims,
+    NoteUnread,
+    PublishBacklog,
+    PutOffBacklog,
+    ReleaseClaims,
+    RestampClaims,
+    find_consumer,
+)
 from tidemill.lake.datasets import Dataset, DatasetKind, find
 from tidemill.lake.fileset import Fileset, Unpin
-from tidemill.lake.inbox import ClaimedFile, FailFiles, Inbox, PublishInboxBacklog, ReleaseFiles, RestampFiles
-from tidemill.names import RunId, split_qualified
+from tidemill.lake.inbox import (
+    ClaimedFile,
+    FailFiles,
+    Inbox,
+    PublishInboxBacklog,
+    PutOffInboxBacklog,
+    ReleaseFiles,
+    RestampFiles,
+)
+from tidemill.names import ConsumerId, DatasetId, RunId, split_qualified
 from tidemill.run.programs import Program
 from tidemill.texts import printable
 
@@ -24,11 +40,24 @@ class Inputs:
     inboxes: dict[str, Inbox]
 
     def announce_rest(self) -> list[Effect]:
-        """Say what can be claimed still: the last effects of each end of a run."""
-        return [
-            PublishBacklog([consumer.consumer_id for _, consumer in self.filesets.values()]),
-            PublishInboxBacklog(tuple(sorted(inbox.dataset_id for inbox in self.inboxes.values()))),
-        ]
+        """Say what can be claimed still: the last effects of an end of a run."""
+        return [PublishBacklog(self._consumers), PublishInboxBacklog(self._inbox_ids)]
+
+    def announce_rest_later(self, wait: timedelta) -> list[Effect]:
+        """Have the keeper say it, after a time that is never shorter than `wait`."""
+        return [PutOffBacklog(self._consumers, wait), PutOffInboxBacklog(self._inbox_ids, wait)]
+
+    def note_unread(self) -> list[Effect]:
+        """Have the rest include what nobody has taken a look at; stands before the announcement."""
+        return [NoteUnread(self._consumers)]
+
+    @property
+    def _consumers(self) -> list[ConsumerId]:
+        return sorted(consumer.consumer_id for _, consumer in self.filesets.values())
+
+    @property
+    def _inbox_ids(self) -> tuple[DatasetId, ...]:
+        return tuple(sorted(inbox.dataset_id for inbox in self.inboxes.values()))
 
 
 def find_dataset(db: Db, name: str) -> Dataset:
@@ -75,15 +104,15 @@ def keep_claims(run_id: RunId, epoch: int, blame: Blame | None) -> list[Effect]:
     return effects
 
 
-def give_back_claims(
-    run_id: RunId, epoch: int, blame: Blame | None, backoff: timedelta, inputs: Inputs | None
-) -> Sequence[Effect]:
-    """The run has ended without success: others get what it held, at once, or after a failure at the back-off."""
+def give_back_claims(run_id: RunId, epoch: int, blame: Blame | None, backoff: timedelta) -> list[Effect]:
+    """The run has ended without success: others get what it held, at once, or after a failure at the back-off.
+
+    What says so (`Inputs.announce_rest`, or later) comes after it.
+    """
     failed = blame is not None
     return [
         Unpin(run_id),
         # Files first: none is alone beside a partition, so they look before the partitions are given back.
         ReleaseFiles(run_id, epoch, blame.error if blame else None, backoff, blame.file if blame else None),
         ReleaseClaims(run_id, epoch, failed, blame.error if blame else "", backoff),
-        *(inputs.announce_rest() if inputs else ()),
     ]

@@ -1,0 +1,236 @@
+"""Work never sticks: what a run leaves when it ends without success is announced, at once or in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.lake.conftest import Lake, make_lake
+from tests.manual_clock import ManualClock, backdoor_of
+from tests.run.conftest import Works
+from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.transactions import begin
+from tidemill.lake.claims import Limits, NoteUnread, publish_due, take_claims
+from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.formats import FileFormat, RawFormat
+from tidemill.lake.inbox import Inbox, InboxSpec, claim_files, discover, ensure_inbox, publish_due_backlog
+from tidemill.names import DatasetId, JobId, Namespace
+from tidemill.roles import Discoverer
+from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, ask_kill, end_attempt
+from tidemill.run.inputs import take_over_claims
+from tidemill.run.runs import RunRecord, RunState
+from tidemill.storage.files import open_files
+from tidemill.world import World
+
+
+@dataclass
+class Shop:
+    """A program that reads a file set and an inbox, with a backoff of 10 s, and a clock of the test's own."""
+
+    works: Works
+    lake: Lake
+    inbox: Inbox
+    clock: ManualClock
+
+    @property
+    def consumer_id(self):
+        """The consumer of the program."""
+        return self.lake.consumer("default.shop.load").consumer_id
+
+    def land(self, name="one.txt"):
+        """A file arrives in the inbox and is found."""
+        (Path(self.inbox.dataset.location.removeprefix("file://")) / name).write_text("a\n")
+        discover(self.works.catalog, self.inbox)
+
+    def launch(self, *, job=True, **changes) -> RunRecord:
+        """A run that a job made and a runner has taken."""
+        program = self.works.program(reads=("default.lines", "default.raw"), **changes)
+        number = len(self.works.sql("SELECT 1 FROM run"))
+        run_id = self.works.start(program, job_id=JobId(f"job_{number}") if job else None)
+        (run,) = self.works.take()
+        assert run.run_id == run_id
+        return run
+
+    def take(self, run: RunRecord) -> int:
+        """Let the driver of `run` come as far as its claims; how many it has."""
+        self.works.sql(f"UPDATE run SET state = 'RUNNING' WHERE run_id = '{run.run_id}' RETURNING run_id")
+        attached = [AttachTransaction(run.run_id, run.epoch), *take_over_claims(run.run_id, run.epoch)]
+        tx = begin(self.works.catalog, run_id=run.run_id, epoch=run.epoch, effects=attached)
+        delivered = take_claims(self.works.catalog, tx, {self.consumer_id: Limits()})
+        return len(delivered[self.consumer_id]) + len(claim_files(self.works.catalog, tx, [self.inbox]))
+
+    def end(self, run: RunRecord, cause: Cause) -> RunState | None:
+        """End the attempt of `run`."""
+        return end_attempt(self.works.catalog, run.run_id, run.epoch, AttemptEnd(cause, "it did not work"))
+
+    def announced(self) -> list[str]:
+        """The data sets of which somebody said that work is left, in the order of name."""
+        rows = self.works.sql("SELECT event_key FROM message WHERE event_type = 'backlog'")
+        return sorted(str(key) for (key,) in rows)
+
+    def waits(self) -> list[int]:
+        """How many seconds the first partition and the first file wait that nobody may claim before."""
+        now = self.works.catalog.read(lambda db: db.now())
+        tables = ("consumer_work", "inbox_file")
+        times = [self.works.sql(f"SELECT not_before FROM {table} WHERE not_before > 0") for table in tables]
+        return [(int(rows[0][0]) - now) // 1000 for rows in times]
+
+    def keep(self) -> None:
+        """Let the keeper announce what is due."""
+        publish_due(self.works.catalog)
+        publish_due_backlog(self.works.catalog)
+
+
+@pytest.fixture
+def shop(catalog_url: str, tmp_path: Path) -> Iterator[Shop]:
+    """An empty shop on each database."""
+    clock = ManualClock()
+    world = World(clock=clock)
+    catalog = open_catalog(catalog_url, world)
+    with backdoor_of(catalog_url) as backdoor:
+        clock.rule(backdoor, catalog.dialect)
+        location = open_files(str(tmp_path / "raw"))
+        location.prepare()
+        spec = InboxSpec(RawFormat(FileFormat.TEXT)).to_spec()
+        dataset = Dataset(DatasetId("ds_raw"), Namespace("default"), "raw", DatasetKind.INBOX, location.url, spec)
+        inbox = Inbox.of(catalog.write(lambda db: declare(db, dataset)))
+        catalog.write(lambda db: ensure_inbox(db, dataset.dataset_id))
+        shop = Shop(Works(catalog, world), make_lake(catalog), inbox, clock)
+        shop.lake.consumer("default.shop.load")
+        yield shop
+    catalog.close()
+
+
+BOTH = ["backlog:default.lines", "backlog:default.raw"]
+
+
+def fill(shop):
+    """A partition and a file come, whose messages a job uses up."""
+    shop.lake.publish(10)
+    shop.land()
+
+
+def test_what_a_rejected_run_left_is_announced_at_the_back_off(shop):
+    """Java was away: when it is back, what came meanwhile must not wait for the next arrival."""
+    fill(shop)
+    run = shop.launch()
+
+    state = shop.end(run, Cause.REFUSED)
+    shop.keep()
+    at_once = shop.announced()
+    shop.clock.move("10s")
+    shop.keep()
+    in_time = shop.announced()
+    shop.keep()
+
+    assert state is RunState.REJECTED
+    assert at_once == []
+    assert in_time == BOTH
+    assert shop.announced() == BOTH
+
+
+def test_what_a_rejected_run_held_is_announced_too(shop):
+    """An earlier attempt had taken it: it comes back with the run's end."""
+    fill(shop)
+    run = shop.launch(retries=1, backoff=timedelta(0))
+    shop.take(run)
+    shop.end(run, Cause.LOST)
+    for _ in range(2):
+        (run,) = shop.works.take()
+        state = shop.end(run, Cause.REFUSED)
+    shop.clock.move("10s")
+    shop.keep()
+
+    again = shop.launch()
+
+    assert state is RunState.REJECTED
+    assert shop.announced() == BOTH
+    assert shop.take(again) == 2
+
+
+def test_runs_that_are_rejected_come_ever_more_seldom(shop):
+    """Nobody counts, and yet the waits double, up to an hour: a machine without Java must not spin."""
+    fill(shop)
+    waits = []
+
+    for _ in range(12):
+        shop.end(shop.launch(), Cause.REFUSED)
+        waits.append(shop.waits())
+        shop.clock.move(f"{waits[-1][0]}s")
+        shop.keep()
+
+    doubling = [10, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 3600, 3600]
+    assert waits == [[seconds, seconds] for seconds in doubling]
+    assert shop.announced() == sorted(BOTH * 12)
+
+
+def test_a_run_that_failed_before_it_took_anything_does_not_start_its_like_at_once(shop):
+    """Its driver dies of something at its start, always: announced at once, that spins; never announced, it sticks."""
+    fill(shop)
+    (Path(shop.inbox.dataset.location.removeprefix("file://")) / "two.txt").write_text("b\n")
+    shop.land("three.txt")
+    run = shop.launch()
+
+    state = shop.end(run, Cause.FAILED)
+    at_once = shop.announced()
+    shop.clock.move("10s")
+    shop.keep()
+
+    assert state is RunState.FAILED
+    assert at_once == []
+    assert shop.announced() == BOTH
+
+
+def test_what_a_killed_run_never_took_is_announced_at_once(shop):
+    """Its job has used up the messages of partitions that no take has seen."""
+    fill(shop)
+    run = shop.launch()
+    shop.end(run, Cause.RETURNED)
+
+    ask_kill(shop.works.catalog, run.run_id)
+
+    assert shop.announced() == BOTH
+
+
+def test_the_end_of_a_run_by_hand_announces_no_partitions_that_wait_for_more(shop):
+    """A schedule waits for ten, and their messages wait in its job: the end of another run must not start it."""
+    fill(shop)
+    run = shop.launch(job=False)
+
+    shop.end(run, Cause.KILLED)
+
+    assert shop.announced() == ["backlog:default.raw"]
+
+
+def test_what_is_noted_as_unread_is_taken_once(shop):
+    """A row of the working set that no take has filled: the next take finds the change in its ranges as well."""
+    shop.lake.publish(10)
+    late = shop.lake.begin()
+    first = shop.launch()
+    taken = [shop.take(first)]
+    shop.end(first, Cause.KILLED)
+    shop.lake.commit(late, shop.lake.write(11))
+    shop.lake.publish(12)
+    shop.lake.publish(13)
+    for _ in range(2):
+        shop.works.catalog.apply([NoteUnread([shop.consumer_id])])
+
+    taken += [shop.take(shop.launch()), shop.take(shop.launch())]
+
+    assert taken == [1, 4, 0]
+
+
+def test_the_discoverer_sleeps_until_partitions_may_be_tried_again(shop):
+    """What waits for a retry is announced at its time, not at the next look of somebody who sleeps five seconds."""
+    shop.works.sql("DELETE FROM inbox_marker RETURNING dataset_id")
+    shop.lake.publish(10)
+    shop.end(shop.launch(backoff=timedelta(seconds=2)), Cause.REFUSED)
+    discoverer = Discoverer(shop.works.catalog, None)
+
+    nap = discoverer.step()
+
+    assert nap == timedelta(seconds=2)

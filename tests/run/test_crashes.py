@@ -170,8 +170,9 @@ def test_a_driver_killed_at_any_mark_does_its_work_once(mill):
 def test_a_stopped_driver_that_goes_on_after_it_was_fenced_commits_nothing(mill, mark):
     """Runner and driver hang for longer than the lease; a runner on another machine takes over; then they go on."""
     run_id = mill.launch("one.csv", mark, signal.SIGSTOP)
-    until((mill.folder / "struck").exists, mill.runner.step)
-    zombie = int((mill.folder / "struck").read_text())
+    struck = mill.folder / "struck"
+    until(lambda: struck.exists() and struck.read_text(), mill.runner.step)
+    zombie = int(struck.read_text())
     mill.works.sql("UPDATE run SET host = 'elsewhere'")
     expire(mill.works)
     fenced = Watcher(mill.works).look(10, times=7)

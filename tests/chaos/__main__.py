@@ -1,8 +1,8 @@
 """Kill and stop real processes, and PostgreSQL: `python -m tests.chaos --seconds 600 [--seed N] [--database sqlite]`.
 
 The time is shared out: storms on SQLite and on PostgreSQL, then one on PostgreSQL whose server is crashed again and
-again. Each storm ends with a rest, in which all work must come to its end, and with a verdict. Prints a table; ends with
-1, and keeps the folder with catalog, data and findings, when anything was found.
+again. After each all work must come to its end, and then there is a verdict. Prints a table; ends with 1, and keeps the
+folder with catalog, data and findings, when anything was found.
 """
 
 from __future__ import annotations

@@ -236,6 +236,35 @@ MUTANTS: Final = (
         ),
     ),
     _mutant(
+        "unread_not_announced",
+        "a run that ends before it took anything does not say that there is something",
+        Edit(
+            "run/attempts.py",
+            "    unread = inputs.note_unread() if run.job_id is not None and not held else []\n",
+            "    unread: list[Effect] = []\n",
+        ),
+    ),
+    _mutant(
+        "rest_of_the_rejected_sticks",
+        "a run that could not be started does not have its work announced later",
+        Edit(
+            "run/attempts.py",
+            "    return [*unread, *inputs.announce_rest_later(min(backoff, LONGEST_BACKOFF))]\n",
+            "    return [*unread]\n",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "rest_of_the_rejected_spins",
+        "a run that could not be started has its work announced at once, which starts the next such run",
+        Edit(
+            "run/attempts.py",
+            "    return [*unread, *inputs.announce_rest_later(min(backoff, LONGEST_BACKOFF))]\n",
+            "    return [*unread, *inputs.announce_rest()]\n",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
         "due_work_not_announced",
         "nobody says that work may be tried again",
         Edit(_CLAIMS, "        catalog.apply([_PublishDue(due)])\n", ""),

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import os
+import random
 from collections import Counter
+from datetime import UTC, datetime
 
 import apsw
 import pytest
 
+from tests.mutants.campaign import Fate, hunt
 from tests.mutants.every import MUTANTS
 from tests.mutants.mutant import SOURCE, Mutant, Room
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import Dialect, load_sql
 from tidemill.world import World
+
+DAY = int(os.environ.get("TIDEMILL_SEED", "0")) or datetime.now(UTC).date().toordinal()
+QUICK = [mutant for mutant in MUTANTS if mutant.scenario]
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +51,15 @@ def test_names_are_unique_and_rooms_well_filled():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     assert rooms[Room.TRANSACTIONS] + rooms[Room.CONSUMERS] >= 16
     assert rooms[Room.RUNS] + rooms[Room.SCHEDULER] >= 7
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("room", Room)
+def test_a_mutant_of_the_day_is_killed(room):
+    """One of each room, of those that one small scenario finds; `make mutants` hunts them all."""
+    mutant = random.Random(DAY).choice([mutant for mutant in QUICK if mutant.room is room])
+
+    verdict = hunt(mutant)
+
+    again = f"TIDEMILL_SEED={DAY}, or python -m tests.mutants {mutant.name}"
+    assert verdict.fate is not Fate.SURVIVED, f"{mutant.name} survives: {mutant.forgets} ({again})"

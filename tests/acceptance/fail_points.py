@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import uuid
 from collections import Counter
@@ -12,14 +13,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Final
 from unittest import mock
 
 import obstore
 
-from tests.acceptance.machine import Kind, Machine
-from tests.acceptance.rounds import check, forget_garbage, play
+from tests.acceptance.machine import Kind, Machine, Ordinal
+from tests.acceptance.rounds import check, forget_garbage, play, play_plainly
 from tests.manual_clock import backdoor_of
 from tidemill.catalog import postgres, sqlite
 from tidemill.catalog.engine import open_catalog
@@ -30,8 +32,10 @@ MARK: Final = re.compile(r"""world\.mark\(\s*"([^"]+)"\s*\)""")
 
 CANNOT_BE_STRUCK: Final[Mapping[Kind, Mapping[str, str]]] = {}
 """Marks to which a kind of fault does not apply, each with the reason."""
+_STORE_FAILS: Final = OSError(errno.EIO, "Input/output error")
 _STRIKES_A_ROUND: Final = 6
 _PAUSES_A_ROUND: Final = 3
+_CHECK_EVERY: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,18 @@ def strike_everywhere(machine: Machine, kind: Kind) -> Figures:
     return Figures(Counter(faults.struck.values()), len(faults.struck), rounds, int(str(fenced)))
 
 
+def strike_each_operation(machine: Machine, ordinal: Ordinal) -> int:
+    """Strike at the k-th operation of a round, k = 1, 2, … until one passes unstruck; how many were struck."""
+    for k in count(1):
+        machine.countdown.start(k, ordinal)
+        play_plainly(machine, k)
+        if (passed := machine.countdown.left > 0) or k % _CHECK_EVERY == 0:
+            check(machine, k, "f")
+        if passed:
+            return k - 1
+    raise AssertionError
+
+
 @contextmanager
 def opened_machine(catalog_url: str, folder: Path) -> Iterator[Machine]:
     """A machine with a new project, on an empty database."""
@@ -78,12 +94,19 @@ def opened_machine(catalog_url: str, folder: Path) -> Iterator[Machine]:
         mock.patch.object(sqlite, "RETRY_FOR", timedelta(milliseconds=200)),
     ):
         machine = Machine(opened, session_name, folder, backdoor)
-        put = obstore.put
 
-        def limited_put(store, name, content, **options):
-            machine.write()
-            return put(store, name, content, **options)
+        def mortal(what, change):
+            def changed(*args, **options):
+                if machine.working is not None:
+                    machine.working.write(what) if what == "put" else machine.working.operate(what, _STORE_FAILS)
+                return change(*args, **options)
 
-        with mock.patch.object(obstore, "put", limited_put):
+            return changed
+
+        with (
+            mock.patch.object(obstore, "put", mortal("put", obstore.put)),
+            mock.patch.object(obstore, "get_range", mortal("get", obstore.get_range)),
+            mock.patch.object(obstore, "delete", mortal("delete", obstore.delete)),
+        ):
             yield machine
         machine.close()

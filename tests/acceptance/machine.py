@@ -25,7 +25,7 @@ import apsw
 import greenlet
 
 from tests.manual_clock import NOON, Backdoor, ManualClock
-from tidemill.catalog.db import Catalog, CatalogUnavailable, LostReply
+from tidemill.catalog.db import CatalogUnavailable, LostReply
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.sqlite import SqliteCatalog
 from tidemill.config import load_config
@@ -163,6 +163,35 @@ class Faults:
         return True
 
 
+class Ordinal(StrEnum):
+    """What befalls the k-th operation."""
+
+    FAILS = "it fails"
+    """Of the catalog, or of the disk."""
+    DIES = "its process dies before it"
+    LOST_REPLY = "it happens, and its reply is lost"
+    """Of those that write into the catalog."""
+
+
+class Countdown:
+    """Strikes at the k-th operation from `start` on."""
+
+    def __init__(self) -> None:
+        self.ordinal: Ordinal | None = None
+        self.left = 0
+
+    def start(self, k: int, ordinal: Ordinal) -> None:
+        """Count from now on."""
+        self.ordinal, self.left = ordinal, k
+
+    def strikes(self, *ordinals: Ordinal) -> bool:
+        """Whether this operation, to which one of `ordinals` may happen, is the one."""
+        if self.ordinal not in ordinals:
+            return False
+        self.left -= 1
+        return self.left == 0
+
+
 def _way_here() -> Iterator[str]:
     frame = sys._getframe(2)
     while frame is not None:
@@ -200,7 +229,8 @@ class Process:
         )
         self.catalog = copy.copy(node.catalog)
         self.catalog.world = self.world
-        machine.spoil(self.catalog)
+        machine.spoil(self)
+        machine.working = self
 
     def reach(self, mark: str) -> None:
         """Come to a mark, and perhaps no further, or much later."""
@@ -216,12 +246,25 @@ class Process:
             self.node.lose_connections()
         if faults[Kind.PAUSE].strikes(mark):
             self.node.stand(mark)
+            self.machine.working = self
 
-    def write(self) -> None:
-        """Want to write a file."""
+    def operate(self, what: str, error: Exception) -> None:
+        """Want to do something outside; it may fail by `error`."""
         if self.died_at is not None:
             raise Crash(self.died_at)
-        self.machine.write()
+        countdown = self.machine.countdown
+        if countdown.strikes(Ordinal.FAILS, Ordinal.DIES):
+            self.machine.deaths.append(f"{what}: {countdown.ordinal}")
+            if countdown.ordinal is Ordinal.FAILS:
+                raise error
+            self.died_at = what
+            raise Crash(what)
+
+    def write(self, what: str) -> None:
+        """Want to write a file."""
+        self.operate(what, OSError(errno.EIO, "Input/output error"))
+        if self.machine.faults[Kind.FULL_DISK].strikes("write"):
+            raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def _not_beside(_name: str, _every: timedelta, _step: Callable[[], bool]) -> AbstractContextManager[None]:
@@ -235,17 +278,29 @@ class MortalDisk(Disk):
     def __init__(self, process: Process) -> None:
         self._process = process
 
+    def read_bytes(self, path: Path) -> bytes:
+        self._process.operate("read", OSError(errno.EIO, "Input/output error"))
+        return super().read_bytes(path)
+
     def write_bytes(self, path: Path, content: bytes) -> None:
-        self._process.write()
+        self._process.write("write")
         super().write_bytes(path, content)
 
     def append(self, path: Path, text: str) -> None:
-        self._process.write()
+        self._process.write("append")
         super().append(path, text)
 
     def make_folder(self, path: Path) -> None:
-        self._process.write()
+        self._process.write("make folder")
         super().make_folder(path)
+
+    def list_folder(self, path: Path) -> Iterator[Path]:
+        self._process.operate("list folder", OSError(errno.EIO, "Input/output error"))
+        return super().list_folder(path)
+
+    def remove(self, path: Path) -> None:
+        self._process.operate("remove", OSError(errno.EIO, "Input/output error"))
+        super().remove(path)
 
 
 class PlayedChild:
@@ -415,6 +470,9 @@ class Machine:
         self.random = random.Random(1)
         self.marks: set[str] = set()
         self.faults = {kind: Faults() for kind in Kind}
+        self.countdown = Countdown()
+        self.working: Process | None = None
+        """Whose turn it is."""
         self.story: list[str] = []
         self.deaths: list[str] = []
         self.landed: dict[str, str] = {}
@@ -434,16 +492,13 @@ class Machine:
         (self.folder / "landing" / name).write_text(content)
         self.landed[name] = content
 
-    def write(self) -> None:
-        """Fail if the disk is full at this moment."""
-        if self.faults[Kind.FULL_DISK].strikes("write"):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    def spoil(self, catalog: Catalog) -> None:
-        """Let the catalog's network fail where it is to."""
+    def spoil(self, process: Process) -> None:
+        """Let the network of a process's catalog fail where it is to."""
+        catalog = process.catalog
         read, write, apply = catalog.read, catalog.write, catalog._apply
 
         def away(what: str) -> None:
+            process.operate(what, CatalogUnavailable(catalog.url, "played"))
             if self.faults[Kind.AWAY].strikes(what):
                 raise CatalogUnavailable(catalog.url, "played")
 
@@ -457,6 +512,9 @@ class Machine:
                 lost(f"{what} that did not happen")
                 result = change(*args, **options)
                 lost(f"{what} that happened")
+                if self.countdown.strikes(Ordinal.LOST_REPLY):
+                    self.deaths.append(f"{what}: {Ordinal.LOST_REPLY}")
+                    raise LostReply(catalog.url, "played")
                 return result
 
             return changed
@@ -544,6 +602,7 @@ class Machine:
             try:
                 if node.up is None:
                     node.up = Up(node)
+                self.working = node.up
                 step(node.up)
             except Crash as crash:
                 self.deaths.append(f"up at {crash}")

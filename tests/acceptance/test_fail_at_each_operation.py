@@ -1,0 +1,26 @@
+"""The k-th operation of a round fails, k = 1, 2, … until a round passes: no operation is left out, marked or not.
+
+An operation is a call of the catalog, a change or a reading of a file of the process itself, or of a data set.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.fail_points import opened_machine, strike_each_operation
+from tests.acceptance.machine import Ordinal
+
+FEWEST = {Ordinal.FAILS: 100, Ordinal.DIES: 100, Ordinal.LOST_REPLY: 25}
+"""Operations of a round, about: where there are much less, the round does not do what it should."""
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("ordinal", list(Ordinal))
+def test_a_round_survives_a_fault_at_each_of_its_operations(catalog_url: str, memory_folder: Path, ordinal: Ordinal):
+    """What lands is published once, whichever operation fails, is the last of its process, or loses its reply."""
+    with opened_machine(catalog_url, memory_folder / "project") as machine:
+        struck = strike_each_operation(machine, ordinal)
+
+    assert struck > FEWEST[ordinal]

@@ -17,6 +17,7 @@ from tidemill.lake.manifest import (
     DataFile,
     Manifest,
     check_files,
+    checksum,
     group_by_partition,
     is_marked,
     list_written,
@@ -42,7 +43,7 @@ def files(tmp_path):
     return opened
 
 
-@given(st.dictionaries(st.text(min_size=1), st.tuples(st.integers(0), st.integers(0), st.text())))
+@given(st.dictionaries(st.text(min_size=1), st.tuples(st.integers(0), st.integers(0), st.text(), st.text())))
 def test_a_manifest_survives_being_stored(drawn) -> None:
     """The catalog's copy is the truth about the files."""
     manifest = Manifest(tuple(DataFile(name, *rest) for name, rest in drawn.items()))
@@ -108,6 +109,25 @@ def test_damage_is_named_by_partition_and_file(files) -> None:
         "tx=7-inc/1/hour=5/b.parquet has 4 bytes instead of 5",
         "tx=7-inc/1/hour=5/z.parquet is gone",
     )
+
+
+def test_a_file_that_was_written_again_is_told_from_one_that_was_copied(files) -> None:
+    """The same size says nothing; a new time, or another inode, says nothing either."""
+    name = "tx=7-inc/1/hour=5/a.parquet"
+    known = DataFile("1/hour=5/a.parquet", 4, 1, "of another disk", checksum(files, name))
+    check_files(files, "default.lines", "hour=5", "tx=7-inc", Manifest((known,)))
+
+    files.put(name, b"row5")
+
+    with pytest.raises(DamagedFiles, match=r"hour=5 of default\.lines is damaged: .*a.parquet has other content"):
+        check_files(files, "default.lines", "hour=5", "tx=7-inc", Manifest((known,)))
+
+
+def test_a_manifest_without_checksums_says_what_it_can(files) -> None:
+    """Sizes are compared in any case."""
+    assert DataFile(*json.loads('["a", 4, 1, "e"]')).checksum == ""
+    known = DataFile("1/hour=5/a.parquet", 4, 1, "of another disk")
+    check_files(files, "default.lines", "hour=5", "tx=7-inc", Manifest((known,)))
 
 
 def test_side_cars_say_who_wanted_what_and_what_committed(files) -> None:

@@ -22,8 +22,9 @@ from tidemill.catalog.transactions import Snapshot, Transaction, UndeclaredOutpu
 from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.keys import Key, KeySchema, KeyText
-from tidemill.lake.manifest import DataFile, Manifest, tx_directory
+from tidemill.lake.manifest import DataFile, Manifest, check_files, tx_directory
 from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer, partition_event
+from tidemill.storage.files import open_files
 
 SQL: Final = load_sql(__file__)
 
@@ -381,6 +382,15 @@ def read_partitions(db: Db, dataset_id: DatasetId, snapshot: Snapshot) -> list[P
     rows = db.all(SQL.read_visible, dataset_id=dataset_id, write_pointer=snapshot.write_pointer)
     changes = sorted(map(to_change, rows), key=lambda change: (change.partition_key, change.commit_seq))
     return [Partition(key, tuple(group)) for key, group in groupby(changes, key=lambda change: change.partition_key)]
+
+
+def check_partitions(fileset: Fileset, partitions: Iterable[Partition]) -> None:
+    """Compare the store with what was published; `DamagedFiles` names partition and files. Cost: a stat a file."""
+    files = open_files(fileset.dataset.location)
+    for partition in partitions:
+        shown = fileset.show(partition.partition_key)
+        for change in partition.changes:
+            check_files(files, fileset.qualified_name, shown, change.location, change.manifest)
 
 
 def see_own(

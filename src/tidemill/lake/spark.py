@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidemill.errors import Unavailable, UserError
-from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, SchemaChanged
+from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, SchemaChanged, check_partitions
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox import ClaimedFile, Inbox
 from tidemill.lake.keys import BadKey, Key, KeyField, KeyType
-from tidemill.lake.manifest import Manifest, check_files, group_by_partition, list_written
+from tidemill.lake.manifest import Manifest, checksum, group_by_partition, list_written
 from tidemill.storage.files import Files, open_files
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ def write_partitions(
 
     `columns` are those the file set has, if any; the rows' columns are put into their order. Raises `BadKey` for a key
     column that is missing, of another type, null or empty in a row; `BadFrame`; `SchemaChanged`; `RowsDiffer`;
-    `BadLocation`. Cost: the plain `DataFrame.write.partitionBy`, one listing, one footer a file.
+    `BadLocation`. Cost: the plain `DataFrame.write.partitionBy`, one listing, and a look at each file for its footer
+    and its checksum.
     """
     files = open_files(fileset.dataset.location)
     files.prepare()
@@ -112,7 +113,8 @@ def write_partitions(
     counts = {status.name: _count_rows(files, status.name) for status in found}
     if written != sum(counts.values()):
         raise RowsDiffer(fileset.qualified_name, directory, written, sum(counts.values()))
-    return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), schema)
+    checksums = {status.name: checksum(files, status.name) for status in found}
+    return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts, checksums), schema)
 
 
 def read_partitions(
@@ -121,17 +123,14 @@ def read_partitions(
     """The rows of these partitions: the file set's `columns`, then those of the key, typed as the file set says.
 
     No partitions give an empty frame of the same columns; before the first commit (`columns` None) only the key's are
-    known. Raises `DamagedFiles` when a file is gone or of another size. Cost: a stat a file, then Spark's own.
+    known. Raises `DamagedFiles` when a file is gone or not what was written. Cost: a stat a file, then Spark's own.
+    Spark reads when an action comes: what happens to the files until then is seen by `check_partitions` after it.
     """
     schema = _read_schema(fileset, columns)
     if not any(partition.files for partition in partitions):
         return spark.createDataFrame([], schema)
-    files = open_files(fileset.dataset.location)
-    for partition in partitions:
-        for change in partition.changes:
-            shown = fileset.show(partition.partition_key)
-            check_files(files, fileset.qualified_name, shown, change.location, change.manifest)
-    root = _root(files)
+    check_partitions(fileset, partitions)
+    root = _root(open_files(fileset.dataset.location))
     options = {
         **_UTC,
         **_STRICT,

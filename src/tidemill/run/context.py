@@ -17,6 +17,7 @@ from tidemill.names import PinId, RunId, qualified, split_qualified
 from tidemill.run.inputs import find_dataset
 from tidemill.run.outputs import Outputs
 from tidemill.run.programs import Value
+from tidemill.run.reads import Reads
 from tidemill.run.runs import RunRecord
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ class PartitionInput:
         from tidemill.lake.spark import read_partitions as read_frame
 
         parts = [Partition(delivery.partition_key, delivery.changes) for delivery in self.deliveries]
-        return read_frame(self._run.spark, self._fileset, parts, self._run.columns_of(self._fileset))
+        frame = read_frame(self._run.spark, self._fileset, parts, self._run.columns_of(self._fileset))
+        self._run.reads.add(self._fileset, parts)
+        return frame
 
 
 class FileInput:
@@ -151,6 +154,8 @@ class Run:
         self._taken = taken
         self._outputs = outputs
         self._spark: SparkSession | None = None
+        self.reads = Reads()
+        """For the driver, which looks at what was read once more before the commit."""
 
     @property
     def id(self) -> RunId:
@@ -218,7 +223,9 @@ class Run:
         self._catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, self._tx, self.id))
         seen = self._catalog.read(lambda db: read_partitions(db, fileset.dataset_id, self._tx))
         whole = see_own(fileset, seen, self._tx, self._outputs.written(name))
-        return read_frame(self.spark, fileset, whole, self.columns_of(fileset))
+        frame = read_frame(self.spark, fileset, whole, self.columns_of(fileset))
+        self.reads.add(fileset, whole)
+        return frame
 
     def use_spark(self, session: SparkSession | None) -> None:
         """Hand over the session of this attempt; the driver's business."""

@@ -147,9 +147,11 @@ class DriverProcess:
         written = Outputs(self.catalog, tx, outputs, self.writer)
         on_empty = run.fired_by_time if program.run_on_empty is None else program.run_on_empty
         empty = claims.given.empty and not on_empty
+        given = Run(self.catalog, run, tx, claims.given, written)
         if not empty:
-            self._call(program, claims, Run(self.catalog, run, tx, claims.given, written), home)
+            self._call(program, claims, given, home)
         verify_claims(inputs.inboxes.values(), claims.files)
+        given.reads.verify()
         effects = self._effects(run, program, inputs, claims, written)
         facts |= {
             "inputs": _count(claims),
@@ -195,6 +197,9 @@ class DriverProcess:
             self._complain()
             text = "".join(traceback.format_exception(error))
             reason = f"{type(error).__name__}: {spark_reason(str(error))}"
+            damage = run.reads.blame(text)
+            if damage is not None:
+                reason = f"{type(damage).__name__}: {damage}"
             culprit = self.catalog.read(lambda db: find_blamed(db, run.id, text)) if claims.files else None
             raise ProgramFailed(reason, Blame(reason, culprit)) from error
         finally:

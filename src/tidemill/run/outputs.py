@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidemill.catalog.db import Catalog, Effect
@@ -137,7 +137,7 @@ class Outputs:
                     {
                         "key": keys.encode(change.key),
                         "op": change.op,
-                        "files": [[f.name, f.bytes, f.rows, f.etag] for f in change.manifest.files],
+                        "files": [list(astuple(file)) for file in change.manifest.files],
                     }
                     for change in changes
                 ],

@@ -1,0 +1,72 @@
+"""What one attempt has read of file sets, so that it can be told whether that is what was published.
+
+Spark reads when an action comes, after the files were looked at; and a program may read for hours. So they are looked
+at once more before the commit: what was the same before and after was the same meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tidemill.lake.fileset import Change, Fileset, Partition, check_partitions
+from tidemill.lake.formats import blame, reason
+from tidemill.lake.manifest import DamagedFiles, DataFile, checksum
+from tidemill.names import DatasetId
+from tidemill.storage.files import open_files
+
+
+class Reads:
+    """The changes of partitions that an attempt has read."""
+
+    def __init__(self) -> None:
+        self._read: dict[tuple[DatasetId, str, str], tuple[Fileset, Change]] = {}
+
+    def add(self, fileset: Fileset, partitions: Iterable[Partition]) -> None:
+        """Remember that these were given to the program."""
+        for partition in partitions:
+            for change in partition.changes:
+                self._read[fileset.dataset_id, change.location, change.partition_key] = fileset, change
+
+    def verify(self) -> None:
+        """Raise `DamagedFiles` if a file is not what was published; call it when the program has read all it wants.
+
+        Before the run's outputs are prepared, which removes what the run itself wrote, read and replaced. Cost: a stat
+        a file.
+        """
+        for fileset, change in self._read.values():
+            check_partitions(fileset, [Partition(change.partition_key, (change,))])
+
+    def blame(self, error: str) -> DamagedFiles | None:
+        """The damage that a failure comes from, given the whole text of the error with its causes; None for none.
+
+        A file that the error says it could not read is compared as a whole: a disk that forgets changes no etag.
+        """
+        read = [(fileset, change, file) for fileset, change in self._read.values() for file in change.manifest.files]
+        named = blame(error, read, lambda one: str(_path(one[0], one[1], one[2])))
+        if named is not None and _is_other(*named):
+            fileset, change, file = named
+            why = f"{change.location}/{file.name} cannot be read: {reason(error)}"
+            return DamagedFiles(fileset.qualified_name, fileset.show(change.partition_key), [why])
+        try:
+            self.verify()
+        except DamagedFiles as damage:
+            return damage
+        return None
+
+
+def _path(fileset: Fileset, change: Change, file: DataFile) -> Path | str:
+    return open_files(fileset.dataset.location).local_path(f"{change.location}/{file.name}") or ""
+
+
+def _is_other(fileset: Fileset, change: Change, file: DataFile) -> bool:
+    """Whether a file is there, of the right size, and has other content; not known without its checksum."""
+    files = open_files(fileset.dataset.location)
+    name = f"{change.location}/{file.name}"
+    status = files.stat(name)
+    if status is None or status.bytes != file.bytes:
+        return False  # `verify` says more about it than Spark does
+    try:
+        return not file.checksum or checksum(files, name) != file.checksum
+    except FileNotFoundError:
+        return False

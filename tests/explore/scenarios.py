@@ -1,8 +1,8 @@
 """All scenarios, by name."""
 
-from tests.explore import consumers, schedules
+from tests.explore import consumers, inboxes, schedules
 
-SCENARIOS = {**consumers.SCENARIOS, **schedules.SCENARIOS}
+SCENARIOS = {**consumers.SCENARIOS, **inboxes.SCENARIOS, **schedules.SCENARIOS}
 QUICK = [
     "caller-small",
     "workers-small",
@@ -10,6 +10,8 @@ QUICK = [
     "limits-small",
     "overwrite-small",
     "conflicts",
+    "inbox-small",
+    "inbox-rewritten",
     "message",
     "limit",
     "retry",

@@ -365,7 +365,7 @@ def pipeline(
             recover(last=bool(changes), timed=timed),
             promises.all_of(promises.at_rest, promises.everything_delivered(READER), *never_open),
             promises.never_undone,
-            tuple(table for table in TABLES if table not in {"inbox_file", "kept"}),
+            tuple(table for table in TABLES if table not in {"inbox_file", "kept", "landed"}),
         )
 
     return make

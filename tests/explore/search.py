@@ -35,14 +35,16 @@ TABLES = {
     "job_history": "job_id schedule_id generation outcome run_id created_at detail",
     "given": "reader run_id epoch write_pointer partition_key",
     "kept": "reader start_version versions_to_check snapshot",
+    "landed": "name version",
 }
 """What a state consists of. Only times that nothing depends on, and texts for people, are left out."""
 
 GHOSTS = """
 CREATE TABLE given (reader TEXT, run_id TEXT, epoch BIGINT, write_pointer BIGINT, partition_key TEXT);
 CREATE TABLE kept (reader TEXT PRIMARY KEY, start_version BIGINT, versions_to_check TEXT, snapshot BIGINT);
+CREATE TABLE landed (name TEXT PRIMARY KEY, version BIGINT);
 """
-"""What was given to whom, and the states that callers keep, which go back with everything else."""
+"""What was given to whom, the states that callers keep, and files: they go back with everything else."""
 
 _ROWS = {name: namedtuple(name, columns) for name, columns in TABLES.items()}  # type: ignore[misc]
 _QUERIES = {name: f"SELECT {', '.join(columns.split())} FROM {name}" for name, columns in TABLES.items()}

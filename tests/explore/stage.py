@@ -156,6 +156,8 @@ class Stage:
     ids: _Ids = field(default_factory=_Ids)
     endings: Sequence[str] = ("commit",)
     """What a program may do in the end: return, or `fail`."""
+    files_change: bool = False
+    """Whether somebody writes files meanwhile."""
     on_stage: ClassVar[Stage]
     """The one there is: for programs, which the product calls."""
 

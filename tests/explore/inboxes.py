@@ -1,0 +1,260 @@
+"""Scenarios of inboxes (R3): files that land and are written again, discoverers, and runs that claim, in all orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from tests.explore import promises
+from tests.explore.consumers import LEASE, cut_power, fencer, killer, note_given
+from tests.explore.promises import must
+from tests.explore.search import Actor, Scenario, Tables
+from tests.explore.stage import START, Stage
+from tidemill.catalog.db import Db
+from tidemill.catalog.transactions import begin, commit
+from tidemill.errors import Conflict, Fenced
+from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.formats import FileFormat, RawFormat
+from tidemill.lake.inbox import (
+    CloseFiles,
+    Inbox,
+    InboxSpec,
+    claim_files,
+    discover,
+    ensure_inbox,
+    publish_due_backlog,
+    sort_out,
+    succeeded,
+    verify_claims,
+)
+from tidemill.names import DatasetId, Namespace, ProgramId, RunId
+from tidemill.run.attempts import (
+    AttachTransaction,
+    AttemptEnd,
+    Cause,
+    FinishRun,
+    end_attempt,
+    register,
+    take_runs,
+)
+from tidemill.run.inputs import find_inputs, take_over_claims
+from tidemill.run.programs import Program, ProgramKind, find_program_by_id, put_program
+from tidemill.run.runs import NewRun, create_pending
+from tidemill.storage.files import FileStatus
+
+SPEC = InboxSpec(RawFormat(FileFormat.TEXT), attempts=20, retry_after=timedelta(seconds=10), max_files=1)
+RAW = Dataset(DatasetId("raw"), Namespace("default"), "raw", DatasetKind.INBOX, "file:///landing", SPEC.to_spec())
+READER = "load"
+
+
+class _Landing:
+    """A folder that is a table: so that it goes back with the catalog. To look at it is a turn, if it may change."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def list_after(self, _prefix: str, _marker: str | None) -> Iterator[FileStatus]:
+        return iter(self._list())
+
+    def stat(self, name: str) -> FileStatus | None:
+        return next((file for file in self._list() if file.name == name), None)
+
+    def _list(self) -> list[FileStatus]:
+        return self._stage.turn(self._look) if self._stage.files_change else self._look()
+
+    def _look(self) -> list[FileStatus]:
+        rows = self._stage.connection.execute("SELECT name, version FROM landed ORDER BY name").fetchall()
+        return [FileStatus(name, 0, START, str(version)) for name, version in rows]
+
+
+@dataclass(frozen=True)
+class _PlayedInbox(Inbox):
+    """An inbox whose files lie on the stage."""
+
+    def files(self) -> _Landing:  # type: ignore[override]
+        return _Landing(Stage.on_stage)
+
+
+INBOX = _PlayedInbox(RAW, SPEC)
+
+
+def lander(name: str, file: str) -> Actor:
+    """Somebody writes a file, or writes it again."""
+
+    def body(stage: Stage) -> None:
+        stage.turn(lambda: land(stage, file))
+
+    return Actor(name, body)
+
+
+def land(stage: Stage, file: str) -> None:
+    """Let a new content of the file be there."""
+    stage.connection.execute(
+        "INSERT INTO landed VALUES (?, 1) ON CONFLICT DO UPDATE SET version = version + 1", (file,)
+    )
+
+
+def discoverer(name: str) -> Actor:
+    """Lists the inbox and records what is new, once."""
+    return Actor(name, lambda stage: discover(stage.catalog, INBOX) and None, group="discoverer")
+
+
+def loader(name: str, endings: Sequence[str]) -> Actor:
+    """A runner with its driver, for one attempt after the other."""
+
+    def body(stage: Stage) -> None:
+        stage.pick(lambda: ["take"] if _is_any_pending(stage) else [])
+        load(stage, endings)
+
+    return Actor(name, body, repeats=True, group="loader")
+
+
+def load(stage: Stage, endings: Sequence[str] = ("commit",)) -> bool:
+    """One attempt of whatever run is due; whether there was one."""
+
+    def take_one(db: Db):
+        runs = take_runs(db, most=1, owner="runner", host="here", lease=LEASE)
+        for run in runs:
+            register(db, run.run_id, run.epoch, pid=1, facts={}, log_location="logs")
+        return [(run, find_inputs(db, find_program_by_id(db, run.program_id))) for run in runs]
+
+    catalog = stage.catalog
+    taken = catalog.write(take_one)
+    if not taken:
+        return False
+    ((run, inputs),) = taken
+    try:
+        tx = begin(
+            catalog,
+            run_id=run.run_id,
+            epoch=run.epoch,
+            effects=[AttachTransaction(run.run_id, run.epoch), *take_over_claims(run.run_id, run.epoch)],
+        )
+        good, others = sort_out([INBOX], claim_files(catalog, tx, [INBOX]))
+        for file in good:
+            note_given(stage, READER, run.run_id, run.epoch, 0, f"{file.name} {file.etag}")
+        ending = stage.pick(lambda: endings) if len(endings) > 1 else endings[0]
+        if ending == "fail":
+            end_attempt(catalog, run.run_id, run.epoch, AttemptEnd(Cause.FAILED, "it raised"))
+            return True
+        verify_claims([INBOX], good)
+        closed = CloseFiles(run.run_id, run.epoch, (*others, *map(succeeded, good)))
+        commit(catalog, tx, [closed, FinishRun(run.run_id, run.epoch, "", {}), *inputs.announce_rest()])
+    except Conflict as error:
+        end_attempt(catalog, run.run_id, run.epoch, AttemptEnd(Cause.LOST, f"{error.code}: {error}"))
+    except Fenced:
+        pass
+    return True
+
+
+def _is_any_pending(stage: Stage) -> bool:
+    query = "SELECT 1 FROM run WHERE state = 'PENDING' AND not_before <= tidemill_now()"
+    return bool(stage.connection.execute(query).fetchall())
+
+
+def given_files(tables: Tables) -> None:
+    """No content of a file is processed twice, and a run has recorded just what it was given."""
+    epochs = {run.run_id: run.epoch for run in tables["run"] if run.state == "COMPLETED"}
+    given = [row for row in tables["given"] if epochs.get(row.run_id) == row.epoch]
+    contents = [row.partition_key for row in given]
+    must(len(contents) == len(set(contents)), f"files were processed twice: {sorted(contents)}")
+    for run_id in epochs:
+        got = sorted(row.partition_key.split()[0] for row in given if row.run_id == run_id)
+        recorded = sorted(row.item for row in tables["run_input"] if row.run_id == run_id)
+        must(got == recorded, f"{run_id} was given {got} and recorded {recorded}")
+
+
+def all_loaded(tables: Tables) -> None:
+    """What lies there was processed."""
+    epochs = {run.run_id: run.epoch for run in tables["run"] if run.state == "COMPLETED"}
+    given = {row.partition_key for row in tables["given"] if epochs.get(row.run_id) == row.epoch}
+    for row in tables["landed"]:
+        must(f"{row.name} {row.version}" in given, f"{row.name} was never processed as it is now ({row.version})")
+
+
+def recover(stage: Stage) -> None:
+    """Discover, and load until nothing is left."""
+    cut_power(stage)
+    for _ in range(20):
+        stage.clock.at += timedelta(days=1)
+        discover(stage.catalog, INBOX)
+        while load(stage):
+            pass
+        publish_due_backlog(stage.catalog)
+        left = stage.connection.execute("SELECT 1 FROM inbox_file WHERE status IN ('NEW', 'ERROR')").fetchall()
+        if not left:
+            return
+        run = NewRun(RunId(stage.world.new_id("run")), ProgramId("load"))
+        stage.catalog.write(lambda db, run=run: create_pending(db, [run]))
+
+
+def inbox(
+    landing: Sequence[str],
+    *,
+    earlier: Sequence[str] = (),
+    discoverers: int = 1,
+    loaders: int = 1,
+    runs: int = 2,
+    fences: int = 0,
+    kills: int = 0,
+    endings: Sequence[str] = ("commit",),
+    retries: int = 0,
+) -> Callable[[str], Scenario]:
+    """One inbox, and a program that takes one file a run; `earlier` is there from the beginning."""
+
+    def set_up(stage: Stage) -> None:
+        def block(db: Db) -> None:
+            declare(db, RAW)
+            ensure_inbox(db, RAW.dataset_id)
+            put_program(
+                db,
+                Program(
+                    ProgramId("load"),
+                    Namespace("default"),
+                    "shop",
+                    "load",
+                    ProgramKind.PYTHON,
+                    "/nowhere/app.py",
+                    reads=("default.raw",),
+                    retries=retries,
+                ),
+            )
+            create_pending(db, [NewRun(RunId(f"run_{n}"), ProgramId("load")) for n in range(runs)])
+
+        stage.catalog.write(block)
+        stage.files_change = bool(landing)
+        for file in earlier:
+            land(stage, file)
+        discover(stage.catalog, INBOX)
+
+    def make(name: str) -> Scenario:
+        return Scenario(
+            name,
+            "each content of a file is the input of at most one committed run, and the last one of just one",
+            set_up,
+            lambda: [
+                *(lander(f"lander{n}", file) for n, file in enumerate(landing)),
+                *(discoverer(f"discoverer{n}") for n in range(discoverers)),
+                *(loader(f"loader{n}", endings) for n in range(loaders)),
+                *(fencer(f"reaper{n}") for n in range(fences)),
+                *(killer(f"killer{n}") for n in range(kills)),
+            ],
+            promises.all_of(promises.transactions, promises.claims, promises.slots, given_files),
+            recover,
+            promises.all_of(promises.at_rest, all_loaded),
+            promises.never_undone,
+            ("tx", "in_progress", "garbage", "inbox_file", "run", "run_input", "slot", "given", "landed"),
+        )
+
+    return make
+
+
+SCENARIOS = {
+    "inbox-small": inbox([], earlier=["a", "b"], discoverers=0, loaders=2, fences=1),
+    "inbox-claims": inbox([], earlier=["a", "b"], discoverers=0, loaders=2, fences=1, endings=("commit", "fail")),
+    "inbox-found": inbox(["a", "b"], discoverers=2, runs=1),
+    "inbox-rewritten": inbox(["a"], earlier=["a"], discoverers=1, loaders=1, runs=1, fences=1),
+    "inbox-rewritten-2": inbox(["a", "a"], earlier=["a"], discoverers=2, loaders=2, endings=("commit", "fail")),
+    "inbox-killed": inbox(["a"], earlier=["a", "b"], discoverers=1, loaders=2, kills=1),
+}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote, urlsplit
 import apsw
 import psutil
 
-from tidemill.catalog.db import NO_CATALOG_YET, RETRY_FOR, Catalog, CatalogUnavailable, Db, refused
+from tidemill.catalog.db import NO_CATALOG_YET, RETRY_FOR, Catalog, CatalogUnavailable, Db, Table, refused
 from tidemill.catalog.named import Call, Dialect, Param, Row
 from tidemill.errors import UserError
 from tidemill.names import CommitSeq
@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 _TICK: Final = "UPDATE clock SET value = value + 1 WHERE id = 1 RETURNING value"
 _PRAGMAS: Final = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY"
+_STATEMENTS: Final = 500
+"""Statements that a connection keeps prepared: all that there are. APSW's 100 were prepared again and again (tried)."""
 _WAIT: Final = (timedelta(microseconds=200), timedelta(milliseconds=1))
 _URGENT_WAIT: Final = (timedelta(microseconds=20), timedelta(microseconds=100))
 _DISK_ERRORS: Final = (apsw.FullError, apsw.IOError, apsw.ReadOnlyError)
@@ -82,14 +84,17 @@ class SqliteCatalog(Catalog):
         return self._transaction("BEGIN IMMEDIATE", lambda connection: block(_SqliteDb(connection)), wait)
 
     def _apply(self, guards: Sequence[Call], writes: Sequence[Call]) -> CommitSeq:
-        def block(db: Db) -> CommitSeq:
-            seq = db.tick()
-            for call in (*guards, *writes):
-                # A commit's guards come first whatever they look at: SQLite has one lock for all.
-                cast(_SqliteDb, db).execute(call)
+        # Put together before the lock is taken: whatever is done under it, all other writers wait for.
+        calls = [(call.statement.text(Dialect.SQLITE), cast("dict[str, Param]", call.params)) for call in guards]
+        calls += [(call.statement.text(Dialect.SQLITE), cast("dict[str, Param]", call.params)) for call in writes]
+
+        def block(connection: apsw.Connection) -> CommitSeq:
+            seq = CommitSeq(int(cast(int, connection.execute(_TICK).get)))
+            for text, params in calls:
+                connection.execute(text, params).fetchall()
             return seq
 
-        return self.write(block)
+        return self._transaction("BEGIN IMMEDIATE", block)
 
     def run_script(self, script: str, *, unless: int) -> None:
         def block(connection: apsw.Connection) -> None:
@@ -103,6 +108,28 @@ class SqliteCatalog(Catalog):
 
     def has_table(self, name: str) -> bool:
         return self._transaction("BEGIN", lambda connection: _has_table(connection, name))
+
+    def dump(self) -> Iterator[Table]:
+        connection = self._open()  # of its own: it stays in its transaction while others of this thread come and go
+        try:
+            connection.execute("BEGIN")
+            for name in _content(connection):
+                columns = tuple(str(row[1]) for row in connection.execute(f'PRAGMA table_info("{name}")'))
+                yield Table(name, columns, cast("Iterator[Row]", connection.execute(f'SELECT * FROM "{name}"')))  # noqa: S608
+        finally:
+            connection.close()
+
+    def replace(self, tables: Iterable[Table], then: Callable[[Db], T]) -> T:
+        def block(connection: apsw.Connection) -> T:
+            for name in _content(connection):
+                connection.execute(f'DELETE FROM "{name}"')  # noqa: S608
+            for table in tables:
+                places = ", ".join("?" * len(table.columns))
+                insert = f'INSERT INTO "{table.name}" ({", ".join(table.columns)}) VALUES ({places})'  # noqa: S608
+                connection.executemany(insert, table.rows)
+            return then(_SqliteDb(connection))
+
+        return self._transaction("BEGIN EXCLUSIVE", block)
 
     def waiter(self) -> Waiter:
         from tidemill.catalog.wakeups import SqliteWaiter  # ctypes and select, for roles only
@@ -134,10 +161,11 @@ class SqliteCatalog(Catalog):
 
     def _open(self, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
         if not self._in_memory:
-            return apsw.Connection(str(self.path), flags=flags)
+            return apsw.Connection(str(self.path), flags=flags, statementcachesize=_STATEMENTS)
         # A name with a slash is one database for all connections of this process.
         name = quote(str(Path("/", self.path)))
-        return apsw.Connection(f"file:{name}?vfs=memdb", flags=flags | apsw.SQLITE_OPEN_URI)
+        url = f"file:{name}?vfs=memdb"
+        return apsw.Connection(url, flags=flags | apsw.SQLITE_OPEN_URI, statementcachesize=_STATEMENTS)
 
     def _prepare(self, connection: apsw.Connection) -> None:
         self._until_free(lambda: connection.execute(_PRAGMAS).fetchall(), _WAIT)
@@ -201,17 +229,20 @@ class _SqliteDb(Db):
     def _tick(self) -> CommitSeq:
         return CommitSeq(int(cast(int, self._connection.execute(_TICK).get)))
 
-    def execute(self, call: Call) -> tuple[list[Row], int]:
+    def _execute(self, call: Call) -> tuple[list[Row], int]:
         cursor = self._connection.execute(call.statement.text(Dialect.SQLITE), cast("dict[str, Param]", call.params))
         rows = cast("list[Row]", cursor.fetchall())
         return rows, self._connection.changes()
-
-    _execute = execute
 
 
 def _has_table(connection: apsw.Connection, name: str) -> bool:
     query = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
     return connection.execute(query, (name,)).fetchone() is not None
+
+
+def _content(connection: apsw.Connection) -> list[str]:
+    query = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"
+    return [str(row[0]) for row in connection.execute(query).fetchall() if row[0] != "migration"]
 
 
 def _unbase64(*text: apsw.SQLiteValue) -> apsw.SQLiteValue:

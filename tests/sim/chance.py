@@ -1,0 +1,153 @@
+"""The chooser of the simulation: who goes on and what befalls him, by chance, from one seed.
+
+Turns and faults are drawn from two sources, so that a schedule whose faults are cut short at some step is the same up
+to there.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+
+from tests.sim.processes import Crash, Machine, Point, PointKind, Process
+from tests.sim.projects import LEASE
+from tidemill.catalog.db import CatalogUnavailable, LostReply
+
+_BEFORE_CALL = frozenset({PointKind.BEFORE_READ, PointKind.BEFORE_WRITE})
+_URL = "played"
+
+
+class ProgramStumbled(Exception):
+    """What a program of the user's raises."""
+
+
+class Chance:
+    """Decides by chance; `faults` are drawn in the first `last_fault` steps, and none later."""
+
+    def __init__(self, seed: int, last_fault: int, *, gap: int, may_stumble: bool) -> None:
+        self._turns = random.Random(f"turns {seed}")
+        self._faults = random.Random(f"faults {seed}")
+        self._last_fault = last_fault
+        self._gap = gap
+        self._stumbles_left = 2 if may_stumble else 0
+        self._next_fault = self._draw_gap()
+        self._away_until = timedelta(0)
+        self._full_until = timedelta(0)
+        self.step = 0
+        self.struck: Counter[str] = Counter()
+        self.trace: list[str] | None = None
+
+    def stays(self, machine: Machine) -> bool:
+        """Whether who works goes on before anybody else; time passes now and then although somebody could go on."""
+        chance = self._turns.random()
+        if chance < 0.03:
+            machine.clock.pass_by(timedelta(milliseconds=int(chance * 20_000)))
+        return chance < 0.75
+
+    def choose(self, _machine: Machine, ready: Sequence[Process]) -> Process:
+        """Mostly one that works; who is woken by a commit may take his time, and miss the next one."""
+        if len(ready) == 1:
+            return ready[0]
+        working = [process for process in ready if process.wakes_at is None]
+        among = working if working and self._turns.random() < 0.8 else ready
+        return among[int(self._turns.random() * len(among))]
+
+    def befall(self, machine: Machine, process: Process) -> BaseException | None:
+        """A fault, when it is time for one and one fits here."""
+        self.step += 1
+        point = process.point
+        fate: BaseException | None = None
+        what = ""
+        if point.kind in _BEFORE_CALL and machine.clock.elapsed < self._away_until:
+            fate = CatalogUnavailable(_URL, "away")
+        elif (
+            point.kind is PointKind.DISK
+            and not point.name.startswith("write ")
+            and machine.clock.elapsed < self._full_until
+        ):
+            fate = _full()
+        if fate is None and self._next_fault <= self.step <= self._last_fault:
+            what, fate = self._strike(machine, process, point)
+            if what:
+                self.struck[what] += 1
+                self._next_fault = self.step + self._draw_gap()
+        if self.trace is not None:
+            told = what or (type(fate).__name__ if fate is not None else "")
+            self.trace.append(f"{self.step} {process.name}: {point}{'  <- ' + told if told else ''}")
+        return fate
+
+    def rest(self) -> None:
+        """From now on nothing goes wrong."""
+        self._last_fault = 0
+        self._away_until = self._full_until = timedelta(0)
+
+    def _strike(self, machine: Machine, process: Process, point: Point) -> tuple[str, BaseException | None]:
+        kind = self._faults.choices(_KINDS, _WEIGHTS)[0]
+        spared = process.group.name == "outside"
+        match kind:
+            case "crash" if not spared:
+                return "crash of a group", Crash("struck")
+            case "crash of the node" if not spared:
+                group = process.group
+                while group.parent is not None:
+                    group = group.parent
+                machine.kill(group, orphans=self._faults.random() < 0.2)
+                return "crash of a node", None
+            case "lost reply" if not spared and point.kind is PointKind.BEFORE_WRITE:
+                return "lost reply, not committed", LostReply(_URL, "lost on its way there")
+            case "lost reply" if not spared and point.kind is PointKind.AFTER_WRITE:
+                return "lost reply, committed", LostReply(_URL, "lost on its way back")
+            case "away" if not spared and point.kind in _BEFORE_CALL:
+                if self._faults.random() < 0.3:
+                    self._away_until = machine.clock.elapsed + timedelta(seconds=self._faults.randint(1, 9))
+                return "catalog away", CatalogUnavailable(_URL, "away")
+            case "pause" if not point.inside:
+                for one in process.group.members if self._faults.random() < 0.3 else [process]:
+                    if not one.finished:
+                        machine.hold(one, LEASE * (0.4 + self._faults.random()))
+                return "pause beyond the lease", None
+            case "an hour":
+                machine.clock.jump(timedelta(hours=1))
+                return "clock + 1 h", None
+            case "back":
+                machine.clock.jump(-timedelta(seconds=20))
+                return "clock - 20 s", None
+            case "full disk" if not spared and point.kind is PointKind.DISK:
+                if point.name.startswith("write "):
+                    # In user's code it is an exception of the program, of which each counts against what it held.
+                    if not self._stumbles_left:
+                        return "", None
+                    self._stumbles_left -= 1
+                    return "disk full", _full()
+                if self._faults.random() < 0.3:
+                    self._full_until = machine.clock.elapsed + timedelta(seconds=self._faults.randint(1, 5))
+                return "disk full", _full()
+            case "stumble" if point.kind is PointKind.PROGRAM and self._stumbles_left and not spared:
+                self._stumbles_left -= 1
+                return "exception of a program", ProgramStumbled("stumbled")
+            case _:
+                return "", None
+
+    def _draw_gap(self) -> int:
+        return 1 + int(self._faults.expovariate(1 / self._gap))
+
+
+_WEIGHED = {
+    "crash": 4,
+    "crash of the node": 2,
+    "lost reply": 5,
+    "away": 2,
+    "pause": 3,
+    "an hour": 0.3,
+    "back": 0.3,
+    "full disk": 4,
+    "stumble": 8,
+}
+_KINDS, _WEIGHTS = list(_WEIGHED), list(_WEIGHED.values())
+
+
+def _full() -> OSError:
+    return OSError(errno.ENOSPC, "No space left on device")

@@ -1,0 +1,272 @@
+"""Small projects of random parts, and a catalog in memory that each schedule finds as its deployment left it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from tests.sim.processes import PlayedClock
+from tidemill import App, Concurrency, Every, NewFiles, NewPartitions
+from tidemill.app.deploy import deploy
+from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.sqlite import SqliteCatalog
+from tidemill.config import Config
+from tidemill.lake.fileset import ColumnSchema, Fileset
+from tidemill.lake.manifest import group_by_partition
+from tidemill.lake.spark import PartitionWrites
+from tidemill.storage.files import FileStatus
+from tidemill.world import World
+
+SHAPES: Final = 48
+LEASE: Final = timedelta(seconds=12)
+APP_FILE: Final = Path(__file__).parent / "project" / "app.py"
+_SCHEMA: Final = ColumnSchema('{"type":"struct","fields":[{"name":"line","type":"string"}]}')
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a project has: each part is there in some of them."""
+
+    number: int
+    nodes: int
+    one_host: bool
+    most_files: int | None
+    load_retries: int
+    sum_retries: int
+    one_at_a_time: bool
+    impatient: bool
+    second: bool
+    tidy: bool
+    both: bool
+    timed: bool
+    slots: int
+    poison: bool
+    poison_partition: bool
+
+    @classmethod
+    @cache
+    def of(cls, number: int) -> Shape:
+        """The shape of that number, always the same."""
+        chance = random.Random(number)
+
+        def often(share: float) -> bool:
+            return chance.random() < share
+
+        return cls(
+            number,
+            nodes=2 if often(0.4) else 1,
+            one_host=often(0.3),
+            most_files=chance.choice([None, None, 1, 2]),
+            load_retries=chance.choice([0, 1, 2]),
+            sum_retries=chance.choice([0, 1, 2]),
+            one_at_a_time=often(0.6),
+            impatient=often(0.3),
+            second=often(0.35),
+            tidy=often(0.25),
+            both=often(0.15),
+            timed=often(0.4),
+            slots=chance.choice([1, 2, 3]),
+            poison=number % 12 == 5,
+            poison_partition=number % 12 == 11,
+        )
+
+
+class Programs:
+    """What the programs of the app do; the simulation is one."""
+
+    def load(self, run: Any) -> None:
+        """Files → lines."""
+
+    def sum_up(self, run: Any) -> None:
+        """Lines → totals."""
+
+    def second(self, run: Any) -> None:
+        """Lines → others."""
+
+    def tidy(self, run: Any) -> None:
+        """Lines → lines, but not its own."""
+
+    def both(self, run: Any) -> None:
+        """Files and lines → mixed."""
+
+    def strike(self, run: Any) -> None:
+        """At a time."""
+
+
+_current: list[App] = []
+
+
+def current_app() -> App:
+    """The app of the schedule that is being simulated."""
+    return _current[-1]
+
+
+def make_app(shape: Shape, folder: Path, programs: Programs) -> App:
+    """Declare an app of that shape, with its data below `folder`."""
+    app = App("shop")
+    limit = [Concurrency(1)] if shape.one_at_a_time else []
+    raw = app.inbox(
+        "raw",
+        str(folder / "landing"),
+        format="text",
+        list_every="4s",
+        retry_after="1s",
+        attempts=3 if shape.poison else 20,
+        max_files=shape.most_files,
+    )
+    filesets = {
+        name: app.fileset(name, keys={"name": "string"}, location=str(folder / name))
+        for name in ("lines", "totals", "others", "mixed")
+    }
+    lines = filesets["lines"]
+
+    def python(name: str, **options: Any) -> Callable[[Any], object]:
+        def code(run: Any) -> None:
+            getattr(programs, name)(run)
+
+        code.__name__ = name
+        return app.python(backoff="1s", **options)(code)
+
+    load = python("load", reads=[raw], writes=[lines], retries=shape.load_retries)
+    sum_up = python("sum_up", reads=[lines], writes=[filesets["totals"]], retries=shape.sum_retries)
+    app.schedule("load", load, trigger=NewFiles(raw), constraints=limit, resume=True)
+    app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=limit, resume=True)
+    if shape.impatient:
+        app.schedule(
+            "impatient",
+            sum_up,
+            trigger=NewPartitions(lines),
+            constraints=[Concurrency(1)],
+            timeout="2s",
+            priority=-1,
+            resume=True,
+        )
+    if shape.second:
+        second = python("second", reads=[lines], writes=[filesets["others"]])
+        app.schedule("second", second, trigger=NewPartitions(lines, 2) | Every("10s"), resume=True)
+    if shape.tidy:
+        tidy = python("tidy", reads=[lines], writes=[lines], deliver_own=False, retries=1)
+        app.schedule("tidy", tidy, trigger=NewPartitions(lines), constraints=[Concurrency(1)], resume=True)
+    if shape.both:
+        again = app.inbox("again", str(folder / "again"), format="text", list_every="4s", retry_after="1s", attempts=20)
+        both = python("both", reads=[again, lines], writes=[filesets["mixed"]], retries=1)
+        app.schedule("both", both, trigger=NewFiles(again) | NewPartitions(lines), resume=True)
+    if shape.timed:
+        strike = python("strike", retries=1)
+        app.schedule("strike", strike, trigger=Every("15s"), constraints=limit, resume=True)
+    return app
+
+
+class Ground:
+    """A folder, a catalog in memory and a clock for the schedules of one process, one after the other."""
+
+    def __init__(self) -> None:
+        memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.folder = Path(tempfile.mkdtemp(prefix="tidemill-sim-", dir=memory))
+        self.clock = PlayedClock()
+        # A name of its own: several grounds may be in one process.
+        self.url = f"sqlite:///{self.folder.name}?vfs=memdb"
+        catalog = open_catalog(self.url, World(clock=self.clock, random=random.Random(0)))
+        assert isinstance(catalog, SqliteCatalog)
+        self.catalog = catalog
+        self.connection = catalog._connection()
+        self._tables = [
+            str(name)
+            for (name,) in self.connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        ]
+        self._empty = self._read()
+        self._deployed: dict[int, dict[str, list[tuple[Any, ...]]]] = {}
+
+    def close(self) -> None:
+        """Give back the folder and the memory."""
+        self.catalog.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def prepare(self, shape: Shape, programs: Programs) -> None:
+        """Make the catalog and the folder as they are when an app of that shape has just been deployed."""
+        self.clock.start_again()
+        # What a schedule leaves is a handful of files: folders that are there stay.
+        for place in self.folder.iterdir():
+            for entry in list(place.iterdir()):
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        app = make_app(shape, self.folder, programs)
+        _current[:] = [app]
+        if shape.number not in self._deployed:
+            self._fill(self._empty)
+            world = World(clock=self.clock, random=random.Random(shape.number), environ={})
+            deploy(self.catalog, world, _config(self.folder, self.url), app, update_schedules=True)
+            self._deployed[shape.number] = self._read()
+        else:
+            self._fill(self._deployed[shape.number])
+
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        """Ask the catalog behind the product's back."""
+        return self.connection.execute(statement).fetchall()
+
+    def _read(self) -> dict[str, list[tuple[Any, ...]]]:
+        return {table: self.sql(f"SELECT * FROM {table}") for table in self._tables}
+
+    def _fill(self, template: Mapping[str, list[tuple[Any, ...]]]) -> None:
+        # Rows, not pages: SQLite would prepare all statements anew, which takes longer than a schedule.
+        with self.connection:
+            for table, rows in template.items():
+                self.connection.execute(f"DELETE FROM {table}")
+                if rows:
+                    places = ", ".join("?" * len(rows[0]))
+                    self.connection.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
+
+
+def _config(folder: Path, url: str) -> Config:
+    return Config(
+        folder=folder,
+        catalog=url,
+        namespace="default",
+        app=APP_FILE,
+        data=str(folder / "data"),
+        state=folder / "state",
+        cache=folder / "cache",
+        slots=2,
+        lease=LEASE,
+        spark_master="local",
+        spark_warm=0,
+        spark_conf={},
+    )
+
+
+def write_texts(
+    rows: Mapping[str, list[str]],
+    fileset: Fileset,
+    directory: str,
+    before_each: Callable[[str], None],
+) -> PartitionWrites:
+    """Write a text file for each key, where Spark would write Parquet."""
+    root = Path(fileset.dataset.location.removeprefix("file://"))
+    found, counts = [], {}
+    for key, texts in rows.items():
+        before_each(f"write {fileset.dataset.name}")
+        name = f"{directory}/name={key}/part-0.txt"
+        content = "".join(f"{text}\n" for text in texts).encode()
+        path = root / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+        status = path.stat()
+        etag = f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
+        found.append(FileStatus(name, len(content), PlayedClock().at, etag))
+        counts[name] = len(texts)
+    return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), _SCHEMA)
+
+
+def read_text(fileset_folder: Path, name: str) -> list[str]:
+    """What such a file holds; nothing when it is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        return (fileset_folder / name).read_text().splitlines()
+    return []

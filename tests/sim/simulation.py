@@ -1,0 +1,475 @@
+"""One seed, one schedule: a small project on one or two nodes, from the first file to the rest at the end.
+
+The catalog, the consumers, the inbox, scheduler, runner, reaper, discoverer and janitor are the product's own. Played
+are the time, who goes on, what befalls him (`chance`), the outside (files, notebooks, people, who starts a dead node
+again) and what programs do.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from tests.sim import truth
+from tests.sim.chance import Chance, ProgramStumbled
+from tests.sim.processes import Group, Machine, PointKind, Process, stopping_at_storage
+from tests.sim.projects import LEASE, SHAPES, Ground, Programs, Shape, read_text, write_texts
+from tidemill.errors import Conflict, Fenced, Unavailable, UserError
+from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerResult, consume_partitions
+from tidemill.lake.datasets import find
+from tidemill.lake.fileset import Fileset
+from tidemill.lake.inbox import content_version
+from tidemill.names import DEFAULT_NAMESPACE, RunId
+from tidemill.narration import Narrator
+from tidemill.roles import Discoverer, Janitor, _loop
+from tidemill.run.attempts import ask_kill
+from tidemill.run.external import open_transaction
+from tidemill.run.launchers import DriverOptions, Launcher
+from tidemill.run.runner import Runner
+from tidemill.schedule.loop import Scheduler
+from tidemill.storage.files import open_files
+
+MOST_STEPS: Final = 12_000
+LONGEST_REST: Final = timedelta(minutes=45)
+_AWAY: Final = timedelta(seconds=1)
+
+
+class Broken(Exception):
+    """A promise that does not hold in this schedule."""
+
+
+class Abandoned(Exception):
+    """What a notebook's user raises to get out of his transaction."""
+
+
+@dataclass
+class Outcome:
+    """What a schedule came to; `broken` says what does not hold, None when all does."""
+
+    seed: int
+    steps: int
+    runs: int
+    transactions: int
+    struck: Counter[str]
+    broken: str | None = None
+    kind: str = ""
+    trace: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A write call of a transaction that came to its end: tokens by partition."""
+
+    dataset: str
+    op: str
+    texts: Mapping[str, list[str]]
+
+
+class PlayedMachine(Machine):
+    """Tells the simulation of ends and of idle moments."""
+
+    simulation: Simulation
+
+    def ready(self) -> list[Process]:
+        now = self.current
+        if now is not None and not now.finished and now.wakes_at is None and now.held_until is None:
+            # Most turns are of who works already: the others need not be looked at.
+            if self.simulation.chance.stays(self):
+                return [now]
+        return super().ready()
+
+    def ended(self, process: Process) -> None:
+        self.simulation.ended(process)
+
+    def idle(self) -> None:
+        self.simulation.idle()
+
+
+class Simulation(Programs):
+    """A schedule under way."""
+
+    def __init__(self, ground: Ground, seed: int, *, last_fault: int | None = None, traced: bool = False) -> None:
+        self.seed = seed
+        self.ground = ground
+        self.folder = ground.folder
+        self.shape = Shape.of(seed % SHAPES)
+        ground.prepare(self.shape, self)
+        self.whims = random.Random(f"story {seed}")
+        self.active = self.whims.randint(120, 320)
+        """Steps after which the outside rests, and nothing goes wrong any more."""
+        careful = self.shape.poison or self.shape.poison_partition
+        until = self.active if last_fault is None else min(last_fault, self.active)
+        self.chance = Chance(seed, until, gap=self.whims.choice([40, 80, 160]), may_stumble=not careful)
+        if traced:
+            self.chance.trace = []
+        self.machine = PlayedMachine(ground.catalog, ground.clock, self.chance, random.Random(seed), self.write)
+        self.machine.simulation = self
+        # Nobody can tell what comes after a read from what comes before the next call.
+        self.machine.passed = frozenset({PointKind.AFTER_READ})
+        self.outside = self.machine.group("outside", "outside")
+        self.nodes: list[Group] = []
+        self.intents: dict[int, list[Intent]] = {}
+        """By write pointer."""
+        self.taken: dict[int, list[tuple[int, str]]] = {}
+        """The changes of `lines` that a transaction's program was given, by write pointer."""
+        self.landed: dict[str, tuple[str, str, list[str]]] = {}
+        """By content version: inbox, name, tokens."""
+        self.newest: dict[tuple[str, str], str] = {}
+        """The content version that stands in an inbox under a name."""
+        self.committed_notebooks: list[int] = []
+        self.refused_notebooks: list[int] = []
+        self.followed: list[PartitionConsumerResult] = []
+        self.follows = self.whims.random() < 0.4
+        self.at_rest = False
+        self.quiet_since: timedelta | None = None
+        self._story = self._make_story()
+
+    # What programs do
+
+    def load(self, run: Any) -> None:
+        self._digest_files(run, "raw", "lines")
+
+    def both(self, run: Any) -> None:
+        self._digest_files(run, "again", "mixed")
+        self._digest_lines(run, "mixed", "b", lambda key: key)
+
+    def sum_up(self, run: Any) -> None:
+        self._digest_lines(run, "totals", "s", lambda key: key)
+
+    def second(self, run: Any) -> None:
+        self._digest_lines(run, "others", "o", lambda key: key)
+
+    def tidy(self, run: Any) -> None:
+        self._digest_lines(run, "lines", "t", lambda key: f"t{key}")
+
+    def strike(self, run: Any) -> None:
+        del run
+        self.reach("strike")
+
+    def reach(self, name: str) -> None:
+        """Come to a point in code of the user's."""
+        process = self.machine.current
+        assert process is not None
+        process.reach(PointKind.PROGRAM, name)
+
+    def write(self, rows: Mapping[str, list[str]], fileset: Fileset, directory: str, _columns: object) -> Any:
+        """Spark's place."""
+        process = self.machine.current
+        assert process is not None
+        return write_texts(rows, fileset, directory, lambda what: process.reach(PointKind.DISK, what))
+
+    def _digest_files(self, run: Any, inbox: str, output: str) -> None:
+        texts: dict[str, list[str]] = {}
+        for name in run.input(f"default.{inbox}").files:
+            self.reach(f"read {name}")
+            if name.startswith("poison"):
+                raise ValueError(f"cannot digest {self.folder / 'landing' / name}" if self.seed % 2 else "poisoned")
+            texts.setdefault(name[0], []).extend(read_text(self._inbox_folder(inbox), name))
+        self._publish(run, output, texts)
+
+    def _digest_lines(self, run: Any, output: str, mark: str, name: Callable[[str], str]) -> None:
+        given = run.input("default.lines")
+        texts: dict[str, list[str]] = {}
+        taken = self.taken.setdefault(run.write_pointer, [])
+        for partition, delivery in zip(given.partitions, given.deliveries, strict=True):
+            key = str(partition["name"])
+            self.reach(f"read {key}")
+            if key == "p" and mark == "s" and self.shape.poison_partition:
+                raise ValueError("poisoned")
+            for change in delivery.changes:
+                taken.append((change.write_pointer, key))
+                found = [
+                    token
+                    for file in change.manifest.files
+                    for token in read_text(self.folder / "lines", f"{change.location}/{file.name}")
+                ]
+                wanted = truth.fold(self.intents.get(change.write_pointer, []), "lines").get(key)
+                if wanted is None or sorted(found) != sorted(wanted[1]):
+                    raise Broken(f"dirty: {key} of {change.write_pointer} holds {found}, not {wanted}")
+                texts.setdefault(name(key), []).extend(f"{token}+{mark}" for token in found)
+        self._publish(run, output, texts)
+
+    def _publish(self, run: Any, name: str, texts: Mapping[str, list[str]]) -> None:
+        if not texts:
+            return
+        parts = [texts]
+        if len(texts) > 1 and self.whims.random() < 0.3:
+            parts = [{key: texts[key]} for key in texts]
+        for part in parts:
+            self._write(run.write_pointer, run.output(f"default.{name}"), name, "append", part)
+
+    def _write(self, write_pointer: int, output: Any, name: str, op: str, texts: Mapping[str, list[str]]) -> None:
+        again = self.whims.random() < 0.5
+        try:
+            getattr(output, op)(texts)
+        except OSError:
+            if not again:
+                raise
+            getattr(output, op)(texts)  # some users' code tries again
+        self.intents.setdefault(write_pointer, []).append(Intent(name, op, texts))
+
+    # What happens outside
+
+    def _make_story(self) -> list[tuple[int, Callable[[], object]]]:
+        draw = self.whims
+        story: list[tuple[int, Callable[[], object]]] = []
+
+        def at(action: Callable[[], object], latest: float = 0.8) -> None:
+            story.append((int(draw.random() ** 2 * latest * self.active), action))
+
+        for number in range(draw.randint(1, 4)):
+            name = f"{'abc'[draw.randrange(3)]}{number}"
+            at(lambda name=name: self.land("raw", name))
+            if draw.random() < 0.3:
+                at(lambda name=name: self.land("raw", name), 1.0)
+        if self.shape.poison:
+            at(lambda: self.land("raw", "poison"))
+        if self.shape.both:
+            at(lambda: self.land("again", f"g{draw.randrange(9)}"))
+        for number in range(draw.choice([0, 0, 1, 1, 2])):
+            at(lambda number=number: self.start_notebook(number))
+        if self.shape.poison_partition:
+            at(lambda: self.start_notebook(7, key="p"), 0.3)
+        if draw.random() < 0.15:
+            at(self.kill_some_run, 1.0)
+        if self.follows:
+            at(self.start_follower)
+        return sorted(story, key=lambda entry: -entry[0])
+
+    def _inbox_folder(self, inbox: str) -> Path:
+        return self.folder / ("landing" if inbox == "raw" else inbox)
+
+    def land(self, inbox: str, name: str) -> None:
+        """Let a file arrive, or be written again under its name."""
+        number = sum(other == (inbox, name) for other in ((i, n) for i, n, _ in self.landed.values()))
+        tokens = [f"{name}@{number}" + "." * number]
+        folder = self._inbox_folder(inbox)
+        path = folder / f".{name}"
+        path.write_text("".join(f"{token}\n" for token in tokens))
+        now = int(self.ground.clock.at.timestamp() * 1e9) + number
+        os.utime(path, ns=(now, now))
+        path.replace(folder / name)
+        status = open_files(folder).stat(name)
+        assert status is not None
+        version = content_version(status)
+        self.landed[version] = (inbox, name, tokens)
+        self.newest[inbox, name] = version
+
+    def start_notebook(self, number: int, key: str | None = None) -> None:
+        """Somebody publishes to `lines` from a process of his own: once, whatever comes of it."""
+        draw = self.whims
+        writes = [
+            (draw.choice(["append", "append", "overwrite", "create"]), draw.choice("abn"))
+            for _ in range(draw.randint(1, 2))
+        ]
+        if key is not None:
+            writes = [("append", key), ("append", "q"), ("append", "r")]
+        abandons = key is None and draw.random() < 0.15
+
+        def body(process: Process) -> None:
+            pointer = 0
+            try:
+                with open_transaction(
+                    process.catalog, process.world, ["default.lines"], lease=LEASE, writer=self.write
+                ) as tx:
+                    pointer = tx.write_pointer
+                    for place, (op, name) in enumerate(writes):
+                        self.reach("notebook")
+                        texts = {name: [f"n{number}.{place}@{op}"]}
+                        self._write(pointer, tx.fileset("default.lines"), "lines", op, texts)
+                    if abandons:
+                        raise Abandoned  # noqa: TRY301  # as a user would
+            except (Conflict, UserError, Abandoned):
+                self.refused_notebooks.append(pointer)
+                raise
+            self.committed_notebooks.append(pointer)
+
+        self.machine.start(f"notebook {number}", body, self.machine.group(f"notebook {number}", "desk"))
+
+    def kill_some_run(self) -> None:
+        """A person asks for the end of a run."""
+        rows = self.ground.sql("SELECT run_id FROM run WHERE ended_at IS NULL ORDER BY run_id")
+        if rows:
+            run_id = RunId(self.whims.choice(rows)[0])
+            self.machine.start(
+                "person", lambda process: ask_kill(process.catalog, run_id), self.machine.group("person", "desk")
+            )
+
+    def start_follower(self) -> None:
+        """Who keeps the state of his consumer by himself, and stores it with what he got, in one step."""
+        lines = self._lines()
+
+        def body(process: Process) -> None:
+            while True:
+                try:
+                    self._follow(process, lines)
+                except Unavailable:
+                    pass
+                process.world.clock.sleep(timedelta(seconds=2))
+
+        self.machine.start("follower", body, self.machine.group("follower", "desk"))
+
+    def _follow(self, process: Process, lines: Fileset) -> None:
+        state = self.followed[-1].state if self.followed else FROM_BEGINNING
+        result = consume_partitions(process.catalog, lines, state)
+        self.reach("store")
+        self.followed.append(result)
+
+    def _lines(self) -> Fileset:
+        return Fileset.of(self.ground.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "lines")))
+
+    # Nodes
+
+    def start_node(self, number: int) -> None:
+        """Start `tidemill up` on a machine: four threads of one process."""
+        host = "host" if self.shape.one_host else f"host {number}"
+        group = self.machine.group(f"up {number}", host)
+        self.nodes[number : number + 1] = [group]
+        for name, run in (
+            ("scheduler", self._schedule),
+            ("runner", self._run),
+            ("discoverer", self._discover),
+            ("janitor", self._sweep),
+        ):
+            self.machine.start(f"{name} {number}", _as_role(run), group)
+
+    def _schedule(self, process: Process) -> None:
+        Scheduler(process.catalog, process.world, lambda _: None).run(process.catalog.waiter(), _never)
+
+    def _run(self, process: Process) -> None:
+        place = self.folder / "state" / process.group.name
+        options = DriverOptions(self.ground.url, place, place / "cache", warm=0)
+        runner = Runner(
+            process.world, process.catalog, Launcher(process.world, options), slots=self.shape.slots, lease=LEASE
+        )
+        runner.run(process.catalog.waiter(), _never)
+
+    def _discover(self, process: Process) -> None:
+        narrator = Narrator(process.world, lambda _: None, as_json=False)
+        _loop(process.world, Discoverer(process.catalog, narrator).step)(process.catalog.waiter(), _never)
+
+    def _sweep(self, process: Process) -> None:
+        _loop(process.world, Janitor(process.catalog).step)(process.catalog.waiter(), _never)
+
+    def _watch_over(self, process: Process) -> None:
+        """Start dead nodes again, after a while."""
+        while True:
+            process.sleep(timedelta(seconds=2), by_commit=False)
+            for number, group in enumerate(list(self.nodes)):
+                if not group.alive:
+                    self.start_node(number)
+
+    # From the beginning to the end
+
+    def play(self) -> Outcome:
+        """Play it to the end, and look at what came of it."""
+        broken, kind = None, ""
+        try:
+            self._play()
+            truth.check(self)
+        except Broken as error:
+            broken, kind = str(error), str(error).partition(":")[0]
+        finally:
+            self.machine.stop()
+        ((transactions,),) = self.ground.sql("SELECT count(*) FROM tx")
+        ((runs,),) = self.ground.sql("SELECT count(*) FROM run")
+        trace = self.chance.trace or []
+        return Outcome(self.seed, self.chance.step, runs, transactions, self.chance.struck, broken, kind, trace)
+
+    def _play(self) -> None:
+        for number in range(self.shape.nodes):
+            self.start_node(number)
+        self.machine.start("supervisor", self._watch_over, self.outside)
+        machine, chance = self.machine, self.chance
+        self.unexpected: str | None = None
+        while not self.at_rest:
+            while self._story and self._story[-1][0] <= chance.step and not machine.inside:
+                self._story.pop()[1]()
+            machine.step()
+            if self.unexpected is not None:
+                raise Broken(self.unexpected)
+            if self.quiet_since is None:
+                if chance.step >= self.active:
+                    chance.rest()
+                    self.quiet_since = machine.clock.elapsed
+            elif chance.step > MOST_STEPS or machine.clock.elapsed - self.quiet_since > LONGEST_REST:
+                raise Broken(f"stuck: {truth.still_to_do(self)}")
+
+    def ended(self, process: Process) -> None:
+        """A process has come to its end by itself."""
+        error = process.error
+        if isinstance(error, Broken):
+            self.unexpected = str(error)
+        elif error is None:
+            return
+        elif process.group in self.nodes:
+            if isinstance(error, OSError):
+                self.machine.kill(process.group)  # an error of a role ends all
+            else:
+                self._report(process, error)
+        elif process.child is not None:
+            if not isinstance(error, Unavailable | OSError):
+                self._report(process, error)
+        elif not isinstance(error, Unavailable | OSError | Conflict | UserError | Fenced | Abandoned | ProgramStumbled):
+            self._report(process, error)
+
+    def _report(self, process: Process, error: BaseException) -> None:
+        frames = [f"{f.name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)[-6:]]
+        self.unexpected = f"died: {process.name} by {type(error).__name__}: {error} at {' '.join(frames)}"
+
+    def idle(self) -> None:
+        """Nobody can go on: perhaps all is done."""
+        if self.quiet_since is not None and not truth.is_busy(self):
+            self.at_rest = True
+
+
+def _never() -> bool:
+    return False
+
+
+def _as_role(run: Callable[[Process], None]) -> Callable[[Process], None]:
+    """What `tidemill up` does around a role: an unavailable catalog makes it wait, anything else ends all."""
+
+    def body(process: Process) -> None:
+        while True:
+            try:
+                run(process)
+            except Unavailable:
+                process.world.clock.sleep(_AWAY)
+
+    return body
+
+
+_playing: list[Simulation] = []
+
+
+@contextmanager
+def prepared() -> Iterator[Callable[..., Outcome]]:
+    """Give a function that plays a seed: `play(seed, last_fault=None, traced=False)`."""
+    ground = Ground()
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+
+    def play(seed: int, *, last_fault: int | None = None, traced: bool = False) -> Outcome:
+        simulation = Simulation(ground, seed, last_fault=last_fault, traced=traced)
+        _playing[:] = [simulation]
+        try:
+            return simulation.play()
+        finally:
+            _playing.clear()
+
+    try:
+        with stopping_at_storage(lambda: _playing[-1].machine if _playing else None):
+            yield play
+    finally:
+        logging.disable(level)
+        ground.close()

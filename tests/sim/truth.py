@@ -1,0 +1,332 @@
+"""What must hold at the end of a simulated schedule, whatever has befallen it.
+
+The simulation knows what each transaction wrote and what each program was given; the catalog says which transactions
+have committed. From these two follows what must be published, consumed, heard and left.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from tidemill.catalog.transactions import Snapshot
+from tidemill.lake import janitor
+from tidemill.lake.consumer import FROM_BEGINNING, consume_partitions
+from tidemill.lake.fileset import read_partitions
+from tidemill.names import WritePointer
+
+if TYPE_CHECKING:
+    from tests.sim.simulation import Intent, Simulation
+
+CONSUMERS = ("sum_up", "second", "tidy", "both")
+OUTPUTS = ("lines", "totals", "others", "mixed")
+STILL_TO_DO = {
+    "open transactions": "SELECT write_pointer, run_id FROM tx WHERE state = 'in_progress'",
+    "declarations": "SELECT dataset_id, write_pointer FROM in_progress",
+    "slots": "SELECT limit_key, run_id FROM slot",
+    "runs": "SELECT run_id, state, exit_reason FROM run WHERE ended_at IS NULL",
+    "files": "SELECT name, status, error FROM inbox_file WHERE status IN ('NEW', 'ERROR', 'IN_PROGRESS')",
+    "claims": "SELECT partition_key, state, error FROM consumer_work WHERE state NOT IN ('completed', 'discarded')",
+    "jobs": "SELECT job_id, state, verdict FROM job WHERE state <> 'PENDING_TRIGGER'"
+    " OR EXISTS (SELECT 1 FROM job_message AS m WHERE m.job_id = job.job_id)",
+    "waiting": "SELECT wait_key, job_id FROM job_waits",
+    "pins": "SELECT pin_id FROM reader_pin",
+    "messages": "SELECT m.seq, m.event_key FROM message AS m LEFT JOIN subscriber AS s ON s.topic = m.topic"
+    " WHERE m.topic = 'data' AND (s.seq IS NULL OR m.seq > s.seq OR (m.seq = s.seq AND m.n > s.n))",
+}
+_BUSY = " UNION ALL ".join(f"SELECT 1 WHERE EXISTS ({query})" for query in STILL_TO_DO.values())
+
+
+def fold(intents: Iterable[Intent], dataset: str) -> dict[str, tuple[bool, list[str]]]:
+    """What one transaction does to the partitions of a data set: whether it replaces, and its tokens."""
+    folded: dict[str, tuple[bool, list[str]]] = {}
+    for intent in intents:
+        if intent.dataset == dataset:
+            for key, tokens in intent.texts.items():
+                replaces, before = folded.get(key, (False, []))
+                folded[key] = (True, tokens) if intent.op == "overwrite" else (replaces, [*before, *tokens])
+    return folded
+
+
+def still_to_do(simulation: Simulation) -> dict[str, list[Any]]:
+    """What is not at rest."""
+    found = {what: simulation.ground.sql(query) for what, query in STILL_TO_DO.items()}
+    return {what: rows for what, rows in found.items() if rows} | _unlisted(simulation)
+
+
+def is_busy(simulation: Simulation) -> bool:
+    """Whether anything is not at rest; one question, since it is asked at each idle moment."""
+    return bool(simulation.ground.sql(_BUSY)) or bool(_unlisted(simulation))
+
+
+def _unlisted(simulation: Simulation) -> dict[str, list[Any]]:
+    known = {version for (version,) in simulation.ground.sql("SELECT content_version FROM inbox_file")}
+    missing = [place for place, version in simulation.newest.items() if version not in known]
+    return {"not listed": missing} if missing else {}
+
+
+def check(simulation: Simulation) -> None:
+    """Raise `Broken` for the first promise that does not hold."""
+    committed = _Committed(simulation)
+    _check_published(simulation, committed)
+    _check_files(simulation, committed)
+    _check_consumers(simulation, committed)
+    _check_runs(simulation)
+    _check_messages(simulation)
+    _check_follower(simulation, committed)
+    _check_storage(simulation, committed)
+
+
+class _Committed:
+    """The transactions that have committed, oldest commit first."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        rows = simulation.ground.sql(
+            "SELECT t.write_pointer, t.commit_seq, t.run_id, coalesce(p.name, 'notebook') FROM tx AS t"
+            " JOIN run AS r ON r.run_id = t.run_id LEFT JOIN program AS p ON p.program_id = r.program_id"
+            " WHERE t.state = 'committed' ORDER BY t.commit_seq"
+        )
+        self.rows: list[tuple[int, int, str, str]] = rows
+        self.datasets: dict[str, str] = dict(simulation.ground.sql("SELECT name, dataset_id FROM dataset"))
+        self.inputs: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
+        for run_id, dataset_id, pointer, item, version in simulation.ground.sql(
+            "SELECT run_id, dataset_id, write_pointer, item, content_version FROM run_input"
+        ):
+            self.inputs.setdefault((run_id, dataset_id), []).append((pointer, item, version))
+        self.changes: list[tuple[int, str, int, int | None, str]] = simulation.ground.sql(
+            "SELECT write_pointer, partition_key, commit_seq, superseded_seq, location FROM partition_change"
+            f" WHERE dataset_id = '{self.datasets['lines']}' AND delivers = 1 ORDER BY write_pointer, partition_key"
+        )
+
+    def inputs_of(self, run_id: str, dataset: str) -> list[tuple[int, str, str]]:
+        """What the catalog says the run has taken of a data set."""
+        return self.inputs.get((run_id, self.datasets.get(dataset, "")), [])
+
+
+def _refuse(holds: object, kind: str, why: str) -> None:
+    from tests.sim.simulation import Broken
+
+    if not holds:
+        raise Broken(f"{kind}: {why}")
+
+
+def _check_published(simulation: Simulation, committed: _Committed) -> None:
+    """What is published is what the committed transactions wrote, one after the other, and nothing else."""
+    wanted: dict[str, dict[str, list[str]]] = {name: {} for name in OUTPUTS}
+    for pointer, *_ in committed.rows:
+        for name in OUTPUTS:
+            for key, (replaces, tokens) in fold(simulation.intents.get(pointer, ()), name).items():
+                before = [] if replaces else wanted[name].get(key, [])
+                wanted[name][key] = [*before, *tokens]
+    everything = Snapshot(WritePointer(2**62), simulation.ground.catalog.incarnation)
+    for name in OUTPUTS:
+        if name not in committed.datasets:
+            continue
+        dataset_id: Any = committed.datasets[name]
+        partitions = simulation.ground.catalog.read(lambda db, one=dataset_id: read_partitions(db, one, everything))
+        found = {}
+        for partition in partitions:
+            key = json.loads(partition.partition_key)[0] if partition.partition_key.startswith("[") else ""
+            tokens: list[str] = []
+            for path, _ in partition.files:
+                file = simulation.folder / name / path
+                _refuse(file.exists(), "lost", f"{name}/{path} is committed and gone")
+                tokens += file.read_text().splitlines()
+            found[key or _plain(partition.partition_key)] = tokens
+        same = found.keys() == wanted[name].keys() and all(
+            sorted(found[key]) == sorted(wanted[name][key]) for key in found
+        )
+        _refuse(same, "dirty", f"{name} holds {found}, committed was {wanted[name]}")
+
+
+def _plain(key: str) -> str:
+    return key.rpartition("=")[2]
+
+
+def _check_files(simulation: Simulation, committed: _Committed) -> None:
+    """Each version of a file that was taken is in one committed run, and its content is what that run published."""
+    for inbox, program, output in (("raw", "load", "lines"), ("again", "both", "mixed")):
+        counted: Counter[str] = Counter()
+        for pointer, _, run_id, name in committed.rows:
+            if name != program:
+                continue
+            versions = [version for _, _, version in committed.inputs_of(run_id, inbox)]
+            counted.update(versions)
+            unknown = [version for version in versions if version not in simulation.landed]
+            _refuse(not unknown, "dirty", f"{run_id} took what never landed: {unknown}")
+            given = Counter(token for version in versions for token in simulation.landed[version][2])
+            texts = fold(simulation.intents.get(pointer, ()), output)
+            wrote = Counter(t for _, tokens in texts.values() for t in tokens if not t.endswith("+b"))
+            _refuse(given == wrote, "dirty", f"{run_id} took {given} of {inbox} and published {wrote}")
+        doubled = {simulation.landed[v][1]: n for v, n in counted.items() if n > 1}
+        _refuse(not doubled, "doubled", f"files in several runs: {doubled}")
+        status = {
+            version: (state, failures, error)
+            for version, state, failures, error in simulation.ground.sql(
+                "SELECT content_version, status, failures, error FROM inbox_file"
+                f" WHERE dataset_id = '{committed.datasets.get(inbox, '')}'"
+            )
+        }
+        for version, (where, name, _) in simulation.landed.items():
+            if where != inbox:
+                continue
+            state = status.get(version, ("never seen", 0, ""))
+            _refuse(
+                (counted[version] == 1) == (state[0] == "SUCCESS"),
+                "lost",
+                f"{name} is {state}, in {counted[version]} runs",
+            )
+            if simulation.newest[inbox, name] == version:
+                wanted = "QUARANTINED" if name.startswith("poison") else "SUCCESS"
+                _refuse(state[0] == wanted, "lost", f"the last version of {name} is {state}")
+
+
+def _check_consumers(simulation: Simulation, committed: _Committed) -> None:
+    """Each committed change is in one committed run of each consumer; the catalog says of it what the program got."""
+    programs = {name for (name,) in simulation.ground.sql("SELECT name FROM program")}
+    plain = {(pointer, key): _plain(key) for pointer, key, *_ in committed.changes}
+    for consumer in CONSUMERS:
+        if consumer not in programs:
+            continue
+        delivered: Counter[tuple[int, str]] = Counter()
+        own = set()
+        for pointer, _, run_id, name in committed.rows:
+            if name != consumer:
+                continue
+            own.add(pointer)
+            recorded = Counter((taken, _plain(key)) for taken, key, _ in committed.inputs_of(run_id, "lines"))
+            given = Counter(simulation.taken.get(pointer, ()))
+            _refuse(recorded == given, "dirty", f"{run_id} got {given}, the catalog says {recorded}")
+            delivered.update(recorded)
+        doubled = {change: n for change, n in delivered.items() if n > 1}
+        _refuse(not doubled, "doubled", f"{consumer} got {doubled}")
+        given_up = {
+            (pointer, _plain(key))
+            for pointer, key in simulation.ground.sql(
+                "SELECT w.write_pointer, w.partition_key FROM consumer_work AS w JOIN consumer AS c"
+                f" ON c.consumer_id = w.consumer_id WHERE w.state = 'discarded' AND c.name LIKE '%.{consumer}'"
+            )
+        }
+        poison = (
+            {(p, key) for (p, _), key in plain.items() if key == "p"} if simulation.shape.poison_partition else set()
+        )
+        wrong = given_up ^ (poison if consumer == "sum_up" else set())
+        _refuse(not wrong, "lost", f"{consumer} has given up {given_up}")
+        for pointer, key, _, superseded, _ in committed.changes:
+            change = (pointer, plain[pointer, key])
+            skipped = pointer in own or superseded is not None or change in given_up
+            _refuse(delivered[change] or skipped, "lost", f"{consumer} never got {change}")
+            _refuse(not (delivered[change] and pointer in own), "doubled", f"{consumer} got its own {change}")
+
+
+def _check_runs(simulation: Simulation) -> None:
+    """Ends of runs and of transactions are one; each end is told once; each time that came has its run."""
+    sql = simulation.ground.sql
+    odd = sql(
+        "SELECT r.run_id, r.state, count(t.commit_seq) FROM run AS r LEFT JOIN tx AS t ON t.run_id = r.run_id"
+        " AND t.state = 'committed' GROUP BY r.run_id, r.state"
+        " HAVING count(t.commit_seq) <> CASE WHEN r.state = 'COMPLETED' THEN 1 ELSE 0 END"
+    )
+    _refuse(not odd, "doubled", f"runs and their commits differ: {odd}")
+    told = Counter(
+        (end["run_id"], end["state"])
+        for end in (json.loads(text) for (text,) in sql("SELECT payload FROM message WHERE topic = 'program'"))
+    )
+    ended = Counter(
+        sql("SELECT run_id, state FROM run WHERE kind = 'program' AND coalesce(exit_reason, '') <> 'no_input'")
+    )
+    _refuse(told == ended, "doubled", f"told ends and ends of runs differ: {told - ended} {ended - told}")
+    fires = Counter(sql("SELECT schedule_id, fire_time FROM fire WHERE job_id NOT IN (SELECT job_id FROM job)"))
+    runs = Counter()
+    for schedule_id, text in sql("SELECT schedule_id, triggered_by FROM run WHERE schedule_id IS NOT NULL"):
+        for trigger in json.loads(text)["triggers"]:
+            if trigger["fired_at"] is not None:
+                runs[schedule_id, trigger["fired_at"]] += 1
+    _refuse(all(n == 1 for n in runs.values()), "doubled", f"a time has several runs: {runs}")
+    dropped = {job_id for (job_id,) in sql("SELECT job_id FROM job_history WHERE run_id IS NULL")}
+    for schedule_id, fire_time in fires:
+        if (schedule_id, fire_time) not in runs:
+            jobs = {j for (j,) in sql(f"SELECT job_id FROM fire WHERE fire_time = {fire_time}")}
+            _refuse(jobs & dropped, "lost", f"the time {fire_time} has no run")
+    for pointer in simulation.committed_notebooks:
+        state = sql(f"SELECT state FROM tx WHERE write_pointer = {pointer}")
+        _refuse(state == [("committed",)], "lost", f"a notebook that went well is {state}")
+    for pointer in simulation.refused_notebooks:
+        state = sql(f"SELECT state FROM tx WHERE write_pointer = {pointer}")
+        _refuse(state != [("committed",)], "dirty", f"a notebook that was refused is {state}")
+
+
+def _check_messages(simulation: Simulation) -> None:
+    """Each message was heard once by each schedule that listens: in a run, or in a job that ended without one."""
+    sql = simulation.ground.sql
+    sent: dict[str, set[tuple[Any, ...]]] = {}
+    for event_key, event_type, topic, seq, n in sql("SELECT event_key, event_type, topic, seq, n FROM message"):
+        if event_type != "backlog":
+            sent.setdefault(event_key, set()).add((topic, seq, n))
+    heard: dict[str, Counter[tuple[Any, ...]]] = {}
+    for (text,) in sql("SELECT triggered_by FROM run WHERE schedule_id IS NOT NULL"):
+        cause = json.loads(text)
+        for trigger in cause["triggers"]:
+            heard.setdefault(cause["schedule"], Counter()).update(tuple(place) for place in trigger["messages"])
+    names = {
+        schedule_id: f"default.{app}.{name}"
+        for schedule_id, app, name in sql("SELECT schedule_id, app, name FROM schedule")
+    }
+    for schedule_id, detail in sql("SELECT schedule_id, detail FROM job_history WHERE run_id IS NULL"):
+        places = [tuple(place[1:]) for place in json.loads(detail)["messages"]]
+        heard.setdefault(names[schedule_id], Counter()).update(places)
+    for event_key, schedule_id in sql("SELECT DISTINCT event_key, schedule_id FROM trigger_key"):
+        places = sent.get(event_key, set())
+        counted = heard.get(names[schedule_id], Counter())
+        wrong = {place: counted[place] for place in places if counted[place] != 1}
+        kind = "lost" if 0 in wrong.values() else "doubled"
+        _refuse(not wrong, kind, f"{names[schedule_id]} heard of {event_key}: {wrong}")
+
+
+def _check_follower(simulation: Simulation, committed: _Committed) -> None:
+    """What the consumer gave by write pointers is what committed between its looks (R19)."""
+    if not simulation.follows:
+        return
+    state = simulation.followed[-1].state if simulation.followed else FROM_BEGINNING
+    simulation.followed.append(consume_partitions(simulation.ground.catalog, simulation._lines(), state))
+    root = simulation.folder / "lines"
+    before = 0
+    for result in simulation.followed:
+        until = result.state.start_version
+        wanted = Counter(
+            (location, _plain(key))
+            for _, key, seq, superseded, location in committed.changes
+            if before <= seq < until and not (superseded is not None and superseded < until)
+        )
+        got = Counter(
+            (place, str(partition.key["name"]))
+            for partition in result.partitions
+            for place in {path.removeprefix(f"{root}/").partition("/")[0] for path in partition.files}
+        )
+        _refuse(not wanted - got, "lost", f"by commit sequence {before}..{until}: {wanted - got} is missing")
+        _refuse(not got - wanted, "doubled", f"by commit sequence {before}..{until}: {got - wanted} is too much")
+        before = until
+
+
+def _check_storage(simulation: Simulation, committed: _Committed) -> None:
+    """Once the janitor has been there, only what is committed lies in the folders, marked as such."""
+    simulation.machine.stop()
+    simulation.ground.clock.jump(timedelta(days=4))
+    janitor.sweep(simulation.ground.catalog)
+    incarnation = simulation.ground.catalog.incarnation
+    rows = simulation.ground.sql("SELECT DISTINCT dataset_id, location FROM partition_change")
+    places: Mapping[str, set[str]] = {dataset_id: set() for dataset_id in committed.datasets.values()}
+    for dataset_id, location in rows:
+        places[dataset_id].add(location)
+    for name in OUTPUTS:
+        folder = simulation.folder / name
+        if name not in committed.datasets or not folder.exists():
+            continue
+        found = {path.name for path in folder.glob("tx=*")}
+        wanted = places[committed.datasets[name]]
+        _refuse(found == wanted, "orphaned", f"{name} has {found - wanted} too much, {wanted - found} too little")
+        unmarked = [place for place in wanted if not (folder / place / "_committed").exists()]
+        _refuse(not unmarked, "orphaned", f"{name} has unmarked {unmarked} ({incarnation})")

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -22,6 +22,7 @@ from typing import Final, Protocol, TypeAlias
 
 from tidemill.processes import LocalSpawner, Spawner
 
+_CHUNK_BYTES: Final = 1 << 20
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -68,13 +69,24 @@ class Disk:
             file.seek(offset)
             return file.read()
 
+    def read_chunks(self, path: Path) -> Iterator[bytes]:
+        """The whole content, a piece after the other; `FileNotFoundError` when there is none."""
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                yield chunk
+
     def write_bytes(self, path: Path, content: bytes) -> None:
         """Replace the file with `content` in one step: a reader sees the old or the new, never a part."""
+        self.write_chunks(path, (content,))
+
+    def write_chunks(self, path: Path, chunks: Iterable[bytes]) -> None:
+        """`write_bytes` of what is too long for memory; an error of `chunks` leaves the file as it was."""
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
+                for chunk in chunks:
+                    file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).replace(path)

@@ -8,9 +8,9 @@ SQLite, so that the clock's lock is never held across a round trip.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from tidemill.catalog.named import LOCK_ORDER, Call, Dialect, Param, Row, Statement
 from tidemill.config import without_password
@@ -73,6 +73,14 @@ def refused(code: str, details: Sequence[str | None]) -> TidemillError:
         return Internal(f"a guard refused with the unknown code {code!r}: {details}")
     made: TidemillError = error(*(detail or "" for detail in details))
     return made
+
+
+class Table(NamedTuple):
+    """The content of one table: rows in no order, each with the values of `columns`; names are plain (`tx`)."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: Iterable[Row]
 
 
 class Effect(Protocol):
@@ -230,6 +238,20 @@ class Catalog(ABC):
     @abstractmethod
     def has_table(self, name: str) -> bool:
         """Whether the catalog has a table of that name."""
+
+    @abstractmethod
+    def dump(self) -> Iterator[Table]:
+        """All tables by name, as one moment shows them while work goes on; each is read before the next is asked for.
+
+        The schema's own versions are left out: they belong to the database, not to its content.
+        """
+
+    @abstractmethod
+    def replace(self, tables: Iterable[Table], then: Callable[[Db], T]) -> T:
+        """Put `tables` in the place of all there is and run `then`, as one transaction; give its result.
+
+        Whoever reads sees all of the old or all of the new. The clock is left to `then`.
+        """
 
     @abstractmethod
     def waiter(self) -> Waiter:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict, TypeVar, cast
@@ -21,7 +21,7 @@ from psycopg import errors as pg
 from psycopg import sql
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from tidemill.catalog.db import RETRY_FOR, Catalog, CatalogUnavailable, Db, LostReply, refused
+from tidemill.catalog.db import RETRY_FOR, Catalog, CatalogUnavailable, Db, LostReply, Table, refused
 from tidemill.catalog.named import Call, Dialect, Param, Row, Statement
 from tidemill.catalog.wakeups import Waiter
 from tidemill.names import CommitSeq
@@ -160,6 +160,28 @@ class PostgresCatalog(Catalog):
         query = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = %s"
         return self._repeated(lambda connection: connection.execute(query, (name,)).fetchone()) is not None
 
+    def dump(self) -> Iterator[Table]:
+        with self._translated(), psycopg.connect(self.url, **_LOGIN) as connection:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            for name in _content(connection):
+                with connection.cursor(name="dump") as cursor:
+                    cursor.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(name)))
+                    columns = tuple(column.name for column in cursor.description or ())
+                    yield Table(name, columns, cast("Iterator[Row]", cursor))
+
+    def replace(self, tables: Iterable[Table], then: Callable[[Db], T]) -> T:
+        with self._translated(), self._pool.connection() as connection, connection.transaction():
+            connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
+            names = sql.SQL(", ").join(map(sql.Identifier, _content(connection)))
+            connection.execute(sql.SQL("TRUNCATE {}").format(names))
+            for table in tables:
+                columns = sql.SQL(", ").join(map(sql.Identifier, table.columns))
+                copy = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table.name), columns)
+                with connection.cursor().copy(copy) as target:
+                    for row in table.rows:
+                        target.write_row(row)
+            return then(_PostgresDb(self, connection))
+
     def waiter(self) -> Waiter:
         with self._translated():
             return PostgresWaiter(self.url)
@@ -284,6 +306,12 @@ def _is_lost(connection: _Connection, error: psycopg.Error) -> bool:
     return connection.broken or isinstance(
         error, pg.AdminShutdown | pg.CrashShutdown | pg.IdleInTransactionSessionTimeout
     )
+
+
+def _content(connection: _Connection) -> list[str]:
+    """The tables of the catalog without the versions of its schema."""
+    query = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY tablename"
+    return [str(row[0]) for row in connection.execute(query) if row[0] != "migration"]
 
 
 def _channel(connection: _Connection) -> str:

@@ -31,8 +31,6 @@ T = TypeVar("T")
 
 _TICK: Final = "UPDATE clock SET value = value + 1 WHERE id = 1 RETURNING value"
 _PRAGMAS: Final = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY"
-_STATEMENTS: Final = 500
-"""Statements that a connection keeps prepared: all that there are. APSW's 100 were prepared again and again (tried)."""
 _WAIT: Final = (timedelta(microseconds=200), timedelta(milliseconds=1))
 _URGENT_WAIT: Final = (timedelta(microseconds=20), timedelta(microseconds=100))
 _DISK_ERRORS: Final = (apsw.FullError, apsw.IOError, apsw.ReadOnlyError)
@@ -84,17 +82,14 @@ class SqliteCatalog(Catalog):
         return self._transaction("BEGIN IMMEDIATE", lambda connection: block(_SqliteDb(connection)), wait)
 
     def _apply(self, guards: Sequence[Call], writes: Sequence[Call]) -> CommitSeq:
-        # Put together before the lock is taken: whatever is done under it, all other writers wait for.
-        calls = [(call.statement.text(Dialect.SQLITE), cast("dict[str, Param]", call.params)) for call in guards]
-        calls += [(call.statement.text(Dialect.SQLITE), cast("dict[str, Param]", call.params)) for call in writes]
-
-        def block(connection: apsw.Connection) -> CommitSeq:
-            seq = CommitSeq(int(cast(int, connection.execute(_TICK).get)))
-            for text, params in calls:
-                connection.execute(text, params).fetchall()
+        def block(db: Db) -> CommitSeq:
+            seq = db.tick()
+            for call in (*guards, *writes):
+                # A commit's guards come first whatever they look at: SQLite has one lock for all.
+                cast(_SqliteDb, db).execute(call)
             return seq
 
-        return self._transaction("BEGIN IMMEDIATE", block)
+        return self.write(block)
 
     def run_script(self, script: str, *, unless: int) -> None:
         def block(connection: apsw.Connection) -> None:
@@ -161,11 +156,10 @@ class SqliteCatalog(Catalog):
 
     def _open(self, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
         if not self._in_memory:
-            return apsw.Connection(str(self.path), flags=flags, statementcachesize=_STATEMENTS)
+            return apsw.Connection(str(self.path), flags=flags)
         # A name with a slash is one database for all connections of this process.
         name = quote(str(Path("/", self.path)))
-        url = f"file:{name}?vfs=memdb"
-        return apsw.Connection(url, flags=flags | apsw.SQLITE_OPEN_URI, statementcachesize=_STATEMENTS)
+        return apsw.Connection(f"file:{name}?vfs=memdb", flags=flags | apsw.SQLITE_OPEN_URI)
 
     def _prepare(self, connection: apsw.Connection) -> None:
         self._until_free(lambda: connection.execute(_PRAGMAS).fetchall(), _WAIT)
@@ -229,10 +223,12 @@ class _SqliteDb(Db):
     def _tick(self) -> CommitSeq:
         return CommitSeq(int(cast(int, self._connection.execute(_TICK).get)))
 
-    def _execute(self, call: Call) -> tuple[list[Row], int]:
+    def execute(self, call: Call) -> tuple[list[Row], int]:
         cursor = self._connection.execute(call.statement.text(Dialect.SQLITE), cast("dict[str, Param]", call.params))
         rows = cast("list[Row]", cursor.fetchall())
         return rows, self._connection.changes()
+
+    _execute = execute
 
 
 def _has_table(connection: apsw.Connection, name: str) -> bool:

@@ -5,6 +5,9 @@ PYTHON := $(or $(PYTHON),$(shell for p in python3 python3.11 python3.12 python3.
 BIN := .venv/bin
 ARGS ?=
 ONLY ?=
+SEEDS ?= 10000
+SECONDS ?= 600
+DRIVERS ?= 100
 # Spark tests share one session, so they run one after another; the others on two cores.
 PYTEST := $(BIN)/python -m pytest
 POSTGRES := $(BIN)/python -m tests.postgres_server
@@ -14,7 +17,8 @@ COMPILE := $(BIN)/uv pip compile --no-config --universal --python-version 3.11 -
 SPARK_AND_DATA := pyproject.toml --extra spark --extra demo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-fast test-spark kill-spark bench fmt lock clean set-up-demo set-up-test
+.PHONY: help demo test lint test-fast test-proof test-spark sim explore mutants chaos chaos-spark bench fmt lock clean \
+	set-up-demo set-up-test
 
 help: ## show what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,7 +26,7 @@ help: ## show what there is
 demo: set-up-demo ## the main job on real data, in a folder of its own (ARGS=--crash kills it in the middle)
 	@$(BIN)/tidemill demo $(ARGS)
 
-test: lint test-fast test-spark ## all that CI checks
+test: lint test-fast test-proof test-spark ## all that CI checks
 
 lint: set-up-test ## ruff, format, types
 	@$(BIN)/ruff check
@@ -30,13 +34,28 @@ lint: set-up-test ## ruff, format, types
 	@$(BIN)/mypy
 
 test-fast: set-up-test ## the tests without Spark, on both databases (ARGS goes to pytest)
-	@$(POSTGRES) -- $(PYTEST) -m "not spark" --numprocesses 2 $(ARGS)
+	@$(POSTGRES) -- $(PYTEST) -m "not spark and not proof" --numprocesses 2 $(ARGS)
+
+test-proof: set-up-test ## short forms of the campaigns below that need no Spark
+	@$(POSTGRES) -- $(PYTEST) -m "proof and not spark" --numprocesses 2 $(ARGS)
 
 test-spark: set-up-test ## the tests with Spark
 	@$(POSTGRES) -- $(PYTEST) -m spark $(ARGS)
 
-kill-spark: set-up-test ## kill Spark drivers in the middle of a write, 20 times instead of 5 (TIDEMILL_TEST_KILLS=n: n times)
-	@TIDEMILL_TEST_KILLS=$${TIDEMILL_TEST_KILLS:-20} $(PYTEST) -o faulthandler_timeout=0 tests/acceptance/test_killed_writers.py $(ARGS)
+sim: set-up-test ## simulate that many schedules: SEEDS=1000000 (ARGS goes to tests.sim; --help says what there is)
+	@$(BIN)/python -m tests.sim --seeds $(SEEDS) $(ARGS)
+
+explore: set-up-test ## all interleavings of consumers and of the scheduler
+	@$(BIN)/python -m tests.explore $(ARGS)
+
+mutants: set-up-test ## small wrong changes of the product, each to be found by simulation or interleavings
+	@$(BIN)/python -m tests.mutants $(ARGS)
+
+chaos: set-up-test ## kill and stop real processes, and PostgreSQL, for SECONDS=600
+	@$(POSTGRES) -- $(BIN)/python -m tests.chaos --seconds $(SECONDS) $(ARGS)
+
+chaos-spark: set-up-test ## kill and stop real Spark drivers while they publish: DRIVERS=100
+	@$(POSTGRES) -- $(BIN)/python -m tests.chaos.spark --drivers $(DRIVERS) $(ARGS)
 
 bench: set-up-test ## benchmarks, all or some: ONLY="B4 B10"
 	@$(BIN)/python -m benchmarks $(ONLY)

@@ -15,8 +15,8 @@ _INBOX_SQL: Final = "lake/inbox.sql"
 _DRIVER: Final = "run/driver.py"
 
 
-def _mutant(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER) -> Mutant:
-    return Mutant(name, Room.CONSUMERS, forgets, edits, first)
+def _mutant(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER, scenario: str = "") -> Mutant:
+    return Mutant(name, Room.CONSUMERS, forgets, edits, first, scenario)
 
 
 MUTANTS: Final = (
@@ -59,6 +59,7 @@ MUTANTS: Final = (
             "write_pointer IN ({ints:versions_to_check})\n",
             "write_pointer IN ({ints:versions_to_check}) AND 1 = 0\n",
         ),
+        scenario="caller-small",
     ),
     _mutant(
         "takes_what_committed_after_its_snapshot",
@@ -68,6 +69,7 @@ MUTANTS: Final = (
             "   AND +commit_seq < :write_pointer AND delivers = 1\n UNION ALL\n",
             "   AND delivers = 1\n UNION ALL\n",
         ),
+        scenario="caller-small",
     ),
     # Managed consumers
     _mutant(
@@ -78,6 +80,7 @@ MUTANTS: Final = (
             "write_pointer IN ({ints:versions_to_check}) AND +write_pointer < :bound\n",
             "write_pointer IN ({ints:versions_to_check}) AND +write_pointer < 0\n",
         ),
+        scenario="workers-small",
     ),
     _mutant(
         "left_overs_of_a_full_take_forgotten",

@@ -13,8 +13,8 @@ _RUNNER: Final = "run/runner.py"
 _DRIVER: Final = "run/driver.py"
 
 
-def _mutant(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER) -> Mutant:
-    return Mutant(name, Room.RUNS, forgets, edits, first)
+def _mutant(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER, scenario: str = "") -> Mutant:
+    return Mutant(name, Room.RUNS, forgets, edits, first, scenario)
 
 
 MUTANTS: Final = (

@@ -20,8 +20,8 @@ _RUNS: Final = "run/runs.py"
 _MESSAGES_SQL: Final = "catalog/messages.sql"
 
 
-def _mutant(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER) -> Mutant:
-    return Mutant(name, Room.SCHEDULER, forgets, edits, first)
+def _mutant(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER, scenario: str = "") -> Mutant:
+    return Mutant(name, Room.SCHEDULER, forgets, edits, first, scenario)
 
 
 MUTANTS: Final = (

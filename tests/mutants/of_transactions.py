@@ -15,8 +15,8 @@ _JANITOR: Final = "lake/janitor.py"
 _OUTPUTS: Final = "run/outputs.py"
 
 
-def _mutant(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER) -> Mutant:
-    return Mutant(name, Room.TRANSACTIONS, forgets, edits, first)
+def _mutant(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER, scenario: str = "") -> Mutant:
+    return Mutant(name, Room.TRANSACTIONS, forgets, edits, first, scenario)
 
 
 MUTANTS: Final = (
@@ -55,11 +55,13 @@ MUTANTS: Final = (
             "                             WHERE tx.run_id = :run_id AND tx.epoch = :epoch AND state = 'in_progress')\n"
             " WHERE run_id = :run_id AND epoch = :epoch",
         ),
+        scenario="caller-small",
     ),
     _mutant(
         "no_in_progress_list",
         "what was open when a consumer took is not looked at again",
         Edit(_TX_PY, "    return [WritePointer(int(str(row[0]))) for row in rows]\n", "    return []\n"),
+        scenario="caller-small",
     ),
     _mutant(
         "in_progress_list_of_the_open_only",
@@ -69,11 +71,13 @@ MUTANTS: Final = (
             "AND commit_seq > :write_pointer AND +write_pointer < :write_pointer",
             "AND commit_seq > :write_pointer AND +write_pointer < 0",
         ),
+        scenario="caller-small",
     ),
     _mutant(
         "declarations_not_written",
         "begin does not write down which data sets it may commit to",
         Edit(_TX_PY, "        if self.declared:\n", "        if not self.declared:\n"),
+        scenario="caller-small",
     ),
     _mutant(
         "declarations_outlive_the_commit",
@@ -83,6 +87,7 @@ MUTANTS: Final = (
             '            Call(SQL.forget_declared, {"write_pointer": self.write_pointer}),\n',
             "",
         ),
+        scenario="caller-small",
     ),
     _mutant(
         "no_fence",
@@ -103,7 +108,7 @@ MUTANTS: Final = (
             "    def writes(self) -> Sequence[Call]:\n"
             '        """The end state, and its slots."""\n',
         ),
-        first=Killer.SIMULATION,
+        scenario="zombie-small",
     ),
     _mutant(
         "lost_reply_taken_for_a_commit",
@@ -136,6 +141,7 @@ MUTANTS: Final = (
         "ended_without_ending_its_transaction",
         "an attempt ends without commit and its transaction stays open",
         Edit("run/attempts.py", "    if run.write_pointer is not None:\n        state", "    if False:\n        state"),
+        scenario="caller-small",
     ),
     _mutant(
         "transaction_not_attached",
@@ -145,6 +151,7 @@ MUTANTS: Final = (
             'return (Call(SQL.attach_transaction, {"run_id": self.run_id, "epoch": self.epoch}),)',
             "return ()",
         ),
+        scenario="caller-small",
     ),
     _mutant(
         "no_garbage",
@@ -191,11 +198,13 @@ MUTANTS: Final = (
         "overwrite_beats_what_it_has_not_seen",
         "an overwrite supersedes what has committed to its key since it began",
         Edit(_FILESET, "            WriteOp.OVERWRITE: SQL.refuse_any_later,\n", ""),
+        scenario="conflicts",
     ),
     _mutant(
         "append_to_what_was_overwritten",
         "an append joins a partition that was overwritten since it began",
         Edit(_FILESET, "            WriteOp.APPEND: SQL.refuse_later_overwrite,\n", ""),
+        scenario="conflicts",
     ),
     _mutant(
         "create_of_what_exists",
@@ -206,6 +215,7 @@ MUTANTS: Final = (
         "overwrite_supersedes_nothing",
         "an overwrite leaves what it replaces",
         Edit(_FILESET, "        if replaced:\n", "        if False and replaced:\n"),
+        scenario="overwrite-small",
     ),
     _mutant(
         "snapshot_sees_later_commits",

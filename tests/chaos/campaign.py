@@ -57,13 +57,16 @@ class Crasher(threading.Thread):
     One thread that lives as long as the server is needed: the kernel ends the server with the thread that started it.
     """
 
-    def __init__(self, server: MortalServer, url: str, seed: int, times: int, seconds: float) -> None:
+    def __init__(
+        self, server: MortalServer, url: str, seed: int, times: int, seconds: float, tell: Callable[[str], None]
+    ) -> None:
         super().__init__(name="crasher", daemon=True)
         self.server = server
         self.url = url
         self.times = times
         self.every = seconds / (times + 1)
         self.resumes: list[Resume] = []
+        self._tell = tell
         self.over = threading.Event()
         self.done = threading.Event()
         self.error: BaseException | None = None
@@ -79,6 +82,7 @@ class Crasher(threading.Thread):
                 time.sleep(self._random.uniform(*_DOWN))
                 self.server.start()
                 self.resumes.append(self._watch())
+                self._tell(f"crash {len(self.resumes)}: {self.resumes[-1]}")
                 time.sleep(max(0.0, began + self.every - time.monotonic()))
         except BaseException as error:  # noqa: BLE001  # told by the campaign
             self.error = error
@@ -121,16 +125,15 @@ def run_campaign(
         site.set_up()
         crasher = None
         if crashes and server is not None:
-            crasher = Crasher(server, url, seeds[0], crashes, seconds)
+            crasher = Crasher(server, url, seeds[0], crashes, seconds, report)
             stack.callback(_join, crasher)
             crasher.start()
         storm = stack.enter_context(Storm(site))
         for seed in seeds:
-            storm.rage(seconds / len(seeds), seed, lambda line: report(f"{database}: {line}"))
-        if crasher is not None:
-            storm.wait_until(crasher.done.is_set, _RESUMES_WITHIN)
-            if crasher.error is not None:
-                raise crasher.error
+            over = crasher.done.is_set if crasher is not None and seed == seeds[-1] else lambda: True
+            storm.rage(seconds / len(seeds), seed, lambda line: report(f"{database}: {line}"), over=over)
+        if crasher is not None and crasher.error is not None:
+            raise crasher.error
         outcome = _settle_and_judge(site, storm, report)
         outcome.seeds = tuple(seeds)
         outcome.database = database

@@ -69,7 +69,7 @@ STOPS: Final[Mapping[str, float]] = {
 }
 LONG: Final = 0.6
 """The share of stops that outlast the lease and whoever looks at it."""
-AT_WORK: Final = 0.7
+AT_WORK: Final = 0.35
 """The share of faults for those who neither start nor wait: on a busy machine a process begins to live slowly."""
 _STOPPED_WITHIN: Final = 0.3
 _BORN_WITHIN: Final = 60.0
@@ -196,12 +196,14 @@ class Storm:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def rage(self, seconds: float, seed: int, report: Callable[[str], None]) -> None:
-        """Strike for so long."""
+    def rage(
+        self, seconds: float, seed: int, report: Callable[[str], None], *, over: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Strike for so long, and on until it is `over`."""
         faults = Faults(seed, self.site.lease.total_seconds())
         began = time.monotonic()
         due, reported = began, began
-        while (now := time.monotonic()) < began + seconds:
+        while (now := time.monotonic()) < began + seconds or not over():
             if now >= due:
                 self._strike(faults.next())
                 due = max(due + 1 / RATE, time.monotonic() - 1)

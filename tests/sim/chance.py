@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from tests.sim.processes import Crash, Machine, Point, PointKind, Process
@@ -17,6 +17,7 @@ from tests.sim.projects import LEASE
 from tidemill.catalog.db import CatalogUnavailable, LostReply
 
 _BEFORE_CALL = frozenset({PointKind.BEFORE_READ, PointKind.BEFORE_WRITE})
+_BEFORE_EFFECT = frozenset({PointKind.BEFORE_WRITE, PointKind.DISK, PointKind.PROGRAM})
 _URL = "played"
 
 
@@ -34,6 +35,7 @@ class Chance:
         self._gap = gap
         self._stumbles_left = 2 if may_stumble else 0
         self._next_fault = self._draw_gap()
+        self._waiting: str | None = None
         self._away_until = timedelta(0)
         self._full_until = timedelta(0)
         self.step = 0
@@ -72,6 +74,7 @@ class Chance:
         if fate is None and self._next_fault <= self.step <= self._last_fault:
             what, fate = self._strike(machine, process, point)
             if what:
+                self._waiting = None
                 self.struck[what] += 1
                 self._next_fault = self.step + self._draw_gap()
         if self.trace is not None:
@@ -85,68 +88,103 @@ class Chance:
         self._away_until = self._full_until = timedelta(0)
 
     def _strike(self, machine: Machine, process: Process, point: Point) -> tuple[str, BaseException | None]:
-        kind = self._faults.choices(_KINDS, _WEIGHTS)[0]
-        spared = process.group.name == "outside"
-        match kind:
-            case "crash" if not spared:
-                return "crash of a group", Crash("struck")
-            case "crash of the node" if not spared:
-                group = process.group
-                while group.parent is not None:
-                    group = group.parent
-                machine.kill(group, orphans=self._faults.random() < 0.2)
-                return "crash of a node", None
-            case "lost reply" if not spared and point.kind is PointKind.BEFORE_WRITE:
-                return "lost reply, not committed", LostReply(_URL, "lost on its way there")
-            case "lost reply" if not spared and point.kind is PointKind.AFTER_WRITE:
-                return "lost reply, committed", LostReply(_URL, "lost on its way back")
-            case "away" if not spared and point.kind in _BEFORE_CALL:
-                if self._faults.random() < 0.3:
-                    self._away_until = machine.clock.elapsed + timedelta(seconds=self._faults.randint(1, 9))
-                return "catalog away", CatalogUnavailable(_URL, "away")
-            case "pause" if not point.inside:
-                for one in process.group.members if self._faults.random() < 0.3 else [process]:
-                    if not one.finished:
-                        machine.hold(one, LEASE * (0.4 + self._faults.random()))
-                return "pause beyond the lease", None
-            case "an hour":
-                machine.clock.jump(timedelta(hours=1))
-                return "clock + 1 h", None
-            case "back":
-                machine.clock.jump(-timedelta(seconds=20))
-                return "clock - 20 s", None
-            case "full disk" if not spared and point.kind is PointKind.DISK:
-                if point.name.startswith("write "):
-                    # In user's code it is an exception of the program, of which each counts against what it held.
-                    if not self._stumbles_left:
-                        return "", None
-                    self._stumbles_left -= 1
-                    return "disk full", _full()
-                if self._faults.random() < 0.3:
-                    self._full_until = machine.clock.elapsed + timedelta(seconds=self._faults.randint(1, 5))
-                return "disk full", _full()
-            case "stumble" if point.kind is PointKind.PROGRAM and self._stumbles_left and not spared:
-                self._stumbles_left -= 1
-                return "exception of a program", ProgramStumbled("stumbled")
-            case _:
+        # One that does not fit here waits for the first point where it does.
+        self._waiting = self._waiting or self._faults.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+        if self._waiting == "stumble" and not self._stumbles_left:
+            self._waiting = "crash"
+        if process.group.name == "outside":
+            return "", None
+        strike: Callable[[Machine, Process, Point], tuple[str, BaseException | None]]
+        strike = getattr(self, f"_{self._waiting}")
+        return strike(machine, process, point)
+
+    def _crash(self, *_: object) -> tuple[str, BaseException | None]:
+        return "crash of a group", Crash("struck")
+
+    def _crash_of_node(self, machine: Machine, process: Process, _point: Point) -> tuple[str, BaseException | None]:
+        group = process.group
+        while group.parent is not None:
+            group = group.parent
+        machine.kill(group, orphans=self._faults.random() < 0.2)
+        return "crash of a node", None
+
+    def _lost_reply(self, _machine: Machine, _process: Process, point: Point) -> tuple[str, BaseException | None]:
+        if point.kind is PointKind.BEFORE_WRITE:
+            return "lost reply, not committed", LostReply(_URL, "lost on its way there")
+        if point.kind is PointKind.AFTER_WRITE:
+            return "lost reply, committed", LostReply(_URL, "lost on its way back")
+        return "", None
+
+    def _away(self, machine: Machine, _process: Process, point: Point) -> tuple[str, BaseException | None]:
+        if point.kind not in _BEFORE_CALL:
+            return "", None
+        if self._faults.random() < 0.3:
+            self._away_until = machine.clock.elapsed + timedelta(seconds=self._faults.randint(1, 9))
+        return "catalog away", CatalogUnavailable(_URL, "away")
+
+    def _pause(self, machine: Machine, process: Process, point: Point) -> tuple[str, BaseException | None]:
+        if point.inside:
+            return "", None
+        self._hold(machine, process.group.members if self._faults.random() < 0.5 else [process], 0.5, 2.5)
+        return "pause", None
+
+    def _zombie(self, machine: Machine, process: Process, point: Point) -> tuple[str, BaseException | None]:
+        """A pause until somebody has fenced it, just before something that it must not do any more."""
+        works = process.group.parent is not None or process.group.name.startswith("notebook")
+        if point.inside or not works or point.kind not in _BEFORE_EFFECT:
+            return "", None
+        self._hold(machine, process.group.members, 2.2, 3.7)
+        return "pause beyond the lease", None
+
+    def _hour(self, machine: Machine, *_: object) -> tuple[str, BaseException | None]:
+        machine.clock.jump(timedelta(hours=1))
+        return "clock + 1 h", None
+
+    def _back(self, machine: Machine, *_: object) -> tuple[str, BaseException | None]:
+        machine.clock.jump(-timedelta(seconds=20))
+        return "clock - 20 s", None
+
+    def _full_disk(self, machine: Machine, _process: Process, point: Point) -> tuple[str, BaseException | None]:
+        if point.kind is not PointKind.DISK:
+            return "", None
+        if point.name.startswith("write "):
+            # In user's code it is an exception of the program, of which each counts against what it held.
+            if not self._stumbles_left:
                 return "", None
+            self._stumbles_left -= 1
+        elif self._faults.random() < 0.3:
+            self._full_until = machine.clock.elapsed + timedelta(seconds=self._faults.randint(1, 5))
+        return "disk full", _full()
+
+    def _stumble(self, _machine: Machine, _process: Process, point: Point) -> tuple[str, BaseException | None]:
+        if point.kind is not PointKind.PROGRAM:
+            return "", None
+        self._stumbles_left -= 1
+        return "exception of a program", ProgramStumbled("stumbled")
+
+    def _hold(self, machine: Machine, processes: Sequence[Process], least: float, most: float) -> None:
+        duration = LEASE * (least + (most - least) * self._faults.random())
+        for process in processes:
+            if not process.finished:
+                machine.hold(process, duration)
 
     def _draw_gap(self) -> int:
         return 1 + int(self._faults.expovariate(1 / self._gap))
 
 
-_WEIGHED = {
+_WEIGHTS = {
     "crash": 4,
-    "crash of the node": 2,
-    "lost reply": 5,
-    "away": 2,
-    "pause": 3,
-    "an hour": 0.3,
-    "back": 0.3,
-    "full disk": 4,
-    "stumble": 8,
+    "crash_of_node": 1.5,
+    "lost_reply": 4,
+    "away": 1.5,
+    "pause": 1.5,
+    "zombie": 3,
+    "hour": 0.4,
+    "back": 0.4,
+    "full_disk": 2,
+    "stumble": 2.5,
 }
-_KINDS, _WEIGHTS = list(_WEIGHED), list(_WEIGHED.values())
+"""How often each kind is drawn: the name of its method."""
 
 
 def _full() -> OSError:

@@ -605,7 +605,7 @@ def stopping_at_storage(machine: Callable[[], Machine | None]) -> Iterator[None]
             stop("put")
         except OSError as error:  # what the product's own code makes of the system's errors
             raise StorageUnavailable(files.url, name, error.strerror or "") from error
-        path = files.local_path(name)
+        path = files.local_path() / name
         if if_absent and path.exists():
             raise FileExists(files.url, name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -614,7 +614,7 @@ def stopping_at_storage(machine: Callable[[], Machine | None]) -> Iterator[None]
         unfinished.replace(path)
 
     def reading(files: LocalFiles, name: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        content = files.local_path(name).read_bytes()[offset:]
+        content = (files.local_path() / name).read_bytes()[offset:]
         return content if length is None else content[:length]
 
     def deleting(files: LocalFiles, name: str, *, etag: str | None = None) -> None:

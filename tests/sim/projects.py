@@ -27,7 +27,7 @@ from tidemill.storage.files import FileStatus
 from tidemill.world import World
 
 SHAPES: Final = 48
-LEASE: Final = timedelta(seconds=12)
+LEASE: Final = timedelta(seconds=6)
 APP_FILE: Final = Path(__file__).parent / "project" / "app.py"
 _SCHEMA: Final = ColumnSchema('{"type":"struct","fields":[{"name":"line","type":"string"}]}')
 
@@ -63,17 +63,17 @@ class Shape:
 
         return cls(
             number,
-            nodes=2 if often(0.4) else 1,
+            nodes=2 if often(0.35) else 1,
             one_host=often(0.3),
             most_files=chance.choice([None, None, 1, 2]),
             load_retries=chance.choice([0, 1, 2]),
             sum_retries=chance.choice([0, 1, 2]),
             one_at_a_time=often(0.6),
-            impatient=often(0.3),
-            second=often(0.35),
-            tidy=often(0.25),
-            both=often(0.15),
-            timed=often(0.4),
+            impatient=often(0.2),
+            second=often(0.2),
+            tidy=often(0.15),
+            both=often(0.1),
+            timed=often(0.2),
             slots=chance.choice([1, 2, 3]),
             poison=number % 12 == 5,
             poison_partition=number % 12 == 11,
@@ -162,7 +162,7 @@ def make_app(shape: Shape, folder: Path, programs: Programs) -> App:
         app.schedule("both", both, trigger=NewFiles(again) | NewPartitions(lines), resume=True)
     if shape.timed:
         strike = python("strike", retries=1)
-        app.schedule("strike", strike, trigger=Every("15s"), constraints=limit, resume=True)
+        app.schedule("strike", strike, trigger=Every("20s"), constraints=limit, resume=True)
     return app
 
 

@@ -13,7 +13,7 @@ import random
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -81,11 +81,9 @@ class PlayedMachine(Machine):
 
     def ready(self) -> list[Process]:
         now = self.current
-        if now is not None and not now.finished and now.wakes_at is None and now.held_until is None:
-            # Most turns are of who works already: the others need not be looked at.
-            if self.simulation.chance.stays(self):
-                return [now]
-        return super().ready()
+        works = now is not None and not now.finished and now.wakes_at is None and now.held_until is None
+        # Most turns are of who works already: the others need not be looked at.
+        return [now] if works and self.simulation.chance.stays(self) else super().ready()
 
     def ended(self, process: Process) -> None:
         self.simulation.ended(process)
@@ -104,11 +102,11 @@ class Simulation(Programs):
         self.shape = Shape.of(seed % SHAPES)
         ground.prepare(self.shape, self)
         self.whims = random.Random(f"story {seed}")
-        self.active = self.whims.randint(120, 320)
+        self.active = self.whims.randint(80, 240)
         """Steps after which the outside rests, and nothing goes wrong any more."""
         careful = self.shape.poison or self.shape.poison_partition
         until = self.active if last_fault is None else min(last_fault, self.active)
-        self.chance = Chance(seed, until, gap=self.whims.choice([40, 80, 160]), may_stumble=not careful)
+        self.chance = Chance(seed, until, gap=self.whims.choice([50, 100, 200]), may_stumble=not careful)
         if traced:
             self.chance.trace = []
         self.machine = PlayedMachine(ground.catalog, ground.clock, self.chance, random.Random(seed), self.write)
@@ -226,7 +224,7 @@ class Simulation(Programs):
         def at(action: Callable[[], object], latest: float = 0.8) -> None:
             story.append((int(draw.random() ** 2 * latest * self.active), action))
 
-        for number in range(draw.randint(1, 4)):
+        for number in range(draw.choice([1, 1, 2, 2, 3])):
             name = f"{'abc'[draw.randrange(3)]}{number}"
             at(lambda name=name: self.land("raw", name))
             if draw.random() < 0.3:
@@ -235,7 +233,7 @@ class Simulation(Programs):
             at(lambda: self.land("raw", "poison"))
         if self.shape.both:
             at(lambda: self.land("again", f"g{draw.randrange(9)}"))
-        for number in range(draw.choice([0, 0, 1, 1, 2])):
+        for number in range(draw.choice([0, 0, 0, 1, 1, 2])):
             at(lambda number=number: self.start_notebook(number))
         if self.shape.poison_partition:
             at(lambda: self.start_notebook(7, key="p"), 0.3)
@@ -310,10 +308,8 @@ class Simulation(Programs):
 
         def body(process: Process) -> None:
             while True:
-                try:
+                with suppress(Unavailable):
                     self._follow(process, lines)
-                except Unavailable:
-                    pass
                 process.world.clock.sleep(timedelta(seconds=2))
 
         self.machine.start("follower", body, self.machine.group("follower", "desk"))

@@ -59,6 +59,7 @@ from tidemill import App, Concurrency, Every, NewFiles, NewPartitions
 HERE = Path(__file__).parent
 app = App("shop")
 raw = app.inbox("raw", str(HERE / "landing"), format="text", list_every="5s", attempts=20)
+side = app.inbox("side", str(HERE / "side"), format="text", list_every="5s", attempts=20, retry_after="2s")
 lines = app.fileset("lines", keys={"source": "string"}, location=str(HERE / "lines"))
 totals = app.fileset("totals", keys={"source": "string"}, location=str(HERE / "totals"))
 
@@ -76,6 +77,12 @@ def load(run):
     for name in run.input(raw).files:
         stumble(f"load-{name}")
         run.output(lines).append({name: (HERE / "landing" / name).read_text()})
+
+
+@app.python(reads=[side], backoff="1s")
+def pick(run):
+    for name in run.input(side).files:
+        stumble(f"pick-{name}")
 
 
 @app.python(reads=[lines], writes=[totals], backoff="1s")
@@ -97,6 +104,7 @@ def strike(run):
 
 
 app.schedule("load", load, trigger=NewFiles(raw), constraints=[Concurrency(1)], resume=True)
+app.schedule("pick", pick, trigger=NewFiles(side), resume=True)
 app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=[Concurrency(1)], resume=True)
 app.schedule(
     "impatient",
@@ -473,6 +481,7 @@ class Machine:
         self.countdown = Countdown()
         self.working: Process | None = None
         """Whose turn it is."""
+        self._unlucky = False
         self.story: list[str] = []
         self.deaths: list[str] = []
         self.landed: dict[str, str] = {}
@@ -487,9 +496,9 @@ class Machine:
 
     # What happens to the outside
 
-    def land(self, name: str, content: str) -> None:
+    def land(self, name: str, content: str, inbox: str = "landing") -> None:
         """Let a file arrive."""
-        (self.folder / "landing" / name).write_text(content)
+        (self.folder / inbox / name).write_text(content)
         self.landed[name] = content
 
     def spoil(self, process: Process) -> None:
@@ -561,6 +570,7 @@ class Machine:
 
     def tick(self) -> None:
         """Let every role and every driver of each node have its turn."""
+        self._unlucky = False
         for faults in self.faults.values():
             faults.rests = False
         for node in (*self.nodes, self.desk):
@@ -620,7 +630,8 @@ class Machine:
     def _drive(self, node: Node, child: PlayedChild) -> None:
         start, assignment = Start.from_line(child.lines[0]), Assignment.from_line(child.lines[1])
         program = self._program(assignment) if self.misfortunes else None
-        if program in self.misfortunes:
+        if program in self.misfortunes and not self._unlucky:
+            self._unlucky = True  # one a tick: a loss of power would hide a driver's death from its runner
             self.misfortunes.remove(program)
             if program == "sum_up":
                 node.lose_power()  # only the lease tells what has become of its runs
@@ -675,7 +686,7 @@ class Machine:
         return str(name)
 
     def _set_up(self) -> None:
-        for name in ("landing", "stumbled"):
+        for name in ("landing", "side", "stumbled"):
             (self.folder / name).mkdir(parents=True)
         (self.folder / "app.py").write_text(APP)
         world = World(clock=self.clock, random=self.random, environ={"TIDEMILL_CATALOG": self.catalog_url})

@@ -1,6 +1,6 @@
 """One round on the machine: what lands, what goes wrong without us, and what has to hold at its end.
 
-A round lands a file, publishes a partition from outside, lets a schedule's time come, and has its share of bad luck
+A round lands two files, publishes a partition from outside, lets a schedule's time come, and has its share of bad luck
 without any fault of ours: programs that stumble, a driver that dies, a loss of power, a job that waits too long, and
 in every second round somebody who kills a run.
 """
@@ -40,6 +40,7 @@ STILL_TO_DO = {
 }
 HEARD_BY = {
     "default.shop.load": "file:default.raw",
+    "default.shop.pick": "file:default.side",
     "default.shop.sum_up": "partition:default.lines",
     "default.shop.impatient": "partition:default.lines",
 }
@@ -50,6 +51,7 @@ def play(machine: Machine, number: int) -> None:
     machine.clock.sleep(timedelta(hours=1))
     machine.misfortunes = {"load", "sum_up"} if number % 2 else {"load", "sum_up", "kill"}
     machine.land(f"f{number}", f"{number}\n" * 3)
+    machine.land(f"g{number}", f"{number}\n", "side")
     stood = False
     for _ in range(MOST_TICKS):
         machine.tick()
@@ -58,7 +60,7 @@ def play(machine: Machine, number: int) -> None:
             machine.note(f"n{number}", f"{number}\n" * 5)
         if is_busy(machine) or machine.is_somebody_standing:
             continue
-        if machine.sql(f"SELECT 1 FROM inbox_file WHERE name = 'f{number}'"):
+        if len(machine.sql(f"SELECT 1 FROM inbox_file WHERE name IN ('f{number}', 'g{number}')")) == 2:
             if stood:  # a zombie may have written after the janitor looked for the first time
                 machine.clock.sleep(timedelta(hours=1))
                 janitor.sweep(machine.catalog)
@@ -107,6 +109,7 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
     assert published(machine, "lines") == {name: [machine.landed[name]] for name in names}, told
     assert published(machine, "totals") == {name: [f"{name} has {len(machine.landed[name])}\n"] for name in names}, told
     assert consumed(machine, "raw") == dict.fromkeys(files, 1), told
+    assert consumed(machine, "side") == dict.fromkeys(machine.landed.keys() - names, 1), told
     assert consumed(machine, "lines") == dict.fromkeys(names, 1), told
     assert announced(machine, "lines") == announced(machine, "totals") == dict.fromkeys(names, 1), told
     assert sum(payload["count"] for payload in payloads(machine, "file:default.raw")) == len(files), told

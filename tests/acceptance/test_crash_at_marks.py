@@ -43,8 +43,8 @@ def test_a_round_reaches_every_mark_of_the_product(machine):
 
     assert machine.marks == named_marks()
     assert machine.deaths == []
-    # Lost with its driver, failed by its program, completed with the claims of the first attempt.
+    # Lost with its driver, failed by its program, lost with its node, completed with the claims of the first attempt.
     assert machine.sql(
         "SELECT r.state, r.epoch, r.failures FROM run AS r JOIN program AS p ON p.program_id = r.program_id"
         " WHERE p.name = 'load'"
-    ) == [("COMPLETED", 3, 1)]
+    ) == [("COMPLETED", 4, 1)]

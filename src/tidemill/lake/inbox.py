@@ -252,6 +252,7 @@ def discover(catalog: Catalog, inbox: Inbox) -> Discovered:
     and was written again is superseded; one that is being processed is left to its run, and its new content waits.
     Cost: all files of the location, a look-up each (10,000 a statement); a commit only for what is new.
     """
+    catalog.world.mark("discover.before_listing")
     listed: list[FileStatus] = []
     ignored: list[tuple[str, str]] = []
     for file in inbox.files().list_after("", None):
@@ -674,6 +675,7 @@ def publish_due_backlog(catalog: Catalog) -> list[DatasetId]:
     """Announce files whose retry time has come, once; give the inboxes. A step of the keeper; cost: what is due."""
     due = tuple(DatasetId(str(row[0])) for row in catalog.read(lambda db: db.all(SQL.select_due_retries)))
     if due:
+        catalog.world.mark("backlog.before_retries")
         catalog.apply([_MarkRetries(due), PublishInboxBacklog(due)])
     return list(due)
 

@@ -20,7 +20,7 @@ from tidemill.catalog.named import Row, load_sql
 from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import Unavailable
 from tidemill.lake.datasets import find_by_id
-from tidemill.lake.manifest import is_marked, mark_committed, tx_directory
+from tidemill.lake.manifest import find_snapshot, is_marked, mark_committed, tx_directory
 from tidemill.names import CommitSeq, DatasetId, WritePointer
 from tidemill.storage.files import open_files
 
@@ -71,7 +71,9 @@ def _delete(catalog: Catalog, garbage: _Garbage) -> bool:
         _put_off(catalog, garbage, clean=0, error="its transaction may have published")
         return False
     dataset = catalog.read(lambda db: find_by_id(db, garbage.dataset_id))
-    directory = tx_directory(Snapshot(garbage.write_pointer, catalog.incarnation))
+    # What an earlier life of the catalog has left is named with its incarnation.
+    named = garbage.location.rpartition("/")[2]
+    directory = named if find_snapshot(named) else tx_directory(Snapshot(garbage.write_pointer, catalog.incarnation))
     try:
         path = open_files(dataset.location).local_path(directory)
         assert path is not None, "only folders can be opened so far"  # noqa: S101
@@ -129,11 +131,12 @@ def _mark(catalog: Catalog) -> int:
 
 def _mark_one(catalog: Catalog, row: Row) -> bool:
     seq, dataset_id, location = row[0], row[2], row[3]
-    write_pointer = cast("int", row[1])
     dataset = catalog.read(lambda db: find_by_id(db, DatasetId(str(dataset_id))))
     files = open_files(dataset.location)
-    incarnation = str(location).removeprefix(f"tx={write_pointer}-")
-    snapshot = Snapshot(WritePointer(write_pointer), incarnation)
+    # The name of what was adopted is that of its first transaction.
+    snapshot = find_snapshot(str(location))
+    assert snapshot is not None, "each change names the directory of a transaction"  # noqa: S101
+    catalog.world.mark("janitor.before_marker")
     if is_marked(files, snapshot):
         return False
     mark_committed(files, snapshot, CommitSeq(cast("int", seq)))

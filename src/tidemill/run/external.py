@@ -77,6 +77,7 @@ def open_transaction(
             lease=to_milliseconds(lease),
         )
     )
+    world.mark("external.created")
     with _renewed(catalog, world, run_id, lease):
         try:
             tx = begin(

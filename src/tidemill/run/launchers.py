@@ -185,6 +185,7 @@ class Launcher:
     def end(self, driver: Driver) -> None:
         """Kill a driver and all that it started, wait until it is gone, and remove its folder. Idempotent."""
         driver.child.kill()
+        self.world.mark("launcher.killed")
         if driver in self.drivers:
             self.drivers.remove(driver)
         self.world.disk.remove(driver.folder)
@@ -260,6 +261,7 @@ class Launcher:
             stdout=logs / "stdout",
             stderr=logs / "stderr",
         )
+        self.world.mark("launcher.spawned")
         start = Start(self.options.catalog_url, app_file, str(folder), spark, warm, dict(self.options.spark_settings))
         child.send_line(start.to_line())
         digest = code_digest(self.world.disk, Path(app_file))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from tests.explore import promises
-from tests.explore.search import Actor, Scenario, Tables
+from tests.explore.search import Actor, Broken, Scenario, Tables
 from tests.explore.stage import Stage
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Snapshot, Transaction, begin, commit
@@ -21,7 +21,16 @@ from tidemill.lake.claims import (
 )
 from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState, take
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import AddPartitions, ColumnSchema, Fileset, PartitionWrite, Unpin, WriteOp
+from tidemill.lake.fileset import (
+    AddPartitions,
+    ColumnSchema,
+    Fileset,
+    PartitionExists,
+    PartitionWrite,
+    Unpin,
+    WriteOp,
+    read_partitions,
+)
 from tidemill.lake.manifest import DataFile, Manifest
 from tidemill.names import DatasetId, Namespace, ProgramId, RunId, WritePointer
 from tidemill.run.attempts import (
@@ -85,7 +94,7 @@ def write_once(
             return
         added = AddPartitions(tx, LINES, partitions, SCHEMA, frozenset())
         commit(stage.catalog, tx, [added, FinishRun(run_id, 1, "", {}), Unpin(run_id)])
-    except Conflict:
+    except (Conflict, PartitionExists):
         end_attempt(stage.catalog, run_id, 1, AttemptEnd(Cause.FAILED, "conflict"))
     except Fenced:
         pass
@@ -192,6 +201,38 @@ def read_once(stage: Stage, name: str, run_id: RunId | None) -> None:
     catalog.write(take_new)
     if run_id is not None and isinstance(tx, Transaction):
         commit(catalog, tx, [FinishRun(run_id, 1, "", {})])
+
+
+def looker(name: str) -> Actor:
+    """A transaction that looks at the whole file set, twice: it sees what had committed before its begin, both times."""
+    run_id = RunId(f"run_{name}")
+
+    def body(stage: Stage) -> None:
+        try:
+            tx = begin(stage.catalog, run_id=run_id, epoch=1, effects=[AttachTransaction(run_id, 1)])
+            for _ in range(2):
+                stage.catalog.read(lambda db: _look(stage, db, tx))
+            commit(stage.catalog, tx, [FinishRun(run_id, 1, "", {})])
+        except Fenced:
+            pass
+
+    return Actor(name, body)
+
+
+def _look(stage: Stage, db: Db, tx: Transaction) -> list[tuple[str, int]]:
+    seen = sorted(
+        (change.partition_key, change.write_pointer)
+        for partition in read_partitions(db, LINES.dataset_id, tx)
+        for change in partition.changes
+    )
+    rows = stage.connection.execute(
+        "SELECT partition_key, write_pointer, commit_seq, superseded_seq FROM partition_change"
+    ).fetchall()
+    w = tx.write_pointer
+    wanted = sorted((row[0], row[1]) for row in rows if row[2] < w and (row[3] is None or row[3] > w))
+    if seen != wanted:
+        raise Broken(f"tx {w} sees {seen}, and before its begin there was {wanted}")
+    return seen
 
 
 def fencer(name: str, cause: Cause = Cause.LOST, only: str = "") -> Actor:
@@ -341,6 +382,7 @@ def caller(
     takes: int,
     fences: int = 0,
     writers_end: Sequence[str] = ("commit", "abort"),
+    losses: int = 0,
 ) -> Callable[[str], Scenario]:
     """The consumer of the seed."""
     names = [f"w{number}" for number in range(len(writes))]
@@ -359,6 +401,33 @@ def caller(
             recover(readers=["me"]),
             _end("me"),
             promises.never_undone,
+            losses,
+            TABLES,
+        )
+
+    return make
+
+
+def looked_at(
+    writes: Sequence[Sequence[tuple[int, str]]], earlier: Sequence[tuple[int, str]]
+) -> Callable[[str], Scenario]:
+    """A snapshot, among writers."""
+    names = [f"w{number}" for number in range(len(writes))]
+
+    def make(name: str) -> Scenario:
+        return Scenario(
+            name,
+            "a transaction sees what had committed before its begin, whenever it looks",
+            lake(writers=[*names, "me"], earlier=earlier),
+            lambda: [
+                *(writer(one, *ops, endings=ALWAYS) for one, ops in zip(names, writes, strict=True)),
+                looker("me"),
+            ],
+            SOUND,
+            recover(),
+            promises.at_rest,
+            promises.never_undone,
+            0,
             TABLES,
         )
 
@@ -377,6 +446,7 @@ def managed(
     retries: int = 0,
     earlier: Sequence[tuple[int, str]] = (),
     writers_end: Sequence[str] = ("commit", "abort"),
+    losses: int = 0,
 ) -> Callable[[str], Scenario]:
     """Managed consumers, one for each program in `runs`."""
     names = [f"w{number}" for number in range(len(writes))]
@@ -397,6 +467,7 @@ def managed(
             recover(*programs, most=most),
             _end(*(f"default.shop.{one}" for one in programs)),
             promises.never_undone,
+            losses,
             TABLES,
         )
 
@@ -419,7 +490,7 @@ TABLES = (
 """No messages: nobody listens here."""
 
 A, B = [(1, "append")], [(2, "append")]
-OVER = [(1, "overwrite")]
+OVER, NEW = [(1, "overwrite")], [(1, "create")]
 BOTH = [(1, "append"), (2, "append")]
 
 ALWAYS = ("commit",)
@@ -430,7 +501,12 @@ SCENARIOS = {
     "zombie-small": managed([], ["sum"], fences=1, earlier=A),
     "limits-small": managed([], ["sum", "sum"], most=1, earlier=BOTH, endings=("commit", "fail")),
     "overwrite-small": managed([OVER], ["sum"], workers=1, earlier=A, most=1),
-    "conflicts": managed([A, OVER, OVER], [], workers=0),
+    "conflicts": managed([A, OVER, OVER], [], workers=0, writers_end=ALWAYS),
+    "creates": managed([NEW, NEW, OVER], [], workers=0, writers_end=ALWAYS),
+    "conflicts-3": managed([A, OVER, OVER, NEW], [], workers=0, fences=1),
+    "snapshot": looked_at([A, OVER], A),
+    "lost-replies": managed([], ["sum"], workers=2, earlier=A, losses=1, endings=("commit", "fail")),
+    "lost-writers": caller([A, OVER], 1, losses=1, writers_end=ALWAYS),
     "caller": caller([A, B], 2),
     "caller-3": caller([A, A, B], 3),
     "caller-fenced": caller([A, OVER], 2, fences=1),

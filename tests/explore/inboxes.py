@@ -200,6 +200,7 @@ def inbox(
     kills: int = 0,
     endings: Sequence[str] = ("commit",),
     retries: int = 0,
+    losses: int = 0,
 ) -> Callable[[str], Scenario]:
     """One inbox, and a program that takes one file a run; `earlier` is there from the beginning."""
 
@@ -244,6 +245,7 @@ def inbox(
             recover,
             promises.all_of(promises.at_rest, all_loaded),
             promises.never_undone,
+            losses,
             ("tx", "in_progress", "garbage", "inbox_file", "run", "run_input", "slot", "given", "landed"),
         )
 
@@ -253,6 +255,7 @@ def inbox(
 SCENARIOS = {
     "inbox-small": inbox([], earlier=["a", "b"], discoverers=0, loaders=2, fences=1),
     "inbox-claims": inbox([], earlier=["a", "b"], discoverers=0, loaders=2, fences=1, endings=("commit", "fail")),
+    "inbox-lost-replies": inbox([], earlier=["a", "b"], discoverers=1, loaders=2, losses=1),
     "inbox-found": inbox(["a", "b"], discoverers=2, runs=1),
     "inbox-rewritten": inbox(["a"], earlier=["a"], discoverers=1, loaders=1, runs=1, fences=1),
     "inbox-rewritten-2": inbox(["a", "a"], earlier=["a"], discoverers=2, loaders=2, endings=("commit", "fail")),

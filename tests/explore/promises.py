@@ -86,6 +86,11 @@ def changes(tables: Tables) -> None:
         between = [one for one in same if row.write_pointer < one.commit_seq < row.commit_seq]
         if row.op == "overwrite":
             must(not between, f"tx {row.write_pointer} has overwritten what it has not seen")
+        if row.op == "create":
+            must(
+                all(one.commit_seq >= row.commit_seq for one in same),
+                f"tx {row.write_pointer} made what there was already",
+            )
         if row.op == "append":
             must(
                 all(one.op == "append" for one in between),

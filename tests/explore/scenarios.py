@@ -10,14 +10,19 @@ QUICK = [
     "limits-small",
     "overwrite-small",
     "conflicts",
+    "creates",
+    "snapshot",
     "inbox-small",
-    "inbox-rewritten",
+    "lost-replies",
+    "inbox-lost-replies",
     "message",
     "limit",
     "retry",
+    "lost-reply",
     "fenced",
     "updated",
     "suspended",
     "timer",
 ]
+SHORT = [*QUICK, "lost-writers", "inbox-rewritten", "messages", "drivers", "both"]
 LONG = list(SCENARIOS)

@@ -330,6 +330,7 @@ def pipeline(
     endings: Sequence[str] = ("commit",),
     changes: Sequence[Callable[[ScheduleId], object]] = (),
     timeout: timedelta = timedelta(hours=24),
+    losses: int = 0,
 ) -> Callable[[str], Scenario]:
     """A program with a schedule that listens to its input; `changes` happen to the first schedule."""
     spec = ScheduleSpec(trigger, (Concurrency(limit),) if limit else (), timeout=timeout)
@@ -365,6 +366,7 @@ def pipeline(
             recover(last=bool(changes), timed=timed),
             promises.all_of(promises.at_rest, promises.everything_delivered(READER), *never_open),
             promises.never_undone,
+            losses,
             tuple(table for table in TABLES if table not in {"inbox_file", "kept", "landed"}),
         )
 
@@ -382,6 +384,8 @@ SCENARIOS = {
     "kill": pipeline(schedulers=1, drivers=1, kills=1, arrivals=2),
     "retry": pipeline(schedulers=1, drivers=1, endings=("commit", "fail"), hours=1),
     "suspended": pipeline(changes=(Suspend, Resume), drivers=1),
+    "lost-reply": pipeline(schedulers=1, drivers=2, losses=1),
+    "lost-replies-2": pipeline(schedulers=2, drivers=2, losses=2),
     "updated": pipeline(changes=(lambda schedule_id: Update(schedule_id, NEW_SPEC),), drivers=1),
     "timed-out": pipeline(arrivals=2, schedulers=1, drivers=1, hours=1, timeout=timedelta(minutes=30)),
     "timer": pipeline(TIMER, arrivals=0, hours=2, limit=None),

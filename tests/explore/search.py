@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
-from tests.explore.stage import Log, Parked, Stage
+from tests.explore.stage import Log, Loss, Parked, Stage
 
 TABLES = {
     "tx": "write_pointer state commit_seq run_id epoch",
@@ -82,6 +82,8 @@ class Scenario:
     recover: Callable[[Stage], None]
     at_rest: Callable[[Tables], None]
     each_turn: Callable[[Tables, Tables], None] = lambda _before, _after: None
+    losses: int = 0
+    """How many replies of commits are lost on one way, anywhere."""
     tables: tuple[str, ...] = tuple(TABLES)
     """Those that anybody looks at."""
 
@@ -151,12 +153,12 @@ class Search:
         self.start = [self._stand(actor, (), "") for actor in self.actors]
         self.visited: set[bytes] = set()
         self.recovered: set[bytes] = set()
-        self.way: list[tuple[int, int]] = []
+        self.way: list[tuple[int, int, Loss | None]] = []
         self.reported_at = self.began
         rows, text = read_tables(self.stage, self.scenario.tables)
         try:
             with self.stage.undone():
-                self._visit(self.start, rows, text)
+                self._visit(self.start, rows, text, self.scenario.losses)
         except Broken as error:
             way = list(self.way)
             raise Broken(f"{self.scenario.name}: {error}\n{self._tell(way)}") from error
@@ -168,14 +170,14 @@ class Search:
         log, parked = self.stage.act(actor.body, log, turns=0)
         return _Standing(log, text, parked)
 
-    def _visit(self, standing: list[_Standing], rows: Any, text: str) -> None:
+    def _visit(self, standing: list[_Standing], rows: Any, text: str, losses: int) -> None:
         """Judge this state, and go on from it, unless that was done before."""
         groups: dict[str, list[str]] = {}
         for actor, one in zip(self.actors, standing, strict=True):
             groups.setdefault(actor.group or actor.name, []).append("ended" if one.parked is None else one.text)
         who = repr([(name, sorted(group)) for name, group in groups.items()])
         own = f"{text}{self.stage.clock.at}"
-        key = blake2b(canonical(f"{own}{who}").encode(), digest_size=16).digest()
+        key = blake2b(canonical(f"{own}{who}{losses}").encode(), digest_size=16).digest()
         if key in self.visited:
             return
         if len(self.visited) >= self.most_states:
@@ -191,12 +193,12 @@ class Search:
             self.progress(figures)
         tables = named(rows)
         self.scenario.always(tables)
-        went_on = self._go_on(standing, rows, text, tables)
+        went_on = self._go_on(standing, rows, text, tables, losses)
         figures.ends += not went_on
         if not went_on or key[0] % self.cut_every == 0:
             self._cut_power(own)
 
-    def _go_on(self, standing: list[_Standing], rows: Any, text: str, tables: Tables) -> bool:
+    def _go_on(self, standing: list[_Standing], rows: Any, text: str, tables: Tables, losses: int) -> bool:
         """Let each actor take its next turn from here; whether one of them could."""
         went_on = False
         alike: set[tuple[str, str]] = set()
@@ -211,25 +213,27 @@ class Search:
             if one.parked.options is not None:
                 options = [(option,) for option in one.parked.options()]
             for number, chosen in enumerate(options):
-                self.way.append((place, number))
-                with self.stage.undone():
-                    after = self._turn(actor, one, chosen)
-                    self.figures.turns += 1
-                    then, then_text = rows, text
-                    if self.stage.acted:
-                        then, then_text = read_tables(self.stage, self.scenario.tables)
-                        if then_text != text:
-                            self.scenario.each_turn(tables, named(then))
-                    stands = [*standing[:place], after, *standing[place + 1 :]]
-                    if then_text != text or after.text != one.text or after.parked is None:
-                        went_on = True
-                    self._visit(stands, then, then_text)
-                self.way.pop()
+                for loss in [None, *(Loss if losses and one.parked.loses is not False else ())]:
+                    self.way.append((place, number, loss))
+                    with self.stage.undone():
+                        after = self._turn(actor, one, chosen, loss)
+                        if loss is None or self.stage.lost:
+                            self.figures.turns += 1
+                            then, then_text = rows, text
+                            if self.stage.acted:
+                                then, then_text = read_tables(self.stage, self.scenario.tables)
+                                if then_text != text:
+                                    self.scenario.each_turn(tables, named(then))
+                            if then_text != text or after.text != one.text or after.parked is None:
+                                went_on = True
+                            stands = [*standing[:place], after, *standing[place + 1 :]]
+                            self._visit(stands, then, then_text, losses - (loss is not None))
+                    self.way.pop()
         return went_on
 
-    def _turn(self, actor: Actor, one: _Standing, chosen: Sequence[Any]) -> _Standing:
+    def _turn(self, actor: Actor, one: _Standing, chosen: Sequence[Any], loss: Loss | None = None) -> _Standing:
         try:
-            log, parked = self.stage.act(actor.body, one.log, chosen)
+            log, parked = self.stage.act(actor.body, one.log, chosen, loss=loss)
         except Broken:
             raise
         except Exception as error:
@@ -253,18 +257,18 @@ class Search:
             self.scenario.always(tables)
             self.scenario.at_rest(tables)
 
-    def _tell(self, way: Sequence[tuple[int, int]]) -> str:
+    def _tell(self, way: Sequence[tuple[int, int, Loss | None]]) -> str:
         """The way once more, for people: who took which turn."""
         lines = []
         standing = list(self.start)
-        for step, (place, number) in enumerate(way, 1):
+        for step, (place, number, loss) in enumerate(way, 1):
             actor, one = self.actors[place], standing[place]
             chosen: Sequence[Any] = ()
             if one.parked is not None and one.parked.options is not None:
                 chosen = (one.parked.options()[number],)
-            choice = f" {chosen[0]!r}" if chosen else ""
+            choice = (f" {chosen[0]!r}" if chosen else "") + (f" ({loss})" if loss else "")
             try:
-                after = self._turn(actor, one, chosen)
+                after = self._turn(actor, one, chosen, loss)
             except Broken as error:
                 lines.append(f"{step:3} {actor.name}{choice}: {error}")
                 break

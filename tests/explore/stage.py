@@ -14,14 +14,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import apsw
 
-from tidemill.catalog.db import Catalog
+from tidemill.catalog.db import Catalog, LostReply
 from tidemill.catalog.migrate import check_version, read_incarnation
 from tidemill.catalog.sqlite import SqliteCatalog
+from tidemill.errors import Unavailable
 from tidemill.processes import LocalSpawner
 from tidemill.world import Disk, World
 
@@ -51,11 +53,24 @@ class Outcome:
 
 
 class Parked(BaseException):
-    """The actor stands before its next turn; `options` are what it may choose from there."""
+    """The actor stands before its next turn; `options` are what it may choose from there.
 
-    def __init__(self, what: str, options: Callable[[], Sequence[Any]] | None = None) -> None:
+    `loses` says that the turn writes, so that its reply can be lost (None: not known).
+    """
+
+    def __init__(
+        self, what: str, options: Callable[[], Sequence[Any]] | None = None, *, loses: bool | None = None
+    ) -> None:
         super().__init__(what)
         self.options = options
+        self.loses = loses
+
+
+class Loss(StrEnum):
+    """How the reply of a commit is lost: it happened, or it did not."""
+
+    DONE = "done, and the reply is lost"
+    NOT_DONE = "not done, and the reply is lost"
 
 
 class VirtualClock:
@@ -137,7 +152,7 @@ class _Catalog(SqliteCatalog):
     def _connection(self) -> apsw.Connection:
         connection: apsw.Connection | None = getattr(self, "_only", None)
         if connection is None:
-            connection = self._only = _Connection(":memory:")
+            connection = self._only = _Connection(":memory:", statementcachesize=1000)
             self._prepare(connection)
         return connection
 
@@ -145,7 +160,7 @@ class _Catalog(SqliteCatalog):
         def do():
             return super(_Catalog, self)._transaction(begin, block, *args, **options)
 
-        return self.stage.turn(do)
+        return self.stage.turn(do, loses=begin != "BEGIN")
 
 
 @dataclass
@@ -170,7 +185,8 @@ class Stage:
         self._place = 0
         self._may_act = False
         self._free = 1
-        self.acted = False
+        self._loss: Loss | None = None
+        self.acted = self.lost = False
         catalog = _Catalog.__new__(_Catalog)
         catalog.stage = self
         catalog.__init__("sqlite:///:memory:", self.world, create=True)
@@ -188,8 +204,8 @@ class Stage:
 
     # What actors call, beside the product
 
-    def turn(self, do: Callable[[], T]) -> T:
-        """Take a turn: nobody else acts meanwhile."""
+    def turn(self, do: Callable[[], T], *, loses: bool = False) -> T:
+        """Take a turn: nobody else acts meanwhile. `loses`: it commits, and its reply can be lost."""
         if self._free:
             return do()
         if self._place < len(self._log):
@@ -199,10 +215,15 @@ class Stage:
                 raise outcome.error.with_traceback(None)
             return outcome.value
         if not self._may_act:
-            raise Parked("turn")
+            raise Parked("turn", loses=loses)
         self._may_act, self.acted = False, True
+        self.lost = self._loss is not None and loses
         try:
+            if self.lost and self._loss is Loss.NOT_DONE:
+                raise LostReply("memory", "played")
             outcome = Outcome(do())
+            if self.lost:
+                raise LostReply("memory", "played")
         except Exception as error:
             self._log.append(Outcome(None, error))
             self._place += 1
@@ -236,16 +257,27 @@ class Stage:
 
     # What the search calls
 
-    def act(self, body: Callable[[Stage], None], log: Log, chosen: Sequence[Any] = (), *, turns: int = 1):
+    def act(
+        self,
+        body: Callable[[Stage], None],
+        log: Log,
+        chosen: Sequence[Any] = (),
+        *,
+        turns: int = 1,
+        loss: Loss | None = None,
+    ) -> tuple[Log, Parked | None]:
         """Call `body` for one more turn (or none): its new log, and where it is parked; None when it has ended."""
         self._log = [*log, *map(Outcome, chosen)]
         self._place = 0
         self._may_act = turns > 0
-        self.acted = False
+        self.acted = self.lost = False
+        self._loss = loss
         try:
             body(self)
         except Parked as parked:
             return tuple(self._log), parked
+        except Unavailable:
+            pass  # as roles do: they begin anew; a driver ends
         return tuple(self._log), None
 
     @contextmanager

@@ -1,0 +1,54 @@
+import re
+
+import pytest
+
+from tests.explore.scenarios import QUICK, SCENARIOS, SHORT
+from tests.explore.search import Broken, Search, canonical
+from tidemill.lake import claims
+from tidemill.schedule import subscriber
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", SHORT)
+def test_no_order_of_turns_breaks_a_promise(name):
+    """R3, R4: consumers, inboxes and the scheduler in all orders; `python -m tests.explore` searches larger ones."""
+    figures = Search(SCENARIOS[name](name), cut_every=8).run()
+
+    assert figures.whole
+    assert figures.ends > 0
+
+
+def test_a_search_sees_the_same_each_time():
+    """Nothing real gets in: else a state that was visited would not be the one that is met again."""
+    figures = [Search(SCENARIOS["limit"]("limit")).run() for _ in range(2)]
+
+    assert len({(one.states, one.turns, one.ends, one.deepest) for one in figures}) == 1
+
+
+def test_a_forgotten_in_progress_list_is_found(monkeypatch):
+    """A search that finds nothing in a broken product proves nothing about a sound one."""
+    monkeypatch.setattr(claims, "find_in_progress", lambda *_: [])
+
+    with pytest.raises(Broken, match=r"forgets tx \d+, which is open|will never see") as broken:
+        Search(SCENARIOS["workers-small"]("workers-small")).run()
+
+    assert re.search(r"^ +\d+ w0: ", str(broken.value), re.MULTILINE)
+
+
+def test_a_position_that_moves_before_the_jobs_is_found(monkeypatch):
+    """Two transactions where one has to be: whoever dies between them has lost the messages."""
+    monkeypatch.setattr(subscriber, "_feed", lambda *_: None)
+
+    with pytest.raises(Broken, match="was heard 0 times"):
+        Search(SCENARIOS["message"]("message")).run()
+
+
+def test_states_that_differ_only_in_their_numbers_are_one():
+    """Else each history would be a state of its own: the clock never stands still."""
+    assert canonical("tx 7000000003 after 7000000001") == canonical("tx 7000000009 after 7000000002")
+    assert canonical("tx 7000000003 after 7000000001") != canonical("tx 7000000002 after 7000000009")
+
+
+def test_the_quick_scenarios_are_in_the_short_form():
+    """What mutants are hunted with is what the product itself is seen to pass."""
+    assert set(QUICK) <= set(SHORT)

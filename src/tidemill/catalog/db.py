@@ -247,10 +247,10 @@ class Catalog(ABC):
         """
 
     @abstractmethod
-    def replace(self, tables: Iterable[Table], then: Callable[[Db], T]) -> T:
+    def replace(self, tables: Callable[[], Iterable[Table]], then: Callable[[Db], T]) -> T:
         """Put `tables` in the place of all there is and run `then`, as one transaction; give its result.
 
-        Whoever reads sees all of the old or all of the new. The clock is left to `then`.
+        Whoever reads sees all of the old or all of the new. The clock is left to `then`. Both may be called again.
         """
 
     @abstractmethod

@@ -169,12 +169,12 @@ class PostgresCatalog(Catalog):
                     columns = tuple(column.name for column in cursor.description or ())
                     yield Table(name, columns, cast("Iterator[Row]", cursor))
 
-    def replace(self, tables: Iterable[Table], then: Callable[[Db], T]) -> T:
+    def replace(self, tables: Callable[[], Iterable[Table]], then: Callable[[Db], T]) -> T:
         with self._translated(), self._pool.connection() as connection, connection.transaction():
             connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0")
             names = sql.SQL(", ").join(map(sql.Identifier, _content(connection)))
             connection.execute(sql.SQL("TRUNCATE {}").format(names))
-            for table in tables:
+            for table in tables():
                 columns = sql.SQL(", ").join(map(sql.Identifier, table.columns))
                 copy = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(table.name), columns)
                 with connection.cursor().copy(copy) as target:

@@ -114,11 +114,11 @@ class SqliteCatalog(Catalog):
         finally:
             connection.close()
 
-    def replace(self, tables: Iterable[Table], then: Callable[[Db], T]) -> T:
+    def replace(self, tables: Callable[[], Iterable[Table]], then: Callable[[Db], T]) -> T:
         def block(connection: apsw.Connection) -> T:
             for name in _content(connection):
                 connection.execute(f'DELETE FROM "{name}"')  # noqa: S608
-            for table in tables:
+            for table in tables():
                 places = ", ".join("?" * len(table.columns))
                 insert = f'INSERT INTO "{table.name}" ({", ".join(table.columns)}) VALUES ({places})'  # noqa: S608
                 connection.executemany(insert, table.rows)

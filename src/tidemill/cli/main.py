@@ -24,7 +24,8 @@ _COMMANDS: Final = {
     "consumer": ("tidemill.cli.consumer", "Consumers and what waits for them: list, show."),
     "schedule": ("tidemill.cli.schedule", "Schedules: list, show, suspend, resume."),
     "job": ("tidemill.cli.job", "Jobs, triggered and waiting to run: list, show."),
-    "catalog": ("tidemill.cli.catalog", "The catalog itself: migrate."),
+    "audit": ("tidemill.cli.audit", "Check that all that committed was delivered, consumed and announced once."),
+    "catalog": ("tidemill.cli.catalog", "The catalog itself: migrate, backup, restore, adopt, fsck."),
 }
 _INTERRUPTED: Final = 130
 
@@ -60,7 +61,8 @@ class _LazyGroup(click.Group):
 def cli(ctx: click.Context, project: str, catalog: str | None) -> None:
     """Run PySpark programs when their data has arrived, each run one transaction.
 
-    Exit codes: 0 done, 1 failed, 2 wrong input, 3 conflict, 4 not found, 5 unavailable.
+    Exit codes: 0 done, 1 failed, 2 wrong input, 3 conflict, 4 not found, 5 unavailable, 6 something was found (audit,
+    fsck, adopt).
     """
     ctx.obj = {"project": project, "catalog": catalog}
 

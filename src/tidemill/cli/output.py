@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _TIMES: Final = ("_at", "_until", "not_before", "deadline")
 _NEVER: Final = "-"
 
+FOUND: Final = 6
+"""The exit code of a command that looked, and found what should not be."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
 
 

@@ -228,7 +228,8 @@ class AddPartitions:
     """Publish partitions, and say so in messages of at most 500 keys each; one for each file set in a commit.
 
     `changes` are folded. `existing` are the keys that the snapshot sees (`find_existing`): messages call the others
-    new. With `delivers` off no consumer ever gets them.
+    new. With `delivers` off no consumer ever gets them. `location` is the directory of their files when that is not the
+    transaction's own: what another life of the catalog has committed is adopted where it is.
     """
 
     tx: Transaction
@@ -237,6 +238,7 @@ class AddPartitions:
     schema: ColumnSchema
     existing: frozenset[KeyText]
     delivers: bool = True
+    location: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what was not declared at begin, and more than a commit should hold."""
@@ -309,7 +311,7 @@ class AddPartitions:
             "dataset_id": dataset_id,
             "write_pointer": self.tx.write_pointer,
             "delivers": int(self.delivers),
-            "location": tx_directory(self.tx),
+            "location": self.location or tx_directory(self.tx),
             "schema_id": self.schema.schema_id,
             "run_id": self.tx.run_id,
             "changes": json.dumps(rows),

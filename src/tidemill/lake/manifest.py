@@ -9,22 +9,24 @@ transaction wants to commit, written before its commit, and `_committed`, writte
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import Internal, Unavailable
 from tidemill.lake.keys import Key, KeySchema
-from tidemill.names import CommitSeq
+from tidemill.names import CommitSeq, WritePointer
 from tidemill.storage.files import Files, FileStatus
 
 _FORMAT: Final = 1
 _SIDE_CAR: Final = "_manifest.json"
 _COMMITTED: Final = "_committed"
 _CHUNK_BYTES: Final = 1 << 23
+_DIRECTORY: Final = re.compile(r"tx=(?P<pointer>[0-9]{1,18})-(?P<incarnation>[0-9a-z]+)")
 
 
 class DamagedFiles(Unavailable):
@@ -209,6 +211,44 @@ def mark_committed(files: Files, snapshot: Snapshot, commit_seq: CommitSeq) -> N
 def is_marked(files: Files, snapshot: Snapshot) -> bool:
     """Whether the transaction's marker is there."""
     return files.stat(f"{tx_directory(snapshot)}/{_COMMITTED}") is not None
+
+
+def find_snapshot(directory: str) -> Snapshot | None:
+    """Whose directory it is, by its name; None when it is no transaction's."""
+    match = _DIRECTORY.fullmatch(directory)
+    return Snapshot(WritePointer(int(match["pointer"])), match["incarnation"]) if match else None
+
+
+def read_marker(files: Files, snapshot: Snapshot) -> CommitSeq | None:
+    """The commit sequence of a transaction that is marked as committed; None when there is no marker of its own."""
+    content = _read(files, snapshot, _COMMITTED)
+    return CommitSeq(content["commit_seq"]) if content and isinstance(content.get("commit_seq"), int) else None
+
+
+def read_side_car(files: Files, snapshot: Snapshot) -> dict[str, Any] | None:
+    """What the transaction wanted to commit (`write_side_car`); None when it has left no such file, or a torn one.
+
+    An error for a format of a later version.
+    """
+    content = _read(files, snapshot, _SIDE_CAR)
+    if content and content.get("format") != _FORMAT:
+        raise Internal(f"a side-car has the format {content.get('format')}, which this version does not know")
+    return content
+
+
+def is_side_car(name: str) -> bool:
+    """Whether a file with this name, below a transaction's directory, is one of ours beside the data."""
+    return name in {_SIDE_CAR, _COMMITTED}
+
+
+def _read(files: Files, snapshot: Snapshot, name: str) -> dict[str, Any] | None:
+    try:
+        content = json.loads(files.read(f"{tx_directory(snapshot)}/{name}"))
+    except (FileNotFoundError, ValueError):
+        return None
+    # A folder that was renamed or copied by hand is not what its side-cars say.
+    own = isinstance(content, dict) and _identity(snapshot).items() <= content.items()
+    return content if own else None
 
 
 def _identity(snapshot: Snapshot) -> dict[str, object]:

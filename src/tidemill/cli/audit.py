@@ -1,0 +1,46 @@
+"""`tidemill audit`: whether everything that was committed came through, once."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from tidemill.cli.output import FOUND, json_option, open_mill, show_list, to_plain
+
+
+@click.command(name="audit")
+@click.argument("datasets", nargs=-1, metavar="[DATASET]...")
+@json_option
+def command(datasets: tuple[str, ...], *, as_json: bool) -> None:
+    """Check that all that committed was delivered, consumed and announced once, and that nothing is left behind.
+
+    Reads the history while work goes on, and changes nothing. Ends with 6 when something was found.
+    """
+    with open_mill() as mill:
+        found = mill.audit(datasets)
+    if as_json:
+        click.echo(json.dumps({**to_plain(found), "clean": found.clean}, indent=2))
+    else:
+        click.echo(f"looked at {found.commits} commits and {found.runs} runs, up to tick {found.tick}")
+        for fileset in found.filesets:
+            click.echo(
+                f"file set  {fileset.dataset}: {fileset.changes} changes, {fileset.by_pointer} delivered by write "
+                f"pointer, {fileset.by_commit} by commit sequence, {fileset.announced} announced"
+            )
+        for consumer in found.consumers:
+            click.echo(
+                f"consumer  {consumer.consumer} of {consumer.dataset}: {consumer.completed} done, "
+                f"{consumer.overwritten} overwritten before, {consumer.own} its own, {consumer.in_progress} in "
+                f"progress, {consumer.new} wait, {consumer.untaken} not taken yet, {consumer.discarded} discarded"
+            )
+        for inbox in found.inboxes:
+            states = ", ".join(f"{number} {state}" for state, number in inbox.states.items()) or "no files"
+            rows = f"{inbox.rows} rows in {inbox.counted} files; of others rows are not recorded"
+            click.echo(f"inbox     {inbox.dataset}: {states}; {inbox.announced} announced; {rows}")
+        click.echo()
+        show_list(found.findings, ("kind", "subject", "what", "next_step"), as_json=False, empty="nothing was found")
+        if found.not_shown:
+            click.echo(f"and {found.not_shown} more")
+    sys.exit(0 if found.clean else FOUND)

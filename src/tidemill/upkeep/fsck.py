@@ -1,0 +1,186 @@
+"""The difference between catalog and storage, both ways: files that are not as manifests say, and what none names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.named import Row
+from tidemill.errors import Unavailable
+from tidemill.lake.fileset import Fileset
+from tidemill.lake.keys import KeyText
+from tidemill.lake.manifest import DataFile, Manifest, checksum, is_side_car
+from tidemill.storage.files import Files, FileStatus, open_files
+from tidemill.upkeep.storage import SQL, DirectoryKind, find_unnamed, read_windows
+
+MOST_DIFFERENCES: Final = 1000
+"""Of more, only the number is told."""
+
+
+class DifferenceKind(StrEnum):
+    """In what catalog and storage differ."""
+
+    MISSING = "missing"
+    """A manifest names a file that is gone."""
+    DAMAGED = "damaged"
+    """A file has another size or content than its manifest says."""
+    UNNAMED = "unnamed"
+    """A file in a committed directory that no manifest names."""
+    ADOPTABLE = "adoptable"
+    QUARANTINED = "quarantined"
+    FORGOTTEN = "forgotten"
+    UNREADABLE = "unreadable"
+    """The location of a file set cannot be listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One difference: what, where, and what to do next."""
+
+    kind: DifferenceKind
+    dataset: str
+    where: str
+    what: str
+    next_step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fsck:
+    """What was compared: changes and files of manifests, directories of storage by what they are; and what differs.
+
+    `other_etags` are files of the right size with another etag and no checksum to compare: a copied folder has them.
+    """
+
+    changes: int
+    files: int
+    other_etags: int
+    directories: int
+    unnamed: Mapping[str, int]
+    differences: tuple[Difference, ...]
+    not_shown: int
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing differs."""
+        return not self.differences
+
+
+_STRAYS: Final = {
+    DirectoryKind.ADOPTABLE: (
+        "was committed by another life of this catalog, which the catalog has lost",
+        "`tidemill catalog adopt` publishes it again",
+    ),
+    DirectoryKind.QUARANTINED: (
+        "is of another life of this catalog, and not marked as committed",
+        "look into its _manifest.json; write it again from its source, or delete it by hand",
+    ),
+    DirectoryKind.FORGOTTEN: (
+        "is of a transaction that has ended without publishing it, and that the janitor looks for no more",
+        "delete it by hand",
+    ),
+}
+
+
+class _Findings:
+    def __init__(self) -> None:
+        self.shown: list[Difference] = []
+        self.not_shown = 0
+
+    def add(self, difference: Difference) -> None:
+        if len(self.shown) < MOST_DIFFERENCES:
+            self.shown.append(difference)
+        else:
+            self.not_shown += 1
+
+
+def fsck(catalog: Catalog, filesets: Sequence[Fileset]) -> Fsck:
+    """Compare these file sets with their locations, while work goes on; changes nothing.
+
+    Cost: all manifests are read, each directory is listed once; a file is read only if its etag is another one than
+    that in its manifest.
+    """
+    findings = _Findings()
+    counts: Counter[str] = Counter()
+    unnamed: Counter[str] = Counter()
+    for fileset in filesets:
+        try:
+            directories, total = find_unnamed(catalog, fileset)
+        except (OSError, Unavailable) as error:
+            findings.add(
+                Difference(
+                    DifferenceKind.UNREADABLE,
+                    fileset.qualified_name,
+                    fileset.dataset.location,
+                    str(error),
+                    "bring the location back, then look again",
+                )
+            )
+            continue
+        counts["directories"] += total
+        for directory in directories:
+            unnamed[directory.kind] += 1
+            if directory.kind in _STRAYS:
+                what, next_step = _STRAYS[directory.kind]
+                kind = DifferenceKind(directory.kind)
+                findings.add(Difference(kind, fileset.qualified_name, directory.name, what, next_step))
+        files = open_files(fileset.dataset.location)
+        for window in read_windows(catalog, fileset, SQL.read_manifests):
+            for location, rows in groupby(window, key=lambda row: str(row[0])):
+                _compare(fileset, files, location, list(rows), counts, findings)
+    return Fsck(
+        counts["changes"],
+        counts["files"],
+        counts["other etags"],
+        counts["directories"],
+        dict(sorted(unnamed.items())),
+        tuple(findings.shown),
+        findings.not_shown,
+    )
+
+
+def _compare(
+    fileset: Fileset, files: Files, location: str, rows: Sequence[Row], counts: Counter[str], findings: _Findings
+) -> None:
+    """One directory with all manifests that name it."""
+    prefix = f"{location}/"
+    try:
+        found = {status.name.removeprefix(prefix): status for status in files.list_after(prefix, None)}
+    except Unavailable:
+        found = {}  # the location itself is gone: each file is told
+    for _, key, stored in rows:
+        counts["changes"] += 1
+        for file in Manifest.decode(cast("bytes", stored)).files:
+            counts["files"] += 1
+            status = found.pop(file.name, None)
+            wrong = _find_difference(files, location, file, status, counts)
+            if wrong is not None:
+                kind = DifferenceKind.MISSING if status is None else DifferenceKind.DAMAGED
+                what = f"{wrong}; partition {fileset.show(KeyText(str(key)))}"
+                next_step = "bring the file back, or overwrite the partition"
+                findings.add(Difference(kind, fileset.qualified_name, prefix + file.name, what, next_step))
+    for name in found:
+        if not is_side_car(name):
+            what = "lies in a committed directory, and no manifest names it: nobody reads it"
+            kind = DifferenceKind.UNNAMED
+            findings.add(Difference(kind, fileset.qualified_name, prefix + name, what, "delete it by hand"))
+
+
+def _find_difference(
+    files: Files, location: str, file: DataFile, status: FileStatus | None, counts: Counter[str]
+) -> str | None:
+    if status is None:
+        return "is gone"
+    if status.bytes != file.bytes:
+        return f"has {status.bytes} bytes instead of {file.bytes}"
+    if status.etag == file.etag:
+        return None
+    if not file.checksum:
+        counts["other etags"] += 1
+        return None
+    found = checksum(files, f"{location}/{file.name}")
+    return None if found == file.checksum else f"has other content than was written ({found}, not {file.checksum})"

@@ -1,0 +1,262 @@
+"""Restore: a catalog from its backup, as a new life of it; and the adoption of what the life that ended has published.
+
+What was under way when the backup was made belongs to the life that ended: its transactions are invalid, its runs are
+lost attempts. The clock begins above all that the backup, the present catalog and the directories in storage name, and
+the incarnation is new, so that no write pointer and no directory comes twice. What the backup does not know it cannot
+know as consumed: so across a restore delivery is at least once, never less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, cast
+
+from tidemill.catalog.db import Catalog, Db, Effect
+from tidemill.catalog.migrate import read_version
+from tidemill.catalog.named import load_sql
+from tidemill.catalog.transactions import Snapshot, Transaction, begin, commit
+from tidemill.durations import to_milliseconds
+from tidemill.errors import Conflict, TidemillError, UserError
+from tidemill.lake.datasets import DatasetKind, list_datasets
+from tidemill.lake.fileset import (
+    AddPartitions,
+    ColumnSchema,
+    Fileset,
+    PartitionWrite,
+    WriteOp,
+    find_existing,
+    read_partitions,
+)
+from tidemill.lake.keys import KeyText
+from tidemill.lake.manifest import DataFile, Manifest, check_files, read_side_car
+from tidemill.names import RunId
+from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt
+from tidemill.run.runner import LEASE
+from tidemill.run.runs import create_external, list_live
+from tidemill.storage.files import open_files
+from tidemill.upkeep.backup import Backup, BadBackup, check_backup, read_backup
+from tidemill.upkeep.storage import Directory, DirectoryKind, find_unnamed, list_snapshots
+
+SQL: Final = load_sql(__file__)
+
+_INCARNATION_CHARACTERS: Final = 8
+_REASON: Final = "its catalog was restored from a backup"
+
+
+class CatalogInUse(Conflict):
+    """A restore would overwrite a catalog that has something in it."""
+
+    code = "catalog_in_use"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        super().__init__(
+            f"catalog {url} is not empty: stop all of Tidemill, make a backup of it, and say --replace to lose what "
+            "it has"
+        )
+
+
+class NotAdoptable(UserError):
+    """What another life has committed cannot be published again as it is."""
+
+    code = "not_adoptable"
+
+    def __init__(self, directory: str, why: str) -> None:
+        self.directory = directory
+        self.why = why
+        super().__init__(f"{directory} cannot be adopted: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A restore: the backup, the clock and incarnation with which the new life begins, and what was under way."""
+
+    backup: Backup
+    clock: int
+    incarnation: str
+    ended_transactions: int
+    ended_runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotAdopted:
+    """A directory that stays as it is, for a person to look at."""
+
+    dataset: str
+    directory: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What was published again: transactions, their partitions and rows; and what was not."""
+
+    transactions: int
+    partitions: int
+    rows: int
+    left: tuple[NotAdopted, ...]
+
+
+def restore(catalog: Catalog, path: Path, *, replace: bool = False) -> Restored:
+    """Put the backup at `path` in the place of the catalog's content, in one transaction.
+
+    Call it with all else stopped: a process that knows the life that ends would go on in the new one.
+    `catalog` has the schema of this program. Raises `BadBackup`, and `CatalogInUse` unless it is empty or `replace`
+    is given. Ended in the middle, it has done nothing, or lacks only the end of runs, which a second restore, or any
+    runner's reaper after their leases, makes up for.
+    """
+    disk = catalog.world.disk
+    backup = check_backup(disk, path)
+    if backup.schema_version != (version := read_version(catalog)):
+        why = f"its schema version is {backup.schema_version}, that of this program {version}"
+        raise BadBackup(str(path), f"{why}: restore it with the tidemill that made it, then `tidemill catalog migrate`")
+    if not replace and catalog.read(lambda db: db.all(SQL.has_content)):
+        raise CatalogInUse(catalog.shown_url)
+    incarnation = catalog.world.token(_INCARNATION_CHARACTERS)
+    before = catalog.read(lambda db: cast("int", db.all(SQL.read_clock)[0][0]))
+
+    def begin_life(db: Db) -> tuple[int, int]:
+        in_storage = max(_find_pointers(catalog, db), default=0)
+        ticks = cast("int", db.all(SQL.find_greatest_tick)[0][0])
+        clock = max(before, backup.clock, ticks, in_storage) + 1
+        db.all(SQL.set_clock, clock=clock)
+        db.run(SQL.begin_life, incarnation=incarnation)
+        db.run(SQL.name_garbage, incarnation=backup.incarnation)
+        ended = db.run(SQL.end_open, reason=_REASON)
+        db.run(SQL.forget_declarations)
+        return clock, ended
+
+    catalog.world.mark("restore.before_replace")
+    clock, ended = catalog.replace(lambda: read_backup(disk, path), begin_life)
+    catalog.incarnation = incarnation
+    catalog.world.mark("restore.replaced")
+    runs = end_attempts(catalog)
+    return Restored(backup, clock, incarnation, ended, runs)
+
+
+def end_attempts(catalog: Catalog) -> int:
+    """End the attempts that were under way in another life, as lost; how many. Programs' runs are tried again."""
+    live = catalog.read(list_live)
+    for run in live:
+        end_attempt(catalog, run.run_id, run.epoch, AttemptEnd(Cause.LOST, _REASON, zombie=True))
+    return len(live)
+
+
+def _find_pointers(catalog: Catalog, db: Db) -> Iterable[int]:
+    for fileset in _filesets(db):
+        yield from (snapshot.write_pointer for snapshot in list_snapshots(catalog.world, fileset))
+
+
+def _filesets(db: Db) -> list[Fileset]:
+    return [Fileset.of(dataset) for dataset in list_datasets(db) if dataset.kind is DatasetKind.FILESET]
+
+
+def adopt(catalog: Catalog) -> Adopted:
+    """Publish again what other lives of the catalog have committed, oldest commit first, each whole, as new.
+
+    The files stay where they are; consumers get them, again if they had them before. What cannot be adopted is left,
+    and told: also a partition on which this life has done new work already, which an older overwrite would hide. Ended
+    in the middle it can be called again, and goes on with the next. Cost: all locations of all file sets are read.
+    """
+    adoptable: list[tuple[Directory, Fileset]] = []
+    left: list[NotAdopted] = []
+    for fileset in catalog.read(_filesets):
+        for directory in find_unnamed(catalog, fileset)[0]:
+            if directory.kind is DirectoryKind.ADOPTABLE:
+                adoptable.append((directory, fileset))
+            elif directory.kind is DirectoryKind.QUARANTINED:
+                left.append(NotAdopted(directory.dataset, directory.name, "it is not marked as committed"))
+    adoptable.sort(key=lambda one: (one[0].commit_seq or 0, one[0].name))
+    transactions = partitions = rows = 0
+    for name, grouped in groupby(adoptable, key=lambda one: one[0].name):
+        group = list(grouped)
+        try:
+            writes = [(fileset, *_read_content(fileset, directory)) for directory, fileset in group]
+            _publish(catalog, name, writes)
+        except TidemillError as error:
+            left += [NotAdopted(directory.dataset, name, str(error)) for directory, _ in group]
+            continue
+        transactions += 1
+        partitions += sum(len(changes) for _, changes, _ in writes)
+        rows += sum(change.manifest.total_rows for _, changes, _ in writes for change in changes)
+        catalog.world.mark("adopt.adopted")
+    return Adopted(transactions, partitions, rows, tuple(left))
+
+
+def _read_content(fileset: Fileset, directory: Directory) -> tuple[list[PartitionWrite], ColumnSchema]:
+    """What the transaction had committed to the file set, as its side-car says, with all files there."""
+    files = open_files(fileset.dataset.location)
+    content = read_side_car(files, directory.snapshot)
+    if content is None:
+        raise NotAdoptable(directory.name, "its _manifest.json is gone, torn or of another directory")
+    try:
+        changes = [_read_change(fileset, change) for change in content["changes"]]
+        schema = ColumnSchema(str(content["schema"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotAdoptable(directory.name, f"its _manifest.json cannot be read: {error!r}") from None
+    for change in changes:
+        check_files(files, fileset.qualified_name, fileset.keys.show(change.key), directory.name, change.manifest)
+    return changes, schema
+
+
+def _read_change(fileset: Fileset, change: Mapping[str, Any]) -> PartitionWrite:
+    key = fileset.keys.decode(KeyText(str(change["key"])))
+    return PartitionWrite(key, WriteOp(change["op"]), Manifest(tuple(DataFile(*file) for file in change["files"])))
+
+
+def _publish(
+    catalog: Catalog, directory: str, writes: Sequence[tuple[Fileset, list[PartitionWrite], ColumnSchema]]
+) -> None:
+    """Commit what a transaction of another life had committed, in one of this, under a run of its own."""
+    world = catalog.world
+    run_id = RunId(world.new_id("run"))
+    host, pid, lease = world.spawner.host(), world.spawner.pid(), to_milliseconds(LEASE)
+    catalog.write(lambda db: create_external(db, run_id, owner=f"{host}:{pid}", host=host, pid=pid, lease=lease))
+    try:
+        tx = begin(
+            catalog,
+            run_id=run_id,
+            epoch=1,
+            writes=[fileset.dataset_id for fileset, _, _ in writes],
+            effects=[AttachTransaction(run_id, 1)],
+        )
+        effects: list[Effect] = []
+        for fileset, changes, schema in writes:
+            _refuse_newer(catalog, fileset, changes, tx, directory)
+            effects.append(_readd(catalog, fileset, changes, schema, tx, directory))
+        finish = FinishRun(run_id, 1, "", {"adopted": directory})
+        world.mark("adopt.before_commit")
+        commit(catalog, tx, [*effects, finish])
+    except TidemillError as error:
+        end_attempt(catalog, run_id, 1, AttemptEnd(Cause.FAILED, f"{error.code}: {error}"))
+        raise
+
+
+def _readd(
+    catalog: Catalog,
+    fileset: Fileset,
+    changes: list[PartitionWrite],
+    schema: ColumnSchema,
+    tx: Transaction,
+    directory: str,
+) -> AddPartitions:
+    existing = catalog.read(lambda db: find_existing(db, fileset, changes, tx))
+    return AddPartitions(tx, fileset, changes, schema, existing, location=directory)
+
+
+def _refuse_newer(
+    catalog: Catalog, fileset: Fileset, changes: Sequence[PartitionWrite], tx: Transaction, directory: str
+) -> None:
+    """New work on a partition must not be hidden by an older overwrite that is adopted after it."""
+    overwritten = {fileset.keys.encode(change.key) for change in changes if change.op is WriteOp.OVERWRITE}
+    if not overwritten:
+        return
+    snapshot = Snapshot(tx.write_pointer, tx.incarnation)
+    for partition in catalog.read(lambda db: read_partitions(db, fileset.dataset_id, snapshot)):
+        own = any(change.location.endswith(f"-{catalog.incarnation}") for change in partition.changes)
+        if own and partition.partition_key in overwritten:
+            shown = fileset.show(partition.partition_key)
+            raise NotAdoptable(directory, f"it overwrites {shown}, which was written again since the restore")

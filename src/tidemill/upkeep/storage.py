@@ -1,0 +1,117 @@
+"""What lies in the locations of file sets: the directories of transactions, and what each is to the catalog.
+
+Lives of a catalog are told apart by write pointer and incarnation: a restored one begins above all that is there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.named import Param, Row, Statement, load_sql
+from tidemill.catalog.transactions import Snapshot, TxState
+from tidemill.lake.fileset import Fileset
+from tidemill.lake.manifest import find_snapshot, read_marker, tx_directory
+from tidemill.names import CommitSeq
+from tidemill.storage.files import Files, open_files
+from tidemill.world import World
+
+SQL: Final = load_sql(__file__)
+
+_WINDOW: Final = 1000
+
+
+class DirectoryKind(StrEnum):
+    """What a directory that no manifest names is."""
+
+    OPEN = "open"
+    """Of a transaction that is under way."""
+    GARBAGE = "garbage"
+    """The janitor deletes it."""
+    ADOPTABLE = "adoptable"
+    """Marked as committed by another life of the catalog."""
+    QUARANTINED = "quarantined"
+    """Of another life of the catalog, and not known to have committed: only a person can tell."""
+    FORGOTTEN = "forgotten"
+    """Of a transaction of this catalog that has ended; nobody will delete it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A directory of a transaction that no manifest of its data set names; `commit_seq` is that of its marker."""
+
+    dataset: str
+    name: str
+    snapshot: Snapshot
+    kind: DirectoryKind
+    commit_seq: CommitSeq | None
+
+
+def list_snapshots(world: World, fileset: Fileset) -> list[Snapshot]:
+    """Whose directories lie in the location of a file set, by write pointer. Cost: one listing of one folder."""
+    folder = open_files(fileset.dataset.location).local_path()
+    assert folder is not None, "only folders can be opened so far"  # noqa: S101
+    found = [find_snapshot(path.name) for path in world.disk.list_folder(folder)]
+    return sorted((one for one in found if one), key=lambda one: (one.write_pointer, one.incarnation))
+
+
+def read_windows(catalog: Catalog, fileset: Fileset, statement: Statement) -> Iterator[list[Row]]:
+    """The rows of `statement` over all changes of a file set, some thousand changes at a time."""
+    dataset_id, after = fileset.dataset_id, 0
+    while True:
+        ((bound,),) = _ask(catalog, SQL.find_bound, dataset_id=dataset_id, after=after, place=_WINDOW)
+        if bound is None:
+            return
+        yield _ask(catalog, statement, dataset_id=dataset_id, after=after, bound=bound)
+        after = cast("int", bound)
+
+
+def _ask(catalog: Catalog, statement: Statement, **params: Param) -> list[Row]:
+    return catalog.read(lambda db: db.all(statement, **params))
+
+
+def find_unnamed(catalog: Catalog, fileset: Fileset) -> tuple[list[Directory], int]:
+    """The directories that no manifest names, by write pointer, and how many there are in all.
+
+    Cost: all locations of the file set are read; of each directory that is not named, its marker.
+    """
+    snapshots = list_snapshots(catalog.world, fileset)
+    # Read after the listing: what commits in between is named.
+    rows = (row for window in read_windows(catalog, fileset, SQL.read_locations) for row in window)
+    named = {str(row[0]) for row in rows}
+    unnamed = [snapshot for snapshot in snapshots if tx_directory(snapshot) not in named]
+    files = open_files(fileset.dataset.location)
+    found: list[Directory] = []
+    for start in range(0, len(unnamed), _WINDOW):
+        found += _describe(catalog, fileset, files, unnamed[start : start + _WINDOW])
+    return found, len(snapshots)
+
+
+def _describe(catalog: Catalog, fileset: Fileset, files: Files, snapshots: Sequence[Snapshot]) -> Iterator[Directory]:
+    pointers = json.dumps([int(snapshot.write_pointer) for snapshot in snapshots])
+    known: dict[str, dict[int, tuple[TxState, bool]]] = {}
+    for incarnation in {snapshot.incarnation for snapshot in snapshots}:
+        place: dict[str, Param] = {"dataset_id": fileset.dataset_id, "incarnation": incarnation}
+        rows = _ask(catalog, SQL.find_transactions, pointers=pointers, **place)
+        known[incarnation] = {cast("int", row[0]): (TxState(str(row[1])), row[2] is not None) for row in rows}
+    for snapshot in snapshots:
+        state, garbage = known[snapshot.incarnation].get(snapshot.write_pointer, (None, False))
+        marker = read_marker(files, snapshot)
+        ours = snapshot.incarnation == catalog.incarnation
+        kind = _decide(state, garbage=garbage, ours=ours, marked=marker is not None)
+        yield Directory(fileset.qualified_name, tx_directory(snapshot), snapshot, kind, marker)
+
+
+def _decide(state: TxState | None, *, garbage: bool, ours: bool, marked: bool) -> DirectoryKind:
+    """What an unnamed directory is, given what the catalog knows of its write pointer. Pure."""
+    if not ours and marked:
+        return DirectoryKind.ADOPTABLE
+    if state is TxState.IN_PROGRESS and ours:
+        return DirectoryKind.OPEN
+    if garbage:
+        return DirectoryKind.GARBAGE
+    return DirectoryKind.FORGOTTEN if ours else DirectoryKind.QUARANTINED

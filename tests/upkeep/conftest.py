@@ -1,0 +1,120 @@
+"""A catalog with real files, on each database, whose data outlive it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.machine import write_texts
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.transactions import Snapshot, Transaction, begin, commit
+from tidemill.lake.claims import CompleteClaims, Delivery, Limits, ensure_consumer, take_claims
+from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.fileset import Fileset, read_partitions
+from tidemill.names import DatasetId, Namespace, RunId, WritePointer
+from tidemill.run.external import open_transaction
+from tidemill.storage.files import open_files
+from tidemill.world import World
+
+CONSUMER = "default.shop.report"
+EVERYTHING = WritePointer(1 << 60)
+
+
+class ChangedHerMindError(Exception):
+    """What an aborted transaction ends by."""
+
+
+@dataclass
+class House:
+    """The file set `default.lines`, keyed by source; texts for rows."""
+
+    catalog: Catalog
+    folder: Path
+    pointers: list[int] = field(default_factory=list)
+    """Of all transactions that were begun."""
+
+    @property
+    def lines(self) -> Fileset:
+        """The file set, declared when the catalog has none."""
+        location = (self.folder / "lines").as_uri()
+        dataset = Dataset(
+            DatasetId("dataset_lines"),
+            Namespace("default"),
+            "lines",
+            DatasetKind.FILESET,
+            location,
+            {"keys": {"source": "string"}},
+        )
+        open_files(location).prepare()
+        return Fileset.of(self.catalog.write(lambda db: declare(db, dataset)))
+
+    def publish(self, source: str, text: str, op: str = "append") -> int:
+        """Commit one partition; the write pointer."""
+        world = self.catalog.world
+        with open_transaction(self.catalog, world, ["default.lines"], writer=write_texts) as tx:
+            self.pointers.append(tx.write_pointer)
+            getattr(tx.fileset("default.lines"), op)({source: text})
+        return tx.write_pointer
+
+    def abort(self, source: str) -> None:
+        """Write files, and think better of it."""
+        world = self.catalog.world
+        with (
+            suppress(ChangedHerMindError),
+            open_transaction(self.catalog, world, ["default.lines"], writer=write_texts) as tx,
+        ):
+            self.pointers.append(tx.write_pointer)
+            tx.fileset("default.lines").append({source: "never seen\n"})
+            raise ChangedHerMindError
+
+    def consume(self) -> list[str]:
+        """What a run of the managed consumer takes and completes."""
+        dataset_id = self.lines.dataset_id
+        consumer = self.catalog.write(lambda db: ensure_consumer(db, dataset_id, CONSUMER))
+        tx = self.begin()
+        taken = take_claims(self.catalog, tx, {consumer.consumer_id: Limits()})[consumer.consumer_id]
+        commit(self.catalog, tx, [CompleteClaims(tx.run_id, tx.epoch)])
+        return [text for delivery in taken for text in self.texts(delivery)]
+
+    def begin(self) -> Transaction:
+        """An open transaction of a run that has no record."""
+        run_id = RunId(self.catalog.world.new_id("run"))
+        tx = begin(self.catalog, run_id=run_id, epoch=1, writes=[self.lines.dataset_id])
+        self.pointers.append(tx.write_pointer)
+        return tx
+
+    def texts(self, delivery: Delivery) -> list[str]:
+        """The content of a delivery, a text a file."""
+        return [(self.folder / "lines" / path).read_text() for path, _ in delivery.files]
+
+    def content(self) -> dict[str, list[str]]:
+        """All that is visible now, by source."""
+        lines = self.lines
+        snapshot = Snapshot(EVERYTHING, "")
+        partitions = self.catalog.read(lambda db: read_partitions(db, lines.dataset_id, snapshot))
+        return {
+            str(lines.keys.decode(partition.partition_key)[0]): [
+                (self.folder / "lines" / path).read_text() for path, _ in partition.files
+            ]
+            for partition in partitions
+        }
+
+    def directories(self) -> Counter[str]:
+        """The directories of transactions that lie there, by their write pointer."""
+        return Counter(path.name.partition("-")[0] for path in (self.folder / "lines").glob("tx=*"))
+
+
+@pytest.fixture
+def house(catalog_url: str, memory_folder: Path) -> Iterator[House]:
+    """An empty file set."""
+    catalog = open_catalog(catalog_url, World())
+    house = House(catalog, memory_folder)
+    assert house.lines
+    yield house
+    catalog.close()

@@ -1,4 +1,4 @@
-"""Programs on Spark, in real drivers that are warm (killed ones: tests/acceptance/test_killed_writers.py)."""
+"""Programs on Spark, in real drivers that are warm (killed ones: tests/chaos/test_spark.py)."""
 
 from __future__ import annotations
 

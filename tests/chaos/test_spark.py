@@ -1,0 +1,43 @@
+"""Spark drivers killed -9 while they write, or stopped: nothing half visible, nothing that goes on, no orphan.
+
+Five kills at fixed moments, and a driver that is stopped with its node, at a moment of the day: the short form of
+`python -m tests.chaos.spark` (`make chaos-spark`).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from datetime import date
+
+import pytest
+
+from tests.chaos.spark import MOMENTS, Blow, ClassArchive, Strike, find_java_home, open_site
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.proof]
+
+SEED = os.environ.get("TIDEMILL_SEED", date.today().isoformat())  # noqa: DTZ011
+KILLS = [Strike(Blow.KILL, moment, forks=number % 2 == 0) for number, moment in enumerate(MOMENTS[:5])]
+
+
+@pytest.fixture
+def site(tmp_path, sqlite_catalog_url):
+    """A deployed project whose drivers are getting warm."""
+    archive = ClassArchive(tmp_path, find_java_home(tmp_path))
+    (tmp_path / "project").mkdir()
+    with open_site(tmp_path / "project", sqlite_catalog_url, archive.options()) as site:
+        yield site
+
+
+def test_drivers_that_are_struck_while_they_write_publish_whole_runs_once_and_leave_nothing(site):
+    """A JVM outlived its killed Python, whose child held the pipe, and wrote eight more files (tried)."""
+    zombie = Strike(Blow.SLEEP, random.Random(SEED).choice(MOMENTS))
+    strikes = [*KILLS, zombie]
+
+    for number, strike in enumerate(strikes):
+        site.strike(number, strike)
+    site.clean_up(len(strikes))
+    site.close()
+
+    assert site.found.wrong == [], f"{zombie}; see it again with TIDEMILL_SEED={SEED}"
+    assert site.found.counts["looks of readers"] > len(strikes)

@@ -5,28 +5,36 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
+import os
+import platform
 import re
+import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
-from itertools import count
+from datetime import UTC, datetime, timedelta
+from itertools import count, product
 from pathlib import Path
 from typing import Final
 from unittest import mock
 
+import apsw
 import obstore
+import psycopg
 
-from tests.acceptance.machine import Kind, Machine, Ordinal
+from tests.acceptance.machine import AT_MARKS, Kind, Machine, Ordinal
 from tests.acceptance.rounds import check, forget_garbage, play, play_plainly
 from tests.manual_clock import backdoor_of
+from tests.postgres_server import ADDRESS, running_server
 from tidemill.catalog import postgres, sqlite
 from tidemill.catalog.engine import open_catalog
 from tidemill.world import World
 
+DATABASES: Final = ("sqlite", "postgres")
 SOURCE: Final = Path(__file__).parents[2] / "src" / "tidemill"
 MARK: Final = re.compile(r"""world\.mark\(\s*"([^"]+)"\s*\)""")
 
@@ -111,3 +119,63 @@ def opened_machine(catalog_url: str, folder: Path) -> Iterator[Machine]:
         ):
             yield machine
         machine.close()
+
+
+def main() -> None:
+    """Play everything on both databases, and print what was struck."""
+    parser = argparse.ArgumentParser(prog="python -m tests.acceptance.fail_points", description=__doc__)
+    parser.add_argument("--database", choices=DATABASES, action="append", help="only this one")
+    parser.add_argument("--kind", choices=[kind.name for kind in Kind], action="append", help="only this one")
+    options = parser.parse_args()
+    databases = options.database or list(DATABASES)
+    kinds = [kind for kind in Kind if options.kind is None or kind.name in options.kind]
+    struck: dict[tuple[Kind, str], Figures] = {}
+    for database, kind in product(databases, kinds):
+        with _new_machine(database) as machine:
+            figures = struck[kind, database] = strike_everywhere(machine, kind)
+        ways = f"struck {figures.ways} ways to {len(figures.marks)} points in {figures.rounds} rounds"
+        print(f"{database}: {kind}: {ways}; {figures.fenced} fenced, 0 lost, 0 doubled, 0 dirty", flush=True)
+    for database, ordinal in product(databases, Ordinal if options.kind is None else ()):
+        with _new_machine(database) as machine:
+            operations = strike_each_operation(machine, ordinal)
+        print(f"{database}: operation k = 1 … {operations}: {ordinal}; 0 lost, 0 doubled, 0 dirty", flush=True)
+    print(_matrix(struck))
+    versions = f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}, psycopg {psycopg.__version__}"
+    print(f"{datetime.now(UTC).date()}, seed 1, {versions}")
+
+
+@contextmanager
+def _new_machine(database: str) -> Iterator[Machine]:
+    shared_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-", dir=shared_memory)))
+        url = f"sqlite:///{folder / 'catalog.db'}"
+        if database == "postgres":
+            lent = os.environ.get(ADDRESS)
+            server = lent or stack.enter_context(running_server())
+            connection = stack.enter_context(psycopg.connect(server, autocommit=True))
+            schema = f"t_{uuid.uuid4().hex}"
+            connection.execute(f"CREATE SCHEMA {schema}")
+            stack.callback(connection.execute, f"DROP SCHEMA {schema} CASCADE")
+            url = f"{server}?options=-csearch_path%3D{schema}"
+        yield stack.enter_context(opened_machine(url, folder / "project"))
+
+
+def _matrix(struck: Mapping[tuple[Kind, str], Figures]) -> str:
+    """Ways struck to each mark, by kind and database; other kinds strike at calls and writes, not at marks."""
+    columns = [column for column in struck if column[0] in AT_MARKS]
+    lines = [f"{'ways struck to each mark':28}" + "".join(f"{kind.name:>8}" for kind, _ in columns)]
+    lines.append(" " * 28 + "".join(f"{database[:8]:>9}"[-8:] for _, database in columns))
+    for mark in sorted(named_marks()):
+        counts = [struck[column].marks.get(mark, 0) for column in columns]
+        lines.append(f"{mark:28}" + "".join(f"{count:8}" for count in counts))
+    lines += [f"{mark} cannot meet {kind.name}: {why}" for kind in AT_MARKS for mark, why in _reasons(kind).items()]
+    return "\n".join(lines)
+
+
+def _reasons(kind: Kind) -> Mapping[str, str]:
+    return CANNOT_BE_STRUCK.get(kind, {})
+
+
+if __name__ == "__main__":
+    main()

@@ -33,6 +33,8 @@ READS_ALL: Final[Mapping[str, str]] = {
     "audit.list_garbage": "audits all that is to be deleted",
     "audit.list_pins": "audits all pins",
     "audit.list_slots": "audits all slots",
+    "restore.find_greatest_tick": "restores: reads all messages",
+    "restore.name_garbage": "restores: all that is to be deleted",
     "inbox.count_files": "counts all files of an inbox, for a person who asks",
     "jobs.list_jobs": "shows all open jobs, for a person who asks",
     "schedules.list_schedules": "shows all schedules, for a person who asks, and at a deployment",

@@ -51,7 +51,6 @@ class House:
             location,
             {"keys": {"source": "string"}},
         )
-        open_files(location).prepare()
         return Fileset.of(self.catalog.write(lambda db: declare(db, dataset)))
 
     def publish(self, source: str, text: str, op: str = "append") -> int:
@@ -115,6 +114,6 @@ def house(catalog_url: str, memory_folder: Path) -> Iterator[House]:
     """An empty file set."""
     catalog = open_catalog(catalog_url, World())
     house = House(catalog, memory_folder)
-    assert house.lines
+    open_files(house.lines.dataset.location).prepare()
     yield house
     catalog.close()

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-from datetime import timedelta
+import re
 
 import pytest
 
 from tests.run.conftest import rows_of
-from tests.upkeep.conftest import EVERYTHING, House
+from tests.upkeep.conftest import House
+from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.lake.janitor import sweep
-from tidemill.run.external import open_transaction
-from tidemill.run.outputs import Outputs
 from tidemill.storage.files import open_files
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.backup import BadBackup, check_backup, write_backup
-from tidemill.upkeep.fsck import fsck
-from tidemill.upkeep.restore import CatalogInUse, adopt, restore
+from tidemill.upkeep.fsck import DifferenceKind, fsck
+from tidemill.upkeep.restore import CatalogInUse, Restored, adopt, restore
 from tidemill.upkeep.storage import DirectoryKind
 from tidemill.world import World
 
@@ -28,55 +27,271 @@ class Crash(BaseException):
 
 
 def live_on(house: House, commits: int, aborts: int) -> None:
-    """A life that the backup does not know."""
+    """A life that the backup does not know: appends, some overwrites, and what is thought better of."""
     for number in range(max(commits, aborts)):
         if number < commits:
             source, op = f"s{number % 40}", "overwrite" if number % 10 == 7 else "append"
-            house.publish(source, f"{number}\n" * 2, op)
+            house.publish(source, f"after {number}\n", op)
         if number < aborts:
             house.abort(f"a{number}")
 
 
 @pytest.mark.proof
 def test_what_was_committed_after_the_backup_is_adopted_and_nothing_else(house, tmp_path):
-    """R17: no pointer comes twice, what was marked as committed comes back in its order, what was not does not."""
+    """R17: no pointer comes twice; what was marked as committed comes back, in its order, and the aborted does not."""
     for number in range(20):
         house.publish(f"s{number}", f"before {number}\n")
-    first = house.consume()
+    house.consume()
     open_tx = house.begin()
     write_backup(house.catalog, tmp_path / "catalog.backup")
-    house.catalog.apply([])
     live_on(house, commits=100, aborts=100)
     house.consume()
     content, used, directories = house.content(), set(house.pointers), house.directories()
-    old = house.catalog.incarnation
 
     restored = restore(house.catalog, tmp_path / "catalog.backup", replace=True)
+    at_first = house.content()
     found = fsck(house.catalog, [house.lines])
     adopted = adopt(house.catalog)
-    again = adopt(house.catalog)
+    seen = house.content()
     delivered = house.consume()
     house.pointers.clear()
     live_on(house, commits=5, aborts=5)
-    for _ in range(2):
-        sweep(house.catalog)
+    sweep(house.catalog)
 
-    assert len(first) == 20
-    assert (adopted.transactions, len(adopted.left)) == (100, 100)
-    assert (again.transactions, len(again.left)) == (0, 100)
+    assert at_first == {f"s{number}": [f"before {number}\n"] for number in range(20)}
     assert found.unnamed == {DirectoryKind.ADOPTABLE: 100, DirectoryKind.QUARANTINED: 100}
+    assert (adopted.transactions, len(adopted.left)) == (100, 100)
+    assert adopt(house.catalog).transactions == 0
+    assert seen == content
     assert restored.ended_transactions == 1
-    assert restored.clock > max(used)
-    assert min(house.pointers) > restored.clock
-    assert used.isdisjoint(house.pointers)
     assert open_tx.write_pointer in used
-    assert house.catalog.incarnation != old
-    assert max(house.directories().values()) == 1
+    assert min(house.pointers) > restored.clock > max(used)
+    assert set(house.directories().values()) == {1}
     assert directories.keys() <= house.directories().keys()
-    before = {source: texts[: len(content.get(source, []))] for source, texts in house.content().items()}
-    assert {source: sorted(texts) for source, texts in content.items()} == {
-        source: sorted(texts) for source, texts in before.items() if source in content
-    } or house.content()
-    assert not any(text.startswith("never") for texts in house.content().values() for text in texts)
-    assert set(delivered) >= {text for texts in content.values() for text in texts if not text.startswith("before")}
+    late = {text for texts in content.values() for text in texts if text.startswith("after")}
+    assert set(delivered) == late
+    assert len(house.consume()) == 5
     assert audit(house.catalog).findings == ()
+
+
+def adopt_after(restored: Restored, catalog: Catalog) -> None:
+    """The second step, after the first."""
+    assert restored.incarnation == catalog.incarnation
+    adopt(catalog)
+
+
+MARKS = ("restore.before_replace", "restore.replaced", "adopt.before_commit", "adopt.adopted")
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_restore_that_dies_is_done_again(house, tmp_path, mark):
+    """Whoever restores does it on a bad day: each step can be repeated, and nothing comes twice."""
+    house.publish("s0", "before\n")
+    target = tmp_path / "catalog.backup"
+    write_backup(house.catalog, target)
+    live_on(house, commits=6, aborts=2)
+    content = house.content()
+    deaths: list[str] = []
+
+    def die(name: str) -> None:
+        if name == mark and not deaths:
+            deaths.append(name)
+            raise Crash
+
+    mortal = open_catalog(house.catalog.url, dataclasses.replace(World(), marked=die))
+    with pytest.raises(Crash):
+        adopt_after(restore(mortal, target, replace=True), mortal)
+    mortal.close()
+    house.catalog.close()
+    house.catalog = open_catalog(house.catalog.url, World())
+    if mark.startswith("restore"):
+        restore(house.catalog, target, replace=True)
+    adopt(house.catalog)
+
+    assert deaths == [mark]
+    assert house.content() == content
+    assert {finding.kind for finding in fsck(house.catalog, [house.lines]).differences} == {DifferenceKind.QUARANTINED}
+
+
+def test_a_backup_that_dies_leaves_the_one_before(house, tmp_path):
+    """Half a backup is never taken for one."""
+    target = tmp_path / "catalog.backup"
+    house.publish("s0", "before\n")
+    write_backup(house.catalog, target)
+    before = target.read_bytes()
+
+    def die(name: str) -> None:
+        if name == "backup.in_the_middle":
+            raise Crash
+
+    mortal = open_catalog(house.catalog.url, dataclasses.replace(World(), marked=die))
+    with pytest.raises(Crash):
+        write_backup(mortal, target)
+    mortal.close()
+
+    assert target.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_is_in_use_is_not_overwritten(house, tmp_path):
+    """A catalog with anything in it is somebody's."""
+    target = tmp_path / "catalog.backup"
+    write_backup(house.catalog, target)
+    house.publish("s0", "new\n")
+
+    with pytest.raises(CatalogInUse, match="--replace"):
+        restore(house.catalog, target)
+
+    assert house.content() == {"s0": ["new\n"]}
+
+
+def test_a_backup_of_one_database_is_restored_into_the_other(
+    house, tmp_path, sqlite_catalog_url, postgres_catalog_url, memory_folder
+):
+    """One form for both: what begins on a laptop goes on on a server."""
+    house.publish("s0", "1\n")
+    house.publish("s0", "2\n")
+    house.consume()
+    target = tmp_path / "catalog.backup"
+    write_backup(house.catalog, target)
+    is_sqlite = house.catalog.url.startswith("sqlite")
+    other = postgres_catalog_url if is_sqlite else f"sqlite:///{memory_folder / 'other.db'}"
+
+    moved = House(open_catalog(other, World()), house.folder)
+    restore(moved.catalog, target)
+    content, rest = moved.content(), moved.consume()
+    moved.publish("s1", "3\n")
+    clean = audit(moved.catalog).clean
+    moved.catalog.close()
+
+    assert content == {"s0": ["1\n", "2\n"]}
+    assert rest == []
+    assert clean
+
+
+def test_the_janitor_goes_on_with_the_garbage_of_the_life_before(house, tmp_path):
+    """What had been aborted when the backup was made can go; what was aborted later is not known, and stays."""
+    house.abort("s0")
+    (aborted,) = house.pointers
+    write_backup(house.catalog, tmp_path / "catalog.backup")
+    house.abort("s1")
+
+    restore(house.catalog, tmp_path / "catalog.backup", replace=True)
+    sweep(house.catalog)
+
+    assert house.directories().keys() == {f"tx={pointer}" for pointer in house.pointers if pointer != aborted}
+
+
+def test_an_older_overwrite_does_not_hide_new_work(house, tmp_path):
+    """Work may go on before somebody adopts: then the older commit is for a person to decide."""
+    write_backup(house.catalog, tmp_path / "catalog.backup")
+    house.publish("s0", "lost\n", "overwrite")
+    restore(house.catalog, tmp_path / "catalog.backup", replace=True)
+    house.publish("s0", "new\n")
+
+    adopted = adopt(house.catalog)
+
+    assert adopted.transactions == 0
+    assert "written again since" in adopted.left[0].why
+    assert house.content() == {"s0": ["new\n"]}
+
+
+def test_what_is_damaged_is_not_adopted(house, tmp_path):
+    """A file that is gone, and a side-car that is torn."""
+    write_backup(house.catalog, tmp_path / "catalog.backup")
+    for number in range(3):
+        house.publish(f"s{number}", "lost\n")
+    folders = {int(re.findall(r"\d+", path.name)[0]): path for path in (house.folder / "lines").glob("tx=*")}
+    first, second, _ = (folders[pointer] for pointer in house.pointers)
+    next(first.rglob("part-*")).unlink()
+    (second / "_manifest.json").write_text("{")
+    restore(house.catalog, tmp_path / "catalog.backup", replace=True)
+
+    adopted = adopt(house.catalog)
+
+    assert adopted.transactions == 1
+    assert [one.directory for one in adopted.left] == [first.name, second.name]
+    assert house.content() == {"s2": ["lost\n"]}
+
+
+BAD = {
+    "nothing": b"",
+    "no backup": b"hello",
+    "another archive": gzip.compress(b'{"tables": 1}\n{}\n'),
+    "a later format": gzip.compress(b'{"tidemill_backup": 99}\n{"lines": 1, "sha256": "x"}\n'),
+    "a list": gzip.compress(b"[1]\n[2]\n"),
+}
+
+
+@pytest.mark.parametrize("kind", [*BAD, "cut", "changed", "missing", "a folder"])
+def test_what_is_no_backup_is_refused(house, tmp_path, kind):
+    """Before anything is overwritten."""
+    target = tmp_path / "catalog.backup"
+    house.publish("s0", "kept\n")
+    write_backup(house.catalog, target)
+    whole = target.read_bytes()
+    if kind in BAD:
+        target.write_bytes(BAD[kind])
+    elif kind == "cut":
+        target.write_bytes(whole[: len(whole) // 2])
+    elif kind == "changed":
+        target.write_bytes(gzip.compress(gzip.decompress(whole).replace(b"committed", b"aborted__")))
+    else:
+        target.unlink()
+        if kind == "a folder":
+            target.mkdir()
+
+    with pytest.raises(BadBackup):
+        restore(house.catalog, target, replace=True)
+
+    assert house.content() == {"s0": ["kept\n"]}
+
+
+def test_a_backup_says_what_it_is_of(house, tmp_path):
+    """The head alone is enough for a person; the whole was checked."""
+    house.publish("s0", "1\n")
+
+    written = write_backup(house.catalog, tmp_path / "catalog.backup")
+    head = check_backup(World().disk, tmp_path / "catalog.backup")
+
+    assert head.incarnation == house.catalog.incarnation
+    assert head.clock == written.clock >= max(house.pointers)
+    assert written.rows > 5
+
+
+def test_fsck_finds_each_difference(house):
+    """Both ways: what a manifest names and what lies there."""
+    for number in range(4):
+        house.publish(f"s{number}", f"{number}\n")
+    house.abort("s9")
+    clean = fsck(house.catalog, [house.lines])
+    paths = sorted((house.folder / "lines").glob("tx=*/*/*/part-*"), key=lambda path: path.parent.name)
+    paths[0].unlink()
+    paths[1].write_text("longer\n")
+    (paths[2].parent / "stray").write_text("x")
+    open_files(house.lines.dataset.location).put("tx=999999-otherone/1/source=x/part-0", b"x")
+    rows_of(house.catalog, "DELETE FROM garbage RETURNING 1")
+
+    found = fsck(house.catalog, [house.lines])
+
+    assert clean.differences == ()
+    assert clean.unnamed == {DirectoryKind.GARBAGE: 1}
+    assert (clean.files, clean.changes, clean.directories) == (4, 4, 5)
+    assert sorted(one.kind for one in found.differences) == [
+        DifferenceKind.DAMAGED,
+        DifferenceKind.FORGOTTEN,
+        DifferenceKind.MISSING,
+        DifferenceKind.QUARANTINED,
+        DifferenceKind.UNNAMED,
+    ]
+    assert all(one.next_step and one.where and one.what for one in found.differences)
+
+
+def test_fsck_says_that_a_location_is_away(house):
+    """A disk that is not mounted is one difference, with each file told."""
+    house.publish("s0", "1\n")
+    (house.folder / "lines").rename(house.folder / "elsewhere")
+
+    found = fsck(house.catalog, [house.lines])
+
+    assert {one.kind for one in found.differences} == {DifferenceKind.MISSING}

@@ -80,12 +80,12 @@ def write_backup(catalog: Catalog, target: Path) -> Written:
         yield json.dumps({"tidemill_backup": _FORMAT, **asdict(head)})
         for table in catalog.dump():
             counted["tables"] += 1
+            catalog.world.mark("backup.in_the_middle")
             yield json.dumps({"table": table.name, "columns": table.columns})
             for row in table.rows:
                 counted["rows"] += 1
                 yield json.dumps([_packed(value) for value in row], ensure_ascii=False, separators=(",", ":"))
 
-    catalog.world.mark("backup.before_write")
     disk.write_chunks(target, _compressed(_sealed(lines())))
     return Written(str(target), disk.size(target), counted["tables"], counted["rows"], head.clock)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -31,9 +30,12 @@ T = TypeVar("T")
 
 _TICK: Final = "UPDATE clock SET value = value + 1 WHERE id = 1 RETURNING value"
 _PRAGMAS: Final = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY"
+_STATEMENTS: Final = 500
+"""Statements that a connection keeps prepared: all that there are. APSW's 100 were prepared again and again (tried)."""
 _WAIT: Final = (timedelta(microseconds=200), timedelta(milliseconds=1))
 _URGENT_WAIT: Final = (timedelta(microseconds=20), timedelta(microseconds=100))
 _DISK_ERRORS: Final = (apsw.FullError, apsw.IOError, apsw.ReadOnlyError)
+_AWAY: Final = (*_DISK_ERRORS, apsw.CantOpenError, apsw.NotADBError, apsw.CorruptError)
 _NETWORK_FILE_SYSTEMS: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"})
 
 
@@ -82,14 +84,17 @@ class SqliteCatalog(Catalog):
         return self._transaction("BEGIN IMMEDIATE", lambda connection: block(_SqliteDb(connection)), wait)
 
     def _apply(self, guards: Sequence[Call], writes: Sequence[Call]) -> CommitSeq:
-        def block(db: Db) -> CommitSeq:
-            seq = db.tick()
-            for call in (*guards, *writes):
-                # A commit's guards come first whatever they look at: SQLite has one lock for all.
-                cast(_SqliteDb, db).execute(call)
+        # Put together before the lock is taken: whatever is done under it, all other writers wait for.
+        calls = [(call.statement.text(Dialect.SQLITE), cast("dict[str, Param]", call.params)) for call in guards]
+        calls += [(call.statement.text(Dialect.SQLITE), cast("dict[str, Param]", call.params)) for call in writes]
+
+        def block(connection: apsw.Connection) -> CommitSeq:
+            seq = CommitSeq(int(cast(int, connection.execute(_TICK).get)))
+            for text, params in calls:
+                connection.execute(text, params).fetchall()
             return seq
 
-        return self.write(block)
+        return self._transaction("BEGIN IMMEDIATE", block)
 
     def run_script(self, script: str, *, unless: int) -> None:
         def block(connection: apsw.Connection) -> None:
@@ -129,8 +134,10 @@ class SqliteCatalog(Catalog):
     def waiter(self) -> Waiter:
         from tidemill.catalog.wakeups import SqliteWaiter  # ctypes and select, for roles only
 
-        with self._translated():
+        try:
             return SqliteWaiter(self._open, None if self._in_memory else self.path, self.world.clock)
+        except _AWAY as error:
+            raise self._unavailable(error) from error
 
     def close(self) -> None:
         with self._lock:
@@ -145,10 +152,12 @@ class SqliteCatalog(Catalog):
             if not self._create and not self._in_memory and not self.world.disk.exists(self.path):
                 raise CatalogUnavailable(self.url, NO_CATALOG_YET)
             flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if self._create else 0)
-            with self._translated():
+            try:
                 connection = self._open(flags)
                 connection.set_busy_timeout(0)
                 self._prepare(connection)
+            except _AWAY as error:
+                raise self._unavailable(error) from error
             self._local.connection = connection
             with self._lock:
                 self._connections.append(connection)
@@ -156,10 +165,11 @@ class SqliteCatalog(Catalog):
 
     def _open(self, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
         if not self._in_memory:
-            return apsw.Connection(str(self.path), flags=flags)
+            return apsw.Connection(str(self.path), flags=flags, statementcachesize=_STATEMENTS)
         # A name with a slash is one database for all connections of this process.
         name = quote(str(Path("/", self.path)))
-        return apsw.Connection(f"file:{name}?vfs=memdb", flags=flags | apsw.SQLITE_OPEN_URI)
+        url = f"file:{name}?vfs=memdb"
+        return apsw.Connection(url, flags=flags | apsw.SQLITE_OPEN_URI, statementcachesize=_STATEMENTS)
 
     def _prepare(self, connection: apsw.Connection) -> None:
         self._until_free(lambda: connection.execute(_PRAGMAS).fetchall(), _WAIT)
@@ -188,26 +198,25 @@ class SqliteCatalog(Catalog):
                 raise
             return result
 
-        with self._translated():
-            return self._until_free(attempt, wait)
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
         try:
-            yield
-        except _DISK_ERRORS as error:
-            raise CatalogUnavailable(self.url, f"{error}; free space or mend the disk, then try again") from error
-        except (apsw.CantOpenError, apsw.NotADBError, apsw.CorruptError) as error:
-            raise CatalogUnavailable(self.url, str(error)) from error
+            return self._until_free(attempt, wait)
+        except _AWAY as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: apsw.Error) -> CatalogUnavailable:
+        cure = "; free space or mend the disk, then try again" if isinstance(error, _DISK_ERRORS) else ""
+        return CatalogUnavailable(self.url, f"{error}{cure}")
 
     def _until_free(self, attempt: Callable[[], T], wait: tuple[timedelta, timedelta]) -> T:
         # Readers meet a busy database too, for a moment: while another process recovers it, or leaves as the last.
-        give_up_at = self.world.clock.monotonic() + RETRY_FOR
+        give_up_at: timedelta | None = None
         while True:
             try:
                 return attempt()
             except (apsw.BusyError, apsw.LockedError) as error:
-                if self.world.clock.monotonic() > give_up_at:
+                now = self.world.clock.monotonic()
+                give_up_at = give_up_at or now + RETRY_FOR
+                if now > give_up_at:
                     raise CatalogUnavailable(self.url, "another process has held its lock for a minute") from error
                 self.world.clock.sleep(self.world.between(*wait))
 
@@ -223,12 +232,10 @@ class _SqliteDb(Db):
     def _tick(self) -> CommitSeq:
         return CommitSeq(int(cast(int, self._connection.execute(_TICK).get)))
 
-    def execute(self, call: Call) -> tuple[list[Row], int]:
+    def _execute(self, call: Call) -> tuple[list[Row], int]:
         cursor = self._connection.execute(call.statement.text(Dialect.SQLITE), cast("dict[str, Param]", call.params))
         rows = cast("list[Row]", cursor.fetchall())
         return rows, self._connection.changes()
-
-    _execute = execute
 
 
 def _has_table(connection: apsw.Connection, name: str) -> bool:

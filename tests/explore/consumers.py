@@ -204,7 +204,7 @@ def read_once(stage: Stage, name: str, run_id: RunId | None) -> None:
 
 
 def looker(name: str) -> Actor:
-    """A transaction that looks at the whole file set, twice: it sees what had committed before its begin, both times."""
+    """A transaction that looks at the whole file set, twice: each time it sees what was there at its begin."""
     run_id = RunId(f"run_{name}")
 
     def body(stage: Stage) -> None:

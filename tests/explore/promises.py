@@ -12,7 +12,7 @@ ENDED = {"COMPLETED", "FAILED", "KILLED", "REJECTED"}
 LIVE = {"STARTING", "RUNNING", "STOPPING"}
 
 
-def must(held: bool, what: str) -> None:
+def must(held: object, what: str) -> None:
     """Complain unless it held."""
     if not held:
         raise Broken(what)
@@ -103,8 +103,8 @@ def changes(tables: Tables) -> None:
 
 
 def consumers(tables: Tables) -> None:
-    """Each committed change is in a consumer's working set, or its state still leads to it; so does all that is open."""
-    opened = [row for row in tables["in_progress"]]
+    """What has committed is in a consumer's working set, or its state still leads to it; so does all that is open."""
+    opened = tables["in_progress"]
     for consumer in tables["consumer"]:
         late = json.loads(consumer.versions_to_check)
         own = {
@@ -166,11 +166,11 @@ def delivered(tables: Tables) -> None:
     for (reader, pointer, key), times in given.items():
         must(times == 1, f"{reader} was given {key!r} of tx {pointer} {times} times")
     noted = {row.run_id for row in tables["given"] if row.run_id is not None and epochs.get(row.run_id) == row.epoch}
-    for run_id in epochs:
+    for run_id, epoch in epochs.items():
         got = {
             (row.write_pointer, row.partition_key)
             for row in tables["given"]
-            if row.run_id == run_id and row.epoch == epochs[run_id]
+            if row.run_id == run_id and row.epoch == epoch
         }
         recorded = {(row.write_pointer, row.item) for row in tables["run_input"] if row.run_id == run_id}
         must(not noted or got == recorded, f"{run_id} was given {sorted(got)} and recorded {sorted(recorded)}")

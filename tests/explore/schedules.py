@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 from tests.explore import promises
@@ -133,7 +134,7 @@ def _is_any_pending(stage: Stage) -> bool:
 def _is_work_due(stage: Stage) -> bool:
     return bool(
         stage.connection.execute(
-            "SELECT 1 FROM consumer_work WHERE state = 'new' AND not_before > 0 AND not_before <= tidemill_now() LIMIT 1"
+            "SELECT 1 FROM consumer_work WHERE state = 'new' AND not_before BETWEEN 1 AND tidemill_now() LIMIT 1"
         ).fetchall()
     )
 
@@ -181,6 +182,25 @@ def heard(tables: Tables) -> None:
     """Each message that a schedule has to hear is in just one of its jobs, or in the run that came of one."""
     passed = {(row.seq, row.n) for row in tables["subscriber"] if row.topic == "data"}
     position = max(passed, default=(0, 0))
+    places = _places(tables)
+    for schedule in tables["schedule"]:
+        if '"new_partitions"' not in schedule.spec:
+            continue
+        for message in tables["message"]:
+            if message.topic != "data":
+                continue
+            times = places[schedule.schedule_id, message.seq, message.n]
+            what = f"message {message.seq}, {message.event_type}, was heard {times} times by {schedule.schedule_id}"
+            if (message.seq, message.n) > position:
+                must(times == 0, f"{what}, and nobody has read so far")
+            elif message.seq > schedule.since_seq and schedule.status == "SCHEDULED":
+                must(times == 1, what)
+            else:
+                must(times <= 1, what)
+
+
+def _places(tables: Tables) -> Counter[tuple[str, int, int]]:
+    """In how many jobs and runs of a schedule each message is."""
     jobs = {job.job_id: job.schedule_id for job in tables["job"]}
     places: Counter[tuple[str, int, int]] = Counter()
     for ref in tables["job_message"]:
@@ -194,20 +214,7 @@ def heard(tables: Tables) -> None:
         for leaf in json.loads(run.triggered_by).get("triggers", ()):
             for _topic, seq, n in leaf["messages"]:
                 places[run.schedule_id, seq, n] += 1
-    for schedule in tables["schedule"]:
-        for message in tables["message"]:
-            if message.topic != "data" or "partition:" not in schedule.spec and '"new_partitions"' not in schedule.spec:
-                continue
-            times = places[schedule.schedule_id, message.seq, message.n]
-            what = f"message {message.seq}, {message.event_type}, was heard {times} times by {schedule.schedule_id}"
-            behind = (message.seq, message.n) <= position
-            new = message.seq > schedule.since_seq and schedule.status == "SCHEDULED"
-            if not behind:
-                must(times == 0, f"{what}, and nobody has read so far")
-            elif new:
-                must(times == 1, what)
-            else:
-                must(times <= 1, what)
+    return places
 
 
 def launched(tables: Tables) -> None:
@@ -261,7 +268,7 @@ def fired(tables: Tables) -> None:
         for run in tables["run"]
         if run.job_id is not None and json.loads(run.triggered_by)["logical_time"] is not None
     )
-    for (one, launched_at), (other, _) in zip(times, times[1:], strict=False):
+    for (one, launched_at), (other, _) in pairwise(times):
         must(other >= launched_at + 3_600_000, f"due at {other}, launched before at {launched_at} for {one}")
     for logical, created in times:
         must(logical <= created, f"launched at {created} for {logical}: too early")

@@ -29,7 +29,8 @@ TABLES = {
     "schedule": "schedule_id generation since_seq since_at program_id spec status",
     "timer": "schedule_id trigger_no next_fire_at",
     "fire": "schedule_id generation trigger_no fire_time job_id",
-    "job": "job_id schedule_id generation state created_at satisfied_at next_check_at deadline progress verdict revision",
+    "job": "job_id schedule_id generation state created_at satisfied_at next_check_at deadline progress verdict "
+    "revision",
     "job_message": "job_id topic seq n trigger_no",
     "job_waits": "wait_key job_id",
     "job_history": "job_id schedule_id generation outcome run_id created_at detail",
@@ -46,10 +47,11 @@ CREATE TABLE landed (name TEXT PRIMARY KEY, version BIGINT);
 """
 """What was given to whom, the states that callers keep, and files: they go back with everything else."""
 
-_ROWS = {name: namedtuple(name, columns) for name, columns in TABLES.items()}  # type: ignore[misc]
+_ROWS = {name: namedtuple(name, columns) for name, columns in TABLES.items()}  # noqa: PYI024  # made from the list
 _QUERIES = {name: f"SELECT {', '.join(columns.split())} FROM {name}" for name, columns in TABLES.items()}
 _TICK = re.compile(r"\b(7\d{9})\b")
 
+_Here: TypeAlias = tuple[list["_Standing"], Any, str, "Tables", int]
 Tables: TypeAlias = Mapping[str, Sequence[Any]]
 
 
@@ -111,7 +113,7 @@ class _Standing:
 
 
 def canonical(text: str) -> str:
-    """`text` with each tick replaced by its rank among all: only their order matters, and no tick is like its number."""
+    """`text` with each tick replaced by its rank among all: only their order matters to the product."""
     parts = _TICK.split(text)  # every other one is a tick
     ticks = parts[1::2]
     ranks = {tick: f"t{rank}" for rank, tick in enumerate(sorted(set(ticks)))}
@@ -216,20 +218,26 @@ class Search:
                 for loss in [None, *(Loss if losses and one.parked.loses is not False else ())]:
                     self.way.append((place, number, loss))
                     with self.stage.undone():
-                        after = self._turn(actor, one, chosen, loss)
-                        if loss is None or self.stage.lost:
-                            self.figures.turns += 1
-                            then, then_text = rows, text
-                            if self.stage.acted:
-                                then, then_text = read_tables(self.stage, self.scenario.tables)
-                                if then_text != text:
-                                    self.scenario.each_turn(tables, named(then))
-                            if then_text != text or after.text != one.text or after.parked is None:
-                                went_on = True
-                            stands = [*standing[:place], after, *standing[place + 1 :]]
-                            self._visit(stands, then, then_text, losses - (loss is not None))
+                        went_on |= self._step(place, chosen, loss, (standing, rows, text, tables, losses))
                     self.way.pop()
         return went_on
+
+    def _step(self, place: int, chosen: Sequence[Any], loss: Loss | None, here: _Here) -> bool:
+        """Let one actor take its turn, and go on from there; whether that led away."""
+        standing, rows, text, tables, losses = here
+        actor, one = self.actors[place], standing[place]
+        after = self._turn(actor, one, chosen, loss)
+        if loss is not None and not self.stage.lost:
+            return False  # nothing that could be lost
+        self.figures.turns += 1
+        then, then_text = rows, text
+        if self.stage.acted:
+            then, then_text = read_tables(self.stage, self.scenario.tables)
+            if then_text != text:
+                self.scenario.each_turn(tables, named(then))
+        stands = [*standing[:place], after, *standing[place + 1 :]]
+        self._visit(stands, then, then_text, losses - (loss is not None))
+        return then_text != text or after.text != one.text or after.parked is None
 
     def _turn(self, actor: Actor, one: _Standing, chosen: Sequence[Any], loss: Loss | None = None) -> _Standing:
         try:

@@ -96,7 +96,7 @@ class _Ids(random.Random):
         super().__init__(0)
         self.drawn = 0
 
-    def getrandbits(self, k: int, /) -> int:
+    def getrandbits(self, _bits: int, /) -> int:
         self.drawn += 1
         return self.drawn
 
@@ -107,13 +107,13 @@ class _Ids(random.Random):
 class _NoDisk(Disk):
     """Holds nothing, and forgets what is written."""
 
-    def list_folder(self, path: Path) -> Iterator[Path]:
+    def list_folder(self, _path: Path) -> Iterator[Path]:
         return iter(())
 
-    def make_folder(self, path: Path) -> None:
+    def make_folder(self, _path: Path) -> None:
         pass
 
-    def append(self, path: Path, text: str) -> None:
+    def append(self, _path: Path, _text: str) -> None:
         pass
 
 
@@ -126,14 +126,14 @@ class _NoProcesses(LocalSpawner):
     def host(self) -> str:
         return "here"
 
-    def end_tagged(self, tag: str) -> int:
+    def end_tagged(self, _tag: str) -> int:
         return 0
 
     @contextmanager
-    def surrounded(self, stdout: Path, stderr: Path) -> Iterator[None]:
+    def surrounded(self, _stdout: Path, _stderr: Path) -> Iterator[None]:
         yield
 
-    def complain(self, text: str) -> None:
+    def complain(self, _text: str) -> None:
         pass
 
 
@@ -219,11 +219,7 @@ class Stage:
         self._may_act, self.acted = False, True
         self.lost = self._loss is not None and loses
         try:
-            if self.lost and self._loss is Loss.NOT_DONE:
-                raise LostReply("memory", "played")
-            outcome = Outcome(do())
-            if self.lost:
-                raise LostReply("memory", "played")
+            outcome = Outcome(self._take(do))
         except Exception as error:
             self._log.append(Outcome(None, error))
             self._place += 1
@@ -231,6 +227,14 @@ class Stage:
         self._log.append(outcome)
         self._place += 1
         return outcome.value
+
+    def _take(self, do: Callable[[], T]) -> T:
+        if self.lost and self._loss is Loss.NOT_DONE:
+            raise LostReply("memory", self._loss)
+        value = do()
+        if self.lost:
+            raise LostReply("memory", Loss.DONE)
+        return value
 
     def pick(self, options: Callable[[], Sequence[T]]) -> T:
         """Choose one of `options` as they are when the next turn is taken: the search tries each.

@@ -94,6 +94,8 @@ UNKNOWN = [
     ("schedule", "suspend", "shop.on_odrers"),
     ("schedule", "resume", "shop.on_odrers"),
     ("job", "show", "job_0"),
+    ("audit", "claen"),
+    ("catalog", "fsck", "claen"),
 ]
 
 
@@ -137,6 +139,11 @@ WRONG = [
     ("run", "list", "--nothing"),
     ("--catalog", "mysql://x/y", "run", "list"),
     ("up", "--drain", "5"),
+    ("audit", "../clean"),
+    ("catalog", "fsck", "orders"),
+    ("catalog", "backup"),
+    ("catalog", "restore", "no-such-file"),
+    ("catalog", "restore", "."),
 ]
 
 
@@ -290,3 +297,38 @@ def test_without_java_the_demo_ends_with_5(tidemill, monkeypatch, tmp_path):
 
     assert code == 5
     assert "openjdk-17" in errors
+
+
+def test_a_catalog_is_audited_compared_copied_and_restored(tidemill, tmp_path):
+    """The commands for a bad day, tried on a good one; each says the same to programs."""
+    target = str(tmp_path / "catalog.backup")
+
+    assert tidemill("audit")[0] == 0
+    assert "nothing was found" in tidemill("audit")[1]
+    assert json.loads(tidemill("audit", "clean", "--json")[1])["clean"] is True
+    assert "nothing differs" in tidemill("catalog", "fsck")[1]
+    assert json.loads(tidemill("catalog", "fsck", "clean", "--json")[1])["clean"] is True
+    assert tidemill("catalog", "backup", target)[0] == 0
+    assert json.loads(tidemill("catalog", "backup", target, "--json")[1])["path"] == target
+    code, _, errors = tidemill("catalog", "restore", target)
+    assert (code, "--replace" in errors) == (3, True)
+    code, said, _ = tidemill("catalog", "restore", target, "--replace", "--adopt")
+    assert (code, "at least once" in said, "adopted 0 transactions" in said) == (0, True, True)
+    assert (
+        json.loads(tidemill("catalog", "restore", target, "--replace", "--adopt", "--json")[1])["adopted"]["rows"] == 0
+    )
+    assert json.loads(tidemill("catalog", "adopt", "--json")[1])["left"] == []
+    assert tidemill("schedule", "list")[0] == 0
+
+
+def test_what_is_found_ends_with_6(tidemill, project):
+    """A script tells it from a command that failed."""
+    with open_project(project) as mill:
+        stray = Path(mill.show_dataset("clean").location.removeprefix("file://")) / "tx=99-otherone"
+    stray.mkdir(parents=True)
+
+    code, told, _ = tidemill("catalog", "fsck")
+    left, document, _ = tidemill("catalog", "adopt", "--json")
+
+    assert (code, "quarantined" in told, "tx=99-otherone" in told) == (6, True, True)
+    assert (left, json.loads(document)["left"][0]["directory"]) == (6, "tx=99-otherone")

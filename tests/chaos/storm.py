@@ -28,10 +28,10 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 RATE: Final = 26
 """Faults a second that are tried; some find nobody to strike."""
 POPULATION: Final[Mapping[Kind, int]] = {
-    Kind.WRITER: 5,
+    Kind.WRITER: 7,
     Kind.LANDER: 1,
     Kind.FOLLOWER: 2,
-    Kind.WORKER: 6,
+    Kind.WORKER: 10,
     Kind.SCHEDULER: 2,
     Kind.DISCOVERER: 2,
     # Nobody but a reaper that lives for more than a lease fences anything, and runners have one each.
@@ -69,7 +69,7 @@ STOPS: Final[Mapping[str, float]] = {
 }
 LONG: Final = 0.6
 """The share of stops that outlast the lease and whoever looks at it."""
-AT_WORK: Final = 0.35
+AT_WORK: Final = 0.25
 """The share of faults for those who neither start nor wait: on a busy machine a process begins to live slowly."""
 _STOPPED_WITHIN: Final = 0.3
 _BORN_WITHIN: Final = 60.0
@@ -100,9 +100,10 @@ class Fault:
 class Faults:
     """The sequence of faults of a seed: the same each time, whenever they strike."""
 
-    def __init__(self, seed: int, lease: float) -> None:
+    def __init__(self, seed: int, lease: float, at_work: float = AT_WORK) -> None:
         self._random = random.Random(seed)
         self._lease = lease
+        self._at_work = at_work
         self._all = [(Deed.KILL, victim, weight) for victim, weight in KILLS.items()]
         self._all += [(Deed.STOP, victim, weight) for victim, weight in STOPS.items()]
         self._weights = [weight for _, _, weight in self._all]
@@ -112,7 +113,7 @@ class Faults:
         deed, victim, _ = self._random.choices(self._all, self._weights)[0]
         long = self._random.random() < LONG
         seconds = self._random.uniform(1.4, 2.0) * self._lease if long else self._random.uniform(0.05, 1)
-        return Fault(deed, victim, self._random.random(), seconds, self._random.random() < AT_WORK)
+        return Fault(deed, victim, self._random.random(), seconds, self._random.random() < self._at_work)
 
 
 @dataclass(slots=True)
@@ -197,10 +198,16 @@ class Storm:
         self.end()
 
     def rage(
-        self, seconds: float, seed: int, report: Callable[[str], None], *, over: Callable[[], bool] = lambda: True
+        self,
+        seconds: float,
+        seed: int,
+        report: Callable[[str], None],
+        *,
+        over: Callable[[], bool] = lambda: True,
+        at_work: float = AT_WORK,
     ) -> None:
-        """Strike for so long, and on until it is `over`."""
-        faults = Faults(seed, self.site.lease.total_seconds())
+        """Strike for so long, and on until it is `over`; that share of faults is for those in the middle of work."""
+        faults = Faults(seed, self.site.lease.total_seconds(), at_work)
         began = time.monotonic()
         due, reported = began, began
         while (now := time.monotonic()) < began + seconds or not over():

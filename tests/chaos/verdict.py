@@ -27,6 +27,8 @@ from tidemill.lake.fileset import read_partitions
 from tidemill.lake.janitor import sweep
 from tidemill.names import WritePointer
 from tidemill.roles import _is_idle
+from tidemill.upkeep.audit import audit
+from tidemill.upkeep.fsck import fsck
 
 CONSUMERS: Final = {"lines": "sum_up", "loaded": "finish", "totals": "finish"}
 _TABLES: Final = ("tx", "in_progress", "partition_change", "consumer", "consumer_work", "inbox_file", "run",
@@ -49,6 +51,8 @@ class Verdict:
     orphaned: list[str] = field(default_factory=list)
     differing: list[str] = field(default_factory=list)
     """Deliveries that differ between the order of write pointers and that of commits (R19)."""
+    audited: list[str] = field(default_factory=list)
+    """What the product's own audit and fsck say."""
     stuck: list[str] = field(default_factory=list)
     broke: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -56,7 +60,7 @@ class Verdict:
     @property
     def findings(self) -> dict[str, list[str]]:
         """Each promise with its violations."""
-        kinds = ("lost", "doubled", "dirty", "orphaned", "differing", "stuck", "broke")
+        kinds = ("lost", "doubled", "dirty", "orphaned", "differing", "audited", "stuck", "broke")
         return {kind: getattr(self, kind) for kind in kinds}
 
     @property
@@ -98,6 +102,7 @@ class Judge:
         self._followers()
         self._left_over()
         self._directories()
+        self._audit()
         self._count(rows)
         return self.verdict
 
@@ -316,6 +321,14 @@ class Judge:
             for one in set(named) & there:
                 missing = {"_manifest.json", "_committed"} - {path.name for path in (folder / one).iterdir()}
                 self.verdict.lost += [f"{name}/{one} has no {side_car}" for side_car in missing]
+
+    def _audit(self) -> None:
+        found = audit(self.catalog)
+        self.verdict.audited += [f"{one.kind}: {one.subject}: {one.what}" for one in found.findings]
+        compared = fsck(self.catalog, [find_fileset(self.catalog, name) for name in DATASETS])
+        self.verdict.audited += [f"{one.kind}: {one.where}: {one.what}" for one in compared.differences]
+        self.verdict.counts["commits audited"] = found.commits
+        self.verdict.counts["files compared"] = compared.files
 
     def _orphaned_processes(self) -> None:
         deadline = time.monotonic() + 10

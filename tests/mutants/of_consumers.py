@@ -15,8 +15,15 @@ _INBOX_SQL: Final = "lake/inbox.sql"
 _DRIVER: Final = "run/driver.py"
 
 
-def _mutant(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER, scenario: str = "") -> Mutant:
-    return Mutant(name, Room.CONSUMERS, forgets, edits, first, scenario)
+def _mutant(
+    name: str,
+    forgets: str,
+    *edits: Edit,
+    first: Killer = Killer.EXPLORER,
+    scenario: str = "",
+    unseen: str = "",
+) -> Mutant:
+    return Mutant(name, Room.CONSUMERS, forgets, edits, first, scenario, unseen)
 
 
 MUTANTS: Final = (
@@ -141,7 +148,7 @@ MUTANTS: Final = (
             "        self.catalog.apply([CompleteClaims(run.run_id, run.epoch)])\n"
             '        self.world.mark("driver.before_commit")\n',
         ),
-        first=Killer.SIMULATION,
+        scenario="fenced",
     ),
     _mutant(
         "completed_after_the_output",
@@ -155,7 +162,7 @@ MUTANTS: Final = (
             '        self.world.mark("driver.committed")\n'
             "        self.catalog.apply([CompleteClaims(run.run_id, run.epoch)])\n",
         ),
-        first=Killer.SIMULATION,
+        scenario="fenced",
     ),
     _mutant(
         "completed_at_the_take",
@@ -170,6 +177,7 @@ MUTANTS: Final = (
             " WHERE work.run_id = :run_id AND work.state = 'in_progress'\n ORDER BY work.consumer_id",
             " WHERE work.run_id = :run_id AND work.error IS NULL\n ORDER BY work.consumer_id",
         ),
+        scenario="workers-small",
     ),
     _mutant(
         "released_as_done",
@@ -179,6 +187,7 @@ MUTANTS: Final = (
             "   SET state = 'new', run_id = NULL, epoch = NULL,\n       not_before = CASE WHEN CAST",
             "   SET state = 'completed',\n       not_before = CASE WHEN CAST",
         ),
+        scenario="limits-small",
     ),
     _mutant(
         "claims_kept_by_an_ended_run",
@@ -189,6 +198,7 @@ MUTANTS: Final = (
             "        if not self.failed:\n            return ()\n",
         ),
         Edit(_CLAIMS, '            Call(SQL.release, {**run, "backoff": backoff}),\n', ""),
+        scenario="limits-small",
     ),
     _mutant(
         "claims_not_handed_over",
@@ -198,6 +208,7 @@ MUTANTS: Final = (
             'return (Call(SQL.restamp, {"run_id": self.run_id, "epoch": self.epoch}),)',
             "return ()",
         ),
+        scenario="workers-small",
     ),
     _mutant(
         "innocents_discarded",
@@ -237,6 +248,7 @@ MUTANTS: Final = (
             "        return Call(SQL.lock_consumers, consumers), Call(SQL.publish_backlog, consumers)\n",
             "        return ()\n",
         ),
+        scenario="retry",
     ),
     _mutant(
         "unread_not_announced",
@@ -345,6 +357,7 @@ MUTANTS: Final = (
         "fenced_attempt_claims_files",
         "a fenced attempt may still claim files, for a run that has ended",
         Edit(_INBOX, "        if owner is None:\n", "        if False:\n"),
+        scenario="inbox-killed",
     ),
     _mutant(
         "file_claims_not_handed_over",
@@ -354,11 +367,13 @@ MUTANTS: Final = (
             'return (Call(SQL.restamp, {"run_id": self.run_id, "epoch": self.epoch}),)',
             "return ()",
         ),
+        scenario="inbox-small",
     ),
     _mutant(
         "files_kept_by_an_ended_run",
         "a run that ends without success keeps its files",
         Edit(_INBOX, "        return (*first, Call(SQL.release, params))\n", "        return first\n"),
+        scenario="inbox-killed",
     ),
     _mutant(
         "files_released_as_done",
@@ -368,6 +383,7 @@ MUTANTS: Final = (
             "           WHEN :failed = 0 THEN 'NEW' ELSE 'ERROR' END,\n",
             "           WHEN :failed = 0 THEN 'SUCCESS' ELSE 'ERROR' END,\n",
         ),
+        scenario="inbox-killed",
     ),
     _mutant(
         "rewritten_file_recorded",

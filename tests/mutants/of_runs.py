@@ -13,8 +13,15 @@ _RUNNER: Final = "run/runner.py"
 _DRIVER: Final = "run/driver.py"
 
 
-def _mutant(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER, scenario: str = "") -> Mutant:
-    return Mutant(name, Room.RUNS, forgets, edits, first, scenario)
+def _mutant(
+    name: str,
+    forgets: str,
+    *edits: Edit,
+    first: Killer = Killer.EXPLORER,
+    scenario: str = "",
+    unseen: str = "",
+) -> Mutant:
+    return Mutant(name, Room.RUNS, forgets, edits, first, scenario, unseen)
 
 
 MUTANTS: Final = (
@@ -26,11 +33,13 @@ MUTANTS: Final = (
             "commit(self.catalog, tx, [*effects, finish, *announced",
             "commit(self.catalog, tx, [*effects, *announced",
         ),
+        scenario="kill",
     ),
     _mutant(
         "end_of_what_has_committed",
         "the end of an attempt is decided on what was read, and done whatever has happened since",
         Edit(_ATTEMPTS, "        return (Call(SQL.refuse_if_moved, params),)\n", "        return ()\n"),
+        scenario="zombie-small",
     ),
     _mutant(
         "kill_after_the_commit",
@@ -40,6 +49,7 @@ MUTANTS: Final = (
             "if run.epoch != epoch or not (run.state.live or ",
             "if run.epoch != epoch or not (True or ",
         ),
+        scenario="zombie-small",
     ),
     _mutant(
         "kill_forgotten_by_a_retry",
@@ -54,7 +64,7 @@ MUTANTS: Final = (
             "SET state = 'STARTING', epoch = epoch + 1, owner",
             "SET state = 'STARTING', epoch = max(epoch, 1), owner",
         ),
-        first=Killer.SIMULATION,
+        scenario="kill",
     ),
     _mutant(
         "registered_for_what_was_given_up",

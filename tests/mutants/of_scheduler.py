@@ -20,8 +20,15 @@ _RUNS: Final = "run/runs.py"
 _MESSAGES_SQL: Final = "catalog/messages.sql"
 
 
-def _mutant(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER, scenario: str = "") -> Mutant:
-    return Mutant(name, Room.SCHEDULER, forgets, edits, first, scenario)
+def _mutant(
+    name: str,
+    forgets: str,
+    *edits: Edit,
+    first: Killer = Killer.EXPLORER,
+    scenario: str = "",
+    unseen: str = "",
+) -> Mutant:
+    return Mutant(name, Room.SCHEDULER, forgets, edits, first, scenario, unseen)
 
 
 MUTANTS: Final = (
@@ -43,6 +50,7 @@ MUTANTS: Final = (
             "        catalog.write(lambda db: _feed(db, world, read))\n"
             "    return handled\n",
         ),
+        scenario="message",
     ),
     _mutant(
         "position_after_jobs",
@@ -65,6 +73,7 @@ MUTANTS: Final = (
             "        catalog.write(lambda db: move_position(db, Topic.DATA, NAME, read[-1].position))\n"
             "    return handled\n",
         ),
+        scenario="message",
     ),
     _mutant(
         "messages_of_a_new_job_lost",
@@ -74,6 +83,7 @@ MUTANTS: Final = (
             "        if isinstance(fact, Message)\n    ]\n",
             "        if isinstance(fact, Message) and schedule_id in open_jobs\n    ]\n",
         ),
+        scenario="message",
     ),
     _mutant(
         "older_messages_heard",

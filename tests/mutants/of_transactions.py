@@ -15,8 +15,15 @@ _JANITOR: Final = "lake/janitor.py"
 _OUTPUTS: Final = "run/outputs.py"
 
 
-def _mutant(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER, scenario: str = "") -> Mutant:
-    return Mutant(name, Room.TRANSACTIONS, forgets, edits, first, scenario)
+def _mutant(
+    name: str,
+    forgets: str,
+    *edits: Edit,
+    first: Killer = Killer.EXPLORER,
+    scenario: str = "",
+    unseen: str = "",
+) -> Mutant:
+    return Mutant(name, Room.TRANSACTIONS, forgets, edits, first, scenario, unseen)
 
 
 MUTANTS: Final = (

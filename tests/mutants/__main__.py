@@ -1,4 +1,4 @@
-"""`python -m tests.mutants [name …]`: mutants, and who has found each; exit code 1 when one lives that nobody knew of."""
+"""`python -m tests.mutants [name …]`: mutants, and who has found each; exit code 1 when an unknown one lives."""
 
 from __future__ import annotations
 

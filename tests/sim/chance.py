@@ -108,12 +108,15 @@ class Chance:
         machine.kill(group, orphans=self._faults.random() < 0.2)
         return "crash of a node", None
 
+    def _lost_request(self, _machine: Machine, _process: Process, point: Point) -> tuple[str, BaseException | None]:
+        if point.kind is not PointKind.BEFORE_WRITE:
+            return "", None
+        return "lost reply, not committed", LostReply(_URL, "lost on its way there")
+
     def _lost_reply(self, _machine: Machine, _process: Process, point: Point) -> tuple[str, BaseException | None]:
-        if point.kind is PointKind.BEFORE_WRITE:
-            return "lost reply, not committed", LostReply(_URL, "lost on its way there")
-        if point.kind is PointKind.AFTER_WRITE:
-            return "lost reply, committed", LostReply(_URL, "lost on its way back")
-        return "", None
+        if point.kind is not PointKind.AFTER_WRITE:
+            return "", None
+        return "lost reply, committed", LostReply(_URL, "lost on its way back")
 
     def _away(self, machine: Machine, _process: Process, point: Point) -> tuple[str, BaseException | None]:
         if point.kind not in _BEFORE_CALL:
@@ -175,7 +178,8 @@ class Chance:
 _WEIGHTS = {
     "crash": 4,
     "crash_of_node": 1.5,
-    "lost_reply": 4,
+    "lost_request": 2,
+    "lost_reply": 2.5,
     "away": 1.5,
     "pause": 1.5,
     "zombie": 3,

@@ -63,17 +63,17 @@ class Shape:
 
         return cls(
             number,
-            nodes=2 if often(0.35) else 1,
+            nodes=2 if often(0.3) else 1,
             one_host=often(0.3),
             most_files=chance.choice([None, None, 1, 2]),
             load_retries=chance.choice([0, 1, 2]),
             sum_retries=chance.choice([0, 1, 2]),
             one_at_a_time=often(0.6),
-            impatient=often(0.2),
-            second=often(0.2),
+            impatient=often(0.12),
+            second=often(0.15),
             tidy=often(0.15),
             both=often(0.1),
-            timed=often(0.2),
+            timed=often(0.12),
             slots=chance.choice([1, 2, 3]),
             poison=number % 12 == 5,
             poison_partition=number % 12 == 11,
@@ -110,8 +110,8 @@ def current_app() -> App:
     return _current[-1]
 
 
-def make_app(shape: Shape, folder: Path, programs: Programs) -> App:
-    """Declare an app of that shape, with its data below `folder`."""
+def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> App:
+    """Declare an app of that shape, with its data below `folder`; `programs` are those of the moment."""
     app = App("shop")
     limit = [Concurrency(1)] if shape.one_at_a_time else []
     raw = app.inbox(
@@ -131,7 +131,7 @@ def make_app(shape: Shape, folder: Path, programs: Programs) -> App:
 
     def python(name: str, **options: Any) -> Callable[[Any], object]:
         def code(run: Any) -> None:
-            getattr(programs, name)(run)
+            getattr(programs(), name)(run)
 
         code.__name__ = name
         return app.python(backoff="1s", **options)(code)
@@ -184,6 +184,8 @@ class Ground:
             for (name,) in self.connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
         ]
         self._empty = self._read()
+        self._apps: dict[int, App] = {}
+        self._programs: list[Programs] = []
         self._deployed: dict[int, dict[str, list[tuple[Any, ...]]]] = {}
 
     def close(self) -> None:
@@ -198,7 +200,10 @@ class Ground:
         for place in self.folder.iterdir():
             for entry in list(place.iterdir()):
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        app = make_app(shape, self.folder, programs)
+        self._programs[:] = [programs]
+        if shape.number not in self._apps:
+            self._apps[shape.number] = make_app(shape, self.folder, lambda: self._programs[-1])
+        app = self._apps[shape.number]
         _current[:] = [app]
         if shape.number not in self._deployed:
             self._fill(self._empty)

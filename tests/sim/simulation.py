@@ -102,11 +102,11 @@ class Simulation(Programs):
         self.shape = Shape.of(seed % SHAPES)
         ground.prepare(self.shape, self)
         self.whims = random.Random(f"story {seed}")
-        self.active = self.whims.randint(80, 240)
+        self.active = self.whims.randint(60, 200)
         """Steps after which the outside rests, and nothing goes wrong any more."""
         careful = self.shape.poison or self.shape.poison_partition
         until = self.active if last_fault is None else min(last_fault, self.active)
-        self.chance = Chance(seed, until, gap=self.whims.choice([50, 100, 200]), may_stumble=not careful)
+        self.chance = Chance(seed, until, gap=self.whims.choice([40, 80, 160]), may_stumble=not careful)
         if traced:
             self.chance.trace = []
         self.machine = PlayedMachine(ground.catalog, ground.clock, self.chance, random.Random(seed), self.write)
@@ -224,7 +224,7 @@ class Simulation(Programs):
         def at(action: Callable[[], object], latest: float = 0.8) -> None:
             story.append((int(draw.random() ** 2 * latest * self.active), action))
 
-        for number in range(draw.choice([1, 1, 2, 2, 3])):
+        for number in range(draw.choice([1, 1, 1, 2, 2, 3])):
             name = f"{'abc'[draw.randrange(3)]}{number}"
             at(lambda name=name: self.land("raw", name))
             if draw.random() < 0.3:

@@ -157,7 +157,7 @@ class Mill:
 
         All else has to be stopped. What the backup does not know as consumed comes again.
         """
-        return restore(self.catalog, backup, replace=replace)
+        return restore(self.catalog, backup, replace=replace, data=self.config.data)
 
     def adopt(self) -> Adopted:
         """Publish again what another life of the catalog has committed and this one does not know."""

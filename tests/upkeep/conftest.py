@@ -18,7 +18,7 @@ from tidemill.lake.claims import CompleteClaims, Delivery, Limits, ensure_consum
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset import Fileset, read_partitions
 from tidemill.names import DatasetId, Namespace, RunId, WritePointer
-from tidemill.run.external import open_transaction
+from tidemill.run.external import ExternalTransaction, open_transaction
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
@@ -80,6 +80,12 @@ class House:
         taken = take_claims(self.catalog, tx, {consumer.consumer_id: Limits()})[consumer.consumer_id]
         commit(self.catalog, tx, [CompleteClaims(tx.run_id, tx.epoch)])
         return [text for delivery in taken for text in self.texts(delivery)]
+
+    def take(self, open_tx: ExternalTransaction) -> None:
+        """Claim what waits for the managed consumer for an open transaction."""
+        dataset_id = self.lines.dataset_id
+        consumer = self.catalog.write(lambda db: ensure_consumer(db, dataset_id, CONSUMER))
+        take_claims(self.catalog, open_tx._tx, {consumer.consumer_id: Limits()})
 
     def begin(self) -> Transaction:
         """An open transaction of a run that has no record."""

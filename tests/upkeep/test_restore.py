@@ -8,11 +8,13 @@ import re
 
 import pytest
 
+from tests.acceptance.machine import write_texts
 from tests.run.conftest import rows_of
 from tests.upkeep.conftest import House
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.lake.janitor import sweep
+from tidemill.run.external import open_transaction
 from tidemill.storage.files import open_files
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.backup import BadBackup, check_backup, write_backup
@@ -133,6 +135,60 @@ def test_a_backup_that_dies_leaves_the_one_before(house, tmp_path):
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_a_backup_shows_one_moment_while_work_goes_on(house, tmp_path, monkeypatch):
+    """Tables are read one after the other; what commits between them is in all of them or in none."""
+    target = tmp_path / "catalog.backup"
+    house.publish("s0", "before\n")
+    house.consume()
+    quiet = house.catalog.world
+    worked: list[str] = []
+
+    def work(name: str) -> None:
+        if name == "backup.in_the_middle" and len(worked) < 40:
+            worked.append(name)
+            monkeypatch.setattr(house.catalog, "world", quiet)
+            house.publish(f"s{len(worked)}", "meanwhile\n")
+            house.consume()
+            monkeypatch.setattr(house.catalog, "world", busy)
+
+    busy = dataclasses.replace(quiet, marked=work)
+    monkeypatch.setattr(house.catalog, "world", busy)
+    write_backup(house.catalog, target)
+    monkeypatch.setattr(house.catalog, "world", quiet)
+    content = house.content()
+    restore(house.catalog, target, replace=True)
+    clean = audit(house.catalog)
+    restored = house.content()
+    adopted = adopt(house.catalog)
+
+    assert len(worked) > 10
+    assert clean.findings == ()
+    assert restored == {"s0": ["before\n"]}
+    assert adopted.transactions == len(worked)
+    assert house.content() == content
+
+
+def test_what_was_under_way_is_ended_and_what_it_held_comes_again(house, tmp_path):
+    """The processes of the backup's time belong to the other life."""
+    house.publish("s0", "1\n")
+    house.consume()
+    house.publish("s0", "2\n")
+    with open_transaction(house.catalog, house.catalog.world, ["default.lines"], writer=write_texts) as tx:
+        tx.fileset("default.lines").append({"s1": "3\n"})
+        house.take(tx)
+        write_backup(house.catalog, tmp_path / "catalog.backup")
+
+    restored = restore(house.catalog, tmp_path / "catalog.backup", replace=True)
+    (run,) = rows_of(house.catalog, f"SELECT state, exit_reason FROM run WHERE run_id = '{tx.run_id}'")
+    adopted = adopt(house.catalog)
+
+    assert (restored.ended_transactions, restored.ended_runs) == (1, 1)
+    assert run == ("FAILED", "its catalog was restored from a backup")
+    assert adopted.transactions == 1
+    assert house.consume() == ["2\n", "3\n"]
+    assert audit(house.catalog).findings == ()
+
+
 def test_what_is_in_use_is_not_overwritten(house, tmp_path):
     """A catalog with anything in it is somebody's."""
     target = tmp_path / "catalog.backup"
@@ -194,6 +250,17 @@ def test_an_older_overwrite_does_not_hide_new_work(house, tmp_path):
     assert adopted.transactions == 0
     assert "written again since" in adopted.left[0].why
     assert house.content() == {"s0": ["new\n"]}
+
+
+def test_the_clock_begins_above_what_no_backup_knows(house, tmp_path):
+    """A file set that was declared after the backup has its directories where file sets usually lie."""
+    write_backup(house.catalog, tmp_path / "catalog.backup")
+    (house.folder / "data" / "default" / "later" / "tx=777777-anotherl").mkdir(parents=True)
+    (house.folder / "data" / "a file").write_text("")
+
+    restored = restore(house.catalog, tmp_path / "catalog.backup", replace=True, data=(house.folder / "data").as_uri())
+
+    assert restored.clock > 777_777
 
 
 def test_what_is_damaged_is_not_adopted(house, tmp_path):

@@ -100,13 +100,14 @@ class Adopted:
     left: tuple[NotAdopted, ...]
 
 
-def restore(catalog: Catalog, path: Path, *, replace: bool = False) -> Restored:
+def restore(catalog: Catalog, path: Path, *, replace: bool = False, data: str | None = None) -> Restored:
     """Put the backup at `path` in the place of the catalog's content, in one transaction.
 
     Call it with all else stopped: a process that knows the life that ends would go on in the new one.
-    `catalog` has the schema of this program. Raises `BadBackup`, and `CatalogInUse` unless it is empty or `replace`
-    is given. Ended in the middle, it has done nothing, or lacks only the end of runs, which a second restore, or any
-    runner's reaper after their leases, makes up for.
+    `data` is where the site's file sets usually lie: the clock begins above what is there too, since the backup may
+    not know all of them. `catalog` has the schema of this program. Raises `BadBackup`, and `CatalogInUse` unless it is
+    empty or `replace` is given. Ended in the middle, it has done nothing, or lacks only the end of runs, which a second
+    restore, or any runner's reaper after their leases, makes up for.
     """
     disk = catalog.world.disk
     backup = check_backup(disk, path)
@@ -119,7 +120,7 @@ def restore(catalog: Catalog, path: Path, *, replace: bool = False) -> Restored:
     before = catalog.read(lambda db: cast("int", db.all(SQL.read_clock)[0][0]))
 
     def begin_life(db: Db) -> tuple[int, int]:
-        in_storage = max(_find_pointers(catalog, db), default=0)
+        in_storage = max(_find_pointers(catalog, db, data), default=0)
         ticks = cast("int", db.all(SQL.find_greatest_tick)[0][0])
         clock = max(before, backup.clock, ticks, in_storage) + 1
         db.all(SQL.set_clock, clock=clock)
@@ -145,9 +146,13 @@ def end_attempts(catalog: Catalog) -> int:
     return len(live)
 
 
-def _find_pointers(catalog: Catalog, db: Db) -> Iterable[int]:
-    for fileset in _filesets(db):
-        yield from (snapshot.write_pointer for snapshot in list_snapshots(catalog.world, fileset))
+def _find_pointers(catalog: Catalog, db: Db, data: str | None) -> Iterable[int]:
+    disk = catalog.world.disk
+    locations = {fileset.dataset.location for fileset in _filesets(db)}
+    if data is not None and (top := open_files(data).local_path()) is not None:
+        locations |= {name.as_uri() for namespace in disk.list_folder(top) for name in disk.list_folder(namespace)}
+    for location in sorted(locations):
+        yield from (snapshot.write_pointer for snapshot in list_snapshots(catalog.world, location))
 
 
 def _filesets(db: Db) -> list[Fileset]:

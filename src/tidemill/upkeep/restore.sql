@@ -1,6 +1,6 @@
 -- name: has_content
-SELECT 1 WHERE EXISTS (SELECT 1 FROM tx) OR EXISTS (SELECT 1 FROM dataset) OR EXISTS (SELECT 1 FROM app)
-            OR EXISTS (SELECT 1 FROM message)
+SELECT 1 WHERE (SELECT min(write_pointer) FROM tx) IS NOT NULL
+            OR EXISTS (SELECT 1 FROM dataset) OR EXISTS (SELECT 1 FROM app)
 
 -- name: read_clock
 -- only: sqlite

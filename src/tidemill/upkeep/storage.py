@@ -51,9 +51,9 @@ class Directory:
     commit_seq: CommitSeq | None
 
 
-def list_snapshots(world: World, fileset: Fileset) -> list[Snapshot]:
+def list_snapshots(world: World, location: str) -> list[Snapshot]:
     """Whose directories lie in the location of a file set, by write pointer. Cost: one listing of one folder."""
-    folder = open_files(fileset.dataset.location).local_path()
+    folder = open_files(location).local_path()
     assert folder is not None, "only folders can be opened so far"  # noqa: S101
     found = [find_snapshot(path.name) for path in world.disk.list_folder(folder)]
     return sorted((one for one in found if one), key=lambda one: (one.write_pointer, one.incarnation))
@@ -79,7 +79,7 @@ def find_unnamed(catalog: Catalog, fileset: Fileset) -> tuple[list[Directory], i
 
     Cost: all locations of the file set are read; of each directory that is not named, its marker.
     """
-    snapshots = list_snapshots(catalog.world, fileset)
+    snapshots = list_snapshots(catalog.world, fileset.dataset.location)
     # Read after the listing: what commits in between is named.
     rows = (row for window in read_windows(catalog, fileset, SQL.read_locations) for row in window)
     named = {str(row[0]) for row in rows}

@@ -27,6 +27,8 @@ from tidemill.world import World
 _SETTLES_WITHIN = 120.0
 _DOWN = (0.2, 2.0)
 _RESUMES_WITHIN = 60.0
+_RUNS_WITHIN = 15.0
+"""How long to look for a run that is completed: most attempts are killed, whatever the server does."""
 
 
 @dataclass
@@ -96,7 +98,8 @@ class Crasher(threading.Thread):
         seen: dict[str, float] = {}
         with psycopg.connect(self.url, autocommit=True) as connection:
             first = {query: connection.execute(query).fetchone() for query in (committed, completed)}
-            while len(seen) < 2 and time.monotonic() < back + _RESUMES_WITHIN:
+            limits = {committed: _RESUMES_WITHIN, completed: _RUNS_WITHIN}
+            while any(query not in seen and time.monotonic() < back + limits[query] for query in limits):
                 for query in first.keys() - seen.keys():
                     if connection.execute(query).fetchone() != first[query]:
                         seen[query] = time.monotonic() - back

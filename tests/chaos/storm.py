@@ -72,6 +72,8 @@ LONG: Final = 0.6
 AT_WORK: Final = 0.25
 """The share of faults for those who neither start nor wait: on a busy machine a process begins to live slowly."""
 _STOPPED_WITHIN: Final = 0.3
+_SPARED: Final = 1.0
+"""Seconds that who goes on has for what it was doing."""
 _BORN_WITHIN: Final = 60.0
 _REPORT_EVERY: Final = 5.0
 
@@ -113,7 +115,9 @@ class Faults:
         deed, victim, _ = self._random.choices(self._all, self._weights)[0]
         long = self._random.random() < LONG
         seconds = self._random.uniform(1.4, 2.0) * self._lease if long else self._random.uniform(0.05, 1)
-        return Fault(deed, victim, self._random.random(), seconds, self._random.random() < self._at_work)
+        # Only who is stopped in the middle of work comes back as a zombie.
+        at_work = self._random.random() < self._at_work or deed is Deed.STOP
+        return Fault(deed, victim, self._random.random(), seconds, at_work)
 
 
 @dataclass(slots=True)
@@ -126,6 +130,8 @@ class Place:
     pid: int = 0
     struck: bool = False
     stopped: bool = False
+    spared_until: float = 0.0
+    """Who was stopped is not killed before it has gone on for a while: else nobody would come back as a zombie."""
 
 
 @dataclass
@@ -286,7 +292,9 @@ class Storm:
                 _send(pid, signal.SIGKILL)
             self.figures.kills[place.kind if len(pids) == 1 and pids[0] == place.pid else fault.victim] += 1
         elif self._stop(pids):
-            place.stopped = place.stopped or place.pid in pids
+            if place.pid in pids:
+                place.stopped = True
+                place.spared_until = time.monotonic() + fault.seconds + _SPARED
             self.figures.stops[fault.victim] += 1
             self.figures.long_stops += fault.seconds > self.site.lease.total_seconds()
             self._order += 1
@@ -294,13 +302,19 @@ class Storm:
 
     def _find_places(self, fault: Fault) -> list[Place]:
         """Whom it may strike: of its kind, and for a kill in the middle of work rather another kind than nobody."""
-        places = [place for place in self._alive(Kind(fault.victim)) if not place.stopped or fault.deed is Deed.KILL]
+        places = self._unstopped(self._alive(Kind(fault.victim)))
         if not fault.at_work:
             return places
         busy = self._at_work(places)
         if not busy and fault.deed is Deed.KILL:
-            busy = self._at_work([place for place in self.places if KILLS[place.kind] >= 1 and place.pid])
+            busy = self._at_work(
+                self._unstopped([place for place in self.places if KILLS[place.kind] >= 1 and place.pid])
+            )
         return busy or [place for place in places if self._stands.read(place.slot) != STARTS] or places
+
+    def _unstopped(self, places: Sequence[Place]) -> list[Place]:
+        now = time.monotonic()
+        return [place for place in places if not place.stopped and place.spared_until < now]
 
     def _at_work(self, places: Sequence[Place]) -> list[Place]:
         return [p for p in places if not p.struck and self._stands.read(p.slot) not in {STARTS, WAITS}]
@@ -341,6 +355,7 @@ class Storm:
     def _fill(self, place: Place) -> None:
         place.incarnation += 1
         place.struck = place.stopped = False
+        place.spared_until = 0.0
         order = {"slot": place.slot, "kind": place.kind, "incarnation": place.incarnation}
         assert self._zygote is not None
         self._zygote.stdin.write(json.dumps(order).encode() + b"\n")

@@ -41,8 +41,8 @@ MARK: Final = re.compile(r"""world\.mark\(\s*"([^"]+)"\s*\)""")
 CANNOT_BE_STRUCK: Final[Mapping[Kind, Mapping[str, str]]] = {}
 """Marks to which a kind of fault does not apply, each with the reason."""
 _STORE_FAILS: Final = OSError(errno.EIO, "Input/output error")
-_STRIKES_A_ROUND: Final = 6
-_PAUSES_A_ROUND: Final = 3
+_STRIKES_A_ROUND: Final = 9
+_PAUSES_A_ROUND: Final = 5
 _CHECK_EVERY: Final = 10
 
 

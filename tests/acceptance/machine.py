@@ -145,7 +145,8 @@ class Unforeseen(Exception):
 class Faults:
     """Strikes once at each point of one kind: wherever the product comes to `what` by a way that is new.
 
-    A way are the product's own functions from the step on. A few strikes in one round at most, and one a tick: so that
+    A way are the product's own functions from the step on, and who comes by them: what `load` has passed is another
+    point for `sum_up`, whose claims are of another kind. A few strikes in one round at most, and one a tick: so that
     runs come to an end, and that what follows the first one is struck as well.
     """
 
@@ -158,11 +159,11 @@ class Faults:
         """Strike at most so many times from now on."""
         self.left = most
 
-    def strikes(self, what: str) -> bool:
+    def strikes(self, what: str, who: str) -> bool:
         """Whether this point is struck now."""
         if self.left == 0 or self.rests:
             return False
-        way = (what, *_way_here())
+        way = (what, who, *_way_here())
         if way in self.struck:
             return False
         self.struck[way] = what
@@ -222,8 +223,9 @@ class MovedClock(ManualClock):
 class Process:
     """What lives and dies as one: a world of its own, and its node's catalog."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, who: str) -> None:
         self.node = node
+        self.who = who
         self.machine = machine = node.machine
         self.died_at: str | None = None
         self.world = World(
@@ -244,15 +246,15 @@ class Process:
         """Come to a mark, and perhaps no further, or much later."""
         self.machine.marks.add(mark)
         faults = self.machine.faults
-        if self.died_at is None and faults[Kind.CRASH].strikes(mark):
+        if self.died_at is None and faults[Kind.CRASH].strikes(mark, self.who):
             self.died_at = mark
         if self.died_at is not None:
             raise Crash(self.died_at)
-        if faults[Kind.ERROR].strikes(mark):
+        if faults[Kind.ERROR].strikes(mark, self.who):
             raise Unforeseen(mark)
-        if faults[Kind.CUT].strikes(mark):
+        if faults[Kind.CUT].strikes(mark, self.who):
             self.node.lose_connections()
-        if faults[Kind.PAUSE].strikes(mark):
+        if faults[Kind.PAUSE].strikes(mark, self.who):
             self.node.stand(mark)
             self.machine.working = self
 
@@ -271,7 +273,7 @@ class Process:
     def write(self, what: str) -> None:
         """Want to write a file."""
         self.operate(what, OSError(errno.EIO, "Input/output error"))
-        if self.machine.faults[Kind.FULL_DISK].strikes("write"):
+        if self.machine.faults[Kind.FULL_DISK].strikes("write", self.who):
             raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -372,7 +374,7 @@ class Up(Process):
     """The roles of `tidemill up`, each a step."""
 
     def __init__(self, node: Node) -> None:
-        super().__init__(node)
+        super().__init__(node, "up")
         machine = node.machine
         narrator = Narrator(self.world, machine.story.append, as_json=False)
         options = DriverOptions(machine.catalog_url, machine.folder / "state", machine.folder / "cache", warm=0)
@@ -508,11 +510,11 @@ class Machine:
 
         def away(what: str) -> None:
             process.operate(what, CatalogUnavailable(catalog.url, "played"))
-            if self.faults[Kind.AWAY].strikes(what):
+            if self.faults[Kind.AWAY].strikes(what, process.who):
                 raise CatalogUnavailable(catalog.url, "played")
 
         def lost(what: str) -> None:
-            if self.faults[Kind.LOST_REPLY].strikes(what):
+            if self.faults[Kind.LOST_REPLY].strikes(what, process.who):
                 raise LostReply(catalog.url, what)
 
         def changing(change, what: str):
@@ -594,7 +596,7 @@ class Machine:
         self.landed[name] = content
 
         def work() -> None:
-            notebook = Process(self.desk)
+            notebook = Process(self.desk, "notebook")
             opened = open_transaction(
                 notebook.catalog, notebook.world, ["default.lines"], lease=LEASE, writer=write_texts
             )
@@ -629,7 +631,7 @@ class Machine:
 
     def _drive(self, node: Node, child: PlayedChild) -> None:
         start, assignment = Start.from_line(child.lines[0]), Assignment.from_line(child.lines[1])
-        program = self._program(assignment) if self.misfortunes else None
+        program = self._program(assignment)
         if program in self.misfortunes and not self._unlucky:
             self._unlucky = True  # one a tick: a loss of power would hide a driver's death from its runner
             self.misfortunes.remove(program)
@@ -639,16 +641,16 @@ class Machine:
             return
 
         def work() -> None:
-            process = Process(node)
+            process = Process(node, program)
             try:
                 driver = DriverProcess(process.world, process.catalog, start, child.tag, writer=write_texts)
                 driver.work(assignment)
                 child.exit_code = 0
             except Crash as crash:
-                self.deaths.append(f"driver at {crash}")
+                self.deaths.append(f"driver of {program} at {crash}")
                 child.kill()
             except (Unavailable, OSError, Unforeseen) as error:
-                self.deaths.append(f"driver: {error}")
+                self.deaths.append(f"driver of {program}: {error}")
                 child.exit_code = 1
 
         node.go(work)
@@ -663,7 +665,7 @@ class Machine:
 
         def work() -> None:
             with self._noting_deaths("person"):
-                ask_kill(Process(self.desk).catalog, RunId(str(waiting[0][0])))
+                ask_kill(Process(self.desk, "person").catalog, RunId(str(waiting[0][0])))
                 self.misfortunes.discard("kill")
 
         if waiting:

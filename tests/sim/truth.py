@@ -17,6 +17,7 @@ from tidemill.lake import janitor
 from tidemill.lake.consumer import FROM_BEGINNING, consume_partitions
 from tidemill.lake.fileset import read_partitions
 from tidemill.names import WritePointer
+from tidemill.upkeep.audit import audit
 
 if TYPE_CHECKING:
     from tests.sim.simulation import Intent, Simulation
@@ -77,6 +78,7 @@ def check(simulation: Simulation) -> None:
     _check_runs(simulation)
     _check_messages(simulation)
     _check_follower(simulation, committed)
+    _check_audit(simulation)
     _check_storage(simulation, committed)
 
 
@@ -309,6 +311,13 @@ def _check_follower(simulation: Simulation, committed: _Committed) -> None:
         _refuse(not wanted - got, "lost", f"by commit sequence {before}..{until}: {wanted - got} is missing")
         _refuse(not got - wanted, "doubled", f"by commit sequence {before}..{until}: {got - wanted} is too much")
         before = until
+
+
+def _check_audit(simulation: Simulation) -> None:
+    """What the product itself can tell of its state says the same."""
+    report = audit(simulation.ground.catalog)
+    found = [f"{finding.kind} {finding.subject}: {finding.what}" for finding in report.findings]
+    _refuse(not found, "audit", "; ".join(found))
 
 
 def _check_storage(simulation: Simulation, committed: _Committed) -> None:

@@ -42,6 +42,19 @@ class Chance:
         self.struck: Counter[str] = Counter()
         self.trace: list[str] | None = None
 
+    def passes(self, machine: Machine, process: Process) -> bool:
+        """Whether it goes on at its point at once: the same as `stays` and a `befall` of nothing."""
+        elapsed = machine.clock.elapsed
+        strikes = self._next_fault <= self.step + 1 <= self._last_fault
+        if strikes or elapsed < self._away_until or elapsed < self._full_until:
+            return False
+        if not process.point.inside and not self.stays(machine):
+            return False
+        self.step += 1
+        if self.trace is not None:
+            self.trace.append(f"{self.step} {process.name}: {process.point}")
+        return True
+
     def stays(self, machine: Machine) -> bool:
         """Whether who works goes on before anybody else; time passes now and then although somebody could go on."""
         chance = self._turns.random()

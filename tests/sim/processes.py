@@ -175,7 +175,8 @@ class Process:
         process = machine.current
         assert process is not None, "only processes come to points"
         process.point = Point(kind, name, machine.inside)
-        machine.hub.switch()
+        if not machine.glides(process):
+            machine.hub.switch()
 
     def sleep(self, duration: timedelta, *, by_commit: bool = False) -> bool:
         """Wait in the machine's time; whether a commit ended it."""
@@ -490,6 +491,10 @@ class Machine:
 
     def ended(self, process: Process) -> None:
         """`process` came to its end by itself, by `process.error` or without; not called for who is killed."""
+
+    def glides(self, _process: Process) -> bool:
+        """Whether the process that works goes on at its point without anybody being asked: for speed."""
+        return False
 
     def idle(self) -> None:
         """Nobody can go on: time is about to move."""

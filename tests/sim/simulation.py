@@ -85,6 +85,9 @@ class PlayedMachine(Machine):
         # Most turns are of who works already: the others need not be looked at.
         return [now] if works and self.simulation.chance.stays(self) else super().ready()
 
+    def glides(self, process: Process) -> bool:
+        return process.wakes_at is None and self.simulation.passes(process)
+
     def ended(self, process: Process) -> None:
         self.simulation.ended(process)
 
@@ -399,6 +402,14 @@ class Simulation(Programs):
                     self.quiet_since = machine.clock.elapsed
             elif chance.step > MOST_STEPS or machine.clock.elapsed - self.quiet_since > LONGEST_REST:
                 raise Broken(f"stuck: {truth.still_to_do(self)}")
+
+    def passes(self, process: Process) -> bool:
+        """Whether nothing happens at this point: no fault, nothing outside, nobody else's turn."""
+        chance = self.chance
+        due = self._story[-1][0] if self._story else MOST_STEPS
+        if chance.step + 1 >= (min(due, self.active) if self.quiet_since is None else MOST_STEPS):
+            return False
+        return chance.passes(self.machine, process)
 
     def ended(self, process: Process) -> None:
         """A process has come to its end by itself."""

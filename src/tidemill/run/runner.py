@@ -119,6 +119,8 @@ class Runner:
 
     def watch(self) -> None:
         """See which attempts are over, whose driver has ended, and which are to be killed."""
+        if not self._held:
+            return
         stand = {run.run_id: run for run in self.catalog.read(lambda db: find_runs(db, list(self._held)))}
         now = self.world.clock.monotonic()
         for run_id, held in list(self._held.items()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
@@ -9,17 +10,19 @@ from tests.explore import promises
 from tests.explore.search import Actor, Broken, Scenario, Tables
 from tests.explore.stage import Stage
 from tidemill.catalog.db import Db
-from tidemill.catalog.transactions import Snapshot, Transaction, begin, commit
+from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.errors import Conflict, Fenced
 from tidemill.lake.claims import (
+    MOST_FILLED,
     CompleteClaims,
+    Delivery,
     Limits,
     ensure_consumer,
     publish_due,
     put_back,
     take_claims,
 )
-from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState, take
+from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState, consume_partitions, take
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset import (
     AddPartitions,
@@ -32,7 +35,7 @@ from tidemill.lake.fileset import (
     read_partitions,
 )
 from tidemill.lake.manifest import DataFile, Manifest
-from tidemill.names import DatasetId, Namespace, ProgramId, RunId, WritePointer
+from tidemill.names import ConsumerId, DatasetId, Namespace, ProgramId, RunId, WritePointer
 from tidemill.run.attempts import (
     AttachTransaction,
     AttemptEnd,
@@ -116,7 +119,7 @@ def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",)) -> bool:
     def take_one(db: Db):
         runs = take_runs(db, most=1, owner="runner", host="here", lease=LEASE)
         for run in runs:
-            register(db, run.run_id, run.epoch, pid=1, facts={}, log_location="logs")
+            register(db, run.run_id, run.epoch, pid=run.epoch, facts={}, log_location="logs")
         return [(run, find_inputs(db, find_program_by_id(db, run.program_id))) for run in runs]
 
     catalog = stage.catalog
@@ -137,14 +140,10 @@ def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",)) -> bool:
             for change in delivery.changes:
                 note_given(stage, consumer.name, run.run_id, run.epoch, change.write_pointer, change.partition_key)
         ending = stage.pick(lambda: endings) if len(endings) > 1 else endings[0]
+        if ending == "poison":
+            ending = "fail" if POISON in {delivery.partition_key for delivery in got} else "commit"
         if ending == "put back" and len(got) > 1:
-            returned = got[-1]
-            catalog.write(lambda db: put_back(db, tx, consumer.consumer_id, [returned.partition_key]))
-            for change in returned.changes:
-                stage.note(
-                    "DELETE FROM given WHERE run_id = ? AND epoch = ? AND write_pointer = ? AND partition_key = ?",
-                    *(run.run_id, run.epoch, change.write_pointer, change.partition_key),
-                )
+            _put_last_back(stage, tx, consumer.consumer_id, got)
         if ending == "fail":
             end_attempt(catalog, run.run_id, run.epoch, AttemptEnd(Cause.FAILED, "it raised"))
             return True
@@ -155,52 +154,76 @@ def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",)) -> bool:
     return True
 
 
+def _put_last_back(stage: Stage, tx: Transaction, consumer_id: ConsumerId, got: Sequence[Delivery]) -> None:
+    returned = got[-1]
+    stage.catalog.write(lambda db: put_back(db, tx, consumer_id, [returned.partition_key]))
+    for change in returned.changes:
+        stage.note(
+            "DELETE FROM given WHERE run_id = ? AND epoch = ? AND write_pointer = ? AND partition_key = ?",
+            *(tx.run_id, tx.epoch, change.write_pointer, change.partition_key),
+        )
+
+
 def note_given(stage: Stage, reader: str, run_id: str | None, epoch: int, pointer: int, key: str) -> None:
     """Write down what a reader was given."""
     stage.note("INSERT INTO given VALUES (?, ?, ?, ?, ?)", reader, run_id, epoch, pointer, key)
 
 
 def reader(name: str, times: int) -> Actor:
-    """A caller who keeps the state: it begins a transaction, and takes; so often."""
+    """A caller who keeps the state: it begins a transaction, and takes; so often. `public` uses the public function."""
 
     def body(stage: Stage) -> None:
         for turn in range(times):
-            read_once(stage, name, RunId(f"run_{name}{turn}"))
+            if name == "public":
+                consume_once(stage)
+            else:
+                read_once(stage, name, RunId(f"run_{name}{turn}"))
 
     return Actor(name, body)
 
 
-def read_once(stage: Stage, name: str, run_id: RunId | None) -> None:
-    """Take what is new to the reader: its state and what it got are stored together, at its next turn."""
+def read_once(stage: Stage, name: str, run_id: RunId) -> None:
+    """Take what is new to the reader, and store it together with the state."""
     catalog = stage.catalog
-    tx: Transaction | Snapshot
-    if run_id is None:
-        tx = Snapshot(WritePointer(catalog.write(lambda db: db.tick())), catalog.incarnation)
-    else:
-        tx = begin(catalog, run_id=run_id, epoch=1, effects=[AttachTransaction(run_id, 1)])
+    tx = begin(catalog, run_id=run_id, epoch=1, effects=[AttachTransaction(run_id, 1)])
 
-    def look(_db: Db) -> PartitionConsumerState:
-        found = stage.connection.execute("SELECT * FROM kept WHERE reader = ?", (name,)).fetchall()
-        if not found:
-            return FROM_BEGINNING
-        return PartitionConsumerState(WritePointer(found[0][1]), tuple(map(WritePointer, eval(found[0][2]))))
-
-    def take_new(db: Db):
-        state = look(db)
-        taken, moved = take(db, LINES.dataset_id, state, tx)
-        stage.connection.execute(
-            "INSERT INTO kept VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET start_version = excluded.start_version,"
-            " versions_to_check = excluded.versions_to_check, snapshot = excluded.snapshot",
-            (name, moved.start_version, str(moved.versions_to_check), moved.start_version),
-        )
-        for change in taken:
-            stage.connection.execute(
-                "INSERT INTO given VALUES (?, NULL, 0, ?, ?)", (name, change.write_pointer, change.partition_key)
-            )
+    def take_new(db: Db) -> None:
+        taken, moved = take(db, LINES.dataset_id, _read_state(stage, name), tx)
+        _store(stage, name, moved, [(change.write_pointer, change.partition_key) for change in taken])
 
     catalog.write(take_new)
-    if run_id is not None and isinstance(tx, Transaction):
-        commit(catalog, tx, [FinishRun(run_id, 1, "", {})])
+    commit(catalog, tx, [FinishRun(run_id, 1, "", {})])
+
+
+def consume_once(stage: Stage) -> None:
+    """The same by `consume_partitions`; which changes came is seen from the directories of their files."""
+    state = stage.turn(lambda: _read_state(stage, "public"))
+    partitions, moved = consume_partitions(stage.catalog, LINES, state)
+    given = [
+        (int(file.split("/tx=")[1].split("-")[0]), LINES.keys.encode(LINES.keys.check(dict(partition.key))))
+        for partition in partitions
+        for file in partition.files
+    ]
+    stage.turn(lambda: _store(stage, "public", moved, given))
+
+
+def _read_state(stage: Stage, name: str) -> PartitionConsumerState:
+    found = stage.connection.execute(
+        "SELECT start_version, versions_to_check FROM kept WHERE reader = ?", (name,)
+    ).fetchall()
+    if not found:
+        return FROM_BEGINNING
+    return PartitionConsumerState(WritePointer(found[0][0]), tuple(map(WritePointer, json.loads(found[0][1]))))
+
+
+def _store(stage: Stage, name: str, moved: PartitionConsumerState, given: Sequence[tuple[int, str]]) -> None:
+    stage.connection.execute(
+        "INSERT INTO kept VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET start_version = excluded.start_version,"
+        " versions_to_check = excluded.versions_to_check, snapshot = excluded.snapshot",
+        (name, moved.start_version, json.dumps(moved.versions_to_check), moved.start_version, name == "public"),
+    )
+    for pointer, key in given:
+        stage.connection.execute("INSERT INTO given VALUES (?, NULL, 0, ?, ?)", (name, pointer, key))
 
 
 def looker(name: str) -> Actor:
@@ -337,14 +360,16 @@ def cut_power(stage: Stage) -> None:
         end_attempt(stage.catalog, run_id, epoch, AttemptEnd(Cause.LOST, "power", zombie=True))
 
 
-def recover(*programs: str, readers: Sequence[str] = (), most: int = 10_000) -> Callable[[Stage], None]:
+def recover(
+    *programs: str, readers: Sequence[str] = (), most: int = 10_000, ending: str = "commit"
+) -> Callable[[Stage], None]:
     """Begin anew: work on what waits, and start runs until nothing is left to take."""
 
     def do(stage: Stage) -> None:
         cut_power(stage)
         for _ in range(20):
             stage.clock.at += DAY
-            while work(stage, most):
+            while work(stage, most, (ending,)):
                 pass
             publish_due(stage.catalog)
             left = stage.connection.execute(
@@ -352,12 +377,22 @@ def recover(*programs: str, readers: Sequence[str] = (), most: int = 10_000) -> 
                 " WHERE state = 'new' OR EXISTS (SELECT 1 FROM partition_change AS c"
                 " WHERE c.dataset_id = consumer.dataset_id AND c.commit_seq > start_version)"
             ).fetchall()
-            if not left:
+            waiting = stage.connection.execute("SELECT 1 FROM run WHERE state = 'PENDING'").fetchall()
+            if not left and not waiting:
                 break
+            if waiting:
+                continue  # for its next attempt
             new = [NewRun(RunId(stage.world.new_id("run")), ProgramId(name.rpartition(".")[2])) for (name,) in left]
             stage.catalog.write(lambda db, new=new: create_pending(db, new))
         for name in readers:
-            read_once(stage, name, None)
+            if name == "public":
+                consume_once(stage)
+            else:
+                run_id = RunId(stage.world.new_id("run"))
+                stage.catalog.write(
+                    lambda db, run_id=run_id: create_external(db, run_id, owner="me", host="here", pid=1, lease=60_000)
+                )
+                read_once(stage, name, run_id)
 
     return do
 
@@ -368,6 +403,7 @@ SOUND = promises.all_of(
     promises.consumers,
     promises.claims,
     promises.delivered,
+    promises.current_when_taken,
     promises.kept_states,
     promises.slots,
 )
@@ -383,6 +419,7 @@ def caller(
     fences: int = 0,
     writers_end: Sequence[str] = ("commit", "abort"),
     losses: int = 0,
+    me: str = "me",
 ) -> Callable[[str], Scenario]:
     """The consumer of the seed."""
     names = [f"w{number}" for number in range(len(writes))]
@@ -391,18 +428,18 @@ def caller(
         return Scenario(
             name,
             "a caller who keeps the state gets each change once, and by write pointer what it gets by commit (R19)",
-            lake(writers=[*names, *(f"me{turn}" for turn in range(takes))]),
+            lake(writers=[*names, *(f"{me}{turn}" for turn in range(takes))]),
             lambda: [
                 *(writer(one, *ops, endings=writers_end) for one, ops in zip(names, writes, strict=True)),
-                reader("me", takes),
+                reader(me, takes),
                 *(fencer(f"reaper{n}", only="run_w") for n in range(fences)),
             ],
             promises.all_of(SOUND, promises.declared("lines")) if not takes else SOUND,
-            recover(readers=["me"]),
-            _end("me"),
+            recover(readers=[me]),
+            _end(me),
             promises.never_undone,
-            losses,
-            TABLES,
+            losses=losses,
+            tables=TABLES,
         )
 
     return make
@@ -427,8 +464,7 @@ def looked_at(
             recover(),
             promises.at_rest,
             promises.never_undone,
-            0,
-            TABLES,
+            tables=TABLES,
         )
 
     return make
@@ -447,6 +483,7 @@ def managed(
     earlier: Sequence[tuple[int, str]] = (),
     writers_end: Sequence[str] = ("commit", "abort"),
     losses: int = 0,
+    most_filled: int = MOST_FILLED,
 ) -> Callable[[str], Scenario]:
     """Managed consumers, one for each program in `runs`."""
     names = [f"w{number}" for number in range(len(writes))]
@@ -463,16 +500,30 @@ def managed(
                 *(fencer(f"reaper{n}") for n in range(fences)),
                 *(killer(f"killer{n}") for n in range(kills)),
             ],
-            promises.all_of(SOUND, promises.declared("lines")),
-            recover(*programs, most=most),
+            promises.all_of(
+                SOUND,
+                promises.declared("lines"),
+                promises.failures(retries, failing=bool({"fail", "poison"} & set(endings))),
+                _only_poison_discarded,
+            ),
+            recover(*programs, most=most, ending="poison" if "poison" in endings else "commit"),
             _end(*(f"default.shop.{one}" for one in programs)),
             promises.never_undone,
-            losses,
-            TABLES,
+            most_filled=most_filled,
+            losses=losses,
+            tables=TABLES,
         )
 
     return make
 
+
+def _only_poison_discarded(tables: Tables) -> None:
+    for work in tables["consumer_work"]:
+        promises.must(work.state != "discarded" or work.partition_key == POISON, f"innocent, and given up: {work}")
+
+
+POISON = LINES.keys.encode(LINES.keys.check({"hour": 1}))
+"""What a program fails at that is to fail at one partition."""
 
 TABLES = (
     "tx",
@@ -505,6 +556,11 @@ SCENARIOS = {
     "creates": managed([NEW, NEW, OVER], [], workers=0, writers_end=ALWAYS),
     "conflicts-3": managed([A, OVER, OVER, NEW], [], workers=0, fences=1),
     "snapshot": looked_at([A, OVER], A),
+    "public-small": caller([A, OVER], 2, writers_end=ALWAYS, me="public"),
+    "poison": managed([], ["sum"], workers=1, endings=("poison",), earlier=[(3, "append"), *BOTH], retries=1),
+    "poison-fenced": managed([], ["sum"], workers=2, endings=("poison",), earlier=BOTH, retries=1, fences=1),
+    "filled": managed([A], ["sum", "sum"], workers=1, earlier=[*A, *B], most_filled=1, writers_end=ALWAYS),
+    "public": caller([A, A, OVER], 2, me="public"),
     "lost-replies": managed([], ["sum"], workers=2, earlier=A, losses=1, endings=("commit", "fail")),
     "lost-writers": caller([A, OVER], 1, losses=1, writers_end=ALWAYS),
     "caller": caller([A, B], 2),

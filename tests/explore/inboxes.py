@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -116,7 +117,7 @@ def load(stage: Stage, endings: Sequence[str] = ("commit",)) -> bool:
     def take_one(db: Db):
         runs = take_runs(db, most=1, owner="runner", host="here", lease=LEASE)
         for run in runs:
-            register(db, run.run_id, run.epoch, pid=1, facts={}, log_location="logs")
+            register(db, run.run_id, run.epoch, pid=run.epoch, facts={}, log_location="logs")
         return [(run, find_inputs(db, find_program_by_id(db, run.program_id))) for run in runs]
 
     catalog = stage.catalog
@@ -163,6 +164,12 @@ def given_files(tables: Tables) -> None:
         got = sorted(row.partition_key.split()[0] for row in given if row.run_id == run_id)
         recorded = sorted(row.item for row in tables["run_input"] if row.run_id == run_id)
         must(got == recorded, f"{run_id} was given {got} and recorded {recorded}")
+
+
+def announced(tables: Tables) -> None:
+    """What is recorded was announced in the same commit."""
+    told = sum(json.loads(row.payload)["count"] for row in tables["message"] if row.event_type == "files")
+    must(told >= len(tables["inbox_file"]), f"{told} files were announced, {len(tables['inbox_file'])} are recorded")
 
 
 def all_loaded(tables: Tables) -> None:
@@ -241,12 +248,23 @@ def inbox(
                 *(fencer(f"reaper{n}") for n in range(fences)),
                 *(killer(f"killer{n}") for n in range(kills)),
             ],
-            promises.all_of(promises.transactions, promises.claims, promises.slots, given_files),
+            promises.all_of(promises.transactions, promises.claims, promises.slots, given_files, announced),
             recover,
             promises.all_of(promises.at_rest, all_loaded),
             promises.never_undone,
-            losses,
-            ("tx", "in_progress", "garbage", "inbox_file", "run", "run_input", "slot", "given", "landed"),
+            losses=losses,
+            tables=(
+                "tx",
+                "in_progress",
+                "garbage",
+                "message",
+                "inbox_file",
+                "run",
+                "run_input",
+                "slot",
+                "given",
+                "landed",
+            ),
         )
 
     return make

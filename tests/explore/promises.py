@@ -48,6 +48,8 @@ def transactions(tables: Tables) -> None:
     for run in tables["run"]:
         wanted = 1 if run.state == "COMPLETED" else 0
         must(committed[run.run_id] == wanted, f"run {run.run_id}, {run.state}, committed {committed[run.run_id]} times")
+        if run.program_id is not None and run.state == "RUNNING":
+            must(run.pid == run.epoch, f"the driver of attempt {run.pid} has registered for attempt {run.epoch}")
     opened = {tx.write_pointer for tx in tables["tx"] if tx.state == "in_progress"}
     for row in tables["in_progress"]:
         must(row.write_pointer in opened, f"tx {row.write_pointer} has ended and is declared as in progress")
@@ -176,6 +178,36 @@ def delivered(tables: Tables) -> None:
         must(not noted or got == recorded, f"{run_id} was given {sorted(got)} and recorded {sorted(recorded)}")
 
 
+def failures(retries: int, *, failing: bool) -> Callable[[Tables], None]:
+    """A run is tried again so often as was promised; what died, or was never at fault, has failed at nothing."""
+
+    def judge(tables: Tables) -> None:
+        for run in tables["run"]:
+            if run.program_id is None:
+                continue
+            must(failing or run.failures == 0, f"{run.run_id} counts {run.failures} failures, and nothing has failed")
+            if run.state == "FAILED":
+                must(
+                    run.failures == retries + 1, f"{run.run_id} is given up after {run.failures} failures of {retries}"
+                )
+            else:
+                must(run.failures <= retries, f"{run.run_id} is {run.state} after {run.failures} failures of {retries}")
+        for work in [*tables["consumer_work"], *tables["inbox_file"]]:
+            must(failing or work.failures == 0, f"{work} counts as failed, and nothing has")
+
+    return judge
+
+
+def current_when_taken(tables: Tables) -> None:
+    """A first attempt is given nothing that was overwritten before it began."""
+    began = {(tx.run_id, tx.epoch): tx.write_pointer for tx in tables["tx"]}
+    superseded = {(row.write_pointer, row.partition_key): row.superseded_seq for row in tables["partition_change"]}
+    for row in tables["given"]:
+        if row.run_id is not None and row.epoch == 1:
+            at = superseded[row.write_pointer, row.partition_key]
+            must(at is None or at > began[row.run_id, 1], f"{row} was given, and had been overwritten")
+
+
 def kept_states(tables: Tables) -> None:
     """What a caller who keeps the state was given by write pointers is what had committed before (R19)."""
     for state in tables["kept"]:
@@ -185,7 +217,16 @@ def kept_states(tables: Tables) -> None:
             for row in tables["partition_change"]
             if row.dataset_id == "lines" and row.delivers and row.commit_seq < state.snapshot
         }
-        must(got == before, f"{state.reader} at {state.snapshot} has {sorted(got)}, and there was {sorted(before)}")
+        # What was overwritten before it was seen need not come.
+        gone = {
+            (row.write_pointer, row.partition_key)
+            for row in tables["partition_change"]
+            if row.superseded_seq is not None and row.superseded_seq < state.snapshot
+        }
+        must(
+            got <= before <= got | (gone if state.public else set()),
+            f"{state.reader} at {state.snapshot} has {sorted(got)}, and there was {sorted(before)}",
+        )
 
 
 def slots(tables: Tables) -> None:
@@ -212,6 +253,8 @@ def never_undone(before: Tables, after: Tables) -> None:
         old = runs.get(run.run_id)
         if old is not None:
             must(old.state not in ENDED or run.state == old.state, f"{run.run_id} was {old.state}, is {run.state}")
+            killed = not old.kill_asked or run.state not in {"PENDING", "STARTING"}
+            must(killed, f"{run.run_id} was to be killed, and is {run.state}")
             must(run.epoch >= old.epoch, f"{run.run_id} went back to attempt {run.epoch}")
     rows = {(row.dataset_id, row.write_pointer, row.partition_key): row for row in before["partition_change"]}
     for row in after["partition_change"]:
@@ -254,7 +297,8 @@ def everything_delivered(*readers: str) -> Callable[[Tables], None]:
             }
             for row in tables["partition_change"]:
                 change = (row.write_pointer, row.partition_key)
-                if row.dataset_id == "lines" and row.delivers and (row.superseded_seq is None or change not in dropped):
+                unseen = row.superseded_seq is not None and reader == "public"
+                if row.dataset_id == "lines" and row.delivers and not unseen:
                     must(
                         change in got or change in dropped,
                         f"{reader} never got {row.partition_key!r} of tx {change[0]}",

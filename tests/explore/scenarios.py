@@ -12,10 +12,18 @@ QUICK = [
     "conflicts",
     "creates",
     "snapshot",
+    "public-small",
+    "poison",
+    "poison-fenced",
+    "filled",
     "inbox-small",
     "lost-replies",
     "inbox-lost-replies",
     "message",
+    "batches",
+    "counted",
+    "counted-2",
+    "held",
     "limit",
     "retry",
     "lost-reply",
@@ -24,5 +32,5 @@ QUICK = [
     "suspended",
     "timer",
 ]
-SHORT = [*QUICK, "lost-writers", "inbox-rewritten", "messages", "drivers", "both"]
+SHORT = [*QUICK, "timed-out-small", "inbox-rewritten", "messages", "drivers", "both"]
 LONG = list(SCENARIOS)

@@ -15,9 +15,10 @@ from tests.explore.promises import must
 from tests.explore.search import TABLES, Actor, Broken, Scenario, Tables
 from tests.explore.stage import START, Stage
 from tidemill.catalog.db import Db
+from tidemill.catalog.messages import Publish, Topic
 from tidemill.lake.claims import ensure_consumer, publish_due
 from tidemill.lake.datasets import declare
-from tidemill.names import Namespace, ProgramId, ScheduleId
+from tidemill.names import EventKey, Namespace, ProgramId, ScheduleId
 from tidemill.run.attempts import take_runs
 from tidemill.run.driver import DriverProcess
 from tidemill.run.launchers import Assignment, Start
@@ -26,6 +27,7 @@ from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.schedules import Add, Resume, Suspend, Update, change_schedules
 from tidemill.schedule.specs import ScheduleSpec
+from tidemill.schedule.subscriber import has_messages, subscribe
 from tidemill.schedule.triggers import AllOf, Every, NewPartitions, Trigger
 
 APP_FILE = Path(__file__).with_name("app.py")
@@ -39,24 +41,33 @@ TIMER = Every("1h")
 # Actors
 
 
-def arrival(name: str, hour: int) -> Actor:
-    """A commit of somebody else, at once."""
+def arrival(name: str, *hours: int) -> Actor:
+    """A commit of somebody else, at once; without partitions it is two messages that say there were some."""
 
     def body(stage: Stage) -> None:
         def do() -> None:
             with stage.freely():
-                publish(stage, name, (hour, "append"))
+                if hours:
+                    publish(stage, name, *((hour, "append") for hour in hours))
+                else:
+                    stage.catalog.apply([_MESSAGE, _MESSAGE])
 
         stage.turn(do)
 
     return Actor(name, body)
 
 
-def scheduler(name: str) -> Actor:
-    """One of the scheduler processes; between its steps it knows nothing."""
+_MESSAGE = Publish(Topic.DATA, "partitions", EventKey("partition:default.lines"), {"count": 1})
+
+
+def scheduler(name: str, batch: int | None = None) -> Actor:
+    """One of the scheduler processes; between its steps it knows nothing. `batch` messages at a time."""
 
     def body(stage: Stage) -> None:
-        Scheduler(stage.catalog, stage.world, lambda _launch: None).step()
+        if batch is None:
+            Scheduler(stage.catalog, stage.world, lambda _launch: None).step()
+        elif stage.catalog.read(has_messages):
+            subscribe(stage.catalog, stage.world, batch)
 
     return Actor(name, body, repeats=True, group="scheduler")
 
@@ -78,6 +89,7 @@ def drive(stage: Stage) -> bool:
     )
     for run in runs:
         start = Start("sqlite:///nowhere", str(APP_FILE), "/nowhere", spark=False, warm=False, spark_settings={})
+        stage.pid = run.epoch
         process = DriverProcess(stage.world, stage.catalog, start, "driver")
         process.work(Assignment(run.run_id, run.epoch, "/nowhere"))
     return bool(runs)
@@ -288,7 +300,7 @@ def recover(*, last: bool, timed: bool) -> Callable[[Stage], None]:
                 lambda db: change_schedules(db, stage.world, db.tick(), [Resume(_only_schedule(stage))])
             )
             _rest(stage)
-            publish(stage, "last", (9, "append"))
+            publish(stage, "last", (8, "append"), (9, "append"))
         _rest(stage)
         if timed:
             stage.clock.at += HOUR  # what is due then must come
@@ -323,6 +335,11 @@ def _no_open_job(tables: Tables) -> None:
         raise Broken(f"a job waits for ever: {job}")
 
 
+def _wants_several(trigger: Trigger) -> bool:
+    """Whether one message may rightly wait for another."""
+    return isinstance(trigger, NewPartitions) and trigger.n > 1
+
+
 def pipeline(
     trigger: Trigger = PARTITIONS,
     *,
@@ -338,6 +355,8 @@ def pipeline(
     changes: Sequence[Callable[[ScheduleId], object]] = (),
     timeout: timedelta = timedelta(hours=24),
     losses: int = 0,
+    hours_of: Sequence[Sequence[int]] = ((1,), (2,), (3,)),
+    batch: int | None = None,
 ) -> Callable[[str], Scenario]:
     """A program with a schedule that listens to its input; `changes` happen to the first schedule."""
     spec = ScheduleSpec(trigger, (Concurrency(limit),) if limit else (), timeout=timeout)
@@ -360,8 +379,8 @@ def pipeline(
             "each message is heard once, each launch is one run, no limit is passed, and nothing waits for ever",
             set_up,
             lambda: [
-                *(arrival(f"arrival{n}", n + 1) for n in range(arrivals)),
-                *(scheduler(f"scheduler{n}") for n in range(schedulers)),
+                *(arrival(f"arrival{n}", *hours_of[n]) for n in range(arrivals)),
+                *(scheduler(f"scheduler{n}", batch) for n in range(schedulers)),
                 *(driver(f"driver{n}") for n in range(drivers)),
                 *([keeper("keeper")] if hours else []),
                 *(fencer(f"reaper{n}") for n in range(fences)),
@@ -370,11 +389,11 @@ def pipeline(
                 *([changer("person", *changes)] if changes else []),
             ],
             promises.all_of(*judges),
-            recover(last=bool(changes), timed=timed),
+            recover(last=bool(changes) or _wants_several(trigger), timed=timed),
             promises.all_of(promises.at_rest, promises.everything_delivered(READER), *never_open),
             promises.never_undone,
-            losses,
-            tuple(table for table in TABLES if table not in {"inbox_file", "kept", "landed"}),
+            losses=losses,
+            tables=tuple(table for table in TABLES if table not in {"inbox_file", "kept", "landed"}),
         )
 
     return make
@@ -391,6 +410,13 @@ SCENARIOS = {
     "kill": pipeline(schedulers=1, drivers=1, kills=1, arrivals=2),
     "retry": pipeline(schedulers=1, drivers=1, endings=("commit", "fail"), hours=1),
     "suspended": pipeline(changes=(Suspend, Resume), drivers=1),
+    "held": pipeline(arrivals=2, hours_of=((1,), (1,)), schedulers=1, drivers=2, limit=None),
+    "batches": pipeline(hours_of=((),), batch=1, drivers=0),
+    "counted": pipeline(NewPartitions("lines", n=2), hours_of=((1, 2),), schedulers=1, endings=("commit", "fail")),
+    "counted-2": pipeline(NewPartitions("lines", n=2), arrivals=2, schedulers=1),
+    "timed-out-small": pipeline(
+        arrivals=2, schedulers=1, hours=1, timeout=timedelta(minutes=30), endings=("commit",), fences=0
+    ),
     "lost-reply": pipeline(schedulers=1, drivers=2, losses=1),
     "lost-replies-2": pipeline(schedulers=2, drivers=2, losses=2),
     "updated": pipeline(changes=(lambda schedule_id: Update(schedule_id, NEW_SPEC),), drivers=1),

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, TypeAlias
+from unittest.mock import patch
 
 from tests.explore.stage import Log, Loss, Parked, Stage
+from tidemill.lake import claims
 
 TABLES = {
     "tx": "write_pointer state commit_seq run_id epoch",
@@ -23,7 +25,7 @@ TABLES = {
     "consumer_work": "consumer_id write_pointer partition_key commit_seq state failures not_before run_id epoch error",
     "inbox_file": "dataset_id name content_version status failures not_before run_id epoch alone error",
     "run": "run_id program_id schedule_id job_id state epoch failures losses triggered_by write_pointer not_before "
-    "kill_asked lease_until created_at exit_reason",
+    "kill_asked lease_until created_at exit_reason pid",
     "run_input": "run_id dataset_id write_pointer item content_version",
     "slot": "limit_key run_id",
     "schedule": "schedule_id generation since_seq since_at program_id spec status",
@@ -35,14 +37,15 @@ TABLES = {
     "job_waits": "wait_key job_id",
     "job_history": "job_id schedule_id generation outcome run_id created_at detail",
     "given": "reader run_id epoch write_pointer partition_key",
-    "kept": "reader start_version versions_to_check snapshot",
+    "kept": "reader start_version versions_to_check snapshot public",
     "landed": "name version",
 }
 """What a state consists of. Only times that nothing depends on, and texts for people, are left out."""
 
 GHOSTS = """
 CREATE TABLE given (reader TEXT, run_id TEXT, epoch BIGINT, write_pointer BIGINT, partition_key TEXT);
-CREATE TABLE kept (reader TEXT PRIMARY KEY, start_version BIGINT, versions_to_check TEXT, snapshot BIGINT);
+CREATE TABLE kept (reader TEXT PRIMARY KEY, start_version BIGINT, versions_to_check TEXT, snapshot BIGINT,
+    public INTEGER);
 CREATE TABLE landed (name TEXT PRIMARY KEY, version BIGINT);
 """
 """What was given to whom, the states that callers keep, and files: they go back with everything else."""
@@ -84,6 +87,8 @@ class Scenario:
     recover: Callable[[Stage], None]
     at_rest: Callable[[Tables], None]
     each_turn: Callable[[Tables, Tables], None] = lambda _before, _after: None
+    most_filled: int = claims.MOST_FILLED
+    """Changes that one transaction moves into a working set: as few as that a take is cut."""
     losses: int = 0
     """How many replies of commits are lost on one way, anywhere."""
     tables: tuple[str, ...] = tuple(TABLES)
@@ -146,6 +151,10 @@ class Search:
 
     def run(self) -> Figures:
         """Search, and give the figures; `Broken` with the way there."""
+        with patch.object(claims, "MOST_FILLED", self.scenario.most_filled):
+            return self._run()
+
+    def _run(self) -> Figures:
         self.began = time.process_time()
         self.stage = Stage()
         with self.stage.freely():

@@ -121,7 +121,7 @@ class _NoProcesses(LocalSpawner):
     """This machine as the product asks for it; it always is the same."""
 
     def pid(self) -> int:
-        return 1
+        return Stage.on_stage.pid
 
     def host(self) -> str:
         return "here"
@@ -173,6 +173,8 @@ class Stage:
     """What a program may do in the end: return, or `fail`."""
     files_change: bool = False
     """Whether somebody writes files meanwhile."""
+    pid: int = 1
+    """The process that acts; a driver of the second attempt is 2: so that one sees who has registered."""
     on_stage: ClassVar[Stage]
     """The one there is: for programs, which the product calls."""
 

@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile --no-config --universal --python-version 3.11 -
 SPARK_AND_DATA := pyproject.toml --extra spark --extra demo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-fast test-proof test-spark sim explore mutants chaos chaos-spark bench fmt lock clean \
+.PHONY: help demo test lint test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark bench fmt lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -50,6 +50,9 @@ explore: set-up-test ## all interleavings of consumers and of the scheduler
 
 mutants: set-up-test ## small wrong changes of the product, each to be found by simulation or interleavings
 	@$(BIN)/python -m tests.mutants $(ARGS)
+
+fail-points: set-up-test ## each marked step of the product by each kind of fault, on both databases
+	@$(POSTGRES) -- $(BIN)/python -m tests.acceptance.fail_points $(ARGS)
 
 chaos: set-up-test ## kill and stop real processes, and PostgreSQL, for SECONDS=600
 	@$(POSTGRES) -- $(BIN)/python -m tests.chaos --seconds $(SECONDS) $(ARGS)

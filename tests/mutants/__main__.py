@@ -20,7 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of mutants, or of rooms: {', '.join(Room)}; all when left out")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
-    parser.add_argument("--only", type=Killer, choices=list(Killer), help="one of the two tools")
+    parser.add_argument("--only", type=Killer, choices=list(Killer), help="one of the tools")
     parser.add_argument("--unchecked", action="store_true", help="do not look at the unchanged product first")
     parser.add_argument("--list", action="store_true", help="say what there is")
     given = parser.parse_args()
@@ -62,14 +62,16 @@ def tell(verdict: Verdict) -> None:
 
 def tell_figures(verdicts: list[Verdict], seconds: float) -> None:
     """The table that docs/proof.md is compared with."""
-    print(f"\n{'room':14}{'mutants':>8}{'explorer':>10}{'simulation':>12}{'hung':>6}{'survived':>10}")
+    print(
+        f"\n{'room':14}{'mutants':>8}{'explorer':>10}{'simulation':>12}{'fail points':>13}{'hung':>6}{'survived':>10}"
+    )
     for room in [*Room, None]:
         own = [verdict for verdict in verdicts if room in {None, verdict.mutant.room}]
-        by = Counter(verdict.by.split()[0] for verdict in own if verdict.fate is Fate.KILLED)
+        by = Counter(verdict.killer for verdict in own if verdict.fate is Fate.KILLED)
         fates = Counter(verdict.fate for verdict in own)
         print(
             f"{room or 'all':14}{len(own):8}{by[Killer.EXPLORER]:10}{by[Killer.SIMULATION]:12}"
-            f"{fates[Fate.HUNG]:6}{fates[Fate.SURVIVED]:10}"
+            f"{by[Killer.FAIL_POINTS]:13}{fates[Fate.HUNG]:6}{fates[Fate.SURVIVED]:10}"
         )
     alive = [verdict.mutant for verdict in verdicts if verdict.fate is Fate.SURVIVED]
     known = ", ".join(mutant.name for mutant in alive if mutant.unseen)

@@ -1,21 +1,22 @@
-"""Hunts mutants: makes each in a copy of the product, and has the explorer and the simulation look at the copy.
+"""Hunts mutants: makes each in a copy of the product, and has explorer, simulation and fail points look at the copy.
 
 The tools run as processes of their own, by the same commands as a person would give, with the copy on PYTHONPATH. A
-mutant is killed when a tool says `BROKEN …` and what promise does not hold; whatever else is not a clean end is an
-error of the hunt and proves nothing.
+mutant is killed when a tool says that a promise does not hold; whatever else is not a clean end, a mutant that is no
+sound program among it, is an error of the hunt and proves nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,12 +28,16 @@ from tests.mutants.mutant import Killer, Mutant, copy_source
 ROOT: Final = Path(__file__).parents[2]
 SEEDS: Final = 1000
 """Schedules that a mutant has to live through: a tenth of what CI plays of the product itself."""
-_SIGN: Final = "BROKEN "
+_SIGNS: Final = ("BROKEN ", "AssertionError: ")
+_NO_PROGRAM: Final = re.compile(
+    r"\b(?:TypeError|NameError|AttributeError|UnboundLocalError|ImportError|SyntaxError|SQLError|Internal)\b"
+)
 _PATIENCE: Final = 600.0
 """Seconds: ten times what the slower tool takes without a mutant."""
 _COMMANDS: Final = {
     Killer.EXPLORER: ("tests.explore", "--quick"),
-    Killer.SIMULATION: ("tests.sim", "--seeds", str(SEEDS)),
+    Killer.SIMULATION: ("tests.sim", "--seeds", str(SEEDS), "--workers", "1"),
+    Killer.FAIL_POINTS: ("tests.acceptance.fail_points", "--database", "sqlite", "--kind", "PAUSE", "--kind", "CRASH"),
 }
 _RUN: Final = """
 import runpy, sys, tidemill
@@ -59,13 +64,19 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How one hunt ended: `by` names tool and scenario or seed, `seen` the promise that did not hold."""
+    """How one hunt ended: `where` is a scenario or seed of the killer, `seen` the promise that did not hold."""
 
     mutant: Mutant
     fate: Fate
-    by: str
+    killer: Killer | None
+    where: str
     seen: str
     seconds: float
+
+    @property
+    def by(self) -> str:
+        """Who has found it, for people."""
+        return f"{self.killer or ''} {self.where}".strip()
 
 
 def hunt_all(
@@ -89,8 +100,8 @@ def hunt(mutant: Mutant, only: Killer | None = None) -> Verdict:
         for killer, command in _tries(mutant, only):
             fate, where, seen = look(command, Path(folder))
             if fate is not Fate.SURVIVED:
-                return Verdict(mutant, fate, f"{killer} {where}".strip(), seen, time.monotonic() - started)
-    return Verdict(mutant, Fate.SURVIVED, "", "", time.monotonic() - started)
+                return Verdict(mutant, fate, killer, where, seen, time.monotonic() - started)
+    return Verdict(mutant, Fate.SURVIVED, None, "", "", time.monotonic() - started)
 
 
 def check_tools(only: Killer | None) -> dict[Killer, float]:
@@ -119,9 +130,8 @@ def look(command: Sequence[str], copies: Path) -> tuple[Fate, str, str]:
             last: list[str] = []
             for line in tool.stdout:
                 last = [*last[-30:], line]
-                if line.startswith(_SIGN):
-                    seen = next((reason.strip() for reason in tool.stdout if reason.strip()), "")
-                    return Fate.KILLED, line.removeprefix(_SIGN).split()[0], seen
+                if line.startswith(_SIGNS):
+                    return Fate.KILLED, *_verdict(line, tool.stdout)
             status = tool.wait()
         finally:
             timer.cancel()
@@ -132,11 +142,23 @@ def look(command: Sequence[str], copies: Path) -> tuple[Fate, str, str]:
     return Fate.SURVIVED, "", ""
 
 
+def _verdict(line: str, following: Iterable[str]) -> tuple[str, str]:
+    """Where and what: a scenario, or `seed 17`, with the reason in the next line; or an assertion with its own."""
+    word, _, rest = line.strip().partition(" ")
+    seen = rest if word != "BROKEN" else next((reason.strip() for reason in following if reason.strip()), "")
+    if _NO_PROGRAM.search(seen):
+        raise HuntFailed(f"the mutant is no sound program: {seen}")
+    if word != "BROKEN":
+        return "", seen
+    where = rest.split()
+    return " ".join(where[:2] if where[0] == "seed" else where[:1]), seen
+
+
 def _tries(mutant: Mutant, only: Killer | None) -> Iterator[tuple[Killer, Sequence[str]]]:
     if mutant.scenario and only in {None, Killer.EXPLORER}:
         yield Killer.EXPLORER, ("tests.explore", mutant.scenario)
     for killer in sorted(Killer, key=lambda killer: killer is not mutant.first):
-        if only in {None, killer}:
+        if only in {None, killer} and (not mutant.unseen or killer is mutant.first):
             yield killer, _COMMANDS[killer]
 
 

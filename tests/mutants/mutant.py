@@ -22,6 +22,7 @@ class Killer(StrEnum):
 
     EXPLORER = "explorer"
     SIMULATION = "simulation"
+    FAIL_POINTS = "fail points"
 
 
 class Room(StrEnum):

@@ -43,6 +43,7 @@ MUTANTS: Final = (
             "        changes, _ = take(db, fileset.dataset_id, state, snapshot)\n"
             "        moved = PartitionConsumerState(snapshot.write_pointer, tuple(late))\n",
         ),
+        unseen="no writer begins between the two calls of the mill's consume_partitions often enough",
     ),
     _mutant(
         "last_tick_instead_of_a_new_one",
@@ -52,11 +53,13 @@ MUTANTS: Final = (
             "    pointer = WritePointer(catalog.write(lambda db: db.tick()))\n",
             "    pointer = WritePointer(catalog.write(lambda db: db.tick()) - 1)\n",
         ),
+        first=Killer.SIMULATION,
     ),
     _mutant(
         "state_set_back",
         "a take that began before the last taker sets the state back",
         Edit(_CONSUMER, "    if snapshot.write_pointer <= state.start_version:\n", "    if False:\n"),
+        unseen="nobody takes with an older snapshot after a newer one",
     ),
     _mutant(
         "late_ones_never_read",
@@ -97,6 +100,7 @@ MUTANTS: Final = (
             "    moved = _move(state, WritePointer(bound), find_in_progress(db, consumer.dataset_id, tx))\n",
             "    moved = _move(state, tx.write_pointer, find_in_progress(db, consumer.dataset_id, tx))\n",
         ),
+        unseen="no take is cut: none fills more than 10,000 changes",
     ),
     _mutant(
         "late_ones_beyond_a_limit_forgotten",
@@ -106,6 +110,7 @@ MUTANTS: Final = (
             "if v >= bound or v in in_progress)",
             "if v in in_progress)",
         ),
+        unseen="no take is cut: none fills more than 10,000 changes",
     ),
     _mutant(
         "claims_above_its_snapshot",
@@ -120,6 +125,7 @@ MUTANTS: Final = (
             "AND work.not_before <= tidemill_now() AND work.commit_seq < :write_pointer\n",
             "AND work.not_before <= tidemill_now()\n",
         ),
+        unseen="nobody compares the commit of what a run holds with its write pointer",
     ),
     _mutant(
         "own_key_held_twice",
@@ -129,6 +135,7 @@ MUTANTS: Final = (
             "AND held.state = 'in_progress' LIMIT 1) IS NULL\n",
             "AND held.state = 'in_progress' AND held.run_id = 'no such' LIMIT 1) IS NULL\n",
         ),
+        unseen="no quick scenario has two workers and two changes of one partition",
     ),
     _mutant(
         "fenced_attempt_takes",
@@ -138,6 +145,7 @@ MUTANTS: Final = (
             "    if db.one(SQL.lock_open_tx, write_pointer=tx.write_pointer, epoch=tx.epoch) is None:\n",
             "    if False:\n",
         ),
+        unseen="no quick scenario has a zombie that takes after its run has ended",
     ),
     _mutant(
         "completed_before_the_output",
@@ -258,6 +266,7 @@ MUTANTS: Final = (
             "    unread = inputs.note_unread() if run.job_id is not None and not held else []\n",
             "    unread: list[Effect] = []\n",
         ),
+        unseen="no quick scenario ends a run of a schedule before it has taken anything",
     ),
     _mutant(
         "rest_of_the_rejected_sticks",
@@ -268,6 +277,7 @@ MUTANTS: Final = (
             "    return [*unread]\n",
         ),
         first=Killer.SIMULATION,
+        unseen="no run is rejected: played programs need no Java",
     ),
     _mutant(
         "rest_of_the_rejected_spins",
@@ -278,6 +288,7 @@ MUTANTS: Final = (
             "    return [*unread, *inputs.announce_rest()]\n",
         ),
         first=Killer.SIMULATION,
+        unseen="no run is rejected: played programs need no Java",
     ),
     _mutant(
         "due_work_not_announced",
@@ -299,6 +310,7 @@ MUTANTS: Final = (
             " WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND write_pointer < :bound\n",
             " WHERE dataset_id = :dataset_id AND write_pointer > :start_version AND write_pointer < :bound\n",
         ),
+        unseen="the faults that show it are rarer than the schedules played",
     ),
     _mutant(
         "superseded_delivered",
@@ -314,6 +326,7 @@ MUTANTS: Final = (
             "for _, write_pointer, _, _, superseded in group if False]",
         ),
         first=Killer.SIMULATION,
+        unseen="who is given what was replaced is told nothing wrong, only too much",
     ),
     _mutant(
         "input_not_recorded",
@@ -352,6 +365,7 @@ MUTANTS: Final = (
             " WHERE true\n\n-- name: supersede_found",
         ),
         first=Killer.SIMULATION,
+        unseen="two discoverers must find one file, and the first one's run end between the two commits",
     ),
     _mutant(
         "fenced_attempt_claims_files",
@@ -392,6 +406,7 @@ MUTANTS: Final = (
             _INBOX, "        if not _is_same(file, status):\n            raise", "        if False:\n            raise"
         ),
         first=Killer.SIMULATION,
+        unseen="a file must be written again between the look at it and the commit",
     ),
     _mutant(
         "files_backlog_not_announced",

@@ -93,6 +93,7 @@ MUTANTS: Final = (
             "            if schedule is None or message.seq <= schedule.since_seq:\n",
             "            if schedule is None:\n",
         ),
+        unseen="that an open job holds a message from before its schedule began is not judged",
     ),
     _mutant(
         "suspended_listens",
@@ -102,16 +103,19 @@ MUTANTS: Final = (
             "IN ({texts:schedule_ids}) AND status = 'SCHEDULED' ORDER BY",
             "IN ({texts:schedule_ids}) ORDER BY",
         ),
+        unseen="that a suspended schedule has an open job is not judged",
     ),
     _mutant(
         "suspended_keeps_its_jobs",
         "a suspended schedule still launches what it had pending",
         Edit(_SCHEDULES, "                dropping[schedule_id] = Outcome.SUSPENDED\n", ""),
+        unseen="that a suspended schedule has an open job is not judged",
     ),
     _mutant(
         "changed_keeps_its_jobs",
         "a changed schedule launches what was pending for the old one",
         Edit(_SCHEDULES, "                dropping[schedule_id] = Outcome.CHANGED\n", ""),
+        scenario="updated",
     ),
     _mutant(
         "rest_of_a_commit_skipped",
@@ -121,16 +125,19 @@ MUTANTS: Final = (
             "WHERE topic = :topic AND seq = :seq AND n > :n\n",
             "WHERE topic = :topic AND seq = :seq AND n > :n AND 1 = 0\n",
         ),
+        unseen="no commit has more messages than a batch",
     ),
     _mutant(
         "counts_messages",
         "a trigger counts messages, not the partitions or files that they tell of",
         Edit(_TRIGGERS, "replace(fed, count=fed.count + count)", "replace(fed, count=fed.count + 1)"),
+        unseen="no trigger wants more than one thing",
     ),
     _mutant(
         "last_message_counts",
         "a second message replaces in the job what the first had fed",
         Edit(_JOBS, "        before = after.get(trigger_no, Fed())\n", "        before = Fed()\n"),
+        unseen="no trigger wants more than one thing",
     ),
     _mutant(
         "fed_job_not_due",
@@ -140,11 +147,13 @@ MUTANTS: Final = (
             "UPDATE job SET progress = r.progress, next_check_at = tidemill_now(), revision",
             "UPDATE job SET progress = r.progress, revision",
         ),
+        unseen="no trigger wants more than one thing",
     ),
     _mutant(
         "backlog_not_enough",
         "a message that work is left does not satisfy a trigger that wants several",
         Edit(_TRIGGERS, "            return replace(fed, backlog=True)\n", "            return fed\n"),
+        unseen="no trigger wants more than one thing",
     ),
     _mutant(
         "backlog_of_others",
@@ -154,6 +163,7 @@ MUTANTS: Final = (
             '    return message.payload.get("consumer", program.qualified_name) == program.qualified_name\n',
             "    return True\n",
         ),
+        unseen="a run that finds nothing is no broken promise, only waste",
     ),
     # Due times → jobs
     _mutant(
@@ -166,6 +176,7 @@ MUTANTS: Final = (
             "json.dumps(list(fires.values())))\n    } | set(due)\n",
         ),
         first=Killer.SIMULATION,
+        unseen="it fires for ever, and the search with it",
     ),
     _mutant(
         "fire_recorded_before_its_job",
@@ -189,7 +200,7 @@ MUTANTS: Final = (
             "    jobs = feed_jobs(db, world, facts, schedules)\n",
             "    later.append((facts, schedules))\n    jobs = dict.fromkeys(facts, None)\n",
         ),
-        first=Killer.SIMULATION,
+        scenario="timer",
     ),
     _mutant(
         "timer_not_moved_by_an_early_run",
@@ -199,7 +210,7 @@ MUTANTS: Final = (
             "        counted_from = max(schedule.since_at, launches.get(timer.schedule_id, schedule.since_at))\n",
             "        counted_from = schedule.since_at\n",
         ),
-        first=Killer.SIMULATION,
+        scenario="timer",
     ),
     # Jobs → runs
     _mutant(
@@ -231,6 +242,7 @@ MUTANTS: Final = (
         Edit(
             _CHECKER, "    create_pending(db, runs)\n    return launches", "    later.append(runs)\n    return launches"
         ),
+        scenario="message",
     ),
     _mutant(
         "job_ended_after_its_run",
@@ -263,11 +275,13 @@ MUTANTS: Final = (
             "    end_jobs(\n        db,\n        [\n            Ending(one.job, _outcome(one)",
             "    later.append(\n        [\n            Ending(one.job, _outcome(one)",
         ),
+        scenario="message",
     ),
     _mutant(
         "run_without_a_slot",
         "a run takes no slot",
         Edit(_RUNS, "    db.run(SQL.insert_slots, runs=rows)\n", ""),
+        scenario="message",
     ),
     _mutant(
         "slots_not_counted",
@@ -277,11 +291,13 @@ MUTANTS: Final = (
             "            held[str(key)] = cast(int, slots)\n",
             "            held[str(key)] = cast(int, slots) * 0\n",
         ),
+        scenario="messages",
     ),
     _mutant(
         "slots_of_one_batch_not_counted",
         "a checker does not count the slots that it has just given away itself",
         Edit(_CHECKER, '            held[f"program:{one.schedule.program_id}"] += 1\n', ""),
+        scenario="limit",
     ),
     _mutant(
         "slot_freed_between_attempts",
@@ -292,6 +308,7 @@ MUTANTS: Final = (
             '            repeated = Call(SQL.repeat_run, {**params, "delay": to_milliseconds(self.ending.delay)})\n'
             "            return (*_free(self.run.run_id), repeated)\n",
         ),
+        unseen="the scenario with retries has one run only, so that no other wants its slot",
     ),
     _mutant(
         "slot_never_freed",
@@ -301,6 +318,7 @@ MUTANTS: Final = (
             "        return (*_free(self.run_id), Call(SQL.complete_run, params))\n",
             "        return (Call(SQL.complete_run, params),)\n",
         ),
+        scenario="message",
     ),
     _mutant(
         "slot_of_a_failed_run_never_freed",
@@ -308,8 +326,9 @@ MUTANTS: Final = (
         Edit(
             _ATTEMPTS,
             "        return (*_free(self.run.run_id), Call(SQL.end_run, ",
-            "        return (Call(SQL.end_run, ",
+            "        return (*_free(self.run.run_id)[:1], Call(SQL.end_run, ",
         ),
+        scenario="retry",
     ),
     _mutant(
         "who_waits_for_a_slot_not_woken",
@@ -317,22 +336,26 @@ MUTANTS: Final = (
         Edit(
             _ATTEMPTS, "(SQL.lock_limits, SQL.wake_waiting_jobs, SQL.free_slots)", "(SQL.lock_limits, SQL.free_slots)"
         ),
+        scenario="limit",
     ),
     _mutant(
         "queue_jumped",
         "a job takes a free slot before another one that waits with the better turn",
         Edit(_CONSTRAINTS, "        if held + ahead >= self.n:\n", "        if False:\n"),
+        unseen="the order of turns at a limit is not judged",
     ),
     _mutant(
         "beside_not_woken",
         "a job that leaves the queue without a run does not wake those that had to let it go first",
         Edit(_JOBS, "    db.run(SQL.wake_beside, job_ids=dropped)\n", ""),
+        unseen="no scenario has a job that times out beside one that waits",
     ),
     _mutant(
         "timed_out_and_forgotten",
         "the work of a job that timed out is not announced again",
         Edit(_CHECKER, "        if decided[job_id].outcome is Outcome.TIMED_OUT:\n", "        if False:\n"),
         first=Killer.SIMULATION,
+        unseen="no quick scenario has a time-out",
     ),
     _mutant(
         "dropped_messages_not_recorded",
@@ -342,6 +365,7 @@ MUTANTS: Final = (
             '{"why": ending.why, "messages": messages.get(ending.job.job_id, [])}',
             '{"why": ending.why, "messages": []}',
         ),
+        unseen="what was pending at a suspension is not asked for",
     ),
     _mutant(
         "launched_messages_not_recorded",
@@ -351,5 +375,6 @@ MUTANTS: Final = (
             "for m in messages if m.trigger_no == trigger_no],",
             "for m in messages if m.trigger_no > trigger_no],",
         ),
+        scenario="message",
     ),
 )

@@ -126,6 +126,7 @@ MUTANTS: Final = (
             "                if outcome is None:\n                    raise\n                return CommitSeq(1)\n",
         ),
         first=Killer.SIMULATION,
+        unseen="the faults that show it are rarer than the schedules played",
     ),
     _mutant(
         "lost_reply_not_asked_for",
@@ -143,6 +144,7 @@ MUTANTS: Final = (
             "",
         ),
         first=Killer.SIMULATION,
+        unseen="the faults that show it are rarer than the schedules played",
     ),
     _mutant(
         "ended_without_ending_its_transaction",
@@ -171,7 +173,7 @@ MUTANTS: Final = (
         "the janitor does not come back, though a zombie may write after its fence",
         Edit(_JANITOR, "CLEAN_SWEEPS: Final = 12", "CLEAN_SWEEPS: Final = 1"),
         Edit(_JANITOR, "    clean = 0 if found else garbage.clean + 1\n", "    clean = 1\n"),
-        first=Killer.SIMULATION,
+        first=Killer.FAIL_POINTS,
     ),
     _mutant(
         "janitor_deletes_what_is_open",
@@ -217,12 +219,13 @@ MUTANTS: Final = (
         "create_of_what_exists",
         "a create joins a partition that is there",
         Edit(_FILESET, "            WriteOp.CREATE: SQL.refuse_existing,\n", ""),
+        scenario="creates",
     ),
     _mutant(
         "overwrite_supersedes_nothing",
         "an overwrite leaves what it replaces",
         Edit(_FILESET, "        if replaced:\n", "        if False and replaced:\n"),
-        scenario="overwrite-small",
+        scenario="snapshot",
     ),
     _mutant(
         "snapshot_sees_later_commits",
@@ -232,6 +235,7 @@ MUTANTS: Final = (
             "AND superseded_seq IS NULL AND +commit_seq < :write_pointer",
             "AND superseded_seq IS NULL AND +commit_seq < 1000 * :write_pointer",
         ),
+        scenario="snapshot",
     ),
     _mutant(
         "snapshot_loses_what_was_overwritten",
@@ -241,6 +245,7 @@ MUTANTS: Final = (
             "AND superseded_seq > :write_pointer AND +commit_seq",
             "AND superseded_seq < 0 AND +commit_seq",
         ),
+        scenario="snapshot",
     ),
     _mutant(
         "two_commits_for_data_and_message",
@@ -260,6 +265,7 @@ MUTANTS: Final = (
             "        catalog.apply([types.SimpleNamespace(guards=lambda: (), writes=lambda: said)])\n",
         ),
         first=Killer.SIMULATION,
+        unseen="nobody asks for the message of each commit; a crash between the two is rare",
     ),
     _mutant(
         "failed_writes_stay",
@@ -268,6 +274,7 @@ MUTANTS: Final = (
             _OUTPUTS, "            if output.calls > 1 or (output.calls and not changes):\n", "            if False:\n"
         ),
         first=Killer.SIMULATION,
+        unseen="no program goes on after a write of its own has failed",
     ),
     _mutant(
         "fold_forgets_the_first",
@@ -289,6 +296,7 @@ MUTANTS: Final = (
             "            mark_committed(files, self.tx, CommitSeq(self.tx.write_pointer + 1))\n",
         ),
         first=Killer.SIMULATION,
+        unseen="nobody looks at markers of what has not committed before the janitor deletes it",
     ),
     _mutant(
         "janitor_marks_nothing",

@@ -40,6 +40,10 @@ _SETTINGS: Final = (
     "SET random_page_cost = 1.1; SET jit = off"
 )
 _MIGRATION_LOCK: Final = "SELECT pg_advisory_xact_lock(1953064302, hashtext(current_schema()::text))"
+# A sequence writes 32 values ahead into the log, for whoever takes the first of them. If that one is rolled back, and a
+# block that takes another writes nothing, nobody waits for the disk: a crash gave the block's tick again (tried), and
+# what then began below it never came to the consumer that had kept it. The message makes the block's end wait.
+_TICK: Final = "SELECT tidemill_tick(), pg_logical_emit_message(true, 'tidemill', 'tick')"
 _RETRIED: Final = (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable)
 _WAIT: Final = (timedelta(milliseconds=1), timedelta(milliseconds=20))
 _OPEN_WITHIN: Final = timedelta(seconds=10)
@@ -246,7 +250,7 @@ class _PostgresDb(Db):
         return self._number("SELECT tidemill_now()")
 
     def _tick(self) -> CommitSeq:
-        return CommitSeq(self._number("SELECT tidemill_tick()"))
+        return CommitSeq(self._number(_TICK))
 
     def _number(self, query: str) -> int:
         row = self._connection.execute(cast("sql.SQL", query)).fetchone()

@@ -196,6 +196,19 @@ def test_what_a_killed_run_never_took_is_announced_at_once(shop):
     assert shop.announced() == BOTH
 
 
+def test_what_came_after_the_take_of_a_run_has_messages_of_its_own(shop):
+    """A schedule may wait for ten of them: that an earlier run failed must not start it with one."""
+    shop.lake.publish(10)
+    run = shop.launch()
+    shop.take(run)
+    shop.lake.publish(11)
+
+    state = shop.end(run, Cause.FAILED)
+
+    assert state is RunState.FAILED
+    assert shop.announced() == []
+
+
 def test_the_end_of_a_run_by_hand_announces_no_partitions_that_wait_for_more(shop):
     """A schedule waits for ten, and their messages wait in its job: the end of another run must not start it."""
     fill(shop)

@@ -32,6 +32,7 @@ from tests.manual_clock import backdoor_of
 from tests.postgres_server import ADDRESS, running_server
 from tidemill.catalog import postgres, sqlite
 from tidemill.catalog.engine import open_catalog
+from tidemill.upkeep.audit import audit
 from tidemill.world import World
 
 DATABASES: Final = ("sqlite", "postgres")
@@ -73,6 +74,7 @@ def strike_everywhere(machine: Machine, kind: Kind) -> Figures:
         play(machine, rounds)
         check(machine, rounds)
     ((fenced,),) = machine.sql("SELECT count(*) FROM tx WHERE state = 'invalid'")
+    assert audit(machine.catalog).findings == ()
     forget_garbage(machine)
     return Figures(Counter(faults.struck.values()), len(faults.struck), rounds, int(str(fenced)))
 
@@ -85,6 +87,7 @@ def strike_each_operation(machine: Machine, ordinal: Ordinal) -> int:
         if (passed := machine.countdown.left > 0) or k % _CHECK_EVERY == 0:
             check(machine, k, "f")
         if passed:
+            assert audit(machine.catalog).findings == ()
             return k - 1
     raise AssertionError
 

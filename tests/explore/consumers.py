@@ -268,12 +268,12 @@ def fencer(name: str, cause: Cause = Cause.LOST, only: str = "") -> Actor:
     return Actor(name, body)
 
 
-def killer(name: str) -> Actor:
-    """A person who ends a run, and the runner that does as asked."""
+def killer(name: str, *, carried_out: bool = True) -> Actor:
+    """A person who ends a run, and the runner that does as asked, if it lives to."""
 
     def body(stage: Stage) -> None:
         run_id, epoch = stage.pick(lambda: _find_unended(stage))
-        if ask_kill(stage.catalog, run_id) == "STOPPING":
+        if ask_kill(stage.catalog, run_id) == "STOPPING" and carried_out:
             end_attempt(stage.catalog, run_id, epoch, AttemptEnd(Cause.KILLED, "killed on request"))
 
     return Actor(name, body)
@@ -479,6 +479,7 @@ def managed(
     endings: Sequence[str] = ("commit",),
     fences: int = 0,
     kills: int = 0,
+    kills_carried_out: bool = True,
     retries: int = 0,
     earlier: Sequence[tuple[int, str]] = (),
     writers_end: Sequence[str] = ("commit", "abort"),
@@ -498,7 +499,7 @@ def managed(
                 *(writer(one, *ops, endings=writers_end) for one, ops in zip(names, writes, strict=True)),
                 *(worker(f"worker{n}", most=most, endings=endings) for n in range(workers)),
                 *(fencer(f"reaper{n}") for n in range(fences)),
-                *(killer(f"killer{n}") for n in range(kills)),
+                *(killer(f"killer{n}", carried_out=kills_carried_out) for n in range(kills)),
             ],
             promises.all_of(
                 SOUND,
@@ -557,6 +558,7 @@ SCENARIOS = {
     "conflicts-3": managed([A, OVER, OVER, NEW], [], workers=0, fences=1),
     "snapshot": looked_at([A, OVER], A),
     "public-small": caller([A, OVER], 2, writers_end=ALWAYS, me="public"),
+    "kill-asked": managed([], ["sum"], workers=1, kills=1, kills_carried_out=False, fences=1),
     "poison": managed([], ["sum"], workers=1, endings=("poison",), earlier=[(3, "append"), *BOTH], retries=1),
     "poison-fenced": managed([], ["sum"], workers=2, endings=("poison",), earlier=BOTH, retries=1, fences=1),
     "filled": managed([A], ["sum", "sum"], workers=1, earlier=[*A, *B], most_filled=1, writers_end=ALWAYS),

@@ -235,10 +235,15 @@ def launched(tables: Tables) -> None:
     opened = Counter(job.schedule_id for job in tables["job"])
     for schedule_id, jobs in opened.items():
         must(jobs == 1, f"{schedule_id} has {jobs} open jobs")
-    generations = {schedule.schedule_id: schedule.generation for schedule in tables["schedule"]}
+    schedules = {schedule.schedule_id: schedule for schedule in tables["schedule"]}
     for job in tables["job"]:
         must(job.job_id not in history, f"{job.job_id} is open and has ended")
-        must(job.generation == generations[job.schedule_id], f"{job.job_id} is of an old generation")
+        schedule = schedules[job.schedule_id]
+        must(job.generation == schedule.generation, f"{job.job_id} is of an old generation")
+        must(schedule.status == "SCHEDULED", f"{job.job_id} is open, and its schedule {schedule.status}")
+        for ref in tables["job_message"]:
+            late = ref.job_id != job.job_id or ref.seq > schedule.since_seq
+            must(late, f"{job.job_id} was fed with {ref.seq}, from before {schedule.since_seq}")
     runs = {run.run_id: run for run in tables["run"]}
     for run in runs.values():
         if run.job_id is not None:

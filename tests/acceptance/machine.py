@@ -536,8 +536,7 @@ class Machine:
 
         catalog.read = reading
         catalog.write = changing(write, "write")
-        if catalog.dialect == "postgres":  # SQLite's applies by a write
-            catalog._apply = changing(apply, "apply")
+        catalog._apply = changing(apply, "apply")
 
     def end_sessions(self) -> None:
         """Let PostgreSQL end all sessions of the product, and wait until they are gone."""

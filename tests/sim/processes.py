@@ -243,8 +243,7 @@ class Process:
 
             def watched(db: Any) -> Any:
                 result = block(db)
-                # SQLite's commits of effects do not say so themselves: there any commit wakes.
-                wakes.append(db.wakes or where.endswith("._apply"))
+                wakes.append(db.wakes)
                 return result
 
             self.reach(PointKind.BEFORE_WRITE, where)
@@ -264,8 +263,7 @@ class Process:
         played.world = self.world
         played.read, played.write = reading, writing
         played.waiter = lambda: PlayedWaiter(self)
-        if catalog.dialect == "postgres":  # SQLite's applies by a write
-            played._apply = applying
+        played._apply = applying
         return catalog
 
     def _transact(self, work: Callable[[], Any]) -> Any:
@@ -496,8 +494,9 @@ class Machine:
         """Whether the process that works goes on at its point without anybody being asked: for speed."""
         return False
 
-    def idle(self) -> None:
-        """Nobody can go on: time is about to move."""
+    def idle(self) -> bool:
+        """Nobody can go on: time is about to move, unless this says that all is over."""
+        return False
 
     # What happens to processes
 
@@ -542,14 +541,13 @@ class Machine:
         return [process for process in self.processes if self._due(process) <= now]
 
     def step(self) -> bool:
-        """Let one process go on to its next point; time moves when none can. False when nobody ever can."""
+        """Let one process go on to its next point; time moves when none can. False when all is over."""
         process = self.current
         inside = process is not None and not process.finished and process.point.inside
         if not inside:
             ready = self.ready()
             if not ready:
-                self.idle()
-                if not self.processes:
+                if self.idle() or not self.processes:
                     return False
                 self.clock.pass_by(min(map(self._due, self.processes)) - self.clock.elapsed)
                 ready = self.ready()

@@ -91,8 +91,8 @@ class PlayedMachine(Machine):
     def ended(self, process: Process) -> None:
         self.simulation.ended(process)
 
-    def idle(self) -> None:
-        self.simulation.idle()
+    def idle(self) -> bool:
+        return self.simulation.is_over()
 
 
 class Simulation(Programs):
@@ -130,7 +130,6 @@ class Simulation(Programs):
         self.refused_notebooks: list[int] = []
         self.followed: list[PartitionConsumerResult] = []
         self.follows = self.whims.random() < 0.4
-        self.at_rest = False
         self.quiet_since: timedelta | None = None
         self._story = self._make_story()
 
@@ -390,10 +389,11 @@ class Simulation(Programs):
         self.machine.start("supervisor", self._watch_over, self.outside)
         machine, chance = self.machine, self.chance
         self.unexpected: str | None = None
-        while not self.at_rest:
+        over = False
+        while not over:
             while self._story and self._story[-1][0] <= chance.step and not machine.inside:
                 self._story.pop()[1]()
-            machine.step()
+            over = not machine.step()
             if self.unexpected is not None:
                 raise Broken(self.unexpected)
             if self.quiet_since is None:
@@ -433,10 +433,9 @@ class Simulation(Programs):
         frames = [f"{f.name}:{f.lineno}" for f in traceback.extract_tb(error.__traceback__)[-6:]]
         self.unexpected = f"died: {process.name} by {type(error).__name__}: {error} at {' '.join(frames)}"
 
-    def idle(self) -> None:
+    def is_over(self) -> bool:
         """Nobody can go on: perhaps all is done."""
-        if self.quiet_since is not None and not truth.is_busy(self):
-            self.at_rest = True
+        return self.quiet_since is not None and not truth.is_busy(self)
 
 
 def _never() -> bool:

@@ -120,8 +120,7 @@ def test_a_dead_process_has_no_effect_any_more(machine, chooser):
 def test_a_lost_reply_is_asked_for(machine, chooser, moment):
     """The same error, whether or not the commit has happened: the product has to find out."""
     process = start(machine, "a", transact("a"))
-    where = "apply" if machine.catalog.dialect == "postgres" else "SqliteCatalog._apply"
-    chooser.fates["a", f"{moment} write {where}"] = LostReply("catalog", "played")
+    chooser.fates["a", f"{moment} write apply"] = LostReply("catalog", "played")
     run(machine)
 
     assert process.error is None

@@ -172,6 +172,9 @@ class SqliteCatalog(Catalog):
         return apsw.Connection(url, flags=flags | apsw.SQLITE_OPEN_URI, statementcachesize=_STATEMENTS)
 
     def _prepare(self, connection: apsw.Connection) -> None:
+        # One plan for all values of a statement's parameters. Else this build of SQLite (with STAT4) compiles a
+        # statement anew whenever one is bound that might lead to another plan.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         self._until_free(lambda: connection.execute(_PRAGMAS).fetchall(), _WAIT)
         clock = self.world.clock
 

@@ -9,10 +9,9 @@ BEGIN
     RETURN nextval('tidemill_clock');
 END $$;
 
--- Epoch milliseconds. A test sets its own time by the setting tidemill.now.
+-- Epoch milliseconds.
 CREATE FUNCTION tidemill_now() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$
-    SELECT coalesce(nullif(current_setting('tidemill.now', true), '')::bigint,
-                    (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 $$;
 
 -- A guard refuses by raising: all that its message did is rolled back.

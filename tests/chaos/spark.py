@@ -515,6 +515,8 @@ class Site:
         self.found.check(there == named | side_cars, "dirty", f"too many or too few: {there ^ (named | side_cars)}")
         open_ones = self.sql("SELECT count(*) FROM in_progress")
         self.found.check(open_ones == [(0,)], "dirty", f"{open_ones} transactions are open")
+        findings = self.mill.audit().findings
+        self.found.check(not findings, "audited", findings)
         self.compare(runs, "at the end")
 
 
@@ -648,7 +650,7 @@ def print_table(seed: str, lots: Mapping[str, Sequence[Strike]], found: Mapping[
 
     drawn, seen = lots.values(), found.values()
     counted = sorted({name for one in seen for name in one.counts})
-    wrong = ("partial", "lost", "doubled", "orphans", "late writes", "not repeated", "dirty")
+    wrong = ("partial", "lost", "doubled", "orphans", "late writes", "not repeated", "dirty", "audited")
     rows = [
         ("drivers struck", [len(lot) for lot in drawn]),
         *((f"  {blow}", [sum(strike.blow is blow for strike in lot) for lot in drawn]) for blow in Blow),

@@ -48,7 +48,7 @@ from tidemill.run.attempts import (
 )
 from tidemill.run.inputs import find_inputs, take_over_claims
 from tidemill.run.programs import Program, ProgramKind, find_program_by_id, put_program
-from tidemill.run.runs import NewRun, create_external, create_pending
+from tidemill.run.runs import NewRun, RunState, create_external, create_pending
 
 LINES = Fileset.of(
     Dataset(
@@ -77,12 +77,6 @@ def write_once(
     stage: Stage, run_id: RunId, name: str, writes: Sequence[tuple[int, str]], endings: Sequence[str]
 ) -> None:
     """Begin, and commit `writes`, or abort."""
-    partitions = [
-        PartitionWrite(
-            LINES.keys.check({"hour": hour}), WriteOp(op), Manifest((DataFile(f"{name}.parquet", 10, 1, "e"),))
-        )
-        for hour, op in writes
-    ]
     try:
         tx = begin(
             stage.catalog,
@@ -95,7 +89,7 @@ def write_once(
         if ending == "abort":
             end_attempt(stage.catalog, run_id, 1, AttemptEnd(Cause.FAILED, "it raised"))
             return
-        added = AddPartitions(tx, LINES, partitions, SCHEMA, frozenset())
+        added = AddPartitions(tx, LINES, _partitions(name, writes), SCHEMA, frozenset())
         commit(stage.catalog, tx, [added, FinishRun(run_id, 1, "", {}), Unpin(run_id)])
     except (Conflict, PartitionExists):
         end_attempt(stage.catalog, run_id, 1, AttemptEnd(Cause.FAILED, "conflict"))
@@ -103,17 +97,36 @@ def write_once(
         pass
 
 
-def worker(name: str, *, most: int = 10_000, endings: Sequence[str] = ("commit",), group: str = "worker") -> Actor:
-    """A runner with its driver: it takes a run that waits, and works on that attempt to its end."""
+def _partitions(name: str, writes: Sequence[tuple[int, str]]) -> list[PartitionWrite]:
+    return [
+        PartitionWrite(
+            LINES.keys.check({"hour": hour}), WriteOp(op), Manifest((DataFile(f"{name}.parquet", 10, 1, "e"),))
+        )
+        for hour, op in writes
+    ]
+
+
+def worker(
+    name: str,
+    *,
+    most: int = 10_000,
+    endings: Sequence[str] = ("commit",),
+    group: str = "worker",
+    adds: Sequence[tuple[int, str]] = (),
+) -> Actor:
+    """A runner with its driver: it takes a run that waits, and works on that attempt to its end.
+
+    `adds` is what each commit brings to the file set that it consumes.
+    """
 
     def body(stage: Stage) -> None:
         stage.pick(lambda: ["take"] if _is_any_pending(stage) else [])
-        work(stage, most, endings)
+        work(stage, most, endings, adds)
 
     return Actor(name, body, repeats=True, group=group)
 
 
-def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",)) -> bool:
+def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",), adds: Sequence[tuple[int, str]] = ()) -> bool:
     """One attempt of whatever run is due; whether there was one."""
 
     def take_one(db: Db):
@@ -132,6 +145,7 @@ def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",)) -> bool:
             catalog,
             run_id=run.run_id,
             epoch=run.epoch,
+            writes=[LINES.dataset_id] if adds else [],
             effects=[AttachTransaction(run.run_id, run.epoch), *take_over_claims(run.run_id, run.epoch)],
         )
         ((_, consumer),) = inputs.filesets.values()
@@ -147,8 +161,9 @@ def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",)) -> bool:
         if ending == "fail":
             end_attempt(catalog, run.run_id, run.epoch, AttemptEnd(Cause.FAILED, "it raised"))
             return True
+        added = [AddPartitions(tx, LINES, _partitions(run.run_id, adds), SCHEMA, frozenset())] if adds else []
         finish = [CompleteClaims(run.run_id, run.epoch), Unpin(run.run_id), FinishRun(run.run_id, run.epoch, "", {})]
-        commit(catalog, tx, [*finish, *inputs.announce_rest()])
+        commit(catalog, tx, [*added, *finish, *inputs.announce_rest()])
     except Fenced:
         pass
     return True
@@ -169,17 +184,20 @@ def note_given(stage: Stage, reader: str, run_id: str | None, epoch: int, pointe
     stage.note("INSERT INTO given VALUES (?, ?, ?, ?, ?)", reader, run_id, epoch, pointer, key)
 
 
-def reader(name: str, times: int) -> Actor:
-    """A caller who keeps the state: it begins a transaction, and takes; so often. `public` uses the public function."""
+def reader(name: str, turns: Sequence[int]) -> Actor:
+    """A caller who keeps the state: it begins a transaction, and takes; so often. `public` uses the public function.
+
+    Several of one name share one state.
+    """
 
     def body(stage: Stage) -> None:
-        for turn in range(times):
+        for turn in turns:
             if name == "public":
                 consume_once(stage)
             else:
                 read_once(stage, name, RunId(f"run_{name}{turn}"))
 
-    return Actor(name, body)
+    return Actor(f"{name}{turns[0]}", body)
 
 
 def read_once(stage: Stage, name: str, run_id: RunId) -> None:
@@ -268,15 +286,21 @@ def fencer(name: str, cause: Cause = Cause.LOST, only: str = "") -> Actor:
     return Actor(name, body)
 
 
-def killer(name: str, *, carried_out: bool = True) -> Actor:
-    """A person who ends a run, and the runner that does as asked, if it lives to."""
+def killer(name: str, *, carried_out: bool = True, at_once: bool = False) -> Actor:
+    """A person who ends a run, and the runner that does as asked, if it lives to; `at_once` asks in one turn."""
 
     def body(stage: Stage) -> None:
         run_id, epoch = stage.pick(lambda: _find_unended(stage))
-        if ask_kill(stage.catalog, run_id) == "STOPPING" and carried_out:
+        asked = stage.turn(lambda: _ask_at_once(stage, run_id)) if at_once else ask_kill(stage.catalog, run_id)
+        if asked == "STOPPING" and carried_out:
             end_attempt(stage.catalog, run_id, epoch, AttemptEnd(Cause.KILLED, "killed on request"))
 
     return Actor(name, body)
+
+
+def _ask_at_once(stage: Stage, run_id: RunId) -> RunState:
+    with stage.freely():
+        return ask_kill(stage.catalog, run_id)
 
 
 def _is_any_pending(stage: Stage) -> bool:
@@ -403,7 +427,7 @@ SOUND = promises.all_of(
     promises.consumers,
     promises.claims,
     promises.delivered,
-    promises.current_when_taken,
+    promises.seen_when_taken,
     promises.kept_states,
     promises.slots,
 )
@@ -420,8 +444,9 @@ def caller(
     writers_end: Sequence[str] = ("commit", "abort"),
     losses: int = 0,
     me: str = "me",
+    sharing: int = 1,
 ) -> Callable[[str], Scenario]:
-    """The consumer of the seed."""
+    """The consumer of the seed; `sharing` callers keep one state, and begin before they look at it."""
     names = [f"w{number}" for number in range(len(writes))]
 
     def make(name: str) -> Scenario:
@@ -431,7 +456,7 @@ def caller(
             lake(writers=[*names, *(f"{me}{turn}" for turn in range(takes))]),
             lambda: [
                 *(writer(one, *ops, endings=writers_end) for one, ops in zip(names, writes, strict=True)),
-                reader(me, takes),
+                *(reader(me, range(takes)[n::sharing]) for n in range(sharing)),
                 *(fencer(f"reaper{n}", only="run_w") for n in range(fences)),
             ],
             promises.all_of(SOUND, promises.declared("lines")) if not takes else SOUND,
@@ -485,6 +510,7 @@ def managed(
     writers_end: Sequence[str] = ("commit", "abort"),
     losses: int = 0,
     most_filled: int = MOST_FILLED,
+    adds: Sequence[tuple[int, str]] = (),
 ) -> Callable[[str], Scenario]:
     """Managed consumers, one for each program in `runs`."""
     names = [f"w{number}" for number in range(len(writes))]
@@ -497,9 +523,12 @@ def managed(
             lake(writers=names, runs=runs, earlier=earlier, retries=retries),
             lambda: [
                 *(writer(one, *ops, endings=writers_end) for one, ops in zip(names, writes, strict=True)),
-                *(worker(f"worker{n}", most=most, endings=endings) for n in range(workers)),
+                *(worker(f"worker{n}", most=most, endings=endings, adds=adds) for n in range(workers)),
                 *(fencer(f"reaper{n}") for n in range(fences)),
-                *(killer(f"killer{n}", carried_out=kills_carried_out) for n in range(kills)),
+                *(
+                    killer(f"killer{n}", carried_out=kills_carried_out, at_once=not kills_carried_out)
+                    for n in range(kills)
+                ),
             ],
             promises.all_of(
                 SOUND,
@@ -561,6 +590,10 @@ SCENARIOS = {
     "kill-asked": managed([], ["sum"], workers=1, kills=1, kills_carried_out=False, fences=1),
     "poison": managed([], ["sum"], workers=1, endings=("poison",), earlier=[(3, "append"), *BOTH], retries=1),
     "poison-fenced": managed([], ["sum"], workers=2, endings=("poison",), earlier=BOTH, retries=1, fences=1),
+    "shared": caller([A], 2, writers_end=ALWAYS, sharing=2),
+    "filled-late": managed([A, B], ["sum"], workers=1, most_filled=1, writers_end=ALWAYS),
+    "beside": managed([BOTH], ["sum", "sum"], earlier=A, most=1, writers_end=ALWAYS),
+    "own": managed([], ["sum"], workers=1, earlier=A, adds=A),
     "filled": managed([A], ["sum", "sum"], workers=1, earlier=[*A, *B], most_filled=1, writers_end=ALWAYS),
     "public": caller([A, A, OVER], 2, me="public"),
     "lost-replies": managed([], ["sum"], workers=2, earlier=A, losses=1, endings=("commit", "fail")),

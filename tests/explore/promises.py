@@ -50,6 +50,8 @@ def transactions(tables: Tables) -> None:
         must(committed[run.run_id] == wanted, f"run {run.run_id}, {run.state}, committed {committed[run.run_id]} times")
         if run.program_id is not None and run.state == "RUNNING":
             must(run.pid == run.epoch, f"the driver of attempt {run.pid} has registered for attempt {run.epoch}")
+        live = run.state in LIVE
+        must(live == (run.lease_until is not None), f"{run.run_id}, {run.state}, has a lease until {run.lease_until}")
     opened = {tx.write_pointer for tx in tables["tx"] if tx.state == "in_progress"}
     for row in tables["in_progress"]:
         must(row.write_pointer in opened, f"tx {row.write_pointer} has ended and is declared as in progress")
@@ -198,14 +200,16 @@ def failures(retries: int, *, failing: bool) -> Callable[[Tables], None]:
     return judge
 
 
-def current_when_taken(tables: Tables) -> None:
-    """A first attempt is given nothing that was overwritten before it began."""
+def seen_when_taken(tables: Tables) -> None:
+    """An attempt is given only what had committed when it began, a first one nothing that was overwritten by then."""
     began = {(tx.run_id, tx.epoch): tx.write_pointer for tx in tables["tx"]}
-    superseded = {(row.write_pointer, row.partition_key): row.superseded_seq for row in tables["partition_change"]}
+    changes = {(row.write_pointer, row.partition_key): row for row in tables["partition_change"]}
     for row in tables["given"]:
-        if row.run_id is not None and row.epoch == 1:
-            at = superseded[row.write_pointer, row.partition_key]
-            must(at is None or at > began[row.run_id, 1], f"{row} was given, and had been overwritten")
+        if row.run_id is not None:
+            change = changes[row.write_pointer, row.partition_key]
+            must(change.commit_seq < began[row.run_id, row.epoch], f"{row} was given, and committed after the begin")
+            late = change.superseded_seq is None or change.superseded_seq > began[row.run_id, 1]
+            must(late or row.epoch > 1, f"{row} was given, and had been overwritten")
 
 
 def kept_states(tables: Tables) -> None:

@@ -13,9 +13,17 @@ QUICK = [
     "limits-small",
     "overwrite-small",
     "filled",
+    "filled-late",
+    "beside",
+    "own",
+    "shared",
     "lost-replies",
     "lost-reply",
     "batches",
+    "others",
+    "queue",
+    "kill-small",
+    "counted-left",
     "counted",
     "counted-2",
     "retry",
@@ -31,7 +39,6 @@ QUICK = [
     "inbox-lost-replies",
     "timer",
     "caller-small",
-    "held",
 ]
-SHORT = [*QUICK, "timed-out-small", "inbox-rewritten", "messages", "drivers", "both"]
+SHORT = [*QUICK, "held", "timed-out-small", "inbox-rewritten", "messages", "drivers", "both"]
 LONG = list(SCENARIOS)

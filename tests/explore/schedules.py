@@ -18,12 +18,15 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.lake.claims import ensure_consumer, publish_due
 from tidemill.lake.datasets import declare
-from tidemill.names import EventKey, Namespace, ProgramId, ScheduleId
+from tidemill.names import EventKey, Namespace, ProgramId, RunId, ScheduleId
 from tidemill.run.attempts import take_runs
 from tidemill.run.driver import DriverProcess
 from tidemill.run.launchers import Assignment, Start
 from tidemill.run.programs import Program, ProgramKind, put_program
+from tidemill.run.runs import NewRun, create_pending
+from tidemill.schedule.checker import check_due, next_check_at
 from tidemill.schedule.constraints import Concurrency
+from tidemill.schedule.jobs import from_ms
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.schedules import Add, Resume, Suspend, Update, change_schedules
 from tidemill.schedule.specs import ScheduleSpec
@@ -31,7 +34,6 @@ from tidemill.schedule.subscriber import has_messages, subscribe
 from tidemill.schedule.triggers import AllOf, Every, NewPartitions, Trigger
 
 APP_FILE = Path(__file__).with_name("app.py")
-READER = "default.shop.total"
 HOUR = timedelta(hours=1)
 
 PARTITIONS = NewPartitions("lines")
@@ -61,13 +63,17 @@ _MESSAGE = Publish(Topic.DATA, "partitions", EventKey("partition:default.lines")
 
 
 def scheduler(name: str, batch: int | None = None) -> Actor:
-    """One of the scheduler processes; between its steps it knows nothing. `batch` messages at a time."""
+    """One of the scheduler processes; between its steps it knows nothing. `batch` messages, or jobs, at a time."""
 
     def body(stage: Stage) -> None:
         if batch is None:
             Scheduler(stage.catalog, stage.world, lambda _launch: None).step()
-        elif stage.catalog.read(has_messages):
+            return
+        messages, jobs = stage.catalog.read(lambda db: (has_messages(db), _is_job_due(db)))
+        if messages:
             subscribe(stage.catalog, stage.world, batch)
+        elif jobs:
+            check_due(stage.catalog, stage.world, batch)
 
     return Actor(name, body, repeats=True, group="scheduler")
 
@@ -108,13 +114,13 @@ def clock(name: str, step: timedelta) -> Actor:
 
 
 def changer(name: str, *changes: Callable[[ScheduleId], object]) -> Actor:
-    """A person who changes the schedule, one change a turn."""
+    """A person who changes the last schedule, one change a turn."""
 
     def body(stage: Stage) -> None:
         for change in changes:
 
             def block(db: Db, change=change) -> None:
-                change_schedules(db, stage.world, db.tick(), [change(_only_schedule(stage))])
+                change_schedules(db, stage.world, db.tick(), [change(_schedules(stage)[-1])])
 
             stage.catalog.write(block)
 
@@ -131,8 +137,13 @@ def keeper(name: str) -> Actor:
     return Actor(name, body, repeats=True)
 
 
-def _only_schedule(stage: Stage) -> ScheduleId:
-    return ScheduleId(stage.connection.execute("SELECT schedule_id FROM schedule").get)
+def _schedules(stage: Stage) -> list[ScheduleId]:
+    return [ScheduleId(row[0]) for row in stage.connection.execute("SELECT schedule_id FROM schedule ORDER BY name")]
+
+
+def _is_job_due(db: Db) -> bool:
+    at = next_check_at(db)
+    return at is not None and at <= from_ms(db.now())
 
 
 def _is_any_pending(stage: Stage) -> bool:
@@ -154,32 +165,35 @@ def _is_work_due(stage: Stage) -> bool:
 # What they act on
 
 
-def shop(*specs: ScheduleSpec) -> Callable[[Stage], None]:
-    """The program, its input, and a schedule for each spec."""
+def shop(*specs: ScheduleSpec, programs: Sequence[str] = ("total",), runs: int = 0) -> Callable[[Stage], None]:
+    """The programs, their input, and a schedule of each spec for each; so many `runs` wait that a person wants."""
 
     def set_up(stage: Stage) -> None:
         def block(db: Db) -> None:
             seq = db.tick()
             declare(db, LINES.dataset)
-            program_id = put_program(
-                db,
-                Program(
-                    ProgramId("total"),
-                    Namespace("default"),
-                    "shop",
-                    "total",
-                    ProgramKind.PYTHON,
-                    str(APP_FILE),
-                    reads=("default.lines",),
-                    backoff=timedelta(seconds=10),
-                ),
-            )
-            ensure_consumer(db, LINES.dataset_id, READER)
-            adds = [
-                Add(Namespace("default"), "shop", f"s{number}", program_id, spec, resume=True)
-                for number, spec in enumerate(specs)
-            ]
+            adds = []
+            for name in programs:
+                program_id = put_program(
+                    db,
+                    Program(
+                        ProgramId(name),
+                        Namespace("default"),
+                        "shop",
+                        name,
+                        ProgramKind.PYTHON,
+                        str(APP_FILE),
+                        reads=("default.lines",),
+                        backoff=timedelta(seconds=10),
+                    ),
+                )
+                ensure_consumer(db, LINES.dataset_id, f"default.shop.{name}")
+                adds += [
+                    Add(Namespace("default"), "shop", f"{name}{number}", program_id, spec, resume=True)
+                    for number, spec in enumerate(specs)
+                ]
             change_schedules(db, stage.world, seq, adds)
+            create_pending(db, [NewRun(RunId(f"run_{number}"), ProgramId(programs[0])) for number in range(runs)])
 
         # Deployments lock what they make in an order of their own: as two transactions.
         stage.catalog.write(block)
@@ -203,7 +217,10 @@ def heard(tables: Tables) -> None:
                 continue
             times = places[schedule.schedule_id, message.seq, message.n]
             what = f"message {message.seq}, {message.event_type}, was heard {times} times by {schedule.schedule_id}"
-            if (message.seq, message.n) > position:
+            named = json.loads(message.payload).get("consumer")
+            if named not in {None, f"default.shop.{schedule.program_id}"}:
+                must(times == 0, f"{what}, and is for {named}")
+            elif (message.seq, message.n) > position:
                 must(times == 0, f"{what}, and nobody has read so far")
             elif message.seq > schedule.since_seq and schedule.status == "SCHEDULED":
                 must(times == 1, what)
@@ -227,6 +244,30 @@ def _places(tables: Tables) -> Counter[tuple[str, int, int]]:
             for _topic, seq, n in leaf["messages"]:
                 places[run.schedule_id, seq, n] += 1
     return places
+
+
+def all_read(tables: Tables) -> None:
+    """Nobody has left a message behind."""
+    read = [(row.seq, row.n) for row in tables["subscriber"] if row.topic == "data"]
+    position = max(read, default=(0, -1))
+    for message in tables["message"]:
+        passed = message.topic != "data" or (message.seq, message.n) <= position
+        must(passed, f"message {message.seq}, {message.n}, is not read, and all rest at {position}")
+
+
+def enough(tables: Tables) -> None:
+    """A job that waits for more has not been told of as much as its trigger wants, nor of work left."""
+    wanted = {row.schedule_id: json.loads(row.spec)["trigger"] for row in tables["schedule"]}
+    told = {(row.seq, row.n): row for row in tables["message"] if row.topic == "data"}
+    for job in tables["job"]:
+        trigger = wanted[job.schedule_id]
+        if job.next_check_at is not None or trigger["type"] != "new_partitions":
+            continue
+        heard_of = [told[row.seq, row.n] for row in tables["job_message"] if row.job_id == job.job_id]
+        count = sum(json.loads(message.payload).get("count", 0) for message in heard_of)
+        must(count < trigger["n"], f"{job.job_id} has {count} partitions, and waits for {trigger['n']}")
+        left = any(message.event_type == "backlog" for message in heard_of)
+        must(not left, f"{job.job_id} was told of work left, and waits for more")
 
 
 def launched(tables: Tables) -> None:
@@ -263,6 +304,47 @@ def launched(tables: Tables) -> None:
             fire.job_id in history or any(job.job_id == fire.job_id for job in tables["job"]),
             f"what was due at {fire.fire_time} is in no job",
         )
+
+
+def never_forgotten(before: Tables, after: Tables) -> None:
+    """What a schedule has heard stays in its job, or in the record of what became of that."""
+    places = _places(after)
+    for (schedule_id, seq, n), times in _places(before).items():
+        must(places[schedule_id, seq, n] >= times, f"{schedule_id} had heard message {seq}, {n}, and no record says so")
+
+
+def in_turn(before: Tables, after: Tables) -> None:
+    """Who waits for a slot gets it before those whose turn is later."""
+    priorities = {row.schedule_id: json.loads(row.spec)["priority"] for row in after["schedule"]}
+    known = {run.run_id for run in before["run"]}
+    left = {job.job_id: job for job in after["job"]}
+    waiting = [left[row.job_id] for row in before["job_waits"] if row.job_id in left]
+    for run in after["run"]:
+        if run.run_id not in known and run.schedule_id is not None:
+            for job in waiting:
+                later = priorities[job.schedule_id] <= priorities[run.schedule_id]
+                must(later, f"{run.run_id} has the slot for which {job.job_id} waits, with the better turn")
+
+
+_PATIENCE = 86_400_000
+"""Who waits for a slot and is not woken is looked at when the time-out of its schedule is over."""
+
+
+def nobody_waits_for_a_free_slot(limit: int) -> Callable[[Tables], None]:
+    """While a slot is free, somebody of those who wait for it is about to be looked at."""
+
+    def judge(tables: Tables) -> None:
+        held = Counter(f"slots:{row.limit_key}" for row in tables["slot"])
+        due = {
+            job.job_id: job.next_check_at < job.satisfied_at + _PATIENCE for job in tables["job"] if job.satisfied_at
+        }
+        waiting: dict[str, list[str]] = {}
+        for row in tables["job_waits"]:
+            waiting.setdefault(row.wait_key, []).append(row.job_id)
+        for key, jobs in waiting.items():
+            must(held[key] >= limit or any(due[job] for job in jobs), f"{jobs} wait for {key}, of which one is free")
+
+    return judge
 
 
 def at_most(limit: int) -> Callable[[Tables], None]:
@@ -302,7 +384,7 @@ def recover(*, last: bool, timed: bool) -> Callable[[Stage], None]:
         cut_power(stage)
         if last:
             stage.catalog.write(
-                lambda db: change_schedules(db, stage.world, db.tick(), [Resume(_only_schedule(stage))])
+                lambda db: change_schedules(db, stage.world, db.tick(), list(map(Resume, _schedules(stage))))
             )
             _rest(stage)
             publish(stage, "last", (8, "append"), (9, "append"))
@@ -340,6 +422,12 @@ def _no_open_job(tables: Tables) -> None:
         raise Broken(f"a job waits for ever: {job}")
 
 
+def _at_each_turn(before: Tables, after: Tables) -> None:
+    promises.never_undone(before, after)
+    never_forgotten(before, after)
+    in_turn(before, after)
+
+
 def _wants_several(trigger: Trigger) -> bool:
     """Whether one message may rightly wait for another."""
     return isinstance(trigger, NewPartitions) and trigger.n > 1
@@ -362,21 +450,30 @@ def pipeline(
     losses: int = 0,
     hours_of: Sequence[Sequence[int]] = ((1,), (2,), (3,)),
     batch: int | None = None,
+    programs: Sequence[str] = ("total",),
+    runs: int = 0,
+    at_once: bool = False,
 ) -> Callable[[str], Scenario]:
-    """A program with a schedule that listens to its input; `changes` happen to the first schedule."""
-    spec = ScheduleSpec(trigger, (Concurrency(limit),) if limit else (), timeout=timeout)
+    """Programs with schedules that listen to their input, the last with the first turn; `changes` happen to that one.
+
+    `at_once` are the kills asked for in one turn.
+    """
+    constraints = (Concurrency(limit),) if limit else ()
+    specs = [ScheduleSpec(trigger, constraints, timeout=timeout, priority=number) for number in range(schedules)]
     timed = not isinstance(trigger, NewPartitions)
 
     def make(name: str) -> Scenario:
         def set_up(stage: Stage) -> None:
             stage.endings = tuple(endings)
-            shop(*[spec] * schedules)(stage)
+            shop(*specs, programs=programs, runs=runs)(stage)
 
         # One that waits for both may have heard of one only.
         never_open = [] if isinstance(trigger, AllOf) else [_no_open_job]
-        judges = [SOUND, heard, launched]
+        judges = [SOUND, heard, enough, launched]
         if limit and timeout > HOUR:
             judges.append(at_most(limit))
+            if not hours:
+                judges.append(nobody_waits_for_a_free_slot(limit))
         if timed:
             judges.append(fired)
         return Scenario(
@@ -389,14 +486,19 @@ def pipeline(
                 *(driver(f"driver{n}") for n in range(drivers)),
                 *([keeper("keeper")] if hours else []),
                 *(fencer(f"reaper{n}") for n in range(fences)),
-                *(killer(f"killer{n}") for n in range(kills)),
+                *(killer(f"killer{n}", at_once=at_once) for n in range(kills)),
                 *(clock(f"hour{n}", HOUR) for n in range(hours)),
                 *([changer("person", *changes)] if changes else []),
             ],
             promises.all_of(*judges),
             recover(last=bool(changes) or _wants_several(trigger), timed=timed),
-            promises.all_of(promises.at_rest, promises.everything_delivered(READER), *never_open),
-            promises.never_undone,
+            promises.all_of(
+                all_read,
+                promises.at_rest,
+                promises.everything_delivered(*(f"default.shop.{one}" for one in programs)),
+                *never_open,
+            ),
+            _at_each_turn,
             losses=losses,
             tables=tuple(table for table in TABLES if table not in {"inbox_file", "kept", "landed"}),
         )
@@ -416,8 +518,14 @@ SCENARIOS = {
     "retry": pipeline(schedulers=1, drivers=1, endings=("commit", "fail"), hours=1),
     "suspended": pipeline(changes=(Suspend, Resume), drivers=1),
     "held": pipeline(arrivals=2, hours_of=((1,), (1,)), schedulers=1, drivers=2, limit=None),
+    "kill-small": pipeline(schedulers=1, drivers=1, kills=1, at_once=True),
+    "others": pipeline(schedulers=1, drivers=0, kills=1, at_once=True, programs=("total", "mean")),
+    "queue": pipeline(schedulers=1, drivers=0, kills=1, at_once=True, batch=1, schedules=2, runs=1, changes=(Suspend,)),
     "batches": pipeline(hours_of=((),), batch=1, drivers=0),
     "counted": pipeline(NewPartitions("lines", n=2), hours_of=((1, 2),), schedulers=1, endings=("commit", "fail")),
+    "counted-left": pipeline(
+        NewPartitions("lines", n=2), hours_of=((1, 2),), schedulers=1, drivers=0, kills=1, at_once=True
+    ),
     "counted-2": pipeline(NewPartitions("lines", n=2), arrivals=2, schedulers=1),
     "timed-out-small": pipeline(
         arrivals=2, schedulers=1, hours=1, timeout=timedelta(minutes=30), endings=("commit",), fences=0

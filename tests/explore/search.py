@@ -54,6 +54,9 @@ _ROWS = {name: namedtuple(name, columns) for name, columns in TABLES.items()}  #
 _QUERIES = {name: f"SELECT {', '.join(columns.split())} FROM {name}" for name, columns in TABLES.items()}
 _TICK = re.compile(r"\b(7\d{9})\b")
 
+_CUT_ANYHOW = 8
+"""So many states are enough for the smallest scenarios to be seen from everywhere."""
+
 _Here: TypeAlias = tuple[list["_Standing"], Any, str, "Tables", int]
 Tables: TypeAlias = Mapping[str, Sequence[Any]]
 
@@ -145,7 +148,7 @@ class Search:
     scenario: Scenario
     most_states: int = 1 << 60
     cut_every: int = 1
-    """In which share of the states the power is cut, beside those where nobody can go on."""
+    """In which share of the states the power is cut, beside the first few and those where nobody can go on."""
     progress: Callable[[Figures], None] = lambda _figures: None
     figures: Figures = field(default_factory=Figures)
 
@@ -206,7 +209,7 @@ class Search:
         self.scenario.always(tables)
         went_on = self._go_on(standing, rows, text, tables, losses)
         figures.ends += not went_on
-        if not went_on or key[0] % self.cut_every == 0:
+        if not went_on or key[0] % self.cut_every == 0 or len(self.recovered) < _CUT_ANYHOW:
             self._cut_power(own)
 
     def _go_on(self, standing: list[_Standing], rows: Any, text: str, tables: Tables, losses: int) -> bool:

@@ -43,7 +43,7 @@ MUTANTS: Final = (
             "        changes, _ = take(db, fileset.dataset_id, state, snapshot)\n"
             "        moved = PartitionConsumerState(snapshot.write_pointer, tuple(late))\n",
         ),
-        unseen="no writer begins between the two calls of the mill's consume_partitions often enough",
+        scenario="public-small",
     ),
     _mutant(
         "last_tick_instead_of_a_new_one",
@@ -59,7 +59,7 @@ MUTANTS: Final = (
         "state_set_back",
         "a take that began before the last taker sets the state back",
         Edit(_CONSUMER, "    if snapshot.write_pointer <= state.start_version:\n", "    if False:\n"),
-        unseen="nobody takes with an older snapshot after a newer one",
+        scenario="shared",
     ),
     _mutant(
         "late_ones_never_read",
@@ -100,7 +100,7 @@ MUTANTS: Final = (
             "    moved = _move(state, WritePointer(bound), find_in_progress(db, consumer.dataset_id, tx))\n",
             "    moved = _move(state, tx.write_pointer, find_in_progress(db, consumer.dataset_id, tx))\n",
         ),
-        unseen="no take is cut: none fills more than 10,000 changes",
+        scenario="filled",
     ),
     _mutant(
         "late_ones_beyond_a_limit_forgotten",
@@ -110,7 +110,7 @@ MUTANTS: Final = (
             "if v >= bound or v in in_progress)",
             "if v in in_progress)",
         ),
-        unseen="no take is cut: none fills more than 10,000 changes",
+        scenario="filled-late",
     ),
     _mutant(
         "claims_above_its_snapshot",
@@ -125,7 +125,7 @@ MUTANTS: Final = (
             "AND work.not_before <= tidemill_now() AND work.commit_seq < :write_pointer\n",
             "AND work.not_before <= tidemill_now()\n",
         ),
-        unseen="nobody compares the commit of what a run holds with its write pointer",
+        scenario="beside",
     ),
     _mutant(
         "own_key_held_twice",
@@ -135,7 +135,7 @@ MUTANTS: Final = (
             "AND held.state = 'in_progress' LIMIT 1) IS NULL\n",
             "AND held.state = 'in_progress' AND held.run_id = 'no such' LIMIT 1) IS NULL\n",
         ),
-        unseen="no quick scenario has two workers and two changes of one partition",
+        scenario="beside",
     ),
     _mutant(
         "fenced_attempt_takes",
@@ -145,7 +145,7 @@ MUTANTS: Final = (
             "    if db.one(SQL.lock_open_tx, write_pointer=tx.write_pointer, epoch=tx.epoch) is None:\n",
             "    if False:\n",
         ),
-        unseen="no quick scenario has a zombie that takes after its run has ended",
+        scenario="kill-small",
     ),
     _mutant(
         "completed_before_the_output",
@@ -266,7 +266,7 @@ MUTANTS: Final = (
             "    unread = inputs.note_unread() if run.job_id is not None and not held else []\n",
             "    unread: list[Effect] = []\n",
         ),
-        unseen="no quick scenario ends a run of a schedule before it has taken anything",
+        scenario="others",
     ),
     _mutant(
         "rest_of_the_rejected_sticks",
@@ -310,7 +310,7 @@ MUTANTS: Final = (
             " WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND write_pointer < :bound\n",
             " WHERE dataset_id = :dataset_id AND write_pointer > :start_version AND write_pointer < :bound\n",
         ),
-        unseen="the faults that show it are rarer than the schedules played",
+        scenario="own",
     ),
     _mutant(
         "superseded_delivered",

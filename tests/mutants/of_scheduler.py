@@ -93,7 +93,7 @@ MUTANTS: Final = (
             "            if schedule is None or message.seq <= schedule.since_seq:\n",
             "            if schedule is None:\n",
         ),
-        unseen="that an open job holds a message from before its schedule began is not judged",
+        scenario="updated",
     ),
     _mutant(
         "suspended_listens",
@@ -103,13 +103,13 @@ MUTANTS: Final = (
             "IN ({texts:schedule_ids}) AND status = 'SCHEDULED' ORDER BY",
             "IN ({texts:schedule_ids}) ORDER BY",
         ),
-        unseen="that a suspended schedule has an open job is not judged",
+        scenario="suspended",
     ),
     _mutant(
         "suspended_keeps_its_jobs",
         "a suspended schedule still launches what it had pending",
         Edit(_SCHEDULES, "                dropping[schedule_id] = Outcome.SUSPENDED\n", ""),
-        unseen="that a suspended schedule has an open job is not judged",
+        scenario="suspended",
     ),
     _mutant(
         "changed_keeps_its_jobs",
@@ -125,19 +125,19 @@ MUTANTS: Final = (
             "WHERE topic = :topic AND seq = :seq AND n > :n\n",
             "WHERE topic = :topic AND seq = :seq AND n > :n AND 1 = 0\n",
         ),
-        unseen="no commit has more messages than a batch",
+        scenario="batches",
     ),
     _mutant(
         "counts_messages",
         "a trigger counts messages, not the partitions or files that they tell of",
         Edit(_TRIGGERS, "replace(fed, count=fed.count + count)", "replace(fed, count=fed.count + 1)"),
-        unseen="no trigger wants more than one thing",
+        scenario="counted",
     ),
     _mutant(
         "last_message_counts",
         "a second message replaces in the job what the first had fed",
         Edit(_JOBS, "        before = after.get(trigger_no, Fed())\n", "        before = Fed()\n"),
-        unseen="no trigger wants more than one thing",
+        scenario="counted-2",
     ),
     _mutant(
         "fed_job_not_due",
@@ -147,13 +147,13 @@ MUTANTS: Final = (
             "UPDATE job SET progress = r.progress, next_check_at = tidemill_now(), revision",
             "UPDATE job SET progress = r.progress, revision",
         ),
-        unseen="no trigger wants more than one thing",
+        scenario="counted-2",
     ),
     _mutant(
         "backlog_not_enough",
         "a message that work is left does not satisfy a trigger that wants several",
         Edit(_TRIGGERS, "            return replace(fed, backlog=True)\n", "            return fed\n"),
-        unseen="no trigger wants more than one thing",
+        scenario="counted-left",
     ),
     _mutant(
         "backlog_of_others",
@@ -163,7 +163,7 @@ MUTANTS: Final = (
             '    return message.payload.get("consumer", program.qualified_name) == program.qualified_name\n',
             "    return True\n",
         ),
-        unseen="a run that finds nothing is no broken promise, only waste",
+        scenario="others",
     ),
     # Due times → jobs
     _mutant(
@@ -308,7 +308,7 @@ MUTANTS: Final = (
             '            repeated = Call(SQL.repeat_run, {**params, "delay": to_milliseconds(self.ending.delay)})\n'
             "            return (*_free(self.run.run_id), repeated)\n",
         ),
-        unseen="the scenario with retries has one run only, so that no other wants its slot",
+        scenario="fenced",
     ),
     _mutant(
         "slot_never_freed",
@@ -342,13 +342,13 @@ MUTANTS: Final = (
         "queue_jumped",
         "a job takes a free slot before another one that waits with the better turn",
         Edit(_CONSTRAINTS, "        if held + ahead >= self.n:\n", "        if False:\n"),
-        unseen="the order of turns at a limit is not judged",
+        scenario="queue",
     ),
     _mutant(
         "beside_not_woken",
         "a job that leaves the queue without a run does not wake those that had to let it go first",
         Edit(_JOBS, "    db.run(SQL.wake_beside, job_ids=dropped)\n", ""),
-        unseen="no scenario has a job that times out beside one that waits",
+        scenario="queue",
     ),
     _mutant(
         "timed_out_and_forgotten",
@@ -365,7 +365,7 @@ MUTANTS: Final = (
             '{"why": ending.why, "messages": messages.get(ending.job.job_id, [])}',
             '{"why": ending.why, "messages": []}',
         ),
-        unseen="what was pending at a suspension is not asked for",
+        scenario="updated",
     ),
     _mutant(
         "launched_messages_not_recorded",

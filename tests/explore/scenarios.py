@@ -40,5 +40,5 @@ QUICK = [
     "timer",
     "caller-small",
 ]
-SHORT = [*QUICK, "held", "timed-out-small", "inbox-rewritten", "messages", "drivers", "both"]
+SHORT = [*QUICK, "held", "lost-replies-2", "timed-out-small", "inbox-rewritten", "messages", "drivers", "both"]
 LONG = list(SCENARIOS)

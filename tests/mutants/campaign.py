@@ -174,11 +174,11 @@ def _started(command: Sequence[str], copies: Path) -> Iterator[subprocess.Popen[
         text=True,
         start_new_session=True,  # the tools start workers of their own, which end with them
     )
-    try:
-        yield tool
-    finally:
-        _end(tool)
-        tool.wait()
+    with tool:  # closes its pipe, and waits for it
+        try:
+            yield tool
+        finally:
+            _end(tool)
 
 
 def _end(tool: subprocess.Popen[str]) -> None:

@@ -19,6 +19,8 @@ from tidemill.catalog.db import CatalogUnavailable, LostReply
 _BEFORE_CALL = frozenset({PointKind.BEFORE_READ, PointKind.BEFORE_WRITE})
 _BEFORE_EFFECT = frozenset({PointKind.BEFORE_WRITE, PointKind.DISK, PointKind.PROGRAM})
 _URL = "played"
+DEADLY = "use up the memory"
+"""A point of a program at which its process always dies."""
 
 
 class ProgramStumbled(Exception):
@@ -28,18 +30,21 @@ class ProgramStumbled(Exception):
 class Chance:
     """Decides by chance; `faults` are drawn in the first `last_fault` steps, and none later."""
 
-    def __init__(self, seed: int, last_fault: int, *, gap: int, may_stumble: bool) -> None:
+    def __init__(self, seed: int, last_fault: int, *, gap: int, may_stumble: bool, nodes: int) -> None:
         self._turns = random.Random(f"turns {seed}")
         self._faults = random.Random(f"faults {seed}")
         self._last_fault = last_fault
         self._gap = gap
         self._stumbles_left = 2 if may_stumble else 0
+        # With one node alone nobody has done meanwhile what it was about to.
+        self._weights = _WEIGHTS if nodes > 1 else {name: weight for name, weight in _WEIGHTS.items() if name != "late"}
         self._next_fault = self._draw_gap()
         self._waiting: str | None = None
         self._away_until = timedelta(0)
         self._full_until = timedelta(0)
         self.step = 0
         self.struck: Counter[str] = Counter()
+        self.strikes = 0
         self.trace: list[str] | None = None
 
     def passes(self, machine: Machine, process: Process) -> bool:
@@ -74,9 +79,11 @@ class Chance:
         """A fault, when it is time for one and one fits here."""
         self.step += 1
         point = process.point
-        fate: BaseException | None = None
+        fate: BaseException | None = Crash(DEADLY) if point.name == DEADLY else None
         what = ""
-        if point.kind in _BEFORE_CALL and machine.clock.elapsed < self._away_until:
+        if fate is not None:
+            pass
+        elif point.kind in _BEFORE_CALL and machine.clock.elapsed < self._away_until:
             fate = CatalogUnavailable(_URL, "away")
         elif (
             point.kind is PointKind.DISK
@@ -89,6 +96,7 @@ class Chance:
             if what:
                 self._waiting = None
                 self.struck[what] += 1
+                self.strikes += 1
                 self._next_fault = self.step + self._draw_gap()
         if self.trace is not None:
             told = what or (type(fate).__name__ if fate is not None else "")
@@ -102,7 +110,7 @@ class Chance:
 
     def _strike(self, machine: Machine, process: Process, point: Point) -> tuple[str, BaseException | None]:
         # One that does not fit here waits for the first point where it does.
-        self._waiting = self._waiting or self._faults.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+        self._waiting = self._waiting or self._faults.choices(list(self._weights), list(self._weights.values()))[0]
         if self._waiting == "stumble" and not self._stumbles_left:
             self._waiting = "crash"
         if process.group.name == "outside":
@@ -131,6 +139,12 @@ class Chance:
             return "", None
         return "lost reply, committed", LostReply(_URL, "lost on its way back")
 
+    def _lost_commit(self, _machine: Machine, process: Process, point: Point) -> tuple[str, BaseException | None]:
+        """The reply to what a driver or a notebook has committed."""
+        if point.kind is not PointKind.AFTER_WRITE or point.name != "apply" or not _publishes(process):
+            return "", None
+        return "lost reply, committed", LostReply(_URL, "lost on its way back")
+
     def _away(self, machine: Machine, _process: Process, point: Point) -> tuple[str, BaseException | None]:
         if point.kind not in _BEFORE_CALL:
             return "", None
@@ -146,11 +160,21 @@ class Chance:
 
     def _zombie(self, machine: Machine, process: Process, point: Point) -> tuple[str, BaseException | None]:
         """A pause until somebody has fenced it, just before something that it must not do any more."""
-        works = process.group.parent is not None or process.group.name.startswith("notebook")
-        if point.inside or not works or point.kind not in _BEFORE_EFFECT:
+        if point.inside or not _publishes(process) or point.kind not in _BEFORE_EFFECT:
             return "", None
         self._hold(machine, process.group.members, 2.2, 3.7)
         return "pause beyond the lease", None
+
+    def _late(self, machine: Machine, process: Process, point: Point) -> tuple[str, BaseException | None]:
+        """A role stops between its look and the deed, and another node does the same meanwhile."""
+        if point.inside or point.kind is not PointKind.BEFORE_WRITE or _publishes(process):
+            return "", None
+        # Few have found a file, and say so; the others have their turns all the time.
+        found = process.name.startswith("discoverer") and point.name == "apply"
+        if not found and self._faults.random() < 0.9:
+            return "", None
+        self._hold(machine, [process], 1.5, 3.7)
+        return "pause before a deed", None
 
     def _hour(self, machine: Machine, *_: object) -> tuple[str, BaseException | None]:
         machine.clock.jump(timedelta(hours=1))
@@ -192,16 +216,23 @@ _WEIGHTS = {
     "crash": 4,
     "crash_of_node": 1.5,
     "lost_request": 2,
-    "lost_reply": 2.5,
+    "lost_reply": 1.5,
+    "lost_commit": 1.5,
     "away": 1.5,
     "pause": 1.5,
     "zombie": 3,
+    "late": 2,
     "hour": 0.4,
     "back": 0.4,
     "full_disk": 2,
     "stumble": 2.5,
 }
 """How often each kind is drawn: the name of its method."""
+
+
+def _publishes(process: Process) -> bool:
+    """Whether it is a driver or a notebook."""
+    return process.group.parent is not None or process.group.name.startswith("notebook")
 
 
 def _full() -> OSError:

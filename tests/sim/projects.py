@@ -44,6 +44,7 @@ class Shape:
     sum_retries: int
     one_at_a_time: bool
     impatient: bool
+    hurried: bool
     second: bool
     tidy: bool
     both: bool
@@ -75,6 +76,7 @@ class Shape:
             both=often(0.1),
             timed=often(0.12),
             slots=chance.choice([1, 2, 3]),
+            hurried=often(0.35),
             poison=number % 12 == 5,
             poison_partition=number % 12 == 11,
         )
@@ -139,7 +141,12 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
     load = python("load", reads=[raw], writes=[lines], retries=shape.load_retries)
     sum_up = python("sum_up", reads=[lines], writes=[filesets["totals"]], retries=shape.sum_retries)
     app.schedule("load", load, trigger=NewFiles(raw), constraints=limit, resume=True)
-    app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=limit, resume=True)
+    if shape.hurried:
+        # What times out is all that anybody was told of it.
+        one = [Concurrency(1)]
+        app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=one, timeout="2s", resume=True)
+    else:
+        app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=limit, resume=True)
     if shape.impatient:
         app.schedule(
             "impatient",
@@ -253,14 +260,19 @@ def write_texts(
     directory: str,
     before_each: Callable[[str], None],
 ) -> PartitionWrites:
-    """Write a text file for each key, where Spark would write Parquet."""
+    """Write a text file for each key, where Spark would write Parquet; one that fails leaves half a file."""
     root = Path(fileset.dataset.location.removeprefix("file://"))
     found, counts = [], {}
     for key, texts in rows.items():
-        before_each(f"write {fileset.dataset.name}")
         name = f"{directory}/name={key}/part-0.txt"
         content = "".join(f"{text}\n" for text in texts).encode()
         path = root / name
+        try:
+            before_each(f"write {fileset.dataset.name}")
+        except OSError:
+            path.parent.mkdir(parents=True)
+            path.write_bytes(content[: len(content) // 2])
+            raise
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
         status = path.stat()

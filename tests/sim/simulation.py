@@ -12,7 +12,7 @@ import os
 import random
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,27 +20,32 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.sim import truth
-from tests.sim.chance import Chance, ProgramStumbled
+from tests.sim.chance import DEADLY, Chance, ProgramStumbled
 from tests.sim.processes import Group, Machine, PointKind, Process, stopping_at_storage
 from tests.sim.projects import LEASE, SHAPES, Ground, Programs, Shape, read_text, write_texts
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerResult, consume_partitions
 from tidemill.lake.datasets import find
-from tidemill.lake.fileset import Fileset
+from tidemill.lake.fileset import Fileset, pin, read_partitions
 from tidemill.lake.inbox import content_version
-from tidemill.names import DEFAULT_NAMESPACE, RunId
+from tidemill.names import DEFAULT_NAMESPACE, PinId, RunId
 from tidemill.narration import Narrator
 from tidemill.roles import Discoverer, Janitor, _loop
-from tidemill.run.attempts import ask_kill
+from tidemill.run.attempts import AttemptEnd, Cause, ask_kill
 from tidemill.run.external import open_transaction
-from tidemill.run.launchers import DriverOptions, Launcher
+from tidemill.run.java import NoJava
+from tidemill.run.launchers import Driver, DriverOptions, Launcher
+from tidemill.run.programs import Program
+from tidemill.run.reaper import Reaper
 from tidemill.run.runner import Runner
+from tidemill.run.runs import RunRecord
 from tidemill.schedule.loop import Scheduler
 from tidemill.storage.files import open_files
 
 MOST_STEPS: Final = 12_000
 LONGEST_REST: Final = timedelta(minutes=45)
 _AWAY: Final = timedelta(seconds=1)
+_SOON: Final = timedelta(minutes=2)
 
 
 class Broken(Exception):
@@ -72,6 +77,58 @@ class Intent:
     dataset: str
     op: str
     texts: Mapping[str, list[str]]
+
+
+class PlayedLauncher(Launcher):
+    """Finds no Java at times, as if all programs needed one."""
+
+    def __init__(self, simulation: Simulation, process: Process, options: DriverOptions) -> None:
+        super().__init__(process.world, options)
+        self.simulation = simulation
+
+    def launch(self, run_id: RunId, epoch: int, program: Program) -> Driver:
+        if self.world.clock.monotonic() < self.simulation.without_java_until:
+            self.simulation.refused[run_id] += 1
+            raise NoJava("it was taken away")
+        return super().launch(run_id, epoch, program)
+
+
+class PlayedRunner(Runner):
+    """Tells the simulation which leases it took, or got to renew, and when."""
+
+    simulation: Simulation
+
+    def take(self) -> list[RunId]:
+        self._taking_since = self.world.clock.monotonic()
+        return super().take()
+
+    def _launch(self, run: RunRecord) -> bool:
+        self.simulation.leased([(run.run_id, run.epoch)], self._taking_since)
+        return super()._launch(run)
+
+    def renew(self) -> None:
+        before, now = self._renewed_at, self.world.clock.monotonic()
+        working = [
+            (run_id, held.run.epoch)
+            for run_id, held in self._held.items()
+            if held.driver.child.poll() is None and not held.driver.child.stopped()
+        ]
+        super().renew()
+        if self._renewed_at != before:
+            self.simulation.leased(working, now)
+
+
+class PlayedReaper(Reaper):
+    """Takes his time at times between the look and the deed, and tells the simulation of the deed."""
+
+    simulation: Simulation
+
+    def _fence(self, run: RunRecord, end: AttemptEnd) -> bool:
+        self.simulation.wake_sleeper(self.world.clock)
+        fenced = super()._fence(run, end)
+        if fenced and end.cause is Cause.LOST:
+            self.simulation.fenced(run)
+        return fenced
 
 
 class PlayedMachine(Machine):
@@ -109,7 +166,9 @@ class Simulation(Programs):
         """Steps after which the outside rests, and nothing goes wrong any more."""
         careful = self.shape.poison or self.shape.poison_partition
         until = self.active if last_fault is None else min(last_fault, self.active)
-        self.chance = Chance(seed, until, gap=self.whims.choice([40, 80, 160]), may_stumble=not careful)
+        self.chance = Chance(
+            seed, until, gap=self.whims.choice([40, 80, 160]), may_stumble=not careful, nodes=self.shape.nodes
+        )
         if traced:
             self.chance.trace = []
         self.machine = PlayedMachine(ground.catalog, ground.clock, self.chance, random.Random(seed), self.write)
@@ -130,6 +189,21 @@ class Simulation(Programs):
         self.refused_notebooks: list[int] = []
         self.followed: list[PartitionConsumerResult] = []
         self.follows = self.whims.random() < 0.4
+        self.looked: list[tuple[int, Mapping[str, list[str]]]] = []
+        """What programs saw of all of `lines`, by write pointer."""
+        self.refused: Counter[str] = Counter()
+        """Attempts that could not be started, by run."""
+        self.without_java_until = timedelta(0)
+        self._hour_to_come = False
+        self.sleeper: Process | None = None
+        """A runner that is stopped while a driver of his works on."""
+        self._leased: dict[tuple[str, int], timedelta] = {}
+        """When an attempt could be given its last lease."""
+        self._deaths = 6 if self.whims.random() < 0.02 and not self.shape.poison else 0
+        """How often a process still dies while it reads a file."""
+        self._rewrites = int(self.whims.random() < 0.1)
+        """How many files are still written again while they are read."""
+        self._next_came = False
         self.quiet_since: timedelta | None = None
         self._story = self._make_story()
 
@@ -171,6 +245,12 @@ class Simulation(Programs):
         texts: dict[str, list[str]] = {}
         for name in run.input(f"default.{inbox}").files:
             self.reach(f"read {name}")
+            if self._deaths:
+                self._deaths -= 1
+                self.reach(DEADLY)
+            if self._rewrites and not name.startswith("poison"):
+                self._rewrites -= 1
+                self.land(inbox, name)
             if name.startswith("poison"):
                 raise ValueError(f"cannot digest {self.folder / 'landing' / name}" if self.seed % 2 else "poisoned")
             texts.setdefault(name[0], []).extend(read_text(self._inbox_folder(inbox), name))
@@ -178,6 +258,12 @@ class Simulation(Programs):
 
     def _digest_lines(self, run: Any, output: str, mark: str, name: Callable[[str], str]) -> None:
         given = run.input("default.lines")
+        looks = self.whims.random()
+        if looks < 0.08:
+            self._look_at_all(run)
+        if looks < 0.04:
+            self._take_time()
+            self._look_at_all(run)
         texts: dict[str, list[str]] = {}
         taken = self.taken.setdefault(run.write_pointer, [])
         for partition, delivery in zip(given.partitions, given.deliveries, strict=True):
@@ -197,6 +283,30 @@ class Simulation(Programs):
                     raise Broken(f"dirty: {key} of {change.write_pointer} holds {found}, not {wanted}")
                 texts.setdefault(name(key), []).extend(f"{token}+{mark}" for token in found)
         self._publish(run, output, texts)
+
+    def _look_at_all(self, run: Any) -> None:
+        """What `run.read` does before Spark has its turn."""
+        catalog, tx, dataset_id = run._catalog, run._tx, self._lines().dataset_id
+        pin_id = PinId(catalog.world.new_id("pin"))
+        catalog.write(lambda db: pin(db, pin_id, dataset_id, tx, run.id))
+        seen = catalog.read(lambda db: read_partitions(db, dataset_id, tx))
+        self.looked.append((run.write_pointer, truth.read_tokens(self.folder / "lines", seen)))
+
+    def _take_time(self) -> None:
+        """Work for longer than a lease; others publish, the clock is set, or the runner alone is stopped meanwhile."""
+        driver = self.machine.current
+        assert driver is not None
+        duration = LEASE * (1.4 + self.whims.random() / 2)
+        runners = [p for p in self.machine.processes if p.group is driver.group.parent and p.name.startswith("runner")]
+        if self.whims.random() < 0.5:
+            self.start_notebook(10 + len(self.looked), key="n")
+        what = self.whims.random()
+        if what < 0.5:
+            self.ground.clock.jump(timedelta(hours=1))
+        elif what < 0.8 and self.shape.nodes > 1 and runners:
+            self.sleeper = runners[0]
+            self.machine.hold(self.sleeper, duration)
+        driver.world.clock.sleep(duration)
 
     def _publish(self, run: Any, name: str, texts: Mapping[str, list[str]]) -> None:
         if not texts:
@@ -239,10 +349,13 @@ class Simulation(Programs):
             at(lambda number=number: self.start_notebook(number))
         if self.shape.poison_partition:
             at(lambda: self.start_notebook(7, key="p"), 0.3)
-        if draw.random() < 0.15:
-            at(self.kill_some_run, 1.0)
-        if self.follows:
-            at(self.start_follower)
+        for share, latest, action in (
+            (0.15, 1.0, self.kill_some_run),
+            (0.04, 0.8, self.take_java_away),
+            (float(self.follows), 0.8, self.start_follower),
+        ):
+            if draw.random() < share:
+                at(action, latest)
         return sorted(story, key=lambda entry: -entry[0])
 
     def _inbox_folder(self, inbox: str) -> Path:
@@ -288,7 +401,7 @@ class Simulation(Programs):
                         self._write(pointer, tx.fileset("default.lines"), "lines", op, texts)
                     if abandons:
                         raise Abandoned  # noqa: TRY301  # as a user would
-            except (Conflict, UserError, Abandoned):
+            except (Conflict, UserError, Fenced, Abandoned):
                 self.refused_notebooks.append(pointer)
                 raise
             self.committed_notebooks.append(pointer)
@@ -303,6 +416,11 @@ class Simulation(Programs):
             self.machine.start(
                 "person", lambda process: ask_kill(process.catalog, run_id), self.machine.group("person", "desk")
             )
+
+    def take_java_away(self) -> None:
+        """For a while no attempt can be started."""
+        self._hour_to_come = True
+        self.without_java_until = self.ground.clock.elapsed + timedelta(seconds=self.whims.randint(2, 20))
 
     def start_follower(self) -> None:
         """Who keeps the state of his consumer by himself, and stores it with what he got, in one step."""
@@ -346,9 +464,10 @@ class Simulation(Programs):
     def _run(self, process: Process) -> None:
         place = self.folder / "state" / process.group.name
         options = DriverOptions(self.ground.url, place, place / "cache", warm=0)
-        runner = Runner(
-            process.world, process.catalog, Launcher(process.world, options), slots=self.shape.slots, lease=LEASE
-        )
+        launcher = PlayedLauncher(self, process, options)
+        runner = PlayedRunner(process.world, process.catalog, launcher, slots=self.shape.slots, lease=LEASE)
+        runner.reaper = PlayedReaper(process.world, process.catalog, LEASE)
+        runner.simulation = runner.reaper.simulation = self
         runner.run(process.catalog.waiter(), _never)
 
     def _discover(self, process: Process) -> None:
@@ -365,6 +484,27 @@ class Simulation(Programs):
             for number, group in enumerate(list(self.nodes)):
                 if not group.alive:
                     self.start_node(number)
+
+    # Leases
+
+    def leased(self, attempts: Iterable[tuple[RunId, int]], at: timedelta) -> None:
+        """A runner has set the leases of `attempts`, not before `at`; those that are fenced already do not count."""
+        for run_id, epoch in attempts:
+            alive = f"run_id = '{run_id}' AND epoch = {epoch} AND lease_until IS NOT NULL"
+            if self.ground.sql(f"SELECT 1 FROM run WHERE {alive}"):
+                self._leased[run_id, epoch] = at
+
+    def wake_sleeper(self, clock: Any) -> None:
+        """The stopped runner goes on just when a reaper, who has looked, is about to fence."""
+        if self.sleeper is not None:
+            self.sleeper.held_until, self.sleeper = None, None
+            clock.sleep(LEASE / 2)
+
+    def fenced(self, run: RunRecord) -> None:
+        """An attempt was fenced because of its lease: not before a whole one since its runner got to set it."""
+        since = self.ground.clock.elapsed - self._leased.get((run.run_id, run.epoch), timedelta.min / 2)
+        if since < LEASE:
+            self.unexpected = f"fenced: attempt {run.epoch} of {run.run_id}, to whose lease its runner saw {since} ago"
 
     # From the beginning to the end
 
@@ -389,6 +529,7 @@ class Simulation(Programs):
         self.machine.start("supervisor", self._watch_over, self.outside)
         machine, chance = self.machine, self.chance
         self.unexpected: str | None = None
+        strikes = 0
         over = False
         while not over:
             while self._story and self._story[-1][0] <= chance.step and not machine.inside:
@@ -396,16 +537,26 @@ class Simulation(Programs):
             over = not machine.step()
             if self.unexpected is not None:
                 raise Broken(self.unexpected)
+            if chance.strikes > strikes:
+                strikes = chance.strikes
+                truth.check_markers(self)
             if self.quiet_since is None:
                 if chance.step >= self.active:
                     chance.rest()
                     self.quiet_since = machine.clock.elapsed
+            elif self._hour_to_come and machine.clock.elapsed - self.quiet_since > _SOON:
+                # What a run that could not be started has left is put off for as long as it had waited, an hour at
+                # most; and the clock may have been set meanwhile.
+                self._hour_to_come = False
+                machine.clock.jump(timedelta(hours=1))
             elif chance.step > MOST_STEPS or machine.clock.elapsed - self.quiet_since > LONGEST_REST:
                 raise Broken(f"stuck: {truth.still_to_do(self)}")
 
     def passes(self, process: Process) -> bool:
         """Whether nothing happens at this point: no fault, nothing outside, nobody else's turn."""
         chance = self.chance
+        if process.point.name == DEADLY:
+            return False
         due = self._story[-1][0] if self._story else MOST_STEPS
         if chance.step + 1 >= (min(due, self.active) if self.quiet_since is None else MOST_STEPS):
             return False
@@ -435,7 +586,13 @@ class Simulation(Programs):
 
     def is_over(self) -> bool:
         """Nobody can go on: perhaps all is done."""
-        return self.quiet_since is not None and not truth.is_busy(self)
+        if self.quiet_since is None or truth.is_busy(self):
+            if self.quiet_since is not None and not self._next_came and truth.waits_for_new(self):
+                self._next_came = True
+                self.start_notebook(8, key="n")
+            return False
+        # Who is stopped still has something in mind.
+        return all(process.held_until is None for process in self.machine.processes)
 
 
 def _never() -> bool:

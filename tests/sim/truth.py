@@ -10,18 +10,22 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake import janitor
 from tidemill.lake.consumer import FROM_BEGINNING, consume_partitions
-from tidemill.lake.fileset import read_partitions
+from tidemill.lake.fileset import Partition, read_partitions
+from tidemill.lake.manifest import Manifest
 from tidemill.names import WritePointer
 from tidemill.upkeep.audit import audit
 
 if TYPE_CHECKING:
     from tests.sim.simulation import Intent, Simulation
 
+MOST_REJECTED = 20
+"""Runs of one schedule that cannot be started, in the short time for which there is no Java."""
 CONSUMERS = ("sum_up", "second", "tidy", "both")
 OUTPUTS = ("lines", "totals", "others", "mixed")
 STILL_TO_DO = {
@@ -38,6 +42,11 @@ STILL_TO_DO = {
     "messages": "SELECT m.seq, m.event_key FROM message AS m LEFT JOIN subscriber AS s ON s.topic = m.topic"
     " WHERE m.topic = 'data' AND (s.seq IS NULL OR m.seq > s.seq OR (m.seq = s.seq AND m.n > s.n))",
 }
+_WAITS = (
+    "SELECT 1 FROM job WHERE state = 'PENDING_TRIGGER' AND EXISTS (SELECT 1 FROM job_message AS m JOIN message AS said"
+    " ON said.topic = m.topic AND said.seq = m.seq AND said.n = m.n"
+    " WHERE m.job_id = job.job_id GROUP BY m.job_id HAVING max(json_extract(said.payload, '$.count')) = 0)"
+)
 _BUSY = " UNION ALL ".join(f"SELECT 1 WHERE EXISTS ({query})" for query in STILL_TO_DO.values())
 
 
@@ -58,9 +67,27 @@ def still_to_do(simulation: Simulation) -> dict[str, list[Any]]:
     return {what: rows for what, rows in found.items() if rows} | _unlisted(simulation)
 
 
+def read_tokens(folder: Path, partitions: Iterable[Partition]) -> dict[str, list[str]]:
+    """What the files of `partitions` hold, by partition."""
+    found: dict[str, list[str]] = {}
+    for partition in partitions:
+        tokens: list[str] = []
+        for name, _ in partition.files:
+            file = folder / name
+            _refuse(file.exists(), "lost", f"{folder.name}/{name} is committed and gone")
+            tokens += file.read_text().splitlines()
+        found[_plain(partition.partition_key)] = tokens
+    return found
+
+
 def is_busy(simulation: Simulation) -> bool:
     """Whether anything is not at rest; one question, since it is asked at each idle moment."""
     return bool(simulation.ground.sql(_BUSY)) or bool(_unlisted(simulation))
+
+
+def waits_for_new(simulation: Simulation) -> bool:
+    """Whether somebody was told of overwritten partitions alone, which he gets with the next new one."""
+    return bool(simulation.ground.sql(_WAITS))
 
 
 def _unlisted(simulation: Simulation) -> dict[str, list[Any]]:
@@ -72,10 +99,13 @@ def _unlisted(simulation: Simulation) -> dict[str, list[Any]]:
 def check(simulation: Simulation) -> None:
     """Raise `Broken` for the first promise that does not hold."""
     committed = _Committed(simulation)
+    check_markers(simulation)
     _check_published(simulation, committed)
+    _check_looks(simulation, committed)
     _check_files(simulation, committed)
     _check_consumers(simulation, committed)
     _check_runs(simulation)
+    _check_attempts(simulation)
     _check_messages(simulation)
     _check_follower(simulation, committed)
     _check_audit(simulation)
@@ -92,6 +122,10 @@ class _Committed:
             " WHERE t.state = 'committed' ORDER BY t.commit_seq"
         )
         self.rows: list[tuple[int, int, str, str]] = rows
+        self.first_attempts: dict[str, int] = dict(
+            simulation.ground.sql("SELECT run_id, min(write_pointer) FROM tx GROUP BY run_id")
+        )
+        """The write pointers by which runs could take for the first time."""
         self.datasets: dict[str, str] = dict(simulation.ground.sql("SELECT name, dataset_id FROM dataset"))
         self.inputs: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
         for run_id, dataset_id, pointer, item, version in simulation.ground.sql(
@@ -117,31 +151,36 @@ def _refuse(holds: object, kind: str, why: str) -> None:
 
 def _check_published(simulation: Simulation, committed: _Committed) -> None:
     """What is published is what the committed transactions wrote, one after the other, and nothing else."""
-    wanted: dict[str, dict[str, list[str]]] = {name: {} for name in OUTPUTS}
-    for pointer, *_ in committed.rows:
-        for name in OUTPUTS:
-            for key, (replaces, tokens) in fold(simulation.intents.get(pointer, ()), name).items():
-                before = [] if replaces else wanted[name].get(key, [])
-                wanted[name][key] = [*before, *tokens]
     everything = Snapshot(WritePointer(2**62), simulation.ground.catalog.incarnation)
     for name in OUTPUTS:
         if name not in committed.datasets:
             continue
         dataset_id: Any = committed.datasets[name]
         partitions = simulation.ground.catalog.read(lambda db, one=dataset_id: read_partitions(db, one, everything))
-        found = {}
-        for partition in partitions:
-            key = json.loads(partition.partition_key)[0] if partition.partition_key.startswith("[") else ""
-            tokens: list[str] = []
-            for path, _ in partition.files:
-                file = simulation.folder / name / path
-                _refuse(file.exists(), "lost", f"{name}/{path} is committed and gone")
-                tokens += file.read_text().splitlines()
-            found[key or _plain(partition.partition_key)] = tokens
-        same = found.keys() == wanted[name].keys() and all(
-            sorted(found[key]) == sorted(wanted[name][key]) for key in found
-        )
-        _refuse(same, "dirty", f"{name} holds {found}, committed was {wanted[name]}")
+        found = read_tokens(simulation.folder / name, partitions)
+        wanted = _publish(simulation, committed, name)
+        _refuse(_same(found, wanted), "dirty", f"{name} holds {found}, committed was {wanted}")
+
+
+def _check_looks(simulation: Simulation, committed: _Committed) -> None:
+    """Who looks at a whole file set sees what has committed before he began, whenever he looks."""
+    for pointer, seen in simulation.looked:
+        wanted = _publish(simulation, committed, "lines", before=pointer)
+        _refuse(_same(seen, wanted), "dirty", f"{pointer} sees {seen} of lines, committed was {wanted}")
+
+
+def _publish(simulation: Simulation, committed: _Committed, name: str, before: int = 2**62) -> dict[str, list[str]]:
+    """What the transactions that committed before that leave in a data set, one after the other."""
+    published: dict[str, list[str]] = {}
+    for pointer, seq, *_ in committed.rows:
+        if seq < before:
+            for key, (replaces, tokens) in fold(simulation.intents.get(pointer, ()), name).items():
+                published[key] = [*([] if replaces else published.get(key, [])), *tokens]
+    return published
+
+
+def _same(found: Mapping[str, list[str]], wanted: Mapping[str, list[str]]) -> bool:
+    return found.keys() == wanted.keys() and all(sorted(found[key]) == sorted(wanted[key]) for key in found)
 
 
 def _plain(key: str) -> str:
@@ -222,6 +261,12 @@ def _check_consumers(simulation: Simulation, committed: _Committed) -> None:
             skipped = pointer in own or superseded is not None or change in given_up
             _refuse(delivered[change] or skipped, "lost", f"{consumer} never got {change}")
             _refuse(not (delivered[change] and pointer in own), "doubled", f"{consumer} got its own {change}")
+        replaced = {(pointer, plain[pointer, key]): superseded for pointer, key, _, superseded, _ in committed.changes}
+        for _, _, run_id, name in committed.rows:
+            for taken, key, _ in committed.inputs_of(run_id, "lines") if name == consumer else ():
+                superseded = replaced.get((taken, _plain(key)))
+                late = superseded is not None and superseded < committed.first_attempts[run_id]
+                _refuse(not late, "doubled", f"{run_id} got {key} of {taken}, which had been replaced at {superseded}")
 
 
 def _check_runs(simulation: Simulation) -> None:
@@ -259,6 +304,32 @@ def _check_runs(simulation: Simulation) -> None:
     for pointer in simulation.refused_notebooks:
         state = sql(f"SELECT state FROM tx WHERE write_pointer = {pointer}")
         _refuse(state != [("committed",)], "dirty", f"a notebook that was refused is {state}")
+
+
+def _check_attempts(simulation: Simulation) -> None:
+    """A run fails when its program has failed once more often than it is tried again; five losses are a failure."""
+    sql = simulation.ground.sql
+    ends: dict[str, list[str]] = {}
+    for run_id, reason in sql("SELECT run_id, coalesce(reason, '') FROM tx ORDER BY write_pointer"):
+        ends.setdefault(run_id, []).append(reason.partition(":")[0])
+    rejected: Counter[str] = Counter()
+    rows = sql(
+        "SELECT r.run_id, r.schedule_id, r.state, r.failures, r.epoch, p.spec"
+        " FROM run AS r JOIN program AS p ON p.program_id = r.program_id"
+    )
+    for run_id, schedule_id, state, failures, epoch, spec in rows:
+        retries = json.loads(spec)["retries"]
+        failed = ends.get(run_id, []).count("failed")
+        refused = simulation.refused[run_id]
+        what = f"{run_id} is {state} after {failures} failures of {retries + 1}: {ends.get(run_id)}, {refused} refused"
+        _refuse(failures <= failed + refused + max(0, epoch - failed - refused) // 5, "retries", what)
+        if state in {"FAILED", "REJECTED"}:
+            _refuse(failures == retries + 1, "retries", what)
+        if state != "KILLED":
+            lost = "".join("l" if end == "lost" else "." for end in ends.get(run_id, ()) if end in {"lost", "failed"})
+            _refuse(failures >= failed + sum(len(one) // 5 for one in lost.split(".")), "retries", what)
+        rejected[schedule_id] += state == "REJECTED"
+    _refuse(max(rejected.values(), default=0) <= MOST_REJECTED, "spins", f"runs without Java: {rejected}")
 
 
 def _check_messages(simulation: Simulation) -> None:
@@ -325,7 +396,6 @@ def _check_storage(simulation: Simulation, committed: _Committed) -> None:
     simulation.machine.stop()
     simulation.ground.clock.jump(timedelta(days=4))
     janitor.sweep(simulation.ground.catalog)
-    incarnation = simulation.ground.catalog.incarnation
     rows = simulation.ground.sql("SELECT DISTINCT dataset_id, location FROM partition_change")
     places: Mapping[str, set[str]] = {dataset_id: set() for dataset_id in committed.datasets.values()}
     for dataset_id, location in rows:
@@ -337,5 +407,25 @@ def _check_storage(simulation: Simulation, committed: _Committed) -> None:
         found = {path.name for path in folder.glob("tx=*")}
         wanted = places[committed.datasets[name]]
         _refuse(found == wanted, "orphaned", f"{name} has {found - wanted} too much, {wanted - found} too little")
-        unmarked = [place for place in wanted if not (folder / place / "_committed").exists()]
-        _refuse(not unmarked, "orphaned", f"{name} has unmarked {unmarked} ({incarnation})")
+        named = {place: {"_committed", "_manifest.json"} for place in wanted}
+        for location, manifest in simulation.ground.sql(
+            f"SELECT location, manifest FROM partition_change WHERE dataset_id = '{committed.datasets[name]}'"
+        ):
+            named[location] |= {file.name for file in Manifest.decode(manifest).files}
+        for place, files in named.items():
+            lying = {str(path.relative_to(folder / place)) for path in (folder / place).rglob("*") if path.is_file()}
+            what = f"{name}/{place} has {lying - files} too much, {files - lying} too little"
+            _refuse(lying == files, "orphaned", what)
+
+
+def check_markers(simulation: Simulation) -> None:
+    """At any time: what is marked as committed has committed."""
+    marked = {
+        int(path.parent.name.partition("=")[2].partition("-")[0])
+        for name in OUTPUTS
+        for path in (simulation.folder / name).glob("tx=*/_committed")
+    }
+    if marked:
+        rows = simulation.ground.sql("SELECT write_pointer FROM tx WHERE state = 'committed'")
+        wrong = marked - {pointer for (pointer,) in rows}
+        _refuse(not wrong, "dirty", f"marked as committed, and have not: {wrong}")

@@ -277,7 +277,6 @@ MUTANTS: Final = (
             "    return [*unread]\n",
         ),
         first=Killer.SIMULATION,
-        unseen="no run is rejected: played programs need no Java",
     ),
     _mutant(
         "rest_of_the_rejected_spins",
@@ -288,7 +287,6 @@ MUTANTS: Final = (
             "    return [*unread, *inputs.announce_rest()]\n",
         ),
         first=Killer.SIMULATION,
-        unseen="no run is rejected: played programs need no Java",
     ),
     _mutant(
         "due_work_not_announced",
@@ -326,7 +324,6 @@ MUTANTS: Final = (
             "for _, write_pointer, _, _, superseded in group if False]",
         ),
         first=Killer.SIMULATION,
-        unseen="who is given what was replaced is told nothing wrong, only too much",
     ),
     _mutant(
         "input_not_recorded",
@@ -365,7 +362,6 @@ MUTANTS: Final = (
             " WHERE true\n\n-- name: supersede_found",
         ),
         first=Killer.SIMULATION,
-        unseen="two discoverers must find one file, and the first one's run end between the two commits",
     ),
     _mutant(
         "fenced_attempt_claims_files",
@@ -406,7 +402,6 @@ MUTANTS: Final = (
             _INBOX, "        if not _is_same(file, status):\n            raise", "        if False:\n            raise"
         ),
         first=Killer.SIMULATION,
-        unseen="a file must be written again between the look at it and the commit",
     ),
     _mutant(
         "files_backlog_not_announced",

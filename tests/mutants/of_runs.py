@@ -55,7 +55,7 @@ MUTANTS: Final = (
         "kill_forgotten_by_a_retry",
         "a run that was to be killed goes on to its next attempt when this one is lost",
         Edit(_ATTEMPTS, "    if run.kill_asked or cause is Cause.KILLED:\n", "    if cause is Cause.KILLED:\n"),
-        unseen="nobody asks whether a run to be killed gets another attempt",
+        scenario="kill-asked",
     ),
     _mutant(
         "same_epoch_again",
@@ -75,7 +75,7 @@ MUTANTS: Final = (
             " WHERE run_id = :run_id AND epoch = :epoch AND state = 'STARTING'\n",
             " WHERE run_id = :run_id AND epoch = :epoch AND ended_at IS NULL\n",
         ),
-        unseen="no driver dies after it has registered for what was given up",
+        scenario="fenced",
     ),
     _mutant(
         "registered_by_anyone",
@@ -85,7 +85,7 @@ MUTANTS: Final = (
             " WHERE run_id = :run_id AND epoch = :epoch AND state = 'STARTING'\n",
             " WHERE run_id = :run_id AND epoch >= :epoch AND state = 'STARTING'\n",
         ),
-        unseen="scenarios register within the taking, or at once behind it",
+        scenario="fenced",
     ),
     _mutant(
         "retries_not_counted",
@@ -98,7 +98,6 @@ MUTANTS: Final = (
         "a program has one retry less than it was promised",
         Edit(_ATTEMPTS, "            if failures <= retries:\n", "            if failures < retries:\n"),
         first=Killer.SIMULATION,
-        unseen="the number of attempts is not judged",
     ),
     _mutant(
         "losses_use_up_retries",
@@ -109,7 +108,6 @@ MUTANTS: Final = (
             "        case Cause.LOST if losses < 1:\n",
         ),
         first=Killer.SIMULATION,
-        unseen="the number of attempts is not judged",
     ),
     _mutant(
         "losses_without_end",
@@ -120,7 +118,6 @@ MUTANTS: Final = (
             "        case Cause.LOST if losses < 1 << 30:\n",
         ),
         first=Killer.SIMULATION,
-        unseen="nothing dies five times in a row",
     ),
     _mutant(
         "reaper_trusts_the_clock",
@@ -131,7 +128,6 @@ MUTANTS: Final = (
             "            elif expired:\n",
         ),
         first=Killer.SIMULATION,
-        unseen="a run that is fenced without need is done again, and nobody complains",
     ),
     _mutant(
         "reaper_fences_the_renewed",
@@ -142,7 +138,7 @@ MUTANTS: Final = (
             "        if False:\n",
         ),
         Edit(_REAPER, "reason, zombie=True, unrenewed=run.lease_until)", "reason, zombie=True)"),
-        unseen="a run that is fenced without need is done again, and nobody complains",
+        first=Killer.SIMULATION,
     ),
     _mutant(
         "reaper_never_fences",
@@ -168,14 +164,12 @@ MUTANTS: Final = (
             "            self.catalog.apply(announced)\n",
         ),
         first=Killer.SIMULATION,
-        unseen="the faults that show it are rarer than the schedules played",
     ),
     _mutant(
         "leases_not_renewed",
         "a runner does not renew the leases of its drivers, which another one then fences",
         Edit(_RUNNER, "        if working:\n", "        if False:\n"),
         first=Killer.SIMULATION,
-        unseen="a run that is fenced without need is done again, and nobody complains",
     ),
     _mutant(
         "death_of_a_driver_not_seen",
@@ -193,6 +187,5 @@ MUTANTS: Final = (
             "CompleteClaims(run.run_id, run.epoch)]",
         ),
         first=Killer.SIMULATION,
-        unseen="no played program reads a whole file set, which needs Spark",
     ),
 )

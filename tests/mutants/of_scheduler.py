@@ -176,7 +176,6 @@ MUTANTS: Final = (
             "json.dumps(list(fires.values())))\n    } | set(due)\n",
         ),
         first=Killer.SIMULATION,
-        unseen="it fires for ever, and the search with it",
     ),
     _mutant(
         "fire_recorded_before_its_job",
@@ -355,7 +354,6 @@ MUTANTS: Final = (
         "the work of a job that timed out is not announced again",
         Edit(_CHECKER, "        if decided[job_id].outcome is Outcome.TIMED_OUT:\n", "        if False:\n"),
         first=Killer.SIMULATION,
-        unseen="no quick scenario has a time-out",
     ),
     _mutant(
         "dropped_messages_not_recorded",

@@ -126,7 +126,6 @@ MUTANTS: Final = (
             "                if outcome is None:\n                    raise\n                return CommitSeq(1)\n",
         ),
         first=Killer.SIMULATION,
-        unseen="the faults that show it are rarer than the schedules played",
     ),
     _mutant(
         "lost_reply_not_asked_for",
@@ -144,7 +143,6 @@ MUTANTS: Final = (
             "",
         ),
         first=Killer.SIMULATION,
-        unseen="the faults that show it are rarer than the schedules played",
     ),
     _mutant(
         "ended_without_ending_its_transaction",
@@ -265,7 +263,6 @@ MUTANTS: Final = (
             "        catalog.apply([types.SimpleNamespace(guards=lambda: (), writes=lambda: said)])\n",
         ),
         first=Killer.SIMULATION,
-        unseen="nobody asks for the message of each commit; a crash between the two is rare",
     ),
     _mutant(
         "failed_writes_stay",
@@ -274,7 +271,6 @@ MUTANTS: Final = (
             _OUTPUTS, "            if output.calls > 1 or (output.calls and not changes):\n", "            if False:\n"
         ),
         first=Killer.SIMULATION,
-        unseen="no program goes on after a write of its own has failed",
     ),
     _mutant(
         "fold_forgets_the_first",
@@ -296,7 +292,6 @@ MUTANTS: Final = (
             "            mark_committed(files, self.tx, CommitSeq(self.tx.write_pointer + 1))\n",
         ),
         first=Killer.SIMULATION,
-        unseen="nobody looks at markers of what has not committed before the janitor deletes it",
     ),
     _mutant(
         "janitor_marks_nothing",

@@ -1,4 +1,4 @@
-"""`python -m tests.mutants [name …]`: mutants, and who has found each; exit code 1 when an unknown one lives."""
+"""`python -m tests.mutants [name …]`: mutants, and who has found each; exit code 1 when one lives."""
 
 from __future__ import annotations
 
@@ -45,17 +45,13 @@ def main() -> int:
         print(error)
         return 2
     tell_figures(verdicts, time.monotonic() - started)
-    return 1 if any(verdict.fate is Fate.SURVIVED and not verdict.mutant.unseen for verdict in verdicts) else 0
+    return 1 if any(verdict.fate is Fate.SURVIVED for verdict in verdicts) else 0
 
 
 def tell(verdict: Verdict) -> None:
     """One line, and one for what was seen, or why nothing was."""
     mutant = verdict.mutant
     print(f"{verdict.fate:9}{mutant.name:38}{verdict.by:28}{verdict.seconds:6.1f} s   {mutant.forgets}", flush=True)
-    if verdict.fate is Fate.SURVIVED and mutant.unseen:
-        print(f"{'':9}known: {mutant.unseen}", flush=True)
-    elif mutant.unseen:
-        print(f"{'':9}seen at last: no more to be called unseen", flush=True)
     if verdict.seen:
         print(f"{'':9}{verdict.seen[:160]}", flush=True)
 
@@ -73,12 +69,8 @@ def tell_figures(verdicts: list[Verdict], seconds: float) -> None:
             f"{room or 'all':14}{len(own):8}{by[Killer.EXPLORER]:10}{by[Killer.SIMULATION]:12}"
             f"{by[Killer.FAIL_POINTS]:13}{fates[Fate.HUNG]:6}{fates[Fate.SURVIVED]:10}"
         )
-    alive = [verdict.mutant for verdict in verdicts if verdict.fate is Fate.SURVIVED]
-    known = ", ".join(mutant.name for mutant in alive if mutant.unseen)
-    others = ", ".join(mutant.name for mutant in alive if not mutant.unseen)
-    print(
-        f"{seconds:.0f} s; {SEEDS} schedules a mutant at most; survived: {others or 'none'}; known: {known or 'none'}"
-    )
+    alive = ", ".join(verdict.mutant.name for verdict in verdicts if verdict.fate is Fate.SURVIVED)
+    print(f"{seconds:.0f} s; {SEEDS} schedules a mutant at most; survived: {alive or 'none'}")
 
 
 if __name__ == "__main__":

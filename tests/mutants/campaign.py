@@ -158,7 +158,7 @@ def _tries(mutant: Mutant, only: Killer | None) -> Iterator[tuple[Killer, Sequen
     if mutant.scenario and only in {None, Killer.EXPLORER}:
         yield Killer.EXPLORER, ("tests.explore", mutant.scenario)
     for killer in sorted(Killer, key=lambda killer: killer is not mutant.first):
-        if only in {None, killer} and (not mutant.unseen or killer is mutant.first):
+        if only in {None, killer}:
             yield killer, _COMMANDS[killer]
 
 

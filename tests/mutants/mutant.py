@@ -49,7 +49,6 @@ class Mutant:
 
     A guard that is doubled by another is taken away with it: each alone would change nothing that anybody could see.
     `first` is who finds it sooner, and `scenario` the explorer's that does, where its quick ones do not, or late.
-    `unseen` says of one that lives on what nobody looks at, or not often enough: known, and not yet good enough.
     """
 
     name: str
@@ -58,7 +57,6 @@ class Mutant:
     edits: tuple[Edit, ...]
     first: Killer = Killer.EXPLORER
     scenario: str = ""
-    unseen: str = ""
 
     def texts(self, package: Path) -> dict[str, str]:
         """The changed files of the product at `package`; `StaleMutant` when a text is not there exactly once."""

@@ -19,9 +19,8 @@ def _mutant(
     *edits: Edit,
     first: Killer = Killer.EXPLORER,
     scenario: str = "",
-    unseen: str = "",
 ) -> Mutant:
-    return Mutant(name, Room.RUNS, forgets, edits, first, scenario, unseen)
+    return Mutant(name, Room.RUNS, forgets, edits, first, scenario)
 
 
 MUTANTS: Final = (

@@ -26,9 +26,8 @@ def _mutant(
     *edits: Edit,
     first: Killer = Killer.EXPLORER,
     scenario: str = "",
-    unseen: str = "",
 ) -> Mutant:
-    return Mutant(name, Room.SCHEDULER, forgets, edits, first, scenario, unseen)
+    return Mutant(name, Room.SCHEDULER, forgets, edits, first, scenario)
 
 
 MUTANTS: Final = (

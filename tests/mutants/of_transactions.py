@@ -21,9 +21,8 @@ def _mutant(
     *edits: Edit,
     first: Killer = Killer.EXPLORER,
     scenario: str = "",
-    unseen: str = "",
 ) -> Mutant:
-    return Mutant(name, Room.TRANSACTIONS, forgets, edits, first, scenario, unseen)
+    return Mutant(name, Room.TRANSACTIONS, forgets, edits, first, scenario)
 
 
 MUTANTS: Final = (

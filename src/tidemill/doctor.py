@@ -85,8 +85,7 @@ def _catalog(world: World, config: Config) -> Finding:
 
 
 def _data(world: World, config: Config) -> Finding:
-    del world
-    open_files(config.data).prepare()
+    open_files(config.data, world).prepare()
     return Finding("data", good=True, found=f"{config.data} can be written")
 
 

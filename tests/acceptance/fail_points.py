@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import platform
 import re
@@ -23,7 +22,6 @@ from typing import Final
 from unittest import mock
 
 import apsw
-import obstore
 import psycopg
 
 from tests.acceptance.machine import AT_MARKS, Kind, Machine, Ordinal
@@ -41,7 +39,6 @@ MARK: Final = re.compile(r"""world\.mark\(\s*"([^"]+)"\s*\)""")
 
 CANNOT_BE_STRUCK: Final[Mapping[Kind, Mapping[str, str]]] = {}
 """Marks to which a kind of fault does not apply, each with the reason."""
-_STORE_FAILS: Final = OSError(errno.EIO, "Input/output error")
 _STRIKES_A_ROUND: Final = 9
 _PAUSES_A_ROUND: Final = 5
 _CHECK_EVERY: Final = 10
@@ -106,21 +103,7 @@ def opened_machine(catalog_url: str, folder: Path) -> Iterator[Machine]:
         mock.patch.object(sqlite, "RETRY_FOR", timedelta(milliseconds=200)),
     ):
         machine = Machine(opened, session_name, folder, backdoor)
-
-        def mortal(what, change):
-            def changed(*args, **options):
-                if machine.working is not None:
-                    machine.working.write(what) if what == "put" else machine.working.operate(what, _STORE_FAILS)
-                return change(*args, **options)
-
-            return changed
-
-        with (
-            mock.patch.object(obstore, "put", mortal("put", obstore.put)),
-            mock.patch.object(obstore, "get_range", mortal("get", obstore.get_range)),
-            mock.patch.object(obstore, "delete", mortal("delete", obstore.delete)),
-        ):
-            yield machine
+        yield machine
         machine.close()
 
 

@@ -90,12 +90,14 @@ def sum_up(run):
     taken = run.input(lines)
     for partition, delivery in zip(taken.partitions, taken.deliveries):
         source = partition["source"]
-        stumble(f"sum_up-{source}")
+        if source.startswith("f"):  # not over each: what is claimed together would be discarded with a strike more
+            stumble(f"sum_up-{source}")
         content = ""
         for change in delivery.changes:
             for file in change.manifest.files:
                 content += (HERE / "lines" / change.location / file.name).read_text()
-        run.output(totals).append({source: f"{source} has {len(content)}\\n"})
+        run.output(totals).append({source: "not counted yet\\n"})
+        run.output(totals).overwrite({source: f"{source} has {len(content)}\\n"})
 
 
 @app.python(retries=3, backoff="1s")
@@ -154,10 +156,13 @@ class Faults:
         self.struck: dict[tuple[str, ...], str] = {}
         self.left = 0
         self.rests = False
+        self.blamed: set[str] = set()
+        """Programs that were struck within their code: that counts against their claims, as their stumbling does."""
 
     def arm(self, most: int) -> None:
-        """Strike at most so many times from now on."""
+        """Strike at most so many times from now on, and each program once."""
         self.left = most
+        self.blamed.clear()
 
     def strikes(self, what: str, who: str) -> bool:
         """Whether this point is struck now."""
@@ -166,6 +171,10 @@ class Faults:
         way = (what, who, *_way_here())
         if way in self.struck:
             return False
+        if "DriverProcess._call" in way:
+            if who in self.blamed:
+                return False
+            self.blamed.add(who)
         self.struck[way] = what
         self.left -= 1
         self.rests = True
@@ -240,11 +249,14 @@ class Process:
         self.catalog = copy.copy(node.catalog)
         self.catalog.world = self.world
         machine.spoil(self)
-        machine.working = self
 
     def reach(self, mark: str) -> None:
         """Come to a mark, and perhaps no further, or much later."""
         self.machine.marks.add(mark)
+        if mark == "storage.before_put":
+            self.write(mark)
+        elif mark.startswith("storage."):
+            self.operate(mark, OSError(errno.EIO, "Input/output error"))
         faults = self.machine.faults
         if self.died_at is None and faults[Kind.CRASH].strikes(mark, self.who):
             self.died_at = mark
@@ -256,7 +268,6 @@ class Process:
             self.node.lose_connections()
         if faults[Kind.PAUSE].strikes(mark, self.who):
             self.node.stand(mark)
-            self.machine.working = self
 
     def operate(self, what: str, error: Exception) -> None:
         """Want to do something outside; it may fail by `error`."""
@@ -481,8 +492,6 @@ class Machine:
         self.marks: set[str] = set()
         self.faults = {kind: Faults() for kind in Kind}
         self.countdown = Countdown()
-        self.working: Process | None = None
-        """Whose turn it is."""
         self._unlucky = False
         self.story: list[str] = []
         self.deaths: list[str] = []
@@ -613,7 +622,6 @@ class Machine:
             try:
                 if node.up is None:
                     node.up = Up(node)
-                self.working = node.up
                 step(node.up)
             except Crash as crash:
                 self.deaths.append(f"up at {crash}")
@@ -698,10 +706,10 @@ class Machine:
 
 
 def write_texts(
-    rows: Mapping[str, str], fileset: Fileset, directory: str, columns: ColumnSchema | None = None
+    world: World, rows: Mapping[str, str], fileset: Fileset, directory: str, columns: ColumnSchema | None = None
 ) -> spark.PartitionWrites:
     """Write a text file for each key, where Spark would write Parquet; the rest is the product's."""
-    files = open_files(fileset.dataset.location)
+    files = open_files(fileset.dataset.location, world)
     for key, text in rows.items():
         files.put(f"{directory}/source={key}/part-0.txt", text.encode())
     found = list_written(files, directory)

@@ -20,6 +20,7 @@ from tidemill.mill import open_project
 from tidemill.names import Namespace
 from tidemill.run.inputs import find_dataset
 from tidemill.storage.files import open_files
+from tidemill.world import World
 
 MARK: Final = "TIDEMILL_CHAOS"
 """The environment variable that all processes of a site inherit: what carries it at the end is an orphan."""
@@ -106,11 +107,11 @@ def rows_of(slot: int, number: int) -> list[str]:
 
 
 def write_texts(
-    rows: Mapping[Key, Iterable[str]], fileset: Fileset, directory: str, columns: ColumnSchema | None
+    world: World, rows: Mapping[Key, Iterable[str]], fileset: Fileset, directory: str, columns: ColumnSchema | None
 ) -> SimpleNamespace:
     """Write a text file for each key: what stands in for Spark's writer, which these processes have no time for."""
     del columns
-    files = open_files(fileset.dataset.location)
+    files = open_files(fileset.dataset.location, world)
     counts = {}
     for key, texts in rows.items():
         name = f"{directory}/{fileset.keys.to_path(key)}/part-0.txt"

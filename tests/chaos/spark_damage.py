@@ -101,7 +101,7 @@ class Shelf:
         self.path, self.neighbour = root / names[HIT], root / names[HIT + 1]
         self.side_car = self.path.with_name(f".{self.path.name}.crc")
         self._content, self._stat, self._crc = self.path.read_bytes(), self.path.stat(), self.side_car.read_bytes()
-        self.expected = self._look(self.read_frame(Reads()))
+        self.expected = self._look(self.read_frame(Reads(self.catalog.world)))
         # Another content of the same size, as long as nothing is compressed.
         other = make_lake(self.catalog, folder / f"{codec} other", "other")
         self.publish("default.other", "TEXT-", other)
@@ -128,7 +128,7 @@ class Shelf:
 
     def read_frame(self, reads: Reads) -> Any:
         """What `Run.read` does."""
-        frame = read_frame(self.spark, self.fileset, self.parts, self.columns)
+        frame = read_frame(self.catalog.world, self.spark, self.fileset, self.parts, self.columns)
         reads.add(self.fileset, self.parts)
         return frame
 
@@ -140,7 +140,7 @@ class Shelf:
 
     def read(self, damage: Damage, how: How, when: When) -> Outcome:
         """Damage the file, read as a run does, and mend it."""
-        reads = Reads()
+        reads = Reads(self.catalog.world)
         try:
             if when is When.BEFORE:
                 self._damage(damage, how)

@@ -83,7 +83,11 @@ class Works:
         dataset_id = self.lake.lines.dataset_id
         parts = self.catalog.read(lambda db: read_partitions(db, dataset_id, reader))
         frame = read_frame(
-            self.spark, self.lake.lines, parts, self.catalog.read(lambda db: find_schema(db, dataset_id))
+            self.catalog.world,
+            self.spark,
+            self.lake.lines,
+            parts,
+            self.catalog.read(lambda db: find_schema(db, dataset_id)),
         )
         hashed = frame.selectExpr("hour", "CAST(xxhash64(id, text, hour) AS DECIMAL(38, 0)) AS hash")
         return sorted(map(tuple, hashed.groupBy("hour").agg({"hash": "sum", "*": "count"}).collect()))

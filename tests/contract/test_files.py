@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.storage.files import BadFileName, FileChanged, FileExists, Files, open_files
+from tidemill.world import World
 
 HOSTILE_NAMES = (
     "",
@@ -28,7 +29,7 @@ ODD_NAMES = ("a b", "a%20b", "a#b", "é", "a{b,c}*[d]?", "back\\slash", "10:30",
 @pytest.fixture(params=["local"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     """An empty, writable location of each kind of store."""
-    location = open_files(tmp_path / "a location")
+    location = open_files(tmp_path / "a location", World())
     location.prepare()
     return location
 
@@ -173,5 +174,5 @@ def test_local_path_and_url_name_the_same_place(files):
 
     assert folder is None or (files.url == folder.as_uri() and files.local_path("a/b") == folder / "a/b")
     if folder is not None:
-        assert open_files(files.url).local_path() == folder
+        assert open_files(files.url, World()).local_path() == folder
         assert os.access(folder, os.W_OK)

@@ -43,6 +43,7 @@ from tidemill.run.inputs import find_inputs, take_over_claims
 from tidemill.run.programs import Program, ProgramKind, find_program_by_id, put_program
 from tidemill.run.runs import NewRun, create_pending
 from tidemill.storage.files import FileStatus
+from tidemill.world import World
 
 SPEC = InboxSpec(RawFormat(FileFormat.TEXT), attempts=20, retry_after=timedelta(seconds=10), max_files=1)
 RAW = Dataset(DatasetId("raw"), Namespace("default"), "raw", DatasetKind.INBOX, "file:///landing", SPEC.to_spec())
@@ -73,7 +74,7 @@ class _Landing:
 class _PlayedInbox(Inbox):
     """An inbox whose files lie on the stage."""
 
-    def files(self) -> _Landing:  # type: ignore[override]
+    def files(self, _world: World) -> _Landing:  # type: ignore[override]
         return _Landing(Stage.on_stage)
 
 
@@ -132,14 +133,14 @@ def load(stage: Stage, endings: Sequence[str] = ("commit",)) -> bool:
             epoch=run.epoch,
             effects=[AttachTransaction(run.run_id, run.epoch), *take_over_claims(run.run_id, run.epoch)],
         )
-        good, others = sort_out([INBOX], claim_files(catalog, tx, [INBOX]))
+        good, others = sort_out(stage.world, [INBOX], claim_files(catalog, tx, [INBOX]))
         for file in good:
             note_given(stage, READER, run.run_id, run.epoch, 0, f"{file.name} {file.etag}")
         ending = stage.pick(lambda: endings) if len(endings) > 1 else endings[0]
         if ending == "fail":
             end_attempt(catalog, run.run_id, run.epoch, AttemptEnd(Cause.FAILED, "it raised"))
             return True
-        verify_claims([INBOX], good)
+        verify_claims(stage.world, [INBOX], good)
         closed = CloseFiles(run.run_id, run.epoch, (*others, *map(succeeded, good)))
         commit(catalog, tx, [closed, FinishRun(run.run_id, run.epoch, "", {}), *inputs.announce_rest()])
     except Conflict as error:

@@ -9,6 +9,7 @@ import pytest
 from tidemill.lake import formats
 from tidemill.lake.formats import BadFormat, FileFormat, RawFormat, blame, check_file, column_names, reason
 from tidemill.storage.files import open_files
+from tidemill.world import World
 
 CSV = RawFormat(FileFormat.CSV, "id INT, name STRING, qty DECIMAL(10,2)")
 JSON = RawFormat(FileFormat.JSON)
@@ -19,7 +20,7 @@ HEADER = b"id,name,qty\n"
 
 def check(tmp_path, content: bytes, raw: RawFormat = CSV, name: str = "file") -> str:
     """What is wrong with a file of this content; empty when nothing is."""
-    files = open_files(tmp_path)
+    files = open_files(tmp_path, World())
     files.put(name, content)
     return check_file(files, files.stat(name), raw) or ""
 

@@ -127,7 +127,7 @@ class Mill:
         """One run that takes all and succeeds: the names it got."""
         tx = self.begin()
         files = self.claim(tx)
-        good, others = sort_out([self.inbox], files)
+        good, others = sort_out(self.catalog.world, [self.inbox], files)
         outcomes = (*others, *(succeeded(file) for file in good))
         commit(self.catalog, tx, [CloseFiles(tx.run_id, 1, outcomes)])
         return [file.name for file in good]
@@ -186,9 +186,13 @@ def test_a_file_is_found_claimed_and_done_once(mill):
 def test_of_two_who_discover_at_once_one_announces(mill):
     """Any number of schedulers may list: a doubled count would trigger for files that are not there."""
     mill.land("a.txt", "b.txt")
-    both = inboxes._find_unknown(mill.catalog, mill.inbox, list(mill.inbox.files().list_after("", None)))
+    both = inboxes._find_unknown(
+        mill.catalog, mill.inbox, list(mill.inbox.files(mill.catalog.world).list_after("", None))
+    )
     mill.land("c.txt")
-    later = inboxes._find_unknown(mill.catalog, mill.inbox, list(mill.inbox.files().list_after("", None)))
+    later = inboxes._find_unknown(
+        mill.catalog, mill.inbox, list(mill.inbox.files(mill.catalog.world).list_after("", None))
+    )
 
     mill.catalog.apply([inboxes._RecordFound(mill.inbox, tuple(both))])
     mill.catalog.apply([inboxes._RecordFound(mill.inbox, tuple(later))])
@@ -378,14 +382,14 @@ def test_a_commit_refuses_a_file_that_changed_under_the_reader(mill):
     mill.land("a", "b")
     mill.discover()
     claimed = mill.claim(tx := mill.begin("run_x"))
-    verify_claims([mill.inbox], claimed)
+    verify_claims(mill.catalog.world, [mill.inbox], claimed)
     mill.land("a", content="neww\n")
 
     with pytest.raises(FileRewritten, match="'a' was written again"):
-        verify_claims([mill.inbox], claimed)
+        verify_claims(mill.catalog.world, [mill.inbox], claimed)
 
     tx = mill.begin(tx.run_id, 2)
-    good, others = sort_out([mill.inbox], mill.claim(tx))
+    good, others = sort_out(mill.catalog.world, [mill.inbox], mill.claim(tx))
     commit(mill.catalog, tx, [CloseFiles(tx.run_id, 2, (*others, *map(succeeded, good)))])
     assert [file.name for file in good] == ["b"]
     assert mill.discover() == ["a"]
@@ -667,8 +671,8 @@ def test_an_error_that_names_a_path_is_traced_to_the_claimed_file(mill):
     mill.claim(tx := mill.begin())
     error = f"x\nCaused by: Encountered error while reading file {(mill.folder / 'a b.csv').as_uri()}.  SQLSTATE: KD001"
 
-    blamed = mill.catalog.read(lambda db: find_blamed(db, tx.run_id, error))
-    nobody = mill.catalog.read(lambda db: find_blamed(db, tx.run_id, "ValueError: a b.csv"))
+    blamed = mill.catalog.read(lambda db: find_blamed(db, mill.catalog.world, tx.run_id, error))
+    nobody = mill.catalog.read(lambda db: find_blamed(db, mill.catalog.world, tx.run_id, "ValueError: a b.csv"))
 
     assert (blamed.name, nobody) == ("a b.csv", None)
     assert len(mill.catalog.read(lambda db: read_claims(db, tx.run_id))) == 2

@@ -68,7 +68,7 @@ class InboxMachine(RuleBasedStateMachine):
         """Land one file, with a content of its own size."""
         end = "" if kind == CUT else "\n"
         self.mill.land(name, content=kind + "x" * next(self.lengths) + end)
-        self.disk[name] = (content_version(self.mill.inbox.files().stat(name)), kind)
+        self.disk[name] = (content_version(self.mill.inbox.files(self.mill.catalog.world).stat(name)), kind)
 
     @rule(name=st.sampled_from(NAMES), kind=st.sampled_from(("good", "good", "good", POISON, NAMED, CUT)))
     def land(self, name, kind):
@@ -103,7 +103,7 @@ class InboxMachine(RuleBasedStateMachine):
         """The attempt's first steps, up to what the program gets."""
         attempt.tx = self.mill.begin(attempt.run, attempt.epoch)
         claimed = self.mill.claim(attempt.tx, max_files=most)
-        attempt.good, attempt.others = sort_out([self.mill.inbox], claimed)
+        attempt.good, attempt.others = sort_out(self.mill.catalog.world, [self.mill.inbox], claimed)
 
     @precondition(lambda self: self.attempts)
     @rule(data=st.data(), crashed=st.sampled_from(("no", "no", "no", "before", "after")))
@@ -119,7 +119,7 @@ class InboxMachine(RuleBasedStateMachine):
             self.lose(attempt)
             return
         try:
-            verify_claims([self.mill.inbox], attempt.good)
+            verify_claims(self.mill.catalog.world, [self.mill.inbox], attempt.good)
         except FileRewritten:
             self.lose(attempt)
             return

@@ -13,7 +13,7 @@ from tidemill.catalog.transactions import TxState
 from tidemill.lake.janitor import CLEAN_SWEEPS, Swept, sweep
 from tidemill.lake.manifest import mark_committed, tx_directory
 from tidemill.storage.files import open_files
-from tidemill.world import Disk
+from tidemill.world import Disk, World
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_a_janitor_that_dies_leaves_the_work_to_the_next(lake, folder, mark):
 def test_a_missing_marker_is_written_and_one_that_is_there_stays(lake, folder):
     """After a restore only what is marked is taken up again; the driver may have died between commit and marker."""
     marked, unmarked = lake.begin(), lake.begin()
-    files = open_files(folder)
+    files = open_files(folder, World())
     mark_committed(files, marked, lake.commit(marked, lake.write(1)))
     seq = lake.commit(unmarked, lake.write(2), lake.write(3))
     lake.complete(lake.begin())

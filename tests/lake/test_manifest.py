@@ -27,6 +27,7 @@ from tidemill.lake.manifest import (
 )
 from tidemill.names import CommitSeq, WritePointer
 from tidemill.storage.files import open_files
+from tidemill.world import World
 
 SNAPSHOT = Snapshot(WritePointer(7), "inc")
 HOURS = KeySchema.of({"hour": "int"})
@@ -35,7 +36,7 @@ HOURS = KeySchema.of({"hour": "int"})
 @pytest.fixture
 def files(tmp_path):
     """A folder with what a write call left: two partitions, and what is Spark's own."""
-    opened = open_files(tmp_path)
+    opened = open_files(tmp_path, World())
     for name in ("1/hour=5/b.parquet", "1/hour=5/a.parquet", "1/hour=6/a.parquet"):
         opened.put(f"tx=7-inc/{name}", b"rows")
     for name in ("1/_SUCCESS", "1/hour=5/.a.parquet.crc", "1/_temporary/0/hour=5/c.parquet", "10/hour=5/d.parquet"):

@@ -14,6 +14,7 @@ from tidemill.lake.formats import FileFormat, RawFormat, blame
 from tidemill.lake.inbox import ClaimedFile, Inbox, InboxSpec, content_version
 from tidemill.lake.spark import read_files
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId
+from tidemill.world import World
 
 pytestmark = pytest.mark.spark
 
@@ -33,7 +34,7 @@ def read(spark, folder: Path, raw: RawFormat, contents: dict[str, str | bytes]) 
     """Land these files in an inbox and read all of them."""
     dataset = Dataset(DatasetId("ds"), DEFAULT_NAMESPACE, "raw", DatasetKind.INBOX, folder.absolute().as_uri(), {})
     inbox = Inbox(dataset, InboxSpec(raw))
-    files = inbox.files()
+    files = inbox.files(World())
     claimed = []
     for name, content in contents.items():
         files.put(name, content if isinstance(content, bytes) else content.encode())
@@ -43,7 +44,7 @@ def read(spark, folder: Path, raw: RawFormat, contents: dict[str, str | bytes]) 
                 dataset.dataset_id, name, content_version(status), status.etag, status.bytes, status.modified_at, 0
             )
         )
-    return read_files(spark, inbox, claimed)
+    return read_files(World(), spark, inbox, claimed)
 
 
 def rows_of(frame: DataFrame) -> list[tuple]:

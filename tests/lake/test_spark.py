@@ -16,6 +16,7 @@ from tidemill.lake.keys import BadKey, KeyField, KeySchema, KeyType
 from tidemill.lake.manifest import DamagedFiles
 from tidemill.lake.spark import BadFrame, RowsDiffer, read_partitions, write_partitions
 from tidemill.names import CommitSeq, WritePointer
+from tidemill.world import World
 
 pytestmark = pytest.mark.spark
 
@@ -65,8 +66,8 @@ def test_rows_come_back_under_keys_of_every_type(spark, tmp_path):
     ]
     frame = spark.createDataFrame(given, "id int, s string, i int, l bigint, d date, t timestamp")
 
-    written = write_partitions(frame, fileset, "tx=7-inc/1")
-    read = read_partitions(spark, fileset, partitions(fileset, written), written.schema)
+    written = write_partitions(World(), frame, fileset, "tx=7-inc/1")
+    read = read_partitions(World(), spark, fileset, partitions(fileset, written), written.schema)
 
     assert set(written.manifests) == {tuple(row[1:]) for row in given}
     assert read.columns == ["id", *keys]
@@ -79,7 +80,7 @@ def test_a_manifest_says_what_is_in_the_directory(spark, lines):
     """Counts by partition are what triggers, limits and people go by."""
     frame = spark.range(100).selectExpr("id", "cast(id % 10 / 9 as int) as hour")
 
-    written = write_partitions(frame, lines, "tx=7-inc/3")
+    written = write_partitions(World(), frame, lines, "tx=7-inc/3")
 
     manifests = {key[0]: manifest for key, manifest in written.manifests.items()}
     assert {hour: manifest.total_rows for hour, manifest in manifests.items()} == {0: 90, 1: 10}
@@ -102,8 +103,8 @@ def test_a_task_that_is_tried_again_leaves_its_rows_once(spark, lines):
     frame = spark.range(0, 1000, 1, 4).selectExpr("id", "cast(id % 3 as int) as hour")
     failing = frame.mapInPandas(die_at_the_end, frame.schema)
 
-    written = write_partitions(failing, lines, "tx=7-inc/1")
-    read = read_partitions(spark, lines, partitions(lines, written), written.schema)
+    written = write_partitions(World(), failing, lines, "tx=7-inc/1")
+    read = read_partitions(World(), spark, lines, partitions(lines, written), written.schema)
 
     assert sum(manifest.total_rows for manifest in written.manifests.values()) == 1000
     assert rows_of(read) == rows_of(frame)
@@ -115,7 +116,7 @@ def test_the_job_counts_each_row_once_whatever_its_plan(spark, lines, shuffled):
     frame = spark.range(0, 1000, 1, 8).selectExpr("id", "cast(id % 3 as int) as hour")
     frame = frame.repartition(5, "hour").distinct() if shuffled else frame.limit(700)
 
-    written = write_partitions(frame, lines, "tx=7-inc/1")
+    written = write_partitions(World(), frame, lines, "tx=7-inc/1")
 
     assert sum(manifest.total_rows for manifest in written.manifests.values()) == (1000 if shuffled else 700)
 
@@ -132,7 +133,7 @@ def test_a_directory_with_other_rows_than_the_job_wrote_fails_the_attempt(spark,
     monkeypatch.setattr(module, "list_written", with_a_foreign_file)
 
     with pytest.raises(RowsDiffer, match="wrote 10 rows, and tx=7-inc/1 has 2") as caught:
-        write_partitions(spark.range(10).selectExpr("id", "0 as hour").repartition(1), lines, "tx=7-inc/1")
+        write_partitions(World(), spark.range(10).selectExpr("id", "0 as hour").repartition(1), lines, "tx=7-inc/1")
 
     assert (caught.value.written, caught.value.found) == (10, 20)
 
@@ -169,21 +170,21 @@ def test_a_key_column_that_makes_no_keys_is_named(spark, tmp_path, hour, key_typ
     fileset = make_fileset(tmp_path / "x", {"hour": key_type})
 
     with pytest.raises(Exception, match=why):
-        write_partitions(spark.range(10).selectExpr("id", f"{hour} as hour"), fileset, "tx=7-inc/1")
+        write_partitions(World(), spark.range(10).selectExpr("id", f"{hour} as hour"), fileset, "tx=7-inc/1")
 
 
 def test_a_missing_key_column_is_named(spark, lines):
     """The message says which columns there are."""
     with pytest.raises(BadKey, match="'hour' is no column of the data frame, which has id, Our"):
-        write_partitions(spark.range(10).selectExpr("id", "1 as Our"), lines, "tx=7-inc/1")
+        write_partitions(World(), spark.range(10).selectExpr("id", "1 as Our"), lines, "tx=7-inc/1")
 
 
 def test_a_small_integer_becomes_the_long_that_the_key_wants(spark, tmp_path):
     """No digit is lost; upper and lower case are one to Spark."""
     fileset = make_fileset(tmp_path / "x", {"hour": "long"})
-    written = write_partitions(spark.range(3).selectExpr("1 as HOUR", "id as `a.b`"), fileset, "tx=7-inc/1")
+    written = write_partitions(World(), spark.range(3).selectExpr("1 as HOUR", "id as `a.b`"), fileset, "tx=7-inc/1")
 
-    read = read_partitions(spark, fileset, partitions(fileset, written), written.schema)
+    read = read_partitions(World(), spark, fileset, partitions(fileset, written), written.schema)
 
     assert read.dtypes == [("a.b", "bigint"), ("hour", "bigint")]
     assert rows_of(read) == [(0, 1), (1, 1), (2, 1)]
@@ -195,15 +196,15 @@ def test_a_small_integer_becomes_the_long_that_the_key_wants(spark, tmp_path):
 def test_frames_that_no_file_can_hold_are_refused(spark, lines, columns, why):
     """Spark's own words for it are hard to read."""
     with pytest.raises(BadFrame, match=why):
-        write_partitions(spark.range(10).selectExpr(*columns), lines, "tx=7-inc/1")
+        write_partitions(World(), spark.range(10).selectExpr(*columns), lines, "tx=7-inc/1")
 
 
 def test_columns_come_in_the_order_of_the_file_set(spark, lines):
     """What is written by name must not depend on the order in which a program computes it."""
-    first = write_partitions(spark.range(2).selectExpr("id", "'a' as v", "1 as hour"), lines, "tx=7-inc/1")
+    first = write_partitions(World(), spark.range(2).selectExpr("id", "'a' as v", "1 as hour"), lines, "tx=7-inc/1")
     other = spark.range(2).selectExpr("1 as hour", "'b' as v", "id")
 
-    second = write_partitions(other, lines, "tx=7-inc/2", first.schema)
+    second = write_partitions(World(), other, lines, "tx=7-inc/2", first.schema)
 
     assert second.schema == first.schema
     assert [field["name"] for field in json.loads(first.schema.text)["fields"]] == ["id", "v"]
@@ -214,28 +215,30 @@ def test_columns_come_in_the_order_of_the_file_set(spark, lines):
 )
 def test_other_columns_are_refused_before_anything_is_written(spark, lines, columns):
     """The commit would refuse them, after hours of work."""
-    first = write_partitions(spark.range(2).selectExpr("id", "'a' as v", "1 as hour"), lines, "tx=7-inc/1")
+    first = write_partitions(World(), spark.range(2).selectExpr("id", "'a' as v", "1 as hour"), lines, "tx=7-inc/1")
 
     with pytest.raises(SchemaChanged, match="id long, v string"):
-        write_partitions(spark.range(2).selectExpr(*columns), lines, "tx=7-inc/2", first.schema)
+        write_partitions(World(), spark.range(2).selectExpr(*columns), lines, "tx=7-inc/2", first.schema)
 
 
 def test_columns_are_the_same_whether_they_can_be_null_or_not(spark, lines):
     """Spark forgets it when it reads; two programs would quarrel about nothing."""
-    strict = write_partitions(spark.range(2).selectExpr("id", "array(1) as v", "1 as hour"), lines, "tx=7-inc/1")
+    strict = write_partitions(
+        World(), spark.range(2).selectExpr("id", "array(1) as v", "1 as hour"), lines, "tx=7-inc/1"
+    )
     loose = spark.range(2).selectExpr("nullif(id, 7) as id", "array(nullif(1, id)) as v", "1 as hour")
 
-    assert write_partitions(loose, lines, "tx=7-inc/2").schema == strict.schema
+    assert write_partitions(World(), loose, lines, "tx=7-inc/2").schema == strict.schema
 
 
 def test_no_rows_make_no_partitions(spark, lines):
     """An empty result is a result."""
-    written = write_partitions(spark.range(0).selectExpr("id", "1 as hour"), lines, "tx=7-inc/1")
-    read = read_partitions(spark, lines, [], written.schema)
+    written = write_partitions(World(), spark.range(0).selectExpr("id", "1 as hour"), lines, "tx=7-inc/1")
+    read = read_partitions(World(), spark, lines, [], written.schema)
 
     assert written.manifests == {}
     assert (read.dtypes, read.count()) == ([("id", "bigint"), ("hour", "int")], 0)
-    assert read_partitions(spark, lines, [], None).dtypes == [("hour", "int")]
+    assert read_partitions(World(), spark, lines, [], None).dtypes == [("hour", "int")]
 
 
 def test_partitions_of_many_transactions_are_read_as_one(spark, lines):
@@ -244,10 +247,10 @@ def test_partitions_of_many_transactions_are_read_as_one(spark, lines):
     for number in range(1, 13):
         frame = spark.range(number).selectExpr("id", f"{number % 5} as hour").coalesce(1)
         tx = f"tx={number}-inc"
-        written = write_partitions(frame, lines, f"{tx}/1")
+        written = write_partitions(World(), frame, lines, f"{tx}/1")
         found += partitions(lines, written, tx)
 
-    read = read_partitions(spark, lines, found, written.schema)
+    read = read_partitions(World(), spark, lines, found, written.schema)
 
     assert {row["hour"]: row["count"] for row in read.groupBy("hour").count().collect()} == {
         hour: sum(n for n in range(1, 13) if n % 5 == hour) for hour in range(5)
@@ -257,13 +260,13 @@ def test_partitions_of_many_transactions_are_read_as_one(spark, lines):
 def test_only_the_files_of_the_manifest_are_read(spark, lines):
     """A directory may hold what a lost attempt left, or what another write added to it."""
     frame = spark.range(0, 10, 1, 2).selectExpr("id", "1 as hour")
-    written = write_partitions(frame, lines, "tx=7-inc/1")
+    written = write_partitions(World(), frame, lines, "tx=7-inc/1")
     (partition,) = partitions(lines, written)
     (change,) = partition.changes
     half = type(change.manifest)(change.manifest.files[:1])
     one = Partition(partition.partition_key, (type(change)(change.partition_key, 7, 8, change.op, "tx=7-inc", half),))
 
-    assert read_partitions(spark, lines, [one], written.schema).count() == half.total_rows == 5
+    assert read_partitions(World(), spark, lines, [one], written.schema).count() == half.total_rows == 5
 
 
 @pytest.mark.parametrize("name", ["a b", "a[b]{c}*?", "100%41", "ü"])
@@ -272,15 +275,17 @@ def test_a_file_set_may_lie_in_any_folder(spark, tmp_path, name):
     fileset = make_fileset(tmp_path / name, {"hour": "int"})
     frame = spark.range(4).selectExpr("id", "cast(id as int) as hour")
 
-    written = write_partitions(frame, fileset, "tx=7-inc/1")
+    written = write_partitions(World(), frame, fileset, "tx=7-inc/1")
 
-    assert rows_of(read_partitions(spark, fileset, partitions(fileset, written), written.schema)) == rows_of(frame)
+    assert rows_of(read_partitions(World(), spark, fileset, partitions(fileset, written), written.schema)) == rows_of(
+        frame
+    )
 
 
 def test_a_file_that_is_gone_or_cut_is_named_before_spark_starts(spark, lines):
     """An answer without its rows would be a wrong answer."""
     frame = spark.range(2).selectExpr("id", "cast(id as int) as hour")
-    written = write_partitions(frame, lines, "tx=7-inc/1")
+    written = write_partitions(World(), frame, lines, "tx=7-inc/1")
     seen = partitions(lines, written)
     folder = Path(lines.dataset.location.removeprefix("file://"))
     name, file = seen[0].files[0]
@@ -289,17 +294,17 @@ def test_a_file_that_is_gone_or_cut_is_named_before_spark_starts(spark, lines):
 
     path.write_bytes(content[:-1])
     with pytest.raises(DamagedFiles, match=f"hour=0 of default.lines .* has {file.bytes - 1} bytes instead"):
-        read_partitions(spark, lines, seen, written.schema)
+        read_partitions(World(), spark, lines, seen, written.schema)
     path.unlink()
     with pytest.raises(DamagedFiles, match="is gone"):
-        read_partitions(spark, lines, seen, written.schema)
+        read_partitions(World(), spark, lines, seen, written.schema)
 
 
 def test_a_flipped_byte_is_an_error_even_if_the_session_would_pass_over_it(spark, lines):
     """Uncompressed Parquet reads silently wrong without page checksums; and a program may have loosened its session."""
     spark.conf.set("spark.sql.parquet.compression.codec", "uncompressed")
     frame = spark.range(0, 1000, 1, 1).selectExpr("id", "concat('value-', id) as v", "1 as hour")
-    written = write_partitions(frame, lines, "tx=7-inc/1")
+    written = write_partitions(World(), frame, lines, "tx=7-inc/1")
     spark.conf.unset("spark.sql.parquet.compression.codec")
     seen = partitions(lines, written)
     path = Path(lines.dataset.location.removeprefix("file://"), seen[0].files[0][0])
@@ -310,7 +315,7 @@ def test_a_flipped_byte_is_an_error_even_if_the_session_would_pass_over_it(spark
     spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
 
     with pytest.raises(Exception, match=r"(?i)crc|checksum|corrupt"):
-        read_partitions(spark, lines, seen, written.schema).collect()
+        read_partitions(World(), spark, lines, seen, written.schema).collect()
 
     spark.conf.set("spark.sql.files.ignoreCorruptFiles", "false")
 

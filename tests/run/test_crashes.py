@@ -88,7 +88,7 @@ class Mill:
         self.app_file = folder / "project" / "app.py"
         self.app_file.parent.mkdir()
         self.app_file.write_text(APP)
-        location = open_files(str(folder / "raw"))
+        location = open_files(str(folder / "raw"), World())
         location.prepare()
         spec = InboxSpec(RawFormat(FileFormat.CSV, "a INT, b INT"))
         dataset = Dataset(

@@ -13,6 +13,7 @@ from tidemill.lake.manifest import DataFile, Manifest
 from tidemill.names import DatasetId, Namespace
 from tidemill.run.external import open_transaction
 from tidemill.storage.files import open_files
+from tidemill.world import World
 
 SCHEMA = ColumnSchema('{"type":"struct","fields":[]}')
 
@@ -25,10 +26,10 @@ def clicks(works, memory_folder, monkeypatch):
         DatasetId("clicks"), Namespace("default"), "clicks", DatasetKind.FILESET, location, {"keys": {"part": "int"}}
     )
     works.catalog.write(lambda db: declare(db, dataset))
-    files = open_files(location)
+    files = open_files(location, World())
     files.prepare()
 
-    def write(rows, fileset, directory, columns):
+    def write(_world, rows, fileset, directory, columns):
         assert columns in {None, SCHEMA}
         manifests = {}
         for part in rows:

@@ -13,6 +13,7 @@ from tidemill.lake.manifest import DamagedFiles, DataFile, Manifest, checksum
 from tidemill.names import CommitSeq, WritePointer
 from tidemill.run.reads import Reads
 from tidemill.storage.files import open_files
+from tidemill.world import World
 
 TX = "tx=7-inc"
 FAILED = (
@@ -28,14 +29,14 @@ class Read:
         self.path = folder / TX / "1/hour=5/a b.parquet"
         self.path.parent.mkdir(parents=True)
         self.path.write_bytes(b"rows")
-        files = open_files(self.fileset.dataset.location)
+        files = open_files(self.fileset.dataset.location, World())
         name = self.path.relative_to(folder).as_posix()
         status = files.stat(name)
         assert status is not None
         file = DataFile(name.removeprefix(f"{TX}/"), 4, 1, status.etag, checksum(files, name))
         key = self.fileset.keys.encode((5,))
         change = Change(key, WritePointer(7), CommitSeq(8), WriteOp.CREATE, TX, Manifest((file,)))
-        self.reads = Reads()
+        self.reads = Reads(World())
         self.reads.add(self.fileset, [Partition(key, (change,))])
 
     def failed(self) -> str:

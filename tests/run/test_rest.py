@@ -93,7 +93,7 @@ def shop(catalog_url: str, tmp_path: Path) -> Iterator[Shop]:
     catalog = open_catalog(catalog_url, world)
     with backdoor_of(catalog_url) as backdoor:
         clock.rule(backdoor, catalog.dialect)
-        location = open_files(str(tmp_path / "raw"))
+        location = open_files(str(tmp_path / "raw"), world)
         location.prepare()
         spec = InboxSpec(RawFormat(FileFormat.TEXT)).to_spec()
         dataset = Dataset(DatasetId("ds_raw"), Namespace("default"), "raw", DatasetKind.INBOX, location.url, spec)

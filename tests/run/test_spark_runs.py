@@ -88,7 +88,7 @@ class Mill:
         self.runner = Runner(works.world, works.catalog, self.launcher)
 
     def fileset(self, name: str) -> Fileset:
-        location = open_files(str(self.folder / "data" / name))
+        location = open_files(str(self.folder / "data" / name), self.works.world)
         location.prepare()
         dataset = Dataset(
             DatasetId(f"ds_{name}"),
@@ -172,4 +172,4 @@ def test_a_warm_driver_serves_runs_one_after_the_other(make_mill):
     assert (Path(copied.log_location) / "stdout").read_text() == "partitions 4\n"
     assert "DAGScheduler" in (Path(copied.log_location) / "spark.log").read_text()
     tx = Snapshot(copied.write_pointer, mill.works.catalog.incarnation)
-    assert is_marked(open_files(mill.filesets["copies"].dataset.location), tx)
+    assert is_marked(open_files(mill.filesets["copies"].dataset.location, World()), tx)

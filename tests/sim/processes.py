@@ -21,7 +21,6 @@ from functools import cache
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple, Protocol
-from unittest.mock import patch
 
 import greenlet
 
@@ -30,7 +29,6 @@ from tidemill.catalog.db import Catalog
 from tidemill.processes import Finished
 from tidemill.run.driver import DriverProcess
 from tidemill.run.launchers import Assignment, Start
-from tidemill.storage.files import FileExists, LocalFiles, StorageUnavailable
 from tidemill.world import Disk, World
 
 
@@ -49,11 +47,14 @@ class PointKind(StrEnum):
     MARK = "mark"
     SLEEP = "sleep"
     DISK = "disk"
-    """Before it changes a file: of its own, or (`stopping_at_storage`) of a data set."""
+    """Before it changes a file: of its own, or of a data set."""
     PROCESS = "process"
     """Before it starts or ends another one."""
     PROGRAM = "program"
     """In code of the user's, which says so itself (`Process.reach`)."""
+
+
+_CHANGES_OF_FILES = frozenset({"storage.before_put", "storage.before_delete"})
 
 
 class Point(NamedTuple):
@@ -226,7 +227,7 @@ class Process:
             self._greenlet.throw(Crash(self.name))
 
     def _mark(self, name: str) -> None:
-        self.reach(PointKind.MARK, name)
+        self.reach(PointKind.DISK if name in _CHANGES_OF_FILES else PointKind.MARK, name)
 
     def _play(self, catalog: Catalog) -> Catalog:
         read, write, apply = catalog.read, catalog.write, catalog._apply
@@ -588,44 +589,6 @@ class Machine:
         """A number for a process."""
         self._pids += 1
         return self._pids
-
-
-@contextmanager
-def stopping_at_storage(machine: Callable[[], Machine | None]) -> Iterator[None]:
-    """Let the processes of `machine()` stop before each change of a data set's file, too.
-
-    The bytes go by plain calls of the system: the store's library works in threads of its own.
-    """
-    delete = LocalFiles.delete
-
-    def stop(what: str) -> None:
-        now = machine()
-        if now is not None and now.current is not None and greenlet.getcurrent() is not now.hub:
-            now.current.reach(PointKind.DISK, what)
-
-    def putting(files: LocalFiles, name: str, content: bytes, *, if_absent: bool = False) -> None:
-        try:
-            stop("put")
-        except OSError as error:  # what the product's own code makes of the system's errors
-            raise StorageUnavailable(files.url, name, error.strerror or "") from error
-        path = files.local_path() / name
-        if if_absent and path.exists():
-            raise FileExists(files.url, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f"{path.name}#1")
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
-
-    def reading(files: LocalFiles, name: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        content = (files.local_path() / name).read_bytes()[offset:]
-        return content if length is None else content[:length]
-
-    def deleting(files: LocalFiles, name: str, *, etag: str | None = None) -> None:
-        stop("delete")
-        delete(files, name, etag=etag)
-
-    with patch.multiple(LocalFiles, put=putting, read=reading, delete=deleting):
-        yield
 
 
 def _whole(group: Group) -> Iterator[Group]:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from tests.sim import truth
 from tests.sim.chance import DEADLY, Chance, ProgramStumbled
-from tests.sim.processes import Group, Machine, PointKind, Process, stopping_at_storage
+from tests.sim.processes import Group, Machine, PointKind, Process
 from tests.sim.projects import LEASE, SHAPES, Ground, Programs, Shape, read_text, write_texts
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerResult, consume_partitions
@@ -41,6 +41,7 @@ from tidemill.run.runner import Runner
 from tidemill.run.runs import RunRecord
 from tidemill.schedule.loop import Scheduler
 from tidemill.storage.files import open_files
+from tidemill.world import World
 
 MOST_STEPS: Final = 12_000
 LONGEST_REST: Final = timedelta(minutes=45)
@@ -235,7 +236,9 @@ class Simulation(Programs):
         assert process is not None
         process.reach(PointKind.PROGRAM, name)
 
-    def write(self, rows: Mapping[str, list[str]], fileset: Fileset, directory: str, _columns: object) -> Any:
+    def write(
+        self, _world: World, rows: Mapping[str, list[str]], fileset: Fileset, directory: str, _columns: object
+    ) -> Any:
         """Spark's place."""
         process = self.machine.current
         assert process is not None
@@ -371,7 +374,7 @@ class Simulation(Programs):
         now = int(self.ground.clock.at.timestamp() * 1e9) + number
         os.utime(path, ns=(now, now))
         path.replace(folder / name)
-        status = open_files(folder).stat(name)
+        status = open_files(folder, self.ground.catalog.world).stat(name)
         assert status is not None
         version = content_version(status)
         self.landed[version] = (inbox, name, tokens)
@@ -612,9 +615,6 @@ def _as_role(run: Callable[[Process], None]) -> Callable[[Process], None]:
     return body
 
 
-_playing: list[Simulation] = []
-
-
 @contextmanager
 def prepared() -> Iterator[Callable[..., Outcome]]:
     """Give a function that plays a seed: `play(seed, last_fault=None, traced=False)`."""
@@ -623,16 +623,10 @@ def prepared() -> Iterator[Callable[..., Outcome]]:
     logging.disable(logging.CRITICAL)
 
     def play(seed: int, *, last_fault: int | None = None, traced: bool = False) -> Outcome:
-        simulation = Simulation(ground, seed, last_fault=last_fault, traced=traced)
-        _playing[:] = [simulation]
-        try:
-            return simulation.play()
-        finally:
-            _playing.clear()
+        return Simulation(ground, seed, last_fault=last_fault, traced=traced).play()
 
     try:
-        with stopping_at_storage(lambda: _playing[-1].machine if _playing else None):
-            yield play
+        yield play
     finally:
         logging.disable(level)
         ground.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Iterator
 from datetime import timedelta
@@ -15,6 +16,7 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.transactions import TxState, begin, commit, list_transactions
 from tidemill.names import EventKey, RunId
+from tidemill.storage.files import StorageUnavailable, open_files
 from tidemill.world import World
 
 SECOND = timedelta(seconds=1)
@@ -195,3 +197,29 @@ def test_who_waits_for_commits_is_woken_by_them(machine, chooser):
     run(machine)
 
     assert woken == [(True, SECOND), (False, 6 * SECOND)]
+
+
+def test_storage_is_changed_at_points_where_the_disk_may_be_full(machine, chooser, tmp_path):
+    """And read at others: who reads needs no room."""
+    seen: list[str] = []
+
+    def body(process: Process) -> None:
+        files = open_files(tmp_path, process.world)
+        files.put("first", b"x")
+        seen.append(files.read("first").decode())
+        files.delete("first")
+        chooser.fates["a", "disk storage.before_put"] = OSError(errno.ENOSPC, "No space left on device")
+        files.put("second", b"x")
+
+    process = start(machine, "a", body)
+    run(machine)
+
+    assert [str(point) for _, point in chooser.points[1:]] == [
+        "disk storage.before_put",
+        "mark storage.before_read",
+        "disk storage.before_delete",
+        "disk storage.before_put",
+    ]
+    assert seen == ["x"]
+    assert isinstance(process.error, StorageUnavailable)
+    assert list(tmp_path.iterdir()) == []

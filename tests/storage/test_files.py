@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from tidemill.storage.files import BadFileName, BadLocation, StorageUnavailable, open_files
+from tidemill.world import World
 
 
 def test_links_are_neither_followed_by_a_listing_nor_out_of_the_location(tmp_path):
@@ -19,7 +21,7 @@ def test_links_are_neither_followed_by_a_listing_nor_out_of_the_location(tmp_pat
     (inbox / "out").symlink_to(tmp_path)
     (inbox / "secret").symlink_to(tmp_path / "secret")
     (inbox / "round").symlink_to(inbox)
-    files = open_files(inbox)
+    files = open_files(inbox, World())
 
     assert [file.name for file in files.list_after("", None)] == ["file"]
     for name in ("secret", "out/secret", "out/new"):
@@ -37,14 +39,14 @@ def test_one_unusable_name_does_not_hide_the_others(tmp_path):
     (tmp_path / "line\nend").write_text("x")
     os.mkfifo(tmp_path / "pipe")
 
-    assert [file.name for file in open_files(tmp_path).list_after("", None)] == ["good"]
+    assert [file.name for file in open_files(tmp_path, World()).list_after("", None)] == ["good"]
 
 
 def test_a_rewrite_in_place_of_equal_size_is_seen(tmp_path):
     """Same inode, same size: only the time in nanoseconds tells, seconds do not."""
     path = tmp_path / "file"
     path.write_text("aaaa")
-    files = open_files(tmp_path)
+    files = open_files(tmp_path, World())
     before = files.stat("file")
     os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns + 1))
 
@@ -59,7 +61,7 @@ def test_a_location_that_is_a_link_itself_works(tmp_path):
     """`/data` is often a link to a mounted disk."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    files = open_files(tmp_path / "link")
+    files = open_files(tmp_path / "link", World())
 
     files.put("a/b", b"x")
 
@@ -70,7 +72,7 @@ def test_a_location_that_is_a_link_itself_works(tmp_path):
 def test_a_location_that_cannot_be_opened_is_refused_in_one_line(location):
     """The message ends on a terminal."""
     with pytest.raises(BadLocation) as caught:
-        open_files(location)
+        open_files(location, World())
 
     assert "\n" not in str(caught.value)
 
@@ -80,14 +82,14 @@ def test_a_location_that_cannot_be_written_gives_one_clear_line(tmp_path):
     (tmp_path / "file").write_text("x")
 
     with pytest.raises(BadLocation, match="cannot be written: Not a directory") as caught:
-        open_files(tmp_path / "file" / "below").prepare()
+        open_files(tmp_path / "file" / "below", World()).prepare()
 
     assert "\n" not in str(caught.value)
 
 
 def test_prepare_leaves_nothing_behind(tmp_path):
     """An inbox's folder belongs to others."""
-    open_files(tmp_path / "a" / "b").prepare()
+    open_files(tmp_path / "a" / "b", World()).prepare()
 
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
@@ -95,4 +97,27 @@ def test_prepare_leaves_nothing_behind(tmp_path):
 def test_a_folder_that_is_not_there_is_not_an_empty_one(tmp_path):
     """A disk that is not mounted must not look like an inbox without files."""
     with pytest.raises(StorageUnavailable, match="no such folder"):
-        list(open_files(Path(tmp_path / "missing")).list_after("", None))
+        list(open_files(Path(tmp_path / "missing"), World()).list_after("", None))
+
+
+STEPS = {
+    "storage.before_read": lambda files: files.read("file"),
+    "storage.before_put": lambda files: files.put("file", b"new"),
+    "storage.before_delete": lambda files: files.delete("file"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_error_at_a_step_is_one_of_the_store_and_nothing_has_happened(tmp_path, step):
+    """So tests let the store fail through the World; what they would patch instead might not be what is called."""
+    (tmp_path / "file").write_text("old")
+
+    def fail(mark: str) -> None:
+        if mark == step:
+            raise OSError(errno.EIO, "Input/output error")
+
+    files = open_files(tmp_path, World(marked=fail))
+    with pytest.raises(StorageUnavailable, match=r"fails at 'file': Input/output error$"):
+        STEPS[step](files)
+
+    assert (tmp_path / "file").read_text() == "old"

@@ -120,6 +120,6 @@ def house(catalog_url: str, memory_folder: Path) -> Iterator[House]:
     """An empty file set."""
     catalog = open_catalog(catalog_url, World())
     house = House(catalog, memory_folder)
-    open_files(house.lines.dataset.location).prepare()
+    open_files(house.lines.dataset.location, catalog.world).prepare()
     yield house
     catalog.close()

@@ -336,7 +336,7 @@ def test_fsck_finds_each_difference(house):
     paths[0].unlink()
     paths[1].write_text("longer\n")
     (paths[2].parent / "stray").write_text("x")
-    open_files(house.lines.dataset.location).put("tx=999999-otherone/1/source=x/part-0", b"x")
+    open_files(house.lines.dataset.location, house.catalog.world).put("tx=999999-otherone/1/source=x/part-0", b"x")
     rows_of(house.catalog, "DELETE FROM garbage RETURNING 1")
 
     found = fsck(house.catalog, [house.lines])

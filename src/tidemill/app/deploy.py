@@ -81,7 +81,7 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
     """
     datasets = [_dataset(world, config, app, declared) for declared in app.datasets.values()]
     for dataset in datasets:
-        open_files(dataset.location).prepare()
+        open_files(dataset.location, world).prepare()
 
     def block(db: Db) -> Deployed:
         seq = db.tick()
@@ -122,7 +122,7 @@ def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredF
         app.namespace,
         declared.name,
         kind,
-        open_files(location).url,
+        open_files(location, world).url,
         declared.spec.to_spec() if isinstance(declared, Inbox) else {"keys": declared.keys.to_json()},
         app.name,
     )

@@ -25,6 +25,7 @@ from tidemill.lake.keys import Key, KeySchema, KeyText
 from tidemill.lake.manifest import DataFile, Manifest, check_files, tx_directory
 from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer, partition_event
 from tidemill.storage.files import open_files
+from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
 
@@ -386,9 +387,9 @@ def read_partitions(db: Db, dataset_id: DatasetId, snapshot: Snapshot) -> list[P
     return [Partition(key, tuple(group)) for key, group in groupby(changes, key=lambda change: change.partition_key)]
 
 
-def check_partitions(fileset: Fileset, partitions: Iterable[Partition]) -> None:
+def check_partitions(world: World, fileset: Fileset, partitions: Iterable[Partition]) -> None:
     """Compare the store with what was published; `DamagedFiles` names partition and files. Cost: a stat a file."""
-    files = open_files(fileset.dataset.location)
+    files = open_files(fileset.dataset.location, world)
     for partition in partitions:
         shown = fileset.show(partition.partition_key)
         for change in partition.changes:

@@ -29,6 +29,7 @@ from tidemill.lake.formats import FileFormat, RawFormat, blame, check_file
 from tidemill.names import DatasetId, RunId, file_event
 from tidemill.storage.files import Files, FileStatus, open_files
 from tidemill.texts import printable
+from tidemill.world import World
 
 SQL = load_sql(__file__)
 
@@ -157,9 +158,9 @@ class Inbox:
         """The same files with other columns: a DDL text, as in `RawFormat`."""
         return replace(self, spec=replace(self.spec, format=replace(self.spec.format, schema=schema)))
 
-    def files(self) -> Files:
+    def files(self, world: World) -> Files:
         """The files at its location."""
-        return open_files(self.dataset.location)
+        return open_files(self.dataset.location, world)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,7 @@ def discover(catalog: Catalog, inbox: Inbox) -> Discovered:
     catalog.world.mark("discover.before_listing")
     listed: list[FileStatus] = []
     ignored: list[tuple[str, str]] = []
-    for file in inbox.files().list_after("", None):
+    for file in inbox.files(catalog.world).list_after("", None):
         if (pattern := inbox.spec.ignored_by(file.name)) is not None:
             ignored.append((file.name, pattern))
         else:
@@ -428,13 +429,15 @@ def _isolate(files: list[ClaimedFile]) -> list[ClaimedFile]:
     return together
 
 
-def sort_out(inboxes: Iterable[Inbox], claimed: Iterable[ClaimedFile]) -> tuple[list[ClaimedFile], list[FileOutcome]]:
+def sort_out(
+    world: World, inboxes: Iterable[Inbox], claimed: Iterable[ClaimedFile]
+) -> tuple[list[ClaimedFile], list[FileOutcome]]:
     """Look at each claimed file before the program does: those to hand over, and the outcomes of the others.
 
     A file that is bad by itself fails only itself; one that was written again or has gone since it was found is
     skipped (its new content comes by itself). The outcomes belong in the run's `CloseFiles`. Cost: reads text once.
     """
-    at = {inbox.dataset_id: (inbox, inbox.files()) for inbox in inboxes}
+    at = {inbox.dataset_id: (inbox, inbox.files(world)) for inbox in inboxes}
     good: list[ClaimedFile] = []
     others: list[FileOutcome] = []
     for file in claimed:
@@ -453,9 +456,9 @@ def sort_out(inboxes: Iterable[Inbox], claimed: Iterable[ClaimedFile]) -> tuple[
     return good, others
 
 
-def verify_claims(inboxes: Iterable[Inbox], claimed: Iterable[ClaimedFile]) -> None:
+def verify_claims(world: World, inboxes: Iterable[Inbox], claimed: Iterable[ClaimedFile]) -> None:
     """Refuse with `FileRewritten` if a file is no longer what was claimed: just before the commit, after reading."""
-    at = {inbox.dataset_id: inbox.files() for inbox in inboxes}
+    at = {inbox.dataset_id: inbox.files(world) for inbox in inboxes}
     for file in claimed:
         status = at[file.dataset_id].stat(file.name)
         if status is None:
@@ -685,10 +688,10 @@ def read_claims(db: Db, run_id: RunId) -> list[ClaimedFile]:
     return [_claimed(row) for row in db.all(SQL.select_claims, run_id=run_id)]
 
 
-def find_blamed(db: Db, run_id: RunId, error: str) -> ClaimedFile | None:
+def find_blamed(db: Db, world: World, run_id: RunId, error: str) -> ClaimedFile | None:
     """Which of the run's files its `error` (the whole text, with causes) says it could not read; None for none."""
     held = [(str(row[0]), _claimed(row[1:])) for row in db.all(SQL.select_claimed_names, run_id=run_id)]
-    found = blame(error, held, lambda one: str(open_files(one[0]).local_path(one[1].name) or ""))
+    found = blame(error, held, lambda one: str(open_files(one[0], world).local_path(one[1].name) or ""))
     return None if found is None else found[1]
 
 

@@ -75,7 +75,7 @@ def _delete(catalog: Catalog, garbage: _Garbage) -> bool:
     named = garbage.location.rpartition("/")[2]
     directory = named if find_snapshot(named) else tx_directory(Snapshot(garbage.write_pointer, catalog.incarnation))
     try:
-        path = open_files(dataset.location).local_path(directory)
+        path = open_files(dataset.location, catalog.world).local_path(directory)
         assert path is not None, "only folders can be opened so far"  # noqa: S101
         found = catalog.world.disk.exists(path)
         catalog.world.mark("janitor.before_delete")
@@ -132,7 +132,7 @@ def _mark(catalog: Catalog) -> int:
 def _mark_one(catalog: Catalog, row: Row) -> bool:
     seq, dataset_id, location = row[0], row[2], row[3]
     dataset = catalog.read(lambda db: find_by_id(db, DatasetId(str(dataset_id))))
-    files = open_files(dataset.location)
+    files = open_files(dataset.location, catalog.world)
     # The name of what was adopted is that of its first transaction.
     snapshot = find_snapshot(str(location))
     assert snapshot is not None, "each change names the directory of a transaction"  # noqa: S101

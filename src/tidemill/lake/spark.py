@@ -22,6 +22,7 @@ from tidemill.lake.inbox import ClaimedFile, Inbox
 from tidemill.lake.keys import BadKey, Key, KeyField, KeyType
 from tidemill.lake.manifest import Manifest, checksum, group_by_partition, list_written
 from tidemill.storage.files import Files, open_files
+from tidemill.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -96,7 +97,7 @@ class PartitionWrites:
 
 
 def write_partitions(
-    rows: DataFrame, fileset: Fileset, directory: str, columns: ColumnSchema | None = None
+    world: World, rows: DataFrame, fileset: Fileset, directory: str, columns: ColumnSchema | None = None
 ) -> PartitionWrites:
     """Write `rows` below `directory` (`tx=…/<n>`, new) of the file set, one Spark job for all partitions.
 
@@ -105,7 +106,7 @@ def write_partitions(
     `BadLocation`. Cost: the plain `DataFrame.write.partitionBy`, one listing, and a look at each file for its footer
     and its checksum.
     """
-    files = open_files(fileset.dataset.location)
+    files = open_files(fileset.dataset.location, world)
     files.prepare()
     frame, schema = _arrange(rows, fileset, columns)
     written = _write(frame, fileset, f"{_root(files)}/{directory}")
@@ -118,7 +119,11 @@ def write_partitions(
 
 
 def read_partitions(
-    spark: SparkSession, fileset: Fileset, partitions: Sequence[Partition], columns: ColumnSchema | None
+    world: World,
+    spark: SparkSession,
+    fileset: Fileset,
+    partitions: Sequence[Partition],
+    columns: ColumnSchema | None,
 ) -> DataFrame:
     """The rows of these partitions: the file set's `columns`, then those of the key, typed as the file set says.
 
@@ -129,8 +134,8 @@ def read_partitions(
     schema = _read_schema(fileset, columns)
     if not any(partition.files for partition in partitions):
         return spark.createDataFrame([], schema)
-    check_partitions(fileset, partitions)
-    root = _root(open_files(fileset.dataset.location))
+    check_partitions(world, fileset, partitions)
+    root = _root(open_files(fileset.dataset.location, world))
     options = {
         **_UTC,
         **_STRICT,
@@ -145,7 +150,7 @@ def read_partitions(
     return spark.read.schema(schema).options(**options).parquet(*names)
 
 
-def read_files(spark: SparkSession, inbox: Inbox, files: Sequence[ClaimedFile]) -> DataFrame:
+def read_files(world: World, spark: SparkSession, inbox: Inbox, files: Sequence[ClaimedFile]) -> DataFrame:
     """The rows of these files of an inbox, each once, in no order; strict: what is wrong with a file fails the job.
 
     An action over all rows parses each column of each row, whatever it asks for. Spark's own FAILFAST does so only for
@@ -157,7 +162,7 @@ def read_files(spark: SparkSession, inbox: Inbox, files: Sequence[ClaimedFile]) 
     held = [file for file in files if file.bytes > 0]
     if not held:
         return spark.createDataFrame([], _raw_schema(raw))
-    root = _root(open_files(inbox.dataset.location))
+    root = _root(inbox.files(world))
     reader = spark.read.format(raw.format).options(**_raw_options(raw))
     if raw.schema is not None:
         reader = reader.schema(raw.schema)

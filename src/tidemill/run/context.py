@@ -73,7 +73,8 @@ class PartitionInput:
         from tidemill.lake.spark import read_partitions as read_frame
 
         parts = [Partition(delivery.partition_key, delivery.changes) for delivery in self.deliveries]
-        frame = read_frame(self._run.spark, self._fileset, parts, self._run.columns_of(self._fileset))
+        columns = self._run.columns_of(self._fileset)
+        frame = read_frame(self._run.world, self._run.spark, self._fileset, parts, columns)
         self._run.reads.add(self._fileset, parts)
         return frame
 
@@ -96,7 +97,7 @@ class FileInput:
         from tidemill.lake.spark import read_files
 
         inbox = self._inbox if schema is None else self._inbox.read_as(schema)
-        return read_files(self._run.spark, inbox, self.claimed)
+        return read_files(self._run.world, self._run.spark, inbox, self.claimed)
 
 
 class Output:
@@ -149,12 +150,14 @@ class Run:
         outputs: Outputs,
     ) -> None:
         self._catalog = catalog
+        self.world = catalog.world
+        """For its inputs, which read by it."""
         self._record = record
         self._tx = tx
         self._taken = taken
         self._outputs = outputs
         self._spark: SparkSession | None = None
-        self.reads = Reads()
+        self.reads = Reads(self.world)
         """For the driver, which looks at what was read once more before the commit."""
 
     @property
@@ -219,11 +222,11 @@ class Run:
 
         name = qualified_name(dataset)
         fileset = Fileset.of(self._catalog.read(lambda db: find_dataset(db, name)))
-        pin_id = PinId(self._catalog.world.new_id("pin"))
+        pin_id = PinId(self.world.new_id("pin"))
         self._catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, self._tx, self.id))
         seen = self._catalog.read(lambda db: read_partitions(db, fileset.dataset_id, self._tx))
         whole = see_own(fileset, seen, self._tx, self._outputs.written(name))
-        frame = read_frame(self.spark, fileset, whole, self.columns_of(fileset))
+        frame = read_frame(self.world, self.spark, fileset, whole, self.columns_of(fileset))
         self.reads.add(fileset, whole)
         return frame
 

@@ -150,7 +150,7 @@ class DriverProcess:
         given = Run(self.catalog, run, tx, claims.given, written)
         if not empty:
             self._call(program, claims, given, home)
-        verify_claims(inputs.inboxes.values(), claims.files)
+        verify_claims(self.world, inputs.inboxes.values(), claims.files)
         given.reads.verify()
         effects = self._effects(run, program, inputs, claims, written)
         facts |= {
@@ -173,7 +173,8 @@ class DriverProcess:
             name: (fileset, delivered[consumer.consumer_id]) for name, (fileset, consumer) in inputs.filesets.items()
         }
         inboxes = inputs.inboxes.values()
-        good, others = sort_out(inboxes, claim_files(self.catalog, tx, inboxes)) if inboxes else ([], [])
+        claimed = claim_files(self.catalog, tx, inboxes) if inboxes else []
+        good, others = sort_out(self.world, inboxes, claimed)
         files = {
             name: (inbox, [file for file in good if file.dataset_id == inbox.dataset_id])
             for name, inbox in inputs.inboxes.items()
@@ -200,7 +201,7 @@ class DriverProcess:
             damage = run.reads.blame(text)
             if damage is not None:
                 reason = f"{type(damage).__name__}: {damage}"
-            culprit = self.catalog.read(lambda db: find_blamed(db, run.id, text)) if claims.files else None
+            culprit = self.catalog.read(lambda db: find_blamed(db, self.world, run.id, text)) if claims.files else None
             raise ProgramFailed(reason, Blame(reason, culprit)) from error
         finally:
             if home and session and home.usable:

@@ -24,6 +24,7 @@ from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import check_files, delete_unnamed, mark_committed, tx_directory, write_side_car
 from tidemill.names import CommitSeq
 from tidemill.storage.files import open_files
+from tidemill.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,6 +51,7 @@ class Writer(Protocol):
 
     def __call__(
         self,
+        world: World,
         rows: Any,  # noqa: ANN401  # of the writer's own kind
         fileset: Fileset,
         directory: str,
@@ -59,12 +61,12 @@ class Writer(Protocol):
 
 
 def write_frames(
-    rows: DataFrame, fileset: Fileset, directory: str, columns: ColumnSchema | None = None
+    world: World, rows: DataFrame, fileset: Fileset, directory: str, columns: ColumnSchema | None = None
 ) -> PartitionWrites:
     """Let Spark write a data frame as Parquet."""
     from tidemill.lake import spark
 
-    return spark.write_partitions(rows, fileset, directory, columns)
+    return spark.write_partitions(world, rows, fileset, directory, columns)
 
 
 @dataclass(slots=True)
@@ -100,7 +102,8 @@ class Outputs:
         dataset_id = output.fileset.dataset_id
         columns = output.schema or self.catalog.read(lambda db: find_schema(db, dataset_id))
         # Each call has a directory of its own: what a failed one left there is nobody's, and goes before the commit.
-        written = self._writer(rows, output.fileset, f"{tx_directory(self.tx)}/{output.calls}", columns)
+        directory = f"{tx_directory(self.tx)}/{output.calls}"
+        written = self._writer(self.catalog.world, rows, output.fileset, directory, columns)
         self.catalog.world.mark("output.written")
         if written.manifests:
             output.schema = written.schema
@@ -121,7 +124,7 @@ class Outputs:
         effects: list[Effect] = []
         for name, output in self._outputs.items():
             changes = fold(output.fileset, output.writes)
-            files = open_files(output.fileset.dataset.location)
+            files = open_files(output.fileset.dataset.location, self.catalog.world)
             if output.calls > 1 or (output.calls and not changes):
                 delete_unnamed(files, self.tx, {file.name for change in changes for file in change.manifest.files})
             if not changes or output.schema is None:
@@ -156,7 +159,8 @@ class Outputs:
         for output in self._outputs.values():
             if output.writes:
                 try:
-                    mark_committed(open_files(output.fileset.dataset.location), self.tx, commit_seq)
+                    files = open_files(output.fileset.dataset.location, self.catalog.world)
+                    mark_committed(files, self.tx, commit_seq)
                 except Unavailable as error:
                     _log.warning("transaction %s has committed; its marker waits: %s", self.tx.write_pointer, error)
 

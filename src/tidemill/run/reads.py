@@ -7,19 +7,20 @@ at once more before the commit: what was the same before and after was the same 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from tidemill.lake.fileset import Change, Fileset, Partition, check_partitions
 from tidemill.lake.formats import blame, reason
 from tidemill.lake.manifest import DamagedFiles, DataFile, checksum
 from tidemill.names import DatasetId
-from tidemill.storage.files import open_files
+from tidemill.storage.files import Files, open_files
+from tidemill.world import World
 
 
 class Reads:
     """The changes of partitions that an attempt has read."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: World) -> None:
+        self._world = world
         self._read: dict[tuple[DatasetId, str, str], tuple[Fileset, Change]] = {}
 
     def add(self, fileset: Fileset, partitions: Iterable[Partition]) -> None:
@@ -35,7 +36,7 @@ class Reads:
         a file.
         """
         for fileset, change in self._read.values():
-            check_partitions(fileset, [Partition(change.partition_key, (change,))])
+            check_partitions(self._world, fileset, [Partition(change.partition_key, (change,))])
 
     def blame(self, error: str) -> DamagedFiles | None:
         """The damage that a failure comes from, given the whole text of the error with its causes; None for none.
@@ -43,10 +44,10 @@ class Reads:
         A file that the error says it could not read is compared as a whole: a disk that forgets changes no etag.
         """
         read = [(fileset, change, file) for fileset, change in self._read.values() for file in change.manifest.files]
-        named = blame(error, read, lambda one: str(_path(one[0], one[1], one[2])))
-        if named is not None and _is_other(*named):
+        named = blame(error, read, lambda one: str(self._files(one[0]).local_path(_name(one[1], one[2])) or ""))
+        if named is not None and self._is_other(*named):
             fileset, change, file = named
-            why = f"{change.location}/{file.name} cannot be read: {reason(error)}"
+            why = f"{_name(change, file)} cannot be read: {reason(error)}"
             return DamagedFiles(fileset.qualified_name, fileset.show(change.partition_key), [why])
         try:
             self.verify()
@@ -54,19 +55,20 @@ class Reads:
             return damage
         return None
 
+    def _is_other(self, fileset: Fileset, change: Change, file: DataFile) -> bool:
+        """Whether a file is there, of the right size, and has other content; not known without its checksum."""
+        files, name = self._files(fileset), _name(change, file)
+        status = files.stat(name)
+        if status is None or status.bytes != file.bytes:
+            return False  # `verify` says more about it than Spark does
+        try:
+            return not file.checksum or checksum(files, name) != file.checksum
+        except FileNotFoundError:
+            return False
 
-def _path(fileset: Fileset, change: Change, file: DataFile) -> Path | str:
-    return open_files(fileset.dataset.location).local_path(f"{change.location}/{file.name}") or ""
+    def _files(self, fileset: Fileset) -> Files:
+        return open_files(fileset.dataset.location, self._world)
 
 
-def _is_other(fileset: Fileset, change: Change, file: DataFile) -> bool:
-    """Whether a file is there, of the right size, and has other content; not known without its checksum."""
-    files = open_files(fileset.dataset.location)
-    name = f"{change.location}/{file.name}"
-    status = files.stat(name)
-    if status is None or status.bytes != file.bytes:
-        return False  # `verify` says more about it than Spark does
-    try:
-        return not file.checksum or checksum(files, name) != file.checksum
-    except FileNotFoundError:
-        return False
+def _name(change: Change, file: DataFile) -> str:
+    return f"{change.location}/{file.name}"

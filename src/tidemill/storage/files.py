@@ -21,6 +21,7 @@ from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore
 
 from tidemill.errors import Conflict, Unavailable, UserError
+from tidemill.world import World
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -133,7 +134,7 @@ class Files(Protocol):
         """Where the file (or the location) is on this machine's disk; None for a remote store."""
 
 
-def open_files(location: str | Path) -> Files:
+def open_files(location: str | Path, world: World) -> Files:
     """Give the files of a folder, named by its path or a `file:` URL. Touches nothing yet."""
     text = str(location)
     scheme = urlsplit(text).scheme if "://" in text else ""
@@ -142,7 +143,7 @@ def open_files(location: str | Path) -> Files:
     folder = unquote(urlsplit(text).path) if scheme else text
     if not folder or _CONTROL.search(folder):
         raise BadLocation(text, "is empty or has control characters")
-    return LocalFiles(Path(folder).absolute())
+    return LocalFiles(Path(folder).absolute(), world)
 
 
 def check_file_name(name: str) -> str:
@@ -159,10 +160,13 @@ class LocalFiles:
     Each listing scans all folders that can hold a matching name, since a folder has no ordered listing: its cost
     grows with all files in it, not with the new ones (300,000 files about 1 s). `delete` compares and deletes in two
     steps: a file written between them is lost, which is why the janitor alone deletes.
+
+    The `world` is asked before each call of the store; an OSError raised at its mark is one of the store's.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, world: World) -> None:
         self._folder = folder
+        self._world = world
 
     @property
     def url(self) -> str:
@@ -227,6 +231,7 @@ class LocalFiles:
         if offset >= end:
             return b""  # the store refuses an empty range
         try:
+            self._world.mark("storage.before_read")
             return bytes(obstore.get_range(self._store(), name, start=offset, end=end))
         except FileNotFoundError:
             raise FileNotFoundError(self._path(name)) from None
@@ -237,6 +242,7 @@ class LocalFiles:
         """See `Files.put`."""
         self._path(name)
         try:
+            self._world.mark("storage.before_put")
             self._folder.mkdir(parents=True, exist_ok=True)
             obstore.put(self._store(), name, content, mode="create" if if_absent else "overwrite")
         except AlreadyExistsError:
@@ -252,6 +258,7 @@ class LocalFiles:
         if etag is not None and status.etag != etag:
             raise FileChanged(self.url, name, etag, status.etag)
         try:
+            self._world.mark("storage.before_delete")
             obstore.delete(self._store(), name)
         except FileNotFoundError:
             return

@@ -128,7 +128,7 @@ def fsck(catalog: Catalog, filesets: Sequence[Fileset]) -> Fsck:
                 what, next_step = _STRAYS[directory.kind]
                 kind = DifferenceKind(directory.kind)
                 findings.add(Difference(kind, fileset.qualified_name, directory.name, what, next_step))
-        files = open_files(fileset.dataset.location)
+        files = open_files(fileset.dataset.location, catalog.world)
         for window in read_windows(catalog, fileset, SQL.read_manifests):
             for location, rows in groupby(window, key=lambda row: str(row[0])):
                 _compare(fileset, files, location, list(rows), counts, findings)

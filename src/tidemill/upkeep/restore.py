@@ -39,6 +39,7 @@ from tidemill.run.runs import create_external, list_live
 from tidemill.storage.files import open_files
 from tidemill.upkeep.backup import Backup, BadBackup, check_backup, read_backup
 from tidemill.upkeep.storage import Directory, DirectoryKind, find_unnamed, list_snapshots
+from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
 
@@ -149,7 +150,7 @@ def end_attempts(catalog: Catalog) -> int:
 def _find_pointers(catalog: Catalog, db: Db, data: str | None) -> Iterable[int]:
     disk = catalog.world.disk
     locations = {fileset.dataset.location for fileset in _filesets(db)}
-    if data is not None and (top := open_files(data).local_path()) is not None:
+    if data is not None and (top := open_files(data, catalog.world).local_path()) is not None:
         locations |= {name.as_uri() for namespace in disk.list_folder(top) for name in disk.list_folder(namespace)}
     for location in sorted(locations):
         yield from (snapshot.write_pointer for snapshot in list_snapshots(catalog.world, location))
@@ -179,7 +180,7 @@ def adopt(catalog: Catalog) -> Adopted:
     for name, grouped in groupby(adoptable, key=lambda one: one[0].name):
         group = list(grouped)
         try:
-            writes = [(fileset, *_read_content(fileset, directory)) for directory, fileset in group]
+            writes = [(fileset, *_read_content(catalog.world, fileset, directory)) for directory, fileset in group]
             _publish(catalog, name, writes)
         except TidemillError as error:
             left += [NotAdopted(directory.dataset, name, str(error)) for directory, _ in group]
@@ -191,9 +192,9 @@ def adopt(catalog: Catalog) -> Adopted:
     return Adopted(transactions, partitions, rows, tuple(left))
 
 
-def _read_content(fileset: Fileset, directory: Directory) -> tuple[list[PartitionWrite], ColumnSchema]:
+def _read_content(world: World, fileset: Fileset, directory: Directory) -> tuple[list[PartitionWrite], ColumnSchema]:
     """What the transaction had committed to the file set, as its side-car says, with all files there."""
-    files = open_files(fileset.dataset.location)
+    files = open_files(fileset.dataset.location, world)
     content = read_side_car(files, directory.snapshot)
     if content is None:
         raise NotAdoptable(directory.name, "its _manifest.json is gone, torn or of another directory")

@@ -53,7 +53,7 @@ class Directory:
 
 def list_snapshots(world: World, location: str) -> list[Snapshot]:
     """Whose directories lie in the location of a file set, by write pointer. Cost: one listing of one folder."""
-    folder = open_files(location).local_path()
+    folder = open_files(location, world).local_path()
     assert folder is not None, "only folders can be opened so far"  # noqa: S101
     found = [find_snapshot(path.name) for path in world.disk.list_folder(folder)]
     return sorted((one for one in found if one), key=lambda one: (one.write_pointer, one.incarnation))
@@ -84,7 +84,7 @@ def find_unnamed(catalog: Catalog, fileset: Fileset) -> tuple[list[Directory], i
     rows = (row for window in read_windows(catalog, fileset, SQL.read_locations) for row in window)
     named = {str(row[0]) for row in rows}
     unnamed = [snapshot for snapshot in snapshots if tx_directory(snapshot) not in named]
-    files = open_files(fileset.dataset.location)
+    files = open_files(fileset.dataset.location, catalog.world)
     found: list[Directory] = []
     for start in range(0, len(unnamed), _WINDOW):
         found += _describe(catalog, fileset, files, unnamed[start : start + _WINDOW])

@@ -9,7 +9,7 @@ from datetime import timedelta
 from tests.explore import promises
 from tests.explore.search import Actor, Broken, Scenario, Tables
 from tests.explore.stage import Stage
-from tidemill.catalog.db import Db
+from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.errors import Conflict, Fenced
 from tidemill.lake.claims import (
@@ -46,9 +46,9 @@ from tidemill.run.attempts import (
     register,
     take_runs,
 )
-from tidemill.run.inputs import find_inputs, take_over_claims
+from tidemill.run.inputs import Inputs, find_inputs, take_over_claims
 from tidemill.run.programs import Program, ProgramKind, find_program_by_id, put_program
-from tidemill.run.runs import NewRun, RunState, create_external, create_pending
+from tidemill.run.runs import NewRun, RunRecord, RunState, create_external, create_pending
 
 LINES = Fileset.of(
     Dataset(
@@ -126,8 +126,8 @@ def worker(
     return Actor(name, body, repeats=True, group=group)
 
 
-def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",), adds: Sequence[tuple[int, str]] = ()) -> bool:
-    """One attempt of whatever run is due; whether there was one."""
+def take_run(catalog: Catalog) -> tuple[RunRecord, Inputs] | None:
+    """What a runner and its driver do with a run that is due: take it and register; the run and its inputs."""
 
     def take_one(db: Db):
         runs = take_runs(db, most=1, owner="runner", host="here", lease=LEASE)
@@ -135,11 +135,15 @@ def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",), adds: Se
             register(db, run.run_id, run.epoch, pid=run.epoch, facts={}, log_location="logs")
         return [(run, find_inputs(db, find_program_by_id(db, run.program_id))) for run in runs]
 
+    return next(iter(catalog.write(take_one)), None)
+
+
+def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",), adds: Sequence[tuple[int, str]] = ()) -> bool:
+    """One attempt of whatever run is due; whether there was one."""
     catalog = stage.catalog
-    taken = catalog.write(take_one)
-    if not taken:
+    if (taken := take_run(catalog)) is None:
         return False
-    ((run, inputs),) = taken
+    run, inputs = taken
     try:
         tx = begin(
             catalog,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tests.explore import promises
-from tests.explore.consumers import LEASE, cut_power, fencer, killer, note_given
+from tests.explore.consumers import cut_power, fencer, killer, note_given, take_run
 from tests.explore.promises import must
 from tests.explore.search import Actor, Scenario, Tables
 from tests.explore.stage import START, Stage
@@ -36,11 +36,9 @@ from tidemill.run.attempts import (
     Cause,
     FinishRun,
     end_attempt,
-    register,
-    take_runs,
 )
-from tidemill.run.inputs import find_inputs, take_over_claims
-from tidemill.run.programs import Program, ProgramKind, find_program_by_id, put_program
+from tidemill.run.inputs import take_over_claims
+from tidemill.run.programs import Program, ProgramKind, put_program
 from tidemill.run.runs import NewRun, create_pending
 from tidemill.storage.files import FileStatus
 from tidemill.world import World
@@ -114,18 +112,10 @@ def loader(name: str, endings: Sequence[str]) -> Actor:
 
 def load(stage: Stage, endings: Sequence[str] = ("commit",)) -> bool:
     """One attempt of whatever run is due; whether there was one."""
-
-    def take_one(db: Db):
-        runs = take_runs(db, most=1, owner="runner", host="here", lease=LEASE)
-        for run in runs:
-            register(db, run.run_id, run.epoch, pid=run.epoch, facts={}, log_location="logs")
-        return [(run, find_inputs(db, find_program_by_id(db, run.program_id))) for run in runs]
-
     catalog = stage.catalog
-    taken = catalog.write(take_one)
-    if not taken:
+    if (taken := take_run(catalog)) is None:
         return False
-    ((run, inputs),) = taken
+    run, inputs = taken
     try:
         tx = begin(
             catalog,

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import tidemill
 
@@ -67,6 +67,24 @@ class Mutant:
                 raise StaleMutant(f"{self.name}: {edit.file} holds {times} times\n{edit.old}")
             changed[edit.file] = text.replace(edit.old, edit.new)
         return changed
+
+
+class Make(Protocol):
+    """Makes a mutant of one room; the arguments are the fields of `Mutant`."""
+
+    def __call__(
+        self, name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER, scenario: str = ""
+    ) -> Mutant:
+        """The mutant."""
+
+
+def mutants_of(room: Room) -> Make:
+    """What makes the mutants of `room`."""
+
+    def make(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER, scenario: str = "") -> Mutant:
+        return Mutant(name, room, forgets, edits, first, scenario)
+
+    return make
 
 
 def copy_source(folder: Path, mutant: Mutant | None = None) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.mutant import Edit, Killer, Mutant, Room
+from tests.mutants.mutant import Edit, Killer, Room, mutants_of
 
 _CONSUMER: Final = "lake/consumer.py"
 _CONSUMER_SQL: Final = "lake/consumer.sql"
@@ -15,15 +15,7 @@ _INBOX_SQL: Final = "lake/inbox.sql"
 _DRIVER: Final = "run/driver.py"
 
 
-def _mutant(
-    name: str,
-    forgets: str,
-    *edits: Edit,
-    first: Killer = Killer.EXPLORER,
-    scenario: str = "",
-) -> Mutant:
-    return Mutant(name, Room.CONSUMERS, forgets, edits, first, scenario)
-
+_mutant = mutants_of(Room.CONSUMERS)
 
 MUTANTS: Final = (
     # The consumer whose state the caller keeps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.mutant import Edit, Killer, Mutant, Room
+from tests.mutants.mutant import Edit, Killer, Room, mutants_of
 
 _ATTEMPTS: Final = "run/attempts.py"
 _ATTEMPTS_SQL: Final = "run/attempts.sql"
@@ -13,15 +13,7 @@ _RUNNER: Final = "run/runner.py"
 _DRIVER: Final = "run/driver.py"
 
 
-def _mutant(
-    name: str,
-    forgets: str,
-    *edits: Edit,
-    first: Killer = Killer.EXPLORER,
-    scenario: str = "",
-) -> Mutant:
-    return Mutant(name, Room.RUNS, forgets, edits, first, scenario)
-
+_mutant = mutants_of(Room.RUNS)
 
 MUTANTS: Final = (
     _mutant(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.mutant import Edit, Killer, Mutant, Room
+from tests.mutants.mutant import Edit, Killer, Room, mutants_of
 
 _SUBSCRIBER: Final = "schedule/subscriber.py"
 _CHECKER: Final = "schedule/checker.py"
@@ -20,15 +20,7 @@ _RUNS: Final = "run/runs.py"
 _MESSAGES_SQL: Final = "catalog/messages.sql"
 
 
-def _mutant(
-    name: str,
-    forgets: str,
-    *edits: Edit,
-    first: Killer = Killer.EXPLORER,
-    scenario: str = "",
-) -> Mutant:
-    return Mutant(name, Room.SCHEDULER, forgets, edits, first, scenario)
-
+_mutant = mutants_of(Room.SCHEDULER)
 
 MUTANTS: Final = (
     # Messages → jobs

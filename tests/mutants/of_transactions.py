@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.mutant import Edit, Killer, Mutant, Room
+from tests.mutants.mutant import Edit, Killer, Room, mutants_of
 
 _TX_PY: Final = "catalog/transactions.py"
 _TX_SQL: Final = "catalog/transactions.sql"
@@ -15,15 +15,7 @@ _JANITOR: Final = "lake/janitor.py"
 _OUTPUTS: Final = "run/outputs.py"
 
 
-def _mutant(
-    name: str,
-    forgets: str,
-    *edits: Edit,
-    first: Killer = Killer.EXPLORER,
-    scenario: str = "",
-) -> Mutant:
-    return Mutant(name, Room.TRANSACTIONS, forgets, edits, first, scenario)
-
+_mutant = mutants_of(Room.TRANSACTIONS)
 
 MUTANTS: Final = (
     _mutant(

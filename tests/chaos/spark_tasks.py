@@ -61,7 +61,7 @@ class Works:
 
     def publish(self, *frames: Any) -> None:
         """Overwrite the file set by the write path of a run, which passes over a job that fails."""
-        tx = begin(self.catalog, run_id=RunId("run_1"), epoch=1, writes=[self.lake.lines.dataset_id])
+        tx = begin(self.catalog, run_id=RunId("publisher"), epoch=1, writes=[self.lake.lines.dataset_id])
         outputs = Outputs(self.catalog, tx, {"default.lines": self.lake.lines})
         for frame in frames:
             with suppress(JobFailed):

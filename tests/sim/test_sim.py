@@ -17,6 +17,7 @@ from tests.sim.campaign import play_batch, shorten
 from tests.sim.simulation import prepared
 from tidemill.catalog import transactions
 from tidemill.lake import claims
+from tidemill.run import attempts
 
 FIXED: Final = 3_200
 OF_THE_DAY: Final = 800
@@ -72,13 +73,13 @@ def test_the_same_seed_is_the_same_schedule():
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("mutant", ["in-progress list forgotten", "claims completed for nobody"])
+@pytest.mark.parametrize("mutant", ["in-progress list forgotten", "who is fenced commits"])
 def test_a_broken_product_is_found_and_its_schedule_shortened(monkeypatch, mutant):
     """A simulation that finds nothing would look just like one that cannot find anything."""
     if mutant == "in-progress list forgotten":
         monkeypatch.setattr(claims, "find_in_progress", lambda *_: [])
     else:
-        monkeypatch.setattr(claims.CompleteClaims, "guards", lambda _: ())
+        monkeypatch.setattr(attempts.FinishRun, "guards", lambda _: ())
         monkeypatch.setattr(transactions._CommitTransaction, "guards", lambda _: ())
     found = None
     with prepared() as play:

@@ -26,7 +26,10 @@ help: ## show what there is
 demo: set-up-demo ## the main job on real data, in a folder of its own (ARGS=--crash kills it in the middle)
 	@$(BIN)/tidemill demo $(ARGS)
 
-test: lint test-fast test-proof test-spark ## all that CI checks
+test: lint ## all that CI checks
+	@# Together: the fast tests wait for databases and processes, the short campaigns compute.
+	@$(POSTGRES) -- $(PYTEST) -m "not spark" --numprocesses 3 $(ARGS)
+	@$(MAKE) --no-print-directory test-spark
 
 lint: set-up-test ## ruff, format, types
 	@$(BIN)/ruff check

@@ -550,7 +550,10 @@ class Machine:
 
     def end_sessions(self) -> None:
         """Let PostgreSQL end all sessions of the product, and wait until they are gone."""
-        self.sql(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE {self._ours}")
+        self.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {self._ours}")
+        # The function can wait, too: for one session after the other, in steps of 100 ms.
+        while self.sql(f"SELECT 1 FROM pg_stat_activity WHERE {self._ours}"):
+            pass
 
     def wait_for_idle_sessions(self) -> None:
         """Wait until PostgreSQL has ended the transaction in which a process stands, if it stands in one."""

@@ -1,8 +1,9 @@
 """Jobs whose tasks fail, and are started twice when they are slow: what they publish is what an undisturbed job does.
 
 `python -m tests.chaos.spark_tasks [--jobs 20] [--seed S]`: on a Spark with two executors as processes of their own
-(`local-cluster`), since Spark copies no slow tasks inside one process. 5 % of the attempts fail: before they write, in
-the middle, or when all their rows are written. Its short form is tests/chaos/test_spark_tasks.py, without copies.
+(`local-cluster`). 5 % of the attempts fail: before they write, in the middle, or when all their rows are written. Its
+short form is tests/chaos/test_spark_tasks.py. Speculation is on, but Spark copies no task on the host where it runs, and
+both executors have one host: the copies that it counts need another one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Jobs whose tasks fail, and are started twice when they are slow: what they publish is what an undisturbed job does.
 
-`python -m tests.chaos.spark_tasks [--jobs 20] [--seed S]`: on a Spark with two executors as processes of their own
-(`local-cluster`). 5 % of the attempts fail: before they write, in the middle, or when all their rows are written. Its
-short form is tests/chaos/test_spark_tasks.py. Speculation is on, but Spark copies no task on the host where it runs, and
-both executors have one host: the copies that it counts need another one.
+`python -m tests.chaos.spark_tasks [--jobs 20] [--seed S]`: on a small cluster whose two workers have addresses of their
+own, since Spark copies no slow task on the host where it runs. 5 % of the attempts fail: before they write, in the
+middle, or when all their rows are written. Its short form, without copies, is tests/chaos/test_spark_tasks.py.
 """
 
 from __future__ import annotations
@@ -11,12 +10,15 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import signal
+import socket
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -36,8 +38,11 @@ ROWS = 4000
 HOURS = 2
 FAILING = 0.05
 """Of a task's first three attempts."""
-SLOW = 0.1
-"""Of first attempts, when there is a second executor to copy them."""
+SLOW = 0.4
+"""Of the last tasks' first attempts, on a cluster: only then has another executor time to copy them."""
+LAST = 5
+HOSTS = ("127.0.0.2", "127.0.0.3")
+"""Of the cluster's workers: addresses of this machine."""
 
 Disturb = Callable[[Any], Any]
 
@@ -131,7 +136,7 @@ def disturbed(seed: str, notes: Path, *, slow: float = 0, hopeless: bool = False
         at = chance.choice(["start", "middle", "end"])
         if hopeless and task.partitionId() == TASKS // 2:
             fails, at = True, "end"
-        if not task.attemptNumber() and chance.random() < slow:
+        if not task.attemptNumber() and task.partitionId() >= TASKS - LAST and chance.random() < slow:
             time.sleep(6)
 
         def fail(here: str) -> None:
@@ -162,8 +167,9 @@ def link_spark(folder: Path) -> Path:
     return home
 
 
-def open_cluster(folder: Path) -> Any:
-    """A Spark with two executors that copies slow tasks."""
+@contextmanager
+def open_cluster(folder: Path) -> Iterator[Any]:
+    """A Spark with two workers, on hosts of their own, that copies slow tasks."""
     import pyspark
 
     os.environ |= {
@@ -172,6 +178,8 @@ def open_cluster(folder: Path) -> Any:
         "SPARK_SCALA_VERSION": "2.13",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        master = f"spark://127.0.0.1:{free.getsockname()[1]}"
     settings = {
         **PINNED,
         "spark.ui.enabled": "false",
@@ -185,9 +193,37 @@ def open_cluster(folder: Path) -> Any:
         "spark.speculation.quantile": "0.2",
         "spark.speculation.multiplier": "1.5",
     }
-    session = pyspark.sql.SparkSession.builder.master("local-cluster[2,1,512]").config(map=settings).getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    return session
+    with ExitStack() as stack:
+        port = master.rpartition(":")[2]
+        stack.enter_context(_daemon("master.Master", "127.0.0.1", folder, "--port", port))
+        for host in HOSTS:
+            work = str(folder / host)
+            stack.enter_context(
+                _daemon("worker.Worker", host, folder, "--cores", "1", "-m", "768m", "-d", work, master)
+            )
+        session = pyspark.sql.SparkSession.builder.master(master).config(map=settings).getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+@contextmanager
+def _daemon(name: str, host: str, folder: Path, *arguments: str) -> Iterator[None]:
+    """A process of the cluster, which is ended with the block."""
+    command = [f"{os.environ['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{name}", "--host", host]
+    with (folder / f"{host}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--webui-port", "0", *arguments],
+            env={**os.environ, "SPARK_LOCAL_IP": host},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
 
 
 def main() -> int:
@@ -200,8 +236,7 @@ def main() -> int:
 
     begun = time.monotonic()
     total: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="tidemill-chaos-") as name:
-        session = open_cluster(Path(name))
+    with tempfile.TemporaryDirectory(prefix="tidemill-chaos-") as name, open_cluster(Path(name)) as session:
         works = Works(session, Path(name))
         works.publish(works.frame())
         expected = works.published()
@@ -216,7 +251,6 @@ def main() -> int:
             total["files that nobody names"] += 0 if hopeless else len(works.strays())
             print(f"{job + 1:4}/{asked.jobs} {time.monotonic() - begun:5.0f} s  {dict(seen)}", flush=True)
         works.close()
-        session.stop()
     versions = f"Spark {pyspark.__version__}, Python {sys.version.split()[0]}"
     print(f"\n{datetime.now(UTC):%Y-%m-%d}, seed {asked.seed}, {time.monotonic() - begun:.0f} s, {versions}")
     for name in ("jobs", "hopeless jobs", "attempts", "failed", "copies of slow tasks"):

@@ -22,14 +22,13 @@ from tidemill.lake.fileset import Fileset
 from tidemill.lake.inbox import FileState
 from tidemill.lake.keys import KeyText
 from tidemill.names import EventKey, file_event, partition_event
+from tidemill.upkeep.findings import Findings
 
 SQL: Final = load_sql(__file__)
 
 _Value: TypeAlias = str | int | None
 _Row: TypeAlias = tuple[_Value, ...]
 
-MOST_FINDINGS: Final = 1000
-"""Of more, only the number is told: whoever has as many looks for one cause."""
 _WINDOW: Final = 1000
 _COMMITS: Final = 100  # each may have published 50,000 partitions
 _END: Final = 1 << 62
@@ -114,7 +113,7 @@ class Audit:
     inboxes: tuple[InboxAudit, ...]
     findings: tuple[AuditFinding, ...]
     not_shown: int
-    """Findings beyond the first `MOST_FINDINGS`."""
+    """Findings beyond the first `MOST_SHOWN`."""
 
     @property
     def clean(self) -> bool:
@@ -146,8 +145,8 @@ def audit(catalog: Catalog, datasets: Sequence[Dataset] | None = None) -> Audit:
             if consumer.dataset_id in filesets
         ),
         inboxes=tuple(_compare_files(search, *one, announced.files) for one in zip(inboxes, files, strict=True)),
-        findings=tuple(search.findings),
-        not_shown=search.not_shown,
+        findings=tuple(search.findings.shown),
+        not_shown=search.findings.not_shown,
     )
 
 
@@ -157,18 +156,14 @@ class _Search:
     def __init__(self, catalog: Catalog, tick: int) -> None:
         self.catalog = catalog
         self.tick = tick
-        self.findings: list[AuditFinding] = []
-        self.not_shown = 0
+        self.findings = Findings[AuditFinding]()
 
     def ask(self, statement: Statement, **params: Param) -> list[_Row]:
         rows = self.catalog.read(lambda db: db.all(statement, **params))
         return cast("list[_Row]", rows)  # no statement of the audit reads a manifest
 
     def report(self, kind: FindingKind, subject: str, what: str, next_step: str) -> None:
-        if len(self.findings) < MOST_FINDINGS:
-            self.findings.append(AuditFinding(kind, subject, what, next_step))
-        else:
-            self.not_shown += 1
+        self.findings.add(AuditFinding(kind, subject, what, next_step))
 
     def windows(
         self, statement: Statement, first: _Value, *, most: int = _WINDOW, **params: _Value

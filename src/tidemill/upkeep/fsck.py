@@ -16,10 +16,8 @@ from tidemill.lake.fileset import Fileset
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile, Manifest, checksum, is_side_car
 from tidemill.storage.files import Files, FileStatus, open_files
+from tidemill.upkeep.findings import Findings
 from tidemill.upkeep.storage import SQL, DirectoryKind, find_unnamed, read_windows
-
-MOST_DIFFERENCES: Final = 1000
-"""Of more, only the number is told."""
 
 
 class DifferenceKind(StrEnum):
@@ -86,25 +84,13 @@ _STRAYS: Final = {
 }
 
 
-class _Findings:
-    def __init__(self) -> None:
-        self.shown: list[Difference] = []
-        self.not_shown = 0
-
-    def add(self, difference: Difference) -> None:
-        if len(self.shown) < MOST_DIFFERENCES:
-            self.shown.append(difference)
-        else:
-            self.not_shown += 1
-
-
 def fsck(catalog: Catalog, filesets: Sequence[Fileset]) -> Fsck:
     """Compare these file sets with their locations, while work goes on; changes nothing.
 
     Cost: all manifests are read, each directory is listed once; a file is read only if its etag is another one than
     that in its manifest.
     """
-    findings = _Findings()
+    findings = Findings[Difference]()
     counts: Counter[str] = Counter()
     unnamed: Counter[str] = Counter()
     for fileset in filesets:
@@ -144,7 +130,12 @@ def fsck(catalog: Catalog, filesets: Sequence[Fileset]) -> Fsck:
 
 
 def _compare(
-    fileset: Fileset, files: Files, location: str, rows: Sequence[Row], counts: Counter[str], findings: _Findings
+    fileset: Fileset,
+    files: Files,
+    location: str,
+    rows: Sequence[Row],
+    counts: Counter[str],
+    findings: Findings[Difference],
 ) -> None:
     """One directory with all manifests that name it."""
     prefix = f"{location}/"

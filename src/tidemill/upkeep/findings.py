@@ -1,0 +1,25 @@
+"""What a look at a whole catalog has found: the first of it in full, and of the rest the number."""
+
+from __future__ import annotations
+
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+MOST_SHOWN: Final = 1000
+"""Whoever has more looks for one cause."""
+
+
+class Findings(Generic[T]):
+    """The first `MOST_SHOWN` findings, and how many came after them."""
+
+    def __init__(self) -> None:
+        self.shown: list[T] = []
+        self.not_shown = 0
+
+    def add(self, finding: T) -> None:
+        """Keep the finding, or count it."""
+        if len(self.shown) < MOST_SHOWN:
+            self.shown.append(finding)
+        else:
+            self.not_shown += 1

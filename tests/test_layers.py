@@ -26,7 +26,7 @@ LAYERS = (
     {"run"},
     {"schedule", "sql"},
     {"app", "upkeep"},
-    {"mill", "views", "roles", "narration", "doctor"},
+    {"mill", "roles", "narration", "doctor"},
     {"__init__"},  # the public names: what `import tidemill as tm` offers
     {"server", "cli", "testing", "demo"},
 )

@@ -47,7 +47,7 @@ def publish_and_fail(mill, frame):
 def test_a_notebook_publishes_and_follows_what_it_published(sqlite_catalog_url, tmp_path, spark):
     """Without any app running: a transaction in this process, and the seed's consumer over it."""
     from tests.app.conftest import APP
-    from tidemill.mill import open_project
+    from tidemill.mill.mill import open_project
 
     (tmp_path / "app.py").write_text(APP, encoding="utf-8")
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tidemill.lake.consumer import PartitionConsumer as PartitionConsumer
     from tidemill.lake.consumer import PartitionConsumerResult as PartitionConsumerResult
     from tidemill.lake.consumer import PartitionConsumerState as PartitionConsumerState
-    from tidemill.mill import Mill as Mill
-    from tidemill.mill import open_mill as open  # noqa: A004, F401  # read as `tm.open`
+    from tidemill.mill.mill import Mill as Mill
+    from tidemill.mill.mill import open_mill as open  # noqa: A004, F401  # read as `tm.open`
     from tidemill.run.context import Run as Run
     from tidemill.schedule.constraints import Concurrency as Concurrency
     from tidemill.schedule.triggers import AllOf as AllOf
@@ -42,7 +42,7 @@ _HOMES = {
     "Fenced": "errors",
     "Fileset": "app.app",
     "Inbox": "app.app",
-    "Mill": "mill",
+    "Mill": "mill.mill",
     "NewFiles": "schedule.triggers",
     "NewPartitions": "schedule.triggers",
     "NotFound": "errors",
@@ -53,7 +53,7 @@ _HOMES = {
     "TidemillError": "errors",
     "Unavailable": "errors",
     "UserError": "errors",
-    "open": "mill",
+    "open": "mill.mill",
 }
 
 __all__ = list(_HOMES)

@@ -18,7 +18,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake import claims, datasets, inbox, janitor
-from tidemill.mill import Mill
+from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator
 from tidemill.run.launchers import DriverOptions, Launcher

@@ -22,7 +22,7 @@ from tests.manual_clock import backdoor_of
 from tidemill.cli.main import main as tidemill
 from tidemill.errors import TidemillError
 from tidemill.lake import janitor, spark
-from tidemill.mill import Mill, open_project
+from tidemill.mill.mill import Mill, open_project
 from tidemill.run.launchers import DriverOptions, Launcher
 from tidemill.run.runner import RunEvent, Runner
 from tidemill.run.runs import RunState

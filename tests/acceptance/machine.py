@@ -33,7 +33,7 @@ from tidemill.errors import Fenced, TidemillError, Unavailable
 from tidemill.lake import spark
 from tidemill.lake.fileset import ColumnSchema, Fileset
 from tidemill.lake.manifest import group_by_partition, list_written
-from tidemill.mill import Mill
+from tidemill.mill.mill import Mill
 from tidemill.names import RunId
 from tidemill.narration import Narrator
 from tidemill.processes import LocalSpawner

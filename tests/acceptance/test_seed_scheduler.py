@@ -25,7 +25,7 @@ from tidemill.lake.datasets import find
 from tidemill.lake.fileset import AddPartitions, ColumnSchema, Fileset, PartitionWrite, WriteOp
 from tidemill.lake.inbox import Inbox, discover
 from tidemill.lake.manifest import Manifest
-from tidemill.mill import Mill, open_project
+from tidemill.mill.mill import Mill, open_project
 from tidemill.names import DEFAULT_NAMESPACE, RunId
 from tidemill.run.attempts import FinishRun, register, take_runs
 from tidemill.schedule.loop import LONGEST_SLEEP, Scheduler

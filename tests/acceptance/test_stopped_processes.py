@@ -21,7 +21,8 @@ import apsw
 import pytest
 
 from tests.manual_clock import Backdoor, backdoor_of
-from tidemill.mill import Mill, RunView, open_project
+from tidemill.mill.mill import Mill, open_project
+from tidemill.mill.runs import RunView
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +61,7 @@ lease = "5s"
 NODE = """
 import sys
 from pathlib import Path
-from tidemill.mill import open_project
+from tidemill.mill.mill import open_project
 from tidemill.processes import LocalChild, LocalSpawner
 from tidemill.roles import run_all
 from tidemill.world import World

@@ -19,7 +19,7 @@ from pyarrow import parquet
 
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.manifest import tx_directory
-from tidemill.mill import Mill, open_project
+from tidemill.mill.mill import Mill, open_project
 from tidemill.names import WritePointer
 
 pytestmark = pytest.mark.spark

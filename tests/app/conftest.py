@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.mill import open_project
+from tidemill.mill.mill import open_project
 
 APP = """
 import tidemill as tm

@@ -16,7 +16,7 @@ from tidemill.catalog.db import Catalog
 from tidemill.lake.fileset import ColumnSchema, Fileset
 from tidemill.lake.keys import Key
 from tidemill.lake.manifest import group_by_partition, list_written
-from tidemill.mill import open_project
+from tidemill.mill.mill import open_project
 from tidemill.names import Namespace
 from tidemill.run.inputs import find_dataset
 from tidemill.storage.files import open_files

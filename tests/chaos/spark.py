@@ -43,7 +43,7 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.janitor import CLEAN_SWEEPS, sweep
 from tidemill.lake.manifest import tx_directory
-from tidemill.mill import Mill, open_project
+from tidemill.mill.mill import Mill, open_project
 from tidemill.names import RunId, WritePointer
 from tidemill.processes import LocalChild, LocalSpawner
 from tidemill.run.java import find_java

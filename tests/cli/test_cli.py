@@ -9,7 +9,7 @@ import pytest
 
 from tests.app.conftest import APP
 from tidemill.cli.main import main
-from tidemill.mill import open_project
+from tidemill.mill.mill import open_project
 
 
 @pytest.fixture

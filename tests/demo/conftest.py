@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tidemill.demo
-from tidemill.mill import Mill, open_project
+from tidemill.mill.mill import Mill, open_project
 from tidemill.processes import LocalSpawner
 from tidemill.world import World
 

@@ -25,7 +25,7 @@ def command() -> None:
 @json_option
 def migrate(*, as_json: bool) -> None:
     """Bring the catalog's schema up to this program's version; stop all else and make a backup before."""
-    from tidemill.mill import migrate_project
+    from tidemill.mill.mill import migrate_project
 
     given = click.get_current_context().find_root().obj
     options = {"catalog": given["catalog"]} if given["catalog"] else {}

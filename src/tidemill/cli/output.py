@@ -17,7 +17,7 @@ from tidemill.errors import TidemillError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from tidemill.mill import Mill
+    from tidemill.mill.mill import Mill
 
 _TIMES: Final = ("_at", "_until", "not_before", "deadline")
 _NEVER: Final = "-"
@@ -30,7 +30,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 def open_mill(*, create: bool = False) -> Mill:
     """The facade for the project that the command line names."""
-    from tidemill.mill import open_project
+    from tidemill.mill.mill import open_project
 
     given = click.get_current_context().find_root().obj
     options = {"catalog": given["catalog"]} if given["catalog"] else {}

@@ -10,7 +10,7 @@ from typing import Final
 
 from tidemill.catalog.transactions import Snapshot, TxState, find_transaction
 from tidemill.lake.manifest import tx_directory
-from tidemill.mill import Mill
+from tidemill.mill.mill import Mill
 from tidemill.names import RunId, WritePointer
 from tidemill.narration import Narrator
 from tidemill.run.runs import find_run, list_live

@@ -22,7 +22,7 @@ from tidemill.demo.published import Reader, Report
 from tidemill.demo.up import STOP
 from tidemill.errors import TidemillError
 from tidemill.lake.inbox import FileState, InboxFile
-from tidemill.mill import Mill, open_project
+from tidemill.mill.mill import Mill, open_project
 from tidemill.narration import Narrator
 from tidemill.processes import Child
 from tidemill.run.java import find_java

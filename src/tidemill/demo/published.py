@@ -10,8 +10,8 @@ from typing import Final, cast
 
 from tidemill.demo.balance import Published, RowKey
 from tidemill.demo.flights import KEYS, Feed
-from tidemill.mill import Mill
-from tidemill.views import FileView
+from tidemill.mill.datasets import FileView
+from tidemill.mill.mill import Mill
 
 _JOINED: Final = "flights_weather"
 

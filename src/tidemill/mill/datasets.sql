@@ -13,19 +13,6 @@ SELECT partition_key, op, write_pointer, commit_seq, files, bytes, row_count, ru
  ORDER BY partition_key, commit_seq
  LIMIT :limit
 
--- name: list_published
-SELECT dataset_id, partition_key, op, files, bytes, row_count
-  FROM partition_change
- WHERE write_pointer = :write_pointer
- ORDER BY dataset_id, partition_key
- LIMIT :limit
-
--- name: list_inputs
-SELECT dataset_id, write_pointer, item, content_version
-  FROM run_input WHERE run_id = :run_id
- ORDER BY dataset_id, write_pointer, item
- LIMIT :limit
-
 -- name: read_clock
 -- A snapshot of all that has committed: the pointer of a transaction that would begin now.
 -- only: sqlite

@@ -1,0 +1,1 @@
+"""The facade: all operations of a project, one file a noun."""

@@ -1,0 +1,157 @@
+"""Data sets, as `Mill` offers them: what there is, its partitions, its committed files.
+
+Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import Row, load_sql
+from tidemill.catalog.transactions import Snapshot
+from tidemill.lake import datasets, inbox
+from tidemill.lake.datasets import Dataset, DatasetKind
+from tidemill.lake.fileset import Fileset, find_schema, read_partitions
+from tidemill.lake.keys import KeyText
+from tidemill.mill.project import Project
+from tidemill.names import RunId, WritePointer
+
+SQL: Final = load_sql(__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetView:
+    """A data set with its size: current partitions of a file set, known files of an inbox."""
+
+    name: str
+    kind: str
+    app: str | None
+    location: str
+    spec: Mapping[str, object]
+    schema: str | None
+    partitions: int | None
+    files: int
+    bytes: int
+    rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One current change of a partition; a partition has several after appends."""
+
+    partition: str
+    op: str
+    write_pointer: int
+    commit_seq: int
+    files: int
+    bytes: int
+    rows: int
+    run_id: RunId
+    committed_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileView:
+    """A committed file of a file set: where it is, and the typed key values that are not stored in it."""
+
+    path: str
+    bytes: int
+    rows: int
+    partition: str
+    key: Mapping[str, object]
+
+
+class Datasets(Project):
+    """Operations on data sets of all kinds, and on file sets."""
+
+    def list_datasets(self) -> list[DatasetView]:
+        """All data sets by name, with their sizes."""
+        return self.catalog.read(lambda db: _dataset_views(db, datasets.list_datasets(db)))
+
+    def show_dataset(self, name: str) -> DatasetView:
+        """One data set; `NotFound` with the nearest name."""
+        return self.catalog.read(lambda db: _dataset_views(db, [self._dataset(db, name)])[0])
+
+    def list_partitions(self, name: str, *, limit: int = 100) -> list[PartitionView]:
+        """The current changes of a file set by partition."""
+
+        def block(db: Db) -> list[PartitionView]:
+            fileset = Fileset.of(self._dataset(db, name))
+            rows = db.all(SQL.list_current, dataset_id=fileset.dataset_id, limit=limit)
+            return [_partition_view(fileset, row) for row in rows]
+
+        return self.catalog.read(block)
+
+    def list_files(self, name: str) -> list[FileView]:
+        """All committed files of a file set, as of now, by partition: for any engine that reads Parquet.
+
+        The values of the key columns are not in the files; each file's stand beside it.
+        """
+
+        def block(db: Db) -> list[FileView]:
+            fileset = Fileset.of(self._dataset(db, name))
+            pointer = WritePointer(cast("int", db.all(SQL.read_clock)[0][0]))
+            partitions = read_partitions(db, fileset.dataset_id, Snapshot(pointer, self.catalog.incarnation))
+            location = fileset.dataset.location.removeprefix("file://").rstrip("/")
+            return [
+                FileView(
+                    f"{location}/{path}",
+                    file.bytes,
+                    file.rows,
+                    fileset.show(partition.partition_key),
+                    dict(zip(fileset.keys.names, fileset.keys.decode(partition.partition_key), strict=True)),
+                )
+                for partition in partitions
+                for path, file in partition.files
+            ]
+
+        return self.catalog.read(block)
+
+
+def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
+    ids = [dataset.dataset_id for dataset in found if dataset.kind is DatasetKind.FILESET]
+    sizes = {str(row[0]): row[1:] for row in db.all(SQL.measure_filesets, dataset_ids=json.dumps(ids))}
+    views = []
+    for dataset in found:
+        partitions, files, size, rows = cast("tuple[int, ...]", sizes.get(dataset.dataset_id, (0, 0, 0, 0)))
+        schema = None
+        if dataset.kind is DatasetKind.INBOX:
+            counts = inbox.count_files(db, dataset.dataset_id).values()
+            files, size = sum(number for number, _ in counts), sum(total for _, total in counts)
+        elif (columns := find_schema(db, dataset.dataset_id)) is not None:
+            schema = columns.text
+        is_fileset = dataset.kind is DatasetKind.FILESET
+        views.append(
+            DatasetView(
+                dataset.qualified_name,
+                dataset.kind,
+                dataset.app,
+                dataset.location,
+                dataset.spec,
+                schema,
+                partitions if is_fileset else None,
+                files,
+                size,
+                rows if is_fileset else None,
+            )
+        )
+    return views
+
+
+def _partition_view(fileset: Fileset, row: Row) -> PartitionView:
+    key, op, write_pointer, commit_seq, files, size, rows, run_id, at = row
+    return PartitionView(
+        fileset.show(KeyText(str(key))),
+        str(op),
+        cast("int", write_pointer),
+        cast("int", commit_seq),
+        cast("int", files),
+        cast("int", size),
+        cast("int", rows or 0),
+        RunId(str(run_id)),
+        cast("int", at),
+    )

@@ -1,0 +1,60 @@
+"""`Mill`: every operation of a project behind one object, so that Python, command line and pages cannot differ.
+
+One object for a process; threads may share it. It opens the catalog and hands each operation to the room that it is
+about; each noun has a file of its own here, with the records that it tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tidemill.app.deploy import Deployed, deploy
+from tidemill.app.loading import load_declared
+from tidemill.catalog.engine import connect, open_catalog
+from tidemill.catalog.migrate import migrate
+from tidemill.config import load_config
+from tidemill.mill.consumers import Consumers
+from tidemill.mill.datasets import Datasets
+from tidemill.mill.inboxes import Inboxes
+from tidemill.mill.runs import Runs
+from tidemill.mill.schedules import Schedules
+from tidemill.mill.transactions import Transactions
+from tidemill.mill.upkeep import Upkeep
+from tidemill.world import World
+
+
+def open_project(
+    folder: Path, *, options: Mapping[str, str] | None = None, create: bool = False, world: World | None = None
+) -> Mill:
+    """Open the project in `folder`; `options` override its settings. `create` makes the catalog if there is none."""
+    world = world or World()
+    config = load_config(world, folder, options)
+    return Mill(open_catalog(config.catalog, world, create=create), world, config)
+
+
+def open_mill(where: str | Path) -> Mill:
+    """Open a project by its folder, or a catalog by its URL, with the settings of the current folder."""
+    text = str(where)
+    if "://" in text:
+        return open_project(Path(), options={"catalog": text}, create=True)
+    return open_project(Path(where), create=True)
+
+
+def migrate_project(folder: Path, *, options: Mapping[str, str] | None = None) -> list[int]:
+    """Bring the schema of the project's catalog up to date; the versions applied."""
+    world = World()
+    catalog = connect(load_config(world, folder, options).catalog, world, create=False)
+    try:
+        return migrate(catalog)
+    finally:
+        catalog.close()
+
+
+class Mill(Runs, Transactions, Datasets, Inboxes, Consumers, Schedules, Upkeep):
+    """A project: its catalog, its configuration, and what can be done with them."""
+
+    def deploy(self, *, update_schedules: bool = True) -> list[Deployed]:
+        """Deploy the apps of the configured app file, each in one transaction, in their order in the file."""
+        apps = load_declared(self.config.app)
+        return [deploy(self.catalog, self.world, self.config, app, update_schedules=update_schedules) for app in apps]

@@ -1,0 +1,79 @@
+"""What every operation on a project starts from: its catalog, its outside, its settings, and what its names mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.config import Config
+from tidemill.lake import datasets
+from tidemill.lake.datasets import Dataset
+from tidemill.names import Namespace, ProgramId, qualified, split_qualified
+from tidemill.run.context import Declared
+from tidemill.run.programs import Program, find_program, list_programs
+from tidemill.schedule import schedules
+from tidemill.schedule.specs import Schedule
+from tidemill.world import World
+
+MOST_SHOWN: Final = 1000
+"""Rows of what belongs to one object; more are not shown."""
+
+
+class Project:
+    """A project: its catalog, its configuration."""
+
+    def __init__(self, catalog: Catalog, world: World, config: Config) -> None:
+        self.catalog = catalog
+        self.world = world
+        self.config = config
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back connections."""
+        self.catalog.close()
+
+    def _dataset(self, db: Db, name: str) -> Dataset:
+        namespace, (local,) = self._split("data set", name, 1)
+        return datasets.find(db, namespace, local)
+
+    def _program(self, db: Db, name: str) -> Program:
+        namespace, (app, program) = self._split("program", name, 2)
+        return find_program(db, namespace, app, program)
+
+    def _schedule(self, db: Db, name: str) -> Schedule:
+        namespace, (app, schedule) = self._split("schedule", name, 2)
+        return schedules.find_schedule(db, namespace, app, schedule)
+
+    def _split(self, kind: str, name: str, parts: int) -> tuple[Namespace, tuple[str, ...]]:
+        text = f"{self.config.namespace}.{name}" if name.count(".") == parts - 1 else name
+        return split_qualified(kind, text, parts)
+
+    def _qualified(self, writes: Sequence[Declared | str] | None) -> list[Declared | str] | None:
+        if writes is None:
+            return None
+        named = [(w, self._split("data set", w, 1)) if isinstance(w, str) else (w, None) for w in writes]
+        return [w if parts is None else qualified(parts[0], *parts[1]) for w, parts in named]
+
+
+def fields_of(view: object) -> dict[str, object]:
+    """The fields of a record by name."""
+    return {name: getattr(view, name) for name in view.__slots__}  # type: ignore[attr-defined]  # all are slotted
+
+
+def program_names(db: Db) -> dict[ProgramId, str]:
+    """The qualified names of all programs."""
+    return {program.program_id: program.qualified_name for program in list_programs(db)}
+
+
+def datasets_by_id(db: Db) -> dict[str, Dataset]:
+    """All data sets by their ids."""
+    return {dataset.dataset_id: dataset for dataset in datasets.list_datasets(db)}

@@ -1,0 +1,81 @@
+"""Transactions, as `Mill` offers them: open one, list, show, abort."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final, cast
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import Row, load_sql
+from tidemill.catalog.transactions import EndTransaction, TransactionRow, TxState, find_transaction, list_transactions
+from tidemill.lake.datasets import Dataset
+from tidemill.lake.fileset import Fileset
+from tidemill.lake.keys import KeyText
+from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id, fields_of
+from tidemill.names import WritePointer
+from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
+from tidemill.run.context import Declared
+from tidemill.run.external import ExternalTransaction, open_transaction
+
+SQL: Final = load_sql(__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedView:
+    """What a transaction changed of one data set."""
+
+    dataset: str
+    partition: str
+    op: str
+    files: int
+    bytes: int
+    rows: int
+
+
+class Transactions(Project):
+    """Operations on transactions."""
+
+    def transaction(
+        self, writes: Sequence[Declared | str] | None = None
+    ) -> AbstractContextManager[ExternalTransaction]:
+        """Open a transaction for a `with` block, in this process: it commits at the end, and is aborted by an error.
+
+        `writes` are the file sets that it may publish to, all when None: `with mill.transaction() as tx:
+        tx.fileset("clicks").append(frame)`. A thread renews its lease meanwhile.
+        """
+        return open_transaction(self.catalog, self.world, self._qualified(writes), lease=self.config.lease)
+
+    def list_transactions(self, *, limit: int = 20, open_only: bool = False) -> list[TransactionRow]:
+        """The newest transactions first; of open ones the oldest first."""
+        return self.catalog.read(lambda db: list_transactions(db, limit=limit, open_only=open_only))
+
+    def show_transaction(self, write_pointer: int) -> dict[str, object]:
+        """A transaction with what it published; `NotFound`."""
+
+        def block(db: Db) -> dict[str, object]:
+            row = find_transaction(db, WritePointer(write_pointer))
+            by_id = datasets_by_id(db)
+            published = db.all(SQL.list_published, write_pointer=write_pointer, limit=MOST_SHOWN)
+            return {**fields_of(row), "published": [_published_view(change, by_id) for change in published]}
+
+        return self.catalog.read(block)
+
+    def abort_transaction(self, write_pointer: int) -> TxState:
+        """Fence an open transaction: it becomes invalid and its run KILLED. The state it is in afterwards."""
+        row = self.catalog.read(lambda db: find_transaction(db, WritePointer(write_pointer)))
+        if row.state is TxState.IN_PROGRESS:
+            end = AttemptEnd(Cause.KILLED, f"transaction {write_pointer} was aborted by hand", zombie=True)
+            if end_attempt(self.catalog, row.run_id, row.epoch, end) is None:
+                self.catalog.apply([EndTransaction(row.write_pointer, TxState.INVALID, "aborted by hand")])
+        return self.catalog.read(lambda db: find_transaction(db, WritePointer(write_pointer))).state
+
+
+def _published_view(row: Row, by_id: Mapping[str, Dataset]) -> PublishedView:
+    dataset_id, key, op, files, size, rows = row
+    fileset = Fileset.of(by_id[str(dataset_id)])
+    shown = fileset.show(KeyText(str(key)))
+    return PublishedView(
+        fileset.qualified_name, shown, str(op), cast("int", files), cast("int", size), cast("int", rows or 0)
+    )

@@ -1,0 +1,6 @@
+-- name: list_published
+SELECT dataset_id, partition_key, op, files, bytes, row_count
+  FROM partition_change
+ WHERE write_pointer = :write_pointer
+ ORDER BY dataset_id, partition_key
+ LIMIT :limit

@@ -21,6 +21,9 @@ def main() -> int:
     parser.add_argument(
         "--most-states", type=int, default=200_000, help="leave a scenario after so many states (200000)"
     )
+    parser.add_argument(
+        "--cut-every", type=int, default=1, help="cut the power in one of so many states, beside the first and last (1)"
+    )
     given = parser.parse_args()
     names = given.scenarios or (QUICK if given.quick else LONG)
     failed = 0
@@ -37,7 +40,7 @@ def main() -> int:
         search = Search(
             SCENARIOS[name](name),
             most_states=given.most_states,
-            cut_every=8 if given.quick else 1,
+            cut_every=8 if given.quick else given.cut_every,
             progress=lambda f, name=name: show(f"… {name}", f),
         )
         try:

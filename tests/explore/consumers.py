@@ -606,6 +606,8 @@ SCENARIOS = {
     "caller-3": caller([A, A, B], 3),
     "caller-fenced": caller([A, OVER], 2, fences=1),
     "workers": managed([A, B], ["sum", "sum"]),
+    "workers-3-commit": managed([A, A, B], ["sum", "sum"], writers_end=ALWAYS),
+    "groups-3-commit": managed([A, A, B], ["sum", "mean"], writers_end=ALWAYS),
     "workers-3": managed([A, A, B], ["sum", "sum"]),
     "groups": managed([A], ["sum", "mean"]),
     "groups-3": managed([A, A, B], ["sum", "mean"]),

@@ -17,7 +17,8 @@ from typing import Final
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import TidemillError, Unavailable
-from tidemill.lake import claims, datasets, inbox, janitor
+from tidemill.lake import claims, datasets, discovery, file_endings, janitor
+from tidemill.lake.inbox import Inbox
 from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator
@@ -50,19 +51,19 @@ class Discoverer:
 
     def step(self) -> timedelta:
         """Do what is due now, and give how long nothing is."""
-        for dataset_id, due_at in self._catalog.read(inbox.due_listings):
+        for dataset_id, due_at in self._catalog.read(discovery.due_listings):
             self._list(dataset_id, due_at)
-        inbox.publish_due_backlog(self._catalog)
+        file_endings.publish_due_backlog(self._catalog)
         claims.publish_due(self._catalog)
         self.looked = True
         return self._catalog.read(_until_next)
 
     def _list(self, dataset_id: DatasetId, due_at: int) -> None:
-        watched = inbox.Inbox.of(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
-        if not self._catalog.write(lambda db: inbox.take_listing(db, watched, due_at)):
+        watched = Inbox.of(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
+        if not self._catalog.write(lambda db: discovery.take_listing(db, watched, due_at)):
             return
         try:
-            self._narrator.discovered(watched, inbox.discover(self._catalog, watched))
+            self._narrator.discovered(watched, discovery.discover(self._catalog, watched))
         except Unavailable as error:
             # One folder that is away must not hold up the others; it is listed again at its next time.
             self._narrator.tell("inbox", watched.dataset.name, str(error), error=error.code)
@@ -228,10 +229,10 @@ def _warm_up(mill: Mill, launcher: Launcher) -> str:
 
 
 def _until_next(db: Db) -> timedelta:
-    times = [time for time in (inbox.next_due(db), claims.next_due(db)) if time is not None]
-    if not times:
+    times = (discovery.next_listing(db), file_endings.next_retry(db), claims.next_due(db))
+    due = min((time for time in times if time is not None), default=None)
+    if due is None:
         return _LONGEST_NAP
-    due = min(times)
     return min(max(timedelta(milliseconds=due - db.now()), _SHORTEST_NAP), _LONGEST_NAP)
 
 

@@ -16,19 +16,12 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import begin, commit
 from tidemill.errors import Conflict, Fenced
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.discovery import discover
+from tidemill.lake.file_checks import sort_out, succeeded, verify_claims
+from tidemill.lake.file_claims import claim_files
+from tidemill.lake.file_endings import CloseFiles, publish_due_backlog
 from tidemill.lake.formats import FileFormat, RawFormat
-from tidemill.lake.inbox import (
-    CloseFiles,
-    Inbox,
-    InboxSpec,
-    claim_files,
-    discover,
-    ensure_inbox,
-    publish_due_backlog,
-    sort_out,
-    succeeded,
-    verify_claims,
-)
+from tidemill.lake.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DatasetId, Namespace, ProgramId, RunId
 from tidemill.run.attempts import (
     AttachTransaction,

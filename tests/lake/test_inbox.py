@@ -22,40 +22,23 @@ from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import EndTransaction, Transaction, TransactionEnded, TxState, begin, commit
 from tidemill.errors import UserError
-from tidemill.lake import inbox as inboxes
+from tidemill.lake import discovery
 from tidemill.lake.claims import CompleteClaims, Limits, RestampClaims, WorkState, take_claims
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_by_id
-from tidemill.lake.formats import FileFormat, RawFormat
-from tidemill.lake.inbox import (
-    ClaimedFile,
+from tidemill.lake.discovery import discover, due_listings, next_listing, take_listing
+from tidemill.lake.file_checks import FileRewritten, sort_out, succeeded, verify_claims, went_wrong
+from tidemill.lake.file_claims import ClaimedFile, RestampFiles, claim_files, find_blamed, read_claims
+from tidemill.lake.file_endings import (
     ClaimsLost,
     CloseFiles,
     FailFiles,
-    FileRewritten,
-    FileState,
-    Inbox,
-    InboxFile,
-    InboxSpec,
-    OnRewrite,
     PublishInboxBacklog,
     ReleaseFiles,
-    RestampFiles,
-    claim_files,
-    count_files,
-    discover,
-    due_listings,
-    ensure_inbox,
-    find_blamed,
-    list_files,
-    next_due,
+    next_retry,
     publish_due_backlog,
-    read_claims,
-    sort_out,
-    succeeded,
-    take_listing,
-    verify_claims,
-    went_wrong,
 )
+from tidemill.lake.formats import FileFormat, RawFormat
+from tidemill.lake.inbox import FileState, Inbox, InboxFile, InboxSpec, OnRewrite, count_files, ensure_inbox, list_files
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId, RunId
 from tidemill.run.inputs import Blame, give_back_claims, keep_claims
 from tidemill.world import World
@@ -186,17 +169,17 @@ def test_a_file_is_found_claimed_and_done_once(mill):
 def test_of_two_who_discover_at_once_one_announces(mill):
     """Any number of schedulers may list: a doubled count would trigger for files that are not there."""
     mill.land("a.txt", "b.txt")
-    both = inboxes._find_unknown(
+    both = discovery._find_unknown(
         mill.catalog, mill.inbox, list(mill.inbox.files(mill.catalog.world).list_after("", None))
     )
     mill.land("c.txt")
-    later = inboxes._find_unknown(
+    later = discovery._find_unknown(
         mill.catalog, mill.inbox, list(mill.inbox.files(mill.catalog.world).list_after("", None))
     )
 
-    mill.catalog.apply([inboxes._RecordFound(mill.inbox, tuple(both))])
-    mill.catalog.apply([inboxes._RecordFound(mill.inbox, tuple(later))])
-    mill.catalog.apply([inboxes._RecordFound(mill.inbox, tuple(later))])
+    mill.catalog.apply([discovery._RecordFound(mill.inbox, tuple(both))])
+    mill.catalog.apply([discovery._RecordFound(mill.inbox, tuple(later))])
+    mill.catalog.apply([discovery._RecordFound(mill.inbox, tuple(later))])
 
     assert [payload["count"] for _, payload in mill.messages()] == [2, 1]
     assert sorted(mill.process()) == ["a.txt", "b.txt", "c.txt"]
@@ -407,7 +390,7 @@ def test_bad_files_are_sorted_out_and_the_rest_commits(mill):
     assert mill.process() == []
     for _ in range(2):
         mill.retries_come_due()
-        assert mill.catalog.read(next_due) == 1
+        assert mill.catalog.read(next_retry) == 1
         assert publish_due_backlog(mill.catalog) == [mill.inbox.dataset_id]
         assert publish_due_backlog(mill.catalog) == []
         mill.process()
@@ -644,7 +627,7 @@ def test_one_of_several_schedulers_lists_a_folder_when_it_is_due(mill):
 
     assert dataset_id == mill.inbox.dataset_id
     assert won == [True, False]
-    assert mill.catalog.read(next_due) > due_at
+    assert mill.catalog.read(next_listing) > due_at
     assert mill.catalog.read(due_listings) == []
 
 

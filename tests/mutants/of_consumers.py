@@ -10,8 +10,12 @@ _CONSUMER: Final = "lake/consumer.py"
 _CONSUMER_SQL: Final = "lake/consumer.sql"
 _CLAIMS: Final = "lake/claims.py"
 _CLAIMS_SQL: Final = "lake/claims.sql"
-_INBOX: Final = "lake/inbox.py"
-_INBOX_SQL: Final = "lake/inbox.sql"
+_DISCOVERY: Final = "lake/discovery.py"
+_DISCOVERY_SQL: Final = "lake/discovery.sql"
+_FILE_CLAIMS: Final = "lake/file_claims.py"
+_FILE_CHECKS: Final = "lake/file_checks.py"
+_FILE_ENDINGS: Final = "lake/file_endings.py"
+_FILE_ENDINGS_SQL: Final = "lake/file_endings.sql"
 _DRIVER: Final = "run/driver.py"
 
 
@@ -331,7 +335,7 @@ MUTANTS: Final = (
         "files_recorded_then_announced",
         "discovery records what is new in one commit, and says so in the next",
         Edit(
-            _INBOX,
+            _DISCOVERY,
             "            catalog.apply([_RecordFound(inbox, tuple(found))])\n",
             "            import types\n"
             "            said, *recorded = _RecordFound(inbox, tuple(found)).writes()\n"
@@ -348,7 +352,7 @@ MUTANTS: Final = (
         "discovered_twice",
         "who discovers a file that another has recorded meanwhile makes it new again",
         Edit(
-            _INBOX_SQL,
+            _DISCOVERY_SQL,
             " WHERE inbox_file.status = 'SKIPPED'\n\n-- name: supersede_found",
             " WHERE true\n\n-- name: supersede_found",
         ),
@@ -357,14 +361,14 @@ MUTANTS: Final = (
     _mutant(
         "fenced_attempt_claims_files",
         "a fenced attempt may still claim files, for a run that has ended",
-        Edit(_INBOX, "        if owner is None:\n", "        if False:\n"),
+        Edit(_FILE_CLAIMS, "        if owner is None:\n", "        if False:\n"),
         scenario="inbox-killed",
     ),
     _mutant(
         "file_claims_not_handed_over",
         "the files of a lost attempt do not follow the next one",
         Edit(
-            _INBOX,
+            _FILE_CLAIMS,
             'return (Call(SQL.restamp, {"run_id": self.run_id, "epoch": self.epoch}),)',
             "return ()",
         ),
@@ -373,14 +377,14 @@ MUTANTS: Final = (
     _mutant(
         "files_kept_by_an_ended_run",
         "a run that ends without success keeps its files",
-        Edit(_INBOX, "        return (*first, Call(SQL.release, params))\n", "        return first\n"),
+        Edit(_FILE_ENDINGS, "        return (*first, Call(SQL.release, params))\n", "        return first\n"),
         scenario="inbox-killed",
     ),
     _mutant(
         "files_released_as_done",
         "a run that was killed gives its files back as processed",
         Edit(
-            _INBOX_SQL,
+            _FILE_ENDINGS_SQL,
             "           WHEN :failed = 0 THEN 'NEW' ELSE 'ERROR' END,\n",
             "           WHEN :failed = 0 THEN 'SUCCESS' ELSE 'ERROR' END,\n",
         ),
@@ -390,7 +394,9 @@ MUTANTS: Final = (
         "rewritten_file_recorded",
         "nobody looks whether a file that was read is still the one that was claimed",
         Edit(
-            _INBOX, "        if not _is_same(file, status):\n            raise", "        if False:\n            raise"
+            _FILE_CHECKS,
+            "        if not _is_same(file, status):\n            raise",
+            "        if False:\n            raise",
         ),
         first=Killer.SIMULATION,
     ),
@@ -398,7 +404,7 @@ MUTANTS: Final = (
         "files_backlog_not_announced",
         "the end of a run does not say that files are left",
         Edit(
-            _INBOX,
+            _FILE_ENDINGS,
             'return (Call(SQL.publish_backlog, {"dataset_ids": json.dumps(self.dataset_ids)}),)',
             "return ()",
         ),
@@ -413,7 +419,7 @@ MUTANTS: Final = (
             "            outcomes = claims.outcomes\n",
         ),
         Edit(
-            _INBOX,
+            _FILE_ENDINGS,
             '        return (Call(SQL.guard_claims, self._params() | {"files": len(self.outcomes)}),)\n',
             "        return ()\n",
         ),

@@ -53,7 +53,7 @@ KEEPS_PARAMETERS: Final[Mapping[str, str]] = {
 
 def _statements() -> dict[str, Statement]:
     source = Path(tidemill.__file__).parent
-    files = [path.with_suffix(".py") for path in source.rglob("*.sql") if path.parent.name != "migrations"]
+    files = [path.with_suffix(".py") for path in sorted(source.rglob("*.sql")) if path.parent.name != "migrations"]
     return {statement.name: statement for file in files for statement in load_sql(str(file))}
 
 
@@ -98,6 +98,8 @@ def test_no_statement_reads_the_history_on_postgres(subtests: pytest.Subtests, p
             return try_on_postgres(connection, make_call(statement), big, mode)
 
         _check(subtests, Dialect.POSTGRES, MOST_ROWS, plan_with)
+        # What was rolled back leaves dead rows behind the keys that many statements change, and they are read too.
+        connection.execute("VACUUM inbox_file")
         _check(subtests, Dialect.POSTGRES, MOST_ROWS, plan_without)
     catalog.close()
 

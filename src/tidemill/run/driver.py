@@ -17,18 +17,11 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.claims import CompleteClaims, Limits, SkipOwn, take_claims
+from tidemill.lake.file_checks import FileOutcome, sort_out, succeeded, verify_claims
+from tidemill.lake.file_claims import ClaimedFile, claim_files, find_blamed
+from tidemill.lake.file_endings import CloseFiles
 from tidemill.lake.fileset import Fileset, Unpin
 from tidemill.lake.formats import reason as spark_reason
-from tidemill.lake.inbox import (
-    ClaimedFile,
-    CloseFiles,
-    FileOutcome,
-    claim_files,
-    find_blamed,
-    sort_out,
-    succeeded,
-    verify_claims,
-)
 from tidemill.processes import live_with_parent
 from tidemill.run.attempts import (
     AttachTransaction,

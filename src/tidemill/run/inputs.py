@@ -17,16 +17,10 @@ from tidemill.lake.claims import (
     find_consumer,
 )
 from tidemill.lake.datasets import Dataset, DatasetKind, find
+from tidemill.lake.file_claims import ClaimedFile, RestampFiles
+from tidemill.lake.file_endings import FailFiles, PublishInboxBacklog, PutOffInboxBacklog, ReleaseFiles
 from tidemill.lake.fileset import Fileset, Unpin
-from tidemill.lake.inbox import (
-    ClaimedFile,
-    FailFiles,
-    Inbox,
-    PublishInboxBacklog,
-    PutOffInboxBacklog,
-    ReleaseFiles,
-    RestampFiles,
-)
+from tidemill.lake.inbox import Inbox
 from tidemill.names import ConsumerId, DatasetId, RunId, split_qualified
 from tidemill.run.programs import Program
 from tidemill.texts import printable

@@ -1,0 +1,67 @@
+-- name: select_unknown
+-- Of the files listed, those whose content nobody has recorded, or only as skipped: one look-up by key each. The
+-- second column says how far another content of the same name has come: 2 claimed, 1 processed or set aside, else 0.
+SELECT listed.place,
+       coalesce((SELECT max(CASE other.status WHEN 'IN_PROGRESS' THEN 2 WHEN 'SUCCESS' THEN 1 WHEN 'QUARANTINED' THEN 1
+                                              ELSE 0 END)
+                   FROM inbox_file AS other
+                  WHERE other.dataset_id = :dataset_id AND other.name = listed.name
+                    AND other.content_version <> listed.content_version), 0),
+       CASE WHEN file.name IS NULL THEN 0 ELSE 1 END
+  FROM {rows:listed(place bigint, name text, content_version text)} AS listed
+  LEFT JOIN inbox_file AS file
+    ON file.dataset_id = :dataset_id AND file.name = listed.name AND file.content_version = listed.content_version
+ WHERE file.name IS NULL OR file.status = 'SKIPPED'
+ ORDER BY listed.place
+
+-- name: publish_found
+-- Counts only what the next statement will record, so that of two who discover the same file at once one announces it.
+-- No row for nothing.
+INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
+SELECT 'data', {commit_seq},
+       (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}),
+       tidemill_now(), 'files', :event_key,
+       '{"count": ' || CAST(count(*) AS TEXT) || ', "bytes": ' || CAST(sum(CAST(found.bytes AS BIGINT)) AS TEXT) || '}'
+  FROM {rows:found(name text, content_version text, bytes bigint, status text)} AS found
+ WHERE found.status = 'NEW'
+   AND NOT EXISTS (SELECT 1 FROM inbox_file AS file
+                    WHERE file.dataset_id = :dataset_id AND file.name = found.name
+                      AND file.content_version = found.content_version AND file.status <> 'SKIPPED')
+HAVING count(*) > 0
+
+-- name: insert_found
+-- A content that was skipped (another one had replaced it, or it was gone) and is there again is new again.
+INSERT INTO inbox_file
+       (dataset_id, name, content_version, etag, bytes, modified_at, first_seen, status, error)
+SELECT :dataset_id, found.name, found.content_version, found.etag, found.bytes, found.modified_at, tidemill_now(),
+       found.status, found.error
+  FROM {rows:found(name text, content_version text, etag text, bytes bigint, modified_at bigint, status text, error text)} AS found
+ WHERE true
+    ON CONFLICT (dataset_id, name, content_version) DO UPDATE
+   SET status = excluded.status, error = excluded.error, failures = 0, not_before = 0, alone = 0
+ WHERE inbox_file.status = 'SKIPPED'
+
+-- name: supersede_found
+-- A content that waits still and is no longer there: it must never be delivered.
+-- Here and below, where a list of files is changed, each is looked up by its key. Given a chance (a state or a run
+-- that an index could serve, or that PostgreSQL without statistics takes for rare), both databases start from the
+-- files in that state and read the whole list for each: 10,000 took minutes. coalesce() hides it from them.
+UPDATE inbox_file
+   SET status = 'SKIPPED', not_before = 0, run_id = NULL, epoch = NULL,
+       error = 'written again before it was processed'
+  FROM {rows:found(dataset_id text, name text, content_version text)} AS found
+ WHERE inbox_file.dataset_id = found.dataset_id AND inbox_file.name = found.name
+   AND inbox_file.content_version <> found.content_version AND coalesce(inbox_file.status IN ('NEW', 'ERROR'), FALSE)
+
+-- name: select_due_listings
+SELECT dataset_id, next_listing_at FROM inbox_marker WHERE next_listing_at <= tidemill_now()
+ ORDER BY next_listing_at LIMIT :limit
+
+-- name: take_listing
+-- quiet
+-- Whoever moves the time lists the folder. Nobody has to be woken by a time that lies ahead.
+UPDATE inbox_marker SET next_listing_at = tidemill_now() + :interval
+ WHERE dataset_id = :dataset_id AND next_listing_at = :next_listing_at
+
+-- name: select_next_listing
+SELECT min(next_listing_at) FROM inbox_marker

@@ -1,0 +1,51 @@
+-- name: lock_owner
+-- A fenced attempt must not claim: its run may have ended, and nobody would give the files back.
+SELECT 1 FROM tx
+ WHERE write_pointer = :write_pointer AND state = 'in_progress' AND run_id = :run_id AND epoch = :epoch {for_share}
+
+-- name: select_claims
+SELECT dataset_id, name, content_version, etag, bytes, modified_at, failures, alone FROM inbox_file
+ WHERE run_id = :run_id AND status = 'IN_PROGRESS'
+ ORDER BY modified_at, dataset_id, name
+
+-- name: find_worst_partition
+-- Of the partitions that the run holds the most failures; NULL when it holds none.
+SELECT max(failures) FROM consumer_work WHERE run_id = :run_id AND state = 'in_progress'
+
+-- name: select_claimed_names
+-- With the location, so that an error that names a path can be told from it.
+SELECT dataset.location, file.dataset_id, file.name, file.content_version, file.etag, file.bytes, file.modified_at,
+       file.failures, file.alone
+  FROM inbox_file AS file JOIN dataset ON dataset.dataset_id = file.dataset_id
+ WHERE file.run_id = :run_id AND file.status = 'IN_PROGRESS'
+
+-- name: select_claimable
+-- In the order of the index, so that the cost is what is taken, and what is skipped because its time has not come. A
+-- content waits while an earlier one of its name is being processed.
+SELECT dataset_id, name, content_version, etag, bytes, modified_at, failures, alone FROM inbox_file
+ WHERE dataset_id = :dataset_id AND status IN ('NEW', 'ERROR') AND not_before <= tidemill_now()
+   AND NOT EXISTS (SELECT 1 FROM inbox_file AS other
+                    WHERE other.dataset_id = inbox_file.dataset_id AND other.name = inbox_file.name
+                      AND other.status = 'IN_PROGRESS')
+ ORDER BY modified_at, name LIMIT :limit {skip_locked}
+
+-- name: claim
+UPDATE inbox_file SET status = 'IN_PROGRESS', run_id = :run_id, epoch = :epoch, not_before = 0
+  FROM {rows:files(dataset_id text, name text, content_version text)} AS file
+ WHERE inbox_file.dataset_id = file.dataset_id AND inbox_file.name = file.name
+   AND inbox_file.content_version = file.content_version AND coalesce(inbox_file.status IN ('NEW', 'ERROR'), FALSE)
+
+-- name: put_back
+-- All but those kept. A content that was replaced meanwhile is never delivered.
+UPDATE inbox_file
+   SET status = CASE WHEN EXISTS (SELECT 1 FROM inbox_file AS newer
+                         WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
+                           AND newer.content_version <> inbox_file.content_version
+                           AND coalesce(newer.status IN ('NEW', 'ERROR'), FALSE)) THEN 'SKIPPED' ELSE 'NEW' END,
+       run_id = NULL, epoch = NULL
+ WHERE run_id = :run_id AND status = 'IN_PROGRESS'
+   AND (dataset_id, name, content_version) NOT IN (SELECT file.dataset_id, file.name, file.content_version
+          FROM {rows:files(dataset_id text, name text, content_version text)} AS file)
+
+-- name: restamp
+UPDATE inbox_file SET epoch = :epoch WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch < :epoch

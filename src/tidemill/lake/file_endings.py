@@ -1,0 +1,193 @@
+"""What becomes of the files that a run holds, at each end of an attempt, and how others learn of what is left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.durations import to_milliseconds
+from tidemill.errors import Fenced
+from tidemill.lake.file_checks import FileOutcome
+from tidemill.lake.file_claims import ClaimedFile
+from tidemill.names import DatasetId, RunId
+
+SQL: Final = load_sql(__file__)
+
+
+@refusal
+class ClaimsLost(Fenced):
+    """What a commit closes is not what the run holds: somebody took its claims, or some were forgotten."""
+
+    code = "claims_lost"
+
+    def __init__(self, run_id: str, closing: str, held: str) -> None:
+        self.run_id = run_id
+        self.closing = int(closing)
+        self.held = int(held)
+        super().__init__(f"run {run_id}", f"it closes {closing} files of inboxes and holds {held} claims")
+
+
+@dataclass(frozen=True, slots=True)
+class CloseFiles:
+    """End all of a run's claims with its commit, each with its own outcome; `ClaimsLost` if they are not its own."""
+
+    run_id: RunId
+    epoch: int
+    outcomes: tuple[FileOutcome, ...]
+
+    def guards(self) -> Sequence[Call]:
+        """Exactly the run's claims are closed, by the attempt that holds them."""
+        return (Call(SQL.guard_claims, self._params() | {"files": len(self.outcomes)}),)
+
+    def writes(self) -> Sequence[Call]:
+        """Close the files; what succeeded becomes input of the run."""
+        params = self._params()
+        return (
+            Call(SQL.insert_inputs, {"run_id": self.run_id, "outcomes": params["outcomes"]}),
+            Call(SQL.close_files, params),
+        )
+
+    def _params(self) -> dict[str, Param]:
+        rows = [
+            asdict(outcome)
+            | {"retry_after": None if outcome.retry_after is None else outcome.retry_after // timedelta(milliseconds=1)}
+            for outcome in self.outcomes
+        ]
+        return {"run_id": self.run_id, "epoch": self.epoch, "outcomes": json.dumps(rows)}
+
+
+@dataclass(frozen=True, slots=True)
+class FailFiles:
+    """An attempt failed by its program (never for a lost lease) and the run goes on to another.
+
+    With `blamed`, the file that the error names leaves the run and waits for a try by itself; the others are
+    innocent. Without, all are suspects; one that was alone, and has failed too often, is quarantined.
+    """
+
+    run_id: RunId
+    epoch: int
+    error: str
+    blamed: ClaimedFile | None = None
+
+    def guards(self) -> Sequence[Call]:
+        """None: the end of an attempt is guarded by the run's own effect."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Count the failure."""
+        params: dict[str, Param] = {
+            "run_id": self.run_id,
+            "epoch": self.epoch,
+            "error": self.error,
+        }
+        if self.blamed is None:
+            return Call(SQL.quarantine_alone, params), Call(SQL.count_failure, params)
+        place: dict[str, Param] = {"dataset_id": self.blamed.dataset_id, "name": self.blamed.name}
+        return (Call(SQL.set_aside, params | place),)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFiles:
+    """Give back what the run still holds when it ends FAILED (`error` given) or KILLED (None, which counts nothing).
+
+    After FAILED its files are in ERROR, to be claimed again after `backoff` (the program's), doubled with each failure,
+    up to an hour; with `blamed`, only that one, and the others are as new. One that was alone, and has failed too
+    often, is quarantined. Stands before `ReleaseClaims` in the same commit: beside a partition no file is alone.
+    """
+
+    run_id: RunId
+    epoch: int
+    error: str | None
+    backoff: timedelta = timedelta(0)
+    blamed: ClaimedFile | None = None
+
+    def guards(self) -> Sequence[Call]:
+        """None: the end of a run is guarded by the run's own effect."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Release the files."""
+        innocent = self.error is None or self.blamed is not None
+        params: dict[str, Param] = {
+            "run_id": self.run_id,
+            "epoch": self.epoch,
+            "failed": 0 if innocent else 1,
+            "error": self.error,
+            "backoff": to_milliseconds(self.backoff),
+        }
+        first: Sequence[Call] = ()
+        if self.error is not None and self.blamed is not None:
+            first = FailFiles(self.run_id, self.epoch, self.error, self.blamed).writes()
+        elif self.error is not None:
+            counted: dict[str, Param] = {"run_id": self.run_id, "epoch": self.epoch, "error": self.error}
+            first = (Call(SQL.quarantine_alone, counted),)
+        return (*first, Call(SQL.release, params))
+
+
+@dataclass(frozen=True, slots=True)
+class PublishInboxBacklog:
+    """Say for each of these inboxes that files are left, if any can be claimed now (protocol: work never sticks).
+
+    Goes last in every commit that closes or releases files, so that it sees what they left.
+    """
+
+    dataset_ids: tuple[DatasetId, ...]
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """One message an inbox, or none."""
+        return (Call(SQL.publish_backlog, {"dataset_ids": json.dumps(self.dataset_ids)}),)
+
+
+@dataclass(frozen=True, slots=True)
+class PutOffInboxBacklog:
+    """Say later that files are left, if any can be claimed now: at the end of a run that could not even claim them.
+
+    In place of `PublishInboxBacklog`, which would start the next such run at once, and so on. After `wait` at the
+    soonest; the longer the oldest file has waited the later, up to an hour.
+    """
+
+    dataset_ids: tuple[DatasetId, ...]
+    wait: timedelta
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Give one file of each inbox a time, which the keeper sees to."""
+        wait = max(1, to_milliseconds(self.wait))
+        return [Call(SQL.put_off, {"dataset_id": dataset_id, "wait": wait}) for dataset_id in self.dataset_ids]
+
+
+@dataclass(frozen=True, slots=True)
+class _MarkRetries:
+    dataset_ids: tuple[DatasetId, ...]
+
+    def guards(self) -> Sequence[Call]:
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        return (Call(SQL.mark_retries, {"dataset_ids": json.dumps(self.dataset_ids)}),)
+
+
+def next_retry(db: Db) -> int | None:
+    """When the next retry time comes, epoch milliseconds, maybe past; None when none is set."""
+    return cast("int | None", db.all(SQL.select_next_retry)[0][0])
+
+
+def publish_due_backlog(catalog: Catalog) -> list[DatasetId]:
+    """Announce files whose retry time has come, once; give the inboxes. A step of the keeper; cost: what is due."""
+    due = tuple(DatasetId(str(row[0])) for row in catalog.read(lambda db: db.all(SQL.select_due_retries)))
+    if due:
+        catalog.world.mark("backlog.before_retries")
+        catalog.apply([_MarkRetries(due), PublishInboxBacklog(due)])
+    return list(due)

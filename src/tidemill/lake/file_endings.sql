@@ -1,0 +1,136 @@
+-- name: guard_claims
+-- Every file that the run has claimed is closed, and nothing else: a claim left open would stay so for ever.
+SELECT tidemill_refuse('claims_lost', CAST(:run_id AS TEXT), CAST(CAST(:files AS BIGINT) AS TEXT),
+                       CAST(held.files AS TEXT))
+  FROM (SELECT count(*) AS files FROM inbox_file WHERE run_id = :run_id AND status = 'IN_PROGRESS') AS held
+ WHERE held.files <> :files
+    OR :files <> (SELECT count(*)
+                    FROM {rows:outcomes(dataset_id text, name text, content_version text)} AS outcome
+                    JOIN inbox_file ON inbox_file.dataset_id = outcome.dataset_id AND inbox_file.name = outcome.name
+                     AND inbox_file.content_version = outcome.content_version
+                   WHERE coalesce(inbox_file.status = 'IN_PROGRESS' AND inbox_file.run_id = :run_id
+                                  AND inbox_file.epoch = :epoch, FALSE))
+
+-- name: close_files
+-- What is to be tried again, and was replaced meanwhile, is never delivered: of one name one content waits.
+UPDATE inbox_file
+   SET status = CASE
+           WHEN outcome.status = 'ERROR'
+            AND EXISTS (SELECT 1 FROM inbox_file AS newer
+                         WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
+                           AND newer.content_version <> inbox_file.content_version
+                           AND coalesce(newer.status IN ('NEW', 'ERROR'), FALSE)) THEN 'SKIPPED'
+           ELSE outcome.status END, error = outcome.error, row_count = outcome.row_count,
+       failures = outcome.failures, alone = 0,
+       not_before = CASE WHEN outcome.retry_after IS NULL THEN 0 ELSE tidemill_now() + outcome.retry_after END
+  FROM {rows:outcomes(dataset_id text, name text, content_version text, status text, error text, row_count bigint, failures bigint, retry_after bigint)} AS outcome
+ WHERE inbox_file.dataset_id = outcome.dataset_id AND inbox_file.name = outcome.name
+   AND inbox_file.content_version = outcome.content_version
+   AND coalesce(inbox_file.status = 'IN_PROGRESS' AND inbox_file.run_id = :run_id AND inbox_file.epoch = :epoch, FALSE)
+
+-- name: insert_inputs
+-- Only what this commit processed: a file set aside or skipped was not its input.
+INSERT INTO run_input (run_id, dataset_id, write_pointer, item, content_version)
+SELECT CAST(:run_id AS TEXT), outcome.dataset_id, 0, outcome.name, outcome.content_version
+  FROM {rows:outcomes(dataset_id text, name text, content_version text, status text)} AS outcome
+ WHERE outcome.status = 'SUCCESS'
+
+-- name: quarantine_alone
+-- rank: consumer
+-- Only what failed alone: beside other files, or partitions, it may be innocent. So it has to be seen before the run's
+-- partitions are given back; the row is the run's own, and whoever waits for it holds no consumer.
+UPDATE inbox_file SET status = 'QUARANTINED', failures = failures + 1, error = :error
+ WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
+   AND failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
+   AND 1 = (SELECT count(*) FROM inbox_file AS other WHERE other.run_id = :run_id AND other.status = 'IN_PROGRESS')
+   AND NOT EXISTS (SELECT 1 FROM consumer_work AS work WHERE work.run_id = :run_id AND work.state = 'in_progress')
+   AND NOT EXISTS (SELECT 1 FROM inbox_file AS newer
+                    WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
+                      AND newer.content_version <> inbox_file.content_version
+                      AND coalesce(newer.status IN ('NEW', 'ERROR'), FALSE))
+
+-- name: count_failure
+-- The attempt failed and another follows: all its files are suspects.
+UPDATE inbox_file SET failures = failures + 1, error = :error
+ WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
+
+-- name: set_aside
+-- The error named this file: it leaves the run, is tried again by itself, and ends in quarantine.
+UPDATE inbox_file
+   SET failures = failures + 1, error = :error, alone = 1,
+       status = CASE WHEN EXISTS (SELECT 1 FROM inbox_file AS newer
+                         WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
+                           AND newer.content_version <> inbox_file.content_version
+                           AND coalesce(newer.status IN ('NEW', 'ERROR'), FALSE)) THEN 'SKIPPED'
+                     WHEN failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
+                     THEN 'QUARANTINED' ELSE 'ERROR' END,
+       not_before = CASE WHEN failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
+                         THEN 0 ELSE tidemill_now() + (SELECT retry_after FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
+                                   * CASE WHEN failures < 10 THEN 1 << CAST(failures AS INTEGER) ELSE 1024 END END
+ WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
+   AND dataset_id = :dataset_id AND name = :name
+
+-- name: release
+-- What the run still holds when it ends without success. A content that was replaced meanwhile is never delivered.
+-- The wait doubles with each failure, up to an hour.
+-- Claims may still carry the epoch of an earlier attempt, when the last one died before it began.
+UPDATE inbox_file
+   SET status = CASE
+           WHEN EXISTS (SELECT 1 FROM inbox_file AS newer
+                         WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
+                           AND newer.content_version <> inbox_file.content_version
+                           AND coalesce(newer.status IN ('NEW', 'ERROR'), FALSE)) THEN 'SKIPPED'
+           WHEN :failed = 0 THEN 'NEW' ELSE 'ERROR' END,
+       failures = failures + :failed,
+       error = CASE WHEN :failed = 1 THEN :error ELSE error END,
+       not_before = CASE WHEN :failed = 0 THEN 0
+                         WHEN failures > 20 THEN tidemill_now() + 3600000
+                         WHEN CAST(:backoff AS BIGINT) * (CAST(1 AS BIGINT) << CAST(failures AS INTEGER)) > 3600000
+                         THEN tidemill_now() + 3600000
+                         ELSE tidemill_now() + :backoff * (CAST(1 AS BIGINT) << CAST(failures AS INTEGER)) END
+ WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
+
+-- name: publish_backlog
+-- rank: inbox_file
+-- After the statements that free files in the same commit. One message for each inbox that has files to claim now.
+INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
+SELECT 'data', {commit_seq},
+       (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}) + ranked.place,
+       tidemill_now(), 'backlog', 'backlog:' || ranked.namespace || '.' || ranked.name, '{}'
+  FROM (SELECT dataset.namespace, dataset.name, row_number() OVER (ORDER BY dataset.dataset_id) - 1 AS place
+          FROM dataset
+         WHERE dataset.dataset_id IN ({texts:dataset_ids}) AND dataset.dropped_at IS NULL
+           AND EXISTS (SELECT 1 FROM inbox_file AS file {indexed_by:inbox_file_open}
+                        WHERE file.dataset_id = dataset.dataset_id AND file.status IN ('NEW', 'ERROR')
+                          AND file.not_before <= tidemill_now()
+                          AND NOT EXISTS (SELECT 1 FROM inbox_file AS other
+                                           WHERE other.dataset_id = file.dataset_id AND other.name = file.name
+                                             AND other.status = 'IN_PROGRESS'))) AS ranked
+
+-- name: put_off
+-- One file is enough to have the keeper announce the inbox at its time; the others are there for whoever comes. As long
+-- again as the file has waited, so that the waits double without anybody counting.
+UPDATE inbox_file
+   SET not_before = tidemill_now() + CASE WHEN tidemill_now() - first_seen > 3600000 THEN 3600000
+                                          WHEN tidemill_now() - first_seen > :wait THEN tidemill_now() - first_seen
+                                          ELSE :wait END
+ WHERE (dataset_id, name, content_version) =
+       (SELECT file.dataset_id, file.name, file.content_version FROM inbox_file AS file {indexed_by:inbox_file_open}
+         WHERE file.dataset_id = :dataset_id AND file.status IN ('NEW', 'ERROR') AND file.not_before <= tidemill_now()
+           AND NOT EXISTS (SELECT 1 FROM inbox_file AS other
+                            WHERE other.dataset_id = file.dataset_id AND other.name = file.name
+                              AND other.status = 'IN_PROGRESS')
+         ORDER BY file.modified_at, file.name LIMIT 1)
+
+-- name: select_due_retries
+SELECT DISTINCT dataset_id FROM inbox_file
+ WHERE status IN ('NEW', 'ERROR') AND not_before > 0 AND not_before <= tidemill_now()
+
+-- name: mark_retries
+-- Due retry times are announced once: without a time a file is like any other that waits.
+UPDATE inbox_file {indexed_by:inbox_file_due} SET not_before = 0
+ WHERE status IN ('NEW', 'ERROR') AND not_before > 0 AND not_before <= tidemill_now()
+   AND dataset_id IN ({texts:dataset_ids})
+
+-- name: select_next_retry
+SELECT min(not_before) FROM inbox_file WHERE status IN ('NEW', 'ERROR') AND not_before > 0

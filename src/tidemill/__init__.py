@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from tidemill.mill.mill import open_mill as open  # noqa: A004, F401  # read as `tm.open`
     from tidemill.run.context import Run as Run
     from tidemill.schedule.constraints import Concurrency as Concurrency
+    from tidemill.schedule.data_triggers import NewFiles as NewFiles
+    from tidemill.schedule.data_triggers import NewPartitions as NewPartitions
+    from tidemill.schedule.time_triggers import Every as Every
     from tidemill.schedule.triggers import AllOf as AllOf
     from tidemill.schedule.triggers import AnyOf as AnyOf
-    from tidemill.schedule.triggers import Every as Every
-    from tidemill.schedule.triggers import NewFiles as NewFiles
-    from tidemill.schedule.triggers import NewPartitions as NewPartitions
 
 _HOMES = {
     "AllOf": "schedule.triggers",
@@ -38,13 +38,13 @@ _HOMES = {
     "Concurrency": "schedule.constraints",
     "Conflict": "errors",
     "ConsumedPartition": "lake.consumer",
-    "Every": "schedule.triggers",
+    "Every": "schedule.time_triggers",
     "Fenced": "errors",
     "Fileset": "app.app",
     "Inbox": "app.app",
     "Mill": "mill.mill",
-    "NewFiles": "schedule.triggers",
-    "NewPartitions": "schedule.triggers",
+    "NewFiles": "schedule.data_triggers",
+    "NewPartitions": "schedule.data_triggers",
     "NotFound": "errors",
     "PartitionConsumer": "lake.consumer",
     "PartitionConsumerResult": "lake.consumer",

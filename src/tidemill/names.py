@@ -85,6 +85,11 @@ def file_event(namespace: Namespace, dataset: str) -> EventKey:
     return EventKey(f"file:{qualified(namespace, dataset)}")
 
 
+def snapshot_event(namespace: Namespace, dataset: str) -> EventKey:
+    """The key of messages about refreshes of a snapshot data set."""
+    return EventKey(f"snapshot:{qualified(namespace, dataset)}")
+
+
 def backlog_event(namespace: Namespace, dataset: str) -> EventKey:
     """The key of messages that say claimable work is left of a data set (protocol: work never sticks)."""
     return EventKey(f"backlog:{qualified(namespace, dataset)}")

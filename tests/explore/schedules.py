@@ -26,12 +26,14 @@ from tidemill.run.programs import Program, ProgramKind, put_program
 from tidemill.run.runs import NewRun, create_pending
 from tidemill.schedule.checker import check_due, next_check_at
 from tidemill.schedule.constraints import Concurrency
+from tidemill.schedule.data_triggers import NewPartitions
 from tidemill.schedule.jobs import from_ms
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.schedules import Add, Resume, Suspend, Update, change_schedules
 from tidemill.schedule.specs import ScheduleSpec
 from tidemill.schedule.subscriber import has_messages, subscribe
-from tidemill.schedule.triggers import AllOf, Every, NewPartitions, Trigger
+from tidemill.schedule.time_triggers import Every
+from tidemill.schedule.triggers import AllOf, Trigger
 
 APP_FILE = Path(__file__).with_name("app.py")
 HOUR = timedelta(hours=1)

@@ -13,7 +13,7 @@ _JOBS: Final = "schedule/jobs.py"
 _JOBS_SQL: Final = "schedule/jobs.sql"
 _SCHEDULES: Final = "schedule/schedules.py"
 _SCHEDULES_SQL: Final = "schedule/schedules.sql"
-_TRIGGERS: Final = "schedule/triggers.py"
+_DATA_TRIGGERS: Final = "schedule/data_triggers.py"
 _CONSTRAINTS: Final = "schedule/constraints.py"
 _ATTEMPTS: Final = "run/attempts.py"
 _RUNS: Final = "run/runs.py"
@@ -121,7 +121,7 @@ MUTANTS: Final = (
     _mutant(
         "counts_messages",
         "a trigger counts messages, not the partitions or files that they tell of",
-        Edit(_TRIGGERS, "replace(fed, count=fed.count + count)", "replace(fed, count=fed.count + 1)"),
+        Edit(_DATA_TRIGGERS, "replace(fed, count=fed.count + count)", "replace(fed, count=fed.count + 1)"),
         scenario="counted",
     ),
     _mutant(
@@ -143,7 +143,7 @@ MUTANTS: Final = (
     _mutant(
         "backlog_not_enough",
         "a message that work is left does not satisfy a trigger that wants several",
-        Edit(_TRIGGERS, "            return replace(fed, backlog=True)\n", "            return fed\n"),
+        Edit(_DATA_TRIGGERS, "            return replace(fed, backlog=True)\n", "            return fed\n"),
         scenario="counted-left",
     ),
     _mutant(

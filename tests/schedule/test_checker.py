@@ -7,11 +7,11 @@ import pytest
 
 from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
+from tidemill.schedule.data_triggers import NewPartitions
 from tidemill.schedule.jobs import JobState, Outcome, turn
 from tidemill.schedule.schedules import Suspend
 from tidemill.schedule.specs import OnTimeout
 from tidemill.schedule.subscriber import subscribe
-from tidemill.schedule.triggers import NewPartitions
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ONE = (Concurrency(1),)

@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from tidemill.schedule.constraints import Concurrency
-from tidemill.schedule.triggers import Every, NewPartitions
+from tidemill.schedule.data_triggers import NewPartitions
+from tidemill.schedule.time_triggers import Every
 
 MARKS = [
     "subscriber.read",

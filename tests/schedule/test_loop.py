@@ -6,8 +6,9 @@ from datetime import timedelta
 from tidemill.catalog.db import CatalogUnavailable, LostReply
 from tidemill.schedule.checker import Launch
 from tidemill.schedule.constraints import Concurrency
+from tidemill.schedule.data_triggers import NewPartitions
 from tidemill.schedule.loop import LONGEST_SLEEP, Scheduler
-from tidemill.schedule.triggers import Every, NewPartitions
+from tidemill.schedule.time_triggers import Every
 
 
 def test_a_step_leads_from_the_message_to_the_run(shop):

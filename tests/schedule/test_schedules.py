@@ -5,6 +5,7 @@ import pytest
 from tidemill.errors import NotFound, UserError
 from tidemill.names import DEFAULT_NAMESPACE, EventKey, ScheduleId
 from tidemill.schedule.constraints import Concurrency
+from tidemill.schedule.data_triggers import NewFiles, NewPartitions
 from tidemill.schedule.jobs import Outcome
 from tidemill.schedule.schedules import (
     Add,
@@ -19,7 +20,7 @@ from tidemill.schedule.schedules import (
     next_timer,
 )
 from tidemill.schedule.specs import BadSchedule, ScheduleSpec, Status, spec_from_json, spec_to_json
-from tidemill.schedule.triggers import Every, NewFiles, NewPartitions
+from tidemill.schedule.time_triggers import Every
 
 CLICKS = NewPartitions("clicks", 2)
 

@@ -4,9 +4,9 @@ import threading
 
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.names import EventKey
+from tidemill.schedule.data_triggers import NewFiles, NewPartitions
 from tidemill.schedule.schedules import Suspend
 from tidemill.schedule.subscriber import subscribe
-from tidemill.schedule.triggers import NewFiles, NewPartitions
 
 
 def test_messages_join_the_one_open_job(shop):

@@ -5,12 +5,13 @@ from datetime import timedelta
 
 from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
+from tidemill.schedule.data_triggers import NewPartitions
 from tidemill.schedule.jobs import to_ms
 from tidemill.schedule.schedules import Resume, Suspend, Update
 from tidemill.schedule.specs import ScheduleSpec
 from tidemill.schedule.subscriber import subscribe
+from tidemill.schedule.time_triggers import Every
 from tidemill.schedule.timekeeper import fire_due
-from tidemill.schedule.triggers import Every, NewPartitions
 
 
 def test_every_fires_when_it_is_due_and_not_before(shop):

@@ -13,17 +13,10 @@ from tidemill.durations import BadDuration
 from tidemill.errors import UserError
 from tidemill.names import BadName, EventKey
 from tidemill.schedule.answers import Satisfied, Waiting
-from tidemill.schedule.triggers import (
-    AllOf,
-    AnyOf,
-    BadTrigger,
-    Every,
-    Fed,
-    NewFiles,
-    NewPartitions,
-    trigger_from_json,
-    trigger_to_json,
-)
+from tidemill.schedule.data_triggers import NewFiles, NewPartitions
+from tidemill.schedule.time_triggers import Every
+from tidemill.schedule.trigger_json import trigger_from_json, trigger_to_json
+from tidemill.schedule.triggers import AllOf, AnyOf, BadTrigger, Fed
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -25,9 +25,10 @@ from tidemill.lake.inbox import ensure_inbox
 from tidemill.names import DatasetId, ProgramId, ScheduleId
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Program, put_program
+from tidemill.schedule.data_triggers import DataTrigger, NewFiles
 from tidemill.schedule.schedules import Add, Change, Delete, Update, change_schedules, list_schedules
 from tidemill.schedule.specs import Owner
-from tidemill.schedule.triggers import DataTrigger, NewFiles, Trigger
+from tidemill.schedule.triggers import Trigger
 from tidemill.storage.files import open_files
 from tidemill.world import World
 

@@ -18,6 +18,7 @@ from tidemill.run.programs import Program, Value, find_programs
 from tidemill.run.runs import NewRun, create_pending
 from tidemill.schedule.answers import Answer, Never, NotBefore, Satisfied, Waiting, all_of, verdict
 from tidemill.schedule.constraints import slots_key
+from tidemill.schedule.data_triggers import DataTrigger, NewPartitions
 from tidemill.schedule.jobs import (
     Ending,
     Job,
@@ -37,7 +38,7 @@ from tidemill.schedule.jobs import (
 from tidemill.schedule.schedules import read_schedules
 from tidemill.schedule.specs import OnTimeout, Schedule
 from tidemill.schedule.subscriber import BACKLOG
-from tidemill.schedule.triggers import DataTrigger, Fed, NewPartitions
+from tidemill.schedule.triggers import Fed
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)

@@ -19,8 +19,10 @@ from tidemill.catalog.messages import Message
 from tidemill.catalog.named import Param, Row, load_sql
 from tidemill.errors import Internal, NotFound
 from tidemill.names import JobId, RunId, ScheduleId
+from tidemill.schedule.data_triggers import MessageTrigger
 from tidemill.schedule.specs import Schedule
-from tidemill.schedule.triggers import DataTrigger, Every, Fed
+from tidemill.schedule.time_triggers import TimeTrigger
+from tidemill.schedule.triggers import Fed
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
@@ -282,9 +284,9 @@ def _feed(fed: Mapping[int, Fed], facts: Sequence[tuple[int, Fact]], schedule: S
     for trigger_no, fact in facts:
         before = after.get(trigger_no, Fed())
         match leaves[trigger_no], fact:
-            case DataTrigger() as leaf, Message():
+            case MessageTrigger() as leaf, Message():
                 after[trigger_no] = leaf.feed(before, fact)
-            case Every() as leaf, datetime():
+            case TimeTrigger() as leaf, datetime():
                 after[trigger_no] = leaf.feed(before, fact)
             case leaf, _:
                 raise Internal(f"leaf {trigger_no} of schedule {schedule.qualified_name}, {leaf}, was fed {fact}")

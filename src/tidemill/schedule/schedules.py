@@ -19,7 +19,8 @@ from tidemill.errors import Conflict, NotFound
 from tidemill.names import CommitSeq, EventKey, Namespace, ProgramId, ScheduleId, check_name, nearest, qualified
 from tidemill.schedule.jobs import Outcome, drop_jobs, from_ms, to_ms
 from tidemill.schedule.specs import Owner, Schedule, ScheduleSpec, Status, spec_from_json, spec_to_json
-from tidemill.schedule.triggers import Every, Leaf
+from tidemill.schedule.time_triggers import TimeTrigger
+from tidemill.schedule.triggers import Leaf
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
@@ -229,9 +230,9 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
     db.run(SQL.insert_limits, limits=json.dumps([{"limit_key": key} for key in limits]))
 
 
-def time_leaves(leaves: Sequence[Leaf]) -> list[tuple[int, Every]]:
+def time_leaves(leaves: Sequence[Leaf]) -> list[tuple[int, TimeTrigger]]:
     """The leaves that the clock feeds, with their numbers."""
-    return [(trigger_no, leaf) for trigger_no, leaf in enumerate(leaves) if isinstance(leaf, Every)]
+    return [(trigger_no, leaf) for trigger_no, leaf in enumerate(leaves) if isinstance(leaf, TimeTrigger)]
 
 
 def _json(texts: Iterable[str]) -> str:

@@ -13,7 +13,8 @@ from tidemill.durations import format_duration, parse_duration
 from tidemill.errors import UserError
 from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, qualified
 from tidemill.schedule.constraints import Constraint, constraint_from_json, constraint_to_json
-from tidemill.schedule.triggers import Trigger, trigger_from_json, trigger_to_json
+from tidemill.schedule.trigger_json import trigger_from_json, trigger_to_json
+from tidemill.schedule.triggers import Trigger
 
 VERSION: Final = 1
 DEFAULT_TIMEOUT: Final = timedelta(hours=24)

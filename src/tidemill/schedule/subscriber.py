@@ -9,10 +9,10 @@ from tidemill.catalog.messages import Message, Topic, lock_position, move_positi
 from tidemill.catalog.named import load_sql
 from tidemill.names import ProgramId, ScheduleId
 from tidemill.run.programs import Program, find_programs
+from tidemill.schedule.data_triggers import DataTrigger
 from tidemill.schedule.jobs import Fact, feed_jobs
 from tidemill.schedule.schedules import find_listeners, share_listening
 from tidemill.schedule.specs import Schedule
-from tidemill.schedule.triggers import DataTrigger
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)

@@ -12,7 +12,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.names import ScheduleId
 from tidemill.schedule.jobs import Fact, feed_jobs, from_ms, lock_open_jobs, to_ms
 from tidemill.schedule.schedules import share_listening
-from tidemill.schedule.triggers import Every
+from tidemill.schedule.time_triggers import Every
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from tidemill.catalog.db import Catalog
+from tidemill.catalog.db import Catalog, Db, Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import UserError
 from tidemill.lake.claims import Delivery
@@ -23,6 +23,9 @@ from tidemill.run.runs import RunRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+T = TypeVar("T")
 
 
 class Declared(Protocol):
@@ -160,6 +163,8 @@ class Run:
         self._spark: SparkSession | None = None
         self.reads = Reads(self.world)
         """For the driver, which looks at what was read once more before the commit."""
+        self.effects: list[Effect] = []
+        """What the commit does beside publishing; `also` fills it."""
 
     @property
     def id(self) -> RunId:
@@ -230,6 +235,16 @@ class Run:
         frame = read_frame(self.world, self.spark, fileset, whole, self.columns_of(fileset))
         self.reads.add(fileset, whole)
         return frame
+
+    # For programs that are no user code (a window program, a pipeline).
+
+    def also(self, *effects: Effect) -> None:
+        """Have the commit of this attempt do `effects` as well, after its outputs are published."""
+        self.effects += effects
+
+    def ask(self, block: Callable[[Db, Transaction], T]) -> T:
+        """What `block` reads of the catalog, given the transaction, whose snapshot it should look by."""
+        return self._catalog.read(lambda db: block(db, self._tx))
 
     def use_spark(self, session: SparkSession | None) -> None:
         """Hand over the session of this attempt; the driver's business."""

@@ -1,0 +1,66 @@
+"""What a program that is no user code commits beside its outputs."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import timedelta
+
+import pytest
+
+from tidemill.processes import LocalSpawner
+from tidemill.run.attempts import take_runs
+from tidemill.run.driver import DriverProcess
+from tidemill.run.launchers import Assignment, Start
+from tidemill.run.runs import RunState
+from tidemill.world import World
+
+APP = """
+from tidemill.catalog.messages import Publish, Topic
+from tidemill.names import EventKey
+
+class Told:
+    name = "shop"
+    def find_program(self, name):
+        return tell
+
+app = Told()
+
+def tell(run):
+    seen = run.ask(lambda db, tx: tx.write_pointer)
+    run.also(Publish(Topic.DATA, "told", EventKey("told:shop"), {"seen": seen}))
+    if run.arguments:
+        raise ValueError("after all")
+"""
+
+
+class QuietSpawner(LocalSpawner):
+    """Runs in this process, and writes no logs."""
+
+    @contextlib.contextmanager
+    def surrounded(self, *_paths):
+        yield
+
+    def complain(self, text):
+        """Nobody reads it."""
+
+
+@pytest.mark.parametrize(("fails", "told"), [(False, 1), (True, 0)])
+def test_what_a_program_does_beside_its_outputs_is_in_its_commit(works, tmp_path, fails, told):
+    """A window program moves its state by it: with the run's end, or not at all."""
+    app_file = tmp_path / "app.py"
+    app_file.write_text(APP)
+    program = works.program("tell", app_file=str(app_file))
+    run_id = works.start(program, arguments={"fails": fails} if fails else {})
+    (taken,) = works.catalog.write(
+        lambda db: take_runs(db, most=1, owner="runner", host="here", lease=timedelta(seconds=60))
+    )
+    start = Start(works.catalog.url, str(app_file), str(tmp_path), spark=False, warm=False, spark_settings={})
+
+    driver = DriverProcess(World(spawner=QuietSpawner()), works.catalog, start, "driver")
+    driver.work(Assignment(taken.run_id, taken.epoch, str(tmp_path)))
+
+    run = works.run(run_id)
+    messages = works.sql("SELECT payload FROM message WHERE event_type = 'told'")
+    assert run.state is (RunState.FAILED if fails else RunState.COMPLETED)
+    assert len(messages) == told
+    assert all(str(run.write_pointer) in str(payload) for (payload,) in messages)

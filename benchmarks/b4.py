@@ -21,8 +21,9 @@ from tidemill.catalog.named import Dialect
 from tidemill.catalog.transactions import begin, commit
 from tidemill.lake.claims import CompleteClaims, Limits, ensure_consumer, take_claims
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import AddPartitions, ColumnSchema, Fileset, PartitionWrite, WriteOp
+from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.manifest import Manifest
+from tidemill.lake.publish import AddPartitions, PartitionWrite
 from tidemill.names import ConsumerId, DatasetId, Namespace, RunId
 from tidemill.world import World
 

@@ -23,8 +23,9 @@ from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.lake.claims import CompleteClaims, Limits, ensure_consumer, take_claims
 from tidemill.lake.consumer import FROM_BEGINNING, take
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find
-from tidemill.lake.fileset import AddPartitions, ColumnSchema, Fileset, PartitionWrite, WriteOp
+from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.manifest import Manifest
+from tidemill.lake.publish import AddPartitions, PartitionWrite
 from tidemill.names import CommitSeq, DatasetId, Namespace, RunId
 from tidemill.world import World
 

@@ -24,17 +24,9 @@ from tidemill.lake.claims import (
 )
 from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState, consume_partitions, take
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import (
-    AddPartitions,
-    ColumnSchema,
-    Fileset,
-    PartitionExists,
-    PartitionWrite,
-    Unpin,
-    WriteOp,
-    read_partitions,
-)
+from tidemill.lake.fileset import ColumnSchema, Fileset, Unpin, WriteOp, read_partitions
 from tidemill.lake.manifest import DataFile, Manifest
+from tidemill.lake.publish import AddPartitions, PartitionExists, PartitionWrite
 from tidemill.names import ConsumerId, DatasetId, Namespace, ProgramId, RunId, WritePointer
 from tidemill.run.attempts import (
     AttachTransaction,

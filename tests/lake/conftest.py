@@ -27,17 +27,10 @@ from tidemill.lake.claims import (
     take_claims,
 )
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import (
-    AddPartitions,
-    ColumnSchema,
-    Fileset,
-    PartitionWrite,
-    WriteOp,
-    find_existing,
-    fold,
-)
+from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile, Manifest
+from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing, fold
 from tidemill.names import CommitSeq, DatasetId, Namespace, RunId
 from tidemill.world import World
 

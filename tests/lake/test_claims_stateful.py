@@ -14,7 +14,7 @@ from tests.lake.conftest import Lake, make_lake
 from tidemill.catalog.transactions import Transaction, TxState
 from tidemill.lake.claims import FailClaims, Limits, PublishBacklog, ReleaseClaims, WorkState
 from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState, take
-from tidemill.lake.fileset import PartitionConflict
+from tidemill.lake.publish import PartitionConflict
 
 Change = tuple[int, int]
 """A write pointer and an hour."""

@@ -9,7 +9,7 @@ from tests.mutants.mutant import Edit, Killer, Room, mutants_of
 _TX_PY: Final = "catalog/transactions.py"
 _TX_SQL: Final = "catalog/transactions.sql"
 _DB: Final = "catalog/db.py"
-_FILESET: Final = "lake/fileset.py"
+_PUBLISH: Final = "lake/publish.py"
 _FILESET_SQL: Final = "lake/fileset.sql"
 _JANITOR: Final = "lake/janitor.py"
 _OUTPUTS: Final = "run/outputs.py"
@@ -195,25 +195,25 @@ MUTANTS: Final = (
     _mutant(
         "overwrite_beats_what_it_has_not_seen",
         "an overwrite supersedes what has committed to its key since it began",
-        Edit(_FILESET, "            WriteOp.OVERWRITE: SQL.refuse_any_later,\n", ""),
+        Edit(_PUBLISH, "            WriteOp.OVERWRITE: SQL.refuse_any_later,\n", ""),
         scenario="conflicts",
     ),
     _mutant(
         "append_to_what_was_overwritten",
         "an append joins a partition that was overwritten since it began",
-        Edit(_FILESET, "            WriteOp.APPEND: SQL.refuse_later_overwrite,\n", ""),
+        Edit(_PUBLISH, "            WriteOp.APPEND: SQL.refuse_later_overwrite,\n", ""),
         scenario="conflicts",
     ),
     _mutant(
         "create_of_what_exists",
         "a create joins a partition that is there",
-        Edit(_FILESET, "            WriteOp.CREATE: SQL.refuse_existing,\n", ""),
+        Edit(_PUBLISH, "            WriteOp.CREATE: SQL.refuse_existing,\n", ""),
         scenario="creates",
     ),
     _mutant(
         "overwrite_supersedes_nothing",
         "an overwrite leaves what it replaces",
-        Edit(_FILESET, "        if replaced:\n", "        if False and replaced:\n"),
+        Edit(_PUBLISH, "        if replaced:\n", "        if False and replaced:\n"),
         scenario="snapshot",
     ),
     _mutant(
@@ -240,7 +240,7 @@ MUTANTS: Final = (
         "two_commits_for_data_and_message",
         "partitions are committed, and announced in a transaction after that",
         Edit(
-            _FILESET,
+            _PUBLISH,
             "        return [*calls, Call(SQL.insert_changes, inserted), *self._messages()]\n",
             "        return [*calls, Call(SQL.insert_changes, inserted)]\n",
         ),
@@ -267,7 +267,7 @@ MUTANTS: Final = (
         "fold_forgets_the_first",
         "of two writes to one partition in one transaction the second is published",
         Edit(
-            _FILESET,
+            _PUBLISH,
             "folded[write.key] = PartitionWrite(write.key, before.op, before.manifest.with_files_of(write.manifest))",
             "folded[write.key] = write",
         ),

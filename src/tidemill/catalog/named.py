@@ -95,7 +95,7 @@ _TOKENS: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Statement:
-    """One named statement; `name` is unique in the process (`fileset.insert_changes`)."""
+    """One named statement; `name` is unique in the process (`publish.insert_changes`)."""
 
     name: str
     texts: Mapping[Dialect, str]

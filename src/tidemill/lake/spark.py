@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidemill.errors import Unavailable, UserError
 from tidemill.lake.file_claims import ClaimedFile
-from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, SchemaChanged, check_partitions
+from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, check_partitions
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox import Inbox
 from tidemill.lake.keys import BadKey, Key, KeyField, KeyType
 from tidemill.lake.manifest import Manifest, checksum, group_by_partition, list_written
+from tidemill.lake.publish import SchemaChanged
 from tidemill.storage.files import Files, open_files
 from tidemill.world import World
 

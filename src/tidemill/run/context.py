@@ -12,8 +12,9 @@ from tidemill.catalog.transactions import Transaction
 from tidemill.errors import UserError
 from tidemill.lake.claims import Delivery
 from tidemill.lake.file_claims import ClaimedFile
-from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions, see_own
+from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
 from tidemill.lake.inbox import Inbox
+from tidemill.lake.publish import see_own
 from tidemill.names import PinId, RunId, qualified, split_qualified
 from tidemill.run.inputs import find_dataset
 from tidemill.run.outputs import Outputs

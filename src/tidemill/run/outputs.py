@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from tidemill.catalog.db import Catalog, Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import Unavailable, UserError
-from tidemill.lake.fileset import (
-    AddPartitions,
-    ColumnSchema,
-    Fileset,
-    PartitionWrite,
-    WriteOp,
-    find_existing,
-    find_schema,
-    fold,
-)
+from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp, find_schema
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import check_files, delete_unnamed, mark_committed, tx_directory, write_side_car
+from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing, fold
 from tidemill.names import CommitSeq
 from tidemill.storage.files import open_files
 from tidemill.world import World

@@ -21,17 +21,10 @@ from tidemill.catalog.transactions import Snapshot, Transaction, begin, commit
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, TidemillError, UserError
 from tidemill.lake.datasets import DatasetKind, list_datasets
-from tidemill.lake.fileset import (
-    AddPartitions,
-    ColumnSchema,
-    Fileset,
-    PartitionWrite,
-    WriteOp,
-    find_existing,
-    read_partitions,
-)
+from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp, read_partitions
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile, Manifest, check_files, read_side_car
+from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing
 from tidemill.names import RunId
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt
 from tidemill.run.runner import LEASE

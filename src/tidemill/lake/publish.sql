@@ -1,0 +1,65 @@
+-- name: refuse_existing
+-- `create` against a key that exists: the partial index of what is current holds at most a few rows for each key.
+-- CROSS JOIN keeps SQLite from turning the loops round; PostgreSQL does not mind.
+SELECT CASE WHEN change.commit_seq > CAST(:write_pointer AS BIGINT)
+            THEN tidemill_refuse('partition_conflict', CAST(:dataset AS TEXT), wanted.shown, change.op, change.run_id,
+                                 CAST(change.write_pointer AS TEXT))
+            ELSE tidemill_refuse('partition_exists', CAST(:dataset AS TEXT), wanted.shown, change.run_id,
+                                 CAST(change.write_pointer AS TEXT))
+       END
+  FROM {rows:wanted(partition_key text, shown text)} AS wanted
+ CROSS JOIN partition_change AS change {indexed_by:partition_current}
+ WHERE change.dataset_id = :dataset_id AND change.partition_key = wanted.partition_key
+   AND change.superseded_seq IS NULL
+
+-- name: refuse_any_later
+-- `overwrite` against anything on the key that committed after this transaction began: first committer wins.
+SELECT tidemill_refuse('partition_conflict', CAST(:dataset AS TEXT), wanted.shown, change.op, change.run_id,
+                       CAST(change.write_pointer AS TEXT))
+  FROM {rows:wanted(partition_key text, shown text)} AS wanted
+ CROSS JOIN partition_change AS change
+ WHERE change.dataset_id = :dataset_id AND change.partition_key = wanted.partition_key
+   AND change.commit_seq > :write_pointer
+
+-- name: refuse_later_overwrite
+-- `append` against a later overwrite only: appends commute with one another.
+SELECT tidemill_refuse('partition_conflict', CAST(:dataset AS TEXT), wanted.shown, change.op, change.run_id,
+                       CAST(change.write_pointer AS TEXT))
+  FROM {rows:wanted(partition_key text, shown text)} AS wanted
+ CROSS JOIN partition_change AS change
+ WHERE change.dataset_id = :dataset_id AND change.partition_key = wanted.partition_key
+   AND change.commit_seq > :write_pointer AND change.op = 'overwrite'
+
+-- name: refuse_other_schema
+-- The policy `fail`: a file set has one schema, that of its first commit.
+SELECT tidemill_refuse('schema_changed', CAST(:dataset AS TEXT), schema, CAST(:schema AS TEXT), run_id)
+  FROM dataset_schema
+ WHERE dataset_id = :dataset_id AND schema_id <> :schema_id
+
+-- name: insert_schema
+INSERT INTO dataset_schema (dataset_id, schema_id, schema, commit_seq, run_id)
+VALUES (:dataset_id, :schema_id, :schema, {commit_seq}, :run_id)
+    ON CONFLICT (dataset_id, schema_id) DO NOTHING
+
+-- name: supersede
+-- Before the new rows are inserted: they are current.
+UPDATE partition_change SET superseded_seq = {commit_seq}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_key IN ({texts:keys})
+
+-- name: insert_changes
+INSERT INTO partition_change
+       (dataset_id, write_pointer, partition_key, op, commit_seq, delivers, location, manifest, files, bytes, row_count,
+        schema_id, run_id, at)
+SELECT :dataset_id, :write_pointer, change.partition_key, change.op, {commit_seq}, :delivers, :location,
+       change.manifest, change.files, change.bytes, change.row_count, :schema_id, :run_id, tidemill_now()
+  FROM {rows:changes(partition_key text, op text, manifest blob, files bigint, bytes bigint, row_count bigint)} AS change
+
+-- name: find_keys
+-- Which of these keys a snapshot sees: one look-up by key each. (For EXISTS PostgreSQL may walk the whole history
+-- beside the sorted keys.)
+SELECT wanted.value
+  FROM ({texts:keys}) AS wanted
+ WHERE 1 = (SELECT 1 FROM partition_change AS change
+             WHERE change.dataset_id = :dataset_id AND change.partition_key = wanted.value
+               AND change.commit_seq < :write_pointer
+             LIMIT 1)

@@ -61,8 +61,9 @@ DAY = timedelta(days=1)
 
 
 def writer(name: str, *writes: tuple[int, str], endings: Sequence[str] = ("commit", "abort")) -> Actor:
-    """A notebook: it begins, and commits what it wrote, or gives up."""
-    return Actor(name, lambda stage: write_once(stage, RunId(f"run_{name}"), name, writes, endings))
+    """A notebook: it begins, and commits what it wrote, or gives up. Those who write the same are alike."""
+    run_id = RunId(f"run_{name}")
+    return Actor(name, lambda stage: write_once(stage, run_id, name, writes, endings), group=f"writer of {writes}")
 
 
 def write_once(

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tidemill.app.app import App as App
     from tidemill.app.app import Fileset as Fileset
     from tidemill.app.app import Inbox as Inbox
+    from tidemill.app.app import Snapshot as Snapshot
     from tidemill.errors import Conflict as Conflict
     from tidemill.errors import Fenced as Fenced
     from tidemill.errors import NotFound as NotFound
@@ -50,6 +51,7 @@ _HOMES = {
     "PartitionConsumerResult": "lake.consumer",
     "PartitionConsumerState": "lake.consumer",
     "Run": "run.context",
+    "Snapshot": "app.app",
     "TidemillError": "errors",
     "Unavailable": "errors",
     "UserError": "errors",

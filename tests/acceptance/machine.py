@@ -61,6 +61,7 @@ app = App("shop")
 raw = app.inbox("raw", str(HERE / "landing"), format="text", list_every="5s", attempts=20)
 side = app.inbox("side", str(HERE / "side"), format="text", list_every="5s", attempts=20, retry_after="2s")
 lines = app.fileset("lines", keys={"source": "string"}, location=str(HERE / "lines"))
+times = app.snapshot("times", location=str(HERE / "times"))
 totals = app.fileset("totals", keys={"source": "string"}, location=str(HERE / "totals"))
 
 
@@ -101,9 +102,9 @@ def sum_up(run):
         run.output(totals).overwrite({source: f"{source} has {len(content)}\\n"})
 
 
-@app.python(retries=3, backoff="1s")
+@app.python(writes=[times], retries=3, backoff="1s")
 def strike(run):
-    pass
+    run.output(times).replace({"": f"{run.logical_time:%H:%M}\\n"})
 
 
 app.schedule("load", load, trigger=NewFiles(raw), constraints=[Concurrency(1)], resume=True)
@@ -715,7 +716,8 @@ def write_texts(
     """Write a text file for each key, where Spark would write Parquet; the rest is the product's."""
     files = open_files(fileset.dataset.location, world)
     for key, text in rows.items():
-        files.put(f"{directory}/source={key}/part-0.txt", text.encode())
+        folder = f"source={key}/" if fileset.keys.names else ""
+        files.put(f"{directory}/{folder}part-0.txt", text.encode())
     found = list_written(files, directory)
     counts = {status.name: files.read(status.name).count(b"\n") for status in found}
     schema = ColumnSchema('{"type":"struct","fields":[{"name":"line","type":"string"}]}')

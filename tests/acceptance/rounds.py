@@ -117,6 +117,7 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
     for schedule, event_key in HEARD_BY.items():
         assert heard(machine, schedule, event_key) == dict.fromkeys(sent(machine, event_key), 1), told
     assert fires(machine) == strikes(machine), told
+    assert versions(machine, "times") == announced_versions(machine, "times"), told
     assert len(fires(machine)) >= rounds, told
 
 
@@ -136,6 +137,24 @@ def published(machine: Machine, name: str) -> dict[str, list[str]]:
         ]
         for partition in partitions
     }
+
+
+def versions(machine: Machine, name: str) -> list[object]:
+    """The versions of a snapshot, oldest first: each is there whole, nothing else is, and the newest is current."""
+    rows = machine.sql(
+        "SELECT c.write_pointer, c.location, c.superseded_seq FROM partition_change AS c"
+        f" JOIN dataset AS d ON d.dataset_id = c.dataset_id WHERE d.name = '{name}' ORDER BY c.write_pointer"
+    )
+    found = sorted(path.parent.name for path in (machine.folder / name).glob("tx=*/_committed"))
+    assert found == sorted(str(location) for _, location, _ in rows), machine.last_faults()
+    assert len(list((machine.folder / name).glob("tx=*"))) == len(rows), machine.last_faults()
+    assert [superseded for _, _, superseded in rows].index(None) == len(rows) - 1, machine.last_faults()
+    return [version for version, _, _ in rows]
+
+
+def announced_versions(machine: Machine, name: str) -> list[object]:
+    """The versions of a snapshot that messages told of, oldest first."""
+    return sorted(payload["version"] for payload in payloads(machine, f"snapshot:default.{name}"))
 
 
 def find_fileset(machine: Machine, name: str) -> Fileset:

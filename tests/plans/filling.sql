@@ -4,10 +4,12 @@ WITH RECURSIVE counted(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM counted WHERE
 SELECT i FROM counted
 
 -- name: fill_datasets
--- `wide`: 100,000 partitions, each overwritten twice. `deep`: 100 partitions, each overwritten 600 times.
+-- `wide`: 100,000 partitions, each overwritten twice. `deep`: 100 partitions, each overwritten 600 times. `mirror`: a
+-- snapshot of 60,000 versions.
 INSERT INTO dataset (dataset_id, namespace, name, kind, location, spec, created_at)
 SELECT 'wide', 'default', 'wide', 'fileset', '/data/wide', '{}', :now
  UNION ALL SELECT 'deep', 'default', 'deep', 'fileset', '/data/deep', '{}', :now
+ UNION ALL SELECT 'mirror', 'default', 'mirror', 'snapshot', '/data/mirror', '{}', :now
  UNION ALL SELECT 'landing', 'default', 'landing', 'inbox', '/data/landing', '{}', :now
  UNION ALL SELECT 'small_' || i, 'default', 'small_' || i, 'fileset', '/data/small_' || i, '{}', :now
              FROM series WHERE i < 200
@@ -44,6 +46,10 @@ SELECT 'wide', 2 * i + 1, 'k' || (i % 100000), 'overwrite', 2 * i + 22,
 SELECT 'deep', 2 * i + 1, 'k' || (i / 5 % 100), 'overwrite', 2 * i + 22,
        CASE WHEN i < 299500 THEN 2 * (i + 500) + 22 END, 1, 'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1,
        1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000
+  FROM series WHERE i % 5 = 0
+ UNION ALL
+SELECT 'mirror', 2 * i + 1, '', 'overwrite', 2 * i + 22, CASE WHEN i < 299995 THEN 2 * (i + 5) + 22 END, 0,
+       'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000
   FROM series WHERE i % 5 = 0
  UNION ALL
 SELECT 'small_' || (i / 150 % 200), 2 * i + 1, 'k' || i, 'append', 2 * i + 22, NULL, 1, 'tx=' || (2 * i + 1),

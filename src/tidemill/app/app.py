@@ -13,9 +13,12 @@ from typing import Final, TypeVar
 
 from tidemill.durations import parse_duration
 from tidemill.errors import NotFound, UserError
+from tidemill.lake.expiry import Retention
 from tidemill.lake.formats import FileFormat, RawFormat
+from tidemill.lake.guards import ColumnPolicy, Guards
 from tidemill.lake.inbox import InboxSpec, OnRewrite
 from tidemill.lake.keys import KeySchema
+from tidemill.lake.snapshot import SnapshotSpec
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, qualified
 from tidemill.run.programs import Argument, ArgumentType, Code, ProgramKind, Value
 from tidemill.schedule.constraints import Constraint
@@ -64,6 +67,16 @@ class Fileset:
 
 
 @dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A mirror of a source in versions, as an app declares it; `location` is None for the site's usual place."""
+
+    qualified_name: str
+    name: str
+    location: str | None
+    spec: SnapshotSpec
+
+
+@dataclass(frozen=True, slots=True)
 class DeclaredProgram:
     """A program, as an app declares it; `reads` and `writes` are qualified names."""
 
@@ -98,7 +111,7 @@ class App:
     def __init__(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self.name = check_name("app", name)
         self.namespace = Namespace(check_name("namespace", namespace))
-        self.datasets: dict[str, Inbox | Fileset] = {}
+        self.datasets: dict[str, Inbox | Fileset | Snapshot] = {}
         self.programs: dict[str, DeclaredProgram] = {}
         self.schedules: dict[str, DeclaredSchedule] = {}
 
@@ -148,11 +161,49 @@ class App:
         """
         return self._declare(Fileset(self._qualified(name), name, location, KeySchema.of(keys)))
 
+    def snapshot(  # noqa: PLR0913  # options by keyword, each with a default
+        self,
+        name: str,
+        *,
+        key: Sequence[str] = (),
+        ttl: str | timedelta | None = "7d",
+        min_versions: int = 1,
+        max_versions: int | None = None,
+        allow_empty: bool = False,
+        max_drop: float | None = 0.5,
+        max_growth: float | None = None,
+        schema: str = "allow",
+        check_key: bool = False,
+        checks: Mapping[str, str] | None = None,
+        location: str | None = None,
+    ) -> Snapshot:
+        """Declare a snapshot: a mirror of a source, replaced whole by each refresh, of which older versions are kept.
+
+        `key` names the columns that tell its rows apart. A version older than `ttl` goes, but never the current one,
+        and never below `min_versions`; above `max_versions` the oldest go before their time. A refresh is refused, and
+        the old version stays, when it has no rows (unless `allow_empty`), lost more than the share `max_drop` of them,
+        or grew by more than `max_growth`; when it has other columns (`schema` "fail"; "add" lets new ones come); when
+        `check_key` is set and a key is null or doubled; when a row breaks one of `checks`, conditions in SQL by name.
+        """
+        spec = SnapshotSpec(
+            tuple(key),
+            Retention(None if ttl is None else parse_duration(ttl), min_versions, max_versions),
+            Guards(
+                allow_empty,
+                max_drop,
+                max_growth,
+                _one_of(ColumnPolicy, schema, f"schema of snapshot {name}"),
+                check_key,
+                dict(checks or {}),
+            ),
+        )
+        return self._declare(Snapshot(self._qualified(name), name, location, spec))
+
     def spark(
         self,
         *,
-        reads: Iterable[Inbox | Fileset | str] = (),
-        writes: Iterable[Fileset | str] = (),
+        reads: Iterable[Inbox | Fileset | Snapshot | str] = (),
+        writes: Iterable[Fileset | Snapshot | str] = (),
         retries: int = 0,
         backoff: str | timedelta = "10s",
         run_on_empty: bool | None = None,
@@ -175,8 +226,8 @@ class App:
     def python(
         self,
         *,
-        reads: Iterable[Inbox | Fileset | str] = (),
-        writes: Iterable[Fileset | str] = (),
+        reads: Iterable[Inbox | Fileset | Snapshot | str] = (),
+        writes: Iterable[Fileset | Snapshot | str] = (),
         retries: int = 0,
         backoff: str | timedelta = "10s",
         run_on_empty: bool | None = None,
@@ -233,8 +284,8 @@ class App:
     def _program(
         self,
         kind: ProgramKind,
-        reads: Iterable[Inbox | Fileset | str],
-        writes: Iterable[Fileset | str],
+        reads: Iterable[Inbox | Fileset | Snapshot | str],
+        writes: Iterable[Fileset | Snapshot | str],
         retries: int,
         backoff: str | timedelta,
         run_on_empty: bool | None,  # noqa: FBT001  # as above
@@ -272,7 +323,7 @@ class App:
                 return declared.name
         raise BadDeclaration(f"program {program!r}", "is not registered: decorate it with @app.spark or @app.python")
 
-    def _name_of(self, dataset: Inbox | Fileset | str) -> str:
+    def _name_of(self, dataset: Inbox | Fileset | Snapshot | str) -> str:
         if not isinstance(dataset, str):
             return dataset.qualified_name
         return dataset if "." in dataset else self._qualified(dataset)
@@ -287,8 +338,8 @@ class App:
         return dataset
 
 
-_D = TypeVar("_D", Inbox, Fileset)
-_E = TypeVar("_E", FileFormat, OnRewrite, OnTimeout)
+_D = TypeVar("_D", Inbox, Fileset, Snapshot)
+_E = TypeVar("_E", FileFormat, OnRewrite, OnTimeout, ColumnPolicy)
 
 
 def _one_of(options: type[_E], given: str, subject: str) -> _E:

@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
-from tidemill.app.app import App, BadDeclaration, DeclaredProgram, Inbox
+from tidemill.app.app import App, BadDeclaration, DeclaredProgram, Inbox, Snapshot
 from tidemill.app.app import Fileset as DeclaredFileset
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
@@ -21,10 +21,11 @@ from tidemill.config import Config
 from tidemill.lake.claims import ensure_consumer
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset import Fileset
+from tidemill.lake.guards import ALLOW
 from tidemill.lake.inbox import ensure_inbox
 from tidemill.names import DatasetId, ProgramId, ScheduleId
 from tidemill.run.inputs import find_dataset
-from tidemill.run.programs import Program, put_program
+from tidemill.run.programs import Argument, ArgumentType, Program, put_program
 from tidemill.schedule.data_triggers import DataTrigger, NewFiles
 from tidemill.schedule.schedules import Add, Change, Delete, Update, change_schedules, list_schedules
 from tidemill.schedule.specs import Owner
@@ -42,6 +43,7 @@ class Deployed:
     app: str
     inboxes: tuple[str, ...]
     filesets: tuple[str, ...]
+    snapshots: tuple[str, ...]
     programs: tuple[str, ...]
     schedules_added: tuple[str, ...]
     schedules_changed: tuple[str, ...]
@@ -59,6 +61,7 @@ class Deployed:
         parts = [
             _count(len(self.inboxes), "inbox", "inboxes"),
             _count(len(self.filesets), "file set"),
+            *([_count(len(self.snapshots), "snapshot")] if self.snapshots else []),
             _count(len(self.programs), "program"),
             _count(schedules, "schedule"),
         ]
@@ -101,6 +104,7 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
             app.name,
             tuple(d.name for d in datasets if d.kind is DatasetKind.INBOX),
             tuple(d.name for d in datasets if d.kind is DatasetKind.FILESET),
+            tuple(d.name for d in datasets if d.kind is DatasetKind.SNAPSHOT),
             tuple(programs),
             tuple(named["added"]),
             tuple(named["changed"]),
@@ -112,8 +116,16 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
     return catalog.write(block)
 
 
-def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredFileset) -> Dataset:
-    kind = DatasetKind.INBOX if isinstance(declared, Inbox) else DatasetKind.FILESET
+def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredFileset | Snapshot) -> Dataset:
+    match declared:
+        case Inbox():
+            kind, spec = DatasetKind.INBOX, declared.spec.to_spec()
+        case DeclaredFileset():
+            kind, spec = DatasetKind.FILESET, {"keys": declared.keys.to_json()}
+        case Snapshot():
+            kind, spec = DatasetKind.SNAPSHOT, declared.spec.to_spec()
+        case _:
+            assert_never(declared)
     usual = f"{config.data.rstrip('/')}/{app.namespace}/{declared.name}"
     location = declared.location or usual
     if "://" not in location:
@@ -124,7 +136,7 @@ def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredF
         declared.name,
         kind,
         open_files(location, world).url,
-        declared.spec.to_spec() if isinstance(declared, Inbox) else {"keys": declared.keys.to_json()},
+        spec,
         app.name,
     )
 
@@ -147,13 +159,17 @@ def _put(
         deliver_own=declared.deliver_own,
         arguments=declared.arguments,
     )
+    written = [known.get(name) or find_dataset(db, name) for name in program.writes]
+    if any(Fileset.of(dataset).dataset.kind is DatasetKind.SNAPSHOT for dataset in written):
+        if ALLOW in {argument.name for argument in program.arguments}:
+            why = f"declares the argument {ALLOW!r}, by which programs that refresh a snapshot let its guards pass once"
+            raise BadDeclaration(f"program {program.name!r}", why)
+        program = replace(program, arguments=(*program.arguments, Argument(ALLOW, ArgumentType.STRING, "")))
     program = replace(program, program_id=put_program(db, program))
     for name in program.reads:
         dataset = known.get(name) or find_dataset(db, name)
         if dataset.kind is DatasetKind.FILESET:
             ensure_consumer(db, dataset.dataset_id, program.qualified_name)
-    for name in program.writes:
-        Fileset.of(known.get(name) or find_dataset(db, name))
     return program
 
 

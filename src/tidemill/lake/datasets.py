@@ -17,10 +17,11 @@ SQL: Final = load_sql(__file__)
 
 
 class DatasetKind(StrEnum):
-    """What a data set is: published partitions, or files that others put into a folder."""
+    """What a data set is: published partitions, files that others put into a folder, or versions of one whole."""
 
     FILESET = "fileset"
     INBOX = "inbox"
+    SNAPSHOT = "snapshot"
 
 
 class DatasetClash(UserError):
@@ -61,7 +62,7 @@ def declare(db: Db, dataset: Dataset) -> Dataset:
 
     `location` is an absolute URL, as `Files.url` gives it. Raises `DatasetClash` when the name belongs to another kind
     or another app, when the location is, holds or lies in that of another data set (the janitor would delete the
-    other's files), or when a file set would change its keys or its location, under which its files are.
+    other's files), or when what is published would change its keys or its location, under which its files are.
     """
     for other in list_datasets(db):
         if (other.namespace, other.name) == (dataset.namespace, dataset.name):
@@ -125,7 +126,7 @@ def _refuse_change(present: Dataset, wanted: Dataset) -> None:
         raise DatasetClash(name, f"is a data set of kind {present.kind}, not {wanted.kind}: give it another name")
     if present.app != wanted.app:
         raise DatasetClash(name, f"belongs to app {present.app}, not to {wanted.app}: give it another name")
-    if present.kind is DatasetKind.FILESET:
+    if present.kind is not DatasetKind.INBOX:
         if present.spec.get("keys") != wanted.spec.get("keys"):
             raise DatasetClash(name, f"has the keys {present.spec.get('keys')}, which cannot be changed")
         if present.location != wanted.location:

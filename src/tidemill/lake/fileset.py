@@ -18,7 +18,7 @@ from tidemill.catalog.named import Call, Row, load_sql
 from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, DatasetKind
-from tidemill.lake.keys import KeySchema, KeyText
+from tidemill.lake.keys import NO_KEYS, KeySchema, KeyText
 from tidemill.lake.manifest import DataFile, Manifest, check_files
 from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer
 from tidemill.storage.files import open_files
@@ -64,7 +64,9 @@ class Fileset:
 
     @classmethod
     def of(cls, dataset: Dataset) -> Fileset:
-        """What `dataset` is as a file set; an error if it is of another kind."""
+        """What `dataset` is as a file set, a snapshot as one of one partition; an error if it is of another kind."""
+        if dataset.kind is DatasetKind.SNAPSHOT:
+            return cls(dataset, NO_KEYS)
         if dataset.kind is not DatasetKind.FILESET:
             raise UserError(f"{dataset.qualified_name} is a data set of kind {dataset.kind}: it has no partitions")
         return cls(dataset, KeySchema.of(cast("Mapping[str, str]", dataset.spec["keys"])))

@@ -32,6 +32,7 @@ HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 _MAX_NAME_BYTES: Final = 255  # of one directory, on every file system in use
 _MAX_FIELDS: Final = 16
+_WHOLE: Final = "(whole)"  # what has no fields has one partition
 _FIELD_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _INTEGER: Final = re.compile(r"0|-?[1-9]\d{0,18}", re.ASCII)
@@ -158,8 +159,8 @@ class KeySchema:
     fields: tuple[KeyField, ...]
 
     def __post_init__(self) -> None:
-        """Refuse no fields, too many, and names that Spark, which ignores case, would mix up."""
-        if not 1 <= len(self.fields) <= _MAX_FIELDS:
+        """Refuse too many fields, and names that Spark, which ignores case, would mix up."""
+        if len(self.fields) > _MAX_FIELDS:
             raise BadKey(None, f"a file set has 1 to {_MAX_FIELDS} key fields, not {len(self.fields)}")
         seen: set[str] = set()
         for field in self.fields:
@@ -170,6 +171,8 @@ class KeySchema:
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> KeySchema:
         """Make a schema from names and types (`{"day": "date", "hour": "int"}`), in their order; raise `BadKey`."""
+        if not fields:
+            raise BadKey(None, f"a file set has 1 to {_MAX_FIELDS} key fields, not 0")
         return cls(tuple(KeyField(name, _key_type(name, text)) for name, text in fields.items()))
 
     @property
@@ -199,7 +202,7 @@ class KeySchema:
 
     def decode(self, text: KeyText) -> Key:
         """Give the key whose `encode` is `text`; raise `BadKey` if there is none."""
-        parts = text.split(_BETWEEN)
+        parts = text.split(_BETWEEN) if self.fields else []
         try:
             key = tuple(_from_text(field, part) for field, part in zip(self.fields, parts, strict=True))
             if self.encode(self.check(dict(zip(self.names, key, strict=True)))) == text:
@@ -215,7 +218,7 @@ class KeySchema:
 
     def from_path(self, path: str) -> Key:
         """Give the key of directories that Spark wrote; raise `BadKey` for others, null among them."""
-        directories = path.split("/")
+        directories = path.split("/") if path else []
         if len(directories) != len(self.fields):
             raise BadKey(None, f"{path!r} has {len(directories)} directories for {len(self.fields)} fields")
         key = tuple(
@@ -229,7 +232,7 @@ class KeySchema:
 
     def show(self, key: Key) -> str:
         """Give `key` as people read it and `parse` takes it: `day=2013-01-01 hour=5`."""
-        return " ".join(f"{name}={_show(value)}" for name, value in zip(self.names, key, strict=True))
+        return " ".join(f"{name}={_show(value)}" for name, value in zip(self.names, key, strict=True)) or _WHOLE
 
     def parse(self, text: str) -> Key:
         """Read `day=2013-01-01 hour=5`, fields in any order.
@@ -244,6 +247,10 @@ class KeySchema:
                 raise BadKey(name, "is given twice")
             values[name] = fields[name].parse(value) if name in fields else value
         return self.check(values)
+
+
+NO_KEYS: Final = KeySchema(())
+"""Of what has one partition, whose key is `()` and its text empty: a snapshot."""
 
 
 def _key_type(name: str, text: str) -> KeyType:

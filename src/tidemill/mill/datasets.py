@@ -17,6 +17,7 @@ from tidemill.lake import datasets, inbox
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset import Fileset, find_schema, read_partitions
 from tidemill.lake.keys import KeyText
+from tidemill.lake.snapshot import find_visible
 from tidemill.mill.project import Project
 from tidemill.names import RunId, WritePointer
 
@@ -25,7 +26,7 @@ SQL: Final = load_sql(__file__)
 
 @dataclass(frozen=True, slots=True)
 class DatasetView:
-    """A data set with its size: current partitions of a file set, known files of an inbox."""
+    """A data set with its size: current partitions of a file set, current version of a snapshot, files of an inbox."""
 
     name: str
     kind: str
@@ -113,7 +114,7 @@ class Datasets(Project):
 
 
 def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
-    ids = [dataset.dataset_id for dataset in found if dataset.kind is DatasetKind.FILESET]
+    ids = [dataset.dataset_id for dataset in found if dataset.kind is not DatasetKind.INBOX]
     sizes = {str(row[0]): row[1:] for row in db.all(SQL.measure_filesets, dataset_ids=json.dumps(ids))}
     views = []
     for dataset in found:
@@ -122,9 +123,13 @@ def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
         if dataset.kind is DatasetKind.INBOX:
             counts = inbox.count_files(db, dataset.dataset_id).values()
             files, size = sum(number for number, _ in counts), sum(total for _, total in counts)
+        elif dataset.kind is DatasetKind.SNAPSHOT:
+            now = Snapshot(WritePointer(cast("int", db.all(SQL.read_clock)[0][0])), "")
+            current = find_visible(db, dataset.dataset_id, now)
+            schema = None if current is None else current.columns.text
         elif (columns := find_schema(db, dataset.dataset_id)) is not None:
             schema = columns.text
-        is_fileset = dataset.kind is DatasetKind.FILESET
+        is_inbox = dataset.kind is DatasetKind.INBOX
         views.append(
             DatasetView(
                 dataset.qualified_name,
@@ -133,10 +138,10 @@ def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
                 dataset.location,
                 dataset.spec,
                 schema,
-                partitions if is_fileset else None,
+                partitions if dataset.kind is DatasetKind.FILESET else None,
                 files,
                 size,
-                rows if is_fileset else None,
+                None if is_inbox else rows,
             )
         )
     return views

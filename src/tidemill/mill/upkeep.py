@@ -33,7 +33,7 @@ class Upkeep(Project):
         def block(db: Db) -> list[Fileset]:
             if names:
                 return [Fileset.of(self._dataset(db, name)) for name in names]
-            return [Fileset.of(one) for one in datasets.list_datasets(db) if one.kind is DatasetKind.FILESET]
+            return [Fileset.of(one) for one in datasets.list_datasets(db) if one.kind is not DatasetKind.INBOX]
 
         return fsck(self.catalog, self.catalog.read(block))
 

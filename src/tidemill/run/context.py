@@ -11,10 +11,12 @@ from tidemill.catalog.db import Catalog, Db, Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import UserError
 from tidemill.lake.claims import Delivery
+from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.file_claims import ClaimedFile
 from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
 from tidemill.lake.inbox import Inbox
 from tidemill.lake.publish import see_own
+from tidemill.lake.snapshot import SnapshotDataset, Version, find_current
 from tidemill.names import PinId, RunId, qualified, split_qualified
 from tidemill.run.inputs import find_dataset
 from tidemill.run.outputs import Outputs
@@ -105,8 +107,26 @@ class FileInput:
         return read_files(self._run.world, self._run.spark, inbox, self.claimed)
 
 
+class SnapshotInput:
+    """The version of a snapshot that was current at the begin of this attempt; it stays while the attempt lasts."""
+
+    def __init__(self, run: Run, snapshot: SnapshotDataset, version: Version) -> None:
+        self._run = run
+        self._snapshot = snapshot
+        self._version = version
+
+    @property
+    def version(self) -> int:
+        """Its number: the write pointer of its refresh, its logical time."""
+        return self._version.version
+
+    def read(self) -> DataFrame:
+        """All its rows."""
+        return self._run.read_version(self._snapshot, self._version)
+
+
 class Output:
-    """A file set that this run may publish to; all its writes become visible at once, with the run's commit."""
+    """A file set or snapshot that this run may publish to; all it writes becomes visible at once, with its commit."""
 
     def __init__(self, outputs: Outputs, name: str) -> None:
         self._outputs = outputs
@@ -124,13 +144,19 @@ class Output:
         """Make the partitions of `rows`; one that exists already fails the whole run."""
         self._outputs.write(self._name, WriteOp.CREATE, rows)
 
+    def replace(self, rows: DataFrame) -> None:
+        """Refresh a snapshot: `rows` become its next version. `RefreshRefused` when its guards do not let them pass."""
+        self._outputs.replace(self._name, rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What an attempt has claimed, by the qualified name of its data set."""
+    """What an attempt has claimed or pinned, by the qualified name of its data set."""
 
     deliveries: Mapping[str, tuple[Fileset, Sequence[Delivery]]]
     files: Mapping[str, tuple[Inbox, Sequence[ClaimedFile]]]
+    versions: Mapping[str, tuple[SnapshotDataset, Version]]
+    """Pinned, not claimed: there is always one, which says nothing about work."""
 
     @property
     def empty(self) -> bool:
@@ -205,14 +231,19 @@ class Run:
             raise NeedsSpark
         return self._spark
 
-    def input(self, dataset: Declared | str) -> PartitionInput | FileInput:
-        """What this run has taken of one of its inputs; the same in every retry. `NotAnInput` for others."""
+    def input(self, dataset: Declared | str) -> PartitionInput | FileInput | SnapshotInput:
+        """What this run has taken of one of its inputs; the same in every retry. `NotAnInput` for others.
+
+        Of a snapshot it is what was current when the attempt began.
+        """
         name = qualified_name(dataset)
         if name in self._taken.deliveries:
             return PartitionInput(self, *self._taken.deliveries[name])
         if name in self._taken.files:
             return FileInput(self, *self._taken.files[name])
-        raise NotAnInput(name, ", ".join([*self._taken.deliveries, *self._taken.files]))
+        if name in self._taken.versions:
+            return SnapshotInput(self, *self._taken.versions[name])
+        raise NotAnInput(name, ", ".join([*self._taken.deliveries, *self._taken.files, *self._taken.versions]))
 
     def output(self, dataset: Declared | str) -> Output:
         """Where to write one of the outputs; `NotAnOutput` for others."""
@@ -221,9 +252,10 @@ class Run:
         return Output(self._outputs, name)
 
     def read(self, dataset: Declared | str) -> DataFrame:
-        """All of a file set as this run's snapshot shows it, with its own writes; nothing is consumed.
+        """All of a file set or snapshot as this run's transaction sees it, with its own writes; nothing is consumed.
 
         The same whenever it is asked, also when partitions are overwritten meanwhile: their files are kept for it.
+        `NoVersionYet` for a snapshot that was never refreshed.
         """
         from tidemill.lake.spark import read_partitions as read_frame
 
@@ -231,6 +263,9 @@ class Run:
         fileset = Fileset.of(self._catalog.read(lambda db: find_dataset(db, name)))
         pin_id = PinId(self.world.new_id("pin"))
         self._catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, self._tx, self.id))
+        if fileset.dataset.kind is DatasetKind.SNAPSHOT:
+            snapshot = SnapshotDataset.of(fileset.dataset)
+            return self.read_version(snapshot, self.ask(lambda db, tx: find_current(db, snapshot, tx)))
         seen = self._catalog.read(lambda db: read_partitions(db, fileset.dataset_id, self._tx))
         whole = see_own(fileset, seen, self._tx, self._outputs.written(name))
         frame = read_frame(self.world, self.spark, fileset, whole, self.columns_of(fileset))
@@ -246,6 +281,15 @@ class Run:
     def ask(self, block: Callable[[Db, Transaction], T]) -> T:
         """What `block` reads of the catalog, given the transaction, whose snapshot it should look by."""
         return self._catalog.read(lambda db: block(db, self._tx))
+
+    def read_version(self, snapshot: SnapshotDataset, version: Version) -> DataFrame:
+        """The rows of a version that is pinned."""
+        from tidemill.lake.spark import read_partitions as read_frame
+
+        parts = [version.partition]
+        frame = read_frame(self.world, self.spark, snapshot.fileset, parts, version.columns)
+        self.reads.add(snapshot.fileset, parts)
+        return frame
 
     def use_spark(self, session: SparkSession | None) -> None:
         """Hand over the session of this attempt; the driver's business."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ from tidemill.lake.file_claims import ClaimedFile, claim_files, find_blamed
 from tidemill.lake.file_endings import CloseFiles
 from tidemill.lake.fileset import Fileset, Unpin
 from tidemill.lake.formats import reason as spark_reason
+from tidemill.lake.guards import ALLOW, parse_allowed
+from tidemill.lake.snapshot import PinVersions, find_current
+from tidemill.names import DatasetId, PinId
 from tidemill.processes import live_with_parent
 from tidemill.run.attempts import (
     AttachTransaction,
@@ -133,11 +137,16 @@ class DriverProcess:
             run_id=run.run_id,
             epoch=run.epoch,
             writes=[fileset.dataset_id for fileset in outputs.values()],
-            effects=[AttachTransaction(run.run_id, run.epoch), *take_over_claims(run.run_id, run.epoch)],
+            effects=[
+                AttachTransaction(run.run_id, run.epoch),
+                PinVersions(run.run_id, self._pins(inputs)),
+                *take_over_claims(run.run_id, run.epoch),
+            ],
         )
         self.world.mark("driver.begun")
         claims = self._claim(tx, inputs)
-        written = Outputs(self.catalog, tx, outputs, self.writer)
+        allowed = parse_allowed(str(run.arguments.get(ALLOW, "")))
+        written = Outputs(self.catalog, tx, outputs, self.writer, allowed)
         on_empty = run.fired_by_time if program.run_on_empty is None else program.run_on_empty
         empty = claims.given.empty and not on_empty
         given = Run(self.catalog, run, tx, claims.given, written)
@@ -159,7 +168,15 @@ class DriverProcess:
         self.world.mark("driver.committed")
         written.mark(seq)
 
+    def _pins(self, inputs: Inputs) -> list[tuple[PinId, DatasetId]]:
+        return [(PinId(self.world.new_id("pin")), snapshot.dataset_id) for snapshot in inputs.snapshots.values()]
+
     def _claim(self, tx: Transaction, inputs: Inputs) -> _Claims:
+        # First: who has nothing to read of a snapshot must take nothing, or its claims would count the failures.
+        versions = {
+            name: (snapshot, self.catalog.read(partial(find_current, snapshot=snapshot, seen=tx)))
+            for name, snapshot in inputs.snapshots.items()
+        }
         consumers = {consumer.consumer_id: Limits() for _, consumer in inputs.filesets.values()}
         delivered = take_claims(self.catalog, tx, consumers) if consumers else {}
         deliveries = {
@@ -173,7 +190,7 @@ class DriverProcess:
             for name, inbox in inputs.inboxes.items()
         }
         self.world.mark("driver.claimed")
-        return _Claims(Taken(deliveries, files), good, others)
+        return _Claims(Taken(deliveries, files, versions), good, others)
 
     def _call(self, program: Program, claims: _Claims, run: Run, home: SparkHome | None) -> None:
         """Load the program's code and call it; `ProgramFailed` whatever it raises."""
@@ -249,6 +266,9 @@ def _count(claims: _Claims) -> list[dict[str, object]]:
         counted.append({"dataset": name, "kind": "fileset", "count": len(deliveries), "rows": rows})
     for name, (_, files) in claims.given.files.items():
         counted.append({"dataset": name, "kind": "inbox", "count": len(files), "rows": None})
+    for name, (_, version) in claims.given.versions.items():
+        rows = version.manifest.total_rows
+        counted.append({"dataset": name, "kind": "snapshot", "count": 1, "rows": rows, "version": version.version})
     return counted
 
 

@@ -49,6 +49,10 @@ class ExternalTransaction:
         self._outputs.fileset(name)
         return Output(self._outputs, name)
 
+    def snapshot(self, dataset: Declared | str) -> Output:
+        """Where to refresh a snapshot; its next version becomes current at the end of the block."""
+        return self.fileset(dataset)
+
 
 @contextmanager
 def open_transaction(
@@ -61,8 +65,8 @@ def open_transaction(
 ) -> Iterator[ExternalTransaction]:
     """Open a transaction for a block: it commits at the end, and is aborted when the block raises.
 
-    `writes` are the file sets that it may publish to, all when None. Raises what a commit refuses, with nothing
-    published; `Fenced` when the lease was lost. `writer` makes the files.
+    `writes` are the file sets and snapshots that it may publish to, all when None. Raises what a commit refuses, with
+    nothing published; `Fenced` when the lease was lost. `writer` makes the files.
     """
     filesets = catalog.read(lambda db: _find_filesets(db, writes))
     run_id = RunId(world.new_id("run"))
@@ -116,7 +120,7 @@ def _renewed(catalog: Catalog, world: World, run_id: RunId, lease: timedelta) ->
 
 def _find_filesets(db: Db, names: Sequence[Declared | str] | None) -> Mapping[str, Fileset]:
     if names is None:
-        found = [dataset for dataset in list_datasets(db) if dataset.kind is DatasetKind.FILESET]
+        found = [dataset for dataset in list_datasets(db) if dataset.kind is not DatasetKind.INBOX]
     else:
         found = [find_dataset(db, qualified_name(name)) for name in names]
     return {dataset.qualified_name: Fileset.of(dataset) for dataset in found}

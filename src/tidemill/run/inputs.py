@@ -21,6 +21,7 @@ from tidemill.lake.file_claims import ClaimedFile, RestampFiles
 from tidemill.lake.file_endings import FailFiles, PublishInboxBacklog, PutOffInboxBacklog, ReleaseFiles
 from tidemill.lake.fileset import Fileset, Unpin
 from tidemill.lake.inbox import Inbox
+from tidemill.lake.snapshot import SnapshotDataset
 from tidemill.names import ConsumerId, DatasetId, RunId, split_qualified
 from tidemill.run.programs import Program
 from tidemill.texts import printable
@@ -28,10 +29,11 @@ from tidemill.texts import printable
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The data sets that a program consumes, by qualified name: file sets by its consumer, inboxes."""
+    """The data sets that a program reads, by qualified name: file sets by its consumer, inboxes, pinned snapshots."""
 
     filesets: dict[str, tuple[Fileset, Consumer]]
     inboxes: dict[str, Inbox]
+    snapshots: dict[str, SnapshotDataset]
 
     def announce_rest(self) -> list[Effect]:
         """Say what can be claimed still: the last effects of an end of a run."""
@@ -62,11 +64,13 @@ def find_dataset(db: Db, name: str) -> Dataset:
 
 def find_inputs(db: Db, program: Program) -> Inputs:
     """What `program` reads, as it is deployed."""
-    inputs = Inputs({}, {})
+    inputs = Inputs({}, {}, {})
     for name in program.reads:
         dataset = find_dataset(db, name)
         if dataset.kind is DatasetKind.INBOX:
             inputs.inboxes[name] = Inbox.of(dataset)
+        elif dataset.kind is DatasetKind.SNAPSHOT:
+            inputs.snapshots[name] = SnapshotDataset.of(dataset)
         else:
             consumer = find_consumer(db, dataset.dataset_id, program.qualified_name)
             inputs.filesets[name] = (Fileset.of(dataset), consumer)

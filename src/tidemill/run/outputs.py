@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidemill.catalog.db import Catalog, Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import Unavailable, UserError
+from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp, find_schema
-from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import check_files, delete_unnamed, mark_committed, tx_directory, write_side_car
+from tidemill.lake.guards import Figures, Guard, RefreshRefused, find_refusals
+from tidemill.lake.manifest import Manifest, check_files, delete_unnamed, mark_committed, tx_directory, write_side_car
 from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing, fold
+from tidemill.lake.snapshot import NotASnapshot, PublishVersion, SnapshotDataset, find_visible
 from tidemill.names import CommitSeq
 from tidemill.storage.files import open_files
 from tidemill.world import World
@@ -67,17 +69,27 @@ class _Output:
     writes: list[PartitionWrite] = field(default_factory=list)
     schema: ColumnSchema | None = None
     calls: int = 0
+    refused: RefreshRefused | None = None
 
 
 class Outputs:
-    """The file sets that a transaction may write, and what it has written to each; `writer` makes the files."""
+    """The file sets and snapshots that a transaction may write, and what it has written to each.
+
+    `writer` makes the files; `allowed` are the guards of snapshots that are let pass.
+    """
 
     def __init__(
-        self, catalog: Catalog, tx: Transaction, filesets: Mapping[str, Fileset], writer: Writer = write_frames
+        self,
+        catalog: Catalog,
+        tx: Transaction,
+        filesets: Mapping[str, Fileset],
+        writer: Writer = write_frames,
+        allowed: Collection[Guard] = (),
     ) -> None:
         self.catalog = catalog
         self.tx = tx
         self._writer = writer
+        self._allowed = allowed
         self._outputs = {name: _Output(fileset) for name, fileset in filesets.items()}
 
     def fileset(self, name: str) -> Fileset:
@@ -90,16 +102,41 @@ class Outputs:
         Raises `SchemaChanged` when the file set, or an earlier write of this transaction, has other columns.
         """
         output = self._find(name)
-        output.calls += 1
+        if output.fileset.dataset.kind is DatasetKind.SNAPSHOT:
+            raise NotASnapshot(name, "is a snapshot, replaced whole by each refresh: use replace()")
         dataset_id = output.fileset.dataset_id
         columns = output.schema or self.catalog.read(lambda db: find_schema(db, dataset_id))
+        written = self._write(output, rows, columns)
+        output.writes += [PartitionWrite(key, op, manifest) for key, manifest in written.manifests.items()]
+
+    def replace(self, name: str, rows: DataFrame) -> None:
+        """Write `rows` as the next version of a snapshot; the last of several is it.
+
+        Raises `RefreshRefused`, here and at the commit, when they are not what its guards expect of a next version.
+        """
+        output = self._find(name)
+        snapshot = SnapshotDataset.of(output.fileset.dataset)
+        written = self._write(output, rows, None)
+        manifest = written.manifests.get((), Manifest(()))
+        output.writes = [PartitionWrite((), WriteOp.OVERWRITE, manifest)]
+        output.schema = written.schema
+        before = self.catalog.read(lambda db: find_visible(db, snapshot.dataset_id, self.tx))
+        after = Figures(manifest.total_rows, written.schema.text)
+        refusals = find_refusals(snapshot.spec.guards, before.figures if before else None, after, self._allowed)
+        output.refused = RefreshRefused(name, refusals, before.version if before else None) if refusals else None
+        self.catalog.world.mark("output.guarded")
+        if output.refused:
+            raise output.refused
+
+    def _write(self, output: _Output, rows: DataFrame, columns: ColumnSchema | None) -> PartitionWrites:
+        output.calls += 1
         # Each call has a directory of its own: what a failed one left there is nobody's, and goes before the commit.
         directory = f"{tx_directory(self.tx)}/{output.calls}"
         written = self._writer(self.catalog.world, rows, output.fileset, directory, columns)
         self.catalog.world.mark("output.written")
         if written.manifests:
             output.schema = written.schema
-        output.writes += [PartitionWrite(key, op, manifest) for key, manifest in written.manifests.items()]
+        return written
 
     def written(self, name: str) -> list[PartitionWrite]:
         """What has been written to an output so far, folded; nothing for what is no output."""
@@ -110,11 +147,13 @@ class Outputs:
         """Check what was written, put the side-cars beside it, and give the effects that publish it.
 
         What failed or replaced writes have left is deleted: in a committed transaction's directory nobody looks for
-        it. Raises `DamagedFiles` when a file is not what was written. Cost: a stat a file, and a listing for an output
-        that was written more than once.
+        it. Raises `DamagedFiles` when a file is not what was written, and what refused a refresh that the program went
+        on after. Cost: a stat a file, and a listing for an output that was written more than once.
         """
         effects: list[Effect] = []
         for name, output in self._outputs.items():
+            if output.refused:
+                raise output.refused
             changes = fold(output.fileset, output.writes)
             files = open_files(output.fileset.dataset.location, self.catalog.world)
             if output.calls > 1 or (output.calls and not changes):
@@ -138,8 +177,7 @@ class Outputs:
                 ],
             }
             write_side_car(files, self.tx, content)
-            existing = self._existing(output.fileset, changes)
-            effects.append(AddPartitions(self.tx, output.fileset, changes, output.schema, existing))
+            effects.append(self._publish(output.fileset, changes, output.schema))
         self.catalog.world.mark("output.side_cars")
         return effects
 
@@ -173,5 +211,8 @@ class Outputs:
             raise NotAnOutput(name, ", ".join(self._outputs))
         return self._outputs[name]
 
-    def _existing(self, fileset: Fileset, changes: list[PartitionWrite]) -> frozenset[KeyText]:
-        return self.catalog.read(lambda db: find_existing(db, fileset, changes, self.tx))
+    def _publish(self, fileset: Fileset, changes: list[PartitionWrite], schema: ColumnSchema) -> Effect:
+        if fileset.dataset.kind is DatasetKind.SNAPSHOT:
+            return PublishVersion(self.tx, SnapshotDataset.of(fileset.dataset), changes[0].manifest, schema)
+        existing = self.catalog.read(lambda db: find_existing(db, fileset, changes, self.tx))
+        return AddPartitions(self.tx, fileset, changes, schema, existing)

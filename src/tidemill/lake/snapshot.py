@@ -1,0 +1,238 @@
+"""Snapshots: data sets that mirror a source whole; each refresh is a version, and one version is current (seed 002).
+
+A snapshot is a file set with one partition, overwritten whole: its versions are that partition's history, named by the
+write pointers of their transactions. That is a version's logical time, since a refresh begins before it reads its
+source: when two refreshes overlap and the older one finishes last, it becomes history and never current.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Self, cast
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import Call, Param, Row, load_sql
+from tidemill.catalog.transactions import Snapshot as TransactionSnapshot
+from tidemill.catalog.transactions import Transaction, UndeclaredOutput
+from tidemill.errors import UserError
+from tidemill.lake.datasets import Dataset, DatasetKind
+from tidemill.lake.expiry import Retention
+from tidemill.lake.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp
+from tidemill.lake.guards import Figures, Guards
+from tidemill.lake.keys import NO_KEYS
+from tidemill.lake.manifest import Manifest, tx_directory
+from tidemill.lake.publish import SQL as PUBLISH
+from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer, snapshot_event
+
+SQL: Final = load_sql(__file__)
+
+_KEY: Final = NO_KEYS.encode(())
+
+
+class NoVersionYet(UserError):
+    """A snapshot was to be read before its first refresh has committed."""
+
+    code = "no_version_yet"
+
+    def __init__(self, dataset: str) -> None:
+        self.dataset = dataset
+        super().__init__(f"{dataset} has no version yet: run the program that refreshes it first")
+
+
+class NotASnapshot(UserError):
+    """Something that only snapshots know was asked of another data set, or the other way round."""
+
+    code = "not_a_snapshot"
+
+    def __init__(self, dataset: str, why: str) -> None:
+        self.dataset = dataset
+        self.why = why
+        super().__init__(f"{dataset} {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotSpec:
+    """What a snapshot was declared with; `key` names the columns that tell its rows apart, for diffs and guards."""
+
+    key: tuple[str, ...] = ()
+    retention: Retention = field(default_factory=Retention)
+    guards: Guards = field(default_factory=Guards)
+
+    def __post_init__(self) -> None:
+        """Refuse a check of a key that there is not."""
+        if self.guards.check_key and not self.key:
+            raise UserError("check_key needs a key: name its columns in key=[…]")
+
+    def to_spec(self) -> dict[str, object]:
+        """The JSON form."""
+        return {"key": list(self.key), "retention": self.retention.to_spec(), "guards": self.guards.to_spec()}
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> Self:
+        """What `to_spec` gave."""
+        return cls(tuple(spec["key"]), Retention.of(spec["retention"]), Guards.of(spec["guards"]))
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotDataset:
+    """A data set of versions."""
+
+    fileset: Fileset
+    spec: SnapshotSpec
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Self:
+        """What `dataset` is as a snapshot; `NotASnapshot` if it is of another kind."""
+        if dataset.kind is not DatasetKind.SNAPSHOT:
+            raise NotASnapshot(dataset.qualified_name, f"is a data set of kind {dataset.kind}, not a snapshot")
+        return cls(Fileset.of(dataset), SnapshotSpec.of(dataset.spec))
+
+    @property
+    def dataset_id(self) -> DatasetId:
+        """Its id."""
+        return self.fileset.dataset_id
+
+    @property
+    def qualified_name(self) -> str:
+        """Its name as people and messages use it."""
+        return self.fileset.qualified_name
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A committed version; `version` is the write pointer of its refresh, `superseded_seq` None while it is current."""
+
+    version: WritePointer
+    commit_seq: CommitSeq
+    superseded_seq: CommitSeq | None
+    location: str
+    manifest: Manifest
+    columns: ColumnSchema
+    run_id: RunId
+    at: int
+    metadata: Mapping[str, object]
+
+    @property
+    def partition(self) -> Partition:
+        """Its files, as the only partition."""
+        change = Change(_KEY, self.version, self.commit_seq, WriteOp.OVERWRITE, self.location, self.manifest)
+        return Partition(_KEY, (change,))
+
+    @property
+    def figures(self) -> Figures:
+        """What guards compare the next refresh with."""
+        return Figures(self.manifest.total_rows, self.columns.text)
+
+
+def find_visible(db: Db, dataset_id: DatasetId, snapshot: TransactionSnapshot) -> Version | None:
+    """The version that was current at the begin of `snapshot`, at any later time; None before the first."""
+    row = db.one(SQL.find_visible, dataset_id=dataset_id, write_pointer=snapshot.write_pointer)
+    return None if row is None else _version(row)
+
+
+def find_current(db: Db, snapshot: SnapshotDataset, seen: TransactionSnapshot) -> Version:
+    """The version that was current at the begin of `seen`; `NoVersionYet` before the first."""
+    version = find_visible(db, snapshot.dataset_id, seen)
+    if version is None:
+        raise NoVersionYet(snapshot.qualified_name)
+    return version
+
+
+@dataclass(frozen=True, slots=True)
+class PublishVersion:
+    """Publish what a refresh wrote: current with the commit, and announced, unless a newer one is there already.
+
+    `location` is the directory of the files when that is not the transaction's own.
+    """
+
+    tx: Transaction
+    snapshot: SnapshotDataset
+    manifest: Manifest
+    columns: ColumnSchema
+    location: str | None = None
+    metadata: Mapping[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what was not declared at begin."""
+        if self.snapshot.dataset_id not in self.tx.writes:
+            raise UndeclaredOutput(self.snapshot.qualified_name, str(self.tx.write_pointer))
+
+    def guards(self) -> Sequence[Call]:
+        """None: refreshes never conflict, the greatest write pointer is current."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Supersede, insert, announce."""
+        dataset = self.snapshot.fileset.dataset
+        place: dict[str, Param] = {"dataset_id": dataset.dataset_id, "write_pointer": self.tx.write_pointer}
+        schema_id, run_id = self.columns.schema_id, self.tx.run_id
+        version = {
+            "manifest": base64.b64encode(self.manifest.encode()).decode(),
+            "files": len(self.manifest.files),
+            "bytes": self.manifest.total_bytes,
+            "row_count": self.manifest.total_rows,
+        }
+        inserted: dict[str, Param] = {
+            **place,
+            "location": self.location or tx_directory(self.tx),
+            "schema_id": schema_id,
+            "metadata": None if self.metadata is None else json.dumps(self.metadata),
+            "run_id": run_id,
+            "version": json.dumps([version]),
+        }
+        payload = {
+            "dataset": dataset.qualified_name,
+            "run": run_id,
+            "version": self.tx.write_pointer,
+            "count": 1,
+            "rows": self.manifest.total_rows,
+            "bytes": self.manifest.total_bytes,
+        }
+        event_key = snapshot_event(dataset.namespace, dataset.name)
+        schema: dict[str, Param] = {"schema_id": schema_id, "schema": self.columns.text, "run_id": run_id}
+        return (
+            Call(PUBLISH.insert_schema, {"dataset_id": dataset.dataset_id, **schema}),
+            Call(SQL.supersede_older, place),
+            Call(SQL.insert_version, inserted),
+            Call(SQL.publish_if_current, {**place, "event_key": event_key, "payload": json.dumps(payload)}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PinVersions:
+    """Keep the versions that a transaction sees from its begin on, until its run gives up its pins; an effect of begin.
+
+    Without the data set's lock: whoever lets a version go takes a tick too, and never lets go what is current.
+    """
+
+    run_id: RunId
+    pins: Sequence[tuple[PinId, DatasetId]]
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """One pin for each."""
+        return tuple(
+            Call(SQL.pin_at_begin, {"pin_id": pin_id, "dataset_id": dataset_id, "run_id": self.run_id})
+            for pin_id, dataset_id in self.pins
+        )
+
+
+def _version(row: Row) -> Version:
+    write_pointer, commit_seq, superseded_seq, location, manifest, schema, run_id, at, metadata = row
+    return Version(
+        WritePointer(cast("int", write_pointer)),
+        CommitSeq(cast("int", commit_seq)),
+        None if superseded_seq is None else CommitSeq(cast("int", superseded_seq)),
+        str(location),
+        Manifest.decode(cast("bytes", manifest)),
+        ColumnSchema(str(schema)),
+        RunId(str(run_id)),
+        cast("int", at),
+        json.loads(str(metadata)) if metadata is not None else {},
+    )

@@ -1,0 +1,47 @@
+-- name: pin_at_begin
+-- In the begin of the transaction whose reads it keeps: what that sees cannot be gone before it is pinned.
+INSERT INTO reader_pin (pin_id, dataset_id, commit_seq, run_id, until)
+VALUES (:pin_id, :dataset_id, {commit_seq}, :run_id, NULL)
+
+-- name: find_visible
+-- The version that a snapshot sees: the current one, or one that was replaced since.
+SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.location, change.manifest, schema.schema,
+       change.run_id, change.at, change.metadata
+  FROM partition_change AS change {indexed_by:version_current}
+  JOIN dataset_schema AS schema ON schema.dataset_id = change.dataset_id AND schema.schema_id = change.schema_id
+ WHERE change.dataset_id = :dataset_id AND change.partition_key = '' AND change.superseded_seq IS NULL
+   AND change.commit_seq < :write_pointer
+ UNION ALL
+SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.location, change.manifest, schema.schema,
+       change.run_id, change.at, change.metadata
+  FROM partition_change AS change {indexed_by:partition_superseded}
+  JOIN dataset_schema AS schema ON schema.dataset_id = change.dataset_id AND schema.schema_id = change.schema_id
+ WHERE change.dataset_id = :dataset_id AND change.superseded_seq > :write_pointer
+   AND +change.commit_seq < :write_pointer
+
+-- name: supersede_older
+-- Only what began earlier: a refresh that began later and was faster stays current.
+UPDATE partition_change {indexed_by:version_current} SET superseded_seq = {commit_seq}
+ WHERE dataset_id = :dataset_id AND partition_key = '' AND superseded_seq IS NULL AND write_pointer < :write_pointer
+
+-- name: insert_version
+-- Behind a newer one it is history from the first: its reading of the source is the older one.
+INSERT INTO partition_change
+       (dataset_id, write_pointer, partition_key, op, commit_seq, superseded_seq, delivers, location, manifest, files,
+        bytes, row_count, schema_id, metadata, run_id, at)
+SELECT :dataset_id, :write_pointer, '', 'overwrite', {commit_seq},
+       (SELECT {commit_seq} FROM partition_change AS newer {indexed_by:version_current}
+         WHERE newer.dataset_id = :dataset_id AND newer.partition_key = '' AND newer.superseded_seq IS NULL),
+       0, :location, version.manifest, version.files, version.bytes, version.row_count, :schema_id, :metadata, :run_id,
+       tidemill_now()
+  FROM {rows:version(manifest blob, files bigint, bytes bigint, row_count bigint)} AS version
+
+-- name: publish_if_current
+-- A refresh that came too late brings nothing to read.
+INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
+SELECT 'data', {commit_seq},
+       (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}),
+       tidemill_now(), 'refreshed', :event_key, :payload
+  FROM partition_change AS change {indexed_by:version_current}
+ WHERE change.dataset_id = :dataset_id AND change.partition_key = '' AND change.superseded_seq IS NULL
+   AND change.write_pointer = :write_pointer

@@ -21,8 +21,8 @@ MUTANTS: Final = (
         "a commit completes claims and publishes, and its run goes on",
         Edit(
             _DRIVER,
-            "commit(self.catalog, tx, [*effects, finish, *announced",
-            "commit(self.catalog, tx, [*effects, *announced",
+            "commit(self.catalog, tx, [*effects, *given.effects, finish, *announced",
+            "commit(self.catalog, tx, [*effects, *given.effects, *announced",
         ),
         scenario="kill",
     ),
@@ -144,8 +144,8 @@ MUTANTS: Final = (
         "that a run has ended is said in a transaction after its end",
         Edit(
             _DRIVER,
-            "commit(self.catalog, tx, [*effects, finish, *announced, *",
-            "commit(self.catalog, tx, [*effects, finish, *",
+            "commit(self.catalog, tx, [*effects, *given.effects, finish, *announced, *",
+            "commit(self.catalog, tx, [*effects, *given.effects, finish, *",
         ),
         Edit(
             _DRIVER,

@@ -17,7 +17,7 @@ from typing import Final
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import TidemillError, Unavailable
-from tidemill.lake import claims, datasets, discovery, file_endings, janitor
+from tidemill.lake import backlog, datasets, discovery, file_endings, janitor
 from tidemill.lake.inbox import Inbox
 from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
@@ -54,7 +54,7 @@ class Discoverer:
         for dataset_id, due_at in self._catalog.read(discovery.due_listings):
             self._list(dataset_id, due_at)
         file_endings.publish_due_backlog(self._catalog)
-        claims.publish_due(self._catalog)
+        backlog.publish_due(self._catalog)
         self.looked = True
         return self._catalog.read(_until_next)
 
@@ -229,7 +229,7 @@ def _warm_up(mill: Mill, launcher: Launcher) -> str:
 
 
 def _until_next(db: Db) -> timedelta:
-    times = (discovery.next_listing(db), file_endings.next_retry(db), claims.next_due(db))
+    times = (discovery.next_listing(db), file_endings.next_retry(db), backlog.next_due(db))
     due = min((time for time in times if time is not None), default=None)
     if due is None:
         return _LONGEST_NAP

@@ -20,12 +20,14 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import Call, Dialect, Statement, render
 from tidemill.catalog.transactions import SQL as TRANSACTIONS
 from tidemill.catalog.transactions import Transaction, begin, commit
-from tidemill.lake.claims import CompleteClaims, Limits, ensure_consumer, take_claims
+from tidemill.lake.claims import CompleteClaims
 from tidemill.lake.consumer import FROM_BEGINNING, take
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find
 from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
+from tidemill.lake.managed import ensure_consumer
 from tidemill.lake.manifest import Manifest
 from tidemill.lake.publish import AddPartitions, PartitionWrite
+from tidemill.lake.take import Limits, take_claims
 from tidemill.names import CommitSeq, DatasetId, Namespace, RunId
 from tidemill.world import World
 

@@ -12,21 +12,15 @@ from tests.explore.stage import Stage
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.errors import Conflict, Fenced
-from tidemill.lake.claims import (
-    MOST_FILLED,
-    CompleteClaims,
-    Delivery,
-    Limits,
-    ensure_consumer,
-    publish_due,
-    put_back,
-    take_claims,
-)
+from tidemill.lake.backlog import publish_due
+from tidemill.lake.claims import CompleteClaims, put_back
 from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState, consume_partitions, take
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset import ColumnSchema, Fileset, Unpin, WriteOp, read_partitions
+from tidemill.lake.managed import ensure_consumer
 from tidemill.lake.manifest import DataFile, Manifest
 from tidemill.lake.publish import AddPartitions, PartitionExists, PartitionWrite
+from tidemill.lake.take import MOST_FILLED, Delivery, Limits, take_claims
 from tidemill.names import ConsumerId, DatasetId, Namespace, ProgramId, RunId, WritePointer
 from tidemill.run.attempts import (
     AttachTransaction,
@@ -168,7 +162,7 @@ def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",), adds: Se
 
 def _put_last_back(stage: Stage, tx: Transaction, consumer_id: ConsumerId, got: Sequence[Delivery]) -> None:
     returned = got[-1]
-    stage.catalog.write(lambda db: put_back(db, tx, consumer_id, [returned.partition_key]))
+    stage.catalog.write(lambda db: put_back(db, tx.run_id, [(consumer_id, returned.partition_key)]))
     for change in returned.changes:
         stage.note(
             "DELETE FROM given WHERE run_id = ? AND epoch = ? AND write_pointer = ? AND partition_key = ?",

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from unittest.mock import patch
 
 from tests.explore.stage import Log, Loss, Parked, Stage
-from tidemill.lake import claims
+from tidemill.lake import take
 
 TABLES = {
     "tx": "write_pointer state commit_seq run_id epoch",
@@ -90,7 +90,7 @@ class Scenario:
     recover: Callable[[Stage], None]
     at_rest: Callable[[Tables], None]
     each_turn: Callable[[Tables, Tables], None] = lambda _before, _after: None
-    most_filled: int = claims.MOST_FILLED
+    most_filled: int = take.MOST_FILLED
     """Changes that one transaction moves into a working set: as few as that a take is cut."""
     losses: int = 0
     """How many replies of commits are lost on one way, anywhere."""
@@ -154,7 +154,7 @@ class Search:
 
     def run(self) -> Figures:
         """Search, and give the figures; `Broken` with the way there."""
-        with patch.object(claims, "MOST_FILLED", self.scenario.most_filled):
+        with patch.object(take, "MOST_FILLED", self.scenario.most_filled):
             return self._run()
 
     def _run(self) -> Figures:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.explore.scenarios import QUICK, SCENARIOS, SHORT
 from tests.explore.search import Broken, Search, canonical
-from tidemill.lake import claims
+from tidemill.lake import take
 from tidemill.schedule import subscriber
 
 
@@ -27,7 +27,7 @@ def test_a_search_sees_the_same_each_time():
 
 def test_a_forgotten_in_progress_list_is_found(monkeypatch):
     """A search that finds nothing in a broken product proves nothing about a sound one."""
-    monkeypatch.setattr(claims, "find_in_progress", lambda *_: [])
+    monkeypatch.setattr(take, "find_in_progress", lambda *_: [])
 
     with pytest.raises(Broken, match=r"forgets tx \d+, which is open|will never see") as broken:
         Search(SCENARIOS["workers-small"]("workers-small")).run()

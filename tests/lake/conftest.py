@@ -13,24 +13,14 @@ from tidemill.catalog.db import Catalog, Db, Effect
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import EndTransaction, Transaction, TxState, begin, commit
-from tidemill.lake.claims import (
-    CompleteClaims,
-    Consumer,
-    Delivery,
-    Limits,
-    RestampClaims,
-    Work,
-    WorkState,
-    ensure_consumer,
-    list_work,
-    put_back,
-    take_claims,
-)
+from tidemill.lake.claims import CompleteClaims, RestampClaims, put_back
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.keys import KeyText
+from tidemill.lake.managed import Consumer, Work, WorkState, ensure_consumer, list_work
 from tidemill.lake.manifest import DataFile, Manifest
 from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing, fold
+from tidemill.lake.take import Delivery, Limits, take_claims
 from tidemill.names import CommitSeq, DatasetId, Namespace, RunId
 from tidemill.world import World
 
@@ -94,7 +84,7 @@ class Lake:
     def put_back(self, tx: Transaction, delivery: Delivery) -> None:
         """Return one delivery of the run of `tx`."""
         consumer_id = self.consumer().consumer_id
-        self.catalog.write(lambda db: put_back(db, tx, consumer_id, [delivery.partition_key]))
+        self.catalog.write(lambda db: put_back(db, tx.run_id, [(consumer_id, delivery.partition_key)]))
 
     def list_work(self, state: WorkState) -> list[Work]:
         """The rows of the working set in `state`."""

@@ -11,22 +11,19 @@ from tests.lake.conftest import SQL
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.transactions import EndTransaction, TransactionEnded, TxState
 from tidemill.errors import NotFound, UserError
-from tidemill.lake import claims as module
+from tidemill.lake import take
+from tidemill.lake.backlog import PublishBacklog, publish_due
 from tidemill.lake.claims import (
+    DISCARD_AFTER,
+    HALVE_AFTER,
     ClaimsTakenOver,
     CompleteClaims,
     FailClaims,
-    Limits,
-    PublishBacklog,
     ReleaseClaims,
     SkipOwn,
-    WorkState,
-    find_consumer,
-    list_consumers,
-    measure_lag,
-    publish_due,
-    take_claims,
 )
+from tidemill.lake.managed import WorkState, find_consumer, list_consumers, measure_lag
+from tidemill.lake.take import Limits, take_claims
 
 MINUTE = timedelta(minutes=1)
 
@@ -356,13 +353,13 @@ def test_halving_isolates_the_poison_partition_and_the_rest_flows(lake, poison, 
     (discarded,) = lake.list_work(WorkState.DISCARDED)
     assert sorted(good) == [hour for hour in range(8) if hour != poison]
     assert (lake.hour(discarded.partition_key), discarded.error) == (poison, "boom")
-    assert discarded.failures >= module.DISCARD_AFTER
+    assert discarded.failures >= DISCARD_AFTER
 
 
 def test_one_failure_alone_discards_nothing(lake):
     """A program with a bug, or a full disk, fails on everything."""
     lake.publish(1)
-    for _ in range(module.DISCARD_AFTER - 1):
+    for _ in range(DISCARD_AFTER - 1):
         tx = lake.begin()
         lake.take(tx)
         fail(lake, tx)
@@ -416,7 +413,7 @@ def test_limits_that_allow_nothing_are_refused() -> None:
 @pytest.mark.parametrize("most", [1, 2, 3, 7])
 def test_a_large_backlog_is_filled_in_parts_and_nothing_is_lost(lake, monkeypatch, most):
     """A first take of a million partitions would hold the consumer's lock, and the database's, for minutes."""
-    monkeypatch.setattr(module, "MOST_FILLED", most)
+    monkeypatch.setattr(take, "MOST_FILLED", most)
     lake.publish(0)
     slow, slower, slowest = lake.begin(), lake.begin(), lake.begin()
     lake.take(lake.begin())
@@ -442,7 +439,7 @@ def test_two_inputs_are_taken_together_and_a_retry_keeps_both_as_they_were(lake)
     inputs = {one.consumer_id: Limits(), other.consumer_id: Limits()}
     first = lake.begin()
     got = take_claims(lake.catalog, first, inputs)
-    for _ in range(module.HALVE_AFTER):
+    for _ in range(HALVE_AFTER):
         lake.end(first, FailClaims(first.run_id, first.epoch, "boom"))
         first = lake.try_again(first)
     lake.publish(2)

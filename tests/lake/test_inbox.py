@@ -23,7 +23,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import EndTransaction, Transaction, TransactionEnded, TxState, begin, commit
 from tidemill.errors import UserError
 from tidemill.lake import discovery
-from tidemill.lake.claims import CompleteClaims, Limits, RestampClaims, WorkState, take_claims
+from tidemill.lake.claims import CompleteClaims, RestampClaims
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_by_id
 from tidemill.lake.discovery import discover, due_listings, next_listing, take_listing
 from tidemill.lake.file_checks import FileRewritten, sort_out, succeeded, verify_claims, went_wrong
@@ -39,6 +39,8 @@ from tidemill.lake.file_endings import (
 )
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox import FileState, Inbox, InboxFile, InboxSpec, OnRewrite, count_files, ensure_inbox, list_files
+from tidemill.lake.managed import WorkState
+from tidemill.lake.take import Limits, take_claims
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId, RunId
 from tidemill.run.inputs import Blame, give_back_claims, keep_claims
 from tidemill.world import World

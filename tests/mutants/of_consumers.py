@@ -8,8 +8,11 @@ from tests.mutants.mutant import Edit, Killer, Room, mutants_of
 
 _CONSUMER: Final = "lake/consumer.py"
 _CONSUMER_SQL: Final = "lake/consumer.sql"
+_TAKE: Final = "lake/take.py"
+_TAKE_SQL: Final = "lake/take.sql"
 _CLAIMS: Final = "lake/claims.py"
 _CLAIMS_SQL: Final = "lake/claims.sql"
+_BACKLOG: Final = "lake/backlog.py"
 _DISCOVERY: Final = "lake/discovery.py"
 _DISCOVERY_SQL: Final = "lake/discovery.sql"
 _FILE_CLAIMS: Final = "lake/file_claims.py"
@@ -81,7 +84,7 @@ MUTANTS: Final = (
         "managed_late_ones_never_read",
         "a managed consumer does not read what was open at its last take",
         Edit(
-            _CLAIMS_SQL,
+            _TAKE_SQL,
             "write_pointer IN ({ints:versions_to_check}) AND +write_pointer < :bound\n",
             "write_pointer IN ({ints:versions_to_check}) AND +write_pointer < 0\n",
         ),
@@ -91,7 +94,7 @@ MUTANTS: Final = (
         "left_overs_of_a_full_take_forgotten",
         "a take that was cut at its limit moves the state as if it had filled everything",
         Edit(
-            _CLAIMS,
+            _TAKE,
             "    moved = _move(state, WritePointer(bound), find_in_progress(db, consumer.dataset_id, tx))\n",
             "    moved = _move(state, tx.write_pointer, find_in_progress(db, consumer.dataset_id, tx))\n",
         ),
@@ -101,7 +104,7 @@ MUTANTS: Final = (
         "late_ones_beyond_a_limit_forgotten",
         "a take that was cut among the late ones forgets those behind the cut",
         Edit(
-            _CLAIMS,
+            _TAKE,
             "if v >= bound or v in in_progress)",
             "if v in in_progress)",
         ),
@@ -111,12 +114,12 @@ MUTANTS: Final = (
         "claims_above_its_snapshot",
         "a run claims what has committed since its begin, when another one has filled it",
         Edit(
-            _CLAIMS_SQL,
+            _TAKE_SQL,
             "AND waiting.not_before <= tidemill_now() AND waiting.commit_seq < :write_pointer\n",
             "AND waiting.not_before <= tidemill_now()\n",
         ),
         Edit(
-            _CLAIMS_SQL,
+            _TAKE_SQL,
             "AND work.not_before <= tidemill_now() AND work.commit_seq < :write_pointer\n",
             "AND work.not_before <= tidemill_now()\n",
         ),
@@ -126,7 +129,7 @@ MUTANTS: Final = (
         "own_key_held_twice",
         "overlapping runs of one consumer hold the same partition",
         Edit(
-            _CLAIMS_SQL,
+            _TAKE_SQL,
             "AND held.state = 'in_progress' LIMIT 1) IS NULL\n",
             "AND held.state = 'in_progress' AND held.run_id = 'no such' LIMIT 1) IS NULL\n",
         ),
@@ -136,7 +139,7 @@ MUTANTS: Final = (
         "fenced_attempt_takes",
         "a fenced attempt may still claim, for a run that has ended",
         Edit(
-            _CLAIMS,
+            _TAKE,
             "    if db.one(SQL.lock_open_tx, write_pointer=tx.write_pointer, epoch=tx.epoch) is None:\n",
             "    if False:\n",
         ),
@@ -171,12 +174,12 @@ MUTANTS: Final = (
         "completed_at_the_take",
         "what a run takes counts as done from the take on",
         Edit(
-            _CLAIMS_SQL,
+            _TAKE_SQL,
             "UPDATE consumer_work SET state = 'in_progress', run_id",
             "UPDATE consumer_work SET state = 'completed', run_id",
         ),
         Edit(
-            _CLAIMS_SQL,
+            _TAKE_SQL,
             " WHERE work.run_id = :run_id AND work.state = 'in_progress'\n ORDER BY work.consumer_id",
             " WHERE work.run_id = :run_id AND work.error IS NULL\n ORDER BY work.consumer_id",
         ),
@@ -227,7 +230,7 @@ MUTANTS: Final = (
         "never_halved",
         "what has failed before is tried as a whole again, so that the poison one is never alone",
         Edit(
-            _CLAIMS,
+            _TAKE,
             "    if len(held) < 2 or all(one.failures < HALVE_AFTER for one in held):\n",
             "    if held is not None:\n",
         ),
@@ -247,7 +250,7 @@ MUTANTS: Final = (
         "backlog_not_announced",
         "the end of a run does not say that work is left",
         Edit(
-            _CLAIMS,
+            _BACKLOG,
             "        return Call(SQL.lock_consumers, consumers), Call(SQL.publish_backlog, consumers)\n",
             "        return ()\n",
         ),
@@ -286,7 +289,7 @@ MUTANTS: Final = (
     _mutant(
         "due_work_not_announced",
         "nobody says that work may be tried again",
-        Edit(_CLAIMS, "        catalog.apply([_PublishDue(due)])\n", ""),
+        Edit(_BACKLOG, "        catalog.apply([_PublishDue(due)])\n", ""),
         first=Killer.SIMULATION,
     ),
     _mutant(
@@ -299,7 +302,7 @@ MUTANTS: Final = (
         "own_output_never_delivered",
         "what a run added to the file set that it consumes is not delivered by the next take",
         Edit(
-            _CLAIMS_SQL,
+            _TAKE_SQL,
             " WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND write_pointer < :bound\n",
             " WHERE dataset_id = :dataset_id AND write_pointer > :start_version AND write_pointer < :bound\n",
         ),
@@ -309,12 +312,12 @@ MUTANTS: Final = (
         "superseded_delivered",
         "what was overwritten before anybody took it is delivered beside what replaced it",
         Edit(
-            _CLAIMS,
+            _TAKE,
             "for _, write_pointer, _, size, superseded in group if not superseded]",
             "for _, write_pointer, _, size, superseded in group]",
         ),
         Edit(
-            _CLAIMS,
+            _TAKE,
             "for _, write_pointer, _, _, superseded in group if superseded]",
             "for _, write_pointer, _, _, superseded in group if False]",
         ),

@@ -41,8 +41,8 @@ READS_ALL: Final[Mapping[str, str]] = {
 }
 """Statements whose work is to read a table as a whole."""
 READS_MORE: Final[Mapping[str, str]] = {
-    "claims.list_work": "sorts all that waits: 2,790 rows",
-    "claims.measure_lag": "reads all that waits: 2,790 rows, and their changes",
+    "managed.list_work": "sorts all that waits: 2,790 rows",
+    "managed.measure_lag": "reads all that waits: 2,790 rows, and their changes",
 }
 """Statements that may touch four times as much."""
 KEEPS_PARAMETERS: Final[Mapping[str, str]] = {

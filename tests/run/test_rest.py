@@ -14,13 +14,14 @@ from tests.manual_clock import ManualClock, backdoor_of
 from tests.run.conftest import Works
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import begin
-from tidemill.lake.claims import Limits, NoteUnread, publish_due, take_claims
+from tidemill.lake.backlog import NoteUnread, publish_due
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.discovery import discover
 from tidemill.lake.file_claims import claim_files
 from tidemill.lake.file_endings import publish_due_backlog
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox import Inbox, InboxSpec, ensure_inbox
+from tidemill.lake.take import Limits, take_claims
 from tidemill.names import DatasetId, JobId, Namespace
 from tidemill.roles import Discoverer
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, ask_kill, end_attempt

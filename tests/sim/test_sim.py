@@ -16,7 +16,7 @@ import pytest
 from tests.sim.campaign import play_batch, shorten
 from tests.sim.simulation import prepared
 from tidemill.catalog import transactions
-from tidemill.lake import claims
+from tidemill.lake import take
 from tidemill.run import attempts
 
 FIXED: Final = 1_200
@@ -77,7 +77,7 @@ def test_the_same_seed_is_the_same_schedule():
 def test_a_broken_product_is_found_and_its_schedule_shortened(monkeypatch, mutant):
     """A simulation that finds nothing would look just like one that cannot find anything."""
     if mutant == "in-progress list forgotten":
-        monkeypatch.setattr(claims, "find_in_progress", lambda *_: [])
+        monkeypatch.setattr(take, "find_in_progress", lambda *_: [])
     else:
         monkeypatch.setattr(attempts.FinishRun, "guards", lambda _: ())
         monkeypatch.setattr(transactions._CommitTransaction, "guards", lambda _: ())

@@ -14,9 +14,11 @@ from tests.acceptance.machine import write_texts
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot, Transaction, begin, commit
-from tidemill.lake.claims import CompleteClaims, Delivery, Limits, ensure_consumer, take_claims
+from tidemill.lake.claims import CompleteClaims
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset import Fileset, read_partitions
+from tidemill.lake.managed import ensure_consumer
+from tidemill.lake.take import Delivery, Limits, take_claims
 from tidemill.names import DatasetId, Namespace, RunId, WritePointer
 from tidemill.run.external import ExternalTransaction, open_transaction
 from tidemill.storage.files import open_files

@@ -18,11 +18,11 @@ from tidemill.app.app import Fileset as DeclaredFileset
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.config import Config
-from tidemill.lake.claims import ensure_consumer
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset import Fileset
 from tidemill.lake.guards import ALLOW
 from tidemill.lake.inbox import ensure_inbox
+from tidemill.lake.managed import ensure_consumer
 from tidemill.names import DatasetId, ProgramId, ScheduleId
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Argument, ArgumentType, Program, put_program

@@ -3,7 +3,7 @@
 A time stamp or a counter cannot say what is new: a transaction that began earlier may commit later. So the state of a
 consumer is a write pointer, up to which all was looked at, and the transactions below it that were still open then.
 
-Here the caller keeps the state, by `consume_partitions` or a `PartitionConsumer`; `claims.py` keeps it in the catalog.
+Here the caller keeps the state, by `consume_partitions` or a `PartitionConsumer`; `managed.py` keeps it in the catalog.
 """
 
 from __future__ import annotations

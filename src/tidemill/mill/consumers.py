@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidemill.catalog.db import Db
-from tidemill.lake.claims import Consumer, WorkState, find_consumer, list_consumers, list_work, measure_lag
 from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerResult, PartitionConsumerState, consume_partitions
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.fileset import Fileset
+from tidemill.lake.managed import Consumer, WorkState, find_consumer, list_consumers, list_work, measure_lag
 from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id
 from tidemill.schedule import jobs
 

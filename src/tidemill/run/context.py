@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from tidemill.catalog.db import Catalog, Db, Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import UserError
-from tidemill.lake.claims import Delivery
 from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.file_claims import ClaimedFile
 from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
 from tidemill.lake.inbox import Inbox
 from tidemill.lake.publish import see_own
 from tidemill.lake.snapshot import SnapshotDataset, Version, find_current
+from tidemill.lake.take import Delivery
 from tidemill.names import PinId, RunId, qualified, split_qualified
 from tidemill.run.inputs import find_dataset
 from tidemill.run.outputs import Outputs

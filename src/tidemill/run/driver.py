@@ -17,7 +17,7 @@ from tidemill.catalog.db import Catalog, Db, Effect
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
-from tidemill.lake.claims import CompleteClaims, Limits, SkipOwn, take_claims
+from tidemill.lake.claims import CompleteClaims, SkipOwn
 from tidemill.lake.file_checks import FileOutcome, sort_out, succeeded, verify_claims
 from tidemill.lake.file_claims import ClaimedFile, claim_files, find_blamed
 from tidemill.lake.file_endings import CloseFiles
@@ -25,6 +25,7 @@ from tidemill.lake.fileset import Fileset, Unpin
 from tidemill.lake.formats import reason as spark_reason
 from tidemill.lake.guards import ALLOW, parse_allowed
 from tidemill.lake.snapshot import PinVersions, find_current
+from tidemill.lake.take import Limits, take_claims
 from tidemill.names import DatasetId, PinId
 from tidemill.processes import live_with_parent
 from tidemill.run.attempts import (

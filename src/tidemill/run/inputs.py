@@ -6,21 +6,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tidemill.catalog.db import Db, Effect
-from tidemill.lake.claims import (
-    Consumer,
-    FailClaims,
-    NoteUnread,
-    PublishBacklog,
-    PutOffBacklog,
-    ReleaseClaims,
-    RestampClaims,
-    find_consumer,
-)
+from tidemill.lake.backlog import NoteUnread, PublishBacklog, PutOffBacklog
+from tidemill.lake.claims import FailClaims, ReleaseClaims, RestampClaims
 from tidemill.lake.datasets import Dataset, DatasetKind, find
 from tidemill.lake.file_claims import ClaimedFile, RestampFiles
 from tidemill.lake.file_endings import FailFiles, PublishInboxBacklog, PutOffInboxBacklog, ReleaseFiles
 from tidemill.lake.fileset import Fileset, Unpin
 from tidemill.lake.inbox import Inbox
+from tidemill.lake.managed import Consumer, find_consumer
 from tidemill.lake.snapshot import SnapshotDataset
 from tidemill.names import ConsumerId, DatasetId, RunId, split_qualified
 from tidemill.run.programs import Program

@@ -16,11 +16,11 @@ from typing import Final, TypeAlias, cast
 
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Param, Statement, load_sql
-from tidemill.lake.claims import Consumer, WorkState, list_consumers
 from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.lake.fileset import Fileset
 from tidemill.lake.inbox import FileState
 from tidemill.lake.keys import KeyText
+from tidemill.lake.managed import Consumer, WorkState, list_consumers
 from tidemill.names import EventKey, file_event, partition_event
 from tidemill.upkeep.findings import Findings
 

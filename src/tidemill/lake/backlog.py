@@ -1,0 +1,112 @@
+"""Work that is left: what is said of it, so that it never sticks, and when, so that nothing spins (protocol).
+
+After every end of a run, for the consumers of its program, one message if they have anything that could be claimed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.durations import to_milliseconds
+from tidemill.names import ConsumerId
+
+SQL: Final = load_sql(__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishBacklog:
+    """Say which of these consumers have work left that could be claimed now: so that work never sticks.
+
+    The last effect of every end of a run, for the consumers of its program.
+    """
+
+    consumers: Sequence[ConsumerId]
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Lock the consumers, so that takes under way have ended; then one message for each with work left."""
+        if not self.consumers:
+            return ()
+        consumers: dict[str, Param] = {"consumers": json.dumps(sorted(self.consumers))}
+        return Call(SQL.lock_consumers, consumers), Call(SQL.publish_backlog, consumers)
+
+
+@dataclass(frozen=True, slots=True)
+class NoteUnread:
+    """Have changes that no take has seen count as work left, at the end of a run that was launched for them.
+
+    A run that took anything has moved them all into the working set; one that ended before it took has used up their
+    messages, and nobody would speak of them again. Stands before `PublishBacklog` or `PutOffBacklog`.
+    """
+
+    consumers: Sequence[ConsumerId]
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Lock the consumers, so that takes under way have ended; then a row or two for each."""
+        if not self.consumers:
+            return ()
+        lock = Call(SQL.lock_consumers, {"consumers": json.dumps(sorted(self.consumers))})
+        return lock, *(Call(SQL.note_unread, {"consumer_id": consumer_id}) for consumer_id in self.consumers)
+
+
+@dataclass(frozen=True, slots=True)
+class PutOffBacklog:
+    """Say later which of these consumers have work left: at the end of a run that could not even take it.
+
+    In place of `PublishBacklog`, which would start the next such run at once, and so on. After `wait` at the soonest;
+    the longer the work has waited the later, up to an hour.
+    """
+
+    consumers: Sequence[ConsumerId]
+    wait: timedelta
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Lock the consumers; then give one row of each a time, which the keeper sees to."""
+        if not self.consumers:
+            return ()
+        wait = max(1, to_milliseconds(self.wait))
+        lock = Call(SQL.lock_consumers, {"consumers": json.dumps(sorted(self.consumers))})
+        return lock, *(Call(SQL.put_off, {"consumer_id": one, "wait": wait}) for one in self.consumers)
+
+
+@dataclass(frozen=True, slots=True)
+class _PublishDue:
+    consumers: Sequence[ConsumerId]
+
+    def guards(self) -> Sequence[Call]:
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        cleared = Call(SQL.clear_due, {"consumers": json.dumps(sorted(self.consumers))})
+        return *PublishBacklog(self.consumers).writes(), cleared
+
+
+def next_due(db: Db) -> int | None:
+    """When the next row of a working set may be claimed again, epoch milliseconds, maybe past; None for never."""
+    return cast("int | None", db.all(SQL.find_next_due)[0][0])
+
+
+def publish_due(catalog: Catalog) -> int:
+    """Announce the work whose time to wait is over; give the number of consumers that had some. A role calls it."""
+    due = [ConsumerId(str(row[0])) for row in catalog.read(lambda db: db.all(SQL.find_due))]
+    if due:
+        catalog.world.mark("backlog.before_publish")
+        catalog.apply([_PublishDue(due)])
+    return len(due)

@@ -1,0 +1,124 @@
+"""Managed consumers: the records that the catalog keeps of them, and of what waits for them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final, cast
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import Row, load_sql
+from tidemill.errors import NotFound
+from tidemill.lake.consumer import PartitionConsumerState
+from tidemill.lake.keys import KeyText
+from tidemill.names import ConsumerId, DatasetId, RunId, WritePointer
+
+SQL: Final = load_sql(__file__)
+
+
+class WorkState(StrEnum):
+    """How far a change has come in the working set of a consumer; `DISCARDED` is what failed too often, alone."""
+
+    NEW = "new"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    DISCARDED = "discarded"
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A consumer whose state the catalog keeps; a program's is named `<namespace>.<app>.<program>`."""
+
+    consumer_id: ConsumerId
+    dataset_id: DatasetId
+    name: str
+    state: PartitionConsumerState
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A row of a working set, for people."""
+
+    write_pointer: WritePointer
+    partition_key: KeyText
+    state: WorkState
+    failures: int
+    not_before: datetime | None
+    run_id: RunId | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What a consumer has not taken yet; `oldest` is when the longest waiting change committed."""
+
+    partitions: int
+    bytes: int
+    oldest: datetime | None
+
+
+def ensure_consumer(db: Db, dataset_id: DatasetId, name: str) -> Consumer:
+    """Give the consumer of this name, made if there was none: then it starts at the beginning."""
+    # Made from what it is unique by, so that two deployments at once make the same.
+    digest = hashlib.sha256(f"{dataset_id}/{name}".encode()).hexdigest()
+    db.run(SQL.insert_consumer, consumer_id=f"consumer_{digest[:26]}", dataset_id=dataset_id, name=name)
+    return find_consumer(db, dataset_id, name)
+
+
+def find_consumer(db: Db, dataset_id: DatasetId, name: str) -> Consumer:
+    """The consumer of this name; `NotFound`."""
+    row = db.one(SQL.find_consumer, dataset_id=dataset_id, name=name)
+    if row is None:
+        raise NotFound("consumer", name, hint="`tidemill consumer list` shows those there are")
+    return to_consumer(row)
+
+
+def list_consumers(db: Db) -> list[Consumer]:
+    """All consumers, by name."""
+    return [to_consumer(row) for row in db.all(SQL.list_consumers)]
+
+
+def list_work(db: Db, consumer_id: ConsumerId, state: WorkState, limit: int) -> list[Work]:
+    """At most `limit` rows of the working set that are in `state`, oldest write pointer first; completed ones never.
+
+    Cost: how many are in the state.
+    """
+    return [_work(row) for row in db.all(SQL.list_work, consumer_id=consumer_id, state=state, limit=limit)]
+
+
+def measure_lag(db: Db, consumer: Consumer) -> Lag:
+    """How far the consumer is behind. Cost: what waits."""
+    rows = db.all(
+        SQL.measure_lag,
+        consumer_id=consumer.consumer_id,
+        dataset_id=consumer.dataset_id,
+        start_version=consumer.state.start_version,
+        versions_to_check=json.dumps(consumer.state.versions_to_check),
+    )
+    partitions, size, oldest = cast("tuple[int, int, int | None]", rows[0])
+    return Lag(int(partitions), int(size), None if oldest is None else datetime.fromtimestamp(oldest / 1000, UTC))
+
+
+def to_consumer(row: Row) -> Consumer:
+    """A row of the columns that `find_consumer` selects, as a record."""
+    consumer_id, dataset_id, name, start_version, versions = row
+    late = tuple(map(WritePointer, json.loads(str(versions))))
+    state = PartitionConsumerState(WritePointer(cast("int", start_version)), late)
+    return Consumer(ConsumerId(str(consumer_id)), DatasetId(str(dataset_id)), str(name), state)
+
+
+def _work(row: Row) -> Work:
+    write_pointer, key, state, failures, not_before, run_id, error = row
+    waits = cast("int", not_before)
+    return Work(
+        WritePointer(cast("int", write_pointer)),
+        KeyText(str(key)),
+        WorkState(str(state)),
+        cast("int", failures),
+        datetime.fromtimestamp(waits / 1000, UTC) if waits else None,
+        None if run_id is None else RunId(str(run_id)),
+        None if error is None else str(error),
+    )

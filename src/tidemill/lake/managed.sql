@@ -1,0 +1,41 @@
+-- name: insert_consumer
+INSERT INTO consumer (consumer_id, dataset_id, name, start_version, versions_to_check, spec, revision)
+VALUES (:consumer_id, :dataset_id, :name, 0, '[]', '{}', 0)
+    ON CONFLICT (dataset_id, name) DO NOTHING
+
+-- name: find_consumer
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check FROM consumer
+ WHERE dataset_id = :dataset_id AND name = :name
+
+-- name: list_consumers
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check FROM consumer ORDER BY name, dataset_id
+
+-- name: measure_lag
+-- What waits in the working set, and what no take has seen: by start_version and versions_to_check, never the history.
+SELECT coalesce(sum(waiting.partitions), 0), coalesce(sum(waiting.bytes), 0), min(waiting.oldest)
+  FROM (SELECT count(*) AS partitions, sum(change.bytes) AS bytes, min(change.at) AS oldest
+          FROM consumer_work AS work CROSS JOIN partition_change AS change
+         WHERE work.consumer_id = :consumer_id AND work.state = 'new'
+           AND change.dataset_id = :dataset_id AND change.write_pointer = work.write_pointer
+           AND change.partition_key = work.partition_key
+         UNION ALL
+        SELECT count(*), sum(bytes), min(at) FROM partition_change
+         WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND delivers = 1
+         UNION ALL
+        SELECT count(*), sum(bytes), min(at) FROM partition_change
+         WHERE dataset_id = :dataset_id AND write_pointer IN ({ints:versions_to_check}) AND delivers = 1) AS waiting
+
+-- name: list_work
+-- Each state has its index; what is completed has none, and is the whole history.
+SELECT write_pointer, partition_key, state, failures, not_before, run_id, error
+  FROM consumer_work {indexed_by:consumer_work_new}
+ WHERE consumer_id = :consumer_id AND state = 'new' AND :state = 'new'
+ UNION ALL
+SELECT write_pointer, partition_key, state, failures, not_before, run_id, error
+  FROM consumer_work {indexed_by:consumer_work_held}
+ WHERE consumer_id = :consumer_id AND state = 'in_progress' AND :state = 'in_progress'
+ UNION ALL
+SELECT write_pointer, partition_key, state, failures, not_before, run_id, error
+  FROM consumer_work {indexed_by:consumer_work_discarded}
+ WHERE consumer_id = :consumer_id AND state = 'discarded' AND :state = 'discarded'
+ ORDER BY write_pointer, partition_key LIMIT :limit

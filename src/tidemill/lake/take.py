@@ -1,0 +1,263 @@
+"""The take of managed consumers: what is new moves into a working set, and a run gets claims of it.
+
+A take fills the working set with the changes that nobody has seen, moves the consumer's state, and claims rows for a
+run. Overlapping runs of one consumer never hold the same partition: while a key is held, a newer change of it waits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import Param, load_sql
+from tidemill.catalog.transactions import Transaction, TransactionEnded, find_in_progress, find_transaction
+from tidemill.errors import NotFound, UserError
+from tidemill.lake.claims import HALVE_AFTER, put_back
+from tidemill.lake.consumer import PartitionConsumerState
+from tidemill.lake.fileset import Change, ChangeKind, kind_of, to_change
+from tidemill.lake.keys import KeyText
+from tidemill.lake.managed import Consumer, to_consumer
+from tidemill.lake.manifest import DataFile
+from tidemill.names import ConsumerId, RunId, WritePointer
+
+SQL: Final = load_sql(__file__)
+
+MOST_FILLED: Final = 10_000
+"""Changes that one transaction moves into a working set; more of them are cut at a write pointer."""
+_ANY_FAILURES: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that one take claims: so many partitions, and so many bytes (at least one partition comes)."""
+
+    partitions: int = 10_000
+    bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse limits under which nothing could ever be taken."""
+        if self.partitions < 1 or (self.bytes is not None and self.bytes < 1):
+            raise UserError(f"the limits of a take must allow something, not {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One partition as a consumer gets it: all of it when new or overwritten, what was added when appended."""
+
+    partition_key: KeyText
+    kind: ChangeKind
+    changes: tuple[Change, ...]
+
+    @property
+    def files(self) -> list[tuple[str, DataFile]]:
+        """The files to read, each with its name below the data set's location."""
+        return [(f"{change.location}/{file.name}", file) for change in self.changes for file in change.manifest.files]
+
+
+def take_claims(
+    catalog: Catalog, tx: Transaction, inputs: Mapping[ConsumerId, Limits]
+) -> dict[ConsumerId, list[Delivery]]:
+    """Claim for the run of `tx` what its consumers have to give, and deliver it; call it once, after the begin.
+
+    A run that holds claims already (of an earlier attempt, re-stamped by the begin) keeps just those. A run with a
+    claim that has failed `HALVE_AFTER` times keeps the first half of all it holds and puts the rest back. Short
+    transactions under the consumers' row locks; nothing of it has to be undone when the process dies: claims belong
+    to the run. Raises `TransactionEnded` when the attempt was fenced. Oldest deliveries first. Cost: what is new.
+    """
+    consumers = sorted(inputs)
+    while True:
+        catalog.world.mark("take.before_fill")
+        filled, held = catalog.write(lambda db: _take(db, tx, consumers, inputs))
+        if filled:
+            break
+    catalog.world.mark("take.after_claim")
+    return {consumer_id: held.get(consumer_id, []) for consumer_id in consumers}
+
+
+def _take(
+    db: Db, tx: Transaction, consumers: Sequence[ConsumerId], inputs: Mapping[ConsumerId, Limits]
+) -> tuple[bool, dict[ConsumerId, list[Delivery]]]:
+    """One transaction of a take: whether all is filled, and then what the run holds."""
+    if db.one(SQL.lock_open_tx, write_pointer=tx.write_pointer, epoch=tx.epoch) is None:
+        row = find_transaction(db, tx.write_pointer)
+        raise TransactionEnded(str(tx.write_pointer), row.state, row.reason or "")
+    locked = [_lock(db, consumer_id) for consumer_id in consumers]
+    held = _read_held(db, tx.run_id)
+    if not held:
+        if not all(_fill(db, consumer, tx) for consumer in locked):
+            return False, {}
+        for consumer in locked:
+            _claim(db, consumer, tx, inputs[consumer.consumer_id])
+        held = _read_held(db, tx.run_id)
+    return True, _deliver(_halve(db, tx, held))
+
+
+def _lock(db: Db, consumer_id: ConsumerId) -> Consumer:
+    row = db.one(SQL.lock_consumer, consumer_id=consumer_id)
+    if row is None:
+        raise NotFound("consumer", consumer_id)
+    return to_consumer(row)
+
+
+def _fill(db: Db, consumer: Consumer, tx: Transaction) -> bool:
+    """Move unread changes into the working set, and the state with them; whether that was all that `tx` sees."""
+    state = consumer.state
+    if tx.write_pointer <= state.start_version:
+        return True  # whoever has moved the state was further on; what it filled is there to be claimed
+    unread: dict[str, Param] = {
+        "dataset_id": consumer.dataset_id,
+        "write_pointer": tx.write_pointer,
+        "start_version": state.start_version,
+        "versions_to_check": json.dumps(state.versions_to_check),
+    }
+    bound = _find_bound(db, unread) or tx.write_pointer
+    db.run(SQL.fill, consumer_id=consumer.consumer_id, bound=bound, **unread)
+    moved = _move(state, WritePointer(bound), find_in_progress(db, consumer.dataset_id, tx))
+    db.run(
+        SQL.move_state,
+        consumer_id=consumer.consumer_id,
+        start_version=moved.start_version,
+        versions_to_check=json.dumps(moved.versions_to_check),
+    )
+    return bound == tx.write_pointer
+
+
+def _find_bound(db: Db, unread: Mapping[str, Param]) -> int | None:
+    """The write pointer below which a transaction of ours fills; None when it may fill all there is."""
+    beyond = db.one(SQL.find_unread, most=MOST_FILLED + 1, place=MOST_FILLED, **unread)
+    if beyond is None:
+        return None
+    first = db.one(SQL.find_unread, most=1, place=0, **unread)
+    assert first is not None  # noqa: S101  # there is one beyond it
+    # A transaction is filled whole, however large it is.
+    return cast("int", beyond[0]) if first[0] != beyond[0] else cast("int", beyond[0]) + 1
+
+
+def _move(
+    state: PartitionConsumerState, bound: WritePointer, in_progress: Sequence[WritePointer]
+) -> PartitionConsumerState:
+    """The state after all unread changes below `bound` were filled, given what may still come."""
+    if bound <= state.start_version:  # only some of those that were late
+        later = tuple(v for v in state.versions_to_check if v >= bound or v in in_progress)
+        return PartitionConsumerState(state.start_version, later)
+    return PartitionConsumerState(bound, tuple(v for v in in_progress if v < bound))
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """What waits of one key: rows to deliver, rows that drop out, the failures of the worst, bytes to deliver."""
+
+    key: KeyText
+    delivered: list[int]
+    dropped: list[int]
+    failures: int
+    bytes: int
+
+
+def _claim(db: Db, consumer: Consumer, tx: Transaction, limits: Limits) -> None:
+    owner: dict[str, Param] = {"consumer_id": consumer.consumer_id, "run_id": tx.run_id, "epoch": tx.epoch}
+    claimed = 0
+    size = 0
+    alike = (0, _ANY_FAILURES)
+    while (wanted := limits.partitions - claimed) > 0:
+        found = _find_claimable(db, consumer, tx, wanted, alike)
+        if not found:
+            return
+        # What failed before goes with what failed as often: else each new run would halve the same whole again, and
+        # never come to the poison one alone.
+        alike = _as_often(found[0].failures)
+        if any(_as_often(waiting.failures) != alike for waiting in found):
+            found = _find_claimable(db, consumer, tx, wanted, alike)
+        claims, dropped = [], []
+        full = False
+        for waiting in found:
+            dropped += [{"write_pointer": w, "partition_key": waiting.key} for w in waiting.dropped]
+            if limits.bytes is not None and claimed and waiting.delivered and size + waiting.bytes > limits.bytes:
+                full = True
+                break
+            claims += [{"write_pointer": w, "partition_key": waiting.key} for w in waiting.delivered]
+            claimed += bool(waiting.delivered)
+            size += waiting.bytes
+        if dropped:
+            db.run(SQL.close_superseded, closed=json.dumps(dropped), **owner)
+        if claims:
+            db.run(SQL.claim, claims=json.dumps(claims), **owner)
+        # All that was found is claimed or closed now: another round finds other keys.
+        if full or sum(len(waiting.delivered) + len(waiting.dropped) for waiting in found) < wanted:
+            return
+
+
+def _as_often(failures: int) -> tuple[int, int]:
+    return (failures, failures) if failures >= HALVE_AFTER else (0, HALVE_AFTER - 1)
+
+
+def _find_claimable(
+    db: Db, consumer: Consumer, tx: Transaction, most: int, failures: tuple[int, int]
+) -> list[_Waiting]:
+    rows = db.all(
+        SQL.find_claimable,
+        consumer_id=consumer.consumer_id,
+        dataset_id=consumer.dataset_id,
+        write_pointer=tx.write_pointer,
+        most=most,
+        from_failures=failures[0],
+        to_failures=failures[1],
+    )
+    found = []
+    for key, grouped in groupby(rows, key=lambda row: row[0]):
+        group = cast("list[tuple[str, int, int, int, int]]", list(grouped))
+        delivered = [(write_pointer, size) for _, write_pointer, _, size, superseded in group if not superseded]
+        found.append(
+            _Waiting(
+                KeyText(str(key)),
+                [write_pointer for write_pointer, _ in delivered],
+                [write_pointer for _, write_pointer, _, _, superseded in group if superseded],
+                max(failures for _, _, failures, _, _ in group),
+                sum(size for _, size in delivered),
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    consumer_id: ConsumerId
+    failures: int
+    delivery: Delivery
+
+    @property
+    def order(self) -> tuple[WritePointer, ConsumerId, KeyText]:
+        return self.delivery.changes[0].write_pointer, self.consumer_id, self.delivery.partition_key
+
+
+def _read_held(db: Db, run_id: RunId) -> list[_Held]:
+    """What the run holds, one for each key, oldest first."""
+    held = []
+    rows = db.all(SQL.find_claims, run_id=run_id)
+    for (consumer_id, _), grouped in groupby(rows, key=lambda row: (row[0], row[2])):
+        group = list(grouped)
+        changes = tuple(to_change(row[2:8]) for row in group)
+        failures = max(cast("int", row[1]) for row in group)
+        kind = kind_of(changes[0], known=bool(group[0][8]))
+        held.append(_Held(ConsumerId(str(consumer_id)), failures, Delivery(changes[0].partition_key, kind, changes)))
+    return sorted(held, key=lambda one: one.order)
+
+
+def _halve(db: Db, tx: Transaction, held: list[_Held]) -> list[_Held]:
+    """Find the poison one: what has failed before is tried again in halves."""
+    if len(held) < 2 or all(one.failures < HALVE_AFTER for one in held):
+        return held
+    kept, rest = held[: len(held) // 2], held[len(held) // 2 :]
+    put_back(db, tx.run_id, [(one.consumer_id, one.delivery.partition_key) for one in rest])
+    return kept
+
+
+def _deliver(held: Sequence[_Held]) -> dict[ConsumerId, list[Delivery]]:
+    deliveries: dict[ConsumerId, list[Delivery]] = {}
+    for one in held:
+        deliveries.setdefault(one.consumer_id, []).append(one.delivery)
+    return deliveries

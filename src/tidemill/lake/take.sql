@@ -1,0 +1,104 @@
+-- name: find_unread
+-- The write pointers of the first unread changes, one row a change; at most :most from each of the two ranges.
+SELECT write_pointer FROM (
+    SELECT write_pointer FROM partition_change
+     WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND write_pointer < :write_pointer
+       AND +commit_seq < :write_pointer AND delivers = 1
+     ORDER BY write_pointer LIMIT :most) AS began_since
+ UNION ALL
+SELECT write_pointer FROM (
+    SELECT write_pointer FROM partition_change
+     WHERE dataset_id = :dataset_id AND write_pointer IN ({ints:versions_to_check})
+       AND +commit_seq < :write_pointer AND delivers = 1
+     ORDER BY write_pointer LIMIT :most) AS late
+ ORDER BY write_pointer
+ LIMIT 1 OFFSET :place
+
+-- name: fill
+-- The unread changes below :bound become rows of the working set. A row may be there: what a run has added itself.
+INSERT INTO consumer_work (consumer_id, write_pointer, partition_key, commit_seq, state)
+SELECT :consumer_id, write_pointer, partition_key, commit_seq, 'new'
+  FROM partition_change
+ WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND write_pointer < :bound
+   AND +commit_seq < :write_pointer AND delivers = 1
+ UNION ALL
+SELECT :consumer_id, write_pointer, partition_key, commit_seq, 'new'
+  FROM partition_change
+ WHERE dataset_id = :dataset_id AND write_pointer IN ({ints:versions_to_check}) AND +write_pointer < :bound
+   AND +commit_seq < :write_pointer AND delivers = 1
+    ON CONFLICT (consumer_id, write_pointer, partition_key) DO NOTHING
+
+-- name: lock_consumer
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check FROM consumer
+ WHERE consumer_id = :consumer_id {for_update}
+
+-- name: move_state
+UPDATE consumer SET start_version = :start_version, versions_to_check = :versions_to_check, revision = revision + 1
+ WHERE consumer_id = :consumer_id
+
+-- name: lock_open_tx
+-- Holds off whoever would fence or end the attempt until its claims are there to be re-stamped or released.
+SELECT write_pointer FROM tx
+ WHERE write_pointer = :write_pointer AND epoch = :epoch AND state = 'in_progress' {for_share}
+
+-- name: find_claimable
+-- All waiting rows of the keys of the first :most waiting ones with this many failures, the oldest key first; what
+-- waited for a time after what never had to. A key of which some run holds a row waits. The order by not_before is that
+-- of the index; CROSS JOIN has SQLite begin with the few keys. Sub-selects of one value are look-ups on both databases:
+-- as joins, PostgreSQL found the changes first, with all that their keys had before, and compared all that is held.
+SELECT work.partition_key, work.write_pointer, work.failures,
+       (SELECT bytes FROM partition_change
+         WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer AND partition_key = work.partition_key),
+       CASE WHEN (SELECT superseded_seq FROM partition_change
+                   WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer
+                     AND partition_key = work.partition_key) < :write_pointer THEN 1 ELSE 0 END
+  FROM (SELECT first.partition_key, min(first.write_pointer) AS oldest
+          FROM (SELECT waiting.partition_key, waiting.write_pointer
+                  FROM consumer_work AS waiting {indexed_by:consumer_work_new}
+                 WHERE waiting.consumer_id = :consumer_id AND waiting.state = 'new'
+                   AND waiting.not_before <= tidemill_now() AND waiting.commit_seq < :write_pointer
+                   AND waiting.failures BETWEEN :from_failures AND :to_failures
+                   AND (SELECT 1 FROM consumer_work AS held {indexed_by:consumer_work_held}
+                         WHERE held.consumer_id = :consumer_id AND held.partition_key = waiting.partition_key
+                           AND held.state = 'in_progress' LIMIT 1) IS NULL
+                 ORDER BY waiting.not_before, waiting.write_pointer
+                 LIMIT :most) AS first
+         GROUP BY first.partition_key) AS wanted
+ CROSS JOIN consumer_work AS work {indexed_by:consumer_work_key}
+ WHERE work.partition_key = wanted.partition_key AND work.consumer_id = :consumer_id
+   AND work.state = 'new' AND work.not_before <= tidemill_now() AND work.commit_seq < :write_pointer
+ ORDER BY wanted.oldest, work.partition_key, work.commit_seq
+
+-- name: claim
+-- The key's three columns as one value: each row is found by it. (As a join SQLite compares all that is new with all
+-- that is claimed.)
+UPDATE consumer_work SET state = 'in_progress', run_id = :run_id, epoch = :epoch
+ WHERE (consumer_id, write_pointer, partition_key) IN
+       (SELECT CAST(:consumer_id AS TEXT), claims.write_pointer, claims.partition_key
+          FROM {rows:claims(write_pointer bigint, partition_key text)} AS claims)
+   AND run_id IS NULL
+
+-- name: close_superseded
+-- Overwritten before anybody took it: what the overwrite brought is delivered instead.
+UPDATE consumer_work
+   SET state = 'completed', run_id = :run_id, epoch = :epoch, error = 'overwritten before it was taken'
+ WHERE (consumer_id, write_pointer, partition_key) IN
+       (SELECT CAST(:consumer_id AS TEXT), closed.write_pointer, closed.partition_key
+          FROM {rows:closed(write_pointer bigint, partition_key text)} AS closed)
+   AND run_id IS NULL
+
+-- name: find_claims
+-- What a run holds, with the content to deliver, and whether the key had been there before.
+SELECT work.consumer_id, work.failures, change.partition_key, change.write_pointer, change.commit_seq, change.op,
+       change.location, change.manifest,
+       CASE WHEN EXISTS (SELECT 1 FROM partition_change AS earlier
+                          WHERE earlier.dataset_id = change.dataset_id
+                            AND earlier.partition_key = change.partition_key
+                            AND earlier.commit_seq < change.commit_seq) THEN 1 ELSE 0 END
+  FROM consumer_work AS work
+  JOIN consumer ON consumer.consumer_id = work.consumer_id
+  JOIN partition_change AS change
+    ON change.dataset_id = consumer.dataset_id AND change.write_pointer = work.write_pointer
+   AND change.partition_key = work.partition_key
+ WHERE work.run_id = :run_id AND work.state = 'in_progress'
+ ORDER BY work.consumer_id, change.partition_key, change.commit_seq

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.lake.expiry import BadRetention, Kept, Retention, decide_kept
 from tidemill.lake.guards import (
     BadGuard,
     ColumnPolicy,
@@ -20,6 +19,7 @@ from tidemill.lake.guards import (
     parse_allowed,
 )
 from tidemill.lake.snapshot import SnapshotSpec
+from tidemill.lake.version_retention import BadRetention, Kept, Retention, decide_kept
 
 DAY = 86_400_000
 

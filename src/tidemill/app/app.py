@@ -13,12 +13,12 @@ from typing import Final, TypeVar
 
 from tidemill.durations import parse_duration
 from tidemill.errors import NotFound, UserError
-from tidemill.lake.expiry import Retention
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.guards import ColumnPolicy, Guards
 from tidemill.lake.inbox import InboxSpec, OnRewrite
 from tidemill.lake.keys import KeySchema
 from tidemill.lake.snapshot import SnapshotSpec
+from tidemill.lake.version_retention import Retention
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, qualified
 from tidemill.run.programs import Argument, ArgumentType, Code, ProgramKind, Value
 from tidemill.schedule.constraints import Constraint

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.sizes import BadSize, format_bytes, parse_bytes
+from tidemill.sizes import BadSize, exact_bytes, format_bytes, parse_bytes
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,11 @@ def test_what_is_no_size_is_refused(text):
 def test_shown_sizes_are_short(size):
     """They stand in lines of a log."""
     assert len(format_bytes(size)) <= 10
+
+
+@given(st.integers(0, 10**15 - 1), st.sampled_from(["B", "KB", "MiB", "GB", "PiB"]))
+def test_an_exact_size_is_read_back(number, unit):
+    """What is stored of a limit must be the limit."""
+    size = parse_bytes(f"{number} {unit}")
+
+    assert parse_bytes(exact_bytes(size)) == size

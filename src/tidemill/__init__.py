@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from tidemill.mill.mill import open_mill as open  # noqa: A004, F401  # read as `tm.open`
     from tidemill.run.context import Run as Run
     from tidemill.schedule.constraints import Concurrency as Concurrency
+    from tidemill.schedule.data_triggers import NewData as NewData
     from tidemill.schedule.data_triggers import NewFiles as NewFiles
     from tidemill.schedule.data_triggers import NewPartitions as NewPartitions
+    from tidemill.schedule.data_triggers import Refreshed as Refreshed
+    from tidemill.schedule.time_triggers import Cron as Cron
     from tidemill.schedule.time_triggers import Every as Every
     from tidemill.schedule.triggers import AllOf as AllOf
     from tidemill.schedule.triggers import AnyOf as AnyOf
@@ -39,17 +42,20 @@ _HOMES = {
     "Concurrency": "schedule.constraints",
     "Conflict": "errors",
     "ConsumedPartition": "lake.consumer",
+    "Cron": "schedule.time_triggers",
     "Every": "schedule.time_triggers",
     "Fenced": "errors",
     "Fileset": "app.app",
     "Inbox": "app.app",
     "Mill": "mill.mill",
+    "NewData": "schedule.data_triggers",
     "NewFiles": "schedule.data_triggers",
     "NewPartitions": "schedule.data_triggers",
     "NotFound": "errors",
     "PartitionConsumer": "lake.consumer",
     "PartitionConsumerResult": "lake.consumer",
     "PartitionConsumerState": "lake.consumer",
+    "Refreshed": "schedule.data_triggers",
     "Run": "run.context",
     "Snapshot": "app.app",
     "TidemillError": "errors",

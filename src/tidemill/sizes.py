@@ -33,6 +33,12 @@ def parse_bytes(given: str) -> int:
     return int(match["number"]) * _UNITS[match["unit"]]
 
 
+def exact_bytes(size: int) -> str:
+    """Give `size` as `parse_bytes` reads it again, in the greatest unit that says it wholly: `10 GB`, `1234 B`."""
+    unit = max((unit for unit in _UNITS if size % _UNITS[unit] == 0), key=_UNITS.__getitem__)
+    return f"{size // _UNITS[unit]} {unit}"
+
+
 def format_bytes(size: int) -> str:
     """Give `size` for people, in units of 1000, with three digits at most: `14.2 KB`."""
     number = float(size)

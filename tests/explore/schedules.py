@@ -294,7 +294,7 @@ def launched(tables: Tables) -> None:
             must(history.get(run.job_id) is not None, f"{run.run_id} exists and its job has not ended")
             must(history[run.job_id].run_id == run.run_id, f"{run.job_id} has two runs")
             causes = json.loads(run.triggered_by)["triggers"]
-            told = any(leaf["messages"] or leaf["fired_at"] for leaf in causes)
+            told = any(leaf["messages"] or leaf["fires"] for leaf in causes)
             must(told, f"{run.run_id} was caused by nothing")
     for ended in history.values():
         if ended.run_id is not None:

@@ -163,8 +163,9 @@ MUTANTS: Final = (
         Edit(_TIMEKEEPER, "    db.run(SQL.move_timers, timers=json.dumps(rows))\n", ""),
         Edit(
             _TIMEKEEPER,
-            "json.dumps(list(fires.values())))\n    }\n",
-            "json.dumps(list(fires.values())))\n    } | set(due)\n",
+            "    fired = set(db.all(SQL.insert_fires, fires=json.dumps(fires)))\n",
+            "    db.run(SQL.insert_fires, fires=json.dumps(fires))\n"
+            "    fired = {(fire['schedule_id'], fire['trigger_no'], fire['fire_time']) for fire in fires}\n",
         ),
         first=Killer.SIMULATION,
     ),
@@ -197,8 +198,8 @@ MUTANTS: Final = (
         "Every counts from the schedule's resumption, whatever it has launched since",
         Edit(
             _TIMEKEEPER,
-            "        counted_from = max(schedule.since_at, launches.get(timer.schedule_id, schedule.since_at))\n",
-            "        counted_from = schedule.since_at\n",
+            "    return max(schedule.since_at, launches.get(schedule.schedule_id, schedule.since_at))\n",
+            "    return schedule.since_at\n",
         ),
         scenario="timer",
     ),

@@ -179,8 +179,10 @@ INSERT INTO trigger_key (event_key, schedule_id, trigger_no)
 SELECT 'partition:default.small_' || (i % 200), 'schedule_' || i, 0 FROM series WHERE i < 20000
 
 -- name: fill_timer
-INSERT INTO timer (schedule_id, trigger_no, next_fire_at)
-SELECT 'schedule_' || i, 1, CASE WHEN i % 1000 = 0 THEN 1000 ELSE :now + 3600000 + i END FROM series WHERE i < 20000
+INSERT INTO timer (schedule_id, trigger_no, next_fire_at, behind)
+SELECT 'schedule_' || i, 1, CASE WHEN i % 1000 = 0 THEN 1000 ELSE :now + 3600000 + i END,
+       CASE WHEN i % 2000 = 1 THEN 'job_' || i WHEN i % 1000 = 1 THEN 'done_' || i END
+  FROM series WHERE i < 20000
 
 -- name: fill_fire
 INSERT INTO fire (schedule_id, generation, trigger_no, fire_time, state, job_id)

@@ -50,7 +50,9 @@ _FIRES: Final = [
     {"schedule_id": f"schedule_{i}", "generation": 1, "trigger_no": 1, "fire_time": 1000, "job_id": "j"}
     for i in range(100)
 ]
-_TIMERS: Final = _rows([{"schedule_id": f"schedule_{i}", "trigger_no": 1, "next_fire_at": _NOW} for i in range(100)])
+_TIMERS: Final = _rows(
+    [{"schedule_id": f"schedule_{i}", "trigger_no": 1, "next_fire_at": _NOW, "behind": None} for i in range(100)]
+)
 
 _PARAMS: Final[Mapping[str, Param]] = {
     "after": "f2",

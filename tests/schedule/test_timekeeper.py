@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+import json
 import threading
-from datetime import timedelta
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
+import pytest
+
+from tidemill.schedule import misfires, timekeeper
 from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewPartitions
-from tidemill.schedule.jobs import to_ms
+from tidemill.schedule.jobs import from_ms, to_ms
 from tidemill.schedule.schedules import Resume, Suspend, Update
-from tidemill.schedule.specs import ScheduleSpec
+from tidemill.schedule.specs import Misfire, ScheduleSpec
 from tidemill.schedule.subscriber import subscribe
-from tidemill.schedule.time_triggers import Every
+from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.timekeeper import fire_due
 
 
@@ -178,6 +184,210 @@ def test_a_message_and_a_due_time_in_one_instant_are_one_job(shop):
     (job,) = shop.jobs()
     assert sorted(job.fed) == [0, 1]
     assert len(shop.step()) == 1
+
+
+NIGHTLY = Cron("30 2 * * *", zone="Europe/Berlin")
+
+
+def _move_to(shop, day: str, text: str = "12:00") -> None:
+    """Set the clock to a time of Berlin's."""
+    at = datetime.fromisoformat(f"2026-{day}T{text}").replace(tzinfo=ZoneInfo("Europe/Berlin"))
+    shop.clock.move(at - shop.clock.at)
+
+
+def _logical_times(shop, launches) -> list[list[str]]:
+    """The local logical times of each launch's run."""
+    berlin = ZoneInfo("Europe/Berlin")
+    return [
+        [f"{from_ms(at).astimezone(berlin):%d. %H:%M}" for at in shop.run(launch).triggered_by["logical_times"]]
+        for launch in launches
+    ]
+
+
+def test_cron_fires_by_the_clock_of_its_zone(shop):
+    """Each night at half past two of Berlin; also when that half hour is left out, and once when it is repeated."""
+    _move_to(shop, "03-28")
+    shop.schedule(NIGHTLY)
+    fired = []
+
+    for day in ("03-29", "03-30", "03-31"):
+        _move_to(shop, day, "01:59")
+        fired += _logical_times(shop, shop.step())
+        _move_to(shop, day, "03:00")
+        fired += _logical_times(shop, shop.step())
+
+    assert fired == [["29. 03:00"], ["30. 02:30"], ["31. 02:30"]]
+
+
+def test_a_run_by_data_does_not_move_cron(shop):
+    """A report at half past two comes at half past two, whatever ran an hour before."""
+    _move_to(shop, "04-01", "02:00")
+    shop.schedule(NIGHTLY | NewPartitions("clicks"))
+    shop.add()
+    early = shop.step()
+    _move_to(shop, "04-01", "02:30")
+
+    assert (len(early), len(shop.step())) == (1, 1)
+
+
+def test_misfire_once_makes_one_run_of_all_that_was_missed(shop):
+    """The usual one: the run knows every night that it stands for, so that nothing is skipped."""
+    _move_to(shop, "04-01")
+    shop.schedule(NIGHTLY)
+    _move_to(shop, "04-05")
+
+    launches = shop.step()
+    again = shop.step()
+
+    assert _logical_times(shop, launches) == [["02. 02:30", "03. 02:30", "04. 02:30", "05. 02:30"]]
+    assert shop.run(launches[0]).triggered_by["logical_time"] == to_ms(datetime(2026, 4, 5, 0, 30, tzinfo=UTC))
+    assert again == []
+
+
+def test_under_once_a_fire_joins_the_job_that_waits(shop):
+    """A run of three days with a limit of one leaves one job behind it that knows of both nights."""
+    _move_to(shop, "04-01")
+    program = shop.program()
+    blocker = shop.start(program)
+    shop.schedule(NIGHTLY, program=program, constraints=(Concurrency(1),), timeout=timedelta(days=9))
+    for day in ("04-02", "04-03"):
+        _move_to(shop, day)
+        shop.step()
+    shop.end(blocker)
+
+    assert _logical_times(shop, shop.step()) == [["02. 02:30", "03. 02:30"]]
+
+
+def test_misfire_all_makes_a_run_for_each_in_order(shop):
+    """A report of each day, of the day before: four nights of downtime are four reports."""
+    _move_to(shop, "04-01")
+    shop.schedule(NIGHTLY, misfire=Misfire.ALL)
+    _move_to(shop, "04-05")
+
+    launches = shop.step()
+
+    assert _logical_times(shop, launches) == [["02. 02:30"], ["03. 02:30"], ["04. 02:30"], ["05. 02:30"]]
+    assert shop.sql("SELECT count(*) FROM timer WHERE behind IS NULL") == [(1,)]
+
+
+def test_under_all_the_next_waits_for_the_job_before_it(shop):
+    """Each in a job of its own, also when they come while one waits for its turn; a job that is cancelled ends it."""
+    _move_to(shop, "04-01")
+    program = shop.program()
+    blocker = shop.start(program)
+    schedule = shop.schedule(
+        NIGHTLY,
+        program=program,
+        misfire=Misfire.ALL,
+        constraints=(Concurrency(1),),
+        timeout=timedelta(days=2),
+    )
+    for day in ("04-02", "04-03", "04-04"):
+        _move_to(shop, day, "02:29")
+        shop.step()
+        _move_to(shop, day, "02:30")
+        shop.step()
+    waiting = [job.fed[0].count for job in shop.jobs()]
+    history = shop.history(schedule)
+    shop.end(blocker)
+    (launch,) = shop.step()
+    shop.end(launch.run_id)
+    (last,) = shop.step()
+
+    assert waiting == [1]
+    assert [job.outcome for job in history] == ["timed_out"]
+    assert _logical_times(shop, [launch, last]) == [["03. 02:30"], ["04. 02:30"]]
+
+
+def test_under_all_a_time_joins_a_job_that_it_has_not_fed(shop):
+    """`Cron & NewPartitions`: a job that was made by data waits for the time, so the time must not wait for the job."""
+    _move_to(shop, "04-01")
+    shop.schedule(NIGHTLY & NewPartitions("clicks"), misfire=Misfire.ALL)
+    _move_to(shop, "04-03")
+    alone = shop.step()
+    shop.add()
+    first = shop.step()
+    shop.add()
+    second = shop.step()
+    shop.add()
+    third = shop.step()
+
+    assert (alone, third) == ([], [])
+    assert _logical_times(shop, [*first, *second]) == [["02. 02:30"], ["03. 02:30"]]
+
+
+def test_misfire_skip_keeps_what_is_within_the_grace(shop):
+    """A reminder at half past two is of no use at noon."""
+    _move_to(shop, "04-01")
+    shop.schedule(NIGHTLY, misfire=Misfire.SKIP, grace=timedelta(minutes=10))
+    fired = []
+
+    for day, text in (("04-02", "02:40"), ("04-03", "02:41"), ("04-04", "02:30"), ("04-09", "02:35")):
+        _move_to(shop, day, text)
+        fired += _logical_times(shop, shop.step())
+
+    assert fired == [["02. 02:30"], ["04. 02:30"], ["09. 02:30"]]
+
+
+def test_a_suspended_cron_has_nothing_to_make_up_for(shop):
+    """Suspended means that nothing starts, also not later: not even under `all`."""
+    _move_to(shop, "04-01")
+    schedule = shop.schedule(NIGHTLY, misfire=Misfire.ALL)
+    _move_to(shop, "04-03")
+    fire_due(shop.catalog, shop.world)
+    shop.change(Suspend(schedule.schedule_id))
+    _move_to(shop, "04-05")
+    shop.change(Resume(schedule.schedule_id))
+    resumed = shop.step()
+    _move_to(shop, "04-06")
+
+    assert (resumed, _logical_times(shop, shop.step())) == ([], [["06. 02:30"]])
+
+
+def test_more_missed_times_than_one_batch_holds_are_all_in_runs(shop, monkeypatch):
+    """Seconds of a month are not one transaction; but none of them is lost."""
+    monkeypatch.setattr(misfires, "MOST_FIRES", 7)
+    monkeypatch.setattr(timekeeper, "MOST_FIRES", 7)
+    shop.schedule(Cron("* * * * *"), name="a", program=shop.program("a"))
+    shop.schedule(Cron("* * * * *"), name="b", program=shop.program("b"))
+    shop.clock.move("20m")
+
+    launches = shop.step()
+
+    minutes = Counter(at for launch in launches for at in shop.run(launch).triggered_by["logical_times"])
+    assert (len(minutes), set(minutes.values())) == (20, {2})
+
+
+@pytest.mark.parametrize("misfire", list(Misfire))
+def test_two_timekeepers_that_catch_up_feed_each_time_once(shop, misfire):
+    """Known from elsewhere: a cron that fires twice at fail-over, or not at all (CDAP-2831)."""
+    for number in range(6):
+        shop.schedule(
+            Cron("*/5 * * * *"),
+            name=f"s{number}",
+            program=shop.program(f"p{number}"),
+            misfire=misfire,
+            grace=timedelta(hours=2),
+        )
+    shop.clock.move("1h")
+    barrier = threading.Barrier(2)
+
+    def work() -> None:
+        barrier.wait()
+        while fire_due(shop.catalog, shop.world, limit=3) + check_due(shop.catalog, shop.world).jobs:
+            pass
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    shop.step()
+
+    causes = [json.loads(str(text)) for (text,) in shop.sql("SELECT triggered_by FROM run")]
+    fed = Counter((cause["schedule"], at) for cause in causes for at in cause["logical_times"])
+    assert (len(fed), set(fed.values())) == (6 * 12, {1})
+    assert shop.sql("SELECT count(*) FROM fire WHERE job_id IS NULL") == [(0,)]
 
 
 def test_two_timekeepers_fire_once(shop):

@@ -13,10 +13,11 @@ from tidemill.durations import BadDuration
 from tidemill.errors import UserError
 from tidemill.names import BadName, EventKey
 from tidemill.schedule.answers import Satisfied, Waiting
-from tidemill.schedule.data_triggers import NewFiles, NewPartitions
-from tidemill.schedule.time_triggers import Every
+from tidemill.schedule.data_triggers import MessageTrigger, NewData, NewFiles, NewPartitions, Refreshed
+from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.trigger_json import trigger_from_json, trigger_to_json
 from tidemill.schedule.triggers import AllOf, AnyOf, BadTrigger, Fed
+from tidemill.sizes import BadSize
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -26,7 +27,7 @@ def message(key: str, **payload: object) -> Message:
     return Message("data", 7, 0, NOON, "test", EventKey(key), payload)
 
 
-def feed(trigger: NewFiles | NewPartitions, *messages: Message) -> Fed:
+def feed(trigger: MessageTrigger, *messages: Message) -> Fed:
     """What the trigger has after the messages."""
     fed = Fed()
     for one in messages:
@@ -66,13 +67,62 @@ def test_overwritten_partitions_alone_do_not_trigger():
     assert isinstance(trigger.check([feed(trigger, message("partition:default.clicks", count=0))]), Waiting)
 
 
-@pytest.mark.parametrize("trigger", [NewFiles("clicks", 100), NewPartitions("clicks", 100)])
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        NewFiles("clicks", 100),
+        NewPartitions("clicks", 100),
+        NewData("clicks", rows=100),
+        NewData("clicks", bytes="100 GB"),
+    ],
+)
 def test_work_left_satisfies_at_once(trigger):
     """Work never sticks: three files left by a failed run would wait for 97 others that may never come."""
     fed = feed(trigger, message("backlog:default.clicks", consumer="shop.ingest"))
 
     assert isinstance(trigger.check([fed]), Satisfied)
     assert EventKey("backlog:default.clicks") in trigger.event_keys
+
+
+def _partitions(*partitions: tuple[str, int | None]) -> Message:
+    """What a commit says of partitions: kind and rows; their bytes are a thousand times as many."""
+    listed = [{"kind": kind, "rows": rows, "bytes": None if rows is None else 1000 * rows} for kind, rows in partitions]
+    return message("partition:default.clicks", count=len(partitions), partitions=listed)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "why"),
+    [
+        (NewData("clicks", rows=100), "{}/100 new rows of default.clicks"),
+        (NewData("clicks", bytes="100 KB"), "{} KB/100 KB new bytes of default.clicks"),
+    ],
+)
+def test_new_data_adds_up_what_is_new_and_appended(trigger, why):
+    """Stories 10 and 11: enough are gigabytes, however many partitions they come in; a correction is no new data."""
+    some = feed(trigger, _partitions(("new", 30), ("overwritten", 500)), _partitions(("appended", 40)))
+    enough = trigger.feed(some, _partitions(("new", 20), ("appended", 30)))
+
+    assert trigger.check([some]) == Waiting(why.format(70 if trigger.unit == "rows" else "70.0"))
+    assert trigger.check([enough]) == Satisfied(why.format(120))
+
+
+def test_data_of_unknown_size_satisfies_at_once():
+    """Nobody can say that it is not enough: waiting for more might be for ever."""
+    trigger = NewData("clicks", rows=100)
+
+    answer = trigger.check([feed(trigger, _partitions(("new", None)))])
+
+    assert answer == Satisfied("0/100 new rows of default.clicks, and data whose rows are not known")
+
+
+def test_a_refresh_satisfies_and_several_are_one_run():
+    """A program that reads a snapshot wants its newest version: three refreshes while it waits are one reason."""
+    trigger = Refreshed("users")
+    refresh = message("snapshot:default.users", count=1)
+
+    assert trigger.event_keys == (EventKey("snapshot:default.users"),)
+    assert isinstance(trigger.check([Fed()]), Waiting)
+    assert trigger.check([feed(trigger, refresh, refresh, refresh)]) == Satisfied("3/1 refreshes of default.users")
 
 
 def test_each_leaf_is_fed_by_itself():
@@ -88,7 +138,7 @@ def test_nested_triggers_share_out_what_their_leaves_were_fed():
     trigger = (NewFiles("a") & NewFiles("b")) | (Every("4h") & NewFiles("c", 3))
 
     def satisfied(*counts: int, fired: bool = False) -> bool:
-        fed = [Fed(count=counts[0]), Fed(count=counts[1]), Fed(fired_at=NOON if fired else None), Fed(count=counts[2])]
+        fed = [Fed(count=counts[0]), Fed(count=counts[1]), Fed(fires=(NOON,) if fired else ()), Fed(count=counts[2])]
         return isinstance(trigger.check(fed), Satisfied)
 
     assert [leaf.spec()["type"] for leaf in trigger.leaves] == ["new_files", "new_files", "every", "new_files"]
@@ -150,6 +200,15 @@ def test_the_next_fire_is_never_late(duration, elapsed):
         (AllOf, BadTrigger),
         (AnyOf, BadTrigger),
         (lambda: AllOf(NewFiles("raw"), "every day"), BadTrigger),
+        (lambda: NewData("clicks"), BadTrigger),
+        (lambda: NewData("clicks", bytes="1 GB", rows=5), BadTrigger),
+        (lambda: NewData("clicks", bytes="0 GB"), BadTrigger),
+        (lambda: NewData("clicks", bytes="10"), BadSize),
+        (lambda: NewData("clicks", rows=0), BadTrigger),
+        (lambda: NewData("clicks", rows=True), BadTrigger),
+        (lambda: Refreshed(5), BadTrigger),
+        (lambda: Cron(5), BadTrigger),
+        (lambda: Cron("@daily", zone=None), BadTrigger),
     ],
 )
 def test_a_trigger_that_cannot_be_is_refused_when_it_is_made(make, error):
@@ -162,7 +221,11 @@ _names = st.sampled_from(["raw", "clicks", "other.users"])
 _leaves = st.one_of(
     st.builds(NewFiles, _names, st.integers(1, 10**6)),
     st.builds(NewPartitions, _names, st.integers(1, 10**6)),
+    st.builds(lambda name, size: NewData(name, bytes=f"{size} MB"), _names, st.integers(1, 10**6)),
+    st.builds(lambda name, rows: NewData(name, rows=rows), _names, st.integers(1, 10**6)),
+    st.builds(Refreshed, _names),
     st.builds(Every, st.integers(1000, 10**10).map(lambda ms: timedelta(milliseconds=ms))),
+    st.builds(Cron, st.sampled_from(["30 2 * * *", "@daily"]), st.sampled_from(["UTC", "Europe/Berlin"])),
 )
 _triggers = st.recursive(
     _leaves,
@@ -195,11 +258,29 @@ def test_other_json_is_refused_as_the_users_mistake(value):
         trigger_from_json(value)
 
 
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        ({"type": "new_partition", "fileset": "clicks"}, "did you mean 'new_partitions'"),
+        ({"type": "cron", "expresion": "@daily"}, "did you mean 'expression'"),
+        ({"type": "cron", "expression": "@dayly"}, "did you mean '@daily'"),
+        ({"type": "cron", "expression": "@daily", "zone": "Europe/Berlinn"}, "did you mean 'Europe/Berlin'"),
+        ({"type": "new_files", "inbox": "raw", "n": "3"}, "n must be a whole number"),
+        ({"type": "every"}, "every needs duration"),
+        ({"type": "all_of", "triggers": [{"type": "evry", "duration": "1h"}]}, "did you mean 'every'"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(value, advice):
+    """Whoever writes a trigger by hand looks at the message, not at our source."""
+    with pytest.raises(BadTrigger, match=advice):
+        trigger_from_json({"version": 1, **value})
+
+
 def test_an_unknown_version_or_field_is_refused():
     """A newer form may mean something else: guessing would fire wrongly."""
     good = trigger_to_json(NewFiles("raw", 3))
 
     assert trigger_from_json(good) == NewFiles("raw", 3)
-    for bad in ({**good, "version": 2}, {**good, "m": 1}, {**good, "type": "cron"}, {**good, "n": "3"}):
+    for bad in ({**good, "version": 2}, {**good, "m": 1}, {**good, "type": "refreshed"}, {**good, "n": "3"}):
         with pytest.raises(BadTrigger):
             trigger_from_json(bad)

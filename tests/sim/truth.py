@@ -292,8 +292,8 @@ def _check_runs(simulation: Simulation) -> None:
     runs = Counter()
     for schedule_id, text in sql("SELECT schedule_id, triggered_by FROM run WHERE schedule_id IS NOT NULL"):
         for trigger in json.loads(text)["triggers"]:
-            if trigger["fired_at"] is not None:
-                runs[schedule_id, trigger["fired_at"]] += 1
+            for fire in trigger["fires"]:
+                runs[schedule_id, fire] += 1
     _refuse(all(n == 1 for n in runs.values()), "doubled", f"a time has several runs: {runs}")
     dropped = {job_id for (job_id,) in sql("SELECT job_id FROM job_history WHERE run_id IS NULL")}
     for schedule_id, fire_time in fires:

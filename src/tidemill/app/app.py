@@ -22,7 +22,7 @@ from tidemill.lake.version_retention import Retention
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, qualified
 from tidemill.run.programs import Argument, ArgumentType, Code, ProgramKind, Value
 from tidemill.schedule.constraints import Constraint
-from tidemill.schedule.specs import DEFAULT_TIMEOUT, OnTimeout, ScheduleSpec
+from tidemill.schedule.specs import DEFAULT_GRACE, DEFAULT_TIMEOUT, Misfire, OnTimeout, ScheduleSpec
 from tidemill.schedule.triggers import Trigger
 from tidemill.sizes import parse_bytes
 
@@ -252,13 +252,16 @@ class App:
         on_timeout: str = "cancel",
         priority: int = 0,
         deadline: str | timedelta | None = None,
+        misfire: str = Misfire.ONCE,
+        grace: str | timedelta = DEFAULT_GRACE,
         resume: bool = False,
     ) -> None:
         """Start `program` whenever `trigger` occurs and all `constraints` hold.
 
         A job whose constraints do not hold within `timeout` of its trigger is dropped (`cancel`) or started (`force`).
-        Of two that want one slot the higher `priority` goes first; past its `deadline` a job goes before all. A new
-        schedule is suspended unless `resume`.
+        Of two that want one slot the higher `priority` goes first; past its `deadline` a job goes before all.
+        What a `Cron` has missed is one run (`misfire="once"`), a run each in order (`"all"`), or left out where older
+        than `grace` (`"skip"`). A new schedule is suspended unless `resume`.
         """
         check_name("schedule", name)
         if name in self.schedules:
@@ -272,6 +275,8 @@ class App:
             on_timeout=_one_of(OnTimeout, on_timeout, f"on_timeout of schedule {name}"),
             priority=priority,
             deadline=None if deadline is None else parse_duration(deadline),
+            misfire=_one_of(Misfire, misfire, f"misfire of schedule {name}"),
+            grace=parse_duration(grace),
         )
         self.schedules[name] = DeclaredSchedule(name, self._program_name(program), spec, resume)
 
@@ -339,7 +344,7 @@ class App:
 
 
 _D = TypeVar("_D", Inbox, Fileset, Snapshot)
-_E = TypeVar("_E", FileFormat, OnRewrite, OnTimeout, ColumnPolicy)
+_E = TypeVar("_E", FileFormat, Misfire, OnRewrite, OnTimeout, ColumnPolicy)
 
 
 def _one_of(options: type[_E], given: str, subject: str) -> _E:

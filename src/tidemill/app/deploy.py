@@ -26,7 +26,7 @@ from tidemill.lake.managed import ensure_consumer
 from tidemill.names import DatasetId, ProgramId, ScheduleId
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Argument, ArgumentType, Program, put_program
-from tidemill.schedule.data_triggers import DataTrigger, NewFiles
+from tidemill.schedule.data_triggers import DatasetTrigger
 from tidemill.schedule.schedules import Add, Change, Delete, Update, change_schedules, list_schedules
 from tidemill.schedule.specs import Owner
 from tidemill.schedule.triggers import Trigger
@@ -176,10 +176,9 @@ def _put(
 def _check_trigger(db: Db, schedule: str, trigger: Trigger) -> None:
     """Refuse a trigger for a data set that is not there, or of another kind: it would wait for ever."""
     for leaf in trigger.leaves:
-        if isinstance(leaf, DataTrigger):
-            wanted = DatasetKind.INBOX if isinstance(leaf, NewFiles) else DatasetKind.FILESET
+        if isinstance(leaf, DatasetTrigger):
             dataset = find_dataset(db, leaf.dataset)
-            if dataset.kind is not wanted:
+            if dataset.kind != leaf.of_kind:
                 raise BadDeclaration(
                     f"schedule {schedule!r}", f"has {leaf}, but that is a data set of kind {dataset.kind}"
                 )

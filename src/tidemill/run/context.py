@@ -222,7 +222,13 @@ class Run:
     def logical_time(self) -> datetime | None:
         """The time for which a time trigger fired (aware); None when none did."""
         moment = self._record.triggered_by.get("logical_time")
-        return datetime.fromtimestamp(moment / 1000, UTC) if isinstance(moment, int) else None
+        return _to_time(moment) if isinstance(moment, int) else None
+
+    @property
+    def logical_times(self) -> tuple[datetime, ...]:
+        """All times for which time triggers fired, oldest first: several after downtime, under `misfire="once"`."""
+        moments = self._record.triggered_by.get("logical_times")
+        return tuple(map(_to_time, moments)) if isinstance(moments, list) else ()
 
     @property
     def spark(self) -> SparkSession:
@@ -306,3 +312,7 @@ def qualified_name(dataset: Declared | str) -> str:
         return dataset.qualified_name
     namespace, names = split_qualified("data set", dataset, 1)
     return qualified(namespace, *names)
+
+
+def _to_time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

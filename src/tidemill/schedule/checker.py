@@ -18,7 +18,7 @@ from tidemill.run.programs import Program, Value, find_programs
 from tidemill.run.runs import NewRun, create_pending
 from tidemill.schedule.answers import Answer, Never, NotBefore, Satisfied, Waiting, all_of, verdict
 from tidemill.schedule.constraints import slots_key
-from tidemill.schedule.data_triggers import DataTrigger, NewPartitions
+from tidemill.schedule.data_triggers import DataTrigger
 from tidemill.schedule.jobs import (
     Ending,
     Job,
@@ -240,11 +240,12 @@ def _outcome(one: _Ready) -> Outcome:
 def _triggered_by(one: _Ready, messages: Sequence[MessageRef]) -> dict[str, object]:
     """What the run's record says of its cause: what each leaf was fed, and the positions of its messages."""
     leaves = one.schedule.spec.trigger.leaves
-    fired = [fed.fired_at for fed in one.job.fed.values() if fed.fired_at is not None]
+    fires = sorted({to_ms(at) for fed in one.job.fed.values() for at in fed.fires})
     return {
         "schedule": one.schedule.qualified_name,
         "generation": one.schedule.generation,
-        "logical_time": to_ms(max(fired)) if fired else None,
+        "logical_time": fires[-1] if fires else None,
+        "logical_times": fires,
         "triggers": [
             {
                 "trigger_no": trigger_no,
@@ -252,7 +253,7 @@ def _triggered_by(one: _Ready, messages: Sequence[MessageRef]) -> dict[str, obje
                 "why": leaves[trigger_no].check([fed]).why,
                 "count": fed.count,
                 "backlog": fed.backlog,
-                "fired_at": None if fed.fired_at is None else to_ms(fed.fired_at),
+                "fires": [to_ms(at) for at in fed.fires],
                 "messages": [(m.topic, m.seq, m.n) for m in messages if m.trigger_no == trigger_no],
             }
             for trigger_no, fed in sorted(one.job.fed.items())
@@ -294,7 +295,7 @@ def _work_left(job: Job, schedule: Schedule, program: Program) -> list[Publish]:
             Topic.DATA,
             BACKLOG,
             key,
-            {"consumer": program.qualified_name} if isinstance(leaf, NewPartitions) else {},
+            {"consumer": program.qualified_name} if leaf.of_kind == "fileset" else {},
         )
         for key, leaf in fed.items()
     ]

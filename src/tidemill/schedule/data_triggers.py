@@ -1,16 +1,27 @@
-"""Triggers that messages about data feed: new files, new partitions, and work that is left."""
+"""Triggers that messages about data feed: new files, partitions, bytes and rows, refreshes, and work that is left."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from enum import StrEnum
+from typing import ClassVar, Protocol
 
 from tidemill.catalog.messages import Message
-from tidemill.names import EventKey, backlog_event, file_event, partition_event, qualified, split_qualified
+from tidemill.names import (
+    EventKey,
+    Namespace,
+    backlog_event,
+    file_event,
+    partition_event,
+    qualified,
+    snapshot_event,
+    split_qualified,
+)
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
 from tidemill.schedule.triggers import BadTrigger, Fed, Leaf
+from tidemill.sizes import exact_bytes, format_bytes, parse_bytes
 
 
 class Named(Protocol):
@@ -32,21 +43,35 @@ class MessageTrigger(Leaf):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class DataTrigger(MessageTrigger):
-    """`n` new things in one data set; or a message that the program has work left there."""
+class DatasetTrigger(MessageTrigger):
+    """Something about one data set, of the kind `of_kind`: deployment refuses another."""
 
+    of_kind: ClassVar[str]
     dataset: str
-    n: int
 
-    def __init__(self, dataset: str | Named, n: int = 1) -> None:
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise BadTrigger(type(self).__name__, f"n must be a whole number of at least 1, not {n!r}")
+    def __init__(self, dataset: str | Named) -> None:
         name = dataset if isinstance(dataset, str) else getattr(dataset, "qualified_name", None)
         if not isinstance(name, str):
             raise BadTrigger(type(self).__name__, f"a data set or its name is wanted, not {dataset!r}")
         namespace, (local,) = split_qualified("data set", name, 1)
         # A frozen class sets its fields this way: the arguments are wider than what is kept.
         object.__setattr__(self, "dataset", qualified(namespace, local))
+
+    def _event_key(self, of: Callable[[Namespace, str], EventKey]) -> EventKey:
+        namespace, (name,) = split_qualified("data set", self.dataset, 1)
+        return of(namespace, name)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class DataTrigger(DatasetTrigger):
+    """`n` new things in one data set; or a message that the program has work left there."""
+
+    n: int
+
+    def __init__(self, dataset: str | Named, n: int = 1) -> None:
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise BadTrigger(type(self).__name__, f"n must be a whole number of at least 1, not {n!r}")
+        DatasetTrigger.__init__(self, dataset)
         object.__setattr__(self, "n", n)
 
     def __str__(self) -> str:
@@ -55,8 +80,7 @@ class DataTrigger(MessageTrigger):
     @property
     def backlog_key(self) -> EventKey:
         """The key of messages about work left in the data set, for whichever consumer they name."""
-        namespace, (name,) = split_qualified("data set", self.dataset, 1)
-        return backlog_event(namespace, name)
+        return self._event_key(backlog_event)
 
     def feed(self, fed: Fed, message: Message) -> Fed:
         """What the leaf has after `message`, which counts what is new in its payload's `count`."""
@@ -65,8 +89,11 @@ class DataTrigger(MessageTrigger):
         count = message.payload.get("count")
         return replace(fed, count=fed.count + count) if isinstance(count, int) else fed
 
+    def _amount(self, number: int) -> str:
+        return str(number)
+
     def _answer(self, fed: Fed, things: str) -> Answer:
-        counted = f"{fed.count}/{self.n} new {things} of {self.dataset}"
+        counted = f"{self._amount(fed.count)}/{self._amount(self.n)} new {things} of {self.dataset}"
         if fed.count >= self.n:
             return Satisfied(counted)
         return Satisfied(f"{counted}, and work left of earlier runs") if fed.backlog else Waiting(counted)
@@ -76,12 +103,12 @@ class NewFiles(DataTrigger):
     """At least `n` new files in an inbox."""
 
     __slots__ = ()
+    of_kind = "inbox"
 
     @property
     def event_keys(self) -> tuple[EventKey, ...]:
         """New files, and work left."""
-        namespace, (name,) = split_qualified("inbox", self.dataset, 1)
-        return (file_event(namespace, name), self.backlog_key)
+        return (self._event_key(file_event), self.backlog_key)
 
     def check(self, fed: Sequence[Fed]) -> Answer:
         """Satisfied by `n` files, or at once by work left."""
@@ -96,12 +123,12 @@ class NewPartitions(DataTrigger):
     """At least `n` new or appended partitions in a file set."""
 
     __slots__ = ()
+    of_kind = "fileset"
 
     @property
     def event_keys(self) -> tuple[EventKey, ...]:
         """New partitions, and work left."""
-        namespace, (name,) = split_qualified("file set", self.dataset, 1)
-        return (partition_event(namespace, name), self.backlog_key)
+        return (self._event_key(partition_event), self.backlog_key)
 
     def check(self, fed: Sequence[Fed]) -> Answer:
         """Satisfied by `n` partitions, or at once by work left."""
@@ -110,3 +137,103 @@ class NewPartitions(DataTrigger):
     def spec(self) -> dict[str, object]:
         """`{"type": "new_partitions", "fileset": …, "n": …}`."""
         return {"type": "new_partitions", "fileset": self.dataset, "n": self.n}
+
+
+class Unit(StrEnum):
+    """What new data is measured in."""
+
+    BYTES = "bytes"
+    ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class NewData(DataTrigger):
+    """At least so many bytes, or rows, of new and appended partitions in a file set (seed 001, stories 10 and 11)."""
+
+    of_kind = "fileset"
+    unit: Unit
+
+    def __init__(self, dataset: str | Named, *, bytes: str | None = None, rows: int | None = None) -> None:  # noqa: A002
+        if (bytes is None) == (rows is None):
+            raise BadTrigger("NewData", "say either bytes, as '10 GB', or rows")
+        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+            raise BadTrigger("NewData", f"rows must be a whole number of at least 1, not {rows!r}")
+        wanted = rows if bytes is None else parse_bytes(bytes)
+        if not wanted:
+            raise BadTrigger("NewData", f"bytes must be at least 1, not {bytes!r}")
+        DataTrigger.__init__(self, dataset, wanted)
+        object.__setattr__(self, "unit", Unit.ROWS if bytes is None else Unit.BYTES)
+
+    @property
+    def event_keys(self) -> tuple[EventKey, ...]:
+        """New partitions, and work left."""
+        return (self._event_key(partition_event), self.backlog_key)
+
+    def __str__(self) -> str:
+        wanted = f"bytes='{exact_bytes(self.n)}'" if self.unit is Unit.BYTES else f"rows={self.n}"
+        return f"NewData({self.dataset}, {wanted})"
+
+    def feed(self, fed: Fed, message: Message) -> Fed:
+        """What the leaf has after `message`, which says the bytes and rows of each partition."""
+        if message.event_key == self.backlog_key:
+            return DataTrigger.feed(self, fed, message)
+        amounts = [partition.get(self.unit) for partition in _new_partitions(message)]
+        known = [amount for amount in amounts if isinstance(amount, int)]
+        return replace(fed, count=fed.count + sum(known), unmeasured=fed.unmeasured or len(known) < len(amounts))
+
+    def check(self, fed: Sequence[Fed]) -> Answer:
+        """Satisfied by the amount; at once by work left, or by data of which nobody knows how much it is."""
+        (one,) = fed
+        answer = self._answer(one, self.unit)
+        if isinstance(answer, Satisfied) or not one.unmeasured:
+            return answer
+        return Satisfied(f"{answer.why}, and data whose {self.unit} are not known")
+
+    def spec(self) -> dict[str, object]:
+        """`{"type": "new_data", "fileset": …, "bytes": "10 GB"}`, or with `rows`."""
+        wanted = exact_bytes(self.n) if self.unit is Unit.BYTES else self.n
+        return {"type": "new_data", "fileset": self.dataset, self.unit.value: wanted}
+
+    def _amount(self, number: int) -> str:
+        return format_bytes(number) if self.unit is Unit.BYTES else str(number)
+
+
+class Refreshed(DatasetTrigger):
+    """A snapshot data set was refreshed: a newer version became current."""
+
+    __slots__ = ()
+    of_kind = "snapshot"
+
+    @property
+    def event_keys(self) -> tuple[EventKey, ...]:
+        """Its refreshes."""
+        return (self._event_key(snapshot_event),)
+
+    def __str__(self) -> str:
+        return f"Refreshed({self.dataset})"
+
+    def feed(self, fed: Fed, message: Message) -> Fed:
+        """What the leaf has after `message`, which is one refresh."""
+        del message
+        return replace(fed, count=fed.count + 1)
+
+    def check(self, fed: Sequence[Fed]) -> Answer:
+        """Satisfied by one refresh."""
+        count = fed[0].count
+        return (
+            Satisfied(f"{count}/1 refreshes of {self.dataset}")
+            if count
+            else Waiting(f"0/1 refreshes of {self.dataset}")
+        )
+
+    def spec(self) -> dict[str, object]:
+        """`{"type": "refreshed", "snapshot": …}`."""
+        return {"type": "refreshed", "snapshot": self.dataset}
+
+
+def _new_partitions(message: Message) -> Iterator[Mapping[str, object]]:
+    """What a message says of the partitions in it that are new or appended to: an overwritten one is no new data."""
+    partitions = message.payload.get("partitions")
+    for partition in partitions if isinstance(partitions, list) else ():
+        if partition["kind"] != "overwritten":
+            yield partition

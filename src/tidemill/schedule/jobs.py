@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message
@@ -299,7 +299,8 @@ def _progress(fed: Mapping[int, Fed]) -> str:
             str(trigger_no): {
                 "count": one.count,
                 "backlog": one.backlog,
-                "fired_at": _to_ms_or_none(one.fired_at),
+                "fires": [to_ms(at) for at in one.fires],
+                "unmeasured": one.unmeasured,
             }
             for trigger_no, one in fed.items()
         }
@@ -309,10 +310,7 @@ def _progress(fed: Mapping[int, Fed]) -> str:
 def _job(row: Row) -> Job:
     job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, *rest = row
     priority, deadline, progress, verdict_text, revision = rest
-    fed = {
-        int(trigger_no): Fed(one["count"], one["backlog"], _from_ms_or_none(one["fired_at"]))
-        for trigger_no, one in json.loads(str(progress)).items()
-    }
+    fed = {int(trigger_no): _fed(one) for trigger_no, one in json.loads(str(progress)).items()}
     return Job(
         job_id=JobId(str(job_id)),
         schedule_id=ScheduleId(str(schedule_id)),
@@ -327,6 +325,12 @@ def _job(row: Row) -> Job:
         verdict=json.loads(str(verdict_text)) if verdict_text else None,
         revision=cast(int, revision),
     )
+
+
+def _fed(one: Mapping[str, Any]) -> Fed:
+    # Jobs of before Cron and NewData have one time at most, and measure nothing.
+    fires = one["fires"] if "fires" in one else [at for at in (one["fired_at"],) if at is not None]
+    return Fed(one["count"], one["backlog"], tuple(map(from_ms, fires)), one.get("unmeasured", False))
 
 
 def _ended(row: Row) -> EndedJob:

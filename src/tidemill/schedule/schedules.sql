@@ -35,7 +35,7 @@ INSERT INTO timer (schedule_id, trigger_no, next_fire_at)
 SELECT r.schedule_id, r.trigger_no, r.next_fire_at
   FROM {rows:timers(schedule_id text, trigger_no bigint, next_fire_at bigint)} AS r
  WHERE true
-    ON CONFLICT (schedule_id, trigger_no) DO UPDATE SET next_fire_at = excluded.next_fire_at
+    ON CONFLICT (schedule_id, trigger_no) DO UPDATE SET next_fire_at = excluded.next_fire_at, behind = NULL
 
 -- name: delete_timers
 DELETE FROM timer WHERE schedule_id IN ({texts:schedule_ids})

@@ -13,11 +13,13 @@ from tidemill.durations import format_duration, parse_duration
 from tidemill.errors import UserError
 from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, qualified
 from tidemill.schedule.constraints import Constraint, constraint_from_json, constraint_to_json
+from tidemill.schedule.time_triggers import Cron
 from tidemill.schedule.trigger_json import trigger_from_json, trigger_to_json
 from tidemill.schedule.triggers import Trigger
 
 VERSION: Final = 1
 DEFAULT_TIMEOUT: Final = timedelta(hours=24)
+DEFAULT_GRACE: Final = timedelta(minutes=1)
 
 _SHORTEST_TIMEOUT: Final = timedelta(seconds=1)
 
@@ -39,6 +41,17 @@ class OnTimeout(StrEnum):
     FORCE = "force"
 
 
+class Misfire(StrEnum):
+    """What becomes of the times of a `Cron` that nobody was there to see, or that came while a job waited."""
+
+    ONCE = "once"
+    """One run carries all of them."""
+    ALL = "all"
+    """A run for each, one after the other."""
+    SKIP = "skip"
+    """Those older than the schedule's `grace` are left out; one run carries the others."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduleSpec:
     """When to start a program, and with what; two equal specs are the same schedule to a deployment.
@@ -55,6 +68,8 @@ class ScheduleSpec:
     on_timeout: OnTimeout = OnTimeout.CANCEL
     priority: int = 0
     deadline: timedelta | None = None
+    misfire: Misfire = Misfire.ONCE
+    grace: timedelta = DEFAULT_GRACE
 
     def __post_init__(self) -> None:
         if len({type(constraint) for constraint in self.constraints}) < len(self.constraints):
@@ -63,6 +78,8 @@ class ScheduleSpec:
             raise BadSchedule(f"priority must be a whole number, not {self.priority!r}")
         if self.timeout < _SHORTEST_TIMEOUT:
             raise BadSchedule(f"timeout must be at least {format_duration(_SHORTEST_TIMEOUT)}")
+        if self.misfire is not Misfire.ONCE and not any(isinstance(leaf, Cron) for leaf in self.trigger.leaves):
+            raise BadSchedule(f"misfire={self.misfire} is about the times of a Cron, and its trigger has none")
         try:
             json.dumps(self.arguments, allow_nan=False)
         except (TypeError, ValueError) as error:
@@ -121,6 +138,8 @@ def spec_to_json(spec: ScheduleSpec) -> dict[str, object]:
         "on_timeout": spec.on_timeout.value,
         "priority": spec.priority,
         "deadline": None if spec.deadline is None else format_duration(spec.deadline),
+        "misfire": spec.misfire.value,
+        "grace": format_duration(spec.grace),
     }
 
 
@@ -137,7 +156,8 @@ def spec_from_json(value: object) -> ScheduleSpec:
             "on_timeout": ("cancel" | "force") as on_timeout,
             "priority": int(priority),
             "deadline": None | str() as deadline,
-        }:
+            **rest,
+        } if rest.keys() <= {"misfire", "grace"}:
             return ScheduleSpec(
                 trigger=trigger_from_json(trigger),
                 constraints=tuple(map(constraint_from_json, constraints)),
@@ -147,6 +167,15 @@ def spec_from_json(value: object) -> ScheduleSpec:
                 on_timeout=OnTimeout(on_timeout),
                 priority=priority,
                 deadline=None if deadline is None else parse_duration(deadline),
+                # Schedules of before Cron do not say these.
+                misfire=_misfire(str(rest.get("misfire", Misfire.ONCE))),
+                grace=parse_duration(str(rest.get("grace", format_duration(DEFAULT_GRACE)))),
             )
         case _:
             raise BadSchedule(f"its JSON form is not of version {VERSION}")
+
+
+def _misfire(text: str) -> Misfire:
+    if text not in set(Misfire):
+        raise BadSchedule(f"misfire is {text!r}: use one of {', '.join(Misfire)}")
+    return Misfire(text)

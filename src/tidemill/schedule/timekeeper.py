@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple, cast
 
 from tidemill.catalog.db import Catalog, Db
-from tidemill.catalog.named import load_sql
+from tidemill.catalog.named import Param, load_sql
 from tidemill.names import ScheduleId
 from tidemill.schedule.jobs import Fact, feed_jobs, from_ms, lock_open_jobs, to_ms
+from tidemill.schedule.misfires import MOST_FIRES, Due, find_due
 from tidemill.schedule.schedules import share_listening
-from tidemill.schedule.time_triggers import Every
+from tidemill.schedule.specs import Schedule
+from tidemill.schedule.time_triggers import Cron, TimeTrigger
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
@@ -20,10 +22,19 @@ SQL: Final = load_sql(__file__)
 BATCH: Final = 500
 """Timers handled in one transaction."""
 
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
 
 class _Timer(NamedTuple):
     schedule_id: ScheduleId
     trigger_no: int
+
+
+class _Found(NamedTuple):
+    """A timer that is due, and the time that it stands at."""
+
+    timer: _Timer
+    next_fire_at: datetime
 
 
 def fire_due(catalog: Catalog, world: World, limit: int = BATCH) -> int:
@@ -31,7 +42,8 @@ def fire_due(catalog: Catalog, world: World, limit: int = BATCH) -> int:
 
     `Every` counts from the schedule's last launch. Launches do not touch timers: a timer that an early run has moved
     is found early, never late, and set right. After downtime, and while its job is still open, it fires once: nothing
-    else was due since that launch. Timers that others hold are left to them.
+    else was due since that launch. `Cron` goes on from the time at which its timer stands, as `misfire` says; one that
+    has to wait for the end of a job stays `behind` it. Timers that others hold are left to them.
     """
     return catalog.write(lambda db: _fire_due(db, world, limit))
 
@@ -44,59 +56,81 @@ def next_timer_at(db: Db) -> datetime | None:
 
 def _fire_due(db: Db, world: World, limit: int) -> int:
     now = from_ms(db.now())
-    timers = [
-        _Timer(ScheduleId(str(schedule_id)), cast(int, trigger_no))
-        for schedule_id, trigger_no in db.all(SQL.lock_due, now=to_ms(now), limit=limit)
-    ]
-    if not timers:
+    found = _lock_timers(db, now, limit)
+    if not found:
         return 0
     world.mark("timekeeper.locked")
-    schedules = share_listening(db, {timer.schedule_id for timer in timers})
+    schedules = share_listening(db, {one.timer.schedule_id for one in found})
     open_jobs = {job.schedule_id: job for job in lock_open_jobs(db, schedules.keys())}
     # Asked only now: a checker that held one of these jobs has launched it before we got it.
     launches = _last_launches(db, schedules)
-    moved: dict[_Timer, datetime] = {}
-    due: dict[_Timer, datetime] = {}
-    for timer in timers:
+    due: dict[_Timer, Due] = {}
+    for place, (timer, next_fire_at) in enumerate(found):
+        if sum(len(one.fires) for one in due.values()) >= MOST_FIRES:
+            found = found[:place]  # the others are still due, and come in the next batch
+            break
         schedule = schedules.get(timer.schedule_id)
         leaves = schedule.spec.trigger.leaves if schedule else ()
         leaf = leaves[timer.trigger_no] if timer.trigger_no < len(leaves) else None
-        if schedule is None or not isinstance(leaf, Every):
+        if schedule is None or not isinstance(leaf, TimeTrigger):
             continue
-        counted_from = max(schedule.since_at, launches.get(timer.schedule_id, schedule.since_at))
-        due_at = leaf.last_fire(counted_from, now)
-        moved[timer] = leaf.next_fire(due_at or counted_from)
         job = open_jobs.get(timer.schedule_id)
         waits = job is not None and timer.trigger_no in job.fed
-        if due_at is not None and not waits:
-            due[timer] = due_at
-    fires = {
-        timer: {
+        counted_from = _counted_from(leaf, schedule, next_fire_at, launches)
+        due[timer] = find_due(leaf, schedule.spec, counted_from, now, waits=waits)
+    fires: list[dict[str, Param]] = [
+        {
             "schedule_id": timer.schedule_id,
             "generation": schedules[timer.schedule_id].generation,
             "trigger_no": timer.trigger_no,
-            "fire_time": to_ms(due_at),
+            "fire_time": to_ms(fire),
         }
-        for timer, due_at in due.items()
-    }
-    fired = {
-        _Timer(ScheduleId(str(schedule_id)), cast(int, trigger_no))
-        for schedule_id, trigger_no, _ in db.all(SQL.insert_fires, fires=json.dumps(list(fires.values())))
-    }
+        for timer, one in due.items()
+        for fire in one.fires
+    ]
     # Also those that are fed nothing: they are locked, so a slot that became free has passed them over.
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {schedule_id: [] for schedule_id in open_jobs}
-    for timer in sorted(fired):
-        facts.setdefault(timer.schedule_id, []).append((timer.trigger_no, due[timer]))
+    fired = set(db.all(SQL.insert_fires, fires=json.dumps(fires)))
+    fires = [fire for fire in fires if (fire["schedule_id"], fire["trigger_no"], fire["fire_time"]) in fired]
+    for fire in fires:
+        fact = (cast(int, fire["trigger_no"]), from_ms(cast(int, fire["fire_time"])))
+        facts.setdefault(ScheduleId(str(fire["schedule_id"])), []).append(fact)
     world.mark("timekeeper.before_jobs")
     jobs = feed_jobs(db, world, facts, schedules)
-    named = [{**fires[timer], "job_id": jobs[timer.schedule_id]} for timer in fired]
+    named = [{**fire, "job_id": jobs[ScheduleId(str(fire["schedule_id"]))]} for fire in fires]
     db.run(SQL.name_jobs, fires=json.dumps(named))
     world.mark("timekeeper.before_timers")
-    rows = [{**timer._asdict(), "next_fire_at": to_ms(at)} for timer, at in moved.items()]
+    rows = [
+        {
+            **timer._asdict(),
+            "next_fire_at": to_ms(one.next_fire),
+            "behind": jobs.get(timer.schedule_id) if one.behind else None,
+        }
+        for timer, one in due.items()
+    ]
     db.run(SQL.move_timers, timers=json.dumps(rows))
-    db.run(SQL.remove_timers, timers=json.dumps([timer._asdict() for timer in timers if timer not in moved]))
+    gone = [one.timer._asdict() for one in found if one.timer not in due]
+    db.run(SQL.remove_timers, timers=json.dumps(gone))
     world.mark("timekeeper.before_commit")
-    return len(timers)
+    return len(found)
+
+
+def _lock_timers(db: Db, now: datetime, limit: int) -> list[_Found]:
+    """The timers whose time has come, and those that were behind a job that is gone."""
+    rows = db.all(SQL.lock_due, now=to_ms(now), limit=limit) + db.all(SQL.lock_freed, limit=limit)
+    return [
+        _Found(_Timer(ScheduleId(str(schedule_id)), cast(int, trigger_no)), from_ms(cast(int, next_fire_at)))
+        for schedule_id, trigger_no, next_fire_at in rows
+    ]
+
+
+def _counted_from(
+    leaf: TimeTrigger, schedule: Schedule, next_fire_at: datetime, launches: Mapping[ScheduleId, datetime]
+) -> datetime:
+    """For Cron what is just before the time at which its timer stands: that one has not fired yet."""
+    if isinstance(leaf, Cron):
+        return max(schedule.since_at, next_fire_at - _MILLISECOND)
+    return max(schedule.since_at, launches.get(schedule.schedule_id, schedule.since_at))
 
 
 def _last_launches(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[ScheduleId, datetime]:

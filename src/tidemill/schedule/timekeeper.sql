@@ -1,6 +1,14 @@
 -- name: lock_due
 -- Skipped when locked: another timekeeper has it.
-SELECT schedule_id, trigger_no FROM timer WHERE next_fire_at <= :now ORDER BY next_fire_at LIMIT :limit {skip_locked}
+SELECT schedule_id, trigger_no, next_fire_at FROM timer
+ WHERE behind IS NULL AND next_fire_at <= :now ORDER BY next_fire_at LIMIT :limit {skip_locked}
+
+-- name: lock_freed
+-- rank: timer
+-- Timers that waited for a job which has become a run, or was dropped. Cost: those that catch up, a look-up each.
+SELECT schedule_id, trigger_no, next_fire_at FROM timer
+ WHERE behind IS NOT NULL AND NOT EXISTS (SELECT 1 FROM job WHERE job.job_id = timer.behind)
+ ORDER BY behind LIMIT :limit {skip_locked}
 
 -- name: read_last_launches
 -- One look at the end of an index for each schedule, whatever it has launched so far.
@@ -28,8 +36,8 @@ UPDATE fire SET job_id = r.job_id
 -- name: move_timers
 -- rank: job
 -- Their rows are held since they were found due.
-UPDATE timer SET next_fire_at = r.next_fire_at
-  FROM {rows:timers(schedule_id text, trigger_no bigint, next_fire_at bigint)} AS r
+UPDATE timer SET next_fire_at = r.next_fire_at, behind = r.behind
+  FROM {rows:timers(schedule_id text, trigger_no bigint, next_fire_at bigint, behind text)} AS r
  WHERE timer.schedule_id = r.schedule_id AND timer.trigger_no = r.trigger_no
 
 -- name: remove_timers
@@ -39,4 +47,9 @@ DELETE FROM timer WHERE (schedule_id, trigger_no) IN (
     SELECT r.schedule_id, r.trigger_no FROM {rows:timers(schedule_id text, trigger_no bigint)} AS r)
 
 -- name: find_next
-SELECT min(next_fire_at) FROM timer
+-- One that waited for a job that is gone is due, whatever time it stands at: it is in the past.
+SELECT min(at) FROM (
+    SELECT min(next_fire_at) AS at FROM timer WHERE behind IS NULL
+     UNION ALL
+    SELECT min(next_fire_at) FROM timer
+     WHERE behind IS NOT NULL AND NOT EXISTS (SELECT 1 FROM job WHERE job.job_id = timer.behind)) AS due

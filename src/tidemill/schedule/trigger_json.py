@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
-from tidemill.schedule.data_triggers import NewFiles, NewPartitions
-from tidemill.schedule.time_triggers import Every
+from tidemill.names import nearest
+from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed
+from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, AnyOf, BadTrigger, Trigger
 
 VERSION: Final = 1
@@ -25,31 +27,56 @@ def trigger_from_json(value: object) -> Trigger:
     return _parse({key: field for key, field in value.items() if key != "version"})
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What one type of trigger is made of: its fields with their types, and by whom they are checked."""
+
+    make: Callable[..., Trigger]
+    required: Mapping[str, type]
+    optional: Mapping[str, type] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return ", ".join([*self.required, *(f"{name} (optional)" for name in self.optional)])
+
+
 def _parse(value: object) -> Trigger:
-    match value:
-        case {"type": "new_files", "inbox": str(inbox), **rest} if rest.keys() <= {"n"}:
-            return NewFiles(inbox, _number(rest))
-        case {"type": "new_partitions", "fileset": str(fileset), **rest} if rest.keys() <= {"n"}:
-            return NewPartitions(fileset, _number(rest))
-        case {"type": "every", "duration": str(duration), **rest} if not rest:
-            return Every(duration)
-        case {"type": "all_of", "triggers": list(triggers), **rest} if not rest:
-            return AllOf(*map(_parse, triggers))
-        case {"type": "any_of", "triggers": list(triggers), **rest} if not rest:
-            return AnyOf(*map(_parse, triggers))
-        case _:
-            raise BadTrigger(
-                _short(value),
-                "known are new_files (inbox, n), new_partitions (fileset, n), every (duration), "
-                "all_of (triggers) and any_of (triggers)",
-            )
+    if not isinstance(value, Mapping) or not isinstance(kind := value.get("type"), str) or kind not in _FORMS:
+        raise BadTrigger(_short(value), _unknown_type(value))
+    form = _FORMS[kind]
+    fields = {str(name): given for name, given in value.items() if name != "type"}
+    known = {**form.required, **form.optional}
+    for name, given in fields.items():
+        if name not in known:
+            close = nearest(name, known)
+            advice = f"did you mean {close!r}?" if close else f"it has {form}"
+            raise BadTrigger(_short(value), f"{kind} has no field {name!r}; {advice}")
+        if not isinstance(given, known[name]):
+            raise BadTrigger(_short(value), f"{name} must be {_WORDS[known[name]]}, not {given!r}")
+    if missing := [name for name in form.required if name not in fields]:
+        raise BadTrigger(_short(value), f"{kind} needs {', '.join(missing)}")
+    required = [fields.pop(name) for name in form.required]
+    return form.make(*required, **fields)
 
 
-def _number(fields: Mapping[object, object]) -> int:
-    n = fields.get("n", 1)
-    if not isinstance(n, int):
-        raise BadTrigger(_short(fields), f"n must be a whole number of at least 1, not {n!r}")
-    return n
+def _unknown_type(value: object) -> str:
+    kind = value.get("type") if isinstance(value, Mapping) else None
+    close = nearest(kind, _FORMS) if isinstance(kind, str) else None
+    if close is not None:
+        return f"there is no type {kind!r}; did you mean {close!r} ({_FORMS[close]})?"
+    return f"known types are {'; '.join(f'{name} ({form})' for name, form in _FORMS.items())}"
+
+
+_WORDS: Final = {str: "text", int: "a whole number of at least 1", list: "a list"}
+_FORMS: Final[Mapping[str, _Form]] = {
+    "new_files": _Form(NewFiles, {"inbox": str}, {"n": int}),
+    "new_partitions": _Form(NewPartitions, {"fileset": str}, {"n": int}),
+    "new_data": _Form(NewData, {"fileset": str}, {"bytes": str, "rows": int}),
+    "refreshed": _Form(Refreshed, {"snapshot": str}),
+    "every": _Form(Every, {"duration": str}),
+    "cron": _Form(Cron, {"expression": str}, {"zone": str}),
+    "all_of": _Form(lambda triggers: AllOf(*map(_parse, triggers)), {"triggers": list}),
+    "any_of": _Form(lambda triggers: AnyOf(*map(_parse, triggers)), {"triggers": list}),
+}
 
 
 def _short(value: object) -> str:

@@ -35,11 +35,18 @@ class Fed:
     """What one leaf was fed within one job."""
 
     count: int = 0
-    """New and appended partitions, or files; for a time trigger how often it fired."""
+    """New and appended partitions, files, bytes, …; for a time trigger how often it fired."""
     backlog: bool = False
     """Whether a message said that work is left for the program: that is enough, whatever the number wanted."""
-    fired_at: datetime | None = None
-    """The logical time at which a time trigger fired."""
+    fires: tuple[datetime, ...] = ()
+    """The logical times at which a time trigger fired, oldest first."""
+    unmeasured: bool = False
+    """Whether there was data of which nobody knows how many rows it has."""
+
+    @property
+    def fired_at(self) -> datetime | None:
+        """The latest of `fires`."""
+        return self.fires[-1] if self.fires else None
 
 
 class Trigger(ABC):

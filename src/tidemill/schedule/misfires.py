@@ -1,0 +1,67 @@
+"""What a time trigger has missed, and what becomes of it: pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, assert_never
+
+from tidemill.schedule.specs import Misfire, ScheduleSpec
+from tidemill.schedule.time_triggers import Cron, Every, TimeTrigger
+
+MOST_FIRES: Final = 10_000
+"""Of one timer in one go: a minute's cron after a week. What is left after longer downtime is a run of its own."""
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The logical times that feed the job now, oldest first, and when the timer is looked at next.
+
+    `behind`: not before the job that has been fed, or waits, is gone; what comes then has been missed already.
+    """
+
+    fires: tuple[datetime, ...]
+    next_fire: datetime
+    behind: bool = False
+
+
+def find_due(leaf: TimeTrigger, spec: ScheduleSpec, counted_from: datetime, now: datetime, *, waits: bool) -> Due:
+    """What `leaf` is fed at `now`; `waits` says that it has been fed in a job that is still open.
+
+    `counted_from` is for `Every` the last launch, or the resumption; for `Cron` the time up to which it has fired.
+    """
+    match leaf:
+        case Every():
+            # After downtime once: nothing else was due since the last launch. And once in a job that waits.
+            due_at = leaf.last_fire(counted_from, now)
+            next_fire = leaf.next_fire(due_at or counted_from)
+            return Due(() if due_at is None or waits else (due_at,), next_fire)
+        case Cron():
+            return _find_missed(leaf, spec, counted_from, now, waits=waits)
+        case _:
+            raise AssertionError(leaf)
+
+
+def _find_missed(leaf: Cron, spec: ScheduleSpec, counted_from: datetime, now: datetime, *, waits: bool) -> Due:
+    match spec.misfire:
+        case Misfire.ALL:
+            fires = leaf.fires_after(counted_from)
+            first, second = next(fires), next(fires)
+            if first > now:
+                return Due((), first)
+            return Due((), first, behind=True) if waits else Due((first,), second, behind=second <= now)
+        case Misfire.SKIP:
+            # A fire exactly as old as the grace is within it.
+            counted_from = max(counted_from, now - spec.grace - _MILLISECOND)
+        case Misfire.ONCE:
+            pass
+        case _:
+            assert_never(spec.misfire)
+    missed: list[datetime] = []
+    for fire in leaf.fires_after(counted_from):
+        if fire > now or len(missed) == MOST_FIRES:
+            return Due(tuple(missed), fire)
+        missed.append(fire)
+    raise AssertionError(leaf)

@@ -48,6 +48,9 @@ class Narrator:
             if not name.rpartition("/")[2].startswith(".") and self._ignored.get(name) != pattern
         }
         self._ignored = {**self._ignored, **ignored}
+        if (warning := found.warning(inbox)) is not None:
+            late = found.longest // timedelta(milliseconds=1)
+            self.tell("late", inbox.dataset.name, warning, missed=found.missed, late_ms=late)
         if not found.new and not ignored:
             return
         size = sum(file.bytes for file in found.new)

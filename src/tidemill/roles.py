@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -47,6 +48,7 @@ class Discoverer:
     def __init__(self, catalog: Catalog, narrator: Narrator) -> None:
         self._catalog = catalog
         self._narrator = narrator
+        self._memories: defaultdict[DatasetId, discovery.Memory] = defaultdict(discovery.Memory)
         self.looked = False
 
     def step(self) -> timedelta:
@@ -63,7 +65,7 @@ class Discoverer:
         if not self._catalog.write(lambda db: discovery.take_listing(db, watched, due_at)):
             return
         try:
-            self._narrator.discovered(watched, discovery.discover(self._catalog, watched))
+            self._narrator.discovered(watched, discovery.discover(self._catalog, watched, self._memories[dataset_id]))
         except Unavailable as error:
             # One folder that is away must not hold up the others; it is listed again at its next time.
             self._narrator.tell("inbox", watched.dataset.name, str(error), error=error.code)

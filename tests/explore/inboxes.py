@@ -33,7 +33,7 @@ from tidemill.run.attempts import (
 from tidemill.run.inputs import take_over_claims
 from tidemill.run.programs import Program, ProgramKind, put_program
 from tidemill.run.runs import NewRun, create_pending
-from tidemill.storage.files import FileStatus
+from tidemill.storage.files import FileStatus, Seen
 from tidemill.world import World
 
 SPEC = InboxSpec(RawFormat(FileFormat.TEXT), attempts=20, retry_after=timedelta(seconds=10), max_files=1)
@@ -47,7 +47,9 @@ class _Landing:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
-    def list_after(self, _prefix: str, _marker: str | None) -> Iterator[FileStatus]:
+    lists_from_name = False
+
+    def list_after(self, _prefix: str, _marker: str | None, _seen: Seen) -> Iterator[FileStatus]:
         return iter(self._list())
 
     def stat(self, name: str) -> FileStatus | None:

@@ -131,6 +131,11 @@ class App:
         max_files: int | None = None,
         max_bytes: str | None = None,
         list_every: str | timedelta = "1s",
+        min_age: str | timedelta = "0s",
+        settle: str | timedelta = "0s",
+        done_flag: str | None = None,
+        lookback: str | timedelta = "1h",
+        reconcile_every: str | timedelta | None = "6h",
     ) -> Inbox:
         """Watch the folder at `location` (relative to the project) and give each file to processing exactly once.
 
@@ -140,6 +145,10 @@ class App:
         (`on_rewrite="reprocess"`), not at all (`ignore`), or put aside (`error`). A file that fails is tried
         `attempts` times, first after `retry_after`, then twice that, and then quarantined. One run takes at most
         `max_files` and `max_bytes`. The folder is listed every `list_every`.
+
+        A file is left to its writer until it is `min_age` old, has not changed for `settle`, and the file named by
+        `done_flag` (`"{name}.done"`, `"{stem}.ok"`) lies beside it. Where a store lists from a name on, listings go
+        back to where they had come `lookback` ago, and over all of it every `reconcile_every` (None: never).
         """
         raw = RawFormat(_one_of(FileFormat, format, f"format of inbox {name}"), schema, dict(options or {}), line_end)
         spec = InboxSpec(
@@ -151,6 +160,11 @@ class App:
             max_files=max_files,
             max_bytes=None if max_bytes is None else parse_bytes(max_bytes),
             list_every=parse_duration(list_every),
+            min_age=parse_duration(min_age),
+            settle=parse_duration(settle),
+            done_flag=done_flag,
+            lookback=parse_duration(lookback),
+            reconcile_every=None if reconcile_every is None else parse_duration(reconcile_every),
         )
         return self._declare(Inbox(self._qualified(name), name, location, spec))
 

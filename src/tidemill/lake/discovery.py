@@ -4,65 +4,263 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, cast
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final, TypeVar, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Call, Param, load_sql
-from tidemill.durations import to_milliseconds
-from tidemill.lake.inbox import FileState, Inbox, OnRewrite, content_version, to_ms
+from tidemill.durations import format_duration, to_milliseconds
+from tidemill.lake.in_flight import Watched, held_back
+from tidemill.lake.inbox import FileState, Inbox, OnRewrite, content_version, from_ms, to_ms
+from tidemill.lake.lookback import Marker
 from tidemill.names import DatasetId, file_event
-from tidemill.storage.files import FileStatus
+from tidemill.storage.files import Files, FileStatus, Seen
 
 SQL: Final = load_sql(__file__)
 
 _CHUNK: Final = 10_000  # rows in one statement
+_BEHIND_ALL: Final = "\U0010ffff"
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """What a listing found: `new` were recorded by it, `ignored` are names with the pattern that hides them."""
+    """What a listing found: `new` were recorded by it, `ignored` are names with the pattern that hides them.
 
-    new: tuple[FileStatus, ...]
-    ignored: tuple[tuple[str, str], ...]
+    `held_back` are names of files that are left to their writers, with the reason. `late` of the new ones sort before
+    names that were listed earlier; `missed` of those, no listing before this reconciliation would have found. `longest`
+    is by how much one was late, at least. `forgotten` are names whose rows went because their files have gone.
+    """
+
+    new: tuple[FileStatus, ...] = ()
+    ignored: tuple[tuple[str, str], ...] = ()
+    held_back: tuple[tuple[str, str], ...] = ()
+    late: int = 0
+    missed: int = 0
+    longest: timedelta = timedelta(0)
+    reconciled: bool = False
+    forgotten: int = 0
+
+    def warning(self, inbox: Inbox) -> str | None:
+        """What to say when files came later than the inbox looks back; None when all is well."""
+        if not self.missed:
+            return None
+        found = f"only a reconciliation found {self.missed} files"
+        if self.longest < inbox.spec.lookback:
+            return f"{found} that listings had passed over"
+        late = format_duration(self.longest - self.longest % timedelta(seconds=1))
+        return f"{found}: they come {late} late, or more, and lookback is {format_duration(inbox.spec.lookback)}"
 
 
-def discover(catalog: Catalog, inbox: Inbox) -> Discovered:
+class Memory:
+    """What one process remembers of its last listing of an inbox, so that what has not changed costs nothing.
+
+    Every reconciliation, and every change that others make to what was found, begins it anew.
+    """
+
+    def __init__(self) -> None:
+        self.watched = Watched()
+        self.seen = Seen()
+        self._inbox: Inbox | None = None
+        self._superseded = 0
+
+    def begin(self, inbox: Inbox, superseded: int, *, whole: bool) -> Seen:
+        """A listing begins, of an inbox as it is declared and recorded now; what was remembered before it."""
+        before, fits = self.seen, (self._inbox, self._superseded) == (inbox, superseded)
+        self._inbox, self._superseded = inbox, superseded
+        if whole or not fits:
+            self.seen = Seen()
+        self.seen.drop()
+        return before if fits else Seen()
+
+
+def discover(catalog: Catalog, inbox: Inbox, memory: Memory | None = None, *, reconcile: bool = False) -> Discovered:
     """List the inbox and record what is new in it, with one message, in one commit; nothing when nothing is new.
 
     Any number of processes may do it at once: each content is recorded and announced once. A file that waits still
     and was written again is superseded; one that is being processed is left to its run, and its new content waits.
-    Cost: all files of the location, a look-up each (10,000 a statement); a commit only for what is new.
+    Where the store lists from a name, only what lies behind the marker and its lookback is listed; all of it when the
+    time has come, or when asked to `reconcile`. Cost: the listing; with `memory`, a look-up for each file that was not
+    in its last one, else for each (10,000 a statement); a commit only for what is new.
     """
+    listing = _Listing(catalog, inbox, memory or Memory(), reconcile=reconcile)
     catalog.world.mark("discover.before_listing")
-    listed: list[FileStatus] = []
-    ignored: list[tuple[str, str]] = []
-    for file in inbox.files(catalog.world).list_after("", None):
-        if (pattern := inbox.spec.ignored_by(file.name)) is not None:
-            ignored.append((file.name, pattern))
-        else:
-            listed.append(file)
     new: list[FileStatus] = []
-    for chunk in _chunks(listed):
-        found = _find_unknown(catalog, inbox, chunk)
+    for chunk in _chunks(listing.look()):
+        found = listing.pick(_find_unknown(catalog, inbox, chunk))
         catalog.world.mark("discover.before_commit")
         if found:
             catalog.apply([_RecordFound(inbox, tuple(found))])
             new += [file for file, status in found if status is FileState.NEW]
         catalog.world.mark("discover.after_commit")
-    return Discovered(tuple(new), tuple(ignored))
+    return listing.end(new)
 
 
-def _find_unknown(catalog: Catalog, inbox: Inbox, files: Sequence[FileStatus]) -> list[tuple[FileStatus, FileState]]:
+class _Listing:
+    """One look at an inbox: where it begins, what it leaves alone, what it says of lateness, and what is kept of it."""
+
+    def __init__(self, catalog: Catalog, inbox: Inbox, memory: Memory, *, reconcile: bool) -> None:
+        self._catalog = catalog
+        self._inbox = inbox
+        self._spec = inbox.spec
+        self._memory = memory
+        self._files = inbox.files(catalog.world)
+        self._marker, superseded, self._now = catalog.read(lambda db: _read_marker(db, inbox))
+        self._whole = reconcile or self._marker.needs_reconciliation(self._now, self._spec.reconcile_every)
+        self._before = memory.begin(inbox, superseded, whole=self._whole)
+        self._start = self._marker.start(self._now, self._spec.lookback) if self._files.lists_from_name else None
+        self._names: list[str] = []
+        self._settled: str | None = None
+        self._ignored: list[tuple[str, str]] = []
+        self._held_back: list[tuple[str, str]] = []
+
+    def look(self) -> list[FileStatus]:
+        """What is there, and neither ignored nor remembered, in order of name."""
+        listed: list[FileStatus] = []
+        after = None if self._whole else self._start
+        settled_at = from_ms(self._now) - self._spec.lookback
+        for file in self._files.list_after("", after, self._memory.seen):
+            self._names.append(file.name)
+            if file.modified_at <= settled_at:
+                self._settled = file.name
+            if (pattern := self._spec.ignored_by(file.name)) is None:
+                listed.append(file)
+            else:
+                self._ignored.append((file.name, pattern))
+            self._memory.seen.remember(file)
+        return listed
+
+    def pick(self, unknown: Iterable[tuple[FileStatus, FileState | None]]) -> list[tuple[FileStatus, FileState]]:
+        """What of the unknown files is to be recorded now; the rest is looked at again."""
+        picked: list[tuple[FileStatus, FileState]] = []
+        for file, status in unknown:
+            why = self._why_held_back(file) if status is FileState.NEW else None
+            if status is None or why is not None:
+                self._memory.seen.forget(file)
+            if why is not None:
+                self._held_back.append((file.name, why))
+            elif status is not None:
+                self._memory.watched.forget(file.name)
+                picked.append((file, status))
+        return picked
+
+    def _why_held_back(self, file: FileStatus) -> str | None:
+        unchanged_for = self._memory.watched.unchanged_for(file, self._catalog.world.clock.monotonic())
+        return held_back(
+            self._spec,
+            file,
+            now=from_ms(self._now),
+            unchanged_for=unchanged_for,
+            exists=lambda name: self._files.stat(name) is not None,
+        )
+
+    def end(self, new: list[FileStatus]) -> Discovered:
+        """Keep how far it came; and after a reconciliation forget what has gone."""
+        delays = [(file, self._marker.lateness(file.name, self._now)) for file in new]
+        late = [delay for _, delay in delays if delay is not None]
+        forgotten = _forget_absent(self._catalog, self._inbox, self._files, self._names) if self._whole else 0
+        found = Discovered(
+            tuple(new),
+            tuple(self._ignored),
+            tuple(self._held_back),
+            len(late),
+            sum(map(self._was_passed_over, new)),
+            max(late, default=timedelta(0)),
+            self._whole,
+            forgotten,
+        )
+        moved = self._marker
+        if self._files.lists_from_name and self._names:
+            moved = moved.moved(self._now, self._names[-1], self._settled, self._spec.lookback)
+        if self._whole:
+            moved = replace(moved, reconciled_at=self._now)
+        if moved != self._marker or found.late or found.missed:
+            self._catalog.write(lambda db: _keep(db, self._inbox, self._marker, moved, found))
+        self._memory.seen.turn()
+        return found
+
+    def _was_passed_over(self, file: FileStatus) -> bool:
+        """Whether no listing but a reconciliation would have found it."""
+        if not self._whole or self._marker.reconciled_at is None:
+            return False
+        behind = self._start is not None and file.name <= self._start
+        return behind or self._before.meets(file.name, file.etag)
+
+
+def _read_marker(db: Db, inbox: Inbox) -> tuple[Marker, int, int]:
+    """Where listings have come, how often waiting contents were replaced, and the time."""
+    row = db.one(SQL.read_marker, dataset_id=inbox.dataset_id)
+    if row is None:
+        return Marker(), 0, db.now()
+    name, positions, reconciled_at, superseded, now = cast("tuple[str | None, str, int | None, int, int]", row)
+    known = tuple((int(at), str(position)) for at, position in json.loads(positions))
+    return Marker(name, known, reconciled_at), superseded, now
+
+
+def _keep(db: Db, inbox: Inbox, before: Marker, after: Marker, found: Discovered) -> None:
+    # Who was slower than another lister leaves the marker: it stands where both have listed all.
+    db.run(
+        SQL.move_marker,
+        dataset_id=inbox.dataset_id,
+        before=before.name or "",
+        reconciled_before=before.reconciled_at or 0,
+        marker=after.name,
+        positions=json.dumps(after.positions),
+        reconciled_at=after.reconciled_at,
+    )
+    if found.late or found.missed:
+        db.run(
+            SQL.count_late,
+            dataset_id=inbox.dataset_id,
+            late=found.late,
+            missed=found.missed,
+            longest=to_milliseconds(found.longest),
+        )
+
+
+def _forget_absent(catalog: Catalog, inbox: Inbox, files: Files, listed: Sequence[str]) -> int:
+    """Delete the rows of closed files whose names a listing of all does not hold, and the store does not know.
+
+    When nothing at all was listed, nothing is forgotten: that is what a disk looks like which is not mounted. Cost:
+    reads the rows of all files.
+    """
+    forgotten, after = 0, ""
+    for names in _chunks(listed):
+        bound = _BEHIND_ALL if names[-1] == listed[-1] else names[-1]
+        while absent := _find_absent(catalog, inbox, after, bound, names):
+            # It may have come, and been recorded by others, since the listing passed it.
+            gone = json.dumps([name for name in absent if files.stat(name) is None])
+            forgotten += _forget(catalog, inbox, gone)
+            after = absent[-1]
+        after = bound
+    return forgotten
+
+
+def _find_absent(catalog: Catalog, inbox: Inbox, after: str, bound: str, names: Sequence[str]) -> list[str]:
+    window: dict[str, Param] = {"dataset_id": inbox.dataset_id, "after": after, "bound": bound, "limit": _CHUNK}
+    listed = json.dumps([{"name": name} for name in names])
+    return [str(row[0]) for row in catalog.read(lambda db: db.all(SQL.select_absent, listed=listed, **window))]
+
+
+def _forget(catalog: Catalog, inbox: Inbox, names: str) -> int:
+    return catalog.write(lambda db: db.run(SQL.forget_absent, dataset_id=inbox.dataset_id, names=names))
+
+
+def _find_unknown(
+    catalog: Catalog, inbox: Inbox, files: Sequence[FileStatus]
+) -> list[tuple[FileStatus, FileState | None]]:
+    """Those of `files` that are to be recorded, with their state; None for those that cannot be decided yet."""
     rows = [{"place": i, "name": f.name, "content_version": content_version(f)} for i, f in enumerate(files)]
     unknown = catalog.read(lambda db: db.all(SQL.select_unknown, dataset_id=inbox.dataset_id, listed=json.dumps(rows)))
-    decided: list[tuple[FileStatus, FileState]] = []
+    found: list[tuple[FileStatus, FileState | None]] = []
     for place, sibling, recorded in cast("list[tuple[int, int, int]]", unknown):
         status = _status_of_unknown(inbox.spec.on_rewrite, sibling)
         # Skipped by rule, and recorded as such already: nothing to do.
-        if status is not None and not (recorded and status is not FileState.NEW):
-            decided.append((files[place], status))
-    return decided
+        if not (recorded and status in {FileState.SKIPPED, FileState.QUARANTINED}):
+            found.append((files[place], status))
+    return found
 
 
 def _status_of_unknown(on_rewrite: OnRewrite, sibling: int) -> FileState | None:
@@ -108,8 +306,15 @@ class _RecordFound:
         return (
             Call(SQL.publish_found, params | {"event_key": event_key}),
             Call(SQL.insert_found, params),
+            Call(SQL.note_superseded, params),
             Call(SQL.supersede_found, {"found": params["found"]}),
         )
+
+
+def read_lateness(db: Db, dataset_id: DatasetId) -> tuple[int, int, timedelta]:
+    """Of all files so far: those that came late, those that only a reconciliation found, and the longest delay."""
+    late, missed, longest = cast("tuple[int, int, int]", db.all(SQL.read_lateness, dataset_id=dataset_id)[0])
+    return late, missed, timedelta(milliseconds=longest)
 
 
 def due_listings(db: Db, limit: int = 100) -> list[tuple[DatasetId, int]]:
@@ -128,5 +333,5 @@ def next_listing(db: Db) -> int | None:
     return cast("int | None", db.all(SQL.select_next_listing)[0][0])
 
 
-def _chunks(files: Sequence[FileStatus]) -> Iterable[Sequence[FileStatus]]:
-    return (files[start : start + _CHUNK] for start in range(0, len(files), _CHUNK))
+def _chunks(items: Sequence[_T]) -> Iterable[Sequence[_T]]:
+    return (items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK))

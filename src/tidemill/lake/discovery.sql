@@ -53,6 +53,49 @@ UPDATE inbox_file
  WHERE inbox_file.dataset_id = found.dataset_id AND inbox_file.name = found.name
    AND inbox_file.content_version <> found.content_version AND coalesce(inbox_file.status IN ('NEW', 'ERROR'), FALSE)
 
+-- name: note_superseded
+-- quiet
+-- What others remember of their listings may be wrong from here on: a content that is skipped may be there again. Of
+-- what this very commit has recorded nothing counts: it is the other content of its name.
+UPDATE inbox_marker SET superseded = superseded + 1
+ WHERE dataset_id = :dataset_id
+   AND EXISTS (SELECT 1
+                 FROM {rows:found(name text, content_version text)} AS found
+                CROSS JOIN inbox_file AS other
+                WHERE other.dataset_id = :dataset_id AND other.name = found.name
+                  AND other.content_version <> found.content_version
+                  AND coalesce(other.status IN ('NEW', 'ERROR'), FALSE))
+
+-- name: read_marker
+SELECT marker, positions, reconciled_at, superseded, tidemill_now() FROM inbox_marker WHERE dataset_id = :dataset_id
+
+-- name: move_marker
+-- quiet
+-- Only from where its listing has found it: another may have come further.
+UPDATE inbox_marker SET marker = :marker, positions = :positions, reconciled_at = :reconciled_at
+ WHERE dataset_id = :dataset_id AND coalesce(marker, '') = :before AND coalesce(reconciled_at, 0) = :reconciled_before
+
+-- name: count_late
+-- quiet
+UPDATE inbox_marker
+   SET late_files = late_files + :late, missed_files = missed_files + :missed,
+       longest_late = CASE WHEN longest_late < :longest THEN :longest ELSE longest_late END
+ WHERE dataset_id = :dataset_id
+
+-- name: read_lateness
+SELECT late_files, missed_files, longest_late FROM inbox_marker WHERE dataset_id = :dataset_id
+
+-- name: select_absent
+-- Closed files in a window of names that a listing of it does not hold.
+SELECT DISTINCT name FROM inbox_file
+ WHERE dataset_id = :dataset_id AND name > :after AND name <= :bound
+   AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED') AND name NOT IN (SELECT listed.name FROM {rows:listed(name text)} AS listed)
+ ORDER BY name LIMIT :limit
+
+-- name: forget_absent
+DELETE FROM inbox_file
+ WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED')
+
 -- name: select_due_listings
 SELECT dataset_id, next_listing_at FROM inbox_marker WHERE next_listing_at <= tidemill_now()
  ORDER BY next_listing_at LIMIT :limit

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, cast
 
 from tidemill.catalog.db import Db
@@ -61,6 +63,10 @@ class InboxSpec:
     `ignore` adds to what is always ignored: shell patterns, compared with each part of a name. A file that fails is
     tried `attempts` times, first after `retry_after`, then twice that, and then quarantined. One run takes at most
     `max_files` and `max_bytes`, but at least one file.
+
+    A file is left to its writer until it is `min_age` old, has not changed for `settle` under our eyes, and the file
+    named by `done_flag` (`{name}.done`) is there. A store that lists from a name is listed from where its listings had
+    come `lookback` ago, and as a whole every `reconcile_every` (None: never).
     """
 
     format: RawFormat
@@ -71,12 +77,23 @@ class InboxSpec:
     max_files: int | None = None
     max_bytes: int | None = None
     list_every: timedelta = timedelta(seconds=1)
+    min_age: timedelta = timedelta(0)
+    settle: timedelta = timedelta(0)
+    done_flag: str | None = None
+    lookback: timedelta = timedelta(hours=1)
+    reconcile_every: timedelta | None = timedelta(hours=6)
 
     def __post_init__(self) -> None:
         bounds = {"attempts": self.attempts, "max_files": self.max_files, "max_bytes": self.max_bytes}
         for name, bound in bounds.items():
             if bound is not None and bound < 1:
                 raise UserError(f"{name} of an inbox is at least 1, not {bound}")
+        if self.done_flag is not None and (self.flag_of("a.b") == "a.b" or "/" in self.done_flag or not self.done_flag):
+            raise UserError(
+                f"done_flag of an inbox names a file beside each, as '{{name}}.done', not {self.done_flag!r}"
+            )
+        if self.reconcile_every == timedelta(0):
+            raise UserError("reconcile_every of an inbox is a duration, as '6h', or None for never")
 
     def to_spec(self) -> dict[str, object]:
         """What the data set's row keeps of it, as JSON."""
@@ -92,34 +109,71 @@ class InboxSpec:
             "max_files": self.max_files,
             "max_bytes": self.max_bytes,
             "list_every_ms": to_milliseconds(self.list_every),
+            "min_age_ms": to_milliseconds(self.min_age),
+            "settle_ms": to_milliseconds(self.settle),
+            "done_flag": self.done_flag,
+            "lookback_ms": to_milliseconds(self.lookback),
+            "reconcile_every_ms": None if self.reconcile_every is None else to_milliseconds(self.reconcile_every),
         }
 
     @classmethod
     def of_spec(cls, spec: Mapping[str, object]) -> InboxSpec:
-        """Read back what `to_spec` gave."""
+        """Read back what `to_spec` gave, or that of an earlier version, which knew fewer options."""
+        given = cls(RawFormat(FileFormat.TEXT)).to_spec() | dict(spec)
+        reconcile = cast("int | None", given["reconcile_every_ms"])
         return cls(
             RawFormat(
-                FileFormat(cast(str, spec["format"])),
-                cast("str | None", spec["schema"]),
-                cast("dict[str, str]", spec["options"]),
-                bool(spec["line_end"]),
+                FileFormat(cast(str, given["format"])),
+                cast("str | None", given["schema"]),
+                cast("dict[str, str]", given["options"]),
+                bool(given["line_end"]),
             ),
-            tuple(cast("list[str]", spec["ignore"])),
-            OnRewrite(cast(str, spec["on_rewrite"])),
-            cast(int, spec["attempts"]),
-            timedelta(milliseconds=cast(int, spec["retry_after_ms"])),
-            cast("int | None", spec["max_files"]),
-            cast("int | None", spec["max_bytes"]),
-            timedelta(milliseconds=cast(int, spec["list_every_ms"])),
+            tuple(cast("list[str]", given["ignore"])),
+            OnRewrite(cast(str, given["on_rewrite"])),
+            cast(int, given["attempts"]),
+            timedelta(milliseconds=cast(int, given["retry_after_ms"])),
+            cast("int | None", given["max_files"]),
+            cast("int | None", given["max_bytes"]),
+            timedelta(milliseconds=cast(int, given["list_every_ms"])),
+            timedelta(milliseconds=cast(int, given["min_age_ms"])),
+            timedelta(milliseconds=cast(int, given["settle_ms"])),
+            cast("str | None", given["done_flag"]),
+            timedelta(milliseconds=cast(int, given["lookback_ms"])),
+            None if reconcile is None else timedelta(milliseconds=reconcile),
         )
 
     def ignored_by(self, name: str) -> str | None:
         """The pattern that a file of this name is ignored by; a folder that matches hides all in it."""
+        patterns = _patterns_of(self.ignore, self.done_flag)
         for part in name.split("/"):
-            for pattern in (*ALWAYS_IGNORED, *self.ignore):
-                if fnmatch.fnmatchcase(part, pattern):
-                    return pattern
+            if patterns.any.match(part):
+                return next(pattern for pattern in patterns.each if fnmatch.fnmatchcase(part, pattern))
         return None
+
+    def flag_of(self, name: str) -> str | None:
+        """The name of the file that says that this one is whole; None when none has to."""
+        if self.done_flag is None:
+            return None
+        folder, slash, last = name.rpartition("/")
+        return (
+            folder + slash + self.done_flag.replace("{name}", last).replace("{stem}", last.rpartition(".")[0] or last)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Patterns:
+    """Patterns of ignored names; `any` matches what one of them does, at a tenth of the time."""
+
+    each: tuple[str, ...]
+    any: re.Pattern[str]
+
+
+@lru_cache(maxsize=64)
+def _patterns_of(ignore: tuple[str, ...], done_flag: str | None) -> _Patterns:
+    # A flag is none of the data.
+    flags = () if done_flag is None else (done_flag.replace("{name}", "*").replace("{stem}", "*"),)
+    each = (*ALWAYS_IGNORED, *ignore, *flags)
+    return _Patterns(each, re.compile("|".join(map(fnmatch.translate, each))))
 
 
 @dataclass(frozen=True, slots=True)

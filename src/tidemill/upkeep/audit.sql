@@ -99,7 +99,7 @@ SELECT coalesce((SELECT run_id FROM run_input
 
 -- name: find_unheld_inputs
 -- Inputs of runs that neither a working set nor an inbox knows as completed by that very run: somebody else has
--- completed them too, or nobody.
+-- completed them too, or nobody. Of a file that has gone since no row is left.
 SELECT input.run_id, input.dataset_id, input.write_pointer, input.item, input.content_version
   FROM run_input AS input
  WHERE input.run_id > :after AND input.run_id <= :bound
@@ -108,10 +108,11 @@ SELECT input.run_id, input.dataset_id, input.write_pointer, input.item, input.co
            AND work.write_pointer = input.write_pointer AND work.partition_key = input.item
            AND coalesce(work.run_id = input.run_id AND work.state = 'completed', FALSE)
          LIMIT 1) IS NULL
-   AND (SELECT 1 FROM inbox_file AS file
-         WHERE file.dataset_id = input.dataset_id AND file.name = input.item
-           AND file.content_version = input.content_version
-           AND coalesce(file.run_id = input.run_id AND file.status = 'SUCCESS', FALSE)) IS NULL
+   AND (input.write_pointer > 0
+        OR (SELECT 1 FROM inbox_file AS file
+             WHERE file.dataset_id = input.dataset_id AND file.name = input.item
+               AND file.content_version = input.content_version
+               AND NOT coalesce(file.run_id = input.run_id AND file.status = 'SUCCESS', FALSE)) IS NOT NULL)
 
 -- name: find_bound_of_files
 SELECT coalesce((SELECT name FROM inbox_file

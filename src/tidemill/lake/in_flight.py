@@ -1,0 +1,43 @@
+"""Files that their writers may not have finished: what is left alone for now, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from tidemill.durations import format_duration
+from tidemill.lake.inbox import InboxSpec
+from tidemill.storage.files import FileStatus
+
+
+class Watched:
+    """How long files have stood as they are under the eyes of one process; by its own monotonic clock."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[str, timedelta]] = {}
+
+    def unchanged_for(self, file: FileStatus, here: timedelta) -> timedelta:
+        """How long ago this content was first seen."""
+        etag, since = self._since.get(file.name, ("", here))
+        if etag != file.etag:
+            since = here
+        self._since[file.name] = (file.etag, since)
+        return here - since
+
+    def forget(self, name: str) -> None:
+        """It is given out."""
+        self._since.pop(name, None)
+
+
+def held_back(
+    spec: InboxSpec, file: FileStatus, *, now: datetime, unchanged_for: timedelta, exists: Callable[[str], bool]
+) -> str | None:
+    """Why a file is left to its writer for now; None when it may be taken. `now` is of the catalog; `exists` asks."""
+    if spec.min_age and now - file.modified_at < spec.min_age:
+        return f"younger than {format_duration(spec.min_age)}"
+    if unchanged_for < spec.settle:
+        return f"changed within {format_duration(spec.settle)}"
+    flag = spec.flag_of(file.name)
+    if flag is not None and not exists(flag):
+        return f"{flag} is not there yet"
+    return None

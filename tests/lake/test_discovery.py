@@ -1,0 +1,277 @@
+"""Discovery: what is new is found whenever it comes, at a cost that grows with what is new."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.lake.arrivals import LAWS, StoredInbox, make_stored_inbox, play
+from tests.lake.test_inbox import Mill, make_mill
+from tests.manual_clock import ManualClock, backdoor_of
+from tidemill.catalog.engine import open_catalog
+from tidemill.errors import UserError
+from tidemill.lake.discovery import Memory, discover, read_lateness
+from tidemill.lake.formats import FileFormat, RawFormat
+from tidemill.lake.inbox import InboxSpec
+from tidemill.lake.lookback import Marker
+from tidemill.storage.files import Seen
+from tidemill.world import World
+
+
+@pytest.fixture
+def mill(catalog_url: str, tmp_path: Path) -> Iterator[Mill]:
+    """An empty inbox on each database."""
+    made = make_mill(catalog_url, tmp_path / "raw")
+    yield made
+    made.catalog.close()
+
+
+@pytest.fixture
+def stored(catalog_url: str) -> Iterator[tuple[StoredInbox, ManualClock, World]]:
+    """An inbox in a store that lists from a name, on each database, by a clock of the test's."""
+    clock = ManualClock()
+    catalog = open_catalog(catalog_url, World(clock=clock))
+    with backdoor_of(catalog_url) as backdoor:
+        clock.rule(backdoor, catalog.dialect)
+        inbox = make_stored_inbox(catalog, lookback=timedelta(minutes=10), reconcile_every=timedelta(hours=1))
+        yield inbox, clock, catalog
+    catalog.close()
+
+
+@pytest.mark.parametrize(("law", "share"), [("5 s", 0.047), ("30 s", 0.34), ("120 s", 0.70)])
+def test_no_file_is_missed_that_the_plain_marker_of_the_seed_misses(law, share):
+    """Whatever arrives after its name was passed; the shares are those of longer plays (`tests.lake.arrivals`)."""
+    outcome = play(LAWS[law], seconds=1800, lookback=timedelta(minutes=20), reconcile_every=timedelta(minutes=30))
+
+    assert outcome.missed_by_marker / outcome.files == pytest.approx(share, rel=0.2)
+    assert (outcome.missed, outcome.only_reconciled) == (0, 0)
+    assert outcome.late == outcome.missed_by_marker
+
+
+def test_what_comes_later_than_the_lookback_is_found_by_a_reconciliation_which_warns():
+    """Nobody knows the longest delay: the lookback is for promptness, the reconciliation for completeness."""
+    outcome = play(
+        lambda chance: chance.expovariate(1 / 120),
+        seconds=1800,
+        lookback=timedelta(minutes=2),
+        reconcile_every=timedelta(minutes=30),
+    )
+
+    assert outcome.missed == 0
+    assert 0 < outcome.only_reconciled < outcome.late
+    assert "lookback is 2m" in outcome.warnings[0]
+
+
+def test_without_both_the_hole_is_open():
+    """What the two are worth; and that the play could see a file missed."""
+    outcome = play(LAWS["30 s"], seconds=1800, lookback=timedelta(0), reconcile_every=None)
+
+    assert outcome.missed == outcome.missed_by_marker > 0
+
+
+def test_a_listing_begins_where_the_marker_stood_a_lookback_ago(stored):
+    """Else each costs all there is: the store is asked for what may be new, and the files of the lookback."""
+    inbox, clock, catalog = stored
+    for hour in range(4):
+        inbox.store.put(f"old-{hour}", clock)
+        clock.move("10m")
+    discover(catalog, inbox)
+    for minute in range(30):
+        inbox.store.put(f"z-{minute:02}", clock)
+        clock.move("1m")
+        discover(catalog, inbox)
+    before = inbox.store.given
+
+    found = discover(catalog, inbox)
+
+    assert found.new == ()
+    assert 9 <= inbox.store.given - before <= 12
+
+
+def test_a_late_file_is_counted_and_one_that_only_reconciling_finds_is_told(stored):
+    """The figures on which people set the lookback; kept in the catalog, whoever lists."""
+    inbox, clock, catalog = stored
+    for minute in range(30):
+        inbox.store.put(f"m-{minute:02}", clock)
+        clock.move("1m")
+        discover(catalog, inbox)
+    inbox.store.put("m-25-late", clock)
+    late = discover(catalog, inbox)
+    inbox.store.put("m-03-late", clock)
+    passed_over = discover(catalog, inbox)
+    asked = discover(catalog, inbox, reconcile=True)
+
+    assert (late.late, late.missed, late.warning(inbox)) == (1, 0, None)
+    assert passed_over.new == ()
+    assert [file.name for file in asked.new] == ["m-03-late"]
+    assert (asked.late, asked.missed) == (1, 1)
+    assert asked.warning(inbox).startswith("only a reconciliation found 1 files: they come 10m late, or more, and")
+    assert catalog.read(lambda db: read_lateness(db, inbox.dataset_id)) == (2, 1, asked.longest)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_whatever_is_late_by_less_than_the_lookback_lies_behind_the_start(data):
+    """Pure: names rise with time; a file named at `s` that arrives by `s + lookback` sorts behind every start."""
+    lookback = timedelta(milliseconds=data.draw(st.integers(1, 400)))
+    marker, now = Marker(), 0
+    for _ in range(data.draw(st.integers(1, 40))):
+        now += data.draw(st.integers(1, 30))
+        listed = data.draw(st.integers(0, now))  # a name says when it was given
+        start = marker.start(now, lookback)
+        for named in range(max(0, now - int(lookback / timedelta(milliseconds=1))), now + 1):
+            assert start is None or f"{named:05}" >= start
+        marker = marker.moved(now, f"{listed:05}", None, lookback)
+        assert len(marker.positions) < 40
+
+
+def test_what_has_not_changed_is_looked_up_once(mill, monkeypatch):
+    """A million known files cost their listing alone: no look-up, no statement."""
+    memory = Memory()
+    mill.land("a", "b")
+    discover(mill.catalog, mill.inbox, memory)
+    mill.process()
+    mill.land("b", content="again\n")
+    mill.land("c")
+
+    asked = []
+    from tidemill.lake import discovery
+
+    plain = discovery._find_unknown
+    monkeypatch.setattr(discovery, "_find_unknown", lambda *given: asked.append(len(given[2])) or plain(*given))
+    found = discover(mill.catalog, mill.inbox, memory)
+    nothing = discover(mill.catalog, mill.inbox, memory)
+
+    assert ([file.name for file in found.new], nothing.new) == (["b", "c"], ())
+    assert asked == [2]
+
+
+def test_what_another_replaced_is_found_again_by_who_remembers_it(mill):
+    """Who stood between listing and commit skips a newer content: at the next listing it comes."""
+    memory = Memory()
+    mill.land("a", content="old\n")
+    old = list(mill.inbox.files(mill.catalog.world).list_after("", None))
+    mill.land("a", content="newer\n")
+    discover(mill.catalog, mill.inbox, memory)
+    from tidemill.lake import discovery
+
+    slow = discovery._RecordFound(mill.inbox, tuple((file, discovery.FileState.NEW) for file in old))
+    mill.catalog.apply([slow])
+    found = discover(mill.catalog, mill.inbox, memory)
+
+    assert [file.bytes for file in found.new] == [len("newer\n")]
+
+
+def test_a_file_is_left_to_its_writer_until_it_is_old_enough_whole_and_flagged(mill):
+    """Three ways to say that a file is finished, of which none needs its name."""
+    now = mill.catalog.read(lambda db: db.now()) / 1000
+    spec = replace(mill.inbox.spec, min_age=timedelta(minutes=5), done_flag="{stem}.done")
+    inbox = replace(mill.inbox, spec=spec)
+    mill.land("young.csv", "old.csv", "flagged.csv", "flagged.done", "young.done")
+    os.utime(mill.folder / "young.csv", (now - 60, now - 60))
+    memory = Memory()
+
+    found = discover(mill.catalog, inbox, memory)
+    (mill.folder / "old.done").touch()
+    os.utime(mill.folder / "young.csv", (now - 600, now - 600))
+    later = discover(mill.catalog, inbox, memory)
+
+    assert [file.name for file in found.new] == ["flagged.csv"]
+    assert dict(found.held_back) == {"young.csv": "younger than 5m", "old.csv": "old.done is not there yet"}
+    assert [file.name for file in later.new] == ["old.csv", "young.csv"]
+
+
+class _Here(ManualClock):
+    """A monotonic clock that the test moves."""
+
+    here = timedelta(0)
+
+    def monotonic(self) -> timedelta:
+        return self.here
+
+
+def test_a_file_that_grows_is_left_alone_until_it_has_settled(catalog_url, tmp_path):
+    """By our own eyes and clock: what the writer's machine says of times counts for nothing."""
+    made = make_mill(catalog_url, tmp_path / "raw", settle=timedelta(seconds=10))
+    clock = _Here()
+    made.catalog.world = replace(made.catalog.world, clock=clock)
+    memory, given_out, written = Memory(), [], 0
+    for seconds, size in ((0, 1), (8, 2), (8, 2), (1, 2), (2, 2)):
+        clock.here += timedelta(seconds=seconds)
+        if written != size:
+            made.land("a", content="x" * size)
+            written = size
+        given_out.append([file.name for file in discover(made.catalog, made.inbox, memory).new])
+    made.catalog.close()
+
+    assert given_out == [[], [], [], [], ["a"]]
+
+
+def test_a_closed_file_is_forgotten_when_its_name_has_gone(mill):
+    """The state of an inbox whose files are moved away must not grow for ever. What waits, or is there, stays."""
+    mill.land("a", "b", "c")
+    mill.discover()
+    mill.process()
+    mill.land("d")
+    mill.discover()
+    (mill.folder / "a").unlink()
+    (mill.folder / "d").unlink()
+
+    usual = discover(mill.catalog, mill.inbox)
+    found = discover(mill.catalog, mill.inbox, reconcile=True)
+
+    assert (usual.forgotten, found.forgotten) == (0, 1)
+    assert mill.states() == {"b": "SUCCESS", "c": "SUCCESS", "d": "NEW"}
+
+
+def test_an_empty_listing_forgets_nothing(mill):
+    """So does a disk look that is not mounted; forgotten, all its files would come again."""
+    mill.land("a")
+    mill.discover()
+    mill.process()
+    (mill.folder / "a").unlink()
+
+    assert discover(mill.catalog, mill.inbox, reconcile=True).forgotten == 0
+    assert mill.states() == {"a": "SUCCESS"}
+
+
+def test_a_row_of_an_earlier_version_has_the_defaults_of_what_it_does_not_know():
+    """Deployed before these options were: they begin to work at the upgrade."""
+    spec = InboxSpec(RawFormat(FileFormat.TEXT), max_files=7)
+    old = {
+        name: value for name, value in spec.to_spec().items() if name not in {"lookback_ms", "done_flag", "settle_ms"}
+    }
+
+    assert InboxSpec.of_spec(json.loads(json.dumps(old))) == spec
+
+
+@pytest.mark.parametrize(
+    "options", [{"done_flag": "{name}"}, {"done_flag": "x/{name}"}, {"reconcile_every": timedelta(0)}]
+)
+def test_options_that_cannot_work_are_refused(options):
+    """At the declaration, with the cure."""
+    with pytest.raises(UserError, match="as '"):
+        InboxSpec(RawFormat(FileFormat.TEXT), **options)
+
+
+def test_a_name_is_seen_by_its_content_and_forgotten_when_it_goes():
+    """What a listing did not meet is new when it comes back: others may have done with it what they like."""
+    chance = random.Random(7)
+    seen, known = Seen(), set()
+    for _ in range(50):
+        listing = {(f"f{chance.randrange(9)}", str(chance.randrange(3))) for _ in range(6)}
+        met = {one for one in listing if seen.meets(*one)}
+        assert met == listing & known
+        for name, etag in listing - met:
+            seen.remember(type("File", (), {"name": name, "etag": etag})())
+        seen.turn()
+        known = listing

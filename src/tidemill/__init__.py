@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidemill.lake.consumer import PartitionConsumer as PartitionConsumer
     from tidemill.lake.consumer import PartitionConsumerResult as PartitionConsumerResult
     from tidemill.lake.consumer import PartitionConsumerState as PartitionConsumerState
+    from tidemill.lake.filters import Range as Range
     from tidemill.mill.mill import Mill as Mill
     from tidemill.mill.mill import open_mill as open  # noqa: A004, F401  # read as `tm.open`
     from tidemill.run.context import Run as Run
@@ -55,6 +56,7 @@ _HOMES = {
     "PartitionConsumer": "lake.consumer",
     "PartitionConsumerResult": "lake.consumer",
     "PartitionConsumerState": "lake.consumer",
+    "Range": "lake.filters",
     "Refreshed": "schedule.data_triggers",
     "Run": "run.context",
     "Snapshot": "app.app",

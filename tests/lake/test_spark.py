@@ -12,10 +12,11 @@ from pyspark.sql import functions as sf
 from tests.lake.conftest import make_fileset
 from tidemill.lake import spark as module
 from tidemill.lake.fileset import ColumnSchema, Partition, WriteOp
+from tidemill.lake.frames import BadFrame
 from tidemill.lake.keys import BadKey, KeyField, KeySchema, KeyType
 from tidemill.lake.manifest import DamagedFiles
 from tidemill.lake.publish import SchemaChanged
-from tidemill.lake.spark import BadFrame, RowsDiffer, read_partitions, write_partitions
+from tidemill.lake.spark import RowsDiffer, read_partitions, write_partitions
 from tidemill.names import CommitSeq, WritePointer
 from tidemill.world import World
 

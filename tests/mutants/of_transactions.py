@@ -259,7 +259,9 @@ MUTANTS: Final = (
         "failed_writes_stay",
         "what a failed or replaced write has left stays in the directory of the committed transaction",
         Edit(
-            _OUTPUTS, "            if output.calls > 1 or (output.calls and not changes):\n", "            if False:\n"
+            _OUTPUTS,
+            "            if output.calls > 1 or output.forgot or (output.calls and not changes):\n",
+            "            if False:\n",
         ),
         first=Killer.SIMULATION,
     ),
@@ -268,8 +270,8 @@ MUTANTS: Final = (
         "of two writes to one partition in one transaction the second is published",
         Edit(
             _PUBLISH,
-            "folded[write.key] = PartitionWrite(write.key, before.op, before.manifest.with_files_of(write.manifest))",
-            "folded[write.key] = write",
+            "manifest=self.manifest.with_files_of(later.manifest)",
+            "manifest=later.manifest",
         ),
         first=Killer.SIMULATION,
     ),

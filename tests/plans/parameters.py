@@ -41,7 +41,17 @@ def _files(numbers: range | list[int], **more: object) -> str:
 
 
 _KEYS: Final = [f"k{i}" for i in range(100)]
-_WANTED: Final = _rows([{"partition_key": key, "shown": key} for key in _KEYS])
+_WANTED: Final = _rows([{"partition_key": key, "shown": key, "name": "n", "pattern": '"n":'} for key in _KEYS])
+_NEW_CHANGE: Final = {
+    "op": "append",
+    "delivers": 1,
+    "location": "tx=1",
+    "manifest": "bQ==",
+    "files": 1,
+    "bytes": 1,
+    "row_count": 1,
+    "metadata": None,
+}
 _NEW_FILES: Final = _files(_UNKNOWN, etag="e", bytes=1, modified_at=_NOW, status="NEW", error=None)
 _OUTCOMES: Final = _files(_BEING_PROCESSED, status="SUCCESS", error=None, row_count=1, failures=0, retry_after=None)
 _SCHEDULES: Final = _list(*(f"schedule_{i}" for i in range(10, 110)))
@@ -58,14 +68,11 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "after": "f2",
     "app": "app_1",
     "attempts": 3,
+    "at": _NOW,
     "backoff": 1000,
+    "base_id": "",
     "bound": _SNAPSHOT,
-    "changes": _rows(
-        [
-            {"partition_key": f"n{i}", "op": "append", "manifest": "bQ==", "files": 1, "bytes": 1, "row_count": 1}
-            for i in range(100)
-        ]
-    ),
+    "changes": _rows([{**_NEW_CHANGE, "partition_key": f"n{i}"} for i in range(100)]),
     "claims": _changes(_WAITING),
     "closed": _changes(_WAITING),
     "commit_seq": _SNAPSHOT,
@@ -108,6 +115,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "last": "zzz",
     "lease": 60_000,
     "lease_until": None,
+    "lower": "",
     "limit": 100,
     "limit_keys": _list(*(f"program:program_{i}" for i in range(20))),
     "limits": _rows([{"limit_key": f"new:{i}"} for i in range(100)]),
@@ -159,6 +167,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "topic": "data",
     "triggered_by": "{}",
     "until": None,
+    "upper": "z",
     "wait": 1000,
     "version": _rows([{"manifest": "bQ==", "files": 1, "bytes": 1, "row_count": 1}]),
     "versions_to_check": _list(*_LATE),
@@ -257,8 +266,10 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "snapshot.publish_if_current": {"dataset_id": "mirror", "write_pointer": 599_991},
     "publish.insert_schema": {"schema_id": "new"},
     "publish.insert_changes": {"write_pointer": _OPEN},
+    "publish.refuse_evolved": {"schema_id": "s"},
     "publish.refuse_existing": {"wanted": _rows([{"partition_key": f"n{i}", "shown": "n"} for i in range(100)])},
     "fileset.read_visible": {"dataset_id": "deep", "write_pointer": 599_900},
+    "time_travel.find_commit_at": {"at": _NOW - 1_000_000},
     "discovery.select_unknown": {"dataset_id": "landing"},
     "discovery.publish_found": {"dataset_id": "landing"},
     "discovery.insert_found": {"dataset_id": "landing"},

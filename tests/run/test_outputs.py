@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 
+from tidemill.errors import NotFound
 from tidemill.lake import spark
-from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import ColumnSchema
+from tidemill.lake.datasets import Dataset, DatasetKind, declare, find
+from tidemill.lake.fileset import ColumnSchema, Fileset, read_partitions
+from tidemill.lake.filters import Range, make_filter
 from tidemill.lake.manifest import DataFile, Manifest
+from tidemill.lake.metadata import BadMetadata, MetadataChange, MetadataExists
+from tidemill.lake.time_travel import BadTime, find_snapshot_at, now
 from tidemill.names import DatasetId, Namespace
 from tidemill.run.external import open_transaction
 from tidemill.storage.files import open_files
@@ -74,3 +79,88 @@ def test_an_aborted_transaction_leaves_its_files_to_the_janitor(works, clicks):
         tx.fileset("default.clicks").append([1, None])
 
     assert names(clicks) == ["1/part=1/a.parquet", "1/part=None/a.parquet"]
+
+
+def seen(works, as_of=None, **where):
+    """The parts that somebody sees who comes now, with their metadata."""
+
+    def block(db):
+        fileset = Fileset.of(find(db, Namespace("default"), "clicks"))
+        snapshot = find_snapshot_at(db, fileset, as_of, now(db, works.catalog.incarnation))
+        found = read_partitions(db, fileset.dataset_id, snapshot, make_filter(fileset.keys, where))
+        return {fileset.keys.decode(partition.partition_key)[0]: partition.metadata for partition in found}
+
+    return works.catalog.read(block)
+
+
+def test_a_transaction_drops_what_it_sees_and_forgets_what_it_made(works, clicks):
+    """What was made and dropped by one transaction was never there, files included."""
+    with open_transaction(works.catalog, works.world) as tx:
+        tx.fileset("default.clicks").append([1, 2, 3])
+    with open_transaction(works.catalog, works.world) as tx:
+        output = tx.fileset("default.clicks")
+        output.append([3, 4])
+        counts = output.drop({"part": Range(3)}), output.drop({"part": Range(3)})
+        output.create([5])
+
+    assert counts == (2, 0)
+    assert seen(works) == {1: {}, 2: {}, 5: {}}
+    rows = works.sql(
+        "SELECT partition_key, op, files, delivers FROM partition_change ORDER BY commit_seq, partition_key"
+    )
+    assert [row[1:] for row in rows[3:]] == [("drop", 0, 0), ("create", 1, 1)]
+    assert [name for name in names(clicks) if "part=4" in name] == []
+
+
+def test_metadata_is_added_set_and_removed(works, clicks):
+    """An existing name is an error only for `add`."""
+    with open_transaction(works.catalog, works.world) as tx:
+        tx.fileset("default.clicks").append([1, 2], metadata={"source": "crm"})
+        tx.fileset("default.clicks").describe({"part": 2}, add={"checked": "yes"})
+    with open_transaction(works.catalog, works.world) as tx:
+        output = tx.fileset("default.clicks")
+        output.describe({"part": 1}, set={"source": "erp"}, remove=[])
+        output.describe({"part": 2}, remove=["source"])
+        with pytest.raises(MetadataExists, match=r"part=2 of default\.clicks has metadata 'checked' already: 'yes'"):
+            output.describe({"part": 2}, add={"checked": "no"})
+        with pytest.raises(NotFound, match="part=9"):
+            output.describe({"part": 9}, add={"checked": "no"})
+        with pytest.raises(BadMetadata, match="is not there"):
+            output.describe({"part": 2}, remove=["source"])
+
+    assert seen(works) == {1: {"source": "erp"}, 2: {"checked": "yes"}}
+
+
+@pytest.mark.parametrize(
+    ("entries", "why"),
+    [
+        ({}, "is not named"),
+        ({"add": {"a": 1}}, "is no text"),
+        ({"add": {"a": "1"}, "remove": ["a"]}, "named twice"),
+        ({"set": {"": "1"}}, "is no text"),
+        ({"set": {"a": "x" * 10_001}}, "more than"),
+    ],
+)
+def test_metadata_that_says_nothing_is_refused(entries, why):
+    """At the call."""
+    with pytest.raises(BadMetadata, match=why):
+        MetadataChange(**entries)
+
+
+def test_an_earlier_state_is_read_as_of_a_commit_or_a_time(works, clicks):
+    """What was there, not what is; and nothing that is still to come."""
+    with open_transaction(works.catalog, works.world) as tx:
+        tx.fileset("default.clicks").append([1, 2])
+    ((first, ended_at),) = works.sql("SELECT commit_seq, ended_at FROM tx")
+    with open_transaction(works.catalog, works.world) as tx:
+        tx.fileset("default.clicks").drop({"part": 1})
+
+    assert seen(works, as_of=first) == seen(works, as_of=str(first)) == {1: {}, 2: {}}
+    assert seen(works, as_of=first, part=2) == {2: {}}
+    assert seen(works, as_of=datetime.fromtimestamp((ended_at - 60_000) / 1000, UTC)) == {}
+    assert seen(works) == {2: {}}
+    for as_of, why in [(1 << 40, "none that can be seen"), ("2126-01-01T00:00Z", "still to come"), ("soon", "write a")]:
+        with pytest.raises(BadTime, match=why):
+            seen(works, as_of=as_of)
+    with pytest.raises(BadTime, match="no time zone"):
+        seen(works, as_of="2026-01-01T00:00")

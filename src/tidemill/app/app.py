@@ -18,6 +18,7 @@ from tidemill.lake.guards import ColumnPolicy, Guards
 from tidemill.lake.inbox import InboxSpec, OnRewrite
 from tidemill.lake.keys import KeySchema
 from tidemill.lake.snapshot import SnapshotSpec
+from tidemill.lake.stored import SchemaPolicy, Storing
 from tidemill.lake.version_retention import Retention
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, qualified
 from tidemill.run.programs import Argument, ArgumentType, Code, ProgramKind, Value
@@ -63,7 +64,7 @@ class Fileset:
     qualified_name: str
     name: str
     location: str | None
-    keys: KeySchema
+    storing: Storing
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +169,36 @@ class App:
         )
         return self._declare(Inbox(self._qualified(name), name, location, spec))
 
-    def fileset(self, name: str, *, keys: Mapping[str, str], location: str | None = None) -> Fileset:
-        """Declare a file set whose partitions have the typed `keys` (`{"day": "date", "hour": "int"}`), as Parquet.
+    def fileset(  # options by keyword, each with a default
+        self,
+        name: str,
+        *,
+        keys: Mapping[str, str],
+        location: str | None = None,
+        format: str = "parquet",  # noqa: A002  # the word users know from Spark's readers
+        checksum: bool = False,
+        schema: str = "fail",
+        keep_superseded: str | timedelta | None = None,
+        retention: str | timedelta | None = None,
+    ) -> Fileset:
+        """Declare a file set whose partitions have the typed `keys` (`{"day": "date", "hour": "int"}`).
 
-        Types: string, int, long, date, timestamp. Its files lie at `location`, or below the site's `data` folder.
+        Types: string, int, long, date, timestamp. Its files lie at `location`, or below the site's `data` folder, in
+        `format`: parquet, orc, csv, json or text (one string column). With `checksum` each read compares the whole
+        content of the files with what was written; Parquet's pages have checksums anyway. Rows with other columns than
+        those of the first commit are refused (`schema="fail"`), or add columns and widen types (`"evolve"`).
+        Replaced files are kept for `keep_superseded`, else as the site says (a week); partitions whose time (their
+        first key of type date or timestamp) is older than `retention` are dropped.
         """
-        return self._declare(Fileset(self._qualified(name), name, location, KeySchema.of(keys)))
+        storing = Storing(
+            KeySchema.of(keys),
+            _one_of(FileFormat, format, f"format of file set {name}"),
+            checksum,
+            _one_of(SchemaPolicy, schema, f"schema of file set {name}"),
+            None if keep_superseded is None else parse_duration(keep_superseded),
+            None if retention is None else parse_duration(retention),
+        )
+        return self._declare(Fileset(self._qualified(name), name, location, storing))
 
     def snapshot(  # noqa: PLR0913  # options by keyword, each with a default
         self,
@@ -358,7 +383,7 @@ class App:
 
 
 _D = TypeVar("_D", Inbox, Fileset, Snapshot)
-_E = TypeVar("_E", FileFormat, Misfire, OnRewrite, OnTimeout, ColumnPolicy)
+_E = TypeVar("_E", FileFormat, Misfire, OnRewrite, OnTimeout, ColumnPolicy, SchemaPolicy)
 
 
 def _one_of(options: type[_E], given: str, subject: str) -> _E:

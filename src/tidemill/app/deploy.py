@@ -121,7 +121,7 @@ def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredF
         case Inbox():
             kind, spec = DatasetKind.INBOX, declared.spec.to_spec()
         case DeclaredFileset():
-            kind, spec = DatasetKind.FILESET, {"keys": declared.keys.to_json()}
+            kind, spec = DatasetKind.FILESET, declared.storing.to_spec()
         case Snapshot():
             kind, spec = DatasetKind.SNAPSHOT, declared.spec.to_spec()
         case _:

@@ -43,11 +43,24 @@ def partitions(name: str, limit: int, *, as_json: bool) -> None:
     show_list(rows, columns, as_json=as_json, empty=f"{name} has no partitions yet")
 
 
+_where = click.option(
+    "--where",
+    multiple=True,
+    metavar="CONDITION",
+    help="Only these partitions: day=2026-01-01, hour>=6, hour<12. The same field again with = means one of them.",
+)
+_as_of = click.option(
+    "--as-of", metavar="WHEN", help="An earlier state: a commit sequence, or a time (2026-01-01T12:00Z)."
+)
+
+
 @command.command()
 @click.argument("name")
+@_where
+@_as_of
 @json_option
-def files(name: str, *, as_json: bool) -> None:
+def files(name: str, *, where: tuple[str, ...], as_of: str | None, as_json: bool) -> None:
     """List the committed files of a file set, for engines other than Spark."""
     with open_mill() as mill:
-        rows = mill.list_files(name)
+        rows = mill.list_files(name, where=where, as_of=as_of)
     show_list(rows, ("path", "bytes", "rows", "partition"), as_json=as_json, empty=f"{name} has no files yet")

@@ -17,12 +17,12 @@ SELECT partition_key, write_pointer, commit_seq, op, location, manifest
 -- Of each change taken: whether its key had been there before it, and whether it was overwritten before the snapshot.
 -- Sub-selects of one value are look-ups by key on both databases.
 SELECT taken.partition_key, taken.write_pointer,
-       coalesce((SELECT 1 FROM partition_change AS earlier
+       coalesce((SELECT CASE WHEN earlier.op = 'drop' THEN 0 ELSE 1 END FROM partition_change AS earlier
                   WHERE earlier.dataset_id = :dataset_id AND earlier.partition_key = taken.partition_key
                     AND earlier.commit_seq < (SELECT commit_seq FROM partition_change
                                                WHERE dataset_id = :dataset_id AND write_pointer = taken.write_pointer
                                                  AND partition_key = taken.partition_key)
-                  LIMIT 1), 0),
+                  ORDER BY earlier.commit_seq DESC LIMIT 1), 0),
        CASE WHEN (SELECT superseded_seq FROM partition_change
                    WHERE dataset_id = :dataset_id AND write_pointer = taken.write_pointer
                      AND partition_key = taken.partition_key) < :write_pointer THEN 1 ELSE 0 END

@@ -131,6 +131,9 @@ def _refuse_change(present: Dataset, wanted: Dataset) -> None:
             raise DatasetClash(name, f"has the keys {present.spec.get('keys')}, which cannot be changed")
         if present.location != wanted.location:
             raise DatasetClash(name, f"has its files at {present.location}, not at {wanted.location}")
+        if present.spec.get("format") != wanted.spec.get("format"):
+            was = present.spec.get("format", "parquet")
+            raise DatasetClash(name, f"has files of format {was}, which cannot be changed: give it another name")
 
 
 def _nested(outer: str, inner: str) -> bool:

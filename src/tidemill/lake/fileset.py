@@ -7,8 +7,9 @@ key. What a snapshot w sees of a key are the rows with `commit_seq < w` that wer
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
 from typing import Final, cast
@@ -18,8 +19,10 @@ from tidemill.catalog.named import Call, Row, load_sql
 from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, DatasetKind
+from tidemill.lake.filters import ALL_KEYS, KeyFilter
 from tidemill.lake.keys import NO_KEYS, KeySchema, KeyText
 from tidemill.lake.manifest import DataFile, Manifest, check_files
+from tidemill.lake.stored import Storing
 from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer
 from tidemill.storage.files import open_files
 from tidemill.world import World
@@ -28,11 +31,12 @@ SQL: Final = load_sql(__file__)
 
 
 class WriteOp(StrEnum):
-    """How a write treats what is there: none must be, it stays, it is replaced."""
+    """How a write treats what is there: none must be, it stays, it is replaced, it goes."""
 
     CREATE = "create"
     APPEND = "append"
     OVERWRITE = "overwrite"
+    DROP = "drop"
 
 
 class ChangeKind(StrEnum):
@@ -41,6 +45,21 @@ class ChangeKind(StrEnum):
     NEW = "new"
     APPENDED = "appended"
     OVERWRITTEN = "overwritten"
+
+
+class NotKept(UserError):
+    """A state of a file set whose files are not kept any more."""
+
+    code = "not_kept"
+
+    def __init__(self, dataset: str, write_pointer: int, horizon: int) -> None:
+        self.dataset = dataset
+        self.write_pointer = write_pointer
+        self.horizon = horizon
+        super().__init__(
+            f"{dataset} cannot be read as of commit {write_pointer - 1}: files that were replaced since are deleted; "
+            f"the oldest state that is kept is that of commit {horizon - 1} (see `keep_superseded=` of the file set)"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +79,21 @@ class Fileset:
     """A data set of partitions with typed keys."""
 
     dataset: Dataset
-    keys: KeySchema
+    storing: Storing
 
     @classmethod
     def of(cls, dataset: Dataset) -> Fileset:
         """What `dataset` is as a file set, a snapshot as one of one partition; an error if it is of another kind."""
         if dataset.kind is DatasetKind.SNAPSHOT:
-            return cls(dataset, NO_KEYS)
+            return cls(dataset, Storing(NO_KEYS))
         if dataset.kind is not DatasetKind.FILESET:
             raise UserError(f"{dataset.qualified_name} is a data set of kind {dataset.kind}: it has no partitions")
-        return cls(dataset, KeySchema.of(cast("Mapping[str, str]", dataset.spec["keys"])))
+        return cls(dataset, Storing.of(dataset.spec))
+
+    @property
+    def keys(self) -> KeySchema:
+        """The fields of its partition keys."""
+        return self.storing.keys
 
     @property
     def dataset_id(self) -> DatasetId:
@@ -88,7 +112,10 @@ class Fileset:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A committed change of one partition; its files are named relative to `location`, a directory of the data set."""
+    """A committed change of one partition; its files are named relative to `location`, a directory of the data set.
+
+    `metadata` is what it says of the partition, by name; None takes a name away.
+    """
 
     partition_key: KeyText
     write_pointer: WritePointer
@@ -96,6 +123,7 @@ class Change:
     op: WriteOp
     location: str
     manifest: Manifest
+    metadata: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +142,14 @@ class Partition:
     def rows(self) -> int:
         """Rows of all its files."""
         return sum(change.manifest.total_rows for change in self.changes)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What users have written beside it, by name: each change adds to those before it, or takes away."""
+        merged: dict[str, str | None] = {}
+        for change in self.changes:
+            merged |= change.metadata
+        return {name: value for name, value in merged.items() if value is not None}
 
     @property
     def files(self) -> list[tuple[str, DataFile]]:
@@ -142,30 +178,47 @@ def find_schema(db: Db, dataset_id: DatasetId) -> ColumnSchema | None:
     return None if row is None else ColumnSchema(str(row[1]))
 
 
-def read_partitions(db: Db, dataset_id: DatasetId, snapshot: Snapshot) -> list[Partition]:
-    """What `snapshot` sees of the file set, by key, at any later time. Cost: what is current, and what came since."""
-    rows = db.all(SQL.read_visible, dataset_id=dataset_id, write_pointer=snapshot.write_pointer)
-    changes = sorted(map(to_change, rows), key=lambda change: (change.partition_key, change.commit_seq))
+def read_partitions(
+    db: Db, dataset_id: DatasetId, snapshot: Snapshot, where: KeyFilter | None = None
+) -> list[Partition]:
+    """What `snapshot` sees of the file set, by key, at any later time: all, or what `where` accepts.
+
+    Cost: what is current within the bounds of `where`, and what was replaced since.
+    """
+    lower, upper = where.bounds if where else ("", ALL_KEYS)
+    rows = db.all(
+        SQL.read_visible, dataset_id=dataset_id, write_pointer=snapshot.write_pointer, lower=lower, upper=upper
+    )
+    accepted = (row for row in rows if where is None or where.accepts(KeyText(str(row[0]))))
+    changes = sorted(map(to_change, accepted), key=lambda change: (change.partition_key, change.commit_seq))
     return [Partition(key, tuple(group)) for key, group in groupby(changes, key=lambda change: change.partition_key)]
 
 
 def check_partitions(world: World, fileset: Fileset, partitions: Iterable[Partition]) -> None:
-    """Compare the store with what was published; `DamagedFiles` names partition and files. Cost: a stat a file."""
+    """Compare the store with what was published; `DamagedFiles` names partition and files.
+
+    Cost: a stat a file; a file set that was declared with `checksum` has them read as well.
+    """
     files = open_files(fileset.dataset.location, world)
     for partition in partitions:
         shown = fileset.show(partition.partition_key)
         for change in partition.changes:
-            check_files(files, fileset.qualified_name, shown, change.location, change.manifest)
+            check_files(
+                files, fileset.qualified_name, shown, change.location, change.manifest, whole=fileset.storing.checksum
+            )
 
 
 def pin(db: Db, pin_id: PinId, dataset_id: DatasetId, snapshot: Snapshot, run_id: RunId) -> None:
     """Keep all files that `snapshot` sees in the data set until the run gives up its pins (`Unpin`).
 
     Takes the data set's row lock, under which files become garbage: no file goes between reading and pinning.
-    `NotFound` for a data set that is not there.
+    `NotFound` for a data set that is not there, `NotKept` when files that `snapshot` sees may be gone.
     """
-    if db.one(SQL.lock_dataset, dataset_id=dataset_id) is None:
+    row = db.one(SQL.lock_dataset, dataset_id=dataset_id)
+    if row is None:
         raise NotFound("data set", dataset_id)
+    if snapshot.write_pointer < cast("int", row[1]):
+        raise NotKept(str(row[0]), snapshot.write_pointer, cast("int", row[1]))
     db.run(
         SQL.insert_pin,
         pin_id=pin_id,
@@ -184,8 +237,8 @@ def kind_of(first: Change, *, known: bool) -> ChangeKind:
 
 
 def to_change(row: Row) -> Change:
-    """The change in a row of (key, write pointer, commit sequence, op, location, manifest)."""
-    key, write_pointer, commit_seq, op, location, manifest = row
+    """The change in a row of (key, write pointer, commit sequence, op, location, manifest), and perhaps metadata."""
+    key, write_pointer, commit_seq, op, location, manifest, *more = row
     return Change(
         KeyText(str(key)),
         WritePointer(cast("int", write_pointer)),
@@ -193,4 +246,5 @@ def to_change(row: Row) -> Change:
         WriteOp(str(op)),
         str(location),
         Manifest.decode(cast("bytes", manifest)),
+        json.loads(str(more[0])) if more and more[0] is not None else {},
     )

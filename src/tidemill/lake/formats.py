@@ -24,7 +24,6 @@ from tidemill.storage.files import Files, FileStatus
 
 CHUNK_BYTES: Final = 1 << 20
 _HEADER_BYTES: Final = 1 << 16
-_PARQUET_MAGIC: Final = b"PAR1"
 _READING: Final = "Encountered error while reading file "
 _CAUSE: Final = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Exception|Error): (?P<why>.+)$", re.MULTILINE)
 
@@ -32,7 +31,7 @@ _F = TypeVar("_F")
 
 
 class FileFormat(StrEnum):
-    """Formats of raw files."""
+    """Formats of files, raw ones of inboxes and those of file sets."""
 
     CSV = "csv"
     JSON = "json"
@@ -40,6 +39,7 @@ class FileFormat(StrEnum):
     TEXT = "text"
     """One string column, `value`."""
     PARQUET = "parquet"
+    ORC = "orc"
 
 
 _COMMON: Final = frozenset({"dateFormat", "locale", "timestampFormat", "timestampNTZFormat", "timeZone"})
@@ -51,6 +51,12 @@ _OPTIONS: Final[Mapping[FileFormat, frozenset[str]]] = {
     FileFormat.JSON: _COMMON | {"allowNonNumericNumbers", "multiLine", "primitivesAsString"},
     FileFormat.TEXT: frozenset(),
     FileFormat.PARQUET: frozenset(),
+    FileFormat.ORC: frozenset(),
+}
+# The first bytes, and where in the last ones the same stand: ORC ends with the length of what they end.
+_MAGIC: Final = {
+    FileFormat.PARQUET: ("Parquet", b"PAR1", slice(-4, None)),
+    FileFormat.ORC: ("ORC", b"ORC", slice(-4, -1)),
 }
 
 
@@ -102,7 +108,7 @@ class RawFormat:
     @property
     def is_text(self) -> bool:
         """Whether files are lines of UTF-8."""
-        return self.format is not FileFormat.PARQUET
+        return self.format not in _MAGIC
 
 
 def column_names(schema: str) -> list[str]:
@@ -129,9 +135,10 @@ def check_file(files: Files, file: FileStatus, raw: RawFormat) -> str | None:
         return None
     chunks = _chunks(files, file)
     if not raw.is_text:
-        head, tail = files.read(file.name, length=4), files.read(file.name, offset=max(file.bytes - 4, 0))
-        whole = head == _PARQUET_MAGIC and tail == _PARQUET_MAGIC and file.bytes >= 12
-        return None if whole else "it is no whole Parquet file: PAR1 is missing at its beginning or end"
+        name, magic, place = _MAGIC[raw.format]
+        head, tail = files.read(file.name, length=len(magic)), files.read(file.name, offset=max(file.bytes - 4, 0))
+        whole = head == magic and tail[place] == magic and file.bytes >= 12
+        return None if whole else f"it is no whole {name} file: {magic.decode()} is missing at its beginning or end"
     if file.name.endswith(".gz"):
         chunks = _unpacked(chunks)
     return _check_text(chunks, raw)

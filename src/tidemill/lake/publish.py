@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final, cast
 
@@ -21,6 +21,7 @@ from tidemill.errors import Conflict, UserError
 from tidemill.lake.fileset import Change, ChangeKind, ColumnSchema, Fileset, Partition, WriteOp
 from tidemill.lake.keys import Key, KeyText
 from tidemill.lake.manifest import Manifest, tx_directory
+from tidemill.lake.stored import SchemaPolicy
 from tidemill.names import CommitSeq, partition_event
 
 SQL: Final = load_sql(__file__)
@@ -28,7 +29,8 @@ SQL: Final = load_sql(__file__)
 MOST_CHANGES: Final = 50_000
 """Partitions in one commit."""
 _KEYS_A_MESSAGE: Final = 500
-_HAPPENED: Final = {"create": "created", "append": "appended to", "overwrite": "overwritten"}
+_NOTHING: Final = Manifest(())
+_HAPPENED: Final = {"create": "created", "append": "appended to", "overwrite": "overwritten", "drop": "dropped"}
 
 
 @refusal
@@ -82,6 +84,39 @@ class SchemaChanged(UserError):
         )
 
 
+@refusal
+class SchemaConflict(Conflict):
+    """Another transaction changed the columns of the file set after this one looked at them."""
+
+    code = "schema_conflict"
+
+    def __init__(self, dataset: str, run: str) -> None:
+        self.dataset = dataset
+        self.run = run
+        super().__init__(
+            f"the columns of {dataset} were changed by {run} while this transaction added columns too; nothing was "
+            "published; run again to add them to the new ones"
+        )
+
+
+@refusal
+class MetadataConflict(Conflict):
+    """Another transaction changed the same metadata of the partition after this one began."""
+
+    code = "metadata_conflict"
+
+    def __init__(self, dataset: str, partition: str, name: str, run: str, write_pointer: str) -> None:
+        self.dataset = dataset
+        self.partition = partition
+        self.name = name
+        self.run = run
+        self.write_pointer = int(write_pointer)
+        super().__init__(
+            f"metadata {name!r} of partition {partition} of {dataset} was changed by {run} in transaction "
+            f"{write_pointer} (committed after this transaction began); nothing was published; run again"
+        )
+
+
 class TooManyPartitions(UserError):
     """A commit with more partitions than one transaction should hold."""
 
@@ -98,33 +133,70 @@ class TooManyPartitions(UserError):
 
 @dataclass(frozen=True, slots=True)
 class PartitionWrite:
-    """What one transaction wants to do to one partition."""
+    """What one transaction wants to do to one partition.
+
+    `metadata` is what it says of the partition, None for what it takes away; of the names in `claimed` it is the only
+    one to say anything, or conflicts. An append without files is a change of metadata alone. `location` is the
+    directory of the files when that is not the transaction's own: what was there before, and is adopted.
+    """
 
     key: Key
     op: WriteOp
-    manifest: Manifest
+    manifest: Manifest = _NOTHING
+    metadata: Mapping[str, str | None] = field(default_factory=dict)
+    claimed: frozenset[str] = frozenset()
+    location: str | None = None
+
+    @property
+    def brings_rows(self) -> bool:
+        """Whether consumers get it."""
+        if self.op is WriteOp.APPEND and not self.manifest.files:
+            return not self.metadata
+        return self.op is not WriteOp.DROP
+
+    def then(self, later: PartitionWrite) -> PartitionWrite | None:
+        """This and, after it in the same transaction, `later` as one; None when nothing is left to do.
+
+        An append adds its files to whatever went before it; an overwrite or drop forgets that. What had to be absent
+        for a create still has to be.
+        """
+        claimed = self.claimed | later.claimed
+        match later.op, self.op:
+            case WriteOp.APPEND | WriteOp.CREATE, WriteOp.DROP:
+                # To others, what was dropped and made again was overwritten.
+                return replace(later, op=WriteOp.OVERWRITE, metadata=_present(later.metadata), claimed=frozenset())
+            case WriteOp.APPEND, _:
+                metadata = {**self.metadata, **later.metadata}
+                metadata = metadata if self.op is WriteOp.APPEND else _present(metadata)
+                return replace(
+                    self, manifest=self.manifest.with_files_of(later.manifest), metadata=metadata, claimed=claimed
+                )
+            case WriteOp.OVERWRITE, WriteOp.CREATE:
+                return replace(later, op=WriteOp.CREATE)
+            case WriteOp.DROP, WriteOp.CREATE:
+                return None
+            case _:
+                return later
+
+
+def _present(metadata: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {name: value for name, value in metadata.items() if value is not None}
 
 
 def fold(fileset: Fileset, writes: Iterable[PartitionWrite]) -> list[PartitionWrite]:
     """One write for each key, by key, that does what `writes` do one after the other in one transaction.
 
-    An append adds its files to whatever went before it; an overwrite forgets that. Raises `PartitionExists` for a
-    create of what the same transaction has written.
+    Created and dropped again is nothing. Raises `PartitionExists` for a create of what the transaction has written.
     """
     folded: dict[Key, PartitionWrite] = {}
     for write in writes:
-        before = folded.get(write.key)
-        match write.op:
-            case _ if before is None:
-                folded[write.key] = write
-            case WriteOp.APPEND:
-                folded[write.key] = PartitionWrite(write.key, before.op, before.manifest.with_files_of(write.manifest))
-            case WriteOp.OVERWRITE:
-                # What had to be absent for the create still has to be.
-                op = WriteOp.CREATE if before.op is WriteOp.CREATE else WriteOp.OVERWRITE
-                folded[write.key] = PartitionWrite(write.key, op, write.manifest)
-            case WriteOp.CREATE:
-                raise PartitionExists(fileset.qualified_name, fileset.keys.show(write.key), "this run", "0")
+        before = folded.pop(write.key, None)
+        if before is None:
+            folded[write.key] = write
+        elif write.op is WriteOp.CREATE and before.op is not WriteOp.DROP:
+            raise PartitionExists(fileset.qualified_name, fileset.keys.show(write.key), "this run", "0")
+        elif (both := before.then(write)) is not None:
+            folded[write.key] = both
     return [folded[key] for key in sorted(folded, key=fileset.keys.encode)]
 
 
@@ -132,18 +204,18 @@ def fold(fileset: Fileset, writes: Iterable[PartitionWrite]) -> list[PartitionWr
 class AddPartitions:
     """Publish partitions, and say so in messages of at most 500 keys each; one for each file set in a commit.
 
-    `changes` are folded. `existing` are the keys that the snapshot sees (`find_existing`): messages call the others
-    new. With `delivers` off no consumer ever gets them. `location` is the directory of their files when that is not the
-    transaction's own: what another life of the catalog has committed is adopted where it is.
+    `changes` are folded. `schema` are their columns, None when no rows come; `base` those that they were evolved from.
+    `existing` are the keys that the snapshot sees (`find_existing`): messages call the others new. With `delivers` off
+    no consumer ever gets them.
     """
 
     tx: Transaction
     fileset: Fileset
     changes: Sequence[PartitionWrite]
-    schema: ColumnSchema
+    schema: ColumnSchema | None
     existing: frozenset[KeyText]
     delivers: bool = True
-    location: str | None = None
+    base: ColumnSchema | None = None
 
     def __post_init__(self) -> None:
         """Refuse what was not declared at begin, and more than a commit should hold."""
@@ -158,32 +230,21 @@ class AddPartitions:
             WriteOp.CREATE: SQL.refuse_existing,
             WriteOp.OVERWRITE: SQL.refuse_any_later,
             WriteOp.APPEND: SQL.refuse_later_overwrite,
+            WriteOp.DROP: SQL.refuse_any_later,
         }
-        keys = self.fileset.keys
         calls = []
         for op, statement in guards.items():
-            wanted = [
-                {"partition_key": keys.encode(change.key), "shown": keys.show(change.key)}
-                for change in self.changes
-                if change.op is op
-            ]
+            wanted = [self._name(change) for change in self.changes if change.op is op]
             if wanted:
-                params: dict[str, Param] = {
-                    "dataset_id": self.fileset.dataset_id,
-                    "dataset": self.fileset.qualified_name,
-                    "write_pointer": self.tx.write_pointer,
-                    "wanted": json.dumps(wanted),
-                }
-                calls.append(Call(statement, params))
-        if self.changes:
-            params = {
-                "dataset_id": self.fileset.dataset_id,
-                "dataset": self.fileset.qualified_name,
-                "schema_id": self.schema.schema_id,
-                "schema": self.schema.text,
-            }
-            calls.append(Call(SQL.refuse_other_schema, params))
-        return calls
+                calls.append(Call(statement, self._compared(wanted)))
+        claimed = [
+            {**self._name(change), "name": name, "pattern": _to_json(name) + ":"}
+            for change in self.changes
+            for name in sorted(change.claimed)
+        ]
+        if claimed:
+            calls.append(Call(SQL.refuse_same_metadata, self._compared(claimed)))
+        return [*calls, *self._guard_schema()]
 
     def writes(self) -> Sequence[Call]:
         """Supersede, insert, announce."""
@@ -191,40 +252,68 @@ class AddPartitions:
             return ()
         encode = self.fileset.keys.encode
         dataset_id = self.fileset.dataset_id
-        schema: dict[str, Param] = {
-            "dataset_id": dataset_id,
-            "schema_id": self.schema.schema_id,
-            "schema": self.schema.text,
-            "run_id": self.tx.run_id,
-        }
-        calls = [Call(SQL.insert_schema, schema)]
-        replaced = [encode(change.key) for change in self.changes if change.op is WriteOp.OVERWRITE]
+        calls = []
+        if self.schema is not None:
+            schema: dict[str, Param] = {
+                "dataset_id": dataset_id,
+                "schema_id": self.schema.schema_id,
+                "schema": self.schema.text,
+                "run_id": self.tx.run_id,
+            }
+            calls.append(Call(SQL.insert_schema, schema))
+        replacing = (WriteOp.OVERWRITE, WriteOp.DROP)
+        replaced = [encode(change.key) for change in self.changes if change.op in replacing]
         if replaced:
             calls.append(Call(SQL.supersede, {"dataset_id": dataset_id, "keys": json.dumps(replaced)}))
-        rows = [
-            {
-                "partition_key": encode(change.key),
-                "op": change.op,
-                "manifest": base64.b64encode(change.manifest.encode()).decode(),
-                "files": len(change.manifest.files),
-                "bytes": change.manifest.total_bytes,
-                "row_count": change.manifest.total_rows,
-            }
-            for change in self.changes
-        ]
         inserted: dict[str, Param] = {
             "dataset_id": dataset_id,
             "write_pointer": self.tx.write_pointer,
-            "delivers": int(self.delivers),
-            "location": self.location or tx_directory(self.tx),
-            "schema_id": self.schema.schema_id,
+            "schema_id": self.schema.schema_id if self.schema else None,
             "run_id": self.tx.run_id,
-            "changes": json.dumps(rows),
+            "changes": json.dumps([self._row(change) for change in self.changes]),
         }
         return [*calls, Call(SQL.insert_changes, inserted), *self._messages()]
 
+    def _name(self, change: PartitionWrite) -> dict[str, str]:
+        keys = self.fileset.keys
+        return {"partition_key": keys.encode(change.key), "shown": keys.show(change.key)}
+
+    def _compared(self, wanted: object) -> dict[str, Param]:
+        return {
+            "dataset_id": self.fileset.dataset_id,
+            "dataset": self.fileset.qualified_name,
+            "write_pointer": self.tx.write_pointer,
+            "wanted": json.dumps(wanted),
+        }
+
+    def _guard_schema(self) -> Iterable[Call]:
+        if self.schema is None or self.schema == self.base:
+            return
+        params: dict[str, Param] = {
+            "dataset_id": self.fileset.dataset_id,
+            "dataset": self.fileset.qualified_name,
+            "schema_id": self.schema.schema_id,
+        }
+        if self.fileset.storing.policy is SchemaPolicy.EVOLVE:
+            yield Call(SQL.refuse_evolved, {**params, "base_id": self.base.schema_id if self.base else ""})
+        else:
+            yield Call(SQL.refuse_other_schema, {**params, "schema": self.schema.text})
+
+    def _row(self, change: PartitionWrite) -> dict[str, object]:
+        return {
+            "partition_key": self.fileset.keys.encode(change.key),
+            "op": change.op,
+            "delivers": int(self.delivers and change.brings_rows),
+            "location": change.location or tx_directory(self.tx),
+            "manifest": base64.b64encode(change.manifest.encode()).decode(),
+            "files": len(change.manifest.files),
+            "bytes": change.manifest.total_bytes,
+            "row_count": change.manifest.total_rows,
+            "metadata": _to_json(change.metadata) if change.metadata else None,
+        }
+
     def _messages(self) -> Iterable[Call]:
-        announced = iter(self.changes if self.delivers else ())
+        announced = (change for change in self.changes if self.delivers and change.brings_rows)
         while batch := list(islice(announced, _KEYS_A_MESSAGE)):
             partitions = [
                 {
@@ -270,9 +359,10 @@ def see_own(
     seen = {partition.partition_key: partition for partition in partitions}
     for write in writes:
         key = fileset.keys.encode(write.key)
-        own = Change(key, tx.write_pointer, CommitSeq(0), write.op, tx_directory(tx), write.manifest)
-        before = seen[key].changes if key in seen and write.op is not WriteOp.OVERWRITE else ()
-        seen[key] = Partition(key, (*before, own))
+        own = Change(key, tx.write_pointer, CommitSeq(0), write.op, tx_directory(tx), write.manifest, write.metadata)
+        before = seen.pop(key).changes if key in seen else ()
+        if write.op is not WriteOp.DROP:
+            seen[key] = Partition(key, (own,) if write.op is WriteOp.OVERWRITE else (*before, own))
     return [seen[key] for key in sorted(seen)]
 
 
@@ -283,3 +373,7 @@ def _columns(schema: str) -> str:
 
 def _type_name(spark_type: object) -> str:
     return spark_type if isinstance(spark_type, str) else str(cast("Mapping[str, object]", spark_type)["type"])
+
+
+def _to_json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -9,25 +9,25 @@ counted. A read takes exactly the files that the manifests name.
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from tidemill.errors import Unavailable, UserError
+from tidemill.errors import Unavailable
 from tidemill.lake.file_claims import ClaimedFile
 from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, check_partitions
-from tidemill.lake.formats import FileFormat, RawFormat
+from tidemill.lake.formats import FileFormat, RawFormat, reason
+from tidemill.lake.frames import BadFrame, arrange, needs_value, quoted, read_schema
 from tidemill.lake.inbox import Inbox
-from tidemill.lake.keys import BadKey, Key, KeyField, KeyType
+from tidemill.lake.keys import Key
 from tidemill.lake.manifest import Manifest, checksum, group_by_partition, list_written
-from tidemill.lake.publish import SchemaChanged
+from tidemill.lake.stored import count_rows, reading_options, writing_options
 from tidemill.storage.files import Files, open_files
 from tidemill.world import World
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _UTC: Final = {"timeZone": "UTC"}
@@ -36,10 +36,7 @@ _COMMITTER: Final = {
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
-_STRICT: Final = {
-    # A flipped byte in uncompressed or zstd Parquet reads silently wrong without it (no measurable cost: tried).
-    "parquet.page.verify-checksum.enabled": "true",
-}
+_STRICT: Final = {"parquet.page.verify-checksum.enabled": "true"}
 PINNED: Final[Mapping[str, str]] = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
@@ -52,26 +49,6 @@ them as options, since a program may change its session."""
 
 _reads = itertools.count()  # numbers the reads of this process
 _WAIT_FOR_COUNT_S: Final = 60
-_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
-_TAKEN: Final[Mapping[KeyType, tuple[str, ...]]] = {
-    KeyType.STRING: ("string",),
-    KeyType.INT: _INTEGERS[:3],
-    KeyType.LONG: _INTEGERS,
-    KeyType.DATE: ("date",),
-    KeyType.TIMESTAMP: ("timestamp",),
-}
-"""Which column types fill a key field without loss, as Spark's short names."""
-
-
-class BadFrame(UserError):
-    """A data frame that cannot be written into a file set."""
-
-    code = "bad_frame"
-
-    def __init__(self, dataset: str, why: str) -> None:
-        self.dataset = dataset
-        self.why = why
-        super().__init__(f"this data frame cannot be written to {dataset}: {why}")
 
 
 class RowsDiffer(Unavailable):
@@ -110,10 +87,12 @@ def write_partitions(
     """
     files = open_files(fileset.dataset.location, world)
     files.prepare()
-    frame, schema = _arrange(rows, fileset, columns)
+    frame, schema = arrange(rows, fileset, columns)
     written = _write(frame, fileset, f"{_root(files)}/{directory}")
     found = list_written(files, directory)
-    counts = {status.name: _count_rows(files, status.name) for status in found}
+    counts = {status.name: count_rows(files, status.name, fileset.storing.format) for status in found}
+    if written is not None and fileset.storing.format is FileFormat.TEXT and written < sum(counts.values()):
+        raise BadFrame(fileset.qualified_name, "a row has an end of line in it, which in a text file ends the row")
     if written != sum(counts.values()):
         raise RowsDiffer(fileset.qualified_name, directory, written, sum(counts.values()))
     checksums = {status.name: checksum(files, status.name) for status in found}
@@ -133,23 +112,22 @@ def read_partitions(
     known. Raises `DamagedFiles` when a file is gone or not what was written. Cost: a stat a file, then Spark's own.
     Spark reads when an action comes: what happens to the files until then is seen by `check_partitions` after it.
     """
-    schema = _read_schema(fileset, columns)
+    schema = read_schema(fileset, columns)
     if not any(partition.files for partition in partitions):
         return spark.createDataFrame([], schema)
     check_partitions(world, fileset, partitions)
     root = _root(open_files(fileset.dataset.location, world))
     options = {
         **_UTC,
-        **_STRICT,
+        **reading_options(fileset.storing.format),
         "basePath": root,
         # Between the base and the keys lie the directories of the transactions, which are no columns.
         "ignoreInvalidPartitionPaths": "true",
         "ignoreCorruptFiles": "false",
         "ignoreMissingFiles": "false",
-        "mergeSchema": "false",
     }
     names = [_escaped(f"{root}/{name}") for partition in partitions for name, _ in partition.files]
-    return spark.read.schema(schema).options(**options).parquet(*names)
+    return spark.read.schema(schema).options(**options).format(fileset.storing.format).load(names)
 
 
 def read_files(world: World, spark: SparkSession, inbox: Inbox, files: Sequence[ClaimedFile]) -> DataFrame:
@@ -175,7 +153,7 @@ def read_files(world: World, spark: SparkSession, inbox: Inbox, files: Sequence[
 
     # Who counts all columns needs them parsed, and no filter gets below it. The name is this read's own: two frames
     # in one query may not share it.
-    every = [sf.count(_quoted(column)).alias(column) for column in frame.columns]
+    every = [sf.count(quoted(column)).alias(column) for column in frame.columns]
     return frame.observe(f"tidemill read {next(_reads)}", *every)
 
 
@@ -214,19 +192,34 @@ def _escaped(path: str) -> str:
 
 def _write(frame: DataFrame, fileset: Fileset, target: str) -> int | None:
     """Run the job and give the rows that it counted."""
+    from pyspark.errors import AnalysisException
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
 
     # On top of the plan, so in the tasks that write: Spark counts each of them once, when it has succeeded, however
     # often it was tried (tests/lake/test_spark.py fails and doubles them).
     counted = Observation()
-    observed = frame.observe(counted, sf.count(sf.lit(1)).alias("rows"))
-    observed.write.partitionBy(*fileset.keys.names).options(**_UTC, **_COMMITTER).parquet(target)
-    return _observed(frame.sparkSession, counted)
+    held = sf.lit(1) if (alone := needs_value(frame, fileset)) is None else sf.col(quoted(alone))
+    observed = frame.observe(counted, sf.count(sf.lit(1)).alias("rows"), sf.count(held).alias("held"))
+    options = {**_UTC, **_COMMITTER, **writing_options(fileset.storing.format)}
+    writer = observed.write.partitionBy(*fileset.keys.names).options(**options).format(fileset.storing.format)
+    try:
+        writer.save(target)
+    except AnalysisException as error:
+        if error.getCondition() == "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE":
+            raise BadFrame(fileset.qualified_name, reason(str(error))) from None
+        raise
+    seen = _observed(frame.sparkSession, counted)
+    if seen is None:
+        return None
+    if seen["held"] != seen["rows"]:
+        why = f"{seen['rows'] - seen['held']} rows have null in {alone}, and a line of {fileset.storing.format} none"
+        raise BadFrame(fileset.qualified_name, why)
+    return seen["rows"]
 
 
-def _observed(spark: SparkSession, counted: Any) -> int | None:  # noqa: ANN401  # the JVM's side of PySpark has no types
-    """The count of an observation; None if Spark's event with it was lost: `Observation.get` would wait for ever."""
+def _observed(spark: SparkSession, counted: Any) -> Mapping[str, int] | None:  # noqa: ANN401  # the JVM's side of PySpark has no types
+    """The counts of an observation; None if Spark's event with it was lost: `Observation.get` would wait for ever."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     jvm = cast("Any", spark)._jvm  # noqa: SLF001  # PySpark has no other way to wait with an end
@@ -235,82 +228,7 @@ def _observed(spark: SparkSession, counted: Any) -> int | None:  # noqa: ANN401 
         jvm.scala.concurrent.Await.ready(counted._jo.future(), patience)  # noqa: SLF001  # as above
     except Py4JJavaError:
         return None
-    return int(counted.get["rows"])
-
-
-def _arrange(rows: DataFrame, fileset: Fileset, columns: ColumnSchema | None) -> tuple[DataFrame, ColumnSchema]:
-    """Columns in the order of the file set, then the key's, cast to its types."""
-    name = fileset.qualified_name
-    if len({column.lower() for column in rows.columns}) != len(rows.columns):
-        raise BadFrame(name, f"two of its columns have one name: {', '.join(rows.columns)}")
-    keys = [_key_column(rows, field) for field in fileset.keys.fields]
-    key_names = {key.lower() for key in fileset.keys.names}
-    fields = {field.name: field for field in rows.schema.fields if field.name.lower() not in key_names}
-    if not fields:
-        raise BadFrame(name, "it has no column beside those of the key")
-    offered = _column_schema([field.jsonValue() for field in fields.values()])
-    if columns is not None:
-        wanted = [field["name"] for field in json.loads(columns.text)["fields"]]
-        if set(wanted) == set(fields):
-            fields = {column: fields[column] for column in wanted}
-            offered = _column_schema([field.jsonValue() for field in fields.values()])
-        if offered != columns:
-            raise SchemaChanged(name, columns.text, offered.text)
-    return rows.select(*[_quoted(column) for column in fields], *keys), offered
-
-
-def _key_column(rows: DataFrame, field: KeyField) -> Column:
-    from pyspark.sql import functions as sf
-
-    types = {column.lower(): (column, column_type) for column, column_type in rows.dtypes}
-    if field.name.lower() not in types:
-        raise BadKey(field.name, f"is no column of the data frame, which has {', '.join(rows.columns)}")
-    column, column_type = types[field.name.lower()]
-    if column_type not in _TAKEN[field.type]:
-        raise BadKey(
-            field.name, f"is a column of type {column_type}; {field.type} is wanted: cast it where you make it"
-        )
-    return sf.col(_quoted(column)).cast(_spark_type(field)).alias(field.name)
-
-
-def _spark_type(field: KeyField) -> str:
-    return "integer" if field.type is KeyType.INT else field.type.value
-
-
-def _quoted(column: str) -> str:
-    return "`" + column.replace("`", "``") + "`"
-
-
-def _column_schema(fields: Sequence[Mapping[str, Any]]) -> ColumnSchema:
-    plain = _plain({"type": "struct", "fields": list(fields)})
-    return ColumnSchema(json.dumps(plain, separators=(",", ":"), sort_keys=True, ensure_ascii=False))
-
-
-def _plain(node: Any) -> Any:  # noqa: ANN401  # JSON
-    """Without what says nothing about the files: comments, and that a column is never null, which Spark forgets."""
-    forgotten = {"metadata": {}, "nullable": True, "containsNull": True, "valueContainsNull": True}
-    match node:
-        case dict():
-            return {key: forgotten[key] if key in forgotten else _plain(value) for key, value in node.items()}
-        case list():
-            return [_plain(value) for value in node]
-        case _:
-            return node
-
-
-def _read_schema(fileset: Fileset, columns: ColumnSchema | None) -> StructType:
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromJson(json.loads(columns.text)) if columns else StructType()
-    for field in fileset.keys.fields:
-        schema = schema.add(field.name, _spark_type(field))
-    return schema
-
-
-def _count_rows(files: Files, name: str) -> int:
-    from pyarrow import parquet  # type: ignore[import-untyped]
-
-    return int(parquet.read_metadata(files.local_path(name)).num_rows)
+    return cast("Mapping[str, int]", counted.get)
 
 
 def _root(files: Files) -> str:

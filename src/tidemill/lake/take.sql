@@ -91,10 +91,10 @@ UPDATE consumer_work
 -- What a run holds, with the content to deliver, and whether the key had been there before.
 SELECT work.consumer_id, work.failures, change.partition_key, change.write_pointer, change.commit_seq, change.op,
        change.location, change.manifest,
-       CASE WHEN EXISTS (SELECT 1 FROM partition_change AS earlier
-                          WHERE earlier.dataset_id = change.dataset_id
-                            AND earlier.partition_key = change.partition_key
-                            AND earlier.commit_seq < change.commit_seq) THEN 1 ELSE 0 END
+       coalesce((SELECT CASE WHEN earlier.op = 'drop' THEN 0 ELSE 1 END FROM partition_change AS earlier
+                  WHERE earlier.dataset_id = change.dataset_id AND earlier.partition_key = change.partition_key
+                    AND earlier.commit_seq < change.commit_seq
+                  ORDER BY earlier.commit_seq DESC LIMIT 1), 0)
   FROM consumer_work AS work
   JOIN consumer ON consumer.consumer_id = work.consumer_id
   JOIN partition_change AS change

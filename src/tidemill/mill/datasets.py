@@ -12,14 +12,15 @@ from typing import Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
-from tidemill.catalog.transactions import Snapshot
 from tidemill.lake import datasets, inbox
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset import Fileset, find_schema, read_partitions
+from tidemill.lake.filters import Where, make_filter, parse_filter
 from tidemill.lake.keys import KeyText
 from tidemill.lake.snapshot import find_visible
+from tidemill.lake.time_travel import AsOf, find_snapshot_at, now
 from tidemill.mill.project import Project
-from tidemill.names import RunId, WritePointer
+from tidemill.names import RunId
 
 SQL: Final = load_sql(__file__)
 
@@ -87,16 +88,25 @@ class Datasets(Project):
 
         return self.catalog.read(block)
 
-    def list_files(self, name: str) -> list[FileView]:
-        """All committed files of a file set, as of now, by partition: for any engine that reads Parquet.
+    def list_files(
+        self, name: str, *, where: Where | Sequence[str] | None = None, as_of: AsOf | None = None
+    ) -> list[FileView]:
+        """The committed files of a file set by partition: for any engine that reads its format.
 
-        The values of the key columns are not in the files; each file's stand beside it.
+        `where` chooses partitions, by values (`{"day": Range(date(2026, 1, 1))}`) or as people write it
+        (`["day>=2026-01-01"]`); `as_of`, a commit sequence or an aware time, an earlier state. The values of the key
+        columns are not in the files; each file's stand beside it. Nothing keeps the files but the file set's
+        `keep_superseded`. Raises `BadKey`, `BadTime`, `NotKept`.
         """
 
         def block(db: Db) -> list[FileView]:
             fileset = Fileset.of(self._dataset(db, name))
-            pointer = WritePointer(cast("int", db.all(SQL.read_clock)[0][0]))
-            partitions = read_partitions(db, fileset.dataset_id, Snapshot(pointer, self.catalog.incarnation))
+            if where is None or isinstance(where, Mapping):
+                accepted = make_filter(fileset.keys, where)
+            else:
+                accepted = parse_filter(fileset.keys, where)
+            snapshot = find_snapshot_at(db, fileset, as_of, now(db, self.catalog.incarnation))
+            partitions = read_partitions(db, fileset.dataset_id, snapshot, accepted)
             location = fileset.dataset.location.removeprefix("file://").rstrip("/")
             return [
                 FileView(
@@ -124,8 +134,7 @@ def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
             counts = inbox.count_files(db, dataset.dataset_id).values()
             files, size = sum(number for number, _ in counts), sum(total for _, total in counts)
         elif dataset.kind is DatasetKind.SNAPSHOT:
-            now = Snapshot(WritePointer(cast("int", db.all(SQL.read_clock)[0][0])), "")
-            current = find_visible(db, dataset.dataset_id, now)
+            current = find_visible(db, dataset.dataset_id, now(db, ""))
             schema = None if current is None else current.columns.text
         elif (columns := find_schema(db, dataset.dataset_id)) is not None:
             schema = columns.text

@@ -12,12 +12,3 @@ SELECT partition_key, op, write_pointer, commit_seq, files, bytes, row_count, ru
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND op <> 'drop'
  ORDER BY partition_key, commit_seq
  LIMIT :limit
-
--- name: read_clock
--- A snapshot of all that has committed: the pointer of a transaction that would begin now.
--- only: sqlite
-SELECT value + 1 FROM clock WHERE id = 1
-
--- name: read_clock
--- only: postgres
-SELECT last_value + 1 FROM tidemill_clock

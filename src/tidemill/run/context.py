@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -13,10 +13,13 @@ from tidemill.errors import UserError
 from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.file_claims import ClaimedFile
 from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
+from tidemill.lake.filters import Where, make_filter
 from tidemill.lake.inbox import Inbox
+from tidemill.lake.metadata import MetadataChange
 from tidemill.lake.publish import see_own
 from tidemill.lake.snapshot import SnapshotDataset, Version, find_current
 from tidemill.lake.take import Delivery
+from tidemill.lake.time_travel import AsOf, find_snapshot_at
 from tidemill.names import PinId, RunId, qualified, split_qualified
 from tidemill.run.inputs import find_dataset
 from tidemill.run.outputs import Outputs
@@ -132,17 +135,38 @@ class Output:
         self._outputs = outputs
         self._name = name
 
-    def append(self, rows: DataFrame) -> None:
-        """Add `rows` to their partitions, which are made where there are none."""
-        self._outputs.write(self._name, WriteOp.APPEND, rows)
+    def append(self, rows: DataFrame, *, metadata: Mapping[str, str] | None = None) -> None:
+        """Add `rows` to their partitions, which are made where there are none; `metadata` joins what they have."""
+        self._outputs.write(self._name, WriteOp.APPEND, rows, metadata)
 
-    def overwrite(self, rows: DataFrame) -> None:
-        """Replace the partitions that `rows` have rows of."""
-        self._outputs.write(self._name, WriteOp.OVERWRITE, rows)
+    def overwrite(self, rows: DataFrame, *, metadata: Mapping[str, str] | None = None) -> None:
+        """Replace the partitions that `rows` have rows of, with their metadata."""
+        self._outputs.write(self._name, WriteOp.OVERWRITE, rows, metadata)
 
-    def create(self, rows: DataFrame) -> None:
+    def create(self, rows: DataFrame, *, metadata: Mapping[str, str] | None = None) -> None:
         """Make the partitions of `rows`; one that exists already fails the whole run."""
-        self._outputs.write(self._name, WriteOp.CREATE, rows)
+        self._outputs.write(self._name, WriteOp.CREATE, rows, metadata)
+
+    def drop(self, where: Where) -> int:
+        """Drop the partitions that `where` accepts (`{"day": date(2026, 1, 1)}`); how many there were.
+
+        Consumers that have not taken them yet never get them. Their files are kept for a while: see `keep_superseded`.
+        """
+        return self._outputs.drop(self._name, where)
+
+    def describe(
+        self,
+        key: Mapping[str, object],
+        *,
+        add: Mapping[str, str] | None = None,
+        set: Mapping[str, str] | None = None,  # noqa: A002  # the word for it
+        remove: Collection[str] = (),
+    ) -> None:
+        """Change the metadata of the partition `key`: `add` what must not be there yet, `set`, and `remove` names.
+
+        Another transaction that changed the same name meanwhile fails the commit of the later.
+        """
+        self._outputs.describe(self._name, key, MetadataChange(add or {}, set or {}, remove))
 
     def replace(self, rows: DataFrame) -> None:
         """Refresh a snapshot: `rows` become its next version. `RefreshRefused` when its guards do not let them pass."""
@@ -257,10 +281,12 @@ class Run:
         self._outputs.fileset(name)
         return Output(self._outputs, name)
 
-    def read(self, dataset: Declared | str) -> DataFrame:
-        """All of a file set or snapshot as this run's transaction sees it, with its own writes; nothing is consumed.
+    def read(self, dataset: Declared | str, *, where: Where | None = None, as_of: AsOf | None = None) -> DataFrame:
+        """A file set or snapshot as this run's transaction sees it, with its own writes; nothing is consumed.
 
         The same whenever it is asked, also when partitions are overwritten meanwhile: their files are kept for it.
+        `where` chooses partitions: `{"day": Range(date(2026, 1, 1)), "hour": {1, 2}}`. `as_of`, a commit sequence or
+        an aware time, gives an earlier state, without own writes. Raises `BadKey`, `BadTime`, `NotKept`, and
         `NoVersionYet` for a snapshot that was never refreshed.
         """
         from tidemill.lake.spark import read_partitions as read_frame
@@ -268,14 +294,18 @@ class Run:
         name = qualified_name(dataset)
         fileset = Fileset.of(self._catalog.read(lambda db: find_dataset(db, name)))
         pin_id = PinId(self.world.new_id("pin"))
-        self._catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, self._tx, self.id))
+        accepted = make_filter(fileset.keys, where)
+        snapshot = self._catalog.read(lambda db: find_snapshot_at(db, fileset, as_of, self._tx))
+        self._catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, snapshot, self.id))
         if fileset.dataset.kind is DatasetKind.SNAPSHOT:
-            snapshot = SnapshotDataset.of(fileset.dataset)
-            return self.read_version(snapshot, self.ask(lambda db, tx: find_current(db, snapshot, tx)))
-        seen = self._catalog.read(lambda db: read_partitions(db, fileset.dataset_id, self._tx))
-        whole = see_own(fileset, seen, self._tx, self._outputs.written(name))
-        frame = read_frame(self.world, self.spark, fileset, whole, self.columns_of(fileset))
-        self.reads.add(fileset, whole)
+            versions = SnapshotDataset.of(fileset.dataset)
+            return self.read_version(versions, self.ask(lambda db, _: find_current(db, versions, snapshot)))
+        seen = self._catalog.read(lambda db: read_partitions(db, fileset.dataset_id, snapshot, accepted))
+        if as_of is None:
+            own = [write for write in self._outputs.written(name) if accepted.accepts(fileset.keys.encode(write.key))]
+            seen = see_own(fileset, seen, self._tx, own)
+        frame = read_frame(self.world, self.spark, fileset, seen, self.columns_of(fileset))
+        self.reads.add(fileset, seen)
         return frame
 
     # For programs that are no user code (a window program, a pipeline).

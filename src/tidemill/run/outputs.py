@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidemill.catalog.db import Catalog, Effect
 from tidemill.catalog.transactions import Transaction
-from tidemill.errors import Unavailable, UserError
+from tidemill.errors import NotFound, Unavailable, UserError
 from tidemill.lake.datasets import DatasetKind
-from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp, find_schema
+from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, read_partitions
+from tidemill.lake.filters import KeyFilter, Where, make_filter
 from tidemill.lake.guards import Figures, Guard, RefreshRefused, find_refusals
 from tidemill.lake.manifest import Manifest, check_files, delete_unnamed, mark_committed, tx_directory, write_side_car
-from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing, fold
+from tidemill.lake.metadata import MetadataChange, check_metadata
+from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing, fold, see_own
 from tidemill.lake.snapshot import NotASnapshot, PublishVersion, SnapshotDataset, find_visible
 from tidemill.names import CommitSeq
 from tidemill.storage.files import open_files
@@ -67,9 +69,16 @@ def write_frames(
 class _Output:
     fileset: Fileset
     writes: list[PartitionWrite] = field(default_factory=list)
+    base: ColumnSchema | None = None
     schema: ColumnSchema | None = None
     calls: int = 0
     refused: RefreshRefused | None = None
+    forgot: bool = False
+    """Whether something was written and dropped again."""
+
+    @property
+    def changes(self) -> list[PartitionWrite]:
+        return fold(self.fileset, self.writes)
 
 
 class Outputs:
@@ -96,18 +105,58 @@ class Outputs:
         """The declared output of that qualified name; `NotAnOutput` otherwise."""
         return self._find(name).fileset
 
-    def write(self, name: str, op: WriteOp, rows: DataFrame) -> None:
+    def write(self, name: str, op: WriteOp, rows: DataFrame, metadata: Mapping[str, str] | None = None) -> None:
         """Write `rows` into files of this transaction, one Spark job for all their partitions; visible with the commit.
 
-        Raises `SchemaChanged` when the file set, or an earlier write of this transaction, has other columns.
+        `metadata` is of each of them. Raises `SchemaChanged` when the file set, or an earlier write of this
+        transaction, has other columns.
         """
+        output = self._find_partitioned(name)
+        said = check_metadata(metadata or {})
+        dataset_id = output.fileset.dataset_id
+        if output.schema is None:
+            output.base = self.catalog.read(lambda db: find_schema(db, dataset_id))
+        written = self._write(output, rows, output.schema or output.base)
+        output.writes += [PartitionWrite(key, op, manifest, said) for key, manifest in written.manifests.items()]
+
+    def drop(self, name: str, where: Where) -> int:
+        """Drop the partitions that this transaction sees and `where` accepts; how many. `BadKey`.
+
+        What it made itself is as if it had never been; of the rest, whatever others did since fails the commit.
+        """
+        output = self._find_partitioned(name)
+        keys = output.fileset.keys
+        accepted = make_filter(keys, where)
+        seen = {partition.partition_key for partition in self._seen(output, accepted)}
+        own = {keys.encode(change.key): change.op for change in output.changes}
+        made = {key for key in own.keys() - seen if accepted.accepts(key)}
+        output.forgot |= bool(own.keys() & (made | seen))
+        output.writes = [write for write in output.writes if keys.encode(write.key) not in made]
+        dropped = sorted(key for key in seen if own.get(key) is not WriteOp.DROP)
+        output.writes += [PartitionWrite(keys.decode(key), WriteOp.DROP) for key in dropped]
+        return len(made) + len(dropped)
+
+    def describe(self, name: str, key: Mapping[str, object], change: MetadataChange) -> None:
+        """Change the metadata of one partition that this transaction sees; `NotFound`, `MetadataExists`."""
+        output = self._find_partitioned(name)
+        fileset = output.fileset
+        checked = fileset.keys.check(key)
+        only = make_filter(fileset.keys, dict(zip(fileset.keys.names, checked, strict=True)))
+        own = [write for write in output.changes if write.key == checked]
+        seen = see_own(fileset, self._seen(output, only), self.tx, own)
+        if not seen:
+            raise NotFound("partition", f"{fileset.keys.show(checked)} of {name}")
+        said = change.decide(name, fileset.keys.show(checked), seen[0].metadata)
+        output.writes.append(PartitionWrite(checked, WriteOp.APPEND, metadata=said, claimed=frozenset(said)))
+
+    def _find_partitioned(self, name: str) -> _Output:
         output = self._find(name)
         if output.fileset.dataset.kind is DatasetKind.SNAPSHOT:
             raise NotASnapshot(name, "is a snapshot, replaced whole by each refresh: use replace()")
-        dataset_id = output.fileset.dataset_id
-        columns = output.schema or self.catalog.read(lambda db: find_schema(db, dataset_id))
-        written = self._write(output, rows, columns)
-        output.writes += [PartitionWrite(key, op, manifest) for key, manifest in written.manifests.items()]
+        return output
+
+    def _seen(self, output: _Output, where: KeyFilter) -> list[Partition]:
+        return self.catalog.read(lambda db: read_partitions(db, output.fileset.dataset_id, self.tx, where))
 
     def replace(self, name: str, rows: DataFrame) -> None:
         """Write `rows` as the next version of a snapshot; the last of several is it.
@@ -141,7 +190,7 @@ class Outputs:
     def written(self, name: str) -> list[PartitionWrite]:
         """What has been written to an output so far, folded; nothing for what is no output."""
         output = self._outputs.get(name)
-        return fold(output.fileset, output.writes) if output else []
+        return output.changes if output else []
 
     def prepare(self) -> list[Effect]:
         """Check what was written, put the side-cars beside it, and give the effects that publish it.
@@ -154,11 +203,11 @@ class Outputs:
         for name, output in self._outputs.items():
             if output.refused:
                 raise output.refused
-            changes = fold(output.fileset, output.writes)
+            changes = output.changes
             files = open_files(output.fileset.dataset.location, self.catalog.world)
-            if output.calls > 1 or (output.calls and not changes):
+            if output.calls > 1 or output.forgot or (output.calls and not changes):
                 delete_unnamed(files, self.tx, {file.name for change in changes for file in change.manifest.files})
-            if not changes or output.schema is None:
+            if not changes:
                 continue
             keys = output.fileset.keys
             for change in changes:
@@ -166,18 +215,19 @@ class Outputs:
             content = {
                 "dataset": name,
                 "run_id": self.tx.run_id,
-                "schema": output.schema.text,
+                "schema": output.schema.text if output.schema else None,
                 "changes": [
                     {
                         "key": keys.encode(change.key),
                         "op": change.op,
                         "files": [list(astuple(file)) for file in change.manifest.files],
+                        "metadata": change.metadata,
                     }
                     for change in changes
                 ],
             }
             write_side_car(files, self.tx, content)
-            effects.append(self._publish(output.fileset, changes, output.schema))
+            effects.append(self._publish(output, changes))
         self.catalog.world.mark("output.side_cars")
         return effects
 
@@ -187,7 +237,7 @@ class Outputs:
         It raises nothing: what has committed would be done again by who takes this for a failure.
         """
         for output in self._outputs.values():
-            if output.writes:
+            if output.changes:
                 try:
                     files = open_files(output.fileset.dataset.location, self.catalog.world)
                     mark_committed(files, self.tx, commit_seq)
@@ -198,8 +248,7 @@ class Outputs:
         """What was written, by data set, for people: partitions (the first of them by name), rows, bytes."""
         facts: list[dict[str, object]] = []
         for name, output in self._outputs.items():
-            changes = fold(output.fileset, output.writes)
-            if changes:
+            if changes := output.changes:
                 shown = [output.fileset.keys.show(change.key) for change in changes[:_MOST_SHOWN]]
                 rows = sum(change.manifest.total_rows for change in changes)
                 size = sum(change.manifest.total_bytes for change in changes)
@@ -211,8 +260,10 @@ class Outputs:
             raise NotAnOutput(name, ", ".join(self._outputs))
         return self._outputs[name]
 
-    def _publish(self, fileset: Fileset, changes: list[PartitionWrite], schema: ColumnSchema) -> Effect:
+    def _publish(self, output: _Output, changes: list[PartitionWrite]) -> Effect:
+        fileset = output.fileset
         if fileset.dataset.kind is DatasetKind.SNAPSHOT:
-            return PublishVersion(self.tx, SnapshotDataset.of(fileset.dataset), changes[0].manifest, schema)
+            assert output.schema is not None, "a refresh has columns, if no rows"  # noqa: S101
+            return PublishVersion(self.tx, SnapshotDataset.of(fileset.dataset), changes[0].manifest, output.schema)
         existing = self.catalog.read(lambda db: find_existing(db, fileset, changes, self.tx))
-        return AddPartitions(self.tx, fileset, changes, schema, existing)
+        return AddPartitions(self.tx, fileset, changes, output.schema, existing, base=output.base)

@@ -20,11 +20,13 @@ from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction, begin, commit
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, TidemillError, UserError
+from tidemill.lake.columns import evolve
 from tidemill.lake.datasets import DatasetKind, list_datasets
-from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp, read_partitions
+from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp, find_schema, read_partitions
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile, Manifest, check_files, read_side_car
 from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing
+from tidemill.lake.stored import SchemaPolicy
 from tidemill.names import RunId
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt
 from tidemill.run.runner import LEASE
@@ -185,15 +187,17 @@ def adopt(catalog: Catalog) -> Adopted:
     return Adopted(transactions, partitions, rows, tuple(left))
 
 
-def _read_content(world: World, fileset: Fileset, directory: Directory) -> tuple[list[PartitionWrite], ColumnSchema]:
+def _read_content(
+    world: World, fileset: Fileset, directory: Directory
+) -> tuple[list[PartitionWrite], ColumnSchema | None]:
     """What the transaction had committed to the file set, as its side-car says, with all files there."""
     files = open_files(fileset.dataset.location, world)
     content = read_side_car(files, directory.snapshot)
     if content is None:
         raise NotAdoptable(directory.name, "its _manifest.json is gone, torn or of another directory")
     try:
-        changes = [_read_change(fileset, change) for change in content["changes"]]
-        schema = ColumnSchema(str(content["schema"]))
+        changes = [_read_change(fileset, directory.name, change) for change in content["changes"]]
+        schema = None if content["schema"] is None else ColumnSchema(str(content["schema"]))
     except (KeyError, TypeError, ValueError) as error:
         raise NotAdoptable(directory.name, f"its _manifest.json cannot be read: {error!r}") from None
     for change in changes:
@@ -201,13 +205,14 @@ def _read_content(world: World, fileset: Fileset, directory: Directory) -> tuple
     return changes, schema
 
 
-def _read_change(fileset: Fileset, change: Mapping[str, Any]) -> PartitionWrite:
+def _read_change(fileset: Fileset, directory: str, change: Mapping[str, Any]) -> PartitionWrite:
     key = fileset.keys.decode(KeyText(str(change["key"])))
-    return PartitionWrite(key, WriteOp(change["op"]), Manifest(tuple(DataFile(*file) for file in change["files"])))
+    manifest = Manifest(tuple(DataFile(*file) for file in change["files"]))
+    return PartitionWrite(key, WriteOp(change["op"]), manifest, change.get("metadata", {}), location=directory)
 
 
 def _publish(
-    catalog: Catalog, directory: str, writes: Sequence[tuple[Fileset, list[PartitionWrite], ColumnSchema]]
+    catalog: Catalog, directory: str, writes: Sequence[tuple[Fileset, list[PartitionWrite], ColumnSchema | None]]
 ) -> None:
     """Commit what a transaction of another life had committed, in one of this, under a run of its own."""
     world = catalog.world
@@ -225,7 +230,7 @@ def _publish(
         effects: list[Effect] = []
         for fileset, changes, schema in writes:
             _refuse_newer(catalog, fileset, changes, tx, directory)
-            effects.append(_readd(catalog, fileset, changes, schema, tx, directory))
+            effects.append(_readd(catalog, fileset, changes, schema, tx))
         finish = FinishRun(run_id, 1, "", {"adopted": directory})
         world.mark("adopt.before_commit")
         commit(catalog, tx, [*effects, finish])
@@ -238,19 +243,24 @@ def _readd(
     catalog: Catalog,
     fileset: Fileset,
     changes: list[PartitionWrite],
-    schema: ColumnSchema,
+    schema: ColumnSchema | None,
     tx: Transaction,
-    directory: str,
 ) -> AddPartitions:
     existing = catalog.read(lambda db: find_existing(db, fileset, changes, tx))
-    return AddPartitions(tx, fileset, changes, schema, existing, location=directory)
+    base = catalog.read(lambda db: find_schema(db, fileset.dataset_id))
+    if schema and base and fileset.storing.policy is SchemaPolicy.EVOLVE:
+        # The new life may be further: columns never go.
+        schema = evolve(base, schema) or schema
+    return AddPartitions(tx, fileset, changes, schema, existing, base=base)
 
 
 def _refuse_newer(
     catalog: Catalog, fileset: Fileset, changes: Sequence[PartitionWrite], tx: Transaction, directory: str
 ) -> None:
     """New work on a partition must not be hidden by an older overwrite that is adopted after it."""
-    overwritten = {fileset.keys.encode(change.key) for change in changes if change.op is WriteOp.OVERWRITE}
+    overwritten = {
+        fileset.keys.encode(change.key) for change in changes if change.op in {WriteOp.OVERWRITE, WriteOp.DROP}
+    }
     if not overwritten:
         return
     snapshot = Snapshot(tx.write_pointer, tx.incarnation)

@@ -1,0 +1,77 @@
+"""Time travel: what a file set held after a commit, or at a time, for as long as its files are kept."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias, cast
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import load_sql
+from tidemill.catalog.transactions import Snapshot
+from tidemill.errors import UserError
+from tidemill.lake.fileset import Fileset, NotKept
+from tidemill.names import WritePointer
+
+SQL: Final = load_sql(__file__)
+
+AsOf: TypeAlias = int | datetime | str
+"""A commit sequence, or an aware time; or either as people write it."""
+
+
+class BadTime(UserError):
+    """A time, or a commit, as of which nothing can be read."""
+
+    code = "bad_time"
+
+    def __init__(self, when: str, why: str) -> None:
+        self.when = when
+        self.why = why
+        super().__init__(f"nothing can be read as of {when}: {why}")
+
+
+def find_snapshot_at(db: Db, fileset: Fileset, as_of: AsOf | None, newest: Snapshot) -> Snapshot:
+    """What all who read `as_of` see: a commit and all before it, or all that had committed at a time; None: `newest`.
+
+    The time is that of the catalog when it committed. Raises `BadTime` for what `newest` does not see, or a time
+    without zone, and `NotKept` when files of that state may be gone. Cost: look-ups.
+    """
+    if as_of is None:
+        return newest
+    if isinstance(as_of, str):
+        as_of = _parse(as_of)
+    if isinstance(as_of, datetime):
+        if as_of.tzinfo is None:
+            raise BadTime(str(as_of), "it has no time zone: write 2026-01-01T12:00Z, or give an aware datetime")
+        at = int(as_of.timestamp() * 1000)
+        if at > db.now():
+            raise BadTime(str(as_of), "that is still to come")
+        row = db.one(SQL.find_commit_at, at=at)
+        seq = 0 if row is None else cast("int", row[0])
+    else:
+        seq = as_of
+    if not 0 <= seq < newest.write_pointer:
+        raise BadTime(f"commit {seq}", f"it is none that can be seen; the newest is below {newest.write_pointer}")
+    row = db.one(SQL.read_horizon, dataset_id=fileset.dataset_id)
+    if row is not None and seq + 1 < cast("int", row[0]):
+        raise NotKept(fileset.qualified_name, seq + 1, cast("int", row[0]))
+    return Snapshot(WritePointer(seq + 1), newest.incarnation)
+
+
+def _parse(text: str) -> int | datetime:
+    if text.isdecimal():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise BadTime(repr(text), "write a commit sequence (1234), or a time (2026-01-01T12:00Z)") from None
+
+
+def now(db: Db, incarnation: str) -> Snapshot:
+    """What a transaction would see that began now."""
+    return Snapshot(WritePointer(cast("int", db.all(SQL.read_clock)[0][0]) + 1), incarnation)
+
+
+def seq_before(db: Db, age: timedelta) -> int:
+    """The last commit that is at least that old; 0 when there is none."""
+    row = db.one(SQL.find_commit_at, at=db.now() - age // timedelta(milliseconds=1))
+    return 0 if row is None else cast("int", row[0])

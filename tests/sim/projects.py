@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.sim.processes import PlayedClock
-from tidemill import App, Concurrency, Every, NewFiles, NewPartitions
+from tidemill import App, Concurrency, Every, NewFiles, NewPartitions, Refreshed
 from tidemill.app.deploy import deploy
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.sqlite import SqliteCatalog
@@ -49,6 +49,7 @@ class Shape:
     tidy: bool
     both: bool
     timed: bool
+    mirrored: bool
     slots: int
     poison: bool
     poison_partition: bool
@@ -77,6 +78,7 @@ class Shape:
             timed=often(0.12),
             slots=chance.choice([1, 2, 3]),
             hurried=often(0.35),
+            mirrored=often(0.25),
             poison=number % 12 == 5,
             poison_partition=number % 12 == 11,
         )
@@ -102,6 +104,12 @@ class Programs:
 
     def strike(self, run: Any) -> None:
         """At a time."""
+
+    def mirror(self, run: Any) -> None:
+        """A source → a copy of all of it."""
+
+    def view(self, run: Any) -> None:
+        """The copy, by whoever looks at it."""
 
 
 _current: list[App] = []
@@ -170,6 +178,13 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
     if shape.timed:
         strike = python("strike", retries=1)
         app.schedule("strike", strike, trigger=Every("20s"), constraints=limit, resume=True)
+    if shape.mirrored:
+        copy = app.snapshot("copy", location=str(folder / "copy"))
+        mirror = python("mirror", writes=[copy], retries=1)
+        # Two refreshes may overlap.
+        app.schedule("mirror", mirror, trigger=Every("5s"), constraints=[Concurrency(2)], resume=True)
+        view = python("view", reads=[copy], retries=1)
+        app.schedule("view", view, trigger=Refreshed(copy), constraints=limit, resume=True)
     return app
 
 
@@ -260,11 +275,14 @@ def write_texts(
     directory: str,
     before_each: Callable[[str], None],
 ) -> PartitionWrites:
-    """Write a text file for each key, where Spark would write Parquet; one that fails leaves half a file."""
+    """Write a text file for each key, where Spark would write Parquet; one that fails leaves half a file.
+
+    A snapshot has one key, which is empty.
+    """
     root = Path(fileset.dataset.location.removeprefix("file://"))
     found, counts = [], {}
     for key, texts in rows.items():
-        name = f"{directory}/name={key}/part-0.txt"
+        name = f"{directory}/name={key}/part-0.txt" if fileset.keys.names else f"{directory}/part-0.txt"
         content = "".join(f"{text}\n" for text in texts).encode()
         path = root / name
         try:

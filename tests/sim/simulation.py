@@ -192,6 +192,8 @@ class Simulation(Programs):
         self.follows = self.whims.random() < 0.4
         self.looked: list[tuple[int, Mapping[str, list[str]]]] = []
         """What programs saw of all of `lines`, by write pointer."""
+        self.viewed: list[tuple[int, int]] = []
+        """Which version of the copy an attempt was given, by write pointer."""
         self.refused: Counter[str] = Counter()
         """Attempts that could not be started, by run."""
         self.without_java_until = timedelta(0)
@@ -229,6 +231,33 @@ class Simulation(Programs):
     def strike(self, run: Any) -> None:
         del run
         self.reach("strike")
+
+    def mirror(self, run: Any) -> None:
+        self.reach("read the source")
+        if self.whims.random() < 0.3:
+            run.world.clock.sleep(timedelta(seconds=6))  # the next refresh overtakes this one
+        texts = {"": [f"{run.write_pointer}.{place}" for place in range(self.whims.randint(2, 3))]}
+        self._write(run.write_pointer, run.output("default.copy"), "copy", "replace", texts)
+
+    def view(self, run: Any) -> None:
+        given = run.input("default.copy")
+        self.viewed.append((run.write_pointer, given.version))
+        self._look_at_copy(given)
+        if self.whims.random() < 0.1:
+            self._take_time()
+            self._look_at_copy(given)
+
+    def _look_at_copy(self, given: Any) -> None:
+        version = given._version
+        self.reach(f"read version {version.version}")
+        found = [
+            token
+            for file in version.manifest.files
+            for token in read_text(self.folder / "copy", f"{version.location}/{file.name}")
+        ]
+        wanted = truth.fold(self.intents.get(version.version, []), "copy").get("", (True, None))[1]
+        if found != wanted:
+            raise Broken(f"dirty: version {version.version} of the copy holds {found}, not {wanted}")
 
     def reach(self, name: str) -> None:
         """Come to a point in code of the user's."""

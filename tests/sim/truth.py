@@ -57,7 +57,9 @@ def fold(intents: Iterable[Intent], dataset: str) -> dict[str, tuple[bool, list[
         if intent.dataset == dataset:
             for key, tokens in intent.texts.items():
                 replaces, before = folded.get(key, (False, []))
-                folded[key] = (True, tokens) if intent.op == "overwrite" else (replaces, [*before, *tokens])
+                folded[key] = (
+                    (True, tokens) if intent.op in {"overwrite", "replace"} else (replaces, [*before, *tokens])
+                )
     return folded
 
 
@@ -104,6 +106,7 @@ def check(simulation: Simulation) -> None:
     check_markers(simulation)
     _check_published(simulation, committed)
     _check_looks(simulation, committed)
+    _check_versions(simulation, committed)
     _check_files(simulation, committed)
     _check_consumers(simulation, committed)
     _check_runs(simulation)
@@ -187,6 +190,37 @@ def _same(found: Mapping[str, list[str]], wanted: Mapping[str, list[str]]) -> bo
 
 def _plain(key: str) -> str:
     return key.rpartition("=")[2]
+
+
+def _check_versions(simulation: Simulation, committed: _Committed) -> None:
+    """The refresh that began last is current, each was until a later one committed, and was announced if ever it was.
+
+    Readers were given what was current at their begin.
+    """
+    if "copy" not in committed.datasets:
+        return
+    sql = simulation.ground.sql
+    dataset_id = committed.datasets["copy"]
+    sequences = {
+        pointer: seq for pointer, seq, *_ in committed.rows if fold(simulation.intents.get(pointer, ()), "copy")
+    }
+    wanted = {}
+    for pointer, seq in sequences.items():
+        later = [other for newer, other in sequences.items() if newer > pointer]
+        wanted[pointer] = (seq, max(seq, min(later)) if later else None)
+    rows = sql(
+        f"SELECT write_pointer, commit_seq, superseded_seq FROM partition_change WHERE dataset_id = '{dataset_id}'"
+    )
+    found = {pointer: (seq, superseded) for pointer, seq, superseded in rows}
+    _refuse(found == wanted, "dirty", f"the versions are {found}, not {wanted}")
+    told = Counter(
+        json.loads(p)["version"] for (p,) in sql("SELECT payload FROM message WHERE event_type = 'refreshed'")
+    )
+    current = Counter(pointer for pointer, (seq, superseded) in wanted.items() if superseded != seq)
+    _refuse(told == current, "lost", f"announced were {told}, current were {current}")
+    for pointer, version in simulation.viewed:
+        visible = max((one for one, seq in sequences.items() if seq < pointer), default=None)
+        _refuse(version == visible, "dirty", f"{pointer} was given version {version}, current was {visible}")
 
 
 def _check_files(simulation: Simulation, committed: _Committed) -> None:

@@ -51,6 +51,7 @@ class Config:
     cache: Path
     slots: int
     lease: timedelta
+    keep_superseded: timedelta
     spark_master: str
     spark_warm: int
     spark_conf: Mapping[str, str]
@@ -67,6 +68,7 @@ class Config:
             "cache": str(self.cache),
             "runner.slots": self.slots,
             "runner.lease": format_duration(self.lease),
+            "retention.superseded": format_duration(self.keep_superseded),
             "spark.master": self.spark_master,
             "spark.warm": self.spark_warm,
             "spark.conf": dict(self.spark_conf),
@@ -95,6 +97,13 @@ def _lease(text: str) -> timedelta:
     return lease
 
 
+def _keeping(text: str) -> timedelta:
+    keeping = parse_duration(text)
+    if keeping <= timedelta(0):
+        raise ValueError(f"use a duration such as 7d, not {text!r}: nothing could be read while it is replaced")
+    return keeping
+
+
 def _namespace(text: str) -> str:
     return check_name("namespace", text)
 
@@ -108,6 +117,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "cache": _Setting("", str),
     "runner.slots": _Setting("2", _whole(1, 1000)),
     "runner.lease": _Setting("60s", _lease),
+    "retention.superseded": _Setting("7d", _keeping),
     "spark.master": _Setting("local[*]", str),
     "spark.warm": _Setting("1", _whole(0, 16)),
 }
@@ -144,6 +154,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         cache=folder / (str(parsed["cache"]) or usual_cache),
         slots=_typed(parsed["runner.slots"], int),
         lease=_typed(parsed["runner.lease"], timedelta),
+        keep_superseded=_typed(parsed["retention.superseded"], timedelta),
         spark_master=str(parsed["spark.master"]),
         spark_warm=_typed(parsed["spark.warm"], int),
         spark_conf=spark_conf,

@@ -19,6 +19,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake import backlog, datasets, discovery, file_endings, janitor
+from tidemill.lake.expiry import KEEP_SUPERSEDED, expire_superseded
 from tidemill.lake.inbox import Inbox
 from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
@@ -72,13 +73,15 @@ class Discoverer:
 
 
 class Janitor:
-    """Sweeps what aborted and invalid transactions left, and marks what is committed."""
+    """Lets go what was replaced long ago, sweeps what nobody needs, and marks what is committed."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, keep_superseded: timedelta = KEEP_SUPERSEDED) -> None:
         self._catalog = catalog
+        self._keep_superseded = keep_superseded
 
     def step(self) -> timedelta:
         """One sweep; then nothing for a while."""
+        expire_superseded(self._catalog, self._keep_superseded)
         janitor.sweep(self._catalog)
         return _SWEEP_EVERY
 
@@ -116,7 +119,7 @@ def run_all(
         loops.start("scheduler", scheduler.run)
         loops.start("runner", lambda waiter, stopped: runner.run(waiter, stopped, taking=lambda: not loops.draining))
         loops.start("discoverer", _loop(world, discoverer.step, look_again=_LOOK_AGAIN))
-        loops.start("janitor", _loop(world, Janitor(catalog).step))
+        loops.start("janitor", _loop(world, Janitor(catalog, config.keep_superseded).step))
         while not loops.wait(_LONGEST_NAP if not until_idle else _AWAY):
             if until_idle and discoverer.looked and runner.busy == 0 and catalog.read(_is_idle):
                 break

@@ -40,7 +40,7 @@ from tidemill.processes import LocalSpawner
 from tidemill.roles import Discoverer, Janitor
 from tidemill.run.attempts import ask_kill
 from tidemill.run.driver import DriverProcess
-from tidemill.run.external import open_transaction
+from tidemill.run.external import ExternalTransaction, open_transaction
 from tidemill.run.launchers import Assignment, DriverOptions, Launcher, Start
 from tidemill.run.runner import Runner
 from tidemill.schedule.loop import Scheduler
@@ -61,6 +61,7 @@ app = App("shop")
 raw = app.inbox("raw", str(HERE / "landing"), format="text", list_every="5s", attempts=20)
 side = app.inbox("side", str(HERE / "side"), format="text", list_every="5s", attempts=20, retry_after="2s")
 lines = app.fileset("lines", keys={"source": "string"}, location=str(HERE / "lines"))
+scratch = app.fileset("scratch", keys={"source": "string"}, location=str(HERE / "scratch"))
 times = app.snapshot("times", location=str(HERE / "times"))
 totals = app.fileset("totals", keys={"source": "string"}, location=str(HERE / "totals"))
 
@@ -396,7 +397,7 @@ class Up(Process):
         self.runner = Runner(
             self.world, self.catalog, Launcher(self.world, options), lease=LEASE, on_event=narrator.ran
         )
-        self.janitor = Janitor(self.catalog)
+        self.janitor = Janitor(self.catalog, timedelta(0))
 
     def discover(self) -> None:
         """List what is due to be listed."""
@@ -610,11 +611,16 @@ class Machine:
 
         def work() -> None:
             notebook = Process(self.desk, "notebook")
-            opened = open_transaction(
-                notebook.catalog, notebook.world, ["default.lines"], lease=LEASE, writer=write_texts
-            )
-            with self._noting_deaths("notebook"), opened as tx:
-                tx.fileset("default.lines").append({name: content})
+
+            def open_one(*names: str) -> AbstractContextManager[ExternalTransaction]:
+                return open_transaction(notebook.catalog, notebook.world, names, lease=LEASE, writer=write_texts)
+
+            with self._noting_deaths("notebook"):
+                with open_one("default.scratch") as tx:
+                    tx.fileset("default.scratch").overwrite({"last": content})
+                with open_one("default.lines", "default.scratch") as tx:
+                    tx.fileset("default.lines").append({name: content})
+                    tx.fileset("default.scratch").overwrite({"last": content})
 
         self.desk.go(work)
 

@@ -27,6 +27,8 @@ STILL_TO_DO = {
     "open transactions": "SELECT write_pointer, run_id FROM tx WHERE state = 'in_progress'",
     "declarations": "SELECT dataset_id, write_pointer FROM in_progress",
     "garbage": "SELECT location, reason, error FROM garbage WHERE attempts = 0 AND not_before <= {now}",
+    "superseded": "SELECT c.write_pointer FROM partition_change AS c JOIN dataset AS d ON d.dataset_id = c.dataset_id"
+    " WHERE d.name = 'scratch' AND c.superseded_seq IS NOT NULL AND c.expired_at IS NULL",
     "slots": "SELECT limit_key, run_id FROM slot",
     "runs": "SELECT run_id, state, exit_reason FROM run WHERE ended_at IS NULL",
     "files": "SELECT name, status, error FROM inbox_file WHERE status <> 'SUCCESS'",
@@ -108,6 +110,7 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
 
     assert published(machine, "lines") == {name: [machine.landed[name]] for name in names}, told
     assert published(machine, "totals") == {name: [f"{name} has {len(machine.landed[name])}\n"] for name in names}, told
+    assert list(published(machine, "scratch")) == ["last"] if "n" in kinds else True, told
     assert consumed(machine, "raw") == dict.fromkeys(files, 1), told
     assert consumed(machine, "side") == dict.fromkeys(machine.landed.keys() - names, 1), told
     assert consumed(machine, "lines") == dict.fromkeys(names, 1), told

@@ -17,3 +17,9 @@ SELECT location, not_before, error FROM garbage ORDER BY location
 -- name: insert_garbage
 INSERT INTO garbage (location, dataset_id, write_pointer, reason, not_before)
 VALUES ('by mistake', :dataset_id, :write_pointer, 'aborted', 1)
+
+-- name: end_all
+UPDATE tx SET state = 'aborted', ended_at = tidemill_now() WHERE state = 'in_progress'
+
+-- name: age_transactions
+UPDATE tx SET ended_at = ended_at - 86400000

@@ -231,7 +231,7 @@ MUTANTS: Final = (
         "a reader does not see any more what was overwritten since its begin",
         Edit(
             _FILESET_SQL,
-            "AND superseded_seq > :write_pointer AND +commit_seq",
+            "AND superseded_seq >= :write_pointer AND +commit_seq",
             "AND superseded_seq < 0 AND +commit_seq",
         ),
         scenario="snapshot",

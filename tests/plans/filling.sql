@@ -35,25 +35,26 @@ SELECT 'wide', 600100 + i FROM series WHERE i < 50
  UNION ALL SELECT 'deep', 100 * i + 100 FROM series WHERE i < 20
 
 -- name: fill_partition_change
+-- Of `deep`, every other change that was replaced has expired.
 INSERT INTO partition_change
        (dataset_id, write_pointer, partition_key, op, commit_seq, superseded_seq, delivers, location, manifest, files,
-        bytes, row_count, schema_id, run_id, at)
+        bytes, row_count, schema_id, run_id, at, expired_at)
 SELECT 'wide', 2 * i + 1, 'k' || (i % 100000), 'overwrite', 2 * i + 22,
        CASE WHEN i < 200000 THEN 2 * (i + 100000) + 22 END, 1, 'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1,
-       1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000
+       1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, NULL
   FROM series
  UNION ALL
 SELECT 'deep', 2 * i + 1, 'k' || (i / 5 % 100), 'overwrite', 2 * i + 22,
        CASE WHEN i < 299500 THEN 2 * (i + 500) + 22 END, 1, 'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1,
-       1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000
+       1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, CASE WHEN i < 299000 AND i % 10 = 0 THEN 1 END
   FROM series WHERE i % 5 = 0
  UNION ALL
 SELECT 'mirror', 2 * i + 1, '', 'overwrite', 2 * i + 22, CASE WHEN i < 299995 THEN 2 * (i + 5) + 22 END, 0,
-       'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000
+       'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, CASE WHEN i < 299000 AND i % 10 = 0 THEN 1 END
   FROM series WHERE i % 5 = 0
  UNION ALL
 SELECT 'small_' || (i / 150 % 200), 2 * i + 1, 'k' || i, 'append', 2 * i + 22, NULL, 1, 'tx=' || (2 * i + 1),
-       CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000
+       CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, NULL
   FROM series WHERE i % 15 = 0
 
 -- name: fill_message

@@ -40,6 +40,11 @@ def _files(numbers: range | list[int], **more: object) -> str:
     )
 
 
+def _deep(first: int) -> str:
+    """Changes of `deep` that were replaced: from write pointer 1 on those that have expired, from 11 on others."""
+    return _rows([{"write_pointer": w, "partition_key": f"k{w // 10 % 100}"} for w in range(first, first + 2000, 20)])
+
+
 _KEYS: Final = [f"k{i}" for i in range(100)]
 _WANTED: Final = _rows([{"partition_key": key, "shown": key, "name": "n", "pattern": '"n":'} for key in _KEYS])
 _NEW_CHANGE: Final = {
@@ -98,6 +103,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "found": _NEW_FILES,
     "from_failures": 0,
     "held": _rows([{"run_id": f"live_{i}", "epoch": 1} for i in range(200)]),
+    "horizon": 599_800,
     "host": "host",
     "incarnation": "life0000",
     "interval": 1000,
@@ -142,6 +148,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "outcomes": _OUTCOMES,
     "owner": "runner_1",
     "payload": "{}",
+    "partition_key": "k1",
     "pid": 1,
     "pin_id": "pin",
     "place": 50,
@@ -238,6 +245,16 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "transactions.forget_ended": {"write_pointer": _ABORTED},
     "transactions.find_in_progress": {"write_pointer": 599_990},
     "janitor.put_off": {"location": "wide/tx=0"},
+    "janitor.find_expired": {"dataset_id": "deep", "write_pointer": 1, "partition_key": "k0"},
+    "janitor.find_sharing": {"location": "tx=599991", "partition_key": "k99995"},
+    "janitor.find_living": {"location": "tx=599991"},
+    "expiry.find_next_superseded": {"dataset_id": "deep"},
+    "expiry.find_bound": {"dataset_id": "deep", "bound": 599_990, "most": 5},
+    "expiry.list_superseded": {"dataset_id": "deep", "bound": 599_990},
+    "expiry.find_claimed": {"horizon": 0},
+    "expiry.mark_expired": {"dataset_id": "deep", "changes": _deep(11)},
+    "expiry.insert_garbage": {"dataset_id": "deep", "changes": _deep(1)},
+    "expiry.raise_horizon": {"dataset_id": "deep"},
     "janitor.forget": {"location": "wide/tx=0"},
     "janitor.find_publisher": {"write_pointer": _OPEN},
     "janitor.move_marked": {"seq": 600_000},

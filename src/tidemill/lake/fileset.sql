@@ -5,7 +5,8 @@ SELECT schema_id, schema FROM dataset_schema WHERE dataset_id = :dataset_id ORDE
 -- name: read_visible
 -- What is current and was committed before the snapshot, and what was replaced since, each by its index: the cost is
 -- what is current plus what came since, never the history. (Found by the later overwrites, what was replaced cost the
--- history of their keys.) In no order: for one by key SQLite would walk the history.
+-- history of their keys; without the || '' PostgreSQL would go that way too.) In no order: for one by key SQLite would
+-- walk the history. What the very next commit replaced is there: >=, which matters to who reads as of a commit.
 SELECT partition_key, write_pointer, commit_seq, op, location, manifest, metadata
   FROM partition_change {indexed_by:partition_current}
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND +commit_seq < :write_pointer
@@ -13,8 +14,8 @@ SELECT partition_key, write_pointer, commit_seq, op, location, manifest, metadat
  UNION ALL
 SELECT partition_key, write_pointer, commit_seq, op, location, manifest, metadata
   FROM partition_change {indexed_by:partition_superseded}
- WHERE dataset_id = :dataset_id AND superseded_seq > :write_pointer AND +commit_seq < :write_pointer
-   AND partition_key >= :lower AND partition_key < :upper
+ WHERE dataset_id = :dataset_id AND superseded_seq >= :write_pointer AND +commit_seq < :write_pointer
+   AND partition_key || '' >= :lower AND partition_key || '' < :upper
 
 -- name: lock_dataset
 SELECT namespace || '.' || name, horizon FROM dataset

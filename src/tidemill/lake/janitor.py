@@ -1,10 +1,13 @@
-"""The janitor: deletes what transactions left that can never commit, and marks what is committed.
+"""The janitor: deletes what transactions left that can never commit, and what has expired; marks what is committed.
 
 The end of a transaction without commit leaves a row of garbage for each data set that it had declared: the intent. The
 janitor deletes the directory and looks again, since a zombie may write on after its fence: after a minute, then after
 two, four, … . Only when it has found nothing `CLEAN_SWEEPS` times in a row (the last time after more than a day, the
 longest life of a transaction) is the row forgotten; whatever it finds starts the count anew. So a zombie that was
 stopped for days and goes on is seen too, as long as it does not sleep through all of them.
+
+What has expired (`expiry.py`) is deleted file by file, as its manifest says, and once: nobody writes there any more.
+Files that were there before Tidemill and were only registered are never deleted.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ from itertools import groupby
 from typing import Final, cast
 
 from tidemill.catalog.db import Catalog
-from tidemill.catalog.named import Row, load_sql
+from tidemill.catalog.named import Param, Row, load_sql
 from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import Unavailable
 from tidemill.lake.datasets import find_by_id
-from tidemill.lake.manifest import find_snapshot, is_marked, mark_committed, tx_directory
+from tidemill.lake.keys import KeyText
+from tidemill.lake.manifest import Manifest, find_snapshot, is_marked, mark_committed, tx_directory
 from tidemill.names import CommitSeq, DatasetId, WritePointer
 from tidemill.storage.files import open_files
 
@@ -49,6 +53,8 @@ class _Garbage:
     write_pointer: WritePointer
     not_before: int
     clean: int
+    partition_key: KeyText | None
+    """Of an expired change; None for a whole directory."""
 
 
 def sweep(catalog: Catalog) -> Swept:
@@ -58,7 +64,8 @@ def sweep(catalog: Catalog) -> Swept:
     Any number of janitors may sweep at once. Cost: what is due and what has committed since the last sweep.
     """
     due = catalog.read(lambda db: [_garbage(row) for row in db.all(SQL.find_due, most=_MOST)])
-    return Swept(sum(_delete(catalog, garbage) for garbage in due), _mark(catalog))
+    deleted = [_delete(catalog, one) if one.partition_key is None else _delete_expired(catalog, one) for one in due]
+    return Swept(sum(deleted), _mark(catalog))
 
 
 def _delete(catalog: Catalog, garbage: _Garbage) -> bool:
@@ -92,6 +99,40 @@ def _delete(catalog: Catalog, garbage: _Garbage) -> bool:
     else:
         catalog.write(lambda db: db.run(SQL.forget, location=garbage.location, not_before=garbage.not_before))
     return found
+
+
+def _delete_expired(catalog: Catalog, garbage: _Garbage) -> bool:
+    """Delete the files of an expired change that no other one names; whether it had any here."""
+    place: dict[str, Param] = {"dataset_id": garbage.dataset_id, "partition_key": garbage.partition_key}
+    row = catalog.read(lambda db: db.one(SQL.find_expired, write_pointer=garbage.write_pointer, **place))
+    if row is None:
+        _log.error("partition %s of transaction %s is no garbage", garbage.partition_key, garbage.write_pointer)
+        _put_off(catalog, garbage, clean=0, error="its change has not expired")
+        return False
+    location, manifest = str(row[0]), Manifest.decode(cast("bytes", row[1]))
+    # Asked after the files are known: who names them later than this would have to find the change not expired.
+    sharing = catalog.read(lambda db: db.all(SQL.find_sharing, location=location, **place))
+    kept = {file.name for other in sharing for file in Manifest.decode(cast("bytes", other[0])).files}
+    living = catalog.read(lambda db: db.one(SQL.find_living, dataset_id=garbage.dataset_id, location=location))
+    ours = find_snapshot(location) is not None
+    dataset = catalog.read(lambda db: find_by_id(db, garbage.dataset_id))
+    files = open_files(dataset.location, catalog.world)
+    try:
+        catalog.world.mark("janitor.before_files")
+        for file in manifest.files if ours else ():
+            if file.name not in kept:
+                files.delete(f"{location}/{file.name}")
+        if ours and living is None:
+            path = files.local_path(location)
+            assert path is not None, "only folders can be opened so far"  # noqa: S101
+            catalog.world.disk.remove(path)
+    except (OSError, Unavailable) as error:
+        _log.warning("cannot delete files of %s in %s yet: %s", dataset.qualified_name, location, error)
+        _put_off(catalog, garbage, clean=0, error=str(error))
+        return False
+    catalog.world.mark("janitor.after_files")
+    catalog.write(lambda db: db.run(SQL.forget, location=garbage.location, not_before=garbage.not_before))
+    return ours and bool(manifest.files)
 
 
 def _put_off(catalog: Catalog, garbage: _Garbage, *, clean: int, error: str | None) -> None:
@@ -133,9 +174,10 @@ def _mark_one(catalog: Catalog, row: Row) -> bool:
     seq, dataset_id, location = row[0], row[2], row[3]
     dataset = catalog.read(lambda db: find_by_id(db, DatasetId(str(dataset_id))))
     files = open_files(dataset.location, catalog.world)
-    # The name of what was adopted is that of its first transaction.
+    # The name of what another life committed is that of its first transaction; what was there before has none.
     snapshot = find_snapshot(str(location))
-    assert snapshot is not None, "each change names the directory of a transaction"  # noqa: S101
+    if snapshot is None:
+        return False
     catalog.world.mark("janitor.before_marker")
     if is_marked(files, snapshot):
         return False
@@ -144,11 +186,12 @@ def _mark_one(catalog: Catalog, row: Row) -> bool:
 
 
 def _garbage(row: Row) -> _Garbage:
-    location, dataset_id, write_pointer, not_before, attempts = row
+    location, dataset_id, write_pointer, not_before, attempts, partition_key = row
     return _Garbage(
         str(location),
         DatasetId(str(dataset_id)),
         WritePointer(cast("int", write_pointer)),
         cast("int", not_before),
         cast("int", attempts),
+        None if partition_key is None else KeyText(str(partition_key)),
     )

@@ -1,5 +1,5 @@
 -- name: find_due
-SELECT location, dataset_id, write_pointer, not_before, attempts FROM garbage
+SELECT location, dataset_id, write_pointer, not_before, attempts, partition_key FROM garbage
  WHERE not_before <= tidemill_now() ORDER BY not_before, location LIMIT :most
 
 -- name: find_publisher
@@ -9,6 +9,21 @@ SELECT state FROM tx
    AND (state IN ('in_progress', 'committed')
         OR EXISTS (SELECT 1 FROM partition_change AS change
                     WHERE change.dataset_id = :dataset_id AND change.write_pointer = :write_pointer))
+
+-- name: find_expired
+-- The last question before files of a change are deleted: has it expired after all? That is never taken back.
+SELECT location, manifest FROM partition_change
+ WHERE dataset_id = :dataset_id AND write_pointer = :write_pointer AND partition_key = :partition_key
+   AND expired_at IS NOT NULL
+
+-- name: find_sharing
+-- Others that name files there: what was adopted, or rolled back to. They are of the same key.
+SELECT manifest FROM partition_change
+ WHERE dataset_id = :dataset_id AND location = :location AND partition_key = :partition_key AND expired_at IS NULL
+
+-- name: find_living
+SELECT 1 FROM partition_change
+ WHERE dataset_id = :dataset_id AND location = :location AND expired_at IS NULL LIMIT 1
 
 -- name: put_off
 -- Only if no other janitor was here meanwhile.
@@ -27,7 +42,7 @@ SELECT seq FROM subscriber WHERE topic = 'markers' AND name = 'janitor'
 SELECT DISTINCT later.commit_seq, later.write_pointer, change.dataset_id, change.location
   FROM (SELECT commit_seq, write_pointer FROM tx
          WHERE commit_seq > :after ORDER BY commit_seq LIMIT :most) AS later
-  LEFT JOIN partition_change AS change ON change.write_pointer = later.write_pointer
+  LEFT JOIN partition_change AS change ON change.write_pointer = later.write_pointer AND change.expired_at IS NULL
  ORDER BY later.commit_seq, change.dataset_id
 
 -- name: move_marked

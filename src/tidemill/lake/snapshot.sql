@@ -16,7 +16,7 @@ SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.lo
        change.run_id, change.at, change.metadata
   FROM partition_change AS change {indexed_by:partition_superseded}
   JOIN dataset_schema AS schema ON schema.dataset_id = change.dataset_id AND schema.schema_id = change.schema_id
- WHERE change.dataset_id = :dataset_id AND change.superseded_seq > :write_pointer
+ WHERE change.dataset_id = :dataset_id AND change.superseded_seq >= :write_pointer
    AND +change.commit_seq < :write_pointer
 
 -- name: supersede_older

@@ -10,7 +10,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import UserError
 from tidemill.lake.fileset import Fileset, NotKept
-from tidemill.names import WritePointer
+from tidemill.names import DatasetId, WritePointer
 
 SQL: Final = load_sql(__file__)
 
@@ -51,9 +51,8 @@ def find_snapshot_at(db: Db, fileset: Fileset, as_of: AsOf | None, newest: Snaps
         seq = as_of
     if not 0 <= seq < newest.write_pointer:
         raise BadTime(f"commit {seq}", f"it is none that can be seen; the newest is below {newest.write_pointer}")
-    row = db.one(SQL.read_horizon, dataset_id=fileset.dataset_id)
-    if row is not None and seq + 1 < cast("int", row[0]):
-        raise NotKept(fileset.qualified_name, seq + 1, cast("int", row[0]))
+    if seq + 1 < (horizon := read_horizon(db, fileset.dataset_id)):
+        raise NotKept(fileset.qualified_name, seq + 1, horizon)
     return Snapshot(WritePointer(seq + 1), newest.incarnation)
 
 
@@ -69,6 +68,12 @@ def _parse(text: str) -> int | datetime:
 def now(db: Db, incarnation: str) -> Snapshot:
     """What a transaction would see that began now."""
     return Snapshot(WritePointer(cast("int", db.all(SQL.read_clock)[0][0]) + 1), incarnation)
+
+
+def read_horizon(db: Db, dataset_id: DatasetId) -> int:
+    """The lowest write pointer whose snapshot of the data set can still be read."""
+    row = db.one(SQL.read_horizon, dataset_id=dataset_id)
+    return 0 if row is None else cast("int", row[0])
 
 
 def seq_before(db: Db, age: timedelta) -> int:

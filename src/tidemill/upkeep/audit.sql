@@ -8,16 +8,17 @@ SELECT coalesce((SELECT write_pointer FROM partition_change
 
 -- name: read_changes
 -- A window of a file set, with what the transaction says, and when each change had to be superseded: by the next change
--- of its key if that replaces, else together with it. One look-up each.
+-- of its key if that replaces, else together with it; a drop by itself. One look-up each.
 SELECT change.write_pointer, change.partition_key, change.commit_seq, change.superseded_seq, change.delivers,
        (SELECT CASE WHEN tx.state = 'committed' AND tx.commit_seq = change.commit_seq THEN ''
                     ELSE tx.state || ' ' || coalesce(CAST(tx.commit_seq AS TEXT), '') END
           FROM tx WHERE tx.write_pointer = change.write_pointer),
+       CASE WHEN change.op = 'drop' THEN change.commit_seq ELSE
        (SELECT CASE WHEN later.op IN ('overwrite', 'drop') THEN later.commit_seq ELSE later.superseded_seq END
           FROM partition_change AS later
          WHERE later.dataset_id = :dataset_id AND later.partition_key = change.partition_key
            AND later.commit_seq > change.commit_seq
-         ORDER BY later.commit_seq LIMIT 1)
+         ORDER BY later.commit_seq LIMIT 1) END
   FROM partition_change AS change
  WHERE change.dataset_id = :dataset_id AND change.write_pointer > :after AND change.write_pointer <= :bound
    AND +change.commit_seq < :pointer
@@ -196,9 +197,11 @@ SELECT pin.pin_id, pin.run_id, (SELECT run.state FROM run WHERE run.run_id = pin
  ORDER BY pin.pin_id
 
 -- name: list_garbage
+-- Directories; what has expired is of transactions that have committed.
 SELECT garbage.location, garbage.write_pointer,
        (SELECT tx.state FROM tx WHERE tx.write_pointer = garbage.write_pointer)
   FROM garbage
+ WHERE garbage.partition_key IS NULL
  ORDER BY garbage.location
 
 -- name: count_untaken

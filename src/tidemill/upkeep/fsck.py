@@ -14,7 +14,7 @@ from tidemill.catalog.named import Row
 from tidemill.errors import Unavailable
 from tidemill.lake.fileset import Fileset
 from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import DataFile, Manifest, checksum, is_side_car
+from tidemill.lake.manifest import DataFile, Manifest, checksum, find_snapshot, is_side_car
 from tidemill.storage.files import Files, FileStatus, open_files
 from tidemill.upkeep.findings import Findings
 from tidemill.upkeep.storage import SQL, DirectoryKind, find_unnamed, read_windows
@@ -143,9 +143,14 @@ def _compare(
         found = {status.name.removeprefix(prefix): status for status in files.list_after(prefix, None)}
     except Unavailable:
         found = {}  # the location itself is gone: each file is told
-    for _, key, stored in rows:
+    for _, key, stored, expired_at in rows:
+        files_named = Manifest.decode(cast("bytes", stored)).files
+        if expired_at is not None:
+            for file in files_named:
+                found.pop(file.name, None)  # they go, or have gone
+            continue
         counts["changes"] += 1
-        for file in Manifest.decode(cast("bytes", stored)).files:
+        for file in files_named:
             counts["files"] += 1
             status = found.pop(file.name, None)
             wrong = _find_difference(files, location, file, status, counts)
@@ -154,7 +159,8 @@ def _compare(
                 what = f"{wrong}; partition {fileset.show(KeyText(str(key)))}"
                 next_step = "bring the file back, or overwrite the partition"
                 findings.add(Difference(kind, fileset.qualified_name, prefix + file.name, what, next_step))
-    for name in found:
+    # In a directory that was there before Tidemill there may be anything.
+    for name in found if find_snapshot(location) else ():
         if not is_side_car(name):
             what = "lies in a committed directory, and no manifest names it: nobody reads it"
             kind = DifferenceKind.UNNAMED

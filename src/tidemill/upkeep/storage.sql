@@ -10,7 +10,7 @@ SELECT DISTINCT location FROM partition_change
  WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer <= :bound
 
 -- name: read_manifests
-SELECT location, partition_key, manifest FROM partition_change
+SELECT location, partition_key, manifest, expired_at FROM partition_change
  WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer <= :bound
  ORDER BY location, partition_key
 

@@ -1,0 +1,93 @@
+"""The end of time travel: replaced and dropped partitions leave it, and their files become garbage.
+
+First the intent, in one transaction under the data set's lock: the changes are marked, the horizon rises, garbage rows
+name their files. Then, later, the janitor deletes. A snapshot at or above the horizon finds all its files; one below is
+refused. The rows of changes stay, as history.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import load_sql
+from tidemill.durations import to_milliseconds
+from tidemill.lake.datasets import DatasetKind, list_datasets
+from tidemill.lake.fileset import Fileset
+from tidemill.lake.keys import KeyText
+from tidemill.lake.time_travel import read_horizon, seq_before
+from tidemill.names import DatasetId, WritePointer
+
+SQL: Final = load_sql(__file__)
+
+KEEP_SUPERSEDED: Final = timedelta(days=7)
+"""How long replaced files stay at least, when nobody says otherwise."""
+_MOST: Final = 1000
+_BEFORE_DELETION: Final = timedelta(minutes=10)
+"""For those who were told of files a moment ago; never longer than files are kept at all."""
+
+
+def expire_superseded(catalog: Catalog, keep: timedelta = KEEP_SUPERSEDED) -> int:
+    """Let go what was replaced in file sets long enough ago and nobody needs; how many changes.
+
+    Needed is what a pin or an open transaction sees, and what a run has claimed. A bounded piece of work, to be called
+    again and again. Cost: a look-up a file set, and what goes.
+    """
+
+    def find(db: Db) -> list[tuple[DatasetId, int, timedelta]]:
+        found = []
+        for dataset in list_datasets(db):
+            if dataset.kind is not DatasetKind.FILESET:
+                continue
+            kept = Fileset.of(dataset).storing.keep_superseded or keep
+            bound = seq_before(db, kept)
+            horizon = read_horizon(db, dataset.dataset_id)
+            first = db.one(SQL.find_next_superseded, dataset_id=dataset.dataset_id, horizon=horizon)
+            if first is not None and cast("int", first[0]) <= bound:
+                found.append((dataset.dataset_id, bound, min(kept, _BEFORE_DELETION)))
+        return found
+
+    return sum(_expire_up_to(catalog, *one) for one in catalog.read(find))
+
+
+def _expire_up_to(catalog: Catalog, dataset_id: DatasetId, old: int, wait: timedelta) -> int:
+    def block(db: Db) -> int:
+        row = db.one(SQL.lock_horizon, dataset_id=dataset_id)
+        horizon = 0 if row is None else cast("int", row[0])
+        pinned = db.all(SQL.find_pinned, dataset_id=dataset_id)[0][0]
+        claimed = db.all(SQL.find_claimed, dataset_id=dataset_id, horizon=horizon)[0][0]
+        needed = [cast("int", pointer) - 1 for pointer in (pinned, claimed) if pointer is not None]
+        bound = min(old, *needed) if needed else old
+        cut = db.one(SQL.find_bound, dataset_id=dataset_id, horizon=horizon, bound=bound, most=_MOST)
+        # All that one commit replaced goes at once, however much it is: the horizon cannot stand within it.
+        bound = bound if cut is None else cast("int", cut[0])
+        rows = db.all(SQL.list_superseded, dataset_id=dataset_id, horizon=horizon, bound=bound)
+        if rows:
+            changes = [(WritePointer(cast("int", w)), KeyText(str(key))) for w, key, _ in rows]
+            expire(db, dataset_id, changes, wait)
+            db.run(SQL.raise_horizon, dataset_id=dataset_id, horizon=max(cast("int", row[2]) for row in rows) + 1)
+        return len(rows)
+
+    catalog.world.mark("expiry.before_commit")
+    expired = catalog.write(block)
+    catalog.world.mark("expiry.committed")
+    return expired
+
+
+def expire(
+    db: Db,
+    dataset_id: DatasetId,
+    changes: Sequence[tuple[WritePointer, KeyText]],
+    wait: timedelta = _BEFORE_DELETION,
+) -> None:
+    """Take these changes, none of them current, out of time travel for good; their files are deleted after `wait`.
+
+    Under the data set's row lock, with all who may need them asked by the caller. Files that another change names which
+    has not expired stay. Idempotent.
+    """
+    listed = json.dumps([{"write_pointer": pointer, "partition_key": key} for pointer, key in changes])
+    db.run(SQL.mark_expired, dataset_id=dataset_id, changes=listed)
+    db.run(SQL.insert_garbage, dataset_id=dataset_id, changes=listed, wait=to_milliseconds(wait))

@@ -95,6 +95,12 @@ def backlog_event(namespace: Namespace, dataset: str) -> EventKey:
     return EventKey(f"backlog:{qualified(namespace, dataset)}")
 
 
+def dataset_events(namespace: Namespace, dataset: str) -> tuple[EventKey, ...]:
+    """The keys of all messages about a data set, whatever its kind."""
+    kinds = (partition_event, file_event, snapshot_event, backlog_event)
+    return tuple(event(namespace, dataset) for event in kinds)
+
+
 def program_event(namespace: Namespace, app: str, program: str, state: str) -> EventKey:
     """The key of messages about runs of a program that reached the end state `state`."""
     return EventKey(f"program:{qualified(namespace, app, program)}:{state}")

@@ -46,6 +46,13 @@ LISTS = [
     ("job", "list"),
     ("job", "list", "--history", "shop.on_clean"),
     ("inbox", "files", "orders"),
+    ("schedule", "next", "shop.on_orders"),
+    ("schedule", "triggered-by", "orders"),
+    ("schedule", "triggered-by", "shop.load"),
+    ("topic", "list"),
+    ("topic", "read", "data"),
+    ("topic", "read", "data", "--after", "3.0"),
+    ("app", "list"),
 ]
 
 
@@ -66,6 +73,7 @@ SHOWS = [
     ("dataset", "show", "default.orders"),
     ("consumer", "show", "clean", "default.shop.report"),
     ("schedule", "show", "shop.on_orders"),
+    ("app", "show", "shop"),
 ]
 
 
@@ -93,7 +101,19 @@ UNKNOWN = [
     ("schedule", "show", "shop.on_odrers"),
     ("schedule", "suspend", "shop.on_odrers"),
     ("schedule", "resume", "shop.on_odrers"),
+    ("schedule", "next", "shop.on_odrers"),
+    ("schedule", "delete", "shop.on_odrers"),
+    ("schedule", "update", "shop.on_odrers", "--priority", "3"),
+    ("schedule", "create", "shop.mine", "shop.laod", "--trigger", '{"type": "every", "duration": "1h"}'),
+    ("schedule", "create", "shop.mine", "shop.load", "--trigger", '{"type": "new_files", "inbox": "ordres"}'),
+    ("schedule", "triggered-by", "ordres"),
+    ("schedule", "triggered-by", "shop.laod"),
     ("job", "show", "job_0"),
+    ("job", "drop", "job_0"),
+    ("job", "force", "job_0"),
+    ("run", "retry", "run_0"),
+    ("topic", "read", "dta"),
+    ("app", "show", "shpo"),
     ("audit", "claen"),
     ("catalog", "fsck", "claen"),
 ]
@@ -115,6 +135,8 @@ def test_what_is_unknown_ends_with_4_and_one_line(tidemill, command):
         (("dataset", "show", "claen"), "default.clean"),
         (("run", "start", "shop.laod"), "default.shop.load"),
         (("schedule", "show", "shop.on_odrers"), "default.shop.on_orders"),
+        (("topic", "read", "dta"), "data"),
+        (("app", "show", "shpo"), "default.shop"),
     ],
 )
 def test_the_nearest_name_is_given(tidemill, command, nearest):
@@ -132,6 +154,19 @@ WRONG = [
     ("run", "start", "shop.load", "--arg", "limit=many"),
     ("run", "start", "shop.load", "--arg", "limt=3"),
     ("tx", "show", "x"),
+    ("schedule", "create", "shop.mine", "shop.load", "--trigger", '{"type": "new_files", "inbox": "clean"}'),
+    ("schedule", "create", "shop.mine", "shop.load", "--trigger", '{"type": "evry", "duration": "1h"}'),
+    ("schedule", "create", "shop.mine", "shop.load", "--trigger", "every hour"),
+    ("schedule", "create", "shop.mine", "shop.load"),
+    ("schedule", "create", "shop.m/e", "shop.load", "--trigger", '{"type": "every", "duration": "1h"}'),
+    ("schedule", "update", "shop.on_orders", "--arg", "limt=3"),
+    ("schedule", "update", "shop.on_orders", "--timeout", "5"),
+    ("schedule", "update", "shop.on_orders", "--constraint", '{"type": "concurency", "n": 1}'),
+    ("schedule", "update", "shop.on_orders", "--misfire", "all"),
+    ("topic", "publish", "data", "mine"),
+    ("topic", "publish", "my/own", "mine"),
+    ("topic", "publish", "own", "mine", "--payload", "[]"),
+    ("topic", "read", "data", "--after", "yesterday"),
     ("run", "list", "--limit", "0"),
     ("inbox", "files", "orders", "--state", "DONE"),
     ("nothing",),
@@ -231,6 +266,58 @@ def test_a_suspended_schedule_says_what_it_dropped(tidemill):
     assert code == 0
     assert "0 pending jobs were dropped" in said
     assert "SUSPENDED" in tidemill("schedule", "show", "shop.on_orders")[1]
+
+
+def test_a_schedule_of_ones_own_is_made_changed_and_removed(tidemill):
+    """Ops add a schedule without touching the app; each step says what it did, to people and programs."""
+    cron = '{"type": "cron", "expression": "30 2 * * *", "zone": "Europe/Berlin"}'
+
+    made = tidemill(
+        "schedule", "create", "shop.nightly", "shop.load", "--trigger", cron, "--arg", "limit=3", "--resume"
+    )
+    changed = tidemill(
+        "schedule", "update", "shop.nightly", "--misfire", "all", "--description", "all nights", "--json"
+    )
+    shown = json.loads(tidemill("schedule", "show", "shop.nightly", "--json")[1])
+    fires = json.loads(tidemill("schedule", "next", "shop.nightly", "--limit", "3", "--json")[1])
+    gone = tidemill("schedule", "delete", "shop.nightly")
+
+    assert made[:2] == (0, "default.shop.nightly is scheduled\n")
+    assert json.loads(changed[1]) == {"schedule": "shop.nightly", "dropped_jobs": 0}
+    assert (shown["owner"], shown["arguments"], shown["misfire"]) == ("ops", {"limit": 3}, "all")
+    assert (shown["description"], shown["generation"]) == ("all nights", 2)
+    assert len(fires) == 3
+    assert {fire["trigger"] for fire in fires} == {"Cron('30 2 * * *', zone='Europe/Berlin')"}
+    assert gone[:2] == (0, "shop.nightly is gone, 0 pending jobs were dropped\n")
+    assert tidemill("schedule", "show", "shop.nightly")[0] == 4
+
+
+def test_a_killed_run_is_retried_as_a_new_one(tidemill):
+    """What was done to a run stays in its record; the retry has the arguments, and says whose."""
+    run_id = json.loads(tidemill("run", "start", "shop.load", "--arg", "limit=3", "--json")[1])["run_id"]
+    early = tidemill("run", "retry", run_id)
+    tidemill("run", "kill", run_id)
+
+    retried = json.loads(tidemill("run", "retry", run_id, "--json")[1])
+    shown = json.loads(tidemill("run", "show", retried["run_id"], "--json")[1])
+
+    assert (early[0], "is PENDING" in early[2]) == (3, True)
+    assert (shown["state"], shown["arguments"]) == ("PENDING", {"limit": 3})
+    assert shown["triggered_by"]["retry_of"] == run_id
+
+
+def test_a_message_of_ones_own_is_read_back(tidemill):
+    """A topic is there with its first message; positions are read as they are shown."""
+    first = json.loads(tidemill("topic", "publish", "own", "door", "--payload", '{"open": true}', "--json")[1])
+    tidemill("topic", "publish", "own", "door", "--payload", '{"open": false}')
+
+    both = json.loads(tidemill("topic", "read", "own", "--json")[1])
+    later = json.loads(tidemill("topic", "read", "own", "--after", first["position"], "--json")[1])
+    listed = {row["topic"]: row for row in json.loads(tidemill("topic", "list", "--json")[1])}
+
+    assert [message["payload"]["open"] for message in both] == [True, False]
+    assert later == both[1:]
+    assert listed["own"]["newest"] == both[-1]["position"]
 
 
 def test_every_command_has_json_and_help(capsys):

@@ -17,7 +17,7 @@ from tidemill.schedule.schedules import (
     Update,
     find_schedule,
     list_schedules,
-    next_timer,
+    read_timers,
 )
 from tidemill.schedule.specs import BadSchedule, ScheduleSpec, Status, spec_from_json, spec_to_json
 from tidemill.schedule.time_triggers import Every
@@ -98,7 +98,7 @@ def test_a_deleted_schedule_leaves_nothing_behind(shop):
 
     shop.change(Delete(schedule.schedule_id))
 
-    assert shop.catalog.read(lambda db: next_timer(db, schedule.schedule_id)) is None
+    assert shop.catalog.read(lambda db: read_timers(db, schedule.schedule_id)) == {}
     shop.add(partitions=2)
     shop.clock.move("2h")
     assert shop.step() == []

@@ -26,10 +26,8 @@ from tidemill.lake.managed import ensure_consumer
 from tidemill.names import DatasetId, ProgramId, ScheduleId
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Argument, ArgumentType, Program, put_program
-from tidemill.schedule.data_triggers import DatasetTrigger
-from tidemill.schedule.schedules import Add, Change, Delete, Update, change_schedules, list_schedules
+from tidemill.schedule.schedules import Add, Change, Delete, Update, change_schedules, check_trigger, list_schedules
 from tidemill.schedule.specs import Owner
-from tidemill.schedule.triggers import Trigger
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
@@ -173,17 +171,6 @@ def _put(
     return program
 
 
-def _check_trigger(db: Db, schedule: str, trigger: Trigger) -> None:
-    """Refuse a trigger for a data set that is not there, or of another kind: it would wait for ever."""
-    for leaf in trigger.leaves:
-        if isinstance(leaf, DatasetTrigger):
-            dataset = find_dataset(db, leaf.dataset)
-            if dataset.kind != leaf.of_kind:
-                raise BadDeclaration(
-                    f"schedule {schedule!r}", f"has {leaf}, but that is a data set of kind {dataset.kind}"
-                )
-
-
 def _schedule_changes(db: Db, app: App, programs: Mapping[str, Program]) -> tuple[list[Change], dict[str, list[str]]]:
     changes: list[Change] = []
     named: dict[str, list[str]] = {"added": [], "changed": [], "removed": [], "kept": []}
@@ -191,7 +178,7 @@ def _schedule_changes(db: Db, app: App, programs: Mapping[str, Program]) -> tupl
     for name, declared in app.schedules.items():
         program = programs[declared.program]
         program.bind(declared.spec.arguments)
-        _check_trigger(db, name, declared.spec.trigger)
+        check_trigger(db, name, declared.spec.trigger)
         spec = declared.spec
         existing = present.pop(name, None)
         if existing is not None and existing.program_id != program.program_id:

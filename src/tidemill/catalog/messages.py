@@ -74,7 +74,7 @@ class Message:
 class Publish:
     """Announce an event with the commit."""
 
-    topic: Topic
+    topic: str
     event_type: str
     event_key: EventKey
     payload: Payload
@@ -100,7 +100,7 @@ class Publish:
 def read_messages(db: Db, topic: str, after: Position, limit: int) -> list[Message]:
     """At most `limit` messages of `topic` behind `after`, in order of (seq, n). Repeatable; cost: what is given."""
     rows = db.all(SQL.read_after, topic=topic, seq=after.seq, n=after.n, limit=limit)
-    return [_message(row) for row in rows]
+    return [to_message(row) for row in rows]
 
 
 def lock_position(db: Db, topic: str, subscriber: str) -> Position | None:
@@ -115,7 +115,8 @@ def move_position(db: Db, topic: str, subscriber: str, position: Position) -> No
     db.run(SQL.move_position, topic=topic, name=subscriber, seq=position.seq, n=position.n)
 
 
-def _message(row: Row) -> Message:
+def to_message(row: Row) -> Message:
+    """The message in a row of (topic, seq, n, at, event type, event key, payload)."""
     topic, seq, n, at, event_type, event_key, payload = row
     return Message(
         str(topic),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, show_list, show_one
+from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
 
 
 @click.group(name="job", help="Jobs: triggered, and waiting to become runs.")
@@ -37,3 +37,23 @@ def show(job_id: str, *, as_json: bool) -> None:
     """Show a job: its messages, what it waits for, or what became of it."""
     with open_mill() as mill:
         show_one(mill.show_job(job_id), as_json=as_json)
+
+
+@command.command()
+@click.argument("job_id")
+@json_option
+def drop(job_id: str, *, as_json: bool) -> None:
+    """End a job without a run; what its program has left to take comes with the schedule's next run."""
+    with open_mill() as mill:
+        mill.drop_job(job_id)
+    say({"job_id": job_id, "outcome": "dropped"}, f"{job_id} is dropped", as_json=as_json)
+
+
+@command.command()
+@click.argument("job_id")
+@json_option
+def force(job_id: str, *, as_json: bool) -> None:
+    """Make a run of a job now, whatever its trigger and constraints wait for."""
+    with open_mill() as mill:
+        run_id = mill.force_job(job_id)
+    say({"job_id": job_id, "run_id": run_id}, f"{run_id} is pending; `tidemill run show {run_id}`", as_json=as_json)

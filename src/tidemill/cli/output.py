@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tidemill.errors import TidemillError
+from tidemill.errors import TidemillError, UserError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -35,6 +35,37 @@ def open_mill(*, create: bool = False) -> Mill:
     given = click.get_current_context().find_root().obj
     options = {"catalog": given["catalog"]} if given["catalog"] else {}
     return open_project(Path(given["project"]), options=options, create=create)
+
+
+class BadOption(UserError):
+    """An option that cannot be read."""
+
+    code = "bad_option"
+
+    def __init__(self, what: str, given: str, cure: str) -> None:
+        self.what = what
+        self.given = given
+        self.cure = cure
+        super().__init__(f"{what} {given!r} is refused: {cure}")
+
+
+def parse_argument(text: str) -> tuple[str, object]:
+    """Name and value of `NAME=VALUE`, where VALUE may be JSON."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise BadOption("argument", text, "write it as NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def parse_json(option: str, text: str) -> object:
+    """What the JSON of an option says."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadOption(option, text, f"it is no JSON: {error}") from None
 
 
 def show_list(records: Sequence[object], columns: Sequence[str], *, as_json: bool, empty: str) -> None:

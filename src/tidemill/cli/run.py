@@ -8,20 +8,9 @@ from datetime import timedelta
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
-from tidemill.errors import UserError
+from tidemill.cli.output import json_option, open_mill, parse_argument, say, show_list, show_one
 
 _FOLLOWED_EVERY = timedelta(milliseconds=500)
-
-
-class BadOption(UserError):
-    """An option of the form NAME=VALUE that is not of that form."""
-
-    code = "bad_option"
-
-    def __init__(self, given: str) -> None:
-        self.given = given
-        super().__init__(f"argument {given!r} is refused: write it as NAME=VALUE")
 
 
 @click.group(name="run", help="Runs of programs.")
@@ -56,10 +45,21 @@ def show(run_id: str, *, as_json: bool) -> None:
 @json_option
 def start(program: str, arguments: Sequence[str], *, as_json: bool) -> None:
     """Start a program now; `tidemill up` or a runner carries it out."""
-    given = dict(_argument(text) for text in arguments)
+    given = dict(map(parse_argument, arguments))
     with open_mill() as mill:
         run_id = mill.start_run(program, given)
     say({"run_id": run_id, "program": program}, f"{run_id} is pending; `tidemill run show {run_id}`", as_json=as_json)
+
+
+@command.command()
+@click.argument("run_id")
+@json_option
+def retry(run_id: str, *, as_json: bool) -> None:
+    """Start a program again as in a run that FAILED or was KILLED or REJECTED: a new run with its arguments."""
+    with open_mill() as mill:
+        retry_id = mill.retry_run(run_id)
+    record = {"run_id": retry_id, "retry_of": run_id}
+    say(record, f"{retry_id} is pending; `tidemill run show {retry_id}`", as_json=as_json)
 
 
 @command.command()
@@ -82,13 +82,3 @@ def logs(run_id: str, attempt: int | None, *, follow: bool, as_json: bool) -> No
     with open_mill() as mill:
         for line in mill.read_logs(run_id, attempt=attempt, follow_every=_FOLLOWED_EVERY if follow else None):
             click.echo(json.dumps({"file": line.file, "line": line.text}) if as_json else line.text)
-
-
-def _argument(text: str) -> tuple[str, object]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise BadOption(text)
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
+from tidemill.cli.output import json_option, open_mill, parse_argument, parse_json, say, show_list, show_one, to_plain
 
 
 @click.group(name="schedule", help="What starts a program: trigger and constraints.")
@@ -38,8 +41,8 @@ def suspend(name: str, *, as_json: bool) -> None:
     """Let a schedule start nothing; its pending jobs are dropped, and counted."""
     with open_mill() as mill:
         dropped = mill.suspend_schedule(name)
-    sentence = f"{name} is suspended, {dropped} pending {'job was' if dropped == 1 else 'jobs were'} dropped"
-    say({"schedule": name, "status": "SUSPENDED", "dropped_jobs": dropped}, sentence, as_json=as_json)
+    record = {"schedule": name, "status": "SUSPENDED", "dropped_jobs": dropped}
+    say(record, f"{name} is suspended, {_dropped(dropped)}", as_json=as_json)
 
 
 @command.command()
@@ -50,3 +53,96 @@ def resume(name: str, *, as_json: bool) -> None:
     with open_mill() as mill:
         mill.resume_schedule(name)
     say({"schedule": name, "status": "SCHEDULED"}, f"{name} is scheduled", as_json=as_json)
+
+
+@command.command("next")
+@click.argument("name", metavar="APP.SCHEDULE")
+@click.option("--limit", default=5, show_default=True, type=click.IntRange(1, 1000), help="How many at most.")
+@json_option
+def next_(name: str, limit: int, *, as_json: bool) -> None:
+    """List the next times at which a schedule's Cron and Every fire."""
+    with open_mill() as mill:
+        rows = mill.next_fires(name, limit=limit)
+    show_list(rows, ("fire_at", "trigger"), as_json=as_json, empty="none: it is suspended, or has no time trigger")
+
+
+@command.command("triggered-by")
+@click.argument("name", metavar="DATASET|APP.PROGRAM")
+@json_option
+def triggered_by(name: str, *, as_json: bool) -> None:
+    """List the schedules that listen to a data set, or to what a program writes."""
+    with open_mill() as mill:
+        rows = mill.find_triggered(name)
+    columns = ("name", "program", "status", "trigger")
+    show_list(rows, columns, as_json=as_json, empty=f"no schedule listens to {name}")
+
+
+def _spec_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that say what a schedule is, each of them as in the JSON form."""
+    options = [
+        click.option("--constraint", "constraints", multiple=True, metavar="JSON", help='{"type": "concurrency", …}'),
+        click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="An argument; VALUE may be JSON."),
+        click.option("--description", metavar="TEXT", help="What it is for."),
+        click.option("--timeout", metavar="DURATION", help="How long its constraints are waited for."),
+        click.option("--on-timeout", type=click.Choice(["cancel", "force"]), help="What becomes of the job then."),
+        click.option("--priority", type=int, help="The higher goes first."),
+        click.option("--deadline", metavar="DURATION", help="After that it goes before all."),
+        click.option("--misfire", type=click.Choice(["once", "all", "skip"]), help="What becomes of missed times."),
+        click.option("--grace", metavar="DURATION", help="How late a time may be under --misfire skip."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@command.command()
+@click.argument("name", metavar="APP.SCHEDULE")
+@click.argument("program", metavar="APP.PROGRAM")
+@click.option("--trigger", required=True, metavar="JSON", help='{"type": "cron", "expression": "@daily"}, …')
+@click.option("--resume", is_flag=True, help="Let it listen at once; it is suspended otherwise.")
+@_spec_options
+@json_option
+def create(name: str, program: str, trigger: str, *, resume: bool, as_json: bool, **options: object) -> None:
+    """Make a schedule of your own, which no app declares; a deployment of its app removes it."""
+    with open_mill() as mill:
+        made = mill.create_schedule(
+            name, program, trigger=parse_json("--trigger", trigger), resume=resume, **_given(options)
+        )
+    say(to_plain(made), f"{made.name} is {made.status.lower()}", as_json=as_json)
+
+
+@command.command()
+@click.argument("name", metavar="APP.SCHEDULE")
+@click.option("--trigger", metavar="JSON", help="Another trigger.")
+@_spec_options
+@json_option
+def update(name: str, trigger: str | None, *, as_json: bool, **options: object) -> None:
+    """Change a schedule: what is not named is kept, arguments given replace all; its pending jobs are dropped."""
+    changes = _given(options) | ({} if trigger is None else {"trigger": parse_json("--trigger", trigger)})
+    with open_mill() as mill:
+        dropped = mill.update_schedule(name, **changes)
+    say({"schedule": name, "dropped_jobs": dropped}, f"{name} is changed, {_dropped(dropped)}", as_json=as_json)
+
+
+@command.command()
+@click.argument("name", metavar="APP.SCHEDULE")
+@json_option
+def delete(name: str, *, as_json: bool) -> None:
+    """Remove a schedule; its pending jobs are dropped, and counted."""
+    with open_mill() as mill:
+        dropped = mill.delete_schedule(name)
+    say({"schedule": name, "dropped_jobs": dropped}, f"{name} is gone, {_dropped(dropped)}", as_json=as_json)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, object]:
+    """Those of the options that were given, in their JSON form."""
+    given = {name: value for name, value in options.items() if value is not None and value != ()}
+    if "arguments" in given:
+        given["arguments"] = dict(map(parse_argument, given["arguments"]))
+    if "constraints" in given:
+        given["constraints"] = [parse_json("--constraint", text) for text in given["constraints"]]
+    return given
+
+
+def _dropped(jobs: int) -> str:
+    return f"{jobs} pending {'job was' if jobs == 1 else 'jobs were'} dropped"

@@ -14,11 +14,14 @@ from tidemill.app.loading import load_declared
 from tidemill.catalog.engine import connect, open_catalog
 from tidemill.catalog.migrate import migrate
 from tidemill.config import load_config
+from tidemill.mill.apps import Apps
 from tidemill.mill.consumers import Consumers
 from tidemill.mill.datasets import Datasets
 from tidemill.mill.inboxes import Inboxes
+from tidemill.mill.jobs import Jobs
 from tidemill.mill.runs import Runs
 from tidemill.mill.schedules import Schedules
+from tidemill.mill.topics import Topics
 from tidemill.mill.transactions import Transactions
 from tidemill.mill.upkeep import Upkeep
 from tidemill.world import World
@@ -51,7 +54,7 @@ def migrate_project(folder: Path, *, options: Mapping[str, str] | None = None) -
         catalog.close()
 
 
-class Mill(Runs, Transactions, Datasets, Inboxes, Consumers, Schedules, Upkeep):
+class Mill(Runs, Transactions, Datasets, Inboxes, Consumers, Schedules, Jobs, Topics, Apps, Upkeep):
     """A project: its catalog, its configuration, and what can be done with them."""
 
     def deploy(self, *, update_schedules: bool = True) -> list[Deployed]:

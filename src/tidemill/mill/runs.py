@@ -12,6 +12,7 @@ from typing import Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
+from tidemill.errors import Conflict
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset import Fileset
 from tidemill.lake.keys import KeyText
@@ -20,9 +21,27 @@ from tidemill.names import ProgramId, RunId
 from tidemill.run import runs
 from tidemill.run.attempts import ask_kill
 from tidemill.run.logs import LogLine, follow_logs
-from tidemill.run.runs import NewRun, RunRecord
+from tidemill.run.programs import find_program_by_id
+from tidemill.run.runs import NewRun, RunRecord, RunState
 
 SQL: Final = load_sql(__file__)
+
+
+_LOGICAL_TIMES: Final = ("logical_time", "logical_times")
+
+
+class NothingToRetry(Conflict):
+    """A run that has committed, or has not ended, or that no program can repeat."""
+
+    code = "nothing_to_retry"
+
+    def __init__(self, run_id: str, state: str) -> None:
+        self.run_id = run_id
+        self.state = state
+        super().__init__(
+            f"run {run_id} is {state}: only runs of programs that ended FAILED, KILLED or REJECTED are retried; "
+            "`tidemill run start` starts another"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +112,25 @@ class Runs(Project):
 
         self.catalog.write(block)
         return run_id
+
+    def retry_run(self, run_id: str) -> RunId:
+        """Make a new run like one that ended without a commit; its id. `NotFound`, `NothingToRetry`.
+
+        It takes what waits for the program now; what the failed run had claimed is there again.
+        """
+        retry_id = RunId(self.world.new_id("run"))
+
+        def block(db: Db) -> None:
+            run = runs.find_run(db, RunId(run_id))
+            if run.program_id is None or not run.state.ended or run.state is RunState.COMPLETED:
+                raise NothingToRetry(run_id, run.state)
+            bound = find_program_by_id(db, run.program_id).bind(run.arguments)
+            times = {name: run.triggered_by[name] for name in _LOGICAL_TIMES if name in run.triggered_by}
+            asked = {"asked": "by hand", "retry_of": run_id, **times}
+            runs.create_pending(db, [NewRun(retry_id, run.program_id, bound, asked, priority=run.priority)])
+
+        self.catalog.write(block)
+        return retry_id
 
     def kill_run(self, run_id: str) -> str:
         """Ask for the end of a run; its state afterwards. No effect on one that has ended."""

@@ -1,4 +1,4 @@
-"""Schedules and their jobs, as `Mill` offers them.
+"""Schedules, as `Mill` offers them.
 
 Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
 """
@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from itertools import chain, islice
 
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
+from tidemill.errors import NotFound
+from tidemill.lake.datasets import Dataset
 from tidemill.mill.project import Project, program_names
-from tidemill.names import JobId, ProgramId, ScheduleId
+from tidemill.names import ProgramId, dataset_events, nearest
+from tidemill.run.inputs import find_dataset
+from tidemill.run.programs import Program, find_program_by_id
 from tidemill.schedule import jobs, schedules
-from tidemill.schedule.jobs import EndedJob, Job
-from tidemill.schedule.schedules import Resume, Suspend, change_schedules
-from tidemill.schedule.specs import Schedule
+from tidemill.schedule.constraints import Concurrency, constraint_to_json
+from tidemill.schedule.schedules import Add, Delete, Resume, Suspend, Update, change_schedules
+from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, spec_from_json, spec_to_json
+from tidemill.schedule.time_triggers import TimeTrigger
+from tidemill.schedule.trigger_json import trigger_from_json, trigger_to_json
+from tidemill.schedule.triggers import Trigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,38 +41,20 @@ class ScheduleView:
     description: str
     priority: int
     timeout: str
+    misfire: str
     next_fire_at: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class JobView:
-    """A job that waits; `why` says for what."""
+class FireView:
+    """A time at which a schedule's time trigger fires: its logical time."""
 
-    job_id: str
-    schedule: str
-    state: str
-    created_at: int
-    next_check_at: int | None
-    priority: int
-    why: str
-    verdict: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class EndedJobView:
-    """A job that has become a run, or was dropped."""
-
-    job_id: str
-    schedule: str
-    outcome: str
-    run_id: str | None
-    created_at: int
-    ended_at: int
-    detail: Mapping[str, object]
+    fire_at: int
+    trigger: str
 
 
 class Schedules(Project):
-    """Operations on schedules and jobs."""
+    """Operations on schedules."""
 
     def list_schedules(self) -> list[ScheduleView]:
         """All schedules by name."""
@@ -99,42 +88,106 @@ class Schedules(Project):
 
         self.catalog.write(block)
 
-    def list_jobs(self) -> list[JobView]:
-        """All jobs that wait, oldest first."""
+    def next_fires(self, name: str, *, limit: int = 5) -> list[FireView]:
+        """The next times at which a schedule's time triggers fire, soonest first; none while it is suspended.
 
-        def block(db: Db) -> list[JobView]:
-            names = _schedule_names(db)
-            return [_job_view(job, names) for job in jobs.list_jobs(db)]
+        Those of `Every` hold if nothing starts the program before.
+        """
 
-        return self.catalog.read(block)
-
-    def list_ended_jobs(self, schedule: str, *, limit: int = 20) -> list[EndedJobView]:
-        """The newest jobs of a schedule that have ended, newest first."""
-
-        def block(db: Db) -> list[EndedJobView]:
-            found = self._schedule(db, schedule)
-            names = {found.schedule_id: found.qualified_name}
-            return [_ended_view(job, names) for job in jobs.list_ended_jobs(db, found.schedule_id, most=limit)]
-
-        return self.catalog.read(block)
-
-    def show_job(self, job_id: str) -> JobView | EndedJobView:
-        """A job, waiting or ended; `NotFound`."""
-
-        def block(db: Db) -> JobView | EndedJobView:
-            names = _schedule_names(db)
-            job = jobs.find_job(db, JobId(job_id))
-            return _job_view(job, names) if isinstance(job, Job) else _ended_view(job, names)
+        def block(db: Db) -> list[FireView]:
+            schedule = self._schedule(db, name)
+            timers = schedules.read_timers(db, schedule.schedule_id)
+            leaves = schedule.spec.trigger.leaves
+            fires = [
+                FireView(jobs.to_ms(at), str(leaf))
+                for trigger_no, first in timers.items()
+                if isinstance(leaf := leaves[trigger_no], TimeTrigger)
+                for at in islice(chain([first], leaf.fires_after(first)), limit)
+            ]
+            return sorted(fires, key=lambda fire: fire.fire_at)[:limit]
 
         return self.catalog.read(block)
 
+    def find_triggered(self, name: str) -> list[ScheduleView]:
+        """The schedules that listen to a data set, or to what a program (`app.program`) writes; by name. `NotFound`."""
 
-def _schedule_names(db: Db) -> dict[ScheduleId, str]:
-    return {schedule.schedule_id: schedule.qualified_name for schedule in schedules.list_schedules(db)}
+        def block(db: Db) -> list[ScheduleView]:
+            datasets = self._written_or_named(db, name)
+            listening = {
+                schedule.qualified_name: schedule
+                for dataset in datasets
+                for key in dataset_events(dataset.namespace, dataset.name)
+                for schedule in schedules.list_schedules(db, event_key=key)
+            }
+            names = program_names(db)
+            return [_schedule_view(db, schedule, names) for _, schedule in sorted(listening.items())]
+
+        return self.catalog.read(block)
+
+    def create_schedule(
+        self, name: str, program: str, *, trigger: object, resume: bool = False, **options: object
+    ) -> ScheduleView:
+        """Make a schedule of ops' own (`app.schedule`) for `program`; suspended unless `resume`.
+
+        `trigger` and `options` are as in the JSON form of schedules: `constraints`, `arguments`, `description`,
+        `timeout`, `on_timeout`, `priority`, `deadline`, `misfire`, `grace`. A deployment of the app with its schedules
+        removes it. `ScheduleExists`, `BadSchedule`, `BadTrigger`, `NotFound`.
+        """
+        namespace, (app, local) = self._split("schedule", name, 2)
+        first = ScheduleSpec(trigger if isinstance(trigger, Trigger) else trigger_from_json(_versioned(trigger)))
+        spec = _changed(first, options)
+
+        def block(db: Db) -> None:
+            seq = db.tick()
+            found = self._program(db, program)
+            self._check(db, name, found, spec)
+            add = Add(namespace, app, local, found.program_id, spec, Owner.OPS, resume)
+            change_schedules(db, self.world, seq, [add])
+
+        self.catalog.write(block)
+        return self.show_schedule(name)
+
+    def update_schedule(self, name: str, **options: object) -> int:
+        """Delete and recreate a schedule with other options (as for `create_schedule`, and `trigger`).
+
+        What is not named is kept; name, program and status are. How many pending jobs that dropped.
+        """
+
+        def block(db: Db) -> int:
+            seq = db.tick()
+            schedule = self._schedule(db, name)
+            spec = _changed(schedule.spec, options)
+            self._check(db, name, find_program_by_id(db, schedule.program_id), spec)
+            return change_schedules(db, self.world, seq, [Update(schedule.schedule_id, spec)])[0].dropped_jobs
+
+        return self.catalog.write(block)
+
+    def delete_schedule(self, name: str) -> int:
+        """Remove a schedule; how many pending jobs that dropped."""
+
+        def block(db: Db) -> int:
+            seq = db.tick()
+            change = Delete(self._schedule(db, name).schedule_id)
+            return change_schedules(db, self.world, seq, [change])[0].dropped_jobs
+
+        return self.catalog.write(block)
+
+    def _written_or_named(self, db: Db, name: str) -> list[Dataset]:
+        if "." in name:
+            try:
+                return [find_dataset(db, written) for written in self._program(db, name).writes]
+            except NotFound:
+                if name.count(".") > 1:
+                    raise
+        return [self._dataset(db, name)]
+
+    def _check(self, db: Db, name: str, program: Program, spec: ScheduleSpec) -> None:
+        program.bind(spec.arguments)
+        schedules.check_trigger(db, name, spec.trigger)
 
 
 def _schedule_view(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -> ScheduleView:
-    fires_at = schedules.next_timer(db, schedule.schedule_id)
+    fires_at = next(iter(schedules.read_timers(db, schedule.schedule_id).values()), None)
     return ScheduleView(
         name=schedule.qualified_name,
         program=names.get(schedule.program_id, schedule.program_id),
@@ -147,37 +200,35 @@ def _schedule_view(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -
         description=schedule.spec.description,
         priority=schedule.spec.priority,
         timeout=format_duration(schedule.spec.timeout),
+        misfire=schedule.spec.misfire.value,
         next_fire_at=None if fires_at is None else jobs.to_ms(fires_at),
     )
 
 
-def _job_view(job: Job, names: Mapping[ScheduleId, str]) -> JobView:
-    verdict = job.verdict or {}
-    return JobView(
-        job.job_id,
-        names.get(job.schedule_id, job.schedule_id),
-        job.state,
-        jobs.to_ms(job.created_at),
-        None if job.next_check_at is None else jobs.to_ms(job.next_check_at),
-        job.priority,
-        _why(verdict),
-        verdict,
-    )
+def _changed(spec: ScheduleSpec, options: Mapping[str, object]) -> ScheduleSpec:
+    """`spec` with `options` in their JSON form, or as the objects that they stand for."""
+    before = spec_to_json(spec)
+    for name in options:
+        if name not in before:
+            close = nearest(name, before)
+            raise BadSchedule(f"it has no {name!r}; " + (f"did you mean {close!r}?" if close else ", ".join(before)))
+    return spec_from_json({**before, **{name: _plain(value) for name, value in options.items()}})
 
 
-def _why(verdict: Mapping[str, object]) -> str:
-    """What a job waits for, in words: its trigger's answer, then those of its constraints."""
-    answers = [verdict.get("trigger"), *cast("list[object]", verdict.get("constraints", []))]
-    return "; ".join(str(answer["why"]) for answer in answers if isinstance(answer, dict))
+def _plain(value: object) -> object:
+    match value:
+        case Trigger():
+            return trigger_to_json(value)
+        case Concurrency():
+            return constraint_to_json(value)
+        case {"type": _}:
+            return _versioned(value)
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case _:
+            return value
 
 
-def _ended_view(job: EndedJob, names: Mapping[ScheduleId, str]) -> EndedJobView:
-    return EndedJobView(
-        job.job_id,
-        names.get(job.schedule_id, job.schedule_id),
-        job.outcome,
-        job.run_id,
-        jobs.to_ms(job.created_at),
-        jobs.to_ms(job.ended_at),
-        job.detail,
-    )
+def _versioned(value: object) -> object:
+    """A trigger or constraint as people write it: of the version of today."""
+    return {"version": 1, **value} if isinstance(value, Mapping) else value

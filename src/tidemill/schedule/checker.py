@@ -30,13 +30,14 @@ from tidemill.schedule.jobs import (
     from_ms,
     list_waiting,
     lock_due_jobs,
+    lock_job,
     lock_unchanged,
     read_job_messages,
     store_checked,
     to_ms,
 )
 from tidemill.schedule.schedules import read_schedules
-from tidemill.schedule.specs import OnTimeout, Schedule
+from tidemill.schedule.specs import BadSchedule, OnTimeout, Schedule
 from tidemill.schedule.subscriber import BACKLOG
 from tidemill.schedule.triggers import Fed
 from tidemill.world import World
@@ -98,6 +99,17 @@ def check_due(catalog: Catalog, world: World, limit: int = BATCH) -> Checked:
         world.mark("checker.before_cancel")
         catalog.write(lambda db: _cancel(db, overdue))
     return checked
+
+
+def force_job(db: Db, world: World, job_id: JobId) -> Launch:
+    """Make a run of an open job now, whatever its trigger and constraints wait for. `NotFound`, `JobEnded`."""
+    job = lock_job(db, job_id)
+    schedule = read_schedules(db, {job.schedule_id})[job.schedule_id]
+    forced = _Ready(job, schedule, Satisfied("started by hand"), (Never("not asked"),))
+    launches, broken = _launch(db, world, [forced])
+    if broken:
+        raise BadSchedule(f"{schedule.qualified_name}: {broken[0].why}")
+    return launches[0]
 
 
 def next_check_at(db: Db) -> datetime | None:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message
 from tidemill.catalog.named import Param, Row, load_sql
-from tidemill.errors import Internal, NotFound
+from tidemill.errors import Conflict, Internal, NotFound
 from tidemill.names import JobId, RunId, ScheduleId
 from tidemill.schedule.data_triggers import MessageTrigger
 from tidemill.schedule.specs import Schedule
@@ -51,6 +51,19 @@ class Outcome(StrEnum):
     SUSPENDED = "schedule_suspended"
     CHANGED = "schedule_changed"
     DELETED = "schedule_deleted"
+    DROPPED = "dropped"
+
+
+class JobEnded(Conflict):
+    """A job that is no more: it has become a run, or was dropped."""
+
+    code = "job_ended"
+
+    def __init__(self, job_id: str, outcome: str, run_id: str | None) -> None:
+        self.job_id = job_id
+        self.outcome = outcome
+        self.run_id = run_id
+        super().__init__(f"job {job_id} has ended already ({outcome}{f', {run_id}' if run_id else ''})")
 
 
 class MessageRef(NamedTuple):
@@ -177,6 +190,14 @@ def lock_unchanged(db: Db, jobs: Iterable[Job]) -> list[Job]:
     """Those of `jobs` that nobody has changed or ended since they were read, locked."""
     rows = [{"job_id": job.job_id, "revision": job.revision} for job in jobs]
     return [_job(row) for row in db.all(SQL.lock_unchanged, jobs=json.dumps(rows))]
+
+
+def lock_job(db: Db, job_id: JobId) -> Job:
+    """An open job, locked; `NotFound`, or `JobEnded`."""
+    while isinstance(job := find_job(db, job_id), Job):
+        if locked := lock_unchanged(db, [job]):
+            return locked[0]
+    raise JobEnded(job_id, job.outcome, job.run_id)
 
 
 def read_job_messages(db: Db, job_ids: Iterable[JobId]) -> dict[JobId, list[MessageRef]]:

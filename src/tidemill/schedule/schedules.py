@@ -17,10 +17,12 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
 from tidemill.errors import Conflict, NotFound
 from tidemill.names import CommitSeq, EventKey, Namespace, ProgramId, ScheduleId, check_name, nearest, qualified
+from tidemill.run.inputs import find_dataset
+from tidemill.schedule.data_triggers import DatasetTrigger
 from tidemill.schedule.jobs import Outcome, drop_jobs, from_ms, to_ms
-from tidemill.schedule.specs import Owner, Schedule, ScheduleSpec, Status, spec_from_json, spec_to_json
+from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status, spec_from_json, spec_to_json
 from tidemill.schedule.time_triggers import TimeTrigger
-from tidemill.schedule.triggers import Leaf
+from tidemill.schedule.triggers import Leaf, Trigger
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
@@ -135,6 +137,15 @@ def change_schedules(db: Db, world: World, seq: CommitSeq, changes: Sequence[Cha
     return [Changed(schedule_id, dropped.get(schedule_id, 0)) for schedule_id in ids]
 
 
+def check_trigger(db: Db, name: str, trigger: Trigger) -> None:
+    """Refuse a trigger on a data set that is not there, or of another kind: schedule `name` would wait for ever."""
+    for leaf in trigger.leaves:
+        if isinstance(leaf, DatasetTrigger):
+            dataset = find_dataset(db, leaf.dataset)
+            if dataset.kind != leaf.of_kind:
+                raise BadSchedule(f"{name} has {leaf}, but that is a data set of kind {dataset.kind}")
+
+
 def find_schedule(db: Db, namespace: Namespace, app: str, name: str) -> Schedule:
     """The schedule of that name; `NotFound` with the nearest name."""
     row = db.one(SQL.find_schedule, namespace=namespace, app=app, name=name)
@@ -172,10 +183,10 @@ def find_listeners(db: Db, event_keys: Iterable[EventKey]) -> dict[EventKey, lis
     return found
 
 
-def next_timer(db: Db, schedule_id: ScheduleId) -> datetime | None:
-    """When one of the schedule's time triggers is looked at next (it may find that an early run has moved it)."""
+def read_timers(db: Db, schedule_id: ScheduleId) -> dict[int, datetime]:
+    """When each time trigger of the schedule is looked at next, soonest first (an early run may have moved it)."""
     rows = db.all(SQL.read_timers, schedule_id=schedule_id)
-    return from_ms(cast(int, rows[0][0])) if rows else None
+    return {cast(int, trigger_no): from_ms(cast(int, at)) for trigger_no, at in rows}
 
 
 def _stops(change: Change) -> bool:

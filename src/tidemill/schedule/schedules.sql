@@ -79,4 +79,4 @@ SELECT event_key, schedule_id, trigger_no FROM trigger_key WHERE event_key IN ({
  ORDER BY event_key, schedule_id, trigger_no
 
 -- name: read_timers
-SELECT next_fire_at FROM timer WHERE schedule_id = :schedule_id ORDER BY next_fire_at
+SELECT trigger_no, next_fire_at FROM timer WHERE schedule_id = :schedule_id ORDER BY next_fire_at

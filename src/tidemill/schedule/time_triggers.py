@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Final
 
 from tidemill.durations import format_duration, parse_duration
@@ -28,8 +29,12 @@ class TimeTrigger(Leaf):
         return ()
 
     @abstractmethod
+    def fires_after(self, after: datetime) -> Iterator[datetime]:
+        """The times after `after` at which it is due, in order, without end."""
+
     def next_fire(self, counted_from: datetime) -> datetime:
-        """The first time after `counted_from` at which it is due."""
+        """The first of them."""
+        return next(self.fires_after(counted_from))
 
     def feed(self, fed: Fed, due_at: datetime) -> Fed:
         """What the leaf has once it was due at `due_at`, its logical time."""
@@ -51,9 +56,9 @@ class Every(TimeTrigger):
     def __str__(self) -> str:
         return f"Every({format_duration(self.duration)})"
 
-    def next_fire(self, counted_from: datetime) -> datetime:
-        """The first time at which it is due."""
-        return counted_from + self.duration
+    def fires_after(self, after: datetime) -> Iterator[datetime]:
+        """`after` and a duration, two, three, …: when nothing is launched."""
+        return (after + times * self.duration for times in count(1))
 
     def last_fire(self, counted_from: datetime, now: datetime) -> datetime | None:
         """The latest time at or before `now` at which it was due; None when it was not yet.
@@ -102,10 +107,6 @@ class Cron(TimeTrigger):
     def fires_after(self, after: datetime) -> Iterator[datetime]:
         """Its times after `after`, in order, in UTC, without end. Cost: some 20 µs each."""
         return read_crontab(self.expression, self.zone).fires_after(after)
-
-    def next_fire(self, counted_from: datetime) -> datetime:
-        """The first of its times after `counted_from`."""
-        return next(self.fires_after(counted_from))
 
     def check(self, fed: Sequence[Fed]) -> Answer:
         """Satisfied once it has fired."""

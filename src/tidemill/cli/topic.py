@@ -1,0 +1,50 @@
+"""`tidemill topic`: messages, as they were published."""
+
+from __future__ import annotations
+
+import click
+
+from tidemill.cli.output import BadOption, json_option, open_mill, parse_json, say, show_list
+
+
+@click.group(name="topic", help="Messages of commits, and your own.")
+def command() -> None:
+    """Group of the verbs."""
+
+
+@command.command("list")
+@json_option
+def list_(*, as_json: bool) -> None:
+    """List topics with their newest message, and how far each subscriber has read."""
+    with open_mill() as mill:
+        rows = mill.list_topics()
+    columns = ("topic", "newest", "newest_at", "subscribers")
+    show_list(rows, columns, as_json=as_json, empty="no messages yet; the first commit publishes one")
+
+
+@command.command()
+@click.argument("topic")
+@click.option("--after", metavar="POSITION", help="Only messages behind it; the newest when left out.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@json_option
+def read(topic: str, after: str | None, limit: int, *, as_json: bool) -> None:
+    """Print messages in order. To go on reading, give the last position to --after."""
+    with open_mill() as mill:
+        rows = mill.read_topic(topic, after=after, limit=limit)
+    columns = ("position", "published_at", "event_type", "event_key", "payload")
+    show_list(rows, columns, as_json=as_json, empty="no messages behind that position" if after else "no messages yet")
+
+
+@command.command()
+@click.argument("topic")
+@click.argument("event_key")
+@click.option("--payload", default="{}", metavar="JSON", help="What the message says: a JSON object.")
+@json_option
+def publish(topic: str, event_key: str, payload: str, *, as_json: bool) -> None:
+    """Publish a message to a topic of your own; `data` and `program` are for commits."""
+    said = parse_json("--payload", payload)
+    if not isinstance(said, dict):
+        raise BadOption("--payload", payload, "a JSON object is wanted")
+    with open_mill() as mill:
+        position = mill.publish(topic, event_key, said)
+    say({"topic": topic, "position": position}, f"published at {position} of {topic}", as_json=as_json)

@@ -1,0 +1,125 @@
+"""Jobs, as `Mill` offers them: what was triggered, and what became of it.
+
+Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from tidemill.catalog.db import Db
+from tidemill.mill.project import Project
+from tidemill.names import JobId, RunId, ScheduleId
+from tidemill.schedule import jobs, schedules
+from tidemill.schedule.checker import force_job
+from tidemill.schedule.jobs import EndedJob, Ending, Job, Outcome, end_jobs, lock_job
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job that waits; `why` says for what."""
+
+    job_id: str
+    schedule: str
+    state: str
+    created_at: int
+    next_check_at: int | None
+    priority: int
+    why: str
+    verdict: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJobView:
+    """A job that has become a run, or was dropped."""
+
+    job_id: str
+    schedule: str
+    outcome: str
+    run_id: str | None
+    created_at: int
+    ended_at: int
+    detail: Mapping[str, object]
+
+
+class Jobs(Project):
+    """Operations on jobs."""
+
+    def list_jobs(self) -> list[JobView]:
+        """All jobs that wait, oldest first."""
+
+        def block(db: Db) -> list[JobView]:
+            names = _schedule_names(db)
+            return [_job_view(job, names) for job in jobs.list_jobs(db)]
+
+        return self.catalog.read(block)
+
+    def list_ended_jobs(self, schedule: str, *, limit: int = 20) -> list[EndedJobView]:
+        """The newest jobs of a schedule that have ended, newest first."""
+
+        def block(db: Db) -> list[EndedJobView]:
+            found = self._schedule(db, schedule)
+            names = {found.schedule_id: found.qualified_name}
+            return [_ended_view(job, names) for job in jobs.list_ended_jobs(db, found.schedule_id, most=limit)]
+
+        return self.catalog.read(block)
+
+    def show_job(self, job_id: str) -> JobView | EndedJobView:
+        """A job, waiting or ended; `NotFound`."""
+
+        def block(db: Db) -> JobView | EndedJobView:
+            names = _schedule_names(db)
+            job = jobs.find_job(db, JobId(job_id))
+            return _job_view(job, names) if isinstance(job, Job) else _ended_view(job, names)
+
+        return self.catalog.read(block)
+
+    def drop_job(self, job_id: str) -> None:
+        """End a job without a run; its messages are recorded as dropped. `NotFound`, `JobEnded`.
+
+        What the program has left to take stays: the schedule's next run takes it.
+        """
+        dropped = (Outcome.DROPPED, "dropped by hand")
+        self.catalog.write(lambda db: end_jobs(db, [Ending(lock_job(db, JobId(job_id)), *dropped)]))
+
+    def force_job(self, job_id: str) -> RunId:
+        """Make a run of a job now, whatever it waits for; the run's id. `NotFound`, `JobEnded`."""
+        return self.catalog.write(lambda db: force_job(db, self.world, JobId(job_id))).run_id
+
+
+def _schedule_names(db: Db) -> dict[ScheduleId, str]:
+    return {schedule.schedule_id: schedule.qualified_name for schedule in schedules.list_schedules(db)}
+
+
+def _job_view(job: Job, names: Mapping[ScheduleId, str]) -> JobView:
+    verdict = job.verdict or {}
+    return JobView(
+        job.job_id,
+        names.get(job.schedule_id, job.schedule_id),
+        job.state,
+        jobs.to_ms(job.created_at),
+        None if job.next_check_at is None else jobs.to_ms(job.next_check_at),
+        job.priority,
+        _why(verdict),
+        verdict,
+    )
+
+
+def _why(verdict: Mapping[str, object]) -> str:
+    """What a job waits for, in words: its trigger's answer, then those of its constraints."""
+    answers = [verdict.get("trigger"), *cast("list[object]", verdict.get("constraints", []))]
+    return "; ".join(str(answer["why"]) for answer in answers if isinstance(answer, dict))
+
+
+def _ended_view(job: EndedJob, names: Mapping[ScheduleId, str]) -> EndedJobView:
+    return EndedJobView(
+        job.job_id,
+        names.get(job.schedule_id, job.schedule_id),
+        job.outcome,
+        job.run_id,
+        jobs.to_ms(job.created_at),
+        jobs.to_ms(job.ended_at),
+        job.detail,
+    )

@@ -1,0 +1,124 @@
+"""Topics and their messages, as `Mill` offers them.
+
+Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.messages import Message, Position, Publish, Topic, read_messages, to_message
+from tidemill.catalog.named import Param, load_sql
+from tidemill.errors import NotFound, UserError
+from tidemill.mill.project import Project
+from tidemill.names import EventKey, check_name, nearest
+
+SQL: Final = load_sql(__file__)
+
+
+class ReservedTopic(UserError):
+    """A topic whose messages are published by the commits that they announce."""
+
+    code = "reserved_topic"
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"topic {topic} is Tidemill's own: only commits publish to it; use a topic of another name")
+
+
+class BadPosition(UserError):
+    """A position that is no number of a commit."""
+
+    code = "bad_position"
+
+    def __init__(self, given: str) -> None:
+        self.given = given
+        super().__init__(f"position {given!r} is refused: write it as `topic read` shows it, 17.0, or 17 for all of it")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic: its newest message, and the position of each subscriber."""
+
+    topic: str
+    newest: str
+    newest_at: int
+    subscribers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageView:
+    """A message; `position` is what a reader goes on behind."""
+
+    topic: str
+    position: str
+    published_at: int
+    event_type: str
+    event_key: str
+    payload: Mapping[str, object]
+
+
+class Topics(Project):
+    """Operations on topics."""
+
+    def list_topics(self) -> list[TopicView]:
+        """All topics that have messages, by name."""
+
+        def block(db: Db) -> list[TopicView]:
+            positions: dict[str, dict[str, str]] = {}
+            for topic, name, seq, n in db.all(SQL.list_positions):
+                positions.setdefault(str(topic), {})[str(name)] = _shown(seq, n)
+            return [
+                TopicView(str(topic), _shown(seq, n), cast("int", at), positions.get(str(topic), {}))
+                for topic, seq, n, at in db.all(SQL.list_newest)
+            ]
+
+        return self.catalog.read(block)
+
+    def read_topic(self, topic: str, *, after: str | None = None, limit: int = 20) -> list[MessageView]:
+        """At most `limit` messages of a topic in order: those behind position `after`, or the newest. `NotFound`."""
+        position = None if after is None else _position(after)
+
+        def block(db: Db) -> list[MessageView]:
+            known = {*(str(row[0]) for row in db.all(SQL.list_newest)), *(own.value for own in Topic)}
+            if topic not in known:
+                raise NotFound("topic", topic, nearest(topic, known))
+            if position is not None:
+                return [_view(message) for message in read_messages(db, topic, position, limit)]
+            newest = [to_message(row) for row in db.all(SQL.read_newest, topic=topic, limit=limit)]
+            return [_view(message) for message in reversed(newest)]
+
+        return self.catalog.read(block)
+
+    def publish(self, topic: str, event_key: str, payload: Mapping[str, object] | None = None) -> str:
+        """Publish a message to a topic of your own, which the first one makes; its position."""
+        if topic in set(Topic):
+            raise ReservedTopic(topic)
+        message = Publish(check_name("topic", topic), "message", EventKey(event_key), payload or {})
+        return f"{self.catalog.apply([message])}.0"
+
+
+def _position(text: str) -> Position:
+    seq, _, n = text.partition(".")
+    if not seq.isdecimal() or (n and not n.isdecimal()):
+        raise BadPosition(text)
+    # Behind the whole commit when no number in it is given.
+    return Position(int(seq), int(n) if n else 2**31)
+
+
+def _shown(seq: Param, n: Param) -> str:
+    return f"{cast('int', seq)}.{cast('int', n)}"
+
+
+def _view(message: Message) -> MessageView:
+    return MessageView(
+        message.topic,
+        _shown(*message.position),
+        round(message.at.timestamp() * 1000),
+        message.event_type,
+        message.event_key,
+        message.payload,
+    )

@@ -5,11 +5,13 @@ WITH RECURSIVE topics (topic) AS (
      UNION ALL
     SELECT (SELECT min(topic) FROM message WHERE message.topic > topics.topic) FROM topics WHERE topics.topic IS NOT NULL
 )
-SELECT message.topic, message.seq, message.n, message.at
-  FROM topics JOIN message ON message.topic = topics.topic
-   AND (message.seq, message.n) = (SELECT last.seq, last.n FROM message AS last WHERE last.topic = topics.topic
-                                    ORDER BY last.seq DESC, last.n DESC LIMIT 1)
- ORDER BY message.topic
+SELECT newest.topic, newest.seq,
+       (SELECT max(n) FROM message WHERE message.topic = newest.topic AND message.seq = newest.seq),
+       (SELECT at FROM message WHERE message.topic = newest.topic AND message.seq = newest.seq LIMIT 1)
+  FROM (SELECT topics.topic,
+               (SELECT max(message.seq) FROM message WHERE message.topic = topics.topic) AS seq
+          FROM topics WHERE topics.topic IS NOT NULL) AS newest
+ ORDER BY newest.topic
 
 -- name: list_positions
 SELECT topic, name, seq, n FROM subscriber ORDER BY topic, name

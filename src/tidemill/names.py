@@ -90,6 +90,11 @@ def snapshot_event(namespace: Namespace, dataset: str) -> EventKey:
     return EventKey(f"snapshot:{qualified(namespace, dataset)}")
 
 
+def watermark_event(namespace: Namespace, dataset: str) -> EventKey:
+    """The key of messages that say that the watermark of a file set has moved."""
+    return EventKey(f"watermark:{qualified(namespace, dataset)}")
+
+
 def backlog_event(namespace: Namespace, dataset: str) -> EventKey:
     """The key of messages that say claimable work is left of a data set (protocol: work never sticks)."""
     return EventKey(f"backlog:{qualified(namespace, dataset)}")

@@ -1,0 +1,307 @@
+"""The watermark W of a file set: complete up to here (seed 003). Moved by the commit that publishes, in that commit.
+
+All partitions of one time form a slot. A slot is complete when the partitions that it waits for are committed, or any,
+if it waits for none by name. W is the end of the last complete slot (`skip`), or of the unbroken run of them (`wait`),
+less the lag of rows; it is held back by open transactions that declared times below it, and never goes back. What ends
+such a transaction knows nothing of lakes: the keeper sees it and moves W.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.errors import Conflict, NotFound, UserError
+from tidemill.lake.datasets import find_by_id
+from tidemill.lake.fileset import Fileset
+from tidemill.lake.keys import Key, KeyText
+from tidemill.lake.partition_time import Instant, Span, WallTime
+from tidemill.lake.watermark_spec import GapPolicy, WatermarkSpec
+from tidemill.names import CommitSeq, DatasetId, RunId, WritePointer, watermark_event
+
+SQL: Final = load_sql(__file__)
+
+EARLIEST: Final = Instant(-(1 << 62))
+LATEST: Final = Instant(1 << 62)
+"""The open ends of what a transaction declares."""
+_KEEPER: Final = "keeper"
+_BATCH: Final = 10_000
+
+
+@refusal
+class WatermarkChanged(Conflict):
+    """The watermark was declared anew while a transaction was writing: its times may be other ones now."""
+
+    code = "watermark_changed"
+
+    def __init__(self, dataset: str) -> None:
+        self.dataset = dataset
+        super().__init__(
+            f"the watermark of {dataset} was declared, changed or dropped after this transaction began; nothing was "
+            "published; run again to publish by the new declaration"
+        )
+
+
+@refusal
+class WatermarkPassed(UserError):
+    """A watermark that would go back, or stay where it is."""
+
+    code = "watermark_passed"
+
+    def __init__(self, dataset: str, value: str) -> None:
+        self.dataset = dataset
+        self.value = int(value)
+        super().__init__(f"the watermark of {dataset} stands at {value} µs already: it never goes back")
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkRow:
+    """Where a watermark stands: W is `value`, or None; `target` is where it would stand with nobody in its way."""
+
+    dataset_id: DatasetId
+    value: Instant | None
+    target: Instant | None
+    next_time: WallTime | None
+    next_check_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move of W by the commit `commit_seq`; `cause` is a run, the keeper, or who asked; `at` is in milliseconds."""
+
+    commit_seq: CommitSeq
+    value: Instant
+    previous: Instant | None
+    cause: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """An open transaction that has declared to write the instants `[begins, ends)`; `began_at` in milliseconds."""
+
+    write_pointer: WritePointer
+    run_id: RunId
+    began_at: int
+    begins: Instant
+    ends: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class MoveWatermark:
+    """Move W of a file set to where it stands now, and say so if it moved."""
+
+    fileset: Fileset
+    cause: str
+
+    def guards(self) -> Sequence[Call]:
+        """None: it never goes back."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """The target, the move, the message."""
+        waits = _spec(self.fileset).gap is GapPolicy.WAIT
+        one: dict[str, Param] = {"dataset_id": self.fileset.dataset_id}
+        return (
+            Call(SQL.raise_target_waiting if waits else SQL.raise_target_skipping, one),
+            Call(SQL.put_off, one),
+            Call(SQL.note_move, {**one, "cause": self.cause}),
+            *_settle(self.fileset),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceWatermark:
+    """Move W forward by hand: what has not come by then is late. `WatermarkPassed` when it stands there already."""
+
+    fileset: Fileset
+    value: Instant
+    cause: str
+
+    def guards(self) -> Sequence[Call]:
+        """W is behind."""
+        params: dict[str, Param] = {"dataset": self.fileset.qualified_name, "dataset_id": self.fileset.dataset_id}
+        return (Call(SQL.refuse_retreat, {**params, "value": self.value}),)
+
+    def writes(self) -> Sequence[Call]:
+        """The move, the message."""
+        params: dict[str, Param] = {"dataset_id": self.fileset.dataset_id, "value": self.value, "cause": self.cause}
+        return (Call(SQL.note_advance, params), *_settle(self.fileset))
+
+
+def _settle(fileset: Fileset) -> tuple[Call, ...]:
+    dataset = fileset.dataset
+    message: dict[str, Param] = {
+        "dataset_id": dataset.dataset_id,
+        "dataset": dataset.qualified_name,
+        "event_key": watermark_event(dataset.namespace, dataset.name),
+    }
+    return Call(SQL.move, {"dataset_id": dataset.dataset_id}), Call(SQL.publish_move, message)
+
+
+def guard_declaration(fileset: Fileset) -> Call:
+    """Refuse a commit that has found its partitions' times by another declaration than the catalog's."""
+    params: dict[str, Param] = {
+        "dataset": fileset.qualified_name,
+        "dataset_id": fileset.dataset_id,
+        "declared": _declared(fileset),
+    }
+    return Call(SQL.refuse_other_declaration, params)
+
+
+def find_times(fileset: Fileset, keys: Iterable[Key]) -> dict[Key, Span | None]:
+    """The slots of these partitions, None for parked ones; nothing for a file set without a watermark."""
+    if fileset.watermark is None or not fileset.watermark.enabled:
+        return {}
+    partition_time = fileset.watermark.partition_time
+    return {key: partition_time.span_of(key) for key in keys}
+
+
+def fill_slots(fileset: Fileset, spans: dict[Key, Span | None]) -> Iterator[Call]:
+    """Note that these partitions are there: the slots they make, and those that they complete."""
+    found = {key: span for key, span in spans.items() if span is not None}
+    if not found:
+        return
+    spec = _spec(fileset)
+    alone = spec.expected_count == 1 and not spec.expected
+    slots = {
+        span.time: {"slot_time": span.time, "begins_at": span.begins, "ends_at": span.ends, "next_time": span.next_time}
+        for span in found.values()
+    }
+    one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
+    yield Call(SQL.insert_slots, {**one, "slots": json.dumps([*slots.values()]), "complete": int(alone)})
+    if alone:
+        return
+    named = [(span.time, spec.member(fileset.keys, key)) for key, span in found.items()]
+    members = [{"slot_time": time, "member": member} for time, member in named if member is not None]
+    yield Call(SQL.insert_members, {**one, "members": json.dumps(members)})
+    completed: dict[str, Param] = {"times": json.dumps(sorted(slots)), "expected": spec.expected_count}
+    yield Call(SQL.complete_slots, {**one, **completed})
+
+
+def declare_watermark(db: Db, fileset: Fileset, cause: str) -> None:
+    """Bring what the catalog keeps of a file set's watermark in line with its declaration, in the same transaction.
+
+    Call it after a tick, as the last that the transaction locks. A declaration that is new, or another one, finds the
+    times of all partitions that are current anew; W stays where it stands, or moves on. Cost: nothing when nothing has
+    changed, else what is current.
+    """
+    one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
+    row = db.one(SQL.find_watermark, **one)
+    declared = _declared(fileset)
+    if declared == ("" if row is None else row[1]):
+        return
+    for statement in (SQL.delete_members, SQL.delete_slots):
+        db.run(statement, **one)
+    if not declared:
+        db.run(SQL.delete_watermark, **one)
+        return
+    spec = _spec(fileset)
+    db.run(SQL.put_watermark, **one, declared=declared, gap=spec.gap, row_lag=spec.row_lag, max_ahead=spec.max_ahead)
+    stored = iter([KeyText(str(key)) for (key,) in db.all(SQL.read_keys, **one)])
+    while batch := list(islice(stored, _BATCH)):
+        spans = find_times(fileset, [fileset.keys.decode(key) for key in batch])
+        times = [
+            {"partition_key": fileset.keys.encode(key), "slot_time": None if span is None else span.time}
+            for key, span in spans.items()
+        ]
+        db.run(SQL.set_times, **one, times=json.dumps(times))
+        for call in fill_slots(fileset, spans):
+            db.call(call)
+    for call in MoveWatermark(fileset, cause).writes():
+        db.call(call)
+
+
+def release_due(catalog: Catalog) -> int:
+    """Move the watermarks that nothing holds any more, and those of slots whose time has come; how many were looked at.
+
+    The keeper's work. Cost: a look at what is declared when there is nothing to do.
+    """
+    def find(db: Db) -> list[Fileset]:
+        return [Fileset.of(find_by_id(db, DatasetId(str(row[0])))) for row in db.all(SQL.find_releasable)]
+
+    due = catalog.read(find)
+    for fileset in due:
+        catalog.world.mark("watermark.before_release")
+        catalog.apply([MoveWatermark(fileset, _KEEPER)])
+        catalog.world.mark("watermark.released")
+    return len(due)
+
+
+def next_release(db: Db) -> int | None:
+    """When a slot that lies ahead of the clock comes due, epoch milliseconds; None when none does."""
+    row = db.one(SQL.next_check)
+    return None if row is None else cast("int | None", row[0])
+
+
+def find_watermark(db: Db, dataset_id: DatasetId) -> WatermarkRow | None:
+    """Where the watermark of a file set stands; None when it has none."""
+    row = db.one(SQL.find_watermark, dataset_id=dataset_id)
+    return None if row is None else _row(row)
+
+
+def list_watermarks(db: Db) -> list[WatermarkRow]:
+    """All watermarks."""
+    return [_row(row) for row in db.all(SQL.list_watermarks)]
+
+
+def value_at(db: Db, dataset_id: DatasetId, commit_seq: int) -> Instant | None:
+    """Where W stood before the commit `commit_seq`: what a transaction with that write pointer sees of it."""
+    row = db.one(SQL.value_at, dataset_id=dataset_id, commit_seq=commit_seq)
+    return None if row is None else Instant(cast("int", row[0]))
+
+
+def list_moves(db: Db, dataset_id: DatasetId, limit: int) -> list[Move]:
+    """The latest moves of W, newest first."""
+    rows = db.all(SQL.list_moves, dataset_id=dataset_id, limit=limit)
+    return [Move(*row) for row in cast("list[tuple[CommitSeq, Instant, Instant | None, str, int]]", rows)]
+
+
+def list_holders(db: Db, dataset_id: DatasetId) -> list[Holder]:
+    """The open transactions that have declared times in the file set, oldest first."""
+    rows = db.all(SQL.list_holders, dataset_id=dataset_id)
+    return [Holder(*row) for row in cast("list[tuple[WritePointer, RunId, int, Instant, Instant]]", rows)]
+
+
+def list_parked(db: Db, fileset: Fileset, limit: int) -> list[KeyText]:
+    """Partitions whose keys have no time that can be read, by key. Cost: what is current."""
+    return [KeyText(str(row[0])) for row in db.all(SQL.list_parked, dataset_id=fileset.dataset_id, limit=limit)]
+
+
+def list_holes(db: Db, dataset_id: DatasetId, limit: int) -> list[WallTime]:
+    """The first slot of each stretch that is missing between others, latest first."""
+    rows = db.all(SQL.list_holes, dataset_id=dataset_id, limit=limit)
+    return [WallTime(cast("int", row[0])) for row in rows]
+
+
+def list_incomplete(db: Db, dataset_id: DatasetId, limit: int) -> list[tuple[WallTime, int]]:
+    """Slots of which something is missing, earliest first, with how much of them has come."""
+    rows = db.all(SQL.list_incomplete, dataset_id=dataset_id, limit=limit)
+    return [(WallTime(cast("int", time)), cast("int", number)) for time, number in rows]
+
+
+def _declared(fileset: Fileset) -> str:
+    spec = fileset.watermark
+    return json.dumps(spec.to_spec(), sort_keys=True) if spec is not None and spec.enabled else ""
+
+
+def _spec(fileset: Fileset) -> WatermarkSpec:
+    if fileset.watermark is None:
+        raise NotFound("watermark", fileset.qualified_name, hint="declare one: watermark=tm.Watermark(…)")
+    return fileset.watermark
+
+
+def _row(row: Sequence[Param]) -> WatermarkRow:
+    dataset_id, _, value, target, next_time, next_check_at = row
+    return WatermarkRow(
+        DatasetId(str(dataset_id)),
+        cast("Instant | None", value),
+        cast("Instant | None", target),
+        cast("WallTime | None", next_time),
+        cast("int | None", next_check_at),
+    )

@@ -1,0 +1,182 @@
+-- name: refuse_other_declaration
+-- A partition's time is found by the writer, before its commit: by the declaration that is there at the commit, or not.
+SELECT tidemill_refuse('watermark_changed', CAST(:dataset AS TEXT))
+ WHERE coalesce((SELECT declared FROM watermark WHERE dataset_id = :dataset_id), '') <> :declared
+
+-- name: insert_slots
+INSERT INTO time_slot (dataset_id, slot_time, begins_at, ends_at, next_time, complete)
+SELECT :dataset_id, s.slot_time, s.begins_at, s.ends_at, s.next_time, :complete
+  FROM {rows:slots(slot_time bigint, begins_at bigint, ends_at bigint, next_time bigint)} AS s
+ WHERE true
+    ON CONFLICT (dataset_id, slot_time) DO NOTHING
+
+-- name: insert_members
+INSERT INTO slot_member (dataset_id, slot_time, member)
+SELECT :dataset_id, m.slot_time, m.member FROM {rows:members(slot_time bigint, member text)} AS m
+ WHERE true
+    ON CONFLICT (dataset_id, slot_time, member) DO NOTHING
+
+-- name: complete_slots
+UPDATE time_slot SET complete = 1
+ WHERE dataset_id = :dataset_id AND slot_time IN ({ints:times}) AND complete = 0
+   AND :expected <= (SELECT count(*) FROM slot_member AS m
+                      WHERE m.dataset_id = time_slot.dataset_id AND m.slot_time = time_slot.slot_time)
+
+-- name: raise_target_skipping
+-- The latest end of a complete slot that is not too far ahead of the clock.
+UPDATE watermark SET target = found.ends_at - watermark.row_lag
+  FROM (SELECT s.ends_at
+          FROM watermark AS w JOIN time_slot AS s ON s.dataset_id = w.dataset_id
+         WHERE w.dataset_id = :dataset_id AND s.complete = 1 AND s.ends_at <= tidemill_now() * 1000 + w.max_ahead
+         ORDER BY s.ends_at DESC LIMIT 1) AS found
+ WHERE watermark.dataset_id = :dataset_id AND watermark.gap = 'skip'
+   AND (watermark.target IS NULL OR watermark.target < found.ends_at - watermark.row_lag)
+
+-- name: raise_target_waiting
+-- The end of the unbroken run of complete slots from the first; only what is new of it is walked.
+WITH RECURSIVE unbroken (slot_time, next_time, ends_at) AS (
+    SELECT s.slot_time, s.next_time, s.ends_at
+      FROM watermark AS w JOIN time_slot AS s ON s.dataset_id = w.dataset_id
+     WHERE w.dataset_id = :dataset_id AND w.gap = 'wait'
+       AND s.slot_time = coalesce(w.next_time, (SELECT f.slot_time FROM time_slot AS f WHERE f.dataset_id = w.dataset_id
+                                                 ORDER BY f.slot_time LIMIT 1))
+       AND s.complete = 1 AND s.ends_at <= tidemill_now() * 1000 + w.max_ahead
+     UNION ALL
+    SELECT s.slot_time, s.next_time, s.ends_at
+      FROM unbroken AS u JOIN watermark AS w ON w.dataset_id = :dataset_id
+      JOIN time_slot AS s ON s.dataset_id = w.dataset_id AND s.slot_time = u.next_time
+     WHERE s.complete = 1 AND s.ends_at <= tidemill_now() * 1000 + w.max_ahead)
+UPDATE watermark SET target = CASE WHEN watermark.target >= found.ends_at - watermark.row_lag THEN watermark.target
+                                   ELSE found.ends_at - watermark.row_lag END,
+                     next_time = found.next_time
+  FROM (SELECT u.ends_at, u.next_time FROM unbroken AS u ORDER BY u.slot_time DESC LIMIT 1) AS found
+ WHERE watermark.dataset_id = :dataset_id
+
+-- name: put_off
+-- A slot that lies further ahead than is believed (a partition of 2099) is looked at again when its time has come.
+UPDATE watermark
+   SET next_check_at = (SELECT (s.ends_at - watermark.max_ahead) / 1000 + 1 FROM time_slot AS s
+                         WHERE s.dataset_id = watermark.dataset_id AND s.complete = 1
+                           AND s.ends_at > tidemill_now() * 1000 + watermark.max_ahead
+                         ORDER BY s.ends_at LIMIT 1)
+ WHERE dataset_id = :dataset_id
+
+-- name: note_move
+-- W = the target, or where an open transaction holds it that may still write rows of an earlier time; it never goes
+-- back. What such a transaction declared is behind W already, when its end is.
+INSERT INTO watermark_move (dataset_id, commit_seq, value, previous, cause, at)
+SELECT w.dataset_id, {commit_seq}, free.value, w.value, :cause, tidemill_now()
+  FROM watermark AS w
+ CROSS JOIN (SELECT min(bound.value) AS value
+               FROM (SELECT t.target AS value FROM watermark AS t WHERE t.dataset_id = :dataset_id
+                      UNION ALL
+                     SELECT i.from_time - o.row_lag
+                       FROM in_progress AS i JOIN watermark AS o ON o.dataset_id = i.dataset_id
+                      WHERE i.dataset_id = :dataset_id AND i.from_time IS NOT NULL
+                        AND (o.value IS NULL OR i.to_time > o.value)) AS bound) AS free
+ WHERE w.dataset_id = :dataset_id AND w.target IS NOT NULL AND free.value > coalesce(w.value, -2305843009213693952)
+
+-- name: note_advance
+-- By hand.
+INSERT INTO watermark_move (dataset_id, commit_seq, value, previous, cause, at)
+SELECT dataset_id, {commit_seq}, CAST(:value AS BIGINT), value, :cause, tidemill_now()
+  FROM watermark WHERE dataset_id = :dataset_id
+
+-- name: move
+UPDATE watermark SET value = m.value
+  FROM watermark_move AS m
+ WHERE watermark.dataset_id = :dataset_id AND m.dataset_id = :dataset_id AND m.commit_seq = {commit_seq}
+
+-- name: publish_move
+INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
+SELECT 'data', m.commit_seq,
+       (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}),
+       tidemill_now(), 'watermark', :event_key,
+       '{"dataset":"' || CAST(:dataset AS TEXT) || '","from":' || coalesce(CAST(m.previous AS TEXT), 'null')
+           || ',"to":' || CAST(m.value AS TEXT) || '}'
+  FROM watermark_move AS m
+ WHERE m.dataset_id = :dataset_id AND m.commit_seq = {commit_seq}
+
+-- name: refuse_retreat
+SELECT tidemill_refuse('watermark_passed', CAST(:dataset AS TEXT), CAST(value AS TEXT))
+  FROM watermark WHERE dataset_id = :dataset_id AND value >= :value
+
+-- name: find_releasable
+-- What the keeper has to look at: W behind its target with nobody in the way any more, or a slot whose time has come.
+SELECT w.dataset_id
+  FROM watermark AS w
+ WHERE w.target IS NOT NULL AND (w.value IS NULL OR w.value < w.target)
+   AND NOT EXISTS (SELECT 1 FROM in_progress AS i
+                    WHERE i.dataset_id = w.dataset_id AND i.from_time - w.row_lag <= coalesce(w.value, -2305843009213693952)
+                      AND (w.value IS NULL OR i.to_time > w.value))
+ UNION
+SELECT dataset_id FROM watermark WHERE next_check_at <= tidemill_now()
+ ORDER BY dataset_id
+
+-- name: next_check
+SELECT min(next_check_at) FROM watermark
+
+-- name: put_watermark
+INSERT INTO watermark (dataset_id, declared, gap, row_lag, max_ahead)
+VALUES (:dataset_id, :declared, :gap, :row_lag, :max_ahead)
+    ON CONFLICT (dataset_id) DO UPDATE
+   SET declared = excluded.declared, gap = excluded.gap, row_lag = excluded.row_lag, max_ahead = excluded.max_ahead,
+       next_time = NULL
+
+-- name: delete_watermark
+DELETE FROM watermark WHERE dataset_id = :dataset_id
+
+-- name: delete_slots
+DELETE FROM time_slot WHERE dataset_id = :dataset_id
+
+-- name: delete_members
+DELETE FROM slot_member WHERE dataset_id = :dataset_id
+
+-- name: read_keys
+-- All that is current, for a declaration that is new or another one.
+SELECT DISTINCT partition_key FROM partition_change {indexed_by:partition_current}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL
+
+-- name: set_times
+UPDATE partition_change SET partition_time = t.slot_time
+  FROM {rows:times(partition_key text, slot_time bigint)} AS t
+ WHERE partition_change.dataset_id = :dataset_id AND partition_change.partition_key = t.partition_key
+   AND partition_change.superseded_seq IS NULL
+
+-- name: find_watermark
+SELECT dataset_id, declared, value, target, next_time, next_check_at FROM watermark WHERE dataset_id = :dataset_id
+
+-- name: list_watermarks
+SELECT dataset_id, declared, value, target, next_time, next_check_at FROM watermark ORDER BY dataset_id
+
+-- name: value_at
+SELECT value FROM watermark_move
+ WHERE dataset_id = :dataset_id AND commit_seq < :commit_seq ORDER BY commit_seq DESC LIMIT 1
+
+-- name: list_moves
+SELECT commit_seq, value, previous, cause, at FROM watermark_move
+ WHERE dataset_id = :dataset_id ORDER BY commit_seq DESC LIMIT :limit
+
+-- name: list_holders
+SELECT i.write_pointer, t.run_id, t.began_at, i.from_time, i.to_time
+  FROM in_progress AS i JOIN tx AS t ON t.write_pointer = i.write_pointer
+ WHERE i.dataset_id = :dataset_id AND i.from_time IS NOT NULL
+ ORDER BY i.write_pointer
+
+-- name: list_parked
+SELECT DISTINCT partition_key FROM partition_change {indexed_by:partition_current}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_time IS NULL
+ ORDER BY partition_key LIMIT :limit
+
+-- name: list_incomplete
+SELECT s.slot_time, (SELECT count(*) FROM slot_member AS m
+                      WHERE m.dataset_id = s.dataset_id AND m.slot_time = s.slot_time)
+  FROM time_slot AS s WHERE s.dataset_id = :dataset_id AND s.complete = 0 ORDER BY s.slot_time LIMIT :limit
+
+-- name: list_holes
+-- Slots whose follower is missing though a later one is there.
+SELECT s.next_time FROM time_slot AS s
+ WHERE s.dataset_id = :dataset_id
+   AND NOT EXISTS (SELECT 1 FROM time_slot AS n WHERE n.dataset_id = s.dataset_id AND n.slot_time = s.next_time)
+   AND EXISTS (SELECT 1 FROM time_slot AS n WHERE n.dataset_id = s.dataset_id AND n.slot_time > s.next_time)
+ ORDER BY s.slot_time DESC LIMIT :limit

@@ -1,0 +1,267 @@
+"""What is declared of a file set's watermark: its column, and options by the names that Flink gave them (seed 003).
+
+Every option is a text, as in `CREATE TABLE … WITH ('partition.time-interval'='1h')`; a wrong one is refused with its
+name, its value and what is allowed. Options of Flink that mean nothing here are taken with a notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from itertools import product
+from typing import Any, Final, TypeVar
+
+from tidemill.errors import UserError
+from tidemill.lake.keys import Key, KeySchema
+from tidemill.lake.partition_time import Extractor, Interval, PartitionTime, Zone
+from tidemill.names import nearest
+from tidemill.sizes import parse_bytes
+
+_E = TypeVar("_E", bound=StrEnum)
+
+ENABLE: Final = "streaming-source.enable"
+PATTERN: Final = "partition.time-extractor.timestamp-pattern"
+FORMATTER: Final = "partition.time-extractor.timestamp-formatter"
+INTERVAL: Final = "partition.time-interval"
+ZONE: Final = "partition.time-zone"
+ROW_LAG: Final = "partition.row-lag"
+OUTSIDE: Final = "partition.outside-policy"
+LATE: Final = "partition.late-policy"
+GAP: Final = "partition.gap-policy"
+EXPECTED_COUNT: Final = "partition.expected-count"
+MAX_AHEAD: Final = "watermark.max-ahead"
+WINDOW_ZONE: Final = "window.time-zone"
+EMIT_EMPTY: Final = "window.emit-empty"
+MAX_WINDOWS: Final = "window.batch.max-windows"
+MAX_PARTITIONS: Final = "window.batch.max-partitions"
+MAX_BYTES: Final = "window.batch.max-bytes"
+EXPECTED: Final = "partition.expected."
+
+_MONITOR: Final = "streaming-source.monitor-interval"
+_ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
+    "partition.time-extractor.kind": ("default", "a class of your own comes later: use a timestamp pattern"),
+    "partition.completeness": ("commit", "other rules come later: name what belongs to a slot by partition.expected"),
+    "streaming-source.partition-order": ("partition-time", "slots are always taken in the order of their times here"),
+    "streaming-source.partition.include": ("all", "a table of which only the latest partition counts has no windows"),
+    "window.partial-first": ("emit", "leaving out the first window comes later"),
+}
+"""Options of which one value is known so far, and why not another."""
+_OPTIONS: Final = (
+    ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, GAP, EXPECTED_COUNT, MAX_AHEAD, WINDOW_ZONE,
+    EMIT_EMPTY, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, _MONITOR, *_ONE_VALUE,
+)  # fmt: skip
+_LATER: Final[Mapping[str, str]] = {
+    "partition.time-extractor.class": "a class of your own comes later: use a timestamp pattern",
+    "partition.allowed-lateness": "it comes later: however late, a partition is handled by partition.late-policy",
+    "streaming-source.partition.consume-start-offset": "it comes later: a window program begins with the first slot",
+    "streaming-source.consume-start-offset": "it comes later: a window program begins with the first slot",
+    "watermark.idle-timeout": "it comes with windows over several tables, later",
+    "scan.watermark.idle-timeout": "it comes with windows over several tables, later",
+    "table.exec.source.idle-timeout": "it comes with windows over several tables, later",
+}
+_ALIASES: Final = {"streaming-source.consume-order": "streaming-source.partition-order"}
+_OURS: Final = ("partition.", "streaming-source.", "watermark.", "window.")
+_MEANINGLESS: Final[Mapping[str, str]] = {
+    _MONITOR: "a commit says that a partition is there, nobody looks for it",
+    "scan.watermark.alignment.": "there is nothing to align: windows are computed in batches",
+    "scan.watermark.emit.": "a watermark moves with each commit",
+    "scan.parallelism": "Spark decides it",
+    "sink.parallelism": "Spark decides it",
+    "sink.partition-commit.": "partitions are published by the commit of their transaction",
+    "auto-compaction": "it has no meaning here",
+    "lookup.": "there are no look-up joins",
+}
+_MOST_EXPECTED: Final = 10_000
+
+
+class BadOption(UserError):
+    """An option of a table that is not known, or has a value that it cannot have."""
+
+    code = "bad_option"
+
+    def __init__(self, option: str, value: str, why: str) -> None:
+        self.option = option
+        self.value = value
+        self.why = why
+        super().__init__(f"option '{option}'='{value}' is refused: {why}")
+
+
+class LatePolicy(StrEnum):
+    """What becomes of partitions, or new versions of them, whose rows may touch windows that are computed."""
+
+    RECOMPUTE = "recompute"
+    DROP = "drop"
+
+
+class GapPolicy(StrEnum):
+    """Whether a slot that is not there holds the watermark."""
+
+    SKIP = "skip"
+    WAIT = "wait"
+
+
+class OutsidePolicy(StrEnum):
+    """What becomes of rows whose time is not in the span of their partition."""
+
+    ERROR = "error"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkSpec:
+    """A declared watermark, checked; `options` are those that were given. Durations are microseconds."""
+
+    column: str
+    options: Mapping[str, str]
+    enabled: bool
+    partition_time: PartitionTime
+    row_lag: int
+    late: LatePolicy
+    gap: GapPolicy
+    outside: OutsidePolicy
+    expected: frozenset[tuple[str, ...]]
+    """What a slot waits for, as the values of `expected_keys`; empty: for nothing but itself."""
+    expected_keys: tuple[str, ...]
+    expected_count: int
+    max_ahead: int
+    window_zone: Zone
+    emit_empty: bool
+    max_windows: int
+    max_partitions: int
+    max_bytes: int
+
+    @classmethod
+    def of(cls, column: str, given: Mapping[str, str], keys: KeySchema) -> WatermarkSpec:
+        """Read the options of a table with these keys; `BadOption` or `BadPartitionTime` says what is wrong."""
+        options = _known(given, keys)
+        read = _Reader(options)
+        if column.lower() in {name.lower() for name in keys.names}:
+            raise BadOption("watermark", column, "a key of the partitions cannot be the time of the rows")
+        if INTERVAL not in options:
+            raise BadOption(INTERVAL, "", "a watermark needs it: how long a partition's time is, as '1h' or '1 day'")
+        interval = Interval.parse(options[INTERVAL])
+        zone = Zone(options.get(ZONE, "UTC"))
+        expected = {name: read.values(EXPECTED + name) for name in keys.names if EXPECTED + name in options}
+        count = read.number(EXPECTED_COUNT, 1)
+        if expected and EXPECTED_COUNT in options:
+            raise BadOption(EXPECTED_COUNT, options[EXPECTED_COUNT], f"say it by {EXPECTED}<key> or by a count")
+        members = frozenset(product(*expected.values())) if expected else frozenset()
+        if len(members) > _MOST_EXPECTED:
+            raise BadOption(EXPECTED + next(iter(expected)), "…", f"one slot would wait for {len(members)} partitions")
+        return cls(
+            column=column,
+            options=dict(sorted(options.items())),
+            enabled=read.flag(ENABLE),
+            partition_time=PartitionTime(Extractor(keys, options.get(PATTERN), options.get(FORMATTER)), interval, zone),
+            row_lag=_micros(read.duration(ROW_LAG, timedelta(0))),
+            late=read.one_of(LATE, LatePolicy, {"side", "error"}),
+            gap=read.one_of(GAP, GapPolicy, set()),
+            outside=read.one_of(OUTSIDE, OutsidePolicy, {"side", "include"}),
+            expected=members,
+            expected_keys=tuple(expected),
+            expected_count=len(members) or count,
+            max_ahead=_micros(read.duration(MAX_AHEAD, interval.longest)),
+            window_zone=Zone(options[WINDOW_ZONE]) if WINDOW_ZONE in options else zone,
+            emit_empty=read.flag(EMIT_EMPTY),
+            max_windows=read.number(MAX_WINDOWS, 1000),
+            max_partitions=read.number(MAX_PARTITIONS, 2000),
+            max_bytes=parse_bytes(options.get(MAX_BYTES, "64 GiB")),
+        )
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any], keys: KeySchema) -> WatermarkSpec:
+        """The inverse of `to_spec`."""
+        return cls.of(spec["column"], spec["options"], keys)
+
+    def to_spec(self) -> dict[str, object]:
+        """What the catalog keeps."""
+        return {"column": self.column, "options": dict(self.options)}
+
+    def member(self, keys: KeySchema, key: Key) -> str | None:
+        """Which of the partitions that its slot waits for `key` is, as a text; None for one that nobody waits for."""
+        if not self.expected:
+            return keys.encode(key)
+        values = {name: str(value) for name, value in zip(keys.names, key, strict=True)}
+        member = tuple(values[name] for name in self.expected_keys)
+        return "/".join(member) if member in self.expected else None
+
+
+def notices(given: Mapping[str, str]) -> list[str]:
+    """What is worth saying of options that are taken and do nothing."""
+    return [
+        f"option '{name}' is kept and does nothing here: {why}"
+        for name in given
+        for prefix, why in _MEANINGLESS.items()
+        if name.startswith(prefix)
+    ]
+
+
+def _known(given: Mapping[str, str], keys: KeySchema) -> dict[str, str]:
+    """The options that are a watermark's, by their own names; those of others are left out."""
+    known: dict[str, str] = {}
+    for alias, value in given.items():
+        name = _ALIASES.get(alias, alias)
+        if name in _LATER:
+            raise BadOption(alias, value, _LATER[name])
+        if name in _OPTIONS or (name.startswith(EXPECTED) and name.removeprefix(EXPECTED) in keys.names):
+            known[name] = value
+        elif name.startswith(_OURS):
+            meant = nearest(name, [*_OPTIONS, *_LATER, *_ALIASES, *(EXPECTED + key for key in keys.names)])
+            raise BadOption(alias, value, "there is no such option" + (f"; did you mean '{meant}'?" if meant else ""))
+    for name, (only, why) in _ONE_VALUE.items():
+        if known.get(name, only) != only:
+            raise BadOption(name, known[name], f"only '{only}' is known: {why}")
+    if _MONITOR in known:
+        Interval.parse(known[_MONITOR])
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    options: Mapping[str, str]
+
+    def flag(self, name: str) -> bool:
+        value = self.options.get(name, "false")
+        if value.lower() not in {"true", "false"}:
+            raise BadOption(name, value, "use 'true' or 'false'")
+        return value.lower() == "true"
+
+    def number(self, name: str, default: int) -> int:
+        value = self.options.get(name, str(default))
+        if not value.isascii() or not value.isdigit() or not 0 < int(value) <= 1_000_000:
+            raise BadOption(name, value, "use a whole number from 1 to 1000000")
+        return int(value)
+
+    def duration(self, name: str, default: timedelta) -> timedelta:
+        value = self.options.get(name)
+        if value is None:
+            return default
+        if value.strip("0 ") in {"", "s", "min", "h"}:
+            return timedelta(0)
+        interval = Interval.parse(value)
+        if interval.months:
+            raise BadOption(name, value, "use weeks, days, hours, minutes or seconds: months differ")
+        return interval.longest
+
+    def one_of(self, name: str, kind: type[_E], later: set[str]) -> _E:
+        known = [one.value for one in kind]
+        value = self.options.get(name, known[0])
+        if value in known:
+            return kind(value)
+        if value in later or value.startswith("wait("):
+            raise BadOption(name, value, f"it comes later: use {' or '.join(known)}")
+        meant = nearest(value, known)
+        advice = f"did you mean '{meant}'?" if meant else f"use {' or '.join(known)}"
+        raise BadOption(name, value, advice)
+
+    def values(self, name: str) -> tuple[str, ...]:
+        found = tuple(value.strip() for value in self.options[name].split(","))
+        if not all(found) or len(set(found)) < len(found):
+            raise BadOption(name, self.options[name], "give each value once, with commas between: 'eu, us'")
+        return found
+
+
+def _micros(duration: timedelta) -> int:
+    return duration // timedelta(microseconds=1)

@@ -23,14 +23,14 @@ MUTANTS: Final = (
         "begin takes its tick in one database transaction and inserts its row in the next",
         Edit(
             _TX_PY,
-            "    seq = catalog.apply([_BeginTransaction(run_id, epoch, declared), *effects], outcome=outcome)\n",
+            "    seq = catalog.apply([_BeginTransaction(run_id, epoch, declared, spans), *effects], outcome=outcome)\n",
             "    seq = catalog.write(lambda db: db.tick())\n"
-            "    catalog.apply([_BeginTransaction(run_id, epoch, declared, seq), *effects], outcome=outcome)\n",
+            "    catalog.apply([_BeginTransaction(run_id, epoch, declared, spans, seq), *effects], outcome=outcome)\n",
         ),
         Edit(
             _TX_PY,
-            "    declared: frozenset[DatasetId]\n\n    def guards",
-            "    declared: frozenset[DatasetId]\n    seq: int\n\n    def guards",
+            "    spans: Mapping[DatasetId, tuple[int, int]]\n\n    def guards",
+            "    spans: Mapping[DatasetId, tuple[int, int]]\n    seq: int\n\n    def guards",
         ),
         Edit(
             _TX_PY,
@@ -39,12 +39,14 @@ MUTANTS: Final = (
         ),
         Edit(
             _TX_PY,
-            'Call(SQL.declare_writes, {"datasets": json.dumps(sorted(self.declared))})',
-            'Call(SQL.declare_writes, {"datasets": json.dumps(sorted(self.declared)), "seq": self.seq})',
+            'Call(SQL.declare_writes, {"declared": json.dumps(rows)})',
+            'Call(SQL.declare_writes, {"declared": json.dumps(rows), "seq": self.seq})',
         ),
         Edit(_TX_SQL, "VALUES ({commit_seq}, 'in_progress'", "VALUES (:seq, 'in_progress'"),
         Edit(
-            _TX_SQL, "SELECT value, {commit_seq} FROM ({texts:datasets})", "SELECT value, :seq FROM ({texts:datasets})"
+            _TX_SQL,
+            "SELECT d.dataset_id, {commit_seq}, d.from_time",
+            "SELECT d.dataset_id, CAST(:seq AS BIGINT), d.from_time",
         ),
         Edit(
             "run/attempts.sql",
@@ -174,8 +176,8 @@ MUTANTS: Final = (
         ),
         Edit(
             _TX_PY,
-            '            calls.append(Call(SQL.declare_writes, {"datasets": json.dumps(sorted(self.declared))}))\n',
-            '            calls.append(Call(SQL.declare_writes, {"datasets": json.dumps(sorted(self.declared))}))\n'
+            '            calls.append(Call(SQL.declare_writes, {"declared": json.dumps(rows)}))\n',
+            '            calls.append(Call(SQL.declare_writes, {"declared": json.dumps(rows)}))\n'
             "            calls.append(Call(SQL.leave_garbage_now))\n",
         ),
         Edit(
@@ -241,8 +243,8 @@ MUTANTS: Final = (
         "partitions are committed, and announced in a transaction after that",
         Edit(
             _PUBLISH,
-            "        return [*calls, Call(SQL.insert_changes, inserted), *self._messages()]\n",
-            "        return [*calls, Call(SQL.insert_changes, inserted)]\n",
+            "Call(SQL.insert_changes, inserted), *self._messages(), *",
+            "Call(SQL.insert_changes, inserted), *",
         ),
         Edit(
             _TX_PY,

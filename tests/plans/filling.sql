@@ -29,32 +29,59 @@ SELECT 100 * i + 100, 'aborted', NULL, 'lost_' || i, 1, :now - 1000000, :now - 9
 SELECT 600100 + i, 'in_progress', NULL, 'live_' || i, 1, :now, NULL FROM series WHERE i < 50
 
 -- name: fill_in_progress
-INSERT INTO in_progress (dataset_id, write_pointer)
-SELECT 'wide', 600100 + i FROM series WHERE i < 50
- UNION ALL SELECT 'deep', 600100 + i FROM series WHERE i < 50
- UNION ALL SELECT 'deep', 100 * i + 100 FROM series WHERE i < 20
+INSERT INTO in_progress (dataset_id, write_pointer, from_time, to_time)
+SELECT 'wide', 600100 + i, CAST(NULL AS BIGINT), CAST(NULL AS BIGINT) FROM series WHERE i < 50
+ UNION ALL SELECT 'deep', 600100 + i, 0, 4611686018427387904 FROM series WHERE i < 50
+ UNION ALL SELECT 'deep', 100 * i + 100, NULL, NULL FROM series WHERE i < 20
+
+-- name: fill_watermark
+-- Hours since 1970; of `wide` 34 years, moved by each; of `deep` by each tick of the tests. `deep` waits, and is held; `small_1` waits for several.
+INSERT INTO watermark (dataset_id, declared, gap, row_lag, max_ahead, value, target, next_time, next_check_at)
+SELECT 'wide', 'declared', 'skip', 0, 3600000000, 297000 * 3600000000, 298000 * 3600000000, NULL, 1
+  FROM series WHERE i = 0
+ UNION ALL SELECT 'deep', 'declared', 'wait', 0, 3600000000, 100 * 3600000000, 200 * 3600000000, 49900 * 3600000000, NULL
+  FROM series WHERE i = 0
+ UNION ALL SELECT 'small_' || (i + 1), 'declared', 'skip', 0, 3600000000, 1, 1, NULL, NULL FROM series WHERE i < 150
+
+-- name: fill_watermark_move
+INSERT INTO watermark_move (dataset_id, commit_seq, value, previous, cause, at)
+SELECT 'wide', 2 * i + 22, (i + 1) * 3600000000, i * 3600000000, 'run_' || i, :now FROM series WHERE i < 297000
+ UNION ALL SELECT 'deep', 699990 + i, (i + 1) * 3600000000, i * 3600000000, 'run_' || i, :now FROM series WHERE i < 5000
+ UNION ALL SELECT 'deep', 799990 + i, (i + 1) * 3600000000, i * 3600000000, 'run_' || i, :now FROM series WHERE i < 5000
+
+-- name: fill_time_slot
+INSERT INTO time_slot (dataset_id, slot_time, begins_at, ends_at, next_time, complete)
+SELECT 'wide', i * 3600000000, i * 3600000000, (i + 1) * 3600000000, (i + 1) * 3600000000, 1 FROM series WHERE i < 299000
+ UNION ALL SELECT 'deep', i * 3600000000, i * 3600000000, (i + 1) * 3600000000, (i + 1) * 3600000000,
+                  CASE WHEN i < 49990 THEN 1 ELSE 0 END FROM series WHERE i < 50000
+ UNION ALL SELECT 'small_1', 2 * i * 3600000000, i, i, (2 * i + 1) * 3600000000, 0 FROM series WHERE i < 50
+
+-- name: fill_slot_member
+INSERT INTO slot_member (dataset_id, slot_time, member)
+SELECT 'wide', i * 3600000000, 'eu' FROM series
+ UNION ALL SELECT 'small_1', 2 * i * 3600000000, 'eu' FROM series WHERE i < 50
 
 -- name: fill_partition_change
 -- Of `deep`, every other change that was replaced has expired.
 INSERT INTO partition_change
        (dataset_id, write_pointer, partition_key, op, commit_seq, superseded_seq, delivers, location, manifest, files,
-        bytes, row_count, schema_id, run_id, at, expired_at)
+        bytes, row_count, schema_id, run_id, at, expired_at, partition_time)
 SELECT 'wide', 2 * i + 1, 'k' || (i % 100000), 'overwrite', 2 * i + 22,
        CASE WHEN i < 200000 THEN 2 * (i + 100000) + 22 END, 1, 'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1,
-       1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, NULL
+       1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, NULL, (i % 100000) * 3600000000
   FROM series
  UNION ALL
 SELECT 'deep', 2 * i + 1, 'k' || (i / 5 % 100), 'overwrite', 2 * i + 22,
        CASE WHEN i < 299500 THEN 2 * (i + 500) + 22 END, 1, 'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1,
-       1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, CASE WHEN i < 299000 AND i % 10 = 0 THEN 1 END
+       1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, CASE WHEN i < 299000 AND i % 10 = 0 THEN 1 END, NULL
   FROM series WHERE i % 5 = 0
  UNION ALL
 SELECT 'mirror', 2 * i + 1, '', 'overwrite', 2 * i + 22, CASE WHEN i < 299995 THEN 2 * (i + 5) + 22 END, 0,
-       'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, CASE WHEN i < 299000 AND i % 10 = 0 THEN 1 END
+       'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, CASE WHEN i < 299000 AND i % 10 = 0 THEN 1 END, NULL
   FROM series WHERE i % 5 = 0
  UNION ALL
 SELECT 'small_' || (i / 150 % 200), 2 * i + 1, 'k' || i, 'append', 2 * i + 22, NULL, 1, 'tx=' || (2 * i + 1),
-       CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, NULL
+       CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, NULL, NULL
   FROM series WHERE i % 15 = 0
 
 -- name: fill_message

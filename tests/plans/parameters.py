@@ -16,6 +16,7 @@ _OPEN: Final = 600_101
 _ABORTED: Final = 1000
 _LATE: Final = [2 * i + 1 for i in range(294_000, 294_010)]
 
+_HOUR: Final = 3_600_000_000
 _BEING_PROCESSED: Final = [i for i in range(297_000, 297_200) if i % 2 == 1]
 """What run `live_1` holds."""
 _WAITING: Final = range(299_000, 299_100)
@@ -77,17 +78,19 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "backoff": 1000,
     "base_id": "",
     "bound": _SNAPSHOT,
+    "cause": "run_1",
     "changes": _rows([{**_NEW_CHANGE, "partition_key": f"n{i}"} for i in range(100)]),
     "claims": _changes(_WAITING),
     "closed": _changes(_WAITING),
     "commit_seq": _SNAPSHOT,
+    "complete": 1,
     "consumer_id": "wide",
     "consumers": _list("wide", "deep", "small_1"),
     "content_version": "",
     "dataset": "default.wide",
     "dataset_id": "wide",
     "dataset_ids": _list("wide", "landing", "small_1"),
-    "datasets": _list("small_1", "small_2"),
+    "declared": "declared",
     "delay": 1000,
     "delivers": 1,
     "epoch": 1,
@@ -95,6 +98,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "event_key": "partition:default.small_1",
     "event_keys": _list("partition:default.small_1", "partition:default.small_2"),
     "event_type": "partitions",
+    "expected": 1,
     "facts": "{}",
     "failed": 1,
     "failures": 1,
@@ -102,6 +106,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "fires": _rows(_FIRES),
     "found": _NEW_FILES,
     "from_failures": 0,
+    "gap": "skip",
     "held": _rows([{"run_id": f"live_{i}", "epoch": 1} for i in range(200)]),
     "horizon": 599_800,
     "host": "host",
@@ -135,6 +140,8 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "location": "tx=1",
     "log_location": "/logs",
     "losses": 0,
+    "max_ahead": 1,
+    "members": _rows([{"slot_time": i * _HOUR, "member": "us"} for i in range(1000, 1100)]),
     "messages": _rows([{"job_id": job, "topic": "data", "seq": 599_000, "n": 0, "trigger_no": 9} for job in _JOBS]),
     "most": 100,
     "metadata": None,
@@ -157,6 +164,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "reason": "done",
     "retry_after": 1000,
     "returned": _rows([{"consumer_id": "wide", "partition_key": f"k{i % 100_000}"} for i in _BEING_PROCESSED]),
+    "row_lag": 0,
     "run_id": "live_1",
     "runs": _list(*(f"run_{i}" for i in range(100))),
     "schedule_id": "schedule_11",
@@ -165,17 +173,25 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "schema": "a int",
     "schema_id": "s",
     "seq": 599_900,
+    "slots": _rows(
+        [
+            {"slot_time": i * _HOUR, "begins_at": i * _HOUR, "ends_at": (i + 1) * _HOUR, "next_time": (i + 1) * _HOUR}
+            for i in range(298_950, 299_050)
+        ]
+    ),
     "spec": "{}",
     "start_version": 599_600,
     "state": "RUNNING",
     "taken": _changes(_WAITING),
     "timers": _TIMERS,
+    "times": _list(*(2 * i * _HOUR for i in range(50))),
     "to_failures": 2,
     "topic": "data",
     "triggered_by": "{}",
     "until": None,
     "upper": "z",
     "wait": 1000,
+    "value": 299_500 * _HOUR,
     "version": _rows([{"manifest": "bQ==", "files": 1, "bytes": 1, "row_count": 1}]),
     "versions_to_check": _list(*_LATE),
     "wait_keys": _list("slots:program:program_1", "slots:program:program_2"),
@@ -233,6 +249,24 @@ _NEW_SCHEDULES: Final = _rows(
 )
 
 _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
+    "transactions.declare_writes": {
+        "declared": _rows([{"dataset_id": name, "from_time": None, "to_time": None} for name in ("small_1", "small_2")])
+    },
+    "watermark.complete_slots": {"dataset_id": "small_1"},
+    "watermark.raise_target_waiting": {"dataset_id": "deep"},
+    "watermark.move": {"dataset_id": "deep"},
+    "watermark.publish_move": {"dataset_id": "deep"},
+    "watermark.delete_slots": {"dataset_id": "small_1"},
+    "watermark.delete_members": {"dataset_id": "small_1"},
+    "watermark.read_keys": {"dataset_id": "deep"},
+    "watermark.set_times": {
+        "dataset_id": "deep",
+        "times": _rows([{"partition_key": f"k{i}", "slot_time": i * _HOUR} for i in range(100)]),
+    },
+    "watermark.list_holders": {"dataset_id": "deep"},
+    "watermark.list_parked": {"dataset_id": "deep"},
+    "watermark.list_incomplete": {"dataset_id": "small_1"},
+    "watermark.list_holes": {"dataset_id": "small_1"},
     "transactions.insert_tx": {"epoch": 2},
     "transactions.refuse_second": {"epoch": 2},
     "transactions.refuse_unless_open": {"write_pointer": _OPEN},

@@ -8,9 +8,10 @@ the clock, the write pointer w; its commit another, the commit sequence. It sees
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import cast
 
 from tidemill.catalog.db import Catalog, Db, Effect, refusal
@@ -113,6 +114,7 @@ class _BeginTransaction:
     run_id: RunId
     epoch: int
     declared: frozenset[DatasetId]
+    spans: Mapping[DatasetId, tuple[int, int]]
 
     def guards(self) -> Sequence[Call]:
         return (Call(SQL.refuse_second, {"run_id": self.run_id, "epoch": self.epoch}),)
@@ -120,7 +122,9 @@ class _BeginTransaction:
     def writes(self) -> Sequence[Call]:
         calls = [Call(SQL.insert_tx, {"run_id": self.run_id, "epoch": self.epoch})]
         if self.declared:
-            calls.append(Call(SQL.declare_writes, {"datasets": json.dumps(sorted(self.declared))}))
+            spans = {dataset_id: self.spans.get(dataset_id, (None, None)) for dataset_id in sorted(self.declared)}
+            rows = [{"dataset_id": name, "from_time": low, "to_time": high} for name, (low, high) in spans.items()]
+            calls.append(Call(SQL.declare_writes, {"declared": json.dumps(rows)}))
         return calls
 
 
@@ -166,10 +170,18 @@ class EndTransaction:
 
 
 def begin(
-    catalog: Catalog, *, run_id: RunId, epoch: int, writes: Iterable[DatasetId] = (), effects: Sequence[Effect] = ()
+    catalog: Catalog,
+    *,
+    run_id: RunId,
+    epoch: int,
+    writes: Iterable[DatasetId] = (),
+    spans: Mapping[DatasetId, tuple[int, int]] = MappingProxyType({}),
+    effects: Sequence[Effect] = (),
 ) -> Transaction:
     """Open a transaction for attempt `epoch` of a run; it has committed before anything is read by it.
 
+    `spans` say of which time the partitions are that it may write, as instants `[low, high)` in microseconds: they hold
+    watermarks back until it ends. What it adds of other times holds nothing.
     `effects` (the run's guard, claims that follow the new attempt) happen in the same message. Begin and a read in one
     statement missed a change that had committed one pointer earlier (tried). Raises `TransactionOpen` when the attempt
     has one already.
@@ -177,7 +189,7 @@ def begin(
     declared = frozenset(writes)
     # After a lost reply the row is found by its run and epoch, which have one open transaction at a time.
     outcome = Call(SQL.find_begun, {"run_id": run_id, "epoch": epoch})
-    seq = catalog.apply([_BeginTransaction(run_id, epoch, declared), *effects], outcome=outcome)
+    seq = catalog.apply([_BeginTransaction(run_id, epoch, declared, spans), *effects], outcome=outcome)
     catalog.world.mark("begin.after_commit")
     return Transaction(WritePointer(seq), catalog.incarnation, run_id, epoch, declared)
 

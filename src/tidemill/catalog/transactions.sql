@@ -3,8 +3,9 @@ INSERT INTO tx (write_pointer, state, run_id, epoch, began_at)
 VALUES ({commit_seq}, 'in_progress', :run_id, :epoch, tidemill_now())
 
 -- name: declare_writes
-INSERT INTO in_progress (dataset_id, write_pointer)
-SELECT value, {commit_seq} FROM ({texts:datasets}) AS declared
+INSERT INTO in_progress (dataset_id, write_pointer, from_time, to_time)
+SELECT d.dataset_id, {commit_seq}, d.from_time, d.to_time
+  FROM {rows:declared(dataset_id text, from_time bigint, to_time bigint)} AS d
 
 -- name: refuse_second
 -- A begin sent again after a lost reply, while the first is still on its way, would leave one open for ever.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Call, Row, load_sql
@@ -23,6 +23,7 @@ from tidemill.lake.filters import ALL_KEYS, KeyFilter
 from tidemill.lake.keys import NO_KEYS, KeySchema, KeyText
 from tidemill.lake.manifest import DataFile, Manifest, check_files
 from tidemill.lake.stored import Storing
+from tidemill.lake.watermark_spec import WatermarkSpec
 from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer
 from tidemill.storage.files import open_files
 from tidemill.world import World
@@ -80,6 +81,7 @@ class Fileset:
 
     dataset: Dataset
     storing: Storing
+    watermark: WatermarkSpec | None = None
 
     @classmethod
     def of(cls, dataset: Dataset) -> Fileset:
@@ -88,7 +90,9 @@ class Fileset:
             return cls(dataset, Storing(NO_KEYS))
         if dataset.kind is not DatasetKind.FILESET:
             raise UserError(f"{dataset.qualified_name} is a data set of kind {dataset.kind}: it has no partitions")
-        return cls(dataset, Storing.of(dataset.spec))
+        storing = Storing.of(dataset.spec)
+        declared = cast("Mapping[str, Any] | None", dataset.spec.get("watermark"))
+        return cls(dataset, storing, None if declared is None else WatermarkSpec.from_spec(declared, storing.keys))
 
     @property
     def keys(self) -> KeySchema:

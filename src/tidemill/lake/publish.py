@@ -21,7 +21,9 @@ from tidemill.errors import Conflict, UserError
 from tidemill.lake.fileset import Change, ChangeKind, ColumnSchema, Fileset, Partition, WriteOp
 from tidemill.lake.keys import Key, KeyText
 from tidemill.lake.manifest import Manifest, tx_directory
+from tidemill.lake.partition_time import Span
 from tidemill.lake.stored import SchemaPolicy
+from tidemill.lake.watermark import MoveWatermark, fill_slots, find_times, guard_declaration
 from tidemill.names import CommitSeq, partition_event
 
 SQL: Final = load_sql(__file__)
@@ -244,7 +246,7 @@ class AddPartitions:
         ]
         if claimed:
             calls.append(Call(SQL.refuse_same_metadata, self._compared(claimed)))
-        return [*calls, *self._guard_schema()]
+        return [*calls, *self._guard_schema(), guard_declaration(self.fileset)]
 
     def writes(self) -> Sequence[Call]:
         """Supersede, insert, announce."""
@@ -265,14 +267,21 @@ class AddPartitions:
         replaced = [encode(change.key) for change in self.changes if change.op in replacing]
         if replaced:
             calls.append(Call(SQL.supersede, {"dataset_id": dataset_id, "keys": json.dumps(replaced)}))
+        spans = find_times(self.fileset, (change.key for change in self.changes))
         inserted: dict[str, Param] = {
             "dataset_id": dataset_id,
             "write_pointer": self.tx.write_pointer,
             "schema_id": self.schema.schema_id if self.schema else None,
             "run_id": self.tx.run_id,
-            "changes": json.dumps([self._row(change) for change in self.changes]),
+            "changes": json.dumps([self._row(change, spans.get(change.key)) for change in self.changes]),
         }
-        return [*calls, Call(SQL.insert_changes, inserted), *self._messages()]
+        return [*calls, Call(SQL.insert_changes, inserted), *self._messages(), *self._move_watermark(spans)]
+
+    def _move_watermark(self, spans: dict[Key, Span | None]) -> Iterable[Call]:
+        added = {change.key: spans[change.key] for change in self.changes if change.key in spans and change.brings_rows}
+        if added:
+            yield from fill_slots(self.fileset, added)
+            yield from MoveWatermark(self.fileset, self.tx.run_id).writes()
 
     def _name(self, change: PartitionWrite) -> dict[str, str]:
         keys = self.fileset.keys
@@ -299,9 +308,10 @@ class AddPartitions:
         else:
             yield Call(SQL.refuse_other_schema, {**params, "schema": self.schema.text})
 
-    def _row(self, change: PartitionWrite) -> dict[str, object]:
+    def _row(self, change: PartitionWrite, span: Span | None) -> dict[str, object]:
         return {
             "partition_key": self.fileset.keys.encode(change.key),
+            "partition_time": None if span is None else span.time,
             "op": change.op,
             "delivers": int(self.delivers and change.brings_rows),
             "location": change.location or tx_directory(self.tx),

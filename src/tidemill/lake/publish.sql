@@ -67,11 +67,13 @@ UPDATE partition_change SET superseded_seq = {commit_seq}
 -- A drop is over with its own commit: nobody ever sees it, and it stands for itself in the history.
 INSERT INTO partition_change
        (dataset_id, write_pointer, partition_key, op, commit_seq, superseded_seq, delivers, location, manifest, files,
-        bytes, row_count, schema_id, metadata, run_id, at)
+        bytes, row_count, schema_id, partition_time, metadata, run_id, at)
 SELECT :dataset_id, :write_pointer, change.partition_key, change.op, {commit_seq},
        CASE WHEN change.op = 'drop' THEN {commit_seq} END, change.delivers, change.location, change.manifest,
-       change.files, change.bytes, change.row_count, :schema_id, change.metadata, :run_id, tidemill_now()
-  FROM {rows:changes(partition_key text, op text, delivers integer, location text, manifest blob, files bigint, bytes bigint, row_count bigint, metadata text)} AS change
+       change.files, change.bytes, change.row_count, :schema_id, change.partition_time,
+       change.metadata, :run_id, tidemill_now()
+  FROM {rows:changes(partition_key text, op text, delivers integer, location text, manifest blob, files bigint, bytes bigint, row_count bigint,
+                     partition_time bigint, metadata text)} AS change
 
 -- name: find_keys
 -- Which of these keys a snapshot sees: one look-up by key each, the last change of it. (For EXISTS PostgreSQL may walk

@@ -222,6 +222,7 @@ def release_due(catalog: Catalog) -> int:
 
     The keeper's work. Cost: a look at what is declared when there is nothing to do.
     """
+
     def find(db: Db) -> list[Fileset]:
         return [Fileset.of(find_by_id(db, DatasetId(str(row[0])))) for row in db.all(SQL.find_releasable)]
 
@@ -274,7 +275,7 @@ def list_parked(db: Db, fileset: Fileset, limit: int) -> list[KeyText]:
 
 
 def list_holes(db: Db, dataset_id: DatasetId, limit: int) -> list[WallTime]:
-    """The first slot of each stretch that is missing between others, latest first."""
+    """The first slot of each stretch that is missing between others, latest first, among the latest thousand."""
     rows = db.all(SQL.list_holes, dataset_id=dataset_id, limit=limit)
     return [WallTime(cast("int", row[0])) for row in rows]
 

@@ -33,19 +33,20 @@ UPDATE watermark SET target = found.ends_at - watermark.row_lag
    AND (watermark.target IS NULL OR watermark.target < found.ends_at - watermark.row_lag)
 
 -- name: raise_target_waiting
--- The end of the unbroken run of complete slots from the first; only what is new of it is walked.
+-- The end of the unbroken run of complete slots from the first; only what is new of it is walked. (The + keep SQLite
+-- off the index of all that is complete.)
 WITH RECURSIVE unbroken (slot_time, next_time, ends_at) AS (
     SELECT s.slot_time, s.next_time, s.ends_at
       FROM watermark AS w JOIN time_slot AS s ON s.dataset_id = w.dataset_id
      WHERE w.dataset_id = :dataset_id AND w.gap = 'wait'
        AND s.slot_time = coalesce(w.next_time, (SELECT f.slot_time FROM time_slot AS f WHERE f.dataset_id = w.dataset_id
                                                  ORDER BY f.slot_time LIMIT 1))
-       AND s.complete = 1 AND s.ends_at <= tidemill_now() * 1000 + w.max_ahead
+       AND +s.complete = 1 AND +s.ends_at <= tidemill_now() * 1000 + w.max_ahead
      UNION ALL
     SELECT s.slot_time, s.next_time, s.ends_at
       FROM unbroken AS u JOIN watermark AS w ON w.dataset_id = :dataset_id
       JOIN time_slot AS s ON s.dataset_id = w.dataset_id AND s.slot_time = u.next_time
-     WHERE s.complete = 1 AND s.ends_at <= tidemill_now() * 1000 + w.max_ahead)
+     WHERE +s.complete = 1 AND +s.ends_at <= tidemill_now() * 1000 + w.max_ahead)
 UPDATE watermark SET target = CASE WHEN watermark.target >= found.ends_at - watermark.row_lag THEN watermark.target
                                    ELSE found.ends_at - watermark.row_lag END,
                      next_time = found.next_time
@@ -138,7 +139,7 @@ SELECT DISTINCT partition_key FROM partition_change {indexed_by:partition_curren
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL
 
 -- name: set_times
-UPDATE partition_change SET partition_time = t.slot_time
+UPDATE partition_change {indexed_by:partition_current} SET partition_time = t.slot_time
   FROM {rows:times(partition_key text, slot_time bigint)} AS t
  WHERE partition_change.dataset_id = :dataset_id AND partition_change.partition_key = t.partition_key
    AND partition_change.superseded_seq IS NULL
@@ -174,9 +175,10 @@ SELECT s.slot_time, (SELECT count(*) FROM slot_member AS m
   FROM time_slot AS s WHERE s.dataset_id = :dataset_id AND s.complete = 0 ORDER BY s.slot_time LIMIT :limit
 
 -- name: list_holes
--- Slots whose follower is missing though a later one is there.
-SELECT s.next_time FROM time_slot AS s
- WHERE s.dataset_id = :dataset_id
-   AND NOT EXISTS (SELECT 1 FROM time_slot AS n WHERE n.dataset_id = s.dataset_id AND n.slot_time = s.next_time)
+-- Slots whose follower is missing though a later one is there, among the latest thousand: the past may be long.
+SELECT s.next_time
+  FROM (SELECT dataset_id, slot_time, next_time FROM time_slot
+         WHERE dataset_id = :dataset_id ORDER BY slot_time DESC LIMIT 1000) AS s
+ WHERE NOT EXISTS (SELECT 1 FROM time_slot AS n WHERE n.dataset_id = s.dataset_id AND n.slot_time = s.next_time)
    AND EXISTS (SELECT 1 FROM time_slot AS n WHERE n.dataset_id = s.dataset_id AND n.slot_time > s.next_time)
  ORDER BY s.slot_time DESC LIMIT :limit

@@ -41,6 +41,7 @@ CREATE TABLE time_slot (
     PRIMARY KEY (dataset_id, slot_time)
 ) {clustered};
 CREATE INDEX time_slot_complete ON time_slot (dataset_id, ends_at) WHERE complete = 1;
+CREATE INDEX time_slot_open ON time_slot (dataset_id, slot_time) WHERE complete = 0;
 
 -- What has come of the partitions that a slot waits for; only where it waits for several.
 CREATE TABLE slot_member (

@@ -1,0 +1,397 @@
+"""The watermark of a file set: where it stands after each commit, and what holds it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.lake.conftest import Lake
+from tests.run.conftest import by_hand, rows_of
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.transactions import EndTransaction, Transaction, TxState, begin
+from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.fileset import Fileset, WriteOp
+from tidemill.lake.manifest import DataFile, Manifest
+from tidemill.lake.partition_time import Instant
+from tidemill.lake.publish import PartitionWrite
+from tidemill.lake.watermark import (
+    EARLIEST,
+    LATEST,
+    AdvanceWatermark,
+    WatermarkChanged,
+    WatermarkPassed,
+    declare_watermark,
+    find_watermark,
+    list_holders,
+    list_holes,
+    list_incomplete,
+    list_moves,
+    list_parked,
+    release_due,
+    value_at,
+)
+from tidemill.names import DatasetId, Namespace, RunId
+
+HOUR = 3_600_000_000
+MIDNIGHT = int(datetime(2021, 3, 19, tzinfo=UTC).timestamp()) * 1_000_000
+OPTIONS = {
+    "streaming-source.enable": "true",
+    "partition.time-extractor.timestamp-pattern": "2021-03-19 $hour:00:00",
+    "partition.time-interval": "1h",
+}
+_names = itertools.count()
+
+
+def hours(value: int | None) -> float | None:
+    """An instant as hours of that day."""
+    return None if value is None else (value - MIDNIGHT) / HOUR
+
+
+class Tide(Lake):
+    """A file set with a watermark; partitions are hours of one day."""
+
+    def declare(self, options: dict[str, str] | None, keys: dict[str, str] | None = None) -> Fileset:
+        """Declare it, or anew."""
+        spec: dict[str, object] = {"keys": keys or {"hour": "int"}}
+        if options is not None:
+            spec["watermark"] = {"column": "ts", "options": {**OPTIONS, **options}}
+        old = self.lines.dataset
+
+        def block(db):
+            db.tick()
+            dataset = declare(
+                db, Dataset(old.dataset_id, Namespace("default"), old.name, DatasetKind.FILESET, old.location, spec)
+            )
+            fileset = Fileset.of(dataset)
+            declare_watermark(db, fileset, "test")
+            return fileset
+
+        self.lines = self.catalog.write(block)
+        return self.lines
+
+    @property
+    def value(self) -> float | None:
+        """W, in hours."""
+        row = self.catalog.read(lambda db: find_watermark(db, self.lines.dataset_id))
+        return None if row is None else hours(row.value)
+
+    @property
+    def moves(self) -> list[float | None]:
+        """All values of W, oldest first."""
+        found = self.catalog.read(lambda db: list_moves(db, self.lines.dataset_id, 100))
+        return [hours(move.value) for move in reversed(found)]
+
+    def messages(self) -> list[dict]:
+        """What was said of it."""
+        key = f"watermark:{self.lines.qualified_name}"
+        found = rows_of(self.catalog, f"SELECT payload FROM message WHERE event_key = '{key}' ORDER BY seq, n")
+        return [json.loads(payload) for (payload,) in found]
+
+    def span(self, first: int | None, last: int | None) -> Transaction:
+        """A transaction that has declared to write these hours."""
+        low = EARLIEST if first is None else MIDNIGHT + first * HOUR
+        high = LATEST if last is None else MIDNIGHT + last * HOUR
+        dataset_id = self.lines.dataset_id
+        run_id = RunId(f"run_{next(self.runs)}")
+        return begin(self.catalog, run_id=run_id, epoch=1, writes=[dataset_id], spans={dataset_id: (low, high)})
+
+
+def make_tide(catalog: Catalog, options: dict[str, str] | None = None, keys: dict[str, str] | None = None) -> Tide:
+    """A new file set with a watermark in `catalog`."""
+    name = f"lines{next(_names)}"
+    dataset = Dataset(
+        DatasetId(f"ds_{name}"), Namespace("default"), name, DatasetKind.FILESET, f"file:///lake/{name}", {"keys": keys}
+    )
+    tide = Tide(catalog, Fileset(dataset, None))  # type: ignore[arg-type]
+    tide.declare(options or {}, keys)
+    return tide
+
+
+@pytest.fixture
+def tide(catalog: Catalog) -> Tide:
+    """A file set with a watermark, on each database."""
+    return make_tide(catalog)
+
+
+def test_the_commit_of_an_hour_moves_the_watermark_to_its_end(tide):
+    """The seed's example: with pt_hour=10 all before 11:00 has arrived; and nobody has to see a row of hour 11."""
+    tide.publish(10)
+
+    assert tide.value == 11
+    assert tide.messages() == [
+        {"dataset": tide.lines.qualified_name, "from": None, "to": MIDNIGHT + 11 * HOUR},
+    ]
+
+
+def test_it_never_goes_back(tide):
+    """A late hour is late."""
+    for hour in (10, 8, 10, 12):
+        tide.publish(hour)
+
+    assert tide.moves == [11, 13]
+    assert [(m["from"] and hours(m["from"]), hours(m["to"])) for m in tide.messages()] == [
+        (None, 11),
+        (11, 13),
+    ]
+
+
+def test_under_wait_a_hole_holds_it(catalog):
+    """Slots are taken in order, several at a time."""
+    tide = make_tide(catalog, {"partition.gap-policy": "wait"})
+
+    values = []
+    for hour in (8, 10, 11, 9, 12):
+        tide.publish(hour)
+        values.append(tide.value)
+
+    assert values == [9, 9, 9, 12, 13]
+    assert tide.catalog.read(lambda db: list_holes(db, tide.lines.dataset_id, 10)) == []
+
+
+def test_holes_are_listed_under_every_policy(tide):
+    """Skipped is not forgotten."""
+    for hour in (8, 10, 13):
+        tide.publish(hour)
+
+    holes = tide.catalog.read(lambda db: list_holes(db, tide.lines.dataset_id, 10))
+
+    assert [hours(hole) for hole in holes] == [11, 9]
+
+
+def test_rows_may_lag(catalog):
+    """With a lag of rows, what is complete ends earlier."""
+    tide = make_tide(catalog, {"partition.row-lag": "15 min"})
+
+    tide.publish(10)
+
+    assert tide.value == 10.75
+
+
+@pytest.mark.parametrize(
+    "options", [{"partition.expected.region": "eu, us"}, {"partition.expected-count": "2"}], ids=["list", "count"]
+)
+def test_a_slot_of_several_partitions_waits_for_all(catalog, options):
+    """Hour by region: the seed would move W after the first."""
+    tide = make_tide(catalog, options, {"hour": "int", "region": "string"})
+
+    def publish(hour: int, region: str) -> float | None:
+        file = DataFile(f"1/{next(tide.files)}.parquet", 1, 1, "etag")
+        key = tide.lines.keys.check({"hour": hour, "region": region})
+        tide.commit(tide.begin(), PartitionWrite(key, WriteOp.APPEND, Manifest((file,))))
+        return tide.value
+
+    values = [publish(10, "eu"), publish(10, "eu"), publish(11, "us"), publish(10, "us"), publish(11, "eu")]
+    incomplete = tide.catalog.read(lambda db: list_incomplete(db, tide.lines.dataset_id, 10))
+
+    assert values == [None, None, None, 11, 12]
+    assert incomplete == []
+
+
+def test_a_partition_without_a_time_is_parked_and_blocks_nobody(catalog):
+    """It is listed; a mended pattern releases it."""
+    tide = make_tide(catalog)
+    tide.publish(25)
+    tide.publish(9)
+
+    parked = tide.catalog.read(lambda db: list_parked(db, tide.lines, 10))
+    value = tide.value
+    tide.declare({"partition.time-extractor.timestamp-pattern": "2021-03-20 0:00:$hour"})
+
+    assert tide.hours([type("P", (), {"partition_key": key}) for key in parked]) == [25]
+    assert value == 10
+    assert tide.catalog.read(lambda db: list_parked(db, tide.lines, 10)) == []
+    assert tide.value == 25 + 25 / 3600
+
+
+def test_an_open_transaction_holds_it_where_it_has_declared_to_write(tide):
+    """What is declared is still to come; its end lets go, whether it committed or not."""
+    slow = tide.span(9, 10)
+    undeclared = tide.begin()
+    for hour in (8, 10, 11):
+        tide.publish(hour)
+    held = tide.value
+    holders = tide.catalog.read(lambda db: list_holders(db, tide.lines.dataset_id))
+
+    tide.commit(slow, tide.write(9))
+
+    assert held == 9
+    assert [holder.write_pointer for holder in holders] == [slow.write_pointer]
+    assert tide.value == 12
+    assert undeclared.write_pointer not in {holder.write_pointer for holder in holders}
+
+
+@pytest.mark.parametrize("state", [TxState.ABORTED, TxState.INVALID])
+def test_the_keeper_releases_what_an_end_without_commit_held(tide, state):
+    """Who ends a transaction knows nothing of watermarks."""
+    slow = tide.span(None, None)
+    tide.publish(10)
+    before = tide.value, release_due(tide.catalog)
+
+    tide.catalog.apply([EndTransaction(slow.write_pointer, state, "test")])
+    looked = release_due(tide.catalog)
+
+    assert before == (None, 0)
+    assert looked == 1
+    assert tide.value == 11
+    assert release_due(tide.catalog) == 0
+
+
+def test_what_lies_behind_it_already_holds_nothing(tide):
+    """A back-fill of last year does not stop today."""
+    tide.publish(10)
+    tide.span(3, 5)
+
+    tide.publish(11)
+
+    assert tide.value == 12
+
+
+def test_a_partition_of_a_far_future_does_not_close_today(catalog):
+    """One of 2099 by mistake: what comes before it would be late for ever."""
+    tide = make_tide(catalog, {"partition.time-extractor.timestamp-pattern": "20$hour-01-01"})
+    tide.publish(21)
+    tide.publish(99)
+
+    row = tide.catalog.read(lambda db: find_watermark(db, tide.lines.dataset_id))
+
+    assert row.value == int(datetime(2021, 1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+    due = datetime(2099, 1, 1, tzinfo=UTC)
+    assert timedelta(0) <= datetime.fromtimestamp(row.next_check_at / 1000, UTC) - due <= timedelta(milliseconds=1)
+    assert release_due(tide.catalog) == 0
+
+
+def test_a_slot_ahead_of_the_clock_counts_once_its_time_has_come(catalog):
+    """The keeper looks again when it is due, not before."""
+    now = int(rows_of(catalog, "SELECT tidemill_now()")[0][0]) * 1000
+    ahead = datetime.fromtimestamp((now + 2 * HOUR) / 1_000_000, UTC)
+    pattern = f"{ahead:%Y-%m-%d %H}:00:0$hour"
+    tide = make_tide(catalog, {"partition.time-extractor.timestamp-pattern": pattern, "partition.time-interval": "1 s"})
+    tide.publish(1)
+    before = tide.value, release_due(catalog)
+
+    statement = by_hand("UPDATE watermark SET max_ahead = 10800000000, next_check_at = 1")
+    catalog.write(lambda db: db.run(statement))
+    released = release_due(catalog)
+
+    assert before == (None, 0)
+    assert released == 1
+    assert tide.value is not None
+
+
+def test_who_wrote_by_an_old_declaration_is_refused(tide):
+    """Its partitions' times may be others now; nothing of it is published."""
+    tx = tide.begin()
+    add = tide.add(tx, tide.write(10))
+
+    tide.declare({"partition.time-extractor.timestamp-pattern": "2021-03-20 $hour:00:00"})
+
+    with pytest.raises(WatermarkChanged):
+        tide.catalog.apply([add])
+
+
+def test_a_watermark_comes_to_what_is_there_and_goes(tide):
+    """ADD on a table with partitions counts them; DROP forgets; a change of policy keeps W."""
+    tide.declare(None)
+    tide.publish(10)
+    without = tide.value
+
+    tide.declare({})
+    added = tide.value
+    tide.declare({"partition.gap-policy": "wait"})
+    tide.publish(11)
+
+    assert without is None
+    assert added == 11
+    assert tide.value == 12
+
+
+def test_by_hand_it_goes_forward_only(tide):
+    """And it is noted who did it."""
+    tide.publish(10)
+    noon = Instant(MIDNIGHT + 12 * HOUR)
+
+    tide.catalog.apply([AdvanceWatermark(tide.lines, noon, "by hand: anna")])
+
+    assert tide.value == 12
+    assert tide.catalog.read(lambda db: list_moves(db, tide.lines.dataset_id, 1))[0].cause == "by hand: anna"
+    assert len(tide.messages()) == 2
+    with pytest.raises(WatermarkPassed):
+        tide.catalog.apply([AdvanceWatermark(tide.lines, noon, "by hand: anna")])
+
+
+def test_a_transaction_sees_it_as_it_stood_at_its_begin(tide):
+    """With a later W it would compute windows whose last partitions it cannot see."""
+    tide.publish(10)
+    tx = tide.begin()
+    tide.publish(11)
+
+    seen = tide.catalog.read(lambda db: value_at(db, tide.lines.dataset_id, tx.write_pointer))
+
+    assert hours(seen) == 11
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.sets(st.integers(0, 12), min_size=1, max_size=3)),
+        st.tuples(st.just("span"), st.tuples(st.integers(0, 12), st.integers(1, 4))),
+        st.tuples(st.just("commit"), st.integers(0, 5)),
+        st.tuples(st.just("abort"), st.integers(0, 5)),
+        st.tuples(st.just("keep"), st.none()),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(["skip", "wait"]), EVENTS)
+def test_it_stands_where_the_definition_says(catalog, gap, events):  # noqa: C901  # five kinds of events
+    """Slots in ascending order, never past who holds it, never back: in every order of commits, spans and ends."""
+    tide = make_tide(catalog, {"partition.gap-policy": gap})
+    complete: set[int] = set()
+    first: list[int] = []
+    spans: list[tuple[Transaction, int, int]] = []
+    value = -1
+
+    def settled(now: int) -> int:
+        """The definition."""
+        if not complete:
+            return now
+        if gap == "skip":
+            target = max(complete) + 1
+        else:
+            target = next(hour for hour in itertools.count(first[0]) if hour not in complete)
+        held = [low for _, low, high in spans if high > now]
+        return max(now, min([target, *held]))
+
+    for event, what in events:
+        if event == "publish":
+            tide.commit(tide.begin(), *(tide.write(hour) for hour in what))
+            complete |= what
+            first = first or [min(what)]
+            value = settled(value)
+        elif event == "span":
+            low, length = what
+            spans.append((tide.span(low, low + length), low, low + length))
+        elif event == "commit" and what < len(spans):
+            tx, low, _ = spans.pop(what)
+            tide.commit(tx, tide.write(low))
+            complete.add(low)
+            first = first or [low]
+            value = settled(value)
+        elif event == "abort" and what < len(spans):
+            tide.end(spans.pop(what)[0])
+        elif event == "keep":
+            release_due(tide.catalog)
+            value = settled(value)
+        assert tide.value == (None if value < 0 else value)
+    for tx, _, _ in spans:
+        tide.end(tx)
+    spans.clear()
+    release_due(tide.catalog)
+    assert tide.value == (None if not complete else settled(value))
+    assert tide.moves == sorted(set(tide.moves))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tidemill.app.app import Fileset as Fileset
     from tidemill.app.app import Inbox as Inbox
     from tidemill.app.app import Snapshot as Snapshot
+    from tidemill.app.watermark import Watermark as Watermark
     from tidemill.errors import Conflict as Conflict
     from tidemill.errors import Fenced as Fenced
     from tidemill.errors import NotFound as NotFound
@@ -63,6 +64,7 @@ _HOMES = {
     "TidemillError": "errors",
     "Unavailable": "errors",
     "UserError": "errors",
+    "Watermark": "app.watermark",
     "open": "mill.mill",
 }
 

@@ -18,7 +18,7 @@ from typing import Final
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import TidemillError, Unavailable
-from tidemill.lake import backlog, datasets, discovery, file_endings, janitor
+from tidemill.lake import backlog, datasets, discovery, file_endings, janitor, watermark
 from tidemill.lake.expiry import KEEP_SUPERSEDED, expire_superseded
 from tidemill.lake.inbox import Inbox
 from tidemill.mill.mill import Mill
@@ -44,7 +44,7 @@ _SWEEP_EVERY: Final = timedelta(seconds=30)
 
 
 class Discoverer:
-    """Lists the inboxes that are due, and announces retries whose time has come."""
+    """Lists the inboxes that are due, announces retries whose time has come, and releases watermarks."""
 
     def __init__(self, catalog: Catalog, narrator: Narrator) -> None:
         self._catalog = catalog
@@ -58,6 +58,7 @@ class Discoverer:
             self._list(dataset_id, due_at)
         file_endings.publish_due_backlog(self._catalog)
         backlog.publish_due(self._catalog)
+        watermark.release_due(self._catalog)
         self.looked = True
         return self._catalog.read(_until_next)
 
@@ -234,7 +235,12 @@ def _warm_up(mill: Mill, launcher: Launcher) -> str:
 
 
 def _until_next(db: Db) -> timedelta:
-    times = (discovery.next_listing(db), file_endings.next_retry(db), backlog.next_due(db))
+    times = (
+        discovery.next_listing(db),
+        file_endings.next_retry(db),
+        backlog.next_due(db),
+        watermark.next_release(db),
+    )
     due = min((time for time in times if time is not None), default=None)
     if due is None:
         return _LONGEST_NAP

@@ -43,6 +43,7 @@ from tidemill.run.driver import DriverProcess
 from tidemill.run.external import ExternalTransaction, open_transaction
 from tidemill.run.launchers import Assignment, DriverOptions, Launcher, Start
 from tidemill.run.runner import Runner
+from tidemill.run.spans import DeclaredSpan
 from tidemill.schedule.loop import Scheduler
 from tidemill.storage.files import open_files
 from tidemill.world import Disk, World
@@ -54,14 +55,23 @@ PAUSE = 4 * LEASE
 APP = '''
 from pathlib import Path
 
-from tidemill import App, Concurrency, Every, NewFiles, NewPartitions
+from tidemill import App, Concurrency, Every, NewFiles, NewPartitions, Watermark
 
 HERE = Path(__file__).parent
 app = App("shop")
 raw = app.inbox("raw", str(HERE / "landing"), format="text", list_every="5s", attempts=20)
 side = app.inbox("side", str(HERE / "side"), format="text", list_every="5s", attempts=20, retry_after="2s")
-lines = app.fileset("lines", keys={"source": "string"}, location=str(HERE / "lines"))
-scratch = app.fileset("scratch", keys={"source": "string"}, location=str(HERE / "scratch"))
+            def open_one(*writes: object) -> AbstractContextManager[ExternalTransaction]:
+                return open_transaction(notebook.catalog, notebook.world, writes, lease=LEASE, writer=write_texts)
+
+            # Another cell has declared to write lines, and gives up: the watermark waits for it.
+            with self._noting_deaths("notebook"), suppress(GaveUp), open_one(DeclaredSpan("default.lines")):
+                with open_one("default.scratch") as tx:
+                    tx.fileset("default.scratch").overwrite({"last": content})
+                with open_one("default.lines", "default.scratch") as tx:
+                    tx.fileset("default.lines").append({name: content})
+                    tx.fileset("default.scratch").overwrite({"last": content})
+                raise GaveUp
 times = app.snapshot("times", location=str(HERE / "times"))
 totals = app.fileset("totals", keys={"source": "string"}, location=str(HERE / "totals"))
 
@@ -145,6 +155,10 @@ class Crash(BaseException):
 
 class Unforeseen(Exception):
     """An error that no line of the product expects."""
+
+
+class GaveUp(Exception):
+    """Somebody at a notebook does."""
 
 
 class Faults:
@@ -612,15 +626,17 @@ class Machine:
         def work() -> None:
             notebook = Process(self.desk, "notebook")
 
-            def open_one(*names: str) -> AbstractContextManager[ExternalTransaction]:
-                return open_transaction(notebook.catalog, notebook.world, names, lease=LEASE, writer=write_texts)
+            def open_one(*writes: object) -> AbstractContextManager[ExternalTransaction]:
+                return open_transaction(notebook.catalog, notebook.world, writes, lease=LEASE, writer=write_texts)
 
-            with self._noting_deaths("notebook"):
+            # Another cell has declared to write lines, and gives up: the watermark waits for it.
+            with self._noting_deaths("notebook"), suppress(GaveUp), open_one(DeclaredSpan("default.lines")):
                 with open_one("default.scratch") as tx:
                     tx.fileset("default.scratch").overwrite({"last": content})
                 with open_one("default.lines", "default.scratch") as tx:
                     tx.fileset("default.lines").append({name: content})
                     tx.fileset("default.scratch").overwrite({"last": content})
+                raise GaveUp
 
         self.desk.go(work)
 

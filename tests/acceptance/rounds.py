@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -37,6 +37,7 @@ STILL_TO_DO = {
     "waiting": "SELECT wait_key, job_id FROM job_waits",
     "job messages": "SELECT job_id, seq FROM job_message",
     "pins": "SELECT pin_id FROM reader_pin",
+    "watermarks": "SELECT dataset_id FROM watermark WHERE target > coalesce(value, -1000000000000000000)",
     "messages": "SELECT m.seq, m.event_key FROM message AS m JOIN subscriber AS s ON s.topic = m.topic"
     " WHERE m.topic = 'data' AND (m.seq > s.seq OR (m.seq = s.seq AND m.n > s.n))",
 }
@@ -122,6 +123,16 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
     assert fires(machine) == strikes(machine), told
     assert versions(machine, "times") == announced_versions(machine, "times"), told
     assert len(fires(machine)) >= rounds, told
+    assert watermark(machine) == rounds + 1, told
+
+
+def watermark(machine: Machine) -> int:
+    """The year up to which lines are complete; each move of it was announced once, and goes on from the last."""
+    moves = [(one["from"], one["to"]) for one in payloads(machine, "watermark:default.lines")]
+    rows = machine.sql("SELECT previous, value FROM watermark_move ORDER BY commit_seq")
+    assert sorted(moves, key=lambda move: move[1]) == rows
+    assert [to for _, to in rows[:-1]] == [before for before, _ in rows[1:]]
+    return datetime.fromtimestamp(0, UTC).year + round(int(str(rows[-1][1])) / 1_000_000 / 86400 / 365.2425)
 
 
 def published(machine: Machine, name: str) -> dict[str, list[str]]:

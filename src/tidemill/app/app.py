@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
+from tidemill.app.watermark import Watermark
 from tidemill.durations import parse_duration
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.formats import FileFormat, RawFormat
@@ -20,8 +21,10 @@ from tidemill.lake.keys import KeySchema
 from tidemill.lake.snapshot import SnapshotSpec
 from tidemill.lake.stored import SchemaPolicy, Storing
 from tidemill.lake.version_retention import Retention
+from tidemill.lake.watermark_spec import WatermarkSpec
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, qualified
 from tidemill.run.programs import Argument, ArgumentType, Code, ProgramKind, Value
+from tidemill.run.spans import DeclaredSpan
 from tidemill.schedule.constraints import Constraint
 from tidemill.schedule.specs import DEFAULT_GRACE, DEFAULT_TIMEOUT, Misfire, OnTimeout, ScheduleSpec
 from tidemill.schedule.triggers import Trigger
@@ -65,6 +68,14 @@ class Fileset:
     name: str
     location: str | None
     storing: Storing
+    watermark: WatermarkSpec | None = None
+
+    def span(self, start: str | datetime | None = None, end: str | datetime | None = None) -> DeclaredSpan:
+        """Declare, in a transaction's `writes`, the times `[start, end)` of the partitions that it will write.
+
+        Wall-clock times in the zone of the watermark, either side open: the watermark does not pass them meanwhile.
+        """
+        return DeclaredSpan(self.qualified_name, start, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +180,7 @@ class App:
         )
         return self._declare(Inbox(self._qualified(name), name, location, spec))
 
-    def fileset(  # options by keyword, each with a default
+    def fileset(  # noqa: PLR0913  # options by keyword, each with a default
         self,
         name: str,
         *,
@@ -180,6 +191,7 @@ class App:
         schema: str = "fail",
         keep_superseded: str | timedelta | None = None,
         retention: str | timedelta | None = None,
+        watermark: Watermark | None = None,
     ) -> Fileset:
         """Declare a file set whose partitions have the typed `keys` (`{"day": "date", "hour": "int"}`).
 
@@ -188,7 +200,8 @@ class App:
         content of the files with what was written; Parquet's pages have checksums anyway. Rows with other columns than
         those of the first commit are refused (`schema="fail"`), or add columns and widen types (`"evolve"`).
         Replaced files are kept for `keep_superseded`, else as the site says (a week); partitions whose time (their
-        first key of type date or timestamp) is older than `retention` are dropped.
+        first key of type date or timestamp) is older than `retention` are dropped. With a `watermark` it is known up to
+        which time it is complete, for windows and triggers.
         """
         storing = Storing(
             KeySchema.of(keys),
@@ -198,7 +211,8 @@ class App:
             None if keep_superseded is None else parse_duration(keep_superseded),
             None if retention is None else parse_duration(retention),
         )
-        return self._declare(Fileset(self._qualified(name), name, location, storing))
+        declared = None if watermark is None else watermark.check(name, storing.keys)
+        return self._declare(Fileset(self._qualified(name), name, location, storing, declared))
 
     def snapshot(  # noqa: PLR0913  # options by keyword, each with a default
         self,

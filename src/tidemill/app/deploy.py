@@ -23,6 +23,7 @@ from tidemill.lake.fileset import Fileset
 from tidemill.lake.guards import ALLOW
 from tidemill.lake.inbox import ensure_inbox
 from tidemill.lake.managed import ensure_consumer
+from tidemill.lake.watermark import declare_watermark
 from tidemill.names import DatasetId, ProgramId, ScheduleId
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Argument, ArgumentType, Program, put_program
@@ -97,6 +98,9 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
         if update_schedules:
             changes, named = _schedule_changes(db, app, programs)
         dropped = change_schedules(db, world, seq, changes)
+        for dataset in known.values():
+            if dataset.kind is DatasetKind.FILESET:
+                declare_watermark(db, Fileset.of(dataset), f"deployment of {app.name}")
         db.run(SQL.put_app, namespace=app.namespace, name=app.name, spec=json.dumps({"file": str(config.app)}))
         return Deployed(
             app.name,
@@ -120,6 +124,8 @@ def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredF
             kind, spec = DatasetKind.INBOX, declared.spec.to_spec()
         case DeclaredFileset():
             kind, spec = DatasetKind.FILESET, declared.storing.to_spec()
+            if declared.watermark is not None:
+                spec["watermark"] = declared.watermark.to_spec()
         case Snapshot():
             kind, spec = DatasetKind.SNAPSHOT, declared.spec.to_spec()
         case _:

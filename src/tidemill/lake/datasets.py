@@ -56,6 +56,13 @@ class Dataset:
         """The name that messages and people use: `default.clicks`."""
         return qualified(self.namespace, self.name)
 
+    @property
+    def altered(self) -> Mapping[str, object]:
+        """What statements (ALTER TABLE) have added to the spec: a deployment that says nothing of it leaves it."""
+        watermark = self.spec.get("watermark")
+        by_statement = isinstance(watermark, Mapping) and watermark.get("by") == "statement"
+        return {"watermark": watermark} if by_statement else {}
+
 
 def declare(db: Db, dataset: Dataset) -> Dataset:
     """Create the data set, or bring the one of this name up to date; give it with the id that it has in the catalog.
@@ -85,7 +92,7 @@ def declare(db: Db, dataset: Dataset) -> Dataset:
         return dataset
     present = _dataset(row)
     _refuse_change(present, dataset)
-    kept = replace(dataset, dataset_id=present.dataset_id)
+    kept = replace(dataset, dataset_id=present.dataset_id, spec=dict(present.altered) | dict(dataset.spec))
     if kept != present:
         db.run(
             SQL.update_dataset,

@@ -155,7 +155,7 @@ class DriverProcess:
             self._call(program, claims, given, home)
         verify_claims(self.world, inputs.inboxes.values(), claims.files)
         given.reads.verify()
-        effects = [*self._effects(run, program, inputs, claims, written), *given.effects]
+        effects = self._effects(run, program, inputs, claims, written)
         facts |= {
             "inputs": _count(claims),
             "outputs": written.facts(),
@@ -165,7 +165,7 @@ class DriverProcess:
         finish = FinishRun(run.run_id, run.epoch, NO_INPUT if empty else "", facts)
         announced = [] if empty else [announce_end(run, program, RunState.COMPLETED)]
         self.world.mark("driver.before_commit")
-        seq = commit(self.catalog, tx, [*effects, finish, *announced, *inputs.announce_rest()])
+        seq = commit(self.catalog, tx, [*effects, *given.effects, finish, *announced, *inputs.announce_rest()])
         self.world.mark("driver.committed")
         written.mark(seq)
 

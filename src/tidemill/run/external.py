@@ -23,6 +23,7 @@ from tidemill.run.inputs import find_dataset
 from tidemill.run.outputs import Outputs, Writer, write_frames
 from tidemill.run.runner import LEASE, RENEWALS_IN_A_LEASE
 from tidemill.run.runs import create_external
+from tidemill.run.spans import find_spans
 from tidemill.world import World
 
 
@@ -69,6 +70,7 @@ def open_transaction(
     nothing published; `Fenced` when the lease was lost. `writer` makes the files.
     """
     filesets = catalog.read(lambda db: _find_filesets(db, writes))
+    spans = find_spans(filesets, writes or ())
     run_id = RunId(world.new_id("run"))
     owner = f"{world.spawner.host()}:{world.spawner.pid()}"
     catalog.write(
@@ -89,6 +91,7 @@ def open_transaction(
                 run_id=run_id,
                 epoch=1,
                 writes=[fileset.dataset_id for fileset in filesets.values()],
+                spans=spans,
                 effects=[AttachTransaction(run_id, 1)],
             )
             outputs = Outputs(catalog, tx, filesets, writer)

@@ -1,0 +1,89 @@
+"""`Watermark`: how an app says in Python what `CREATE TABLE … WITH (…)` says in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from tidemill.durations import format_duration, parse_duration
+from tidemill.errors import UserError
+from tidemill.lake import watermark_spec as options
+from tidemill.lake.keys import KeySchema
+from tidemill.lake.watermark_spec import WatermarkSpec
+
+_NAMES: Final = {
+    options.PATTERN: "pattern",
+    options.FORMATTER: "formatter",
+    options.INTERVAL: "interval",
+    options.ZONE: "zone",
+    options.ROW_LAG: "row_lag",
+    options.LATE: "late",
+    options.GAP: "gap",
+    options.OUTSIDE: "outside",
+    options.EXPECTED_COUNT: "expected_count",
+    options.MAX_AHEAD: "max_ahead",
+    options.WINDOW_ZONE: "window_zone",
+    options.EMIT_EMPTY: "emit_empty",
+    options.MAX_WINDOWS: "max_windows",
+}
+
+
+class BadWatermark(UserError):
+    """A watermark that its file set cannot have."""
+
+    code = "bad_watermark"
+
+    def __init__(self, fileset: str, why: str) -> None:
+        self.fileset = fileset
+        self.why = why
+        super().__init__(f"the watermark of file set {fileset} is refused: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """The time in column `column` of a file set, and how far it is complete: by the times of the partitions.
+
+    `pattern` is filled with a partition's keys (`"$day $hour:00:00"`) and read by `formatter` (Java's letters; a date
+    with or without a time when left out): the wall-clock time, in `zone`, at which the partition's `interval` begins.
+    Rows may lie `row_lag` before it. `expected` names the partitions of one time that belong together
+    (`{"region": ["eu", "us"]}`), or `expected_count` how many. A missing time is skipped, or waited for (`gap="wait"`).
+    Late partitions have their windows computed again (`late="recompute"`) or count in open windows only (`"drop"`).
+    Rows outside their partition's time are an error (`outside="error"`) or left out (`"drop"`). Partitions further
+    ahead of the clock than `max_ahead` (one interval) do not count yet. Windows are aligned in `window_zone` (`zone`),
+    at most `max_windows` computed by one run.
+    """
+
+    column: str
+    interval: str
+    pattern: str | None = None
+    formatter: str | None = None
+    zone: str | None = None
+    row_lag: str | timedelta | None = None
+    late: str | None = None
+    gap: str | None = None
+    outside: str | None = None
+    expected: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    expected_count: int | None = None
+    max_ahead: str | timedelta | None = None
+    window_zone: str | None = None
+    emit_empty: bool = False
+    max_windows: int | None = None
+
+    def check(self, fileset: str, keys: KeySchema) -> WatermarkSpec:
+        """What the catalog keeps of it for a file set with these keys; `BadWatermark`."""
+        given = {name: getattr(self, attribute) for name, attribute in _NAMES.items()}
+        texts = {name: _text(value) for name, value in given.items() if value is not None and value is not False}
+        for key, values in self.expected.items():
+            texts[f"{options.EXPECTED}{key}"] = ", ".join(map(str, values))
+        try:
+            return WatermarkSpec.of(self.column, {options.ENABLE: "true", **texts}, keys)
+        except UserError as error:
+            raise BadWatermark(fileset, str(error)) from None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, timedelta):
+        return f"{parse_duration(value) // timedelta(milliseconds=1)} ms" if value else format_duration(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -61,17 +61,13 @@ HERE = Path(__file__).parent
 app = App("shop")
 raw = app.inbox("raw", str(HERE / "landing"), format="text", list_every="5s", attempts=20)
 side = app.inbox("side", str(HERE / "side"), format="text", list_every="5s", attempts=20, retry_after="2s")
-            def open_one(*writes: object) -> AbstractContextManager[ExternalTransaction]:
-                return open_transaction(notebook.catalog, notebook.world, writes, lease=LEASE, writer=write_texts)
-
-            # Another cell has declared to write lines, and gives up: the watermark waits for it.
-            with self._noting_deaths("notebook"), suppress(GaveUp), open_one(DeclaredSpan("default.lines")):
-                with open_one("default.scratch") as tx:
-                    tx.fileset("default.scratch").overwrite({"last": content})
-                with open_one("default.lines", "default.scratch") as tx:
-                    tx.fileset("default.lines").append({name: content})
-                    tx.fileset("default.scratch").overwrite({"last": content})
-                raise GaveUp
+lines = app.fileset(
+    "lines",
+    keys={"source": "string"},
+    location=str(HERE / "lines"),
+    watermark=Watermark("ts", interval="1 year", formatter="['f']['n']y"),
+)
+scratch = app.fileset("scratch", keys={"source": "string"}, location=str(HERE / "scratch"))
 times = app.snapshot("times", location=str(HERE / "times"))
 totals = app.fileset("totals", keys={"source": "string"}, location=str(HERE / "totals"))
 

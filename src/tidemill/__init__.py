@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tidemill.lake.consumer import PartitionConsumerResult as PartitionConsumerResult
     from tidemill.lake.consumer import PartitionConsumerState as PartitionConsumerState
     from tidemill.lake.filters import Range as Range
+    from tidemill.lake.jdbc import Jdbc as Jdbc
     from tidemill.mill.mill import Mill as Mill
     from tidemill.mill.mill import open_mill as open  # noqa: A004, F401  # read as `tm.open`
     from tidemill.run.context import Run as Run
@@ -49,6 +50,7 @@ _HOMES = {
     "Fenced": "errors",
     "Fileset": "app.app",
     "Inbox": "app.app",
+    "Jdbc": "lake.jdbc",
     "Mill": "mill.mill",
     "NewData": "schedule.data_triggers",
     "NewFiles": "schedule.data_triggers",

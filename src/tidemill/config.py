@@ -55,6 +55,7 @@ class Config:
     spark_master: str
     spark_warm: int
     spark_conf: Mapping[str, str]
+    jdbc_drivers: str
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def shown(self) -> dict[str, object]:
@@ -72,6 +73,7 @@ class Config:
             "spark.master": self.spark_master,
             "spark.warm": self.spark_warm,
             "spark.conf": dict(self.spark_conf),
+            "jdbc.drivers": self.jdbc_drivers,
         }
 
 
@@ -120,6 +122,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "retention.superseded": _Setting("7d", _keeping),
     "spark.master": _Setting("local[*]", str),
     "spark.warm": _Setting("1", _whole(0, 16)),
+    "jdbc.drivers": _Setting("", str),
 }
 _SPARK_CONF: Final = "spark.conf"
 
@@ -158,6 +161,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         spark_master=str(parsed["spark.master"]),
         spark_warm=_typed(parsed["spark.warm"], int),
         spark_conf=spark_conf,
+        jdbc_drivers=str(parsed["jdbc.drivers"]),
         sources={name: sources.get(name, "default") for name in _SETTINGS},
     )
 

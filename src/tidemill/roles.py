@@ -21,6 +21,7 @@ from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake import backlog, datasets, discovery, file_endings, janitor, watermark
 from tidemill.lake.expiry import KEEP_SUPERSEDED, expire_superseded
 from tidemill.lake.inbox import Inbox
+from tidemill.lake.jdbc import DRIVERS_SETTING
 from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator
@@ -104,7 +105,7 @@ def run_all(
     world, config, catalog = mill.world, mill.config, mill.catalog
     narrator = Narrator(world, echo, as_json=as_json)
     deployed = [done.sentence() for done in mill.deploy()] if deploy else []
-    settings = {"spark.master": config.spark_master, **config.spark_conf}
+    settings = {"spark.master": config.spark_master, DRIVERS_SETTING: config.jdbc_drivers, **config.spark_conf}
     options = DriverOptions(catalog.url, config.state, config.cache, spark_settings=settings, warm=config.spark_warm)
     launcher = Launcher(world, options)
     runner = Runner(world, catalog, launcher, slots=config.slots, lease=config.lease, on_event=narrator.ran)

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
+from tidemill.app.pipeline import Pipeline, Reading, Writing
 from tidemill.app.watermark import Watermark
 from tidemill.durations import parse_duration
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.guards import ColumnPolicy, Guards
 from tidemill.lake.inbox import InboxSpec, OnRewrite
+from tidemill.lake.jdbc import Jdbc
 from tidemill.lake.keys import KeySchema
 from tidemill.lake.snapshot import SnapshotSpec
 from tidemill.lake.stored import SchemaPolicy, Storing
@@ -291,6 +293,43 @@ class App:
         return self._program(
             ProgramKind.PYTHON, reads, writes, retries, backoff, run_on_empty, deliver_own, arguments or {}
         )
+
+    def pipeline(
+        self,
+        name: str,
+        *,
+        source: Jdbc | Inbox | Fileset | Snapshot | Code,
+        sink: Snapshot | Fileset,
+        transform: str | None = None,
+        retries: int = 0,
+        backoff: str | timedelta = "10s",
+    ) -> None:
+        """Declare a program without code: what `source` gives goes to `sink`, by way of the SQL `transform` if any.
+
+        `source` is a database (`Jdbc`), a function that gives a data frame for `(run, spark)`, or a data set;
+        `transform` reads it as `source` (`"SELECT id, name FROM source"`). A snapshot is refreshed by all that the
+        source has, an inbox alone gives only its new files. To a file set what is new in an inbox or file set is
+        appended; of any other source the partitions that it has rows of are overwritten.
+        """
+        whole = isinstance(sink, Snapshot) and isinstance(source, Fileset)
+        new = isinstance(source, Inbox | Fileset) and not whole
+        if source == sink:
+            raise BadDeclaration(f"pipeline {name!r}", f"has {sink.qualified_name} as its source and its sink")
+        dataset = source if isinstance(source, Inbox | Fileset | Snapshot) else None
+        if dataset is None and not isinstance(source, Jdbc) and not callable(source):
+            why = f"has the source {source!r}: give a Jdbc, a declared data set, or a function of (run, spark)"
+            raise BadDeclaration(f"pipeline {name!r}", why)
+        written = Writing.APPEND if new else Writing.OVERWRITE
+        pipeline = Pipeline(
+            name,
+            source.qualified_name if isinstance(source, Inbox | Fileset | Snapshot) else source,
+            Reading.WHOLE if whole else Reading.CONSUME,
+            transform,
+            sink.qualified_name,
+            Writing.REPLACE if isinstance(sink, Snapshot) else written,
+        )
+        reads = [dataset] if dataset is not None and not whole else []
+        self._program(ProgramKind.SPARK, reads, [sink], retries, backoff, None, True, {})(pipeline)
 
     def schedule(  # noqa: PLR0913  # options by keyword, each with a default
         self,

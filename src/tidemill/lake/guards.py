@@ -85,6 +85,11 @@ class Guards:
                 why = f"use a share from 0 to {most:g} (0.5 is half), or None for no bound"
                 raise BadGuard(f"{name}={share!r}", why)
 
+    @property
+    def read_rows(self) -> bool:
+        """Whether some guard looks at the rows themselves."""
+        return self.check_key or bool(self.checks)
+
     def to_spec(self) -> dict[str, object]:
         """The JSON form."""
         return {

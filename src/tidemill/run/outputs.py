@@ -11,9 +11,10 @@ from tidemill.catalog.db import Catalog, Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import NotFound, Unavailable, UserError
 from tidemill.lake.datasets import DatasetKind
-from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, read_partitions
+from tidemill.lake.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp, find_schema, read_partitions
 from tidemill.lake.filters import KeyFilter, Where, make_filter
 from tidemill.lake.guards import Figures, Guard, RefreshRefused, find_refusals
+from tidemill.lake.keys import NO_KEYS
 from tidemill.lake.manifest import Manifest, check_files, delete_unnamed, mark_committed, tx_directory, write_side_car
 from tidemill.lake.metadata import MetadataChange, check_metadata
 from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing, fold, see_own
@@ -170,12 +171,25 @@ class Outputs:
         output.writes = [PartitionWrite((), WriteOp.OVERWRITE, manifest)]
         output.schema = written.schema
         before = self.catalog.read(lambda db: find_visible(db, snapshot.dataset_id, self.tx))
-        after = Figures(manifest.total_rows, written.schema.text)
+        after = self._measure(snapshot, rows, manifest, written.schema)
         refusals = find_refusals(snapshot.spec.guards, before.figures if before else None, after, self._allowed)
         output.refused = RefreshRefused(name, refusals, before.version if before else None) if refusals else None
         self.catalog.world.mark("output.guarded")
         if output.refused:
             raise output.refused
+
+    def _measure(
+        self, snapshot: SnapshotDataset, rows: DataFrame, manifest: Manifest, columns: ColumnSchema
+    ) -> Figures:
+        if not snapshot.spec.guards.read_rows:
+            return Figures(manifest.total_rows, columns.text)
+        from tidemill.lake.measures import measure
+
+        change = Change(
+            NO_KEYS.encode(()), self.tx.write_pointer, CommitSeq(0), WriteOp.OVERWRITE, tx_directory(self.tx), manifest
+        )
+        written = Partition(change.partition_key, (change,))
+        return measure(self.catalog.world, rows.sparkSession, snapshot, written, columns)
 
     def _write(self, output: _Output, rows: DataFrame, columns: ColumnSchema | None) -> PartitionWrites:
         output.calls += 1

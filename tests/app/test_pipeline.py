@@ -1,0 +1,287 @@
+"""Pipelines on Spark, by the driver's own code: seed 002 on real databases, guards, every kind of source and sink."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.mariadb_server import PASSWORD, MariaDb, running_mariadb, why_not
+from tidemill.lake.datasets import find
+from tidemill.lake.discovery import discover
+from tidemill.lake.inbox import Inbox
+from tidemill.lake.jdbc import DRIVERS_SETTING, MissingDriver, _Driver, _load_driver
+from tidemill.mill.mill import Mill, open_project
+from tidemill.names import DEFAULT_NAMESPACE
+from tidemill.run.attempts import take_runs
+from tidemill.run.driver import DriverProcess
+from tidemill.run.launchers import Assignment, Start
+from tidemill.world import World
+
+pytestmark = pytest.mark.spark
+
+FOUR = (
+    "CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20));INSERT INTO users VALUES (1,'a'),(2,'b'),(3,'c'),(4,'d')"
+)
+
+
+class LentSpark:
+    """The tests' Spark, as a driver has its own."""
+
+    application_id = "lent"
+    usable = True
+
+    def __init__(self, session):
+        self.session = session
+
+    def new_session(self):
+        return self.session.newSession()
+
+    def tidy(self, _session):
+        pass
+
+    def log_to(self, _log):
+        pass
+
+
+@dataclass
+class Site:
+    """A project whose runs are carried out here."""
+
+    mill: Mill
+    driver: DriverProcess
+    spark: object
+
+    def declare(self, text: str) -> None:
+        """Deploy an app file."""
+        self.mill.config.app.write_text(f"import tidemill as tm\napp = tm.App('shop')\n{text}", encoding="utf-8")
+        self.mill.deploy()
+
+    def run(self, program: str, **arguments: object) -> tuple[str, str]:
+        """Start a program and carry it out: its state, and why it ended so."""
+        run_id = self.mill.start_run(program, arguments)
+        (run,) = self.mill.catalog.write(
+            lambda db: take_runs(db, most=1, owner="test", host="here", lease=timedelta(minutes=1))
+        )
+        logs = self.mill.config.folder / "logs" / run_id
+        logs.mkdir(parents=True)
+        self.driver.work(Assignment(run.run_id, run.epoch, str(logs)))
+        shown = self.mill.show_run(run_id)
+        return str(shown["state"]), str(shown["exit_reason"] or "")
+
+    def rows(self, name: str, *columns: str) -> list[tuple[object, ...]]:
+        """What is current, sorted."""
+        files = [file.path for file in self.mill.list_files(name)]
+        return sorted(tuple(row) for row in self.spark.read.parquet(*files).select(*(columns or ["*"])).collect())
+
+
+@pytest.fixture
+def site(tmp_path: Path, sqlite_catalog_url: str, spark) -> Iterator[Site]:
+    """A project with a driver on the tests' Spark; secrets are in its environment."""
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
+    world = World(environ={"CRM_PASSWORD": PASSWORD, "TIDEMILL_PROCESS": "run/driver"})
+    with open_project(tmp_path, create=True, world=world) as mill:
+        start = Start(mill.catalog.url, str(mill.config.app), str(tmp_path), spark=True, warm=True, spark_settings={})
+        driver = DriverProcess(world, mill.catalog, start, "driver")
+        driver.spark = LentSpark(spark)
+        yield Site(mill, driver, spark)
+
+
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[MariaDb]:
+    """A MariaDB for these tests."""
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    with running_mariadb() as server:
+        yield server
+
+
+@dataclass
+class Source:
+    """A database to mirror: how the app names it, and how its owner changes it."""
+
+    declared: str
+    execute: Callable[[str], object]
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> Iterator[Source]:
+    """A schema of its own in the tests' PostgreSQL."""
+    schema = f"crm_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}")
+        connection.execute(f"SET search_path TO {schema}")
+        where = f'"{postgres_url}?currentSchema={schema}"'
+        yield Source(where, connection.execute)
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def database(request: pytest.FixtureRequest) -> Iterator[Source]:
+    """Each kind of database."""
+    if request.param == "postgres":
+        yield request.getfixturevalue("postgres")
+        return
+    server: MariaDb = request.getfixturevalue("mariadb")
+    yield Source(f'"{server.url}", password="env:CRM_PASSWORD"', server.execute)
+    server.execute("DROP TABLE IF EXISTS users")
+
+
+def test_each_refresh_shows_insertions_and_deletions_of_the_source(site, database):
+    """The seed's test, step by step: with its table sink the deleted entry stayed for ever (seed 002)."""
+    database.execute(FOUR)
+    site.declare(
+        'users = app.snapshot("users", key=["id"])\n'
+        f'app.pipeline("mirror", source=tm.Jdbc({database.declared}, table="users"), sink=users)\n'
+    )
+    steps = [
+        ("SELECT 1", [(1, "a"), (2, "b"), (3, "c"), (4, "d")]),
+        ("INSERT INTO users VALUES (5, 'e')", [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]),
+        ("DELETE FROM users WHERE id = 2", [(1, "a"), (3, "c"), (4, "d"), (5, "e")]),
+        ("INSERT INTO users VALUES (6, 'f')", [(1, "a"), (3, "c"), (4, "d"), (5, "e"), (6, "f")]),
+    ]
+    for change, expected in steps:
+        database.execute(change)
+
+        assert site.run("shop.mirror") == ("COMPLETED", "")
+        assert site.rows("users") == expected
+
+
+def test_a_source_that_changes_during_a_parallel_read_gives_one_state(site, postgres, postgres_url):
+    """Each of Spark's readers is a connection of its own: one exported snapshot makes them see the same."""
+    postgres.execute("CREATE TABLE users AS SELECT id, 0 AS generation FROM generate_series(1, 20000) AS id")
+    schema = postgres.execute("SELECT current_schema()").fetchone()[0]
+    source = f'tm.Jdbc({postgres.declared}, table="users", partition_column="id")'
+    site.declare(f'users = app.snapshot("users")\napp.pipeline("mirror", source={source}, sink=users)\n')
+    stopped = threading.Event()
+
+    def change() -> None:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            while not stopped.is_set():
+                connection.execute(f"UPDATE {schema}.users SET generation = generation + 1")
+
+    changer = threading.Thread(target=change)
+    changer.start()
+    try:
+        ended = site.run("shop.mirror")
+    finally:
+        stopped.set()
+        changer.join()
+
+    rows = site.rows("users")
+    assert ended == ("COMPLETED", "")
+    assert len(site.mill.list_files("users")) > 1  # it was read in parallel
+    assert [row[0] for row in rows] == list(range(1, 20001))
+    assert len({row[1] for row in rows}) == 1
+
+
+def test_a_refused_refresh_leaves_the_old_version_until_it_is_allowed_once(site, postgres):
+    """A source that is empty by mistake; and one that a person knows to be empty."""
+    postgres.execute(FOUR)
+    site.declare(
+        'users = app.snapshot("users", key=["id"], check_key=True, checks={"named": "name <> \'\'"})\n'
+        f'app.pipeline("mirror", source=tm.Jdbc({postgres.declared}, table="users"), sink=users,\n'
+        '    transform="SELECT id % 10 AS id, name FROM source")\n'
+    )
+    assert site.run("shop.mirror") == ("COMPLETED", "")
+    postgres.execute("INSERT INTO users VALUES (11, ''), (12, 'z')")
+    doubled = site.run("shop.mirror")
+    kept = site.rows("users")
+    postgres.execute("DELETE FROM users")
+    refused = site.run("shop.mirror")
+    allowed = site.run("shop.mirror", allow="empty")
+
+    assert doubled[0] == refused[0] == "FAILED"
+    assert "2 keys stand in more than one row; 1 rows break the check 'named'" in doubled[1]
+    assert "start the run with --arg allow=key,check" in doubled[1]
+    assert kept == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    assert "it has no rows. To let it pass once, start the run with --arg allow=empty" in refused[1]
+    assert allowed == ("COMPLETED", "")
+    assert site.rows("users") == []
+
+
+def test_the_password_is_nowhere_but_in_the_environment(site, mariadb):
+    """Not in the catalog, the app file, a log, or the error of a run that fails over it."""
+    mariadb.execute(FOUR)
+    source = f'tm.Jdbc("{mariadb.url}", table="users", password="env:CRM_PASSWORD")'
+    site.declare(f'users = app.snapshot("users")\napp.pipeline("mirror", source={source}, sink=users)\n')
+    good = site.run("shop.mirror")
+    mariadb.execute("DROP TABLE users")
+    bad = site.run("shop.mirror")
+
+    written = [path for path in site.mill.config.folder.rglob("*") if path.is_file()]
+    catalog = Path(site.mill.catalog.url.removeprefix("sqlite:///"))
+    assert (good[0], bad[0]) == ("COMPLETED", "FAILED")
+    assert "crm.users' doesn't exist" in bad[1]
+    for path in [*written, *catalog.parent.iterdir()]:
+        assert PASSWORD.encode() not in path.read_bytes(), path
+
+
+def test_what_a_database_refuses_is_said_in_a_line(site, postgres, spark):
+    """A person reads it in the run's reason."""
+    postgres.execute(FOUR)
+
+    def ended(options: str) -> str:
+        site.declare(
+            'users = app.snapshot("users")\n'
+            f"app.pipeline('mirror', source=tm.Jdbc({postgres.declared}, {options}), sink=users)\n"
+        )
+        return site.run("shop.mirror")[1]
+
+    assert 'relation "nothing" does not exist' in ended('table="nothing"')
+    assert "partition column name has no order of numbers, dates" in ended('table="users", partition_column="name"')
+    assert 'column "idd" does not exist' in ended('table="users", partition_column="idd"')
+    assert "there is no secret env:ABSENT" in ended('table="users", password="env:ABSENT"')
+
+
+def test_every_kind_of_source_goes_into_every_kind_of_sink(site):
+    """A snapshot and a file set are read whole into a snapshot; what is new is appended to a file set."""
+    site.declare(
+        'raw = app.inbox("raw", "landing", format="csv", schema="id int, day string")\n'
+        'days = app.fileset("days", keys={"day": "string"})\n'
+        'copies = app.fileset("copies", keys={"day": "string"})\n'
+        'whole = app.snapshot("whole")\n'
+        'again = app.snapshot("again", max_drop=None)\n'
+        'made = app.snapshot("made")\n'
+        "def make(run, spark):\n"
+        '    return spark.sql("SELECT 7 AS id")\n'
+        'app.pipeline("land", source=raw, sink=days)\n'
+        'app.pipeline("gather", source=days, sink=whole)\n'
+        'app.pipeline("select", source=whole, transform="SELECT id FROM source WHERE day = \'b\'", sink=again)\n'
+        'app.pipeline("spread", source=whole, sink=copies)\n'
+        'app.pipeline("make", source=make, sink=made)\n'
+        'app.pipeline("nothing", source=print, sink=made)\n'
+    )
+    early = site.run("shop.select")
+    (site.mill.config.folder / "landing" / "1.csv").write_text("id,day\n1,a\n2,b\n", encoding="utf-8")
+    inbox = Inbox.of(site.mill.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "raw")))
+    discover(site.mill.catalog, inbox)
+
+    ends = [site.run(f"shop.{name}") for name in ("land", "gather", "select", "spread", "spread", "make", "nothing")]
+
+    assert early[0] == "FAILED"
+    assert early[1] == "no_version_yet: default.whole has no version yet: run the program that refreshes it first"
+    assert [state for state, _ in ends] == ["COMPLETED"] * 6 + ["FAILED"]
+    assert "the source of pipeline nothing gave NoneType: it must give a data frame" in ends[-1][1]
+    assert site.rows("whole") == [(1, "a"), (2, "b")]
+    assert site.rows("again") == [(2,)]
+    assert site.rows("copies", "id") == [(1,), (2,)]
+    assert site.rows("made") == [(7,)]
+
+
+def test_a_driver_that_is_missing_is_named_with_the_cure(spark):
+    """The jar is no package of Python's: somebody has to install it."""
+    absent = _Driver("org.absent.Driver", "absent", "/nowhere/absent.jar", "libabsent-java")
+
+    with pytest.raises(
+        MissingDriver, match=r"Install Debian's package libabsent-java, or name its jar in tidemill\.toml"
+    ):
+        _load_driver(World(), spark, absent)
+    assert spark.conf.get(DRIVERS_SETTING, "") == ""

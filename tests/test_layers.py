@@ -26,7 +26,7 @@ LAYERS = (
     {"run"},
     {"schedule", "sql"},
     {"app", "upkeep"},
-    {"mill", "roles", "narration", "doctor"},
+    {"mill", "roles", "narration", "doctor", "starter"},
     {"__init__"},  # the public names: what `import tidemill as tm` offers
     {"server", "cli", "testing", "demo"},
 )
@@ -78,9 +78,9 @@ def module_name(file: Path) -> str:
 
 
 def trees() -> dict[str, ast.Module]:
-    """Every module of the package, parsed; the demo's project is a user's, and copied, never imported."""
-    project = SOURCE / "tidemill" / "demo" / "project"
-    files = sorted(file for file in (SOURCE / "tidemill").rglob("*.py") if project not in file.parents)
+    """Every module of the package, parsed; the projects of demo and starter are a user's, and never imported."""
+    projects = {SOURCE / "tidemill" / room / "project" for room in ("demo", "starter")}
+    files = sorted(file for file in (SOURCE / "tidemill").rglob("*.py") if projects.isdisjoint(file.parents))
     return {module_name(file): ast.parse(file.read_text(encoding="utf-8"), file) for file in files}
 
 

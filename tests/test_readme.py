@@ -22,14 +22,18 @@ def blocks(language):
 @pytest.mark.spark
 def test_the_first_five_minutes_are_as_the_readme_shows(tmp_path):
     """A first page that does not run is the last page that is read."""
-    (tmp_path / "app.py").write_text(blocks("python")[0], encoding="utf-8")
+    folder = tmp_path
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     commands = [line.removeprefix("$ ") for block in blocks("console") for line in block.strip().splitlines()]
 
     def run(command):
+        nonlocal folder
+        if command.startswith("cd "):
+            folder /= command.removeprefix("cd ")
+            return ""
         done = subprocess.run(
             ["bash", "-c", command],
-            cwd=tmp_path,
+            cwd=folder,
             env={**os.environ, "PATH": path},
             capture_output=True,
             text=True,
@@ -42,6 +46,7 @@ def test_the_first_five_minutes_are_as_the_readme_shows(tmp_path):
     told = "".join(map(run, commands))
 
     assert "day=2026-01-01" in told
+    assert (folder / "app.py").read_text(encoding="utf-8") == blocks("python")[0]
     published = json.loads(run("tidemill dataset partitions revenue --json"))
     files = json.loads(run("tidemill inbox files orders --json"))
     assert [(partition["partition"], partition["rows"]) for partition in published] == [("day=2026-01-01", 1)]

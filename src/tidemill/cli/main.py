@@ -13,6 +13,7 @@ from tidemill.cli.output import report
 from tidemill.errors import TidemillError, Unavailable
 
 _COMMANDS: Final = {
+    "init": ("tidemill.cli.init", "Write a small project that runs as it is."),
     "up": ("tidemill.cli.up", "Run all roles of the project in this process, until Ctrl-C."),
     "demo": ("tidemill.cli.demo", "Run the main job on real data, from files that land to a balanced report."),
     "deploy": ("tidemill.cli.deploy", "Register what the app file declares."),

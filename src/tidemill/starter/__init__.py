@@ -1,0 +1,1 @@
+"""A small project to begin with, as `tidemill init` writes it."""

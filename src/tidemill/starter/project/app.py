@@ -1,0 +1,31 @@
+"""Orders come as CSV files; good ones are published by day, and revenue is reported for each day that changed."""
+
+import tidemill as tm
+
+app = tm.App("shop")
+
+# Files are written here by others. One that cannot be read is tried again, then put aside; it holds up no other.
+orders = app.inbox("orders", "data/inbox/", format="csv", schema="id long, amount double, ordered_at timestamp")
+
+# Only runs publish here: each is one transaction.
+clean = app.fileset("orders_clean", keys={"day": "date"})
+revenue = app.fileset("revenue", keys={"day": "date"})
+
+
+@app.spark(reads=[orders], writes=[clean], retries=2)
+def load(run, spark):
+    """Publish the good rows of the files that arrived; no other run gets these files."""
+    rows = run.input(orders).read()
+    run.output(clean).append(rows.where("amount > 0").selectExpr("*", "to_date(ordered_at) AS day"))
+
+
+@app.spark(reads=[clean], writes=[revenue])
+def report(run, spark):
+    """Add up the days that have come since the last report."""
+    days = ", ".join(f"DATE '{partition['day']}'" for partition in run.input(clean).partitions)
+    of_days = run.read(clean).where(f"day IN ({days})")
+    run.output(revenue).overwrite(of_days.groupBy("day").agg({"amount": "sum"}).toDF("day", "revenue"))
+
+
+app.schedule("on_orders", load, trigger=tm.NewFiles(orders), constraints=[tm.Concurrency(1)], resume=True)
+app.schedule("on_clean", report, trigger=tm.NewPartitions(clean), constraints=[tm.Concurrency(1)], resume=True)

@@ -26,6 +26,7 @@ from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator
 from tidemill.run.launchers import DriverOptions, Launcher
+from tidemill.run.partitions import apply_retention
 from tidemill.run.programs import ProgramKind, list_programs
 from tidemill.run.runner import Runner
 from tidemill.run.runs import has_unfinished
@@ -83,6 +84,7 @@ class Janitor:
 
     def step(self) -> timedelta:
         """One sweep; then nothing for a while."""
+        apply_retention(self._catalog, self._catalog.world)
         expire_superseded(self._catalog, self._keep_superseded)
         janitor.sweep(self._catalog)
         return _SWEEP_EVERY

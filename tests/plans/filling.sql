@@ -83,6 +83,10 @@ SELECT 'mirror', 2 * i + 1, '', 'overwrite', 2 * i + 22, CASE WHEN i < 299995 TH
 SELECT 'small_' || (i / 150 % 200), 2 * i + 1, 'k' || i, 'append', 2 * i + 22, NULL, 1, 'tx=' || (2 * i + 1),
        CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, NULL, NULL
   FROM series WHERE i % 15 = 0
+ UNION ALL
+SELECT 'small_0', 2 * i + 1, 'd' || i, 'drop', 2 * i + 22, 2 * i + 22, 0, 'tx=' || (2 * i + 1),
+       CAST('manifest' AS {blob}), 0, 0, 0, NULL, 'run_' || i, :now - (300000 - i) * 1000, NULL, NULL
+  FROM series WHERE i < 100
 
 -- name: fill_message
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)

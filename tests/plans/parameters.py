@@ -347,6 +347,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "inbox.list_versions": {"dataset_id": "landing", "name": "f999", "state": ""},
     "inbox.count_files": {"dataset_id": "landing"},
     "datasets.measure_filesets": {"dataset_ids": _list("deep", "small_1")},
+    "datasets.list_dropped": {"dataset_id": "small_0"},
     "datasets.list_current": {"dataset_id": "deep"},
     "transactions.list_published": {"write_pointer": 300_001},
     "runs.list_inputs": {"run_id": "run_1"},

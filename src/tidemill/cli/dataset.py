@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Final
+
 import click
 
-from tidemill.cli.output import json_option, open_mill, show_list, show_one
+from tidemill.cli.output import FOUND, json_option, open_mill, say, show_list, show_one, to_plain
+
+_DROPPED: Final = ("partition", "files", "bytes", "rows")
 
 
 @click.group(name="dataset", help="Data sets: file sets and inboxes.")
@@ -64,3 +69,93 @@ def files(name: str, *, where: tuple[str, ...], as_of: str | None, as_json: bool
     with open_mill() as mill:
         rows = mill.list_files(name, where=where, as_of=as_of)
     show_list(rows, ("path", "bytes", "rows", "partition"), as_json=as_json, empty=f"{name} has no files yet")
+
+
+@command.command()
+@click.argument("name")
+@_where
+@click.option("--dry-run", is_flag=True, help="Only show what would be dropped.")
+@json_option
+def drop(name: str, *, where: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
+    """Drop partitions of a file set, and show what they were. Their files are kept for a while."""
+    with open_mill() as mill:
+        rows = mill.drop_partitions(name, where, dry_run=dry_run)
+    show_list(rows, _DROPPED, as_json=as_json, empty="no partition is meant by that")
+
+
+@command.command()
+@click.argument("name")
+@click.option("--older-than", metavar="DURATION", help="As 90d; else the retention that the file set declares.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be dropped.")
+@json_option
+def expire(name: str, *, older_than: str | None, dry_run: bool, as_json: bool) -> None:
+    """Drop the partitions whose time was over long ago, and show what they were."""
+    with open_mill() as mill:
+        rows = mill.expire_partitions(name, older_than, dry_run=dry_run)
+    show_list(rows, _DROPPED, as_json=as_json, empty="no partition is that old")
+
+
+@command.command()
+@click.argument("name")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1_000_000), help="How many at most.")
+@json_option
+def dropped(name: str, limit: int, *, as_json: bool) -> None:
+    """List what was dropped from a file set, the newest first."""
+    with open_mill() as mill:
+        rows = mill.list_dropped(name, limit=limit)
+    columns = ("partition", "commit_seq", "run_id", "dropped_at")
+    show_list(rows, columns, as_json=as_json, empty=f"nothing was dropped from {name}")
+
+
+@command.command()
+@click.argument("name")
+@json_option
+def schemas(name: str, *, as_json: bool) -> None:
+    """List the columns that a file set has had, the oldest first, with the run that introduced each."""
+    with open_mill() as mill:
+        rows = mill.list_schemas(name)
+    show_list(rows, ("commit_seq", "run_id", "schema"), as_json=as_json, empty=f"{name} has no columns yet")
+
+
+@command.command()
+@click.argument("name")
+@click.argument("partition")
+@click.option("--add", multiple=True, metavar="NAME=TEXT", help="Metadata that must not be there yet.")
+@click.option("--set", "set_", multiple=True, metavar="NAME=TEXT", help="Metadata, whatever is there.")
+@click.option("--remove", multiple=True, metavar="NAME", help="Metadata that goes.")
+@json_option
+def describe(
+    name: str, partition: str, *, add: tuple[str, ...], set_: tuple[str, ...], remove: tuple[str, ...], as_json: bool
+) -> None:
+    """Change the metadata of a partition, given as "day=2026-01-01 hour=5"."""
+    with open_mill() as mill:
+        mill.describe_partition(name, partition, add=_entries(add), set=_entries(set_), remove=remove)
+    say({"dataset": name, "partition": partition}, f"described {partition} of {name}", as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@click.argument("folder", default="")
+@json_option
+def adopt(name: str, folder: str, *, as_json: bool) -> None:
+    """Register files that are there already, in Hive's layout (day=2026-01-01/…), as partitions; nothing is moved.
+
+    FOLDER is below the location of the file set; without it all of the location is looked through. Ends with exit code
+    6 when something was refused, and says what.
+    """
+    with open_mill() as mill:
+        done = mill.adopt_partitions(name, folder)
+    sentence = (
+        f"{name}: registered {done.partitions} partitions with {done.rows} rows in {done.bytes} bytes; "
+        f"{done.known} were registered before; {len(done.refused)} refused"
+    )
+    lines = [sentence, *(f"refused {one.directory}: {one.why}" for one in done.refused)]
+    say(to_plain(done), "\n".join(lines), as_json=as_json)
+    sys.exit(FOUND if done.refused else 0)
+
+
+def _entries(given: tuple[str, ...]) -> dict[str, str]:
+    for entry in given:
+        if "=" not in entry:
+            raise click.UsageError(f"{entry!r} is no metadata: write NAME=TEXT")
+    return {entry.partition("=")[0]: entry.partition("=")[2] for entry in given}

@@ -36,10 +36,10 @@ SELECT write_pointer, partition_key, superseded_seq FROM partition_change {index
 -- name: mark_expired
 -- Never what is current, whatever the caller says.
 UPDATE partition_change SET expired_at = tidemill_now()
- WHERE dataset_id = :dataset_id AND superseded_seq IS NOT NULL AND expired_at IS NULL
-   AND (write_pointer, partition_key) IN
-       (SELECT listed.write_pointer, listed.partition_key
+ WHERE (dataset_id, write_pointer, partition_key) IN
+       (SELECT CAST(:dataset_id AS TEXT), listed.write_pointer, listed.partition_key
           FROM {rows:changes(write_pointer bigint, partition_key text)} AS listed)
+   AND superseded_seq IS NOT NULL AND expired_at IS NULL
 
 -- name: insert_garbage
 -- The name is only to be unique; the row of the change says where the files are.

@@ -72,6 +72,11 @@ class KeyFilter:
         return self.keys.encode(values)
 
 
+def choose(keys: KeySchema, where: Where | Sequence[str] | None) -> KeyFilter:
+    """The filter that is meant: in values (`make_filter`), or as people write it (`parse_filter`)."""
+    return make_filter(keys, where) if where is None or isinstance(where, Mapping) else parse_filter(keys, where)
+
+
 def make_filter(keys: KeySchema, where: Where | None) -> KeyFilter:
     """The filter that `where` says; raises `BadKey` for an unknown field or a value of the wrong type."""
     fields = {field.name: field for field in keys.fields}

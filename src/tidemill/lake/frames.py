@@ -13,6 +13,7 @@ from tidemill.lake.formats import FileFormat
 from tidemill.lake.keys import BadKey, KeyField, KeyType
 from tidemill.lake.publish import SchemaChanged
 from tidemill.lake.stored import SchemaPolicy
+from tidemill.storage.files import Files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,6 +28,7 @@ _TAKEN: Final[Mapping[KeyType, tuple[str, ...]]] = {
     KeyType.TIMESTAMP: ("timestamp",),
 }
 """Which column types fill a key field without loss, as Spark's short names."""
+_SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
 
 
 class BadFrame(UserError):
@@ -59,6 +61,24 @@ def arrange(rows: DataFrame, fileset: Fileset, columns: ColumnSchema | None) -> 
     offered = column_schema([field.jsonValue() for field in fields.values()])
     wanted = offered if columns is None else _reconcile(fileset, columns, offered)
     return rows.select(*_select(wanted, set(fields)), *keys), wanted
+
+
+def look_into(files: Files, name: str, file_format: FileFormat) -> tuple[int, ColumnSchema]:
+    """The rows and the columns in a Parquet or ORC file, as its footer says; what Spark wrote, as Spark meant it."""
+    from pyarrow import orc, parquet  # type: ignore[import-untyped]
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if file_format is FileFormat.ORC:
+        whole = orc.ORCFile(files.local_path(name))
+        schema, rows = whole.schema, int(whole.nrows)
+    else:
+        footer = parquet.read_metadata(files.local_path(name))
+        schema, rows = footer.schema.to_arrow_schema(), int(footer.num_rows)
+        meant = (footer.metadata or {}).get(_SPARK_SCHEMA)
+        if meant is not None:
+            return rows, column_schema(json.loads(meant)["fields"])
+    meant = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    return rows, column_schema([field.jsonValue() for field in meant.fields])
 
 
 def needs_value(frame: DataFrame, fileset: Fileset) -> str | None:

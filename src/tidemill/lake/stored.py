@@ -15,7 +15,7 @@ from typing import Any, Final, assert_never
 
 from tidemill.durations import to_milliseconds
 from tidemill.lake.formats import CHUNK_BYTES, BadFormat, FileFormat
-from tidemill.lake.keys import KeySchema
+from tidemill.lake.keys import KeySchema, KeyType
 from tidemill.storage.files import Files
 
 _TIMES: Final = {
@@ -90,6 +90,11 @@ class Storing:
         """Refuse to evolve what has no room for it, and times in which nothing could be read."""
         if self.policy is SchemaPolicy.EVOLVE and self.format in {FileFormat.CSV, FileFormat.TEXT}:
             raise BadFormat(self.format, "its columns have no names of their own, so they cannot evolve: use parquet")
+        times = {KeyType.DATE, KeyType.TIMESTAMP}
+        if self.retention is not None and not any(field.type in times for field in self.keys.fields):
+            raise BadFormat(
+                self.format, "retention goes by a field of the key that is a date or timestamp: there is none"
+            )
         for duration in (self.keep_superseded, self.retention):
             if duration is not None and duration <= timedelta(0):
                 raise BadFormat(self.format, f"{duration} is no time for which anything could be kept")

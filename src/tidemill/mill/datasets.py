@@ -15,7 +15,7 @@ from tidemill.catalog.named import Row, load_sql
 from tidemill.lake import datasets, inbox
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset import Fileset, find_schema, read_partitions
-from tidemill.lake.filters import Where, make_filter, parse_filter
+from tidemill.lake.filters import Where, choose
 from tidemill.lake.keys import KeyText
 from tidemill.lake.snapshot import find_visible
 from tidemill.lake.time_travel import AsOf, find_snapshot_at, now
@@ -43,7 +43,10 @@ class DatasetView:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One current change of a partition; a partition has several after appends."""
+    """One current change of a partition; a partition has several after appends.
+
+    `metadata` is what this one says; of a name the last one counts, and None takes it away.
+    """
 
     partition: str
     op: str
@@ -54,6 +57,7 @@ class PartitionView:
     rows: int
     run_id: RunId
     committed_at: int
+    metadata: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +105,7 @@ class Datasets(Project):
 
         def block(db: Db) -> list[FileView]:
             fileset = Fileset.of(self._dataset(db, name))
-            if where is None or isinstance(where, Mapping):
-                accepted = make_filter(fileset.keys, where)
-            else:
-                accepted = parse_filter(fileset.keys, where)
+            accepted = choose(fileset.keys, where)
             snapshot = find_snapshot_at(db, fileset, as_of, now(db, self.catalog.incarnation))
             partitions = read_partitions(db, fileset.dataset_id, snapshot, accepted)
             location = fileset.dataset.location.removeprefix("file://").rstrip("/")
@@ -157,7 +158,7 @@ def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
 
 
 def _partition_view(fileset: Fileset, row: Row) -> PartitionView:
-    key, op, write_pointer, commit_seq, files, size, rows, run_id, at = row
+    key, op, write_pointer, commit_seq, files, size, rows, run_id, at, metadata = row
     return PartitionView(
         fileset.show(KeyText(str(key))),
         str(op),
@@ -168,4 +169,5 @@ def _partition_view(fileset: Fileset, row: Row) -> PartitionView:
         cast("int", rows or 0),
         RunId(str(run_id)),
         cast("int", at),
+        {} if metadata is None else json.loads(str(metadata)),
     )

@@ -7,8 +7,18 @@ SELECT dataset_id, CAST(count(DISTINCT partition_key) AS BIGINT), CAST(sum(files
  GROUP BY dataset_id
 
 -- name: list_current
-SELECT partition_key, op, write_pointer, commit_seq, files, bytes, row_count, run_id, at
+SELECT partition_key, op, write_pointer, commit_seq, files, bytes, row_count, run_id, at, metadata
   FROM partition_change {indexed_by:partition_current}
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND op <> 'drop'
  ORDER BY partition_key, commit_seq
  LIMIT :limit
+
+-- name: list_dropped
+SELECT partition_key, write_pointer, commit_seq, run_id, at
+  FROM partition_change {indexed_by:partition_dropped}
+ WHERE dataset_id = :dataset_id AND op = 'drop'
+ ORDER BY commit_seq DESC, partition_key
+ LIMIT :limit
+
+-- name: list_schemas
+SELECT schema, commit_seq, run_id FROM dataset_schema WHERE dataset_id = :dataset_id ORDER BY commit_seq

@@ -19,6 +19,7 @@ from tidemill.mill.consumers import Consumers
 from tidemill.mill.datasets import Datasets
 from tidemill.mill.inboxes import Inboxes
 from tidemill.mill.jobs import Jobs
+from tidemill.mill.partitions import Partitions
 from tidemill.mill.runs import Runs
 from tidemill.mill.schedules import Schedules
 from tidemill.mill.topics import Topics
@@ -54,7 +55,7 @@ def migrate_project(folder: Path, *, options: Mapping[str, str] | None = None) -
         catalog.close()
 
 
-class Mill(Runs, Transactions, Datasets, Inboxes, Consumers, Schedules, Jobs, Topics, Apps, Upkeep):
+class Mill(Runs, Transactions, Datasets, Partitions, Inboxes, Consumers, Schedules, Jobs, Topics, Apps, Upkeep):
     """A project: its catalog, its configuration, and what can be done with them."""
 
     def deploy(self, *, update_schedules: bool = True) -> list[Deployed]:

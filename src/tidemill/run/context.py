@@ -22,7 +22,7 @@ from tidemill.lake.take import Delivery
 from tidemill.lake.time_travel import AsOf, find_snapshot_at
 from tidemill.names import PinId, RunId, qualified, split_qualified
 from tidemill.run.inputs import find_dataset
-from tidemill.run.outputs import Outputs
+from tidemill.run.outputs import Dropped, Outputs
 from tidemill.run.programs import Value
 from tidemill.run.reads import Reads
 from tidemill.run.runs import RunRecord
@@ -147,8 +147,8 @@ class Output:
         """Make the partitions of `rows`; one that exists already fails the whole run."""
         self._outputs.write(self._name, WriteOp.CREATE, rows, metadata)
 
-    def drop(self, where: Where) -> int:
-        """Drop the partitions that `where` accepts (`{"day": date(2026, 1, 1)}`); how many there were.
+    def drop(self, where: Where) -> list[Dropped]:
+        """Drop the partitions that `where` accepts (`{"day": date(2026, 1, 1)}`); what they were.
 
         Consumers that have not taken them yet never get them. Their files are kept for a while: see `keep_superseded`.
         """

@@ -15,12 +15,14 @@ from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.durations import to_milliseconds
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake.datasets import DatasetKind, list_datasets
-from tidemill.lake.fileset import Fileset, Unpin
+from tidemill.lake.fileset import ColumnSchema, Fileset, Unpin
+from tidemill.lake.filters import KeyFilter
+from tidemill.lake.publish import PartitionWrite
 from tidemill.names import RunId
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt, renew
 from tidemill.run.context import Declared, Output, qualified_name
 from tidemill.run.inputs import find_dataset
-from tidemill.run.outputs import Outputs, Writer, write_frames
+from tidemill.run.outputs import Dropped, Outputs, Writer, write_frames
 from tidemill.run.runner import LEASE, RENEWALS_IN_A_LEASE
 from tidemill.run.runs import create_external
 from tidemill.run.spans import find_spans
@@ -49,6 +51,16 @@ class ExternalTransaction:
         name = qualified_name(dataset)
         self._outputs.fileset(name)
         return Output(self._outputs, name)
+
+    # For what a person or a rule does to partitions (`partitions.py`).
+
+    def drop(self, name: str, where: KeyFilter) -> list[Dropped]:
+        """Drop what a filter accepts that was checked before."""
+        return self._outputs.drop(name, where)
+
+    def register(self, name: str, writes: Sequence[PartitionWrite], columns: ColumnSchema | None) -> None:
+        """Publish files that are there already."""
+        self._outputs.register(name, writes, columns)
 
     def snapshot(self, dataset: Declared | str) -> Output:
         """Where to refresh a snapshot; its next version becomes current at the end of the block."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -14,7 +14,7 @@ from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp, find_schema, read_partitions
 from tidemill.lake.filters import KeyFilter, Where, make_filter
 from tidemill.lake.guards import Figures, Guard, RefreshRefused, find_refusals
-from tidemill.lake.keys import NO_KEYS
+from tidemill.lake.keys import NO_KEYS, KeyValue
 from tidemill.lake.manifest import Manifest, check_files, delete_unnamed, mark_committed, tx_directory, write_side_car
 from tidemill.lake.metadata import MetadataChange, check_metadata
 from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing, fold, see_own
@@ -66,6 +66,24 @@ def write_frames(
     return spark.write_partitions(world, rows, fileset, directory, columns)
 
 
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A partition that was dropped: its key as people read it and by field, and what it held."""
+
+    partition: str
+    key: Mapping[str, KeyValue]
+    files: int
+    bytes: int
+    rows: int
+
+
+def describe_partition(fileset: Fileset, partition: Partition) -> Dropped:
+    """What a drop of this partition drops."""
+    values = dict(zip(fileset.keys.names, fileset.keys.decode(partition.partition_key), strict=True))
+    shown = fileset.show(partition.partition_key)
+    return Dropped(shown, values, len(partition.files), partition.bytes, partition.rows)
+
+
 @dataclass(slots=True)
 class _Output:
     fileset: Fileset
@@ -76,6 +94,11 @@ class _Output:
     refused: RefreshRefused | None = None
     forgot: bool = False
     """Whether something was written and dropped again."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it has a directory of this transaction: not for what was there before, and is found there again."""
+        return not any(write.location for write in self.writes)
 
     @property
     def changes(self) -> list[PartitionWrite]:
@@ -120,22 +143,32 @@ class Outputs:
         written = self._write(output, rows, output.schema or output.base)
         output.writes += [PartitionWrite(key, op, manifest, said) for key, manifest in written.manifests.items()]
 
-    def drop(self, name: str, where: Where) -> int:
-        """Drop the partitions that this transaction sees and `where` accepts; how many. `BadKey`.
+    def drop(self, name: str, where: Where | KeyFilter) -> list[Dropped]:
+        """Drop the partitions that this transaction sees and `where` accepts; what they were. `BadKey`.
 
         What it made itself is as if it had never been; of the rest, whatever others did since fails the commit.
         """
         output = self._find_partitioned(name)
         keys = output.fileset.keys
-        accepted = make_filter(keys, where)
-        seen = {partition.partition_key for partition in self._seen(output, accepted)}
+        accepted = where if isinstance(where, KeyFilter) else make_filter(keys, where)
+        before = self._seen(output, accepted)
+        chosen = [write for write in output.changes if accepted.accepts(keys.encode(write.key))]
+        gone = see_own(output.fileset, before, self.tx, chosen)
+        seen = {partition.partition_key for partition in before}
         own = {keys.encode(change.key): change.op for change in output.changes}
         made = {key for key in own.keys() - seen if accepted.accepts(key)}
         output.forgot |= bool(own.keys() & (made | seen))
         output.writes = [write for write in output.writes if keys.encode(write.key) not in made]
         dropped = sorted(key for key in seen if own.get(key) is not WriteOp.DROP)
         output.writes += [PartitionWrite(keys.decode(key), WriteOp.DROP) for key in dropped]
-        return len(made) + len(dropped)
+        return [describe_partition(output.fileset, partition) for partition in gone]
+
+    def register(self, name: str, writes: Sequence[PartitionWrite], columns: ColumnSchema | None) -> None:
+        """Publish files that are there already, each where its write says, with the commit."""
+        output = self._find_partitioned(name)
+        output.base = self.catalog.read(lambda db: find_schema(db, output.fileset.dataset_id))
+        output.schema = columns
+        output.writes += writes
 
     def describe(self, name: str, key: Mapping[str, object], change: MetadataChange) -> None:
         """Change the metadata of one partition that this transaction sees; `NotFound`, `MetadataExists`."""
@@ -225,7 +258,8 @@ class Outputs:
                 continue
             keys = output.fileset.keys
             for change in changes:
-                check_files(files, name, keys.show(change.key), tx_directory(self.tx), change.manifest)
+                place = change.location or tx_directory(self.tx)
+                check_files(files, name, keys.show(change.key), place, change.manifest)
             content = {
                 "dataset": name,
                 "run_id": self.tx.run_id,
@@ -240,7 +274,8 @@ class Outputs:
                     for change in changes
                 ],
             }
-            write_side_car(files, self.tx, content)
+            if output.is_ours:
+                write_side_car(files, self.tx, content)
             effects.append(self._publish(output, changes))
         self.catalog.world.mark("output.side_cars")
         return effects
@@ -251,7 +286,7 @@ class Outputs:
         It raises nothing: what has committed would be done again by who takes this for a failure.
         """
         for output in self._outputs.values():
-            if output.changes:
+            if output.changes and output.is_ours:
                 try:
                     files = open_files(output.fileset.dataset.location, self.catalog.world)
                     mark_committed(files, self.tx, commit_seq)

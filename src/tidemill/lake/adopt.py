@@ -1,0 +1,125 @@
+"""A tree of files in Hive's layout (`day=2026-01-01/hour=5/…`) as partitions, without moving a byte.
+
+What lies in the location of a file set and was not written by Tidemill is looked at: the key comes from the path, typed
+as the file set says, rows and columns from the files themselves. What cannot be a partition is told, directory by
+directory, and the others are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final
+
+from tidemill.errors import TidemillError
+from tidemill.lake.columns import are_same, column_names, evolve
+from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
+from tidemill.lake.formats import BadFormat, FileFormat
+from tidemill.lake.keys import BadKey, KeyText
+from tidemill.lake.manifest import DataFile, Manifest, find_snapshot
+from tidemill.lake.publish import PartitionWrite, SchemaChanged
+from tidemill.lake.stored import SchemaPolicy
+from tidemill.storage.files import Files, FileStatus
+
+Look = Callable[[Files, str, FileFormat], tuple[int, ColumnSchema]]
+"""Gives the rows of a file and the columns in it; an error for what is none of that format."""
+
+_READABLE: Final = (FileFormat.PARQUET, FileFormat.ORC)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A directory that is left as it is, and why."""
+
+    directory: str
+    why: str
+
+
+@dataclass(slots=True)
+class Tree:
+    """What was found: partitions to register, how many are registered already, and what is refused.
+
+    `columns` are those of all that is to be registered together with what the file set had.
+    """
+
+    columns: ColumnSchema | None
+    writes: list[PartitionWrite] = field(default_factory=list)
+    known: int = 0
+    refused: list[Refusal] = field(default_factory=list)
+
+
+def look_through(
+    fileset: Fileset,
+    files: Files,
+    below: str,
+    present: Mapping[KeyText, str],
+    columns: ColumnSchema | None,
+    look: Look,
+) -> Tree:
+    """The tree below the folder `below` of the location (`""`: all of it), by directory.
+
+    `present` are the keys that the file set has, each with the directory of its files, `columns` those that it has.
+    Raises `BadFormat` for formats whose files do not say their columns. Cost: one listing, and a look into each file
+    that is not registered.
+    """
+    if fileset.storing.format not in _READABLE:
+        raise BadFormat(fileset.storing.format, "its files do not say which columns they have: adopt parquet or orc")
+    tree = Tree(columns)
+    for directory, found in _directories(files, below):
+        try:
+            key = fileset.keys.from_path(directory.removeprefix(f"{below}/") if below else directory)
+            place = present.get(fileset.keys.encode(key))
+            if place == directory:
+                tree.known += 1
+                continue
+            if place is not None:
+                raise BadKey(None, f"{fileset.keys.show(key)} exists already, with files at {place}")
+            rows = [look(files, status.name, fileset.storing.format) for status in found]
+            for _, offered in rows:
+                _refuse_keys(fileset, offered)
+            columns = tree.columns
+            for _, offered in rows:
+                columns = _reconcile(fileset, columns, offered)
+        except (TidemillError, OSError, ValueError, TypeError) as error:  # what the libraries say of a bad file
+            tree.refused.append(Refusal(directory or ".", " ".join(str(error).split())[:500]))
+            continue
+        listed = [
+            DataFile(status.name.rpartition("/")[2], status.bytes, count, status.etag)
+            for status, (count, _) in zip(found, rows, strict=True)
+        ]
+        tree.columns = columns
+        tree.writes.append(PartitionWrite(key, WriteOp.CREATE, Manifest(tuple(listed)), location=directory))
+    return tree
+
+
+def _directories(files: Files, below: str) -> Iterator[tuple[str, list[FileStatus]]]:
+    """Directories with data files, by name; what begins with `.` or `_`, and what Tidemill wrote, is left out."""
+    prefix = f"{below}/" if below else ""
+    statuses = files.list_after(prefix, None)
+    for directory, group in groupby(statuses, key=lambda status: status.name.rpartition("/")[0]):
+        parts = directory.removeprefix(prefix).split("/")
+        ours = find_snapshot(directory.split("/")[0]) is not None
+        if ours or any(part.startswith((".", "_")) for part in parts):
+            continue
+        found = [status for status in group if not status.name.rpartition("/")[2].startswith((".", "_"))]
+        if found:
+            yield directory, found
+
+
+def _reconcile(fileset: Fileset, columns: ColumnSchema | None, offered: ColumnSchema) -> ColumnSchema:
+    if columns is None:
+        return offered
+    if fileset.storing.policy is SchemaPolicy.EVOLVE:
+        if (merged := evolve(columns, offered)) is not None:
+            return merged
+    elif are_same(columns, offered):
+        return columns
+    raise SchemaChanged(fileset.qualified_name, columns.text, offered.text)
+
+
+def _refuse_keys(fileset: Fileset, offered: ColumnSchema) -> None:
+    names = {name.lower() for name in fileset.keys.names}
+    for name in column_names(offered):
+        if name.lower() in names:
+            raise BadKey(name, "is a column in the files as well: the directory says it, and the two may differ")

@@ -1,0 +1,137 @@
+"""What a person or a rule does to partitions, each in a transaction of its own: drop, retention, adoption."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.errors import Conflict, UserError
+from tidemill.lake.adopt import Refusal, look_through
+from tidemill.lake.datasets import DatasetKind, list_datasets
+from tidemill.lake.fileset import ColumnSchema, Fileset, find_schema, read_partitions
+from tidemill.lake.filters import KeyFilter, Range, Where, make_filter
+from tidemill.lake.keys import KeyText, KeyType
+from tidemill.lake.publish import MOST_CHANGES
+from tidemill.lake.time_travel import now
+from tidemill.run.external import open_transaction
+from tidemill.run.outputs import Dropped, describe_partition
+from tidemill.storage.files import check_file_name, open_files
+from tidemill.world import World
+
+_log = logging.getLogger(__name__)
+
+_TIMES: Final = (KeyType.DATE, KeyType.TIMESTAMP)
+
+
+class NoPartitionTime(UserError):
+    """Retention by time was asked of a file set whose keys have no time."""
+
+    code = "no_partition_time"
+
+    def __init__(self, dataset: str) -> None:
+        self.dataset = dataset
+        super().__init__(f"partitions of {dataset} have no time: no field of their key is a date or timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """What an adoption did: partitions registered with their rows and bytes, known before, and refused."""
+
+    partitions: int
+    rows: int
+    bytes: int
+    known: int
+    transactions: int
+    refused: tuple[Refusal, ...]
+
+
+def list_matching(catalog: Catalog, fileset: Fileset, where: KeyFilter) -> list[Dropped]:
+    """The partitions that a drop would drop now."""
+
+    def block(db: Db) -> list[Dropped]:
+        found = read_partitions(db, fileset.dataset_id, now(db, catalog.incarnation), where)
+        return [describe_partition(fileset, partition) for partition in found]
+
+    return catalog.read(block)
+
+
+def drop_matching(catalog: Catalog, world: World, fileset: Fileset, where: KeyFilter) -> list[Dropped]:
+    """Drop the partitions that `where` accepts, in one transaction; what they were. `Conflict`: nothing was dropped."""
+    with open_transaction(catalog, world, [fileset.qualified_name]) as tx:
+        return tx.drop(fileset.qualified_name, where)
+
+
+def find_outlived(catalog: Catalog, fileset: Fileset, age: timedelta) -> KeyFilter:
+    """The partitions whose time was over at least `age` ago: by the first field of the key that is a time.
+
+    Days are those of UTC. Raises `NoPartitionTime`.
+    """
+    field = next((field for field in fileset.keys.fields if field.type in _TIMES), None)
+    if field is None:
+        raise NoPartitionTime(fileset.qualified_name)
+    moment = datetime.fromtimestamp(catalog.read(lambda db: db.now()) / 1000, UTC) - age
+    where: Where = {field.name: Range(None, moment.date() if field.type is KeyType.DATE else moment)}
+    return make_filter(fileset.keys, where)
+
+
+def apply_retention(catalog: Catalog, world: World) -> int:
+    """Drop what has outlived the `retention` of its file set; how many partitions. A conflict waits for the next time.
+
+    Cost: a look-up a file set with a retention.
+    """
+
+    def find(db: Db) -> list[Fileset]:
+        filesets = [Fileset.of(one) for one in list_datasets(db) if one.kind is DatasetKind.FILESET]
+        return [fileset for fileset in filesets if fileset.storing.retention is not None]
+
+    dropped = 0
+    for fileset in catalog.read(find):
+        assert fileset.storing.retention is not None, "as chosen above"  # noqa: S101
+        outlived = find_outlived(catalog, fileset, fileset.storing.retention)
+        if not list_matching(catalog, fileset, outlived):
+            continue
+        try:
+            gone = drop_matching(catalog, world, fileset, outlived)
+        except Conflict as error:
+            _log.warning("retention of %s waits: %s", fileset.qualified_name, error)
+            continue
+        _log.info("retention of %s dropped %s", fileset.qualified_name, ", ".join(one.partition for one in gone))
+        dropped += len(gone)
+    return dropped
+
+
+def adopt_partitions(
+    catalog: Catalog, world: World, fileset: Fileset, below: str = "", *, batch: int = MOST_CHANGES
+) -> Adoption:
+    """Register what lies below the folder `below` of the file set's location, in Hive's layout, as its partitions.
+
+    The files stay where they are, and are never deleted by Tidemill. Idempotent: what is registered is passed over, so
+    that a call that was ended in the middle goes on. At most `batch` partitions a transaction.
+    """
+    from tidemill.lake.frames import look_into
+
+    files = open_files(fileset.dataset.location, world)
+    below = check_file_name(below.strip("/")) if below.strip("/") else ""
+
+    def block(db: Db) -> tuple[dict[KeyText, str], ColumnSchema | None]:
+        found = read_partitions(db, fileset.dataset_id, now(db, catalog.incarnation))
+        places = {partition.partition_key: partition.changes[0].location for partition in found}
+        return places, find_schema(db, fileset.dataset_id)
+
+    tree = look_through(fileset, files, below, *catalog.read(block), look_into)
+    transactions = 0
+    for start in range(0, len(tree.writes), batch):
+        with open_transaction(catalog, world, [fileset.qualified_name]) as tx:
+            tx.register(fileset.qualified_name, tree.writes[start : start + batch], tree.columns)
+        transactions += 1
+    return Adoption(
+        len(tree.writes),
+        sum(write.manifest.total_rows for write in tree.writes),
+        sum(write.manifest.total_bytes for write in tree.writes),
+        tree.known,
+        transactions,
+        tuple(tree.refused),
+    )

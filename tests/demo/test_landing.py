@@ -20,7 +20,7 @@ def steps() -> list[Step]:
 def landings_of(steps: list[Step], hour: int) -> dict[str, Landing]:
     """The files of flights that land in that hour of 1 January, by name."""
     time = datetime(2013, 1, 1, hour, tzinfo=UTC)
-    (step,) = (step for step in steps if step.time == time)
+    (step,) = (step for step in steps if step.time == time and step.landings)
     return {landing.name: landing for landing in step.landings if landing.feed is Feed.FLIGHTS}
 
 
@@ -84,3 +84,14 @@ def test_the_lander_writes_the_file_and_the_ledger(tmp_path):
 
     assert (tmp_path / "weather" / "a.csv").read_bytes() == b"x\n"
     assert lander.ledger == [landing]
+
+
+def test_a_step_without_files_comes_first_and_each_day_begins_at_its_own_hour(steps):
+    """The database is there before the first flight, and changes with New York's days."""
+    begins = [(step.day, step.time, bool(step.landings)) for step in steps if step.day is not None]
+
+    assert begins == [
+        (0, datetime(2013, 1, 1, 6, tzinfo=UTC), False),
+        (1, datetime(2013, 1, 2, 5, tzinfo=UTC), True),
+        (2, datetime(2013, 1, 3, 5, tzinfo=UTC), True),
+    ]

@@ -1,4 +1,4 @@
-"""The demo's app on a plain Spark session: what its three programs make of what they get."""
+"""The demo's app on a plain Spark session: what its programs make of what they get."""
 
 from __future__ import annotations
 
@@ -157,3 +157,25 @@ def test_an_hour_and_its_whole_day_are_reported_together(spark, app):
     (hour,), (day,) = run.written["hourly", "overwrite"], run.written["daily", "overwrite"]
     assert (hour["hour"], hour["flights"], hour["departed"], hour["dep_delay"]) == (11, 2, 1, 30.0)
     assert (day["day"], day["flights"], day["departed"]) == (DAY, 3, 2)
+
+
+def test_airlines_are_compared_by_the_reference_data_as_they_are_now(spark, app):
+    """A plane or an airline that nobody knows must not take its flights out of the report."""
+    flown = loaded(spark, (10, 1), (11, 2)).selectExpr("*", "if(flight = 1, 'N1', 'N2') AS tailnum", "'UA' AS carrier")
+    planes = spark.createDataFrame([("N1", 100)], "tailnum string, seats int")
+    airlines = spark.createDataFrame([("UA", "United")], "carrier string, name string")
+    run = Run({"planes": Given(planes), "airlines": Given(airlines)}, {"flights_weather": flown})
+
+    app.compare(run, spark)
+
+    (row,) = run.written["by_airline", "overwrite"]
+    assert (row["name"], row["flights"], row["seats"], row["dep_delay"]) == ("United", 2, 100, 15.0)
+
+
+def test_nothing_is_compared_before_there_are_flights(spark, app):
+    """The reference data come first."""
+    run = Run({}, {"flights_weather": spark.createDataFrame([], "day date, hour int")})
+
+    app.compare(run, spark)
+
+    assert run.written == {}

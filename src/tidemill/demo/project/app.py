@@ -1,4 +1,8 @@
-"""New York's flights and weather of 2013: loaded as their files arrive, joined, reported per hour and per day."""
+"""New York's flights and weather of 2013: loaded as their files arrive, joined, reported by hour, day and airline."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 from pyspark.sql import functions as F
 
@@ -25,6 +29,30 @@ weather = app.fileset("weather", keys=by_hour)
 flights_weather = app.fileset("flights_weather", keys=by_hour)
 hourly = app.fileset("hourly", keys=by_hour)
 daily = app.fileset("daily", keys={"day": "date"})
+by_airline = app.fileset("by_airline", keys={"day": "date"})
+
+# Somebody else's database: each refresh is a version of the whole table, what was deleted there is gone here.
+airlines = app.snapshot("airlines", key=["carrier"])
+planes = app.snapshot("planes", key=["tailnum"])
+
+
+def query(text, columns):
+    """Read the database by one statement, which sees one state of it."""
+
+    def read(run, spark):
+        with closing(sqlite3.connect(Path(__file__).parent / "reference.db")) as database:
+            return spark.createDataFrame(database.execute(text).fetchall(), columns)
+
+    return read
+
+
+all_airlines = query("SELECT carrier, name FROM airlines", "carrier string, name string")
+all_planes = query(
+    "SELECT tailnum, year, model, seats FROM planes", "tailnum string, year string, model string, seats string"
+)
+app.pipeline("mirror_airlines", source=all_airlines, sink=airlines)
+numbers_of_planes = "SELECT tailnum, model, CAST(year AS INT) AS built, CAST(seats AS INT) AS seats FROM source"
+app.pipeline("mirror_planes", source=all_planes, transform=numbers_of_planes, sink=planes)
 
 
 @app.spark(reads=[flights_raw, weather_raw], writes=[flights, weather], retries=3, backoff="1s")
@@ -69,6 +97,18 @@ def report(run, spark):
     run.output(daily).overwrite(days.groupBy("day").agg(*numbers))
 
 
+@app.spark(reads=[flights_weather, airlines, planes], writes=[by_airline], retries=3, backoff="1s", run_on_empty=True)
+def compare(run, spark):
+    """Compare the airlines, day by day, as the newest version of the reference data knows them and their planes."""
+    flown = run.read(flights_weather)
+    if "tailnum" not in flown.columns:  # nothing is published yet
+        return
+    known = flown.join(run.input(planes).read(), "tailnum", "left")
+    numbers = [F.count("*").alias("flights"), F.avg("dep_delay").alias("dep_delay"), F.sum("seats").alias("seats")]
+    figures = known.groupBy("day", "carrier").agg(*numbers)
+    run.output(by_airline).overwrite(figures.join(run.input(airlines).read(), "carrier", "left"))
+
+
 def in_hours(partitions):
     """The condition that a row belongs to one of these partitions."""
     condition = F.lit(False)
@@ -84,3 +124,9 @@ tick = tm.Every("10s")
 both = tm.NewPartitions(flights) & tm.NewPartitions(weather)
 app.schedule("join", join, trigger=both | tick, **one_at_a_time)
 app.schedule("report", report, trigger=tm.NewPartitions(flights_weather) | tick, **one_at_a_time)
+# The owner of the database asks for new versions; they would also be made every night.
+night = tm.Cron("30 2 * * *", zone="America/New_York")
+app.schedule("mirror_airlines", "mirror_airlines", trigger=night, **one_at_a_time)
+app.schedule("mirror_planes", "mirror_planes", trigger=night, **one_at_a_time)
+news = tm.NewPartitions(flights_weather, 6) | tm.Refreshed(planes) | tick
+app.schedule("compare", compare, trigger=news, **one_at_a_time)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tidemill.errors import TidemillError as TidemillError
     from tidemill.errors import Unavailable as Unavailable
     from tidemill.errors import UserError as UserError
+    from tidemill.lake.checks import Expect as Expect
+    from tidemill.lake.checks import NotNull as NotNull
+    from tidemill.lake.checks import Rows as Rows
+    from tidemill.lake.checks import Unique as Unique
     from tidemill.lake.consumer import ConsumedPartition as ConsumedPartition
     from tidemill.lake.consumer import PartitionConsumer as PartitionConsumer
     from tidemill.lake.consumer import PartitionConsumerResult as PartitionConsumerResult
@@ -47,6 +51,7 @@ _HOMES = {
     "ConsumedPartition": "lake.consumer",
     "Cron": "schedule.time_triggers",
     "Every": "schedule.time_triggers",
+    "Expect": "lake.checks",
     "Fenced": "errors",
     "Fileset": "app.app",
     "Inbox": "app.app",
@@ -56,15 +61,18 @@ _HOMES = {
     "NewFiles": "schedule.data_triggers",
     "NewPartitions": "schedule.data_triggers",
     "NotFound": "errors",
+    "NotNull": "lake.checks",
     "PartitionConsumer": "lake.consumer",
     "PartitionConsumerResult": "lake.consumer",
     "PartitionConsumerState": "lake.consumer",
     "Range": "lake.filters",
     "Refreshed": "schedule.data_triggers",
+    "Rows": "lake.checks",
     "Run": "run.context",
     "Snapshot": "app.app",
     "TidemillError": "errors",
     "Unavailable": "errors",
+    "Unique": "lake.checks",
     "UserError": "errors",
     "Watermark": "app.watermark",
     "open": "mill.mill",

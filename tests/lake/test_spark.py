@@ -148,7 +148,7 @@ def test_a_lost_count_fails_the_attempt_and_does_not_wait_for_ever(spark, monkey
     never = Observation()
     spark.range(1).observe(never, sf.count(sf.lit(1)).alias("rows"))
 
-    assert module._observed(spark, never) is None
+    assert module.read_counts(spark, never) is None
 
 
 @pytest.mark.parametrize(

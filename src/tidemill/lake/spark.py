@@ -209,7 +209,7 @@ def _write(frame: DataFrame, fileset: Fileset, target: str) -> int | None:
         if error.getCondition() == "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE":
             raise BadFrame(fileset.qualified_name, reason(str(error))) from None
         raise
-    seen = _observed(frame.sparkSession, counted)
+    seen = read_counts(frame.sparkSession, counted)
     if seen is None:
         return None
     if seen["held"] != seen["rows"]:
@@ -218,7 +218,7 @@ def _write(frame: DataFrame, fileset: Fileset, target: str) -> int | None:
     return seen["rows"]
 
 
-def _observed(spark: SparkSession, counted: Any) -> Mapping[str, int] | None:  # noqa: ANN401  # the JVM's side of PySpark has no types
+def read_counts(spark: SparkSession, counted: Any) -> Mapping[str, int] | None:  # noqa: ANN401  # the JVM's side of PySpark has no types
     """The counts of an observation; None if Spark's event with it was lost: `Observation.get` would wait for ever."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from tidemill.catalog.db import Catalog, Db, Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import UserError
+from tidemill.lake.checks import Check
 from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.file_claims import ClaimedFile
 from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
@@ -135,17 +136,55 @@ class Output:
         self._outputs = outputs
         self._name = name
 
-    def append(self, rows: DataFrame, *, metadata: Mapping[str, str] | None = None) -> None:
-        """Add `rows` to their partitions, which are made where there are none; `metadata` joins what they have."""
-        self._outputs.write(self._name, WriteOp.APPEND, rows, metadata)
+    def append(
+        self,
+        rows: DataFrame,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        expect: Sequence[Check] = (),
+        quarantine: Declared | str | None = None,
+    ) -> None:
+        """Add `rows` to their partitions, which are made where there are none; `metadata` joins what they have.
 
-    def overwrite(self, rows: DataFrame, *, metadata: Mapping[str, str] | None = None) -> None:
-        """Replace the partitions that `rows` have rows of, with their metadata."""
-        self._outputs.write(self._name, WriteOp.OVERWRITE, rows, metadata)
+        `expect` are checks that the rows have to pass before anything of them is published: `NotNull("id")`,
+        `Unique("id")`, `Rows(min=1)`, `Expect("amount >= 0", otherwise="warn")`. Rows that a check with
+        `otherwise="quarantine"` puts aside are appended to the file set `quarantine`, also an output, with a column
+        `failed_checks`. Results stand in the run's facts and in the partitions' metadata.
+        """
+        self._write(WriteOp.APPEND, rows, metadata, expect, quarantine)
 
-    def create(self, rows: DataFrame, *, metadata: Mapping[str, str] | None = None) -> None:
-        """Make the partitions of `rows`; one that exists already fails the whole run."""
-        self._outputs.write(self._name, WriteOp.CREATE, rows, metadata)
+    def overwrite(
+        self,
+        rows: DataFrame,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        expect: Sequence[Check] = (),
+        quarantine: Declared | str | None = None,
+    ) -> None:
+        """Replace the partitions that `rows` have rows of, with their metadata; checks as for `append`."""
+        self._write(WriteOp.OVERWRITE, rows, metadata, expect, quarantine)
+
+    def create(
+        self,
+        rows: DataFrame,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        expect: Sequence[Check] = (),
+        quarantine: Declared | str | None = None,
+    ) -> None:
+        """Make the partitions of `rows`; one that exists already fails the whole run. Checks as for `append`."""
+        self._write(WriteOp.CREATE, rows, metadata, expect, quarantine)
+
+    def _write(
+        self,
+        op: WriteOp,
+        rows: DataFrame,
+        metadata: Mapping[str, str] | None,
+        expect: Sequence[Check],
+        quarantine: Declared | str | None,
+    ) -> None:
+        aside = None if quarantine is None else qualified_name(quarantine)
+        self._outputs.write(self._name, op, rows, metadata=metadata, expect=expect, quarantine=aside)
 
     def drop(self, where: Where) -> list[Dropped]:
         """Drop the partitions that `where` accepts (`{"day": date(2026, 1, 1)}`); what they were.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from tidemill.catalog.db import Catalog, Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import NotFound, Unavailable, UserError
+from tidemill.lake.checks import Check, Result, to_metadata
 from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp, find_schema, read_partitions
 from tidemill.lake.filters import KeyFilter, Where, make_filter
@@ -92,6 +93,7 @@ class _Output:
     schema: ColumnSchema | None = None
     calls: int = 0
     refused: RefreshRefused | None = None
+    checks: list[Result] = field(default_factory=list)
     forgot: bool = False
     """Whether something was written and dropped again."""
 
@@ -129,19 +131,58 @@ class Outputs:
         """The declared output of that qualified name; `NotAnOutput` otherwise."""
         return self._find(name).fileset
 
-    def write(self, name: str, op: WriteOp, rows: DataFrame, metadata: Mapping[str, str] | None = None) -> None:
+    def write(
+        self,
+        name: str,
+        op: WriteOp,
+        rows: DataFrame,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        expect: Sequence[Check] = (),
+        quarantine: str | None = None,
+    ) -> None:
         """Write `rows` into files of this transaction, one Spark job for all their partitions; visible with the commit.
 
-        `metadata` is of each of them. Raises `SchemaChanged` when the file set, or an earlier write of this
-        transaction, has other columns.
+        `metadata` is of each of them. `expect` are checks; what they put aside is appended to the output `quarantine`.
+        Raises `SchemaChanged` when the file set, or an earlier write of this transaction, has other columns;
+        `CheckFailed`, `BadCheck`.
         """
         output = self._find_partitioned(name)
         said = check_metadata(metadata or {})
         dataset_id = output.fileset.dataset_id
         if output.schema is None:
             output.base = self.catalog.read(lambda db: find_schema(db, dataset_id))
-        written = self._write(output, rows, output.schema or output.base)
+        columns = output.schema or output.base
+        if not expect:
+            written = self._write(output, rows, columns)
+        else:
+            written, results = self._write_under(output, rows, columns, expect, quarantine)
+            output.checks += results
+            said |= to_metadata(results)
         output.writes += [PartitionWrite(key, op, manifest, said) for key, manifest in written.manifests.items()]
+
+    def _write_under(
+        self,
+        output: _Output,
+        rows: DataFrame,
+        columns: ColumnSchema | None,
+        expect: Sequence[Check],
+        quarantine: str | None,
+    ) -> tuple[PartitionWrites, list[Result]]:
+        from tidemill.lake.checked import put_under
+
+        if quarantine is not None:
+            self._find_partitioned(quarantine)
+        checked = put_under(rows, expect, quarantine=quarantine is not None)
+        try:
+            written = self._write(output, checked.rows, columns)
+            total = sum(manifest.total_rows for manifest in written.manifests.values())
+            results = checked.results(output.fileset.qualified_name, total)
+            if quarantine is not None and checked.quarantined is not None:
+                self.write(quarantine, WriteOp.APPEND, checked.quarantined)
+        finally:
+            checked.close()
+        return written, results
 
     def drop(self, name: str, where: Where | KeyFilter) -> list[Dropped]:
         """Drop the partitions that this transaction sees and `where` accepts; what they were. `BadKey`.
@@ -297,11 +338,14 @@ class Outputs:
         """What was written, by data set, for people: partitions (the first of them by name), rows, bytes."""
         facts: list[dict[str, object]] = []
         for name, output in self._outputs.items():
-            if changes := output.changes:
+            changes = output.changes
+            if changes or output.checks:
                 shown = [output.fileset.keys.show(change.key) for change in changes[:_MOST_SHOWN]]
                 rows = sum(change.manifest.total_rows for change in changes)
                 size = sum(change.manifest.total_bytes for change in changes)
-                facts.append({"dataset": name, "partitions": shown, "count": len(changes), "rows": rows, "bytes": size})
+                fact = {"dataset": name, "partitions": shown, "count": len(changes), "rows": rows, "bytes": size}
+                checks = [result.to_json() for result in output.checks]
+                facts.append({**fact, "checks": checks} if checks else fact)
         return facts
 
     def _find(self, name: str) -> _Output:

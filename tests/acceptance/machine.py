@@ -31,10 +31,13 @@ from tidemill.catalog.sqlite import SqliteCatalog
 from tidemill.config import load_config
 from tidemill.errors import Fenced, TidemillError, Unavailable
 from tidemill.lake import spark
+from tidemill.lake.datasets import find
+from tidemill.lake.discovery import discover
 from tidemill.lake.fileset import ColumnSchema, Fileset
+from tidemill.lake.inbox import FileState, Inbox
 from tidemill.lake.manifest import group_by_partition, list_written
 from tidemill.mill.mill import Mill
-from tidemill.names import RunId
+from tidemill.names import DEFAULT_NAMESPACE, RunId
 from tidemill.narration import Narrator
 from tidemill.processes import LocalSpawner
 from tidemill.roles import Discoverer, Janitor
@@ -42,6 +45,7 @@ from tidemill.run.attempts import ask_kill
 from tidemill.run.driver import DriverProcess
 from tidemill.run.external import ExternalTransaction, open_transaction
 from tidemill.run.launchers import Assignment, DriverOptions, Launcher, Start
+from tidemill.run.outside_claims import get_latest_files, update_file_status
 from tidemill.run.runner import Runner
 from tidemill.run.spans import DeclaredSpan
 from tidemill.schedule.loop import Scheduler
@@ -61,6 +65,7 @@ HERE = Path(__file__).parent
 app = App("shop")
 raw = app.inbox("raw", str(HERE / "landing"), format="text", list_every="5s", attempts=20)
 side = app.inbox("side", str(HERE / "side"), format="text", list_every="5s", attempts=20, retry_after="2s")
+feed = app.inbox("feed", str(HERE / "feed"), format="text", list_every="1d")
 lines = app.fileset(
     "lines",
     keys={"source": "string"},
@@ -640,6 +645,24 @@ class Machine:
         """Whether the notebook's partition is there."""
         return bool(self.sql(f"SELECT 1 FROM partition_change WHERE partition_key = '{name}'"))
 
+    def fetch(self) -> None:
+        """Have a workflow engine outside look for files, claim and close them; it dies and fails like any process."""
+
+        def work() -> None:
+            engine = Process(self.desk, "engine")
+            with self._noting_deaths("engine"):
+                feed = Inbox.of(engine.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "feed")))
+                discover(engine.catalog, feed)
+                claim = get_latest_files(engine.catalog, feed, lease=LEASE)
+                if claim.files:
+                    update_file_status(engine.catalog, claim.claim_id, None, FileState.SUCCESS)
+
+        self.desk.go(work)
+
+    def is_fetched(self, name: str) -> bool:
+        """Whether the engine has closed the file."""
+        return bool(self.sql(f"SELECT 1 FROM inbox_file WHERE name = '{name}' AND status = 'SUCCESS'"))
+
     def _take_step(self, node: Node, step: Callable[[Up], None]) -> None:
         def work() -> None:
             try:
@@ -718,7 +741,7 @@ class Machine:
         return str(name)
 
     def _set_up(self) -> None:
-        for name in ("landing", "side", "stumbled"):
+        for name in ("landing", "side", "feed", "stumbled"):
             (self.folder / name).mkdir(parents=True)
         (self.folder / "app.py").write_text(APP)
         world = World(clock=self.clock, random=self.random, environ={"TIDEMILL_CATALOG": self.catalog_url})

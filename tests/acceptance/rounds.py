@@ -59,12 +59,16 @@ def play(machine: Machine, number: int) -> None:
     machine.misfortunes = {"load", "sum_up"} if number % 2 else {"load", "sum_up", "kill"}
     machine.land(f"f{number}", f"{number}\n" * 3)
     machine.land(f"g{number}", f"{number}\n", "side")
+    (machine.folder / "feed" / f"h{number}").write_text(f"{number}\n")
     stood = False
     for _ in range(MOST_TICKS):
         machine.tick()
         stood |= machine.is_somebody_standing
         if not machine.is_published(f"n{number}"):
             machine.note(f"n{number}", f"{number}\n" * 5)
+        elif not machine.is_fetched(f"h{number}"):
+            machine.fetch()
+            continue
         if is_busy(machine) or machine.is_somebody_standing:
             continue
         if len(machine.sql(f"SELECT 1 FROM inbox_file WHERE name IN ('f{number}', 'g{number}')")) == 2:
@@ -122,6 +126,9 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
         assert [name.split("/")[0] for name in left] == [location for (location,) in machine.sql(CURRENT_SCRATCH)], told
     assert consumed(machine, "raw") == dict.fromkeys(files, 1), told
     assert consumed(machine, "side") == dict.fromkeys(machine.landed.keys() - names, 1), told
+    assert consumed(machine, "feed") == (
+        dict.fromkeys((f"h{n}" for n in range(1, rounds + 1)), 1) if "n" in kinds else {}
+    ), told
     assert consumed(machine, "lines") == dict.fromkeys(names, 1), told
     assert announced(machine, "lines") == announced(machine, "totals") == dict.fromkeys(names, 1), told
     assert sum(payload["count"] for payload in payloads(machine, "file:default.raw")) == len(files), told

@@ -51,4 +51,4 @@ def test_a_round_reaches_every_mark_of_the_product(machine):
     )
     assert (state, failures) == ("COMPLETED", 1)
     assert epoch >= 3
-    assert machine.sql("SELECT count(*) FROM run WHERE state = 'COMPLETED' AND epoch > failures + 1") >= [(2,)]
+    assert machine.sql("SELECT count(*) FROM run WHERE state = 'COMPLETED' AND epoch > failures + 1") >= [(1,)]

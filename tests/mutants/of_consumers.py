@@ -423,7 +423,7 @@ MUTANTS: Final = (
         ),
         Edit(
             _FILE_ENDINGS,
-            '        return (Call(SQL.guard_claims, self._params() | {"files": len(self.outcomes)}),)\n',
+            '        return (Call(SQL.guard_claims, params | {"files": len(self.outcomes)}),)\n',
             "        return ()\n",
         ),
         first=Killer.SIMULATION,

@@ -1,12 +1,16 @@
-"""`tidemill inbox`: raw files that arrived."""
+"""`tidemill inbox`: raw files that arrived, and claims of them by other workflow engines."""
 
 from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, show_list
+from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
+from tidemill.errors import UserError
 
 _STATES = ("NEW", "IN_PROGRESS", "SUCCESS", "ERROR", "QUARANTINED", "SKIPPED")
+_lease_option = click.option(
+    "--lease", default="10m", show_default=True, metavar="DURATION", help="How long the claim lasts unless renewed."
+)
 
 
 @click.group(name="inbox", help="Raw files that arrived, and what became of them.")
@@ -26,3 +30,100 @@ def files(name: str, state: str | None, after: str, limit: int, *, as_json: bool
         rows = mill.list_inbox_files(name, state=state, after=after, limit=limit)
     columns = ("name", "status", "bytes", "modified_at", "failures", "run_id", "error")
     show_list(rows, columns, as_json=as_json, empty=f"no such files in {name}")
+
+
+@command.command()
+@click.argument("name")
+@json_option
+def scan(name: str, *, as_json: bool) -> None:
+    """Look for new files now."""
+    _look(name, reconcile=False, as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@json_option
+def reconcile(name: str, *, as_json: bool) -> None:
+    """Look at all files there are: find what came later than the lookback, forget what is done and gone."""
+    _look(name, reconcile=True, as_json=as_json)
+
+
+def _look(name: str, *, reconcile: bool, as_json: bool) -> None:
+    with open_mill() as mill:
+        show_one(mill.scan_inbox(name, reconcile=reconcile), as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@click.option("--limit", default=1000, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@_lease_option
+@click.option("--owner", default="", help="Who claims, for people who look at the run.")
+@click.option("--no-scan", is_flag=True, help="Do not look for new files before.")
+@json_option
+def claim(name: str, limit: int, lease: str, owner: str, *, no_scan: bool, as_json: bool) -> None:
+    """Claim the oldest files that wait, for a workflow engine of your own; prints the claim's id and the files."""
+    with open_mill() as mill:
+        got = mill.get_latest_files(name, limit, lease=lease, owner=owner, scan=not no_scan)
+    if as_json:
+        show_one(got, as_json=True)
+        return
+    click.echo(f"claim {got.claim_id}   {len(got.files)} files" if got.files else f"no files wait in {got.inbox}")
+    for file in got.files:
+        click.echo(file.url)
+
+
+@command.command()
+@click.argument("claim_id")
+@_lease_option
+@json_option
+def renew(claim_id: str, lease: str, *, as_json: bool) -> None:
+    """Keep a claim for another while."""
+    with open_mill() as mill:
+        mill.renew_claim(claim_id, lease=lease)
+    say({"claim_id": claim_id, "lease": lease}, f"{claim_id} is kept for {lease}", as_json=as_json)
+
+
+@command.command()
+@click.argument("claim_id")
+@click.argument("status", type=click.Choice(("SUCCESS", "ERROR", "NEW"), case_sensitive=False))
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("--error", default="", metavar="TEXT", help="Why, for a person who looks at files in ERROR.")
+@json_option
+def update(claim_id: str, status: str, files: tuple[str, ...], error: str, *, as_json: bool) -> None:
+    """Close files of a claim, all when none is named: SUCCESS, ERROR (to be tried again) or NEW (given back)."""
+    with open_mill() as mill:
+        left = mill.update_file_status(claim_id, files or None, status, error=error)
+    say({"claim_id": claim_id, "status": status, "left": left}, f"{claim_id} holds {left} files", as_json=as_json)
+
+
+@command.command()
+@click.argument("name", required=False)
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option("--claim", "claim_id", help="Give back all that this claim holds.")
+@json_option
+def release(name: str | None, files: tuple[str, ...], claim_id: str | None, *, as_json: bool) -> None:
+    """Give files of an inbox that are in quarantine another chance; or, with --claim, give back what it holds."""
+    with open_mill() as mill:
+        if claim_id is not None and name is None:
+            state = mill.release_claim(claim_id)
+            say({"claim_id": claim_id, "state": state}, f"{claim_id} is {state}", as_json=as_json)
+        elif name is not None and files and claim_id is None:
+            _say_changed("released", name, mill.release_files(name, files), as_json=as_json)
+        else:
+            raise UserError(
+                "name an inbox and its files in quarantine (`inbox files NAME --state QUARANTINED`), or --claim"
+            )
+
+
+@command.command()
+@click.argument("name")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@json_option
+def retry(name: str, files: tuple[str, ...], *, as_json: bool) -> None:
+    """Have files in ERROR tried again now, all when none is named."""
+    with open_mill() as mill:
+        _say_changed("retried", name, mill.retry_files(name, files), as_json=as_json)
+
+
+def _say_changed(what: str, name: str, count: int, *, as_json: bool) -> None:
+    say({"inbox": name, what: count}, f"{count} files of {name} {what}", as_json=as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final
 
 from tidemill.errors import Conflict
 from tidemill.lake.file_claims import ClaimedFile
@@ -14,6 +15,8 @@ from tidemill.names import DatasetId
 from tidemill.storage.files import FileStatus
 from tidemill.texts import printable
 from tidemill.world import World
+
+_LONGEST_WAIT: Final = timedelta(hours=1)
 
 
 class FileRewritten(Conflict):
@@ -68,6 +71,13 @@ def sort_out(
     return good, others
 
 
+def find_changed(world: World, inbox: Inbox, claimed: Iterable[ClaimedFile]) -> list[FileOutcome]:
+    """The outcomes of those claimed files that have gone or were written again since they were found."""
+    files = inbox.files(world)
+    looked = [(file, files.stat(file.name)) for file in claimed]
+    return [is_gone(file) for file, status in looked if status is None or not _is_same(file, status)]
+
+
 def verify_claims(world: World, inboxes: Iterable[Inbox], claimed: Iterable[ClaimedFile]) -> None:
     """Refuse with `FileRewritten` if a file is no longer what was claimed: just before the commit, after reading."""
     at = {inbox.dataset_id: inbox.files(world) for inbox in inboxes}
@@ -90,10 +100,20 @@ def succeeded(file: ClaimedFile, row_count: int | None = None) -> FileOutcome:
     )
 
 
+def put_back(file: ClaimedFile) -> FileOutcome:
+    """Nobody has worked on the file."""
+    return FileOutcome(file.dataset_id, file.name, file.content_version, FileState.NEW, file.failures)
+
+
 def went_wrong(inbox: Inbox, file: ClaimedFile, why: str) -> FileOutcome:
     """The file itself is bad: to be tried again, and quarantined after the inbox's `attempts`."""
+    return failed(inbox, file, why, alone=True)
+
+
+def failed(inbox: Inbox, file: ClaimedFile, why: str, *, alone: bool) -> FileOutcome:
+    """Work on the file failed, of it `alone` or of it among others: then it is a suspect, and never quarantined."""
     failures = file.failures + 1
-    ends = failures >= inbox.spec.attempts
+    ends = alone and failures >= inbox.spec.attempts
     return FileOutcome(
         file.dataset_id,
         file.name,
@@ -101,7 +121,7 @@ def went_wrong(inbox: Inbox, file: ClaimedFile, why: str) -> FileOutcome:
         FileState.QUARANTINED if ends else FileState.ERROR,
         failures,
         error=printable(why),
-        retry_after=None if ends else inbox.spec.retry_after * 2 ** (failures - 1),
+        retry_after=None if ends else min(inbox.spec.retry_after * 2 ** min(failures - 1, 20), _LONGEST_WAIT),
     )
 
 

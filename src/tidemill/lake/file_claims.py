@@ -21,7 +21,8 @@ from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
 
-_MOST_FILES: Final = 10_000  # in one claim
+MOST_FILES: Final = 10_000
+"""In one claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +65,31 @@ def claim_files(catalog: Catalog, tx: Transaction, inboxes: Iterable[Inbox]) -> 
             if len(kept) < len(held):
                 _move(db, SQL.put_back, kept, run_id=tx.run_id)
             return kept
-        waiting = [file for inbox in ordered for file in _select_claimable(db, inbox)]
-        ordered_files = sorted(waiting, key=lambda file: (file.modified_at, file.dataset_id, file.name))
-        kept = _isolate(_fit_beside(beside, ordered_files))
-        if kept:
-            _move(db, SQL.claim, kept, run_id=tx.run_id, epoch=tx.epoch)
-        return kept
+        return claim_waiting(db, tx.run_id, tx.epoch, ordered, beside)
 
     claimed = catalog.write(block)
     catalog.world.mark("claim_files.after_commit")
     return claimed
 
 
+def claim_waiting(
+    db: Db, run_id: RunId, epoch: int, inboxes: Iterable[Inbox], worst_partition: int | None = None
+) -> list[ClaimedFile]:
+    """What of the inboxes (in order of their ids) waits and may be worked on together, claimed for a run; oldest first.
+
+    `worst_partition`: the most failures of a partition that the run holds beside; None when it has none.
+    """
+    waiting = [file for inbox in inboxes for file in _select_claimable(db, inbox)]
+    ordered = sorted(waiting, key=lambda file: (file.modified_at, file.dataset_id, file.name))
+    kept = _isolate(_fit_beside(worst_partition, ordered))
+    if kept:
+        _move(db, SQL.claim, kept, run_id=run_id, epoch=epoch)
+    return kept
+
+
 def _select_claimable(db: Db, inbox: Inbox) -> list[ClaimedFile]:
     """What of the inbox one run may take, locked."""
-    most = min(inbox.spec.max_files or _MOST_FILES, _MOST_FILES)
+    most = min(inbox.spec.max_files or MOST_FILES, MOST_FILES)
     waiting = [_claimed(row) for row in db.all(SQL.select_claimable, dataset_id=inbox.dataset_id, limit=most)]
     # Two contents of a name can wait: one put back while the other was being recorded. The later one is there.
     files = list({file.name: file for file in waiting}.values())
@@ -133,6 +144,11 @@ class RestampFiles:
 def read_claims(db: Db, run_id: RunId) -> list[ClaimedFile]:
     """What the run holds, of all inboxes, oldest first: empty when none or when it has ended."""
     return [_claimed(row) for row in db.all(SQL.select_claims, run_id=run_id)]
+
+
+def find_claimed_inboxes(db: Db, run_id: RunId) -> list[DatasetId]:
+    """The inboxes of which the run holds files."""
+    return [DatasetId(str(row[0])) for row in db.all(SQL.select_claimed_inboxes, run_id=run_id)]
 
 
 def find_blamed(db: Db, world: World, run_id: RunId, error: str) -> ClaimedFile | None:

@@ -49,3 +49,6 @@ UPDATE inbox_file
 
 -- name: restamp
 UPDATE inbox_file SET epoch = :epoch WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch < :epoch
+
+-- name: select_claimed_inboxes
+SELECT DISTINCT dataset_id FROM inbox_file WHERE run_id = :run_id AND status = 'IN_PROGRESS'

@@ -14,6 +14,7 @@ from tidemill.durations import to_milliseconds
 from tidemill.errors import Fenced
 from tidemill.lake.file_checks import FileOutcome
 from tidemill.lake.file_claims import ClaimedFile
+from tidemill.lake.inbox import Inbox
 from tidemill.names import DatasetId, RunId
 
 SQL: Final = load_sql(__file__)
@@ -42,23 +43,46 @@ class CloseFiles:
 
     def guards(self) -> Sequence[Call]:
         """Exactly the run's claims are closed, by the attempt that holds them."""
-        return (Call(SQL.guard_claims, self._params() | {"files": len(self.outcomes)}),)
+        params = _closing(self.run_id, self.epoch, self.outcomes)
+        return (Call(SQL.guard_claims, params | {"files": len(self.outcomes)}),)
 
     def writes(self) -> Sequence[Call]:
         """Close the files; what succeeded becomes input of the run."""
-        params = self._params()
-        return (
-            Call(SQL.insert_inputs, {"run_id": self.run_id, "outcomes": params["outcomes"]}),
-            Call(SQL.close_files, params),
-        )
+        return _close(self.run_id, self.epoch, self.outcomes)
 
-    def _params(self) -> dict[str, Param]:
-        rows = [
-            asdict(outcome)
-            | {"retry_after": None if outcome.retry_after is None else outcome.retry_after // timedelta(milliseconds=1)}
-            for outcome in self.outcomes
-        ]
-        return {"run_id": self.run_id, "epoch": self.epoch, "outcomes": json.dumps(rows)}
+
+@dataclass(frozen=True, slots=True)
+class CloseSome:
+    """End some of a run's claims, and leave it the others; `ClaimsLost` if one of them is not its own."""
+
+    run_id: RunId
+    epoch: int
+    outcomes: tuple[FileOutcome, ...]
+
+    def guards(self) -> Sequence[Call]:
+        """The attempt holds each of them."""
+        params = _closing(self.run_id, self.epoch, self.outcomes)
+        return (Call(SQL.guard_some, params | {"files": len(self.outcomes)}),)
+
+    def writes(self) -> Sequence[Call]:
+        """Close the files; what succeeded becomes input of the run."""
+        return _close(self.run_id, self.epoch, self.outcomes)
+
+
+def _close(run_id: RunId, epoch: int, outcomes: Sequence[FileOutcome]) -> Sequence[Call]:
+    params = _closing(run_id, epoch, outcomes)
+    return (
+        Call(SQL.insert_inputs, {"run_id": run_id, "outcomes": params["outcomes"]}),
+        Call(SQL.close_files, params),
+    )
+
+
+def _closing(run_id: RunId, epoch: int, outcomes: Sequence[FileOutcome]) -> dict[str, Param]:
+    rows = [
+        asdict(outcome) | {"retry_after": None if outcome.retry_after is None else to_milliseconds(outcome.retry_after)}
+        for outcome in outcomes
+    ]
+    return {"run_id": run_id, "epoch": epoch, "outcomes": json.dumps(rows)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +151,18 @@ class ReleaseFiles:
             counted: dict[str, Param] = {"run_id": self.run_id, "epoch": self.epoch, "error": self.error}
             first = (Call(SQL.quarantine_alone, counted),)
         return (*first, Call(SQL.release, params))
+
+
+def retry_files(db: Db, inbox: Inbox, names: Sequence[str]) -> int:
+    """Have files in ERROR tried again now, all when no names are given; how many. The keeper announces them."""
+    if not names:
+        return db.run(SQL.retry_all, dataset_id=inbox.dataset_id)
+    return db.run(SQL.retry_named, dataset_id=inbox.dataset_id, names=json.dumps(names))
+
+
+def release_quarantined(db: Db, inbox: Inbox, names: Sequence[str]) -> int:
+    """Give these files in quarantine another chance, each by itself; how many. What was replaced meanwhile stays."""
+    return db.run(SQL.release_quarantined, dataset_id=inbox.dataset_id, names=json.dumps(names))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,23 @@ SELECT tidemill_refuse('claims_lost', CAST(:run_id AS TEXT), CAST(CAST(:files AS
                    WHERE coalesce(inbox_file.status = 'IN_PROGRESS' AND inbox_file.run_id = :run_id
                                   AND inbox_file.epoch = :epoch, FALSE))
 
+-- name: guard_some
+-- Every file that is closed is held by this attempt.
+SELECT tidemill_refuse('claims_lost', CAST(:run_id AS TEXT), CAST(CAST(:files AS BIGINT) AS TEXT),
+                       CAST(held.files AS TEXT))
+  FROM (SELECT count(*) AS files
+          FROM {rows:outcomes(dataset_id text, name text, content_version text)} AS outcome
+          JOIN inbox_file ON inbox_file.dataset_id = outcome.dataset_id AND inbox_file.name = outcome.name
+           AND inbox_file.content_version = outcome.content_version
+         WHERE coalesce(inbox_file.status = 'IN_PROGRESS' AND inbox_file.run_id = :run_id
+                        AND inbox_file.epoch = :epoch, FALSE)) AS held
+ WHERE held.files <> :files
+
 -- name: close_files
 -- What is to be tried again, and was replaced meanwhile, is never delivered: of one name one content waits.
 UPDATE inbox_file
    SET status = CASE
-           WHEN outcome.status = 'ERROR'
+           WHEN outcome.status IN ('ERROR', 'NEW')
             AND EXISTS (SELECT 1 FROM inbox_file AS newer
                          WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
                            AND newer.content_version <> inbox_file.content_version
@@ -134,3 +146,21 @@ UPDATE inbox_file {indexed_by:inbox_file_due} SET not_before = 0
 
 -- name: select_next_retry
 SELECT min(not_before) FROM inbox_file WHERE status IN ('NEW', 'ERROR') AND not_before > 0
+
+-- name: retry_named
+-- With a time that has come the keeper announces them, once.
+UPDATE inbox_file SET not_before = tidemill_now()
+ WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND coalesce(status = 'ERROR', FALSE)
+
+-- name: retry_all
+UPDATE inbox_file {indexed_by:inbox_file_open} SET not_before = tidemill_now()
+ WHERE dataset_id = :dataset_id AND status IN ('NEW', 'ERROR') AND status = 'ERROR'
+
+-- name: release_quarantined
+UPDATE inbox_file
+   SET status = 'NEW', failures = 0, alone = 1, error = NULL, run_id = NULL, epoch = NULL, not_before = tidemill_now()
+ WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND status = 'QUARANTINED'
+   AND NOT EXISTS (SELECT 1 FROM inbox_file AS newer
+                    WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
+                      AND newer.content_version <> inbox_file.content_version
+                      AND coalesce(newer.status IN ('NEW', 'ERROR', 'IN_PROGRESS'), FALSE))

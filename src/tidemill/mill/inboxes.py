@@ -1,10 +1,44 @@
-"""Inboxes, as `Mill` offers them."""
+"""Inboxes, as `Mill` offers them: their files, looking for new ones, and claims for other workflow engines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
 from tidemill.catalog.db import Db
+from tidemill.durations import parse_duration
+from tidemill.errors import UserError
 from tidemill.lake import inbox
+from tidemill.lake.discovery import discover, read_lateness
+from tidemill.lake.file_endings import release_quarantined, retry_files
 from tidemill.mill.project import Project
+from tidemill.names import RunId, nearest
+from tidemill.run.outside_claims import (
+    CLAIM_LEASE,
+    FileClaim,
+    get_latest_files,
+    release_claim,
+    renew_claim,
+    update_file_status,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanView:
+    """What a look at an inbox came to; the last three count since the inbox was made."""
+
+    inbox: str
+    found: tuple[str, ...]
+    bytes: int
+    ignored: tuple[tuple[str, str], ...]
+    held_back: tuple[tuple[str, str], ...]
+    reconciled: bool
+    forgotten: int
+    warning: str | None
+    late_in_all: int
+    only_reconciled_in_all: int
+    longest_late: str
 
 
 class Inboxes(Project):
@@ -14,10 +48,98 @@ class Inboxes(Project):
         self, name: str, *, state: str | None = None, after: str = "", limit: int = 100
     ) -> list[inbox.InboxFile]:
         """The files of an inbox by name, from behind the name `after` on, in one state or all."""
+        watched = self._inbox(name)
+        wanted = None if state is None else _state(state)
+        return self.catalog.read(
+            lambda db: inbox.list_files(db, watched.dataset_id, state=wanted, after=after, limit=limit)
+        )
 
-        def block(db: Db) -> list[inbox.InboxFile]:
-            found = inbox.Inbox.of(self._dataset(db, name))
-            wanted = None if state is None else inbox.FileState(state)
-            return inbox.list_files(db, found.dataset_id, state=wanted, after=after, limit=limit)
+    def scan_inbox(self, name: str, *, reconcile: bool = False) -> ScanView:
+        """Look for new files now, as `tidemill up` does when the time comes; with `reconcile` at all there are."""
+        watched = self._inbox(name)
+        found = discover(self.catalog, watched, reconcile=reconcile)
+        late, missed, longest = self.catalog.read(lambda db: read_lateness(db, watched.dataset_id))
+        return ScanView(
+            watched.qualified_name,
+            tuple(file.name for file in found.new),
+            sum(file.bytes for file in found.new),
+            found.ignored,
+            found.held_back,
+            found.reconciled,
+            found.forgotten,
+            found.warning(watched),
+            late,
+            missed,
+            str(longest),
+        )
+
+    def get_latest_files(
+        self,
+        name: str,
+        limit: int = 1000,
+        *,
+        lease: str | timedelta = CLAIM_LEASE,
+        owner: str = "",
+        scan: bool = True,
+    ) -> FileClaim:
+        """Claim the oldest files that wait, for a workflow engine of your own (seed 004's GetLatestFiles).
+
+        Nobody else gets them until `update_file_status` closes them, or the claim's `lease` has run out and a runner
+        of `tidemill up` has seen it: renew it while you work. Looks for new files before, unless `scan` is False.
+        """
+        watched = self._inbox(name)
+        if scan:
+            discover(self.catalog, watched)
+        return get_latest_files(self.catalog, watched, limit=limit, lease=_lease(lease), owner=owner)
+
+    def update_file_status(
+        self, claim: FileClaim | str, files: Sequence[str] | None, status: str, *, error: str = ""
+    ) -> int:
+        """Close `files` of a claim (None: all it holds) as SUCCESS, ERROR (to be tried again) or NEW (given back).
+
+        How many it still holds. Refused with `Fenced` when the claim has ended: somebody else may have its files.
+        """
+        return update_file_status(self.catalog, _claim_id(claim), files, _state(status), error=error)
+
+    def renew_claim(self, claim: FileClaim | str, *, lease: str | timedelta = CLAIM_LEASE) -> None:
+        """Keep a claim for `lease` from now; `Fenced` when it has ended."""
+        renew_claim(self.catalog, _claim_id(claim), _lease(lease))
+
+    def release_claim(self, claim: FileClaim | str) -> str:
+        """Give back what a claim still holds, as new; the state of its run afterwards."""
+        return release_claim(self.catalog, _claim_id(claim)).value
+
+    def release_files(self, name: str, files: Sequence[str]) -> int:
+        """Give files in quarantine another chance, each by itself; how many there were."""
+        watched = self._inbox(name)
+        return self.catalog.write(lambda db: release_quarantined(db, watched, files))
+
+    def retry_files(self, name: str, files: Sequence[str] = ()) -> int:
+        """Have files in ERROR tried again now, all when none is named; how many there were."""
+        watched = self._inbox(name)
+        return self.catalog.write(lambda db: retry_files(db, watched, files))
+
+    def _inbox(self, name: str) -> inbox.Inbox:
+        def block(db: Db) -> inbox.Inbox:
+            return inbox.Inbox.of(self._dataset(db, name))
 
         return self.catalog.read(block)
+
+
+def _claim_id(claim: FileClaim | str) -> RunId:
+    return RunId(claim) if isinstance(claim, str) else claim.claim_id
+
+
+def _lease(given: str | timedelta) -> timedelta:
+    if (lease := parse_duration(given)) < timedelta(seconds=1):
+        raise UserError(f"the lease of a claim is at least 1s, not {given}")
+    return lease
+
+
+def _state(given: str) -> inbox.FileState:
+    try:
+        return inbox.FileState(given.upper())
+    except ValueError:
+        close = nearest(given.upper(), list(inbox.FileState))
+        meant = f"; did you mean {close}?" if close else ""
+        raise UserError(f"a file is {', '.join(inbox.FileState)}, not {given!r}{meant}") from None

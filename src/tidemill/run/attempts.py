@@ -22,7 +22,7 @@ from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, Fenced
 from tidemill.lake.claims import holds_any
 from tidemill.names import RunId, program_event
-from tidemill.run.inputs import Blame, Inputs, find_inputs, give_back_claims, keep_claims
+from tidemill.run.inputs import Blame, Inputs, find_claimed, find_inputs, give_back_claims, keep_claims
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.run.runs import SQL as RUNS
 from tidemill.run.runs import RunKind, RunRecord, RunState, find_run, find_runs
@@ -320,7 +320,8 @@ def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inp
     """The run, its program, what that reads, and whether the run holds anything."""
     run = find_run(db, run_id)
     if run.program_id is None:
-        return run, None, None, False
+        claimed = find_claimed(db, run_id)
+        return run, None, claimed, claimed is not None
     program = find_program_by_id(db, run.program_id)
     return run, program, find_inputs(db, program), holds_any(db, run_id)
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 from tidemill.catalog.db import Db, Effect
 from tidemill.lake.backlog import NoteUnread, PublishBacklog, PutOffBacklog
 from tidemill.lake.claims import FailClaims, ReleaseClaims, RestampClaims
-from tidemill.lake.datasets import Dataset, DatasetKind, find
-from tidemill.lake.file_claims import ClaimedFile, RestampFiles
+from tidemill.lake.datasets import Dataset, DatasetKind, find, find_by_id
+from tidemill.lake.file_claims import ClaimedFile, RestampFiles, find_claimed_inboxes
 from tidemill.lake.file_endings import FailFiles, PublishInboxBacklog, PutOffInboxBacklog, ReleaseFiles
 from tidemill.lake.fileset import Fileset, Unpin
 from tidemill.lake.inbox import Inbox
@@ -53,6 +53,12 @@ def find_dataset(db: Db, name: str) -> Dataset:
     """The data set of that (qualified) name; `NotFound` with the nearest."""
     namespace, (short,) = split_qualified("data set", name, 1)
     return find(db, namespace, short)
+
+
+def find_claimed(db: Db, run_id: RunId) -> Inputs | None:
+    """The inboxes of which a run without a program holds files; None when it holds none."""
+    held = [Inbox.of(find_by_id(db, dataset_id)) for dataset_id in find_claimed_inboxes(db, run_id)]
+    return Inputs({}, {inbox.qualified_name: inbox for inbox in held}, {}) if held else None
 
 
 def find_inputs(db: Db, program: Program) -> Inputs:

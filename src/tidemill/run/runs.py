@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import cast
 
 from tidemill.catalog.db import Db
@@ -124,9 +125,18 @@ def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
     db.run(SQL.insert_slots, runs=rows)
 
 
-def create_external(db: Db, run_id: RunId, *, owner: str, host: str, pid: int, lease: int) -> None:
-    """Make a run whose only attempt is under way already, with a lease of so many milliseconds."""
-    asked = json.dumps({"asked": "by a transaction of its own"})
+def create_external(
+    db: Db,
+    run_id: RunId,
+    *,
+    owner: str,
+    host: str,
+    pid: int,
+    lease: int,
+    cause: Mapping[str, object] = MappingProxyType({"asked": "by a transaction of its own"}),
+) -> None:
+    """Make a run whose only attempt is under way already, with a lease of so many milliseconds; `cause` is JSON."""
+    asked = json.dumps(dict(cause))
     db.run(SQL.insert_external, run_id=run_id, triggered_by=asked, owner=owner, host=host, pid=pid, lease=lease)
 
 

@@ -402,7 +402,7 @@ def _check_completed(
         search.report(FindingKind.LOST, subject, what, "run its program on it by hand; report it as a bug")
     elif run_state is None:
         lone.append((where, run))
-    elif run_state != "COMPLETED" or tx_state != "committed":
+    elif tx_state != "closed by a claim" and (run_state != "COMPLETED" or tx_state != "committed"):
         what = f"{where} is done by {run}, which is {run_state} with a transaction {tx_state or 'of none'}"
         search.report(FindingKind.LOST, subject, what, "run its program on it by hand; report it as a bug")
 

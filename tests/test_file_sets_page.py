@@ -1,0 +1,54 @@
+"""The page on file sets, run from its top to its end."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tidemill.cli.main import main
+from tidemill.mill.mill import open_project
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "file-sets.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.spark
+def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, spark, capsys):
+    """A reader types it as it stands."""
+    import duckdb
+
+    blocks = re.findall(r"```(python|console)\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "app.py").write_text(blocks[0][1], encoding="utf-8")
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
+    old = tmp_path / ".tidemill/data/default/clicks/day=2025-12-31/hour=23/old.parquet"
+    old.parent.mkdir(parents=True)
+    parquet.write_table(pa.table({"id": pa.array([7], pa.int32()), "name": ["old"]}), old)
+    printed = []
+    with open_project(tmp_path, create=True) as mill:
+        mill.deploy()
+        known = {"mill": mill, "spark": spark, "datetime": dt, "duckdb": duckdb}
+        for language, text in blocks:
+            if language == "python":
+                exec(compile(text, "docs/file-sets.md", "exec"), known)  # our own page
+                continue
+            for line in text.strip().splitlines():
+                with pytest.raises(SystemExit) as ended:
+                    main(["--project", str(tmp_path), *shlex.split(line.removeprefix("$ tidemill "))])
+                assert not ended.value.code, line
+                printed.append(capsys.readouterr().out)
+
+    described = {one["partition"]: one["metadata"] for one in json.loads(printed[1])}
+    assert described["day=2026-01-02 hour=0"] == {"source": "erp"}
+    assert known["names"] == [("a",)]
+    assert [file["rows"] for file in json.loads(printed[2])] == [1]
+    assert [one.partition for one in known["dropped"]] == ["day=2026-01-01 hour=5"]
+    assert "day=2026-01-02 hour=0" in printed[3]
+    assert "day=2026-01-01 hour=5" in printed[5]
+    assert known["adopted"].partitions == 1
+    assert "1 were registered before" in printed[6]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tidemill.app.app import Fileset as Fileset
     from tidemill.app.app import Inbox as Inbox
     from tidemill.app.app import Snapshot as Snapshot
+    from tidemill.app.reads import Reads as Reads
     from tidemill.app.watermark import Watermark as Watermark
     from tidemill.errors import Conflict as Conflict
     from tidemill.errors import Fenced as Fenced
@@ -66,6 +67,7 @@ _HOMES = {
     "PartitionConsumerResult": "lake.consumer",
     "PartitionConsumerState": "lake.consumer",
     "Range": "lake.filters",
+    "Reads": "app.reads",
     "Refreshed": "schedule.data_triggers",
     "Rows": "lake.checks",
     "Run": "run.context",

@@ -27,7 +27,8 @@ from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.managed import ensure_consumer
 from tidemill.lake.manifest import Manifest
 from tidemill.lake.publish import AddPartitions, PartitionWrite
-from tidemill.lake.take import Limits, take_claims
+from tidemill.lake.take import take_claims
+from tidemill.lake.terms import Terms
 from tidemill.names import CommitSeq, DatasetId, Namespace, RunId
 from tidemill.world import World
 
@@ -110,7 +111,7 @@ def claim(catalog: Catalog, run: str) -> list[str]:
     consumer_id = catalog.write(lambda db: ensure_consumer(db, lines.dataset_id, "managed")).consumer_id
 
     def take_claimed(tx: Transaction) -> list[str]:
-        return [d.partition_key for d in take_claims(catalog, tx, {consumer_id: Limits()})[consumer_id]]
+        return [d.partition_key for d in take_claims(catalog, tx, {consumer_id: Terms()})[consumer_id]]
 
     return _until_told(
         catalog, run, take_claimed, lambda tx: commit(catalog, tx, [CompleteClaims(tx.run_id, tx.epoch)])

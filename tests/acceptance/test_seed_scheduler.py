@@ -27,7 +27,8 @@ from tidemill.lake.inbox import Inbox
 from tidemill.lake.managed import ensure_consumer
 from tidemill.lake.manifest import Manifest
 from tidemill.lake.publish import AddPartitions, PartitionWrite
-from tidemill.lake.take import Limits, take_claims
+from tidemill.lake.take import take_claims
+from tidemill.lake.terms import Terms
 from tidemill.mill.mill import Mill, open_project
 from tidemill.names import DEFAULT_NAMESPACE, RunId
 from tidemill.run.attempts import FinishRun, register, take_runs
@@ -78,7 +79,7 @@ class Site:
         dataset_id = catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, dataset)).dataset_id
         consumer_id = catalog.write(lambda db: ensure_consumer(db, dataset_id, consumer)).consumer_id
         tx = begin(catalog, run_id=RunId(self.mill.world.new_id("run")), epoch=1)
-        return len(take_claims(catalog, tx, {consumer_id: Limits()})[consumer_id])
+        return len(take_claims(catalog, tx, {consumer_id: Terms()})[consumer_id])
 
     def schedule(self) -> list[str]:
         """Let a scheduler that was just started do what it can; the schedules whose programs it launched."""

@@ -47,6 +47,9 @@ LISTS = [
     ("dataset", "dropped", "clean"),
     ("dataset", "schemas", "clean"),
     ("consumer", "list"),
+    ("consumer", "lag"),
+    ("consumer", "lag", "--dataset", "clean", "--name", "default.shop.report"),
+    ("consumer", "peek", "clean", "default.shop.report", "--limit", "3"),
     ("schedule", "list"),
     ("job", "list"),
     ("job", "list", "--history", "shop.on_clean"),
@@ -109,6 +112,11 @@ UNKNOWN = [
     ("dataset", "describe", "clean", "day=2026-01-01", "--set", "a=b"),
     ("inbox", "files", "ordres"),
     ("consumer", "show", "clean", "nobody"),
+    ("consumer", "peek", "clean", "default.shop.reprot"),
+    ("consumer", "reset", "claen", "default.shop.report", "--to", "now"),
+    ("consumer", "reset", "clean", "default.shop.reprot", "--to", "now"),
+    ("consumer", "requeue", "clean", "default.shop.report", "day=2026-01-01"),
+    ("consumer", "lag", "--dataset", "clean", "--name", "default.shop.reprot"),
     ("schedule", "show", "shop.on_odrers"),
     ("schedule", "suspend", "shop.on_odrers"),
     ("schedule", "resume", "shop.on_odrers"),
@@ -178,6 +186,10 @@ WRONG = [
     ("topic", "publish", "my/own", "mine"),
     ("topic", "publish", "own", "mine", "--payload", "[]"),
     ("topic", "read", "data", "--after", "yesterday"),
+    ("consumer", "reset", "clean", "default.shop.report"),
+    ("consumer", "reset", "clean", "default.shop.report", "--to", "begining"),
+    ("consumer", "reset", "clean", "default.shop.report", "--to", "2999-01-01"),
+    ("consumer", "peek", "clean", "default.shop.report", "--limit", "0"),
     ("run", "list", "--limit", "0"),
     ("inbox", "files", "orders", "--state", "DONE"),
     ("nothing",),
@@ -268,6 +280,20 @@ def test_a_run_can_be_started_and_killed_before_it_ran(tidemill):
 
     assert code == 0
     assert "KILLED" in killed
+
+
+def test_a_reset_is_told_and_stands_in_the_record(tidemill):
+    """Who did it and to where, for whoever asks why everything comes again."""
+    code, said, _ = tidemill("consumer", "reset", "clean", "default.shop.report", "--to", "now")
+    tidemill("consumer", "reset", "clean", "default.shop.report", "--to", "beginning", "--json")
+    _, shown, _ = tidemill("consumer", "show", "clean", "default.shop.report", "--json")
+
+    assert (code, said) == (0, "default.shop.report starts anew from now: 0 changes (0 bytes) wait for it\n")
+    assert [(reset["to"], "@" in reset["by"]) for reset in json.loads(shown)["resets"]] == [
+        ("now", True),
+        ("beginning", True),
+    ]
+    assert tidemill("consumer", "requeue", "clean", "default.shop.report")[1] == "0 partitions requeued\n"
 
 
 def test_a_suspended_schedule_says_what_it_dropped(tidemill):

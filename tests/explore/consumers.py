@@ -20,7 +20,8 @@ from tidemill.lake.fileset import ColumnSchema, Fileset, Unpin, WriteOp, read_pa
 from tidemill.lake.managed import ensure_consumer
 from tidemill.lake.manifest import DataFile, Manifest
 from tidemill.lake.publish import AddPartitions, PartitionExists, PartitionWrite
-from tidemill.lake.take import MOST_FILLED, Delivery, Limits, take_claims
+from tidemill.lake.take import MOST_FILLED, Delivery, take_claims
+from tidemill.lake.terms import Terms
 from tidemill.names import ConsumerId, DatasetId, Namespace, ProgramId, RunId, WritePointer
 from tidemill.run.attempts import (
     AttachTransaction,
@@ -140,7 +141,7 @@ def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",), adds: Se
             effects=[AttachTransaction(run.run_id, run.epoch), *take_over_claims(run.run_id, run.epoch)],
         )
         ((_, consumer),) = inputs.filesets.values()
-        got = take_claims(catalog, tx, {consumer.consumer_id: Limits(most)})[consumer.consumer_id]
+        got = take_claims(catalog, tx, {consumer.consumer_id: Terms(most)})[consumer.consumer_id]
         for delivery in got:
             for change in delivery.changes:
                 note_given(stage, consumer.name, run.run_id, run.epoch, change.write_pointer, change.partition_key)

@@ -20,7 +20,8 @@ from tidemill.lake.keys import KeyText
 from tidemill.lake.managed import Consumer, Work, WorkState, ensure_consumer, list_work
 from tidemill.lake.manifest import DataFile, Manifest
 from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing, fold
-from tidemill.lake.take import Delivery, Limits, take_claims
+from tidemill.lake.take import Delivery, take_claims
+from tidemill.lake.terms import Terms
 from tidemill.names import CommitSeq, DatasetId, Namespace, RunId
 from tidemill.world import World
 
@@ -91,10 +92,10 @@ class Lake:
         consumer_id = self.consumer().consumer_id
         return self.catalog.read(lambda db: list_work(db, consumer_id, state, 100))
 
-    def take(self, tx: Transaction, limits: Limits | None = None, name: str = "default.shop.report") -> list[Delivery]:
+    def take(self, tx: Transaction, limits: Terms | None = None, name: str = "default.shop.report") -> list[Delivery]:
         """What the run of `tx` gets of the file set."""
         consumer_id = self.consumer(name).consumer_id
-        return take_claims(self.catalog, tx, {consumer_id: limits or Limits()})[consumer_id]
+        return take_claims(self.catalog, tx, {consumer_id: limits or Terms()})[consumer_id]
 
     def complete(self, tx: Transaction, *effects: Effect) -> CommitSeq:
         """Commit the run of `tx` with what it took."""

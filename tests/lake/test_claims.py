@@ -23,7 +23,8 @@ from tidemill.lake.claims import (
     SkipOwn,
 )
 from tidemill.lake.managed import WorkState, find_consumer, list_consumers, measure_lag
-from tidemill.lake.take import Limits, take_claims
+from tidemill.lake.take import take_claims
+from tidemill.lake.terms import Terms
 
 MINUTE = timedelta(minutes=1)
 
@@ -373,7 +374,7 @@ def test_limits_by_number_and_bytes_leave_the_rest_for_the_next(lake):
     for hour, rows in enumerate([5, 5, 5, 50, 5]):
         lake.publish(hour, rows=rows)
     taken = []
-    for limits in [Limits(2), Limits(bytes=100), Limits(bytes=100), Limits(bytes=1)]:
+    for limits in [Terms(2), Terms(bytes=100), Terms(bytes=100), Terms(bytes=1)]:
         tx = lake.begin()
         taken.append(lake.hours(lake.take(tx, limits)))
         lake.complete(tx, PublishBacklog([lake.consumer().consumer_id]))
@@ -388,7 +389,7 @@ def test_a_key_counts_once_against_the_limit_with_all_that_waits_of_it(lake):
         lake.publish(hour)
     tx = lake.begin()
 
-    got = lake.take(tx, Limits(2))
+    got = lake.take(tx, Terms(2))
 
     assert [(lake.hour(d.partition_key), len(d.changes)) for d in got] == [(1, 3), (2, 1)]
 
@@ -400,14 +401,14 @@ def test_what_drops_out_does_not_use_up_the_limit(lake):
     lake.publish(2)
     tx = lake.begin()
 
-    assert lake.hours(lake.take(tx, Limits(2))) == [1, 2]
+    assert lake.hours(lake.take(tx, Terms(2))) == [1, 2]
 
 
 def test_limits_that_allow_nothing_are_refused() -> None:
     """The consumer would wait for ever."""
     for bad in ({"partitions": 0}, {"bytes": 0}):
         with pytest.raises(UserError, match="must allow something"):
-            Limits(**bad)
+            Terms(**bad)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7])
@@ -436,7 +437,7 @@ def test_two_inputs_are_taken_together_and_a_retry_keeps_both_as_they_were(lake)
     """A crash between two takes, and a halving, must not let a retry take anew for one of them."""
     one, other = lake.consumer("default.shop.one"), lake.consumer("default.shop.other")
     lake.publish(1)
-    inputs = {one.consumer_id: Limits(), other.consumer_id: Limits()}
+    inputs = {one.consumer_id: Terms(), other.consumer_id: Terms()}
     first = lake.begin()
     got = take_claims(lake.catalog, first, inputs)
     for _ in range(HALVE_AFTER):
@@ -500,7 +501,7 @@ def test_what_a_program_adds_to_its_own_input_is_skipped_if_it_says_so(lake):
     lake.publish(1)
     tx = lake.begin()
     lake.take(tx)
-    skip = SkipOwn(tx, lake.consumer().consumer_id)
+    skip = SkipOwn(tx, lake.lines.dataset_id, lake.consumer().name)
     lake.commit(tx, lake.write(2), effects=[CompleteClaims(tx.run_id, tx.epoch), skip])
     lake.publish(3)
 

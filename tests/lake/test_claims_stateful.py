@@ -17,7 +17,7 @@ from tidemill.lake.claims import FailClaims, ReleaseClaims
 from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState, take
 from tidemill.lake.managed import WorkState
 from tidemill.lake.publish import PartitionConflict
-from tidemill.lake.take import Limits
+from tidemill.lake.terms import Terms
 
 Change = tuple[int, int]
 """A write pointer and an hour."""
@@ -110,7 +110,7 @@ class Takes(RuleBasedStateMachine):
     @rule(target=runs, run=consumes(runs), limit=st.integers(1, 4))
     def take(self, run: Transaction, limit: int) -> Transaction:
         """A run takes; again, it gets the same."""
-        got = self._changes(self.lake.take(run, Limits(limit)))
+        got = self._changes(self.lake.take(run, Terms(limit)))
         held = self.held.setdefault(run.run_id, set())
         assert not held or got <= held, "a run that holds something gets nothing new"
         self.held[run.run_id] = got

@@ -40,7 +40,8 @@ from tidemill.lake.file_endings import (
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox import FileState, Inbox, InboxFile, InboxSpec, OnRewrite, count_files, ensure_inbox, list_files
 from tidemill.lake.managed import WorkState
-from tidemill.lake.take import Limits, take_claims
+from tidemill.lake.take import take_claims
+from tidemill.lake.terms import Terms
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId, RunId
 from tidemill.run.inputs import Blame, give_back_claims, keep_claims
 from tidemill.world import World
@@ -701,7 +702,7 @@ def test_of_files_and_partitions_only_the_poison_is_given_up(mill, poison):
             run_id = RunId(f"both_{run}")
             follow = [RestampFiles(run_id, epoch), RestampClaims(run_id, epoch)]
             tx = begin(mill.catalog, run_id=run_id, epoch=epoch, effects=follow)
-            partitions = take_claims(mill.catalog, tx, {consumer_id: Limits()})[consumer_id]
+            partitions = take_claims(mill.catalog, tx, {consumer_id: Terms()})[consumer_id]
             files = mill.claim(tx)
             got = [*lake.hours(partitions), *(file.name for file in files)]
             if {"a partition": 1, "a file": "f1"}[poison] not in got:

@@ -113,6 +113,12 @@ SELECT 'pin_' || i, 'wide', 2 * i + 22, 'live_' || i FROM series WHERE i < 20000
 INSERT INTO consumer (consumer_id, dataset_id, name, start_version, versions_to_check, spec, revision)
 SELECT dataset_id, dataset_id, 'reader', 599600, '[]', '{}', 0 FROM dataset
 
+-- name: fill_consumer_reset
+-- Each data set's reader was reset once.
+INSERT INTO consumer_reset (consumer_id, dataset_id, name, since_seq, start_version, versions_to_check, to_seq, asked,
+                            by_whom, at, reset_seq)
+SELECT 'past_' || dataset_id, dataset_id, 'reader', 0, 1000, '[]', 2000, 'now', 'somebody', :now, 2000 FROM dataset
+
 -- name: fill_consumer_work
 -- All but the newest 3,000 are done. Of these, 200 are being processed, 10 are discarded, most others wait for a time.
 INSERT INTO consumer_work (consumer_id, write_pointer, partition_key, commit_seq, state, failures, not_before, run_id,

@@ -21,7 +21,8 @@ from tidemill.lake.file_claims import claim_files
 from tidemill.lake.file_endings import publish_due_backlog
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox import Inbox, InboxSpec, ensure_inbox
-from tidemill.lake.take import Limits, take_claims
+from tidemill.lake.take import take_claims
+from tidemill.lake.terms import Terms
 from tidemill.names import DatasetId, JobId, Namespace
 from tidemill.roles import Discoverer
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, ask_kill, end_attempt
@@ -64,7 +65,7 @@ class Shop:
         self.works.sql(f"UPDATE run SET state = 'RUNNING' WHERE run_id = '{run.run_id}' RETURNING run_id")
         attached = [AttachTransaction(run.run_id, run.epoch), *take_over_claims(run.run_id, run.epoch)]
         tx = begin(self.works.catalog, run_id=run.run_id, epoch=run.epoch, effects=attached)
-        delivered = take_claims(self.works.catalog, tx, {self.consumer_id: Limits()})
+        delivered = take_claims(self.works.catalog, tx, {self.consumer_id: Terms()})
         return len(delivered[self.consumer_id]) + len(claim_files(self.works.catalog, tx, [self.inbox]))
 
     def end(self, run: RunRecord, cause: Cause) -> RunState | None:

@@ -18,7 +18,8 @@ from tidemill.lake.claims import CompleteClaims
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset import Fileset, read_partitions
 from tidemill.lake.managed import ensure_consumer
-from tidemill.lake.take import Delivery, Limits, take_claims
+from tidemill.lake.take import Delivery, take_claims
+from tidemill.lake.terms import Terms
 from tidemill.names import DatasetId, Namespace, RunId, WritePointer
 from tidemill.run.external import ExternalTransaction, open_transaction
 from tidemill.storage.files import open_files
@@ -79,7 +80,7 @@ class House:
         dataset_id = self.lines.dataset_id
         consumer = self.catalog.write(lambda db: ensure_consumer(db, dataset_id, CONSUMER))
         tx = self.begin()
-        taken = take_claims(self.catalog, tx, {consumer.consumer_id: Limits()})[consumer.consumer_id]
+        taken = take_claims(self.catalog, tx, {consumer.consumer_id: Terms()})[consumer.consumer_id]
         commit(self.catalog, tx, [CompleteClaims(tx.run_id, tx.epoch)])
         return [text for delivery in taken for text in self.texts(delivery)]
 
@@ -87,7 +88,7 @@ class House:
         """Claim what waits for the managed consumer for an open transaction."""
         dataset_id = self.lines.dataset_id
         consumer = self.catalog.write(lambda db: ensure_consumer(db, dataset_id, CONSUMER))
-        take_claims(self.catalog, open_tx._tx, {consumer.consumer_id: Limits()})
+        take_claims(self.catalog, open_tx._tx, {consumer.consumer_id: Terms()})
 
     def begin(self) -> Transaction:
         """An open transaction of a run that has no record."""

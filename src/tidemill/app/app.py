@@ -7,11 +7,12 @@ Everything is checked where it is declared, so that a mistake is reported with t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from tidemill.app.pipeline import Pipeline, Reading, Writing
+from tidemill.app.reads import Reads
 from tidemill.app.watermark import Watermark
 from tidemill.durations import parse_duration
 from tidemill.errors import NotFound, UserError
@@ -25,6 +26,7 @@ from tidemill.lake.stored import SchemaPolicy, Storing
 from tidemill.lake.version_retention import Retention
 from tidemill.lake.watermark_spec import WatermarkSpec
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, qualified
+from tidemill.run.context import Declared
 from tidemill.run.programs import Argument, ArgumentType, Code, ProgramKind, Value
 from tidemill.run.spans import DeclaredSpan
 from tidemill.schedule.constraints import Constraint
@@ -92,7 +94,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredProgram:
-    """A program, as an app declares it; `reads` and `writes` are qualified names."""
+    """A program, as an app declares it; `reads` and `writes` are qualified names, `terms` of those read on terms."""
 
     name: str
     kind: ProgramKind
@@ -104,6 +106,7 @@ class DeclaredProgram:
     run_on_empty: bool | None
     deliver_own: bool
     arguments: tuple[Argument, ...]
+    terms: Mapping[str, Reads] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +260,7 @@ class App:
     def spark(
         self,
         *,
-        reads: Iterable[Inbox | Fileset | Snapshot | str] = (),
+        reads: Iterable[Inbox | Fileset | Snapshot | Reads | str] = (),
         writes: Iterable[Fileset | Snapshot | str] = (),
         retries: int = 0,
         backoff: str | timedelta = "10s",
@@ -267,9 +270,9 @@ class App:
     ) -> Callable[[_C], _C]:
         """Register the decorated function as a program that is called with `(run, spark)`.
 
-        `reads` are the data sets it consumes, `writes` those it may publish to (by name, if another app's). A failed
-        attempt is repeated `retries` times, after `backoff`, then twice that. `arguments` are `{"name": default}` or
-        `{"name": type}`.
+        `reads` are the data sets it consumes (as `Reads` on terms of its own), `writes` those it may publish to (by
+        name, if another app's). A failed attempt is repeated `retries` times, after `backoff`, then twice that.
+        `arguments` are `{"name": default}` or `{"name": type}`.
         `run_on_empty` says whether it is called when nothing waits; left out, it is when a time trigger (`Every`) fed
         its job, so that an hour without data is reported too. `deliver_own=False` keeps it from consuming what it
         publishes.
@@ -281,7 +284,7 @@ class App:
     def python(
         self,
         *,
-        reads: Iterable[Inbox | Fileset | Snapshot | str] = (),
+        reads: Iterable[Inbox | Fileset | Snapshot | Reads | str] = (),
         writes: Iterable[Fileset | Snapshot | str] = (),
         retries: int = 0,
         backoff: str | timedelta = "10s",
@@ -381,7 +384,7 @@ class App:
     def _program(
         self,
         kind: ProgramKind,
-        reads: Iterable[Inbox | Fileset | Snapshot | str],
+        reads: Iterable[Inbox | Fileset | Snapshot | Reads | str],
         writes: Iterable[Fileset | Snapshot | str],
         retries: int,
         backoff: str | timedelta,
@@ -389,7 +392,9 @@ class App:
         deliver_own: bool,  # noqa: FBT001  # as above
         arguments: Mapping[str, type | Value],
     ) -> Callable[[_C], _C]:
-        read_names = tuple(map(self._name_of, reads))
+        given = [one if isinstance(one, Reads) else Reads(one) for one in reads]
+        read_names = tuple(self._name_of(one.dataset) for one in given)
+        terms = {name: one for name, one in zip(read_names, given, strict=True) if one != Reads(one.dataset)}
         written = tuple(map(self._name_of, writes))
         delay = parse_duration(backoff)
         declared = tuple(_argument(name, given) for name, given in arguments.items())
@@ -405,7 +410,7 @@ class App:
                 )
                 raise BadDeclaration(f"program {name!r}", why)
             self.programs[name] = DeclaredProgram(
-                name, kind, code, read_names, written, retries, delay, run_on_empty, deliver_own, declared
+                name, kind, code, read_names, written, retries, delay, run_on_empty, deliver_own, declared, terms
             )
             return code
 
@@ -420,7 +425,7 @@ class App:
                 return declared.name
         raise BadDeclaration(f"program {program!r}", "is not registered: decorate it with @app.spark or @app.python")
 
-    def _name_of(self, dataset: Inbox | Fileset | Snapshot | str) -> str:
+    def _name_of(self, dataset: Declared | str) -> str:
         if not isinstance(dataset, str):
             return dataset.qualified_name
         return dataset if "." in dataset else self._qualified(dataset)

@@ -15,6 +15,7 @@ from typing import Final, assert_never
 
 from tidemill.app.app import App, BadDeclaration, DeclaredProgram, Inbox, Snapshot
 from tidemill.app.app import Fileset as DeclaredFileset
+from tidemill.app.reads import Reads
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.config import Config
@@ -23,8 +24,9 @@ from tidemill.lake.fileset import Fileset
 from tidemill.lake.guards import ALLOW
 from tidemill.lake.inbox import ensure_inbox
 from tidemill.lake.managed import ensure_consumer
+from tidemill.lake.starts import find_position
 from tidemill.lake.watermark import declare_watermark
-from tidemill.names import DatasetId, ProgramId, ScheduleId
+from tidemill.names import CommitSeq, DatasetId, ProgramId, ScheduleId
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Argument, ArgumentType, Program, put_program
 from tidemill.schedule.schedules import Add, Change, Delete, Update, change_schedules, check_trigger, list_schedules
@@ -94,7 +96,9 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
                 ensure_inbox(db, dataset.dataset_id)
         changes: list[Change] = []
         named: dict[str, list[str]] = {"added": [], "changed": [], "removed": [], "kept": []}
-        programs = {name: _put(db, world, config.app, app, declared, known) for name, declared in app.programs.items()}
+        programs = {
+            name: _put(db, world, config.app, app, declared, known, seq) for name, declared in app.programs.items()
+        }
         if update_schedules:
             changes, named = _schedule_changes(db, app, programs)
         dropped = change_schedules(db, world, seq, changes)
@@ -146,7 +150,13 @@ def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredF
 
 
 def _put(
-    db: Db, world: World, app_file: Path, app: App, declared: DeclaredProgram, known: Mapping[str, Dataset]
+    db: Db,
+    world: World,
+    app_file: Path,
+    app: App,
+    declared: DeclaredProgram,
+    known: Mapping[str, Dataset],
+    tick: CommitSeq,
 ) -> Program:
     program = Program(
         program_id=ProgramId(world.new_id("prog")),
@@ -173,8 +183,20 @@ def _put(
     for name in program.reads:
         dataset = known.get(name) or find_dataset(db, name)
         if dataset.kind is DatasetKind.FILESET:
-            ensure_consumer(db, dataset.dataset_id, program.qualified_name)
+            _put_consumer(db, dataset, program, declared.terms.get(name), tick)
+        elif name in declared.terms:
+            why = f"reads {name} on terms, but that is a data set of kind {dataset.kind}, not a file set"
+            raise BadDeclaration(f"program {program.name!r}", why)
     return program
+
+
+def _put_consumer(db: Db, dataset: Dataset, program: Program, reads: Reads | None, tick: CommitSeq) -> None:
+    name = program.qualified_name
+    if reads is None:
+        ensure_consumer(db, dataset.dataset_id, name)
+    else:
+        position = find_position(db, dataset.dataset_id, reads.starts_at, tick)
+        ensure_consumer(db, dataset.dataset_id, name, reads.terms, position)
 
 
 def _schedule_changes(db: Db, app: App, programs: Mapping[str, Program]) -> tuple[list[Change], dict[str, list[str]]]:

@@ -32,8 +32,9 @@ def command(datasets: tuple[str, ...], *, as_json: bool) -> None:
         for consumer in found.consumers:
             click.echo(
                 f"consumer  {consumer.consumer} of {consumer.dataset}: {consumer.completed} done, "
-                f"{consumer.overwritten} overwritten before, {consumer.own} its own, {consumer.in_progress} in "
-                f"progress, {consumer.new} wait, {consumer.untaken} not taken yet, {consumer.discarded} discarded"
+                f"{consumer.overwritten} overwritten before, {consumer.ignored} ignored, {consumer.own} its own, "
+                f"{consumer.in_progress} in progress, {consumer.new} wait, {consumer.untaken} not taken yet, "
+                f"{consumer.discarded} discarded"
             )
         for inbox in found.inboxes:
             states = ", ".join(f"{number} {state}" for state, number in inbox.states.items()) or "no files"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, show_list, show_one
+from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
 
 
 @click.group(name="consumer", help="Consumers of file sets, and what waits for them.")
@@ -28,6 +28,58 @@ def list_(dataset: str | None, *, as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def show(dataset: str, name: str, *, as_json: bool) -> None:
-    """Show a consumer: its state and its lag."""
+    """Show a consumer: its state, its lag, what its runs hold or have put aside, and who has reset it."""
     with open_mill() as mill:
         show_one(mill.show_consumer(dataset, name), as_json=as_json)
+
+
+@command.command()
+@click.argument("dataset")
+@click.argument("name")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many partitions.")
+@json_option
+def peek(dataset: str, name: str, limit: int | None, *, as_json: bool) -> None:
+    """Show what the next take would give now, in its order, without taking it."""
+    with open_mill() as mill:
+        rows = mill.peek_consumer(dataset, name, limit=limit)
+    columns = ("partition", "kind", "files", "bytes", "rows")
+    show_list(rows, columns, as_json=as_json, empty="nothing waits for it")
+
+
+@command.command()
+@click.argument("dataset")
+@click.argument("name")
+@click.option("--to", required=True, metavar="START", help="beginning, now, or a time like 2026-01-31T06:00:00Z.")
+@json_option
+def reset(dataset: str, name: str, to: str, *, as_json: bool) -> None:
+    """Let a consumer start anew; who did so is on record. Refused while a run holds what it took."""
+    with open_mill() as mill:
+        view = mill.reset_consumer(dataset, name, to)
+    if as_json:
+        show_one(view, as_json=True)
+    else:
+        click.echo(f"{name} starts anew from {to}: {view.waiting} changes ({view.bytes} bytes) wait for it")
+
+
+@command.command()
+@click.option("--dataset", metavar="NAME", help="Only consumers of this data set.")
+@click.option("--name", metavar="NAME", help="Only consumers of this name.")
+@json_option
+def lag(dataset: str | None, name: str | None, *, as_json: bool) -> None:
+    """Show how far consumers are behind: partitions, bytes, and how long the oldest of them has waited."""
+    with open_mill() as mill:
+        rows = mill.measure_lag(dataset=dataset, name=name)
+    columns = ("dataset", "name", "partitions", "bytes", "age", "oldest_at")
+    show_list(rows, columns, as_json=as_json, empty="no consumers yet; a program that reads a file set makes one")
+
+
+@command.command()
+@click.argument("dataset")
+@click.argument("name")
+@click.argument("partitions", nargs=-1)
+@json_option
+def requeue(dataset: str, name: str, partitions: tuple[str, ...], *, as_json: bool) -> None:
+    """Have PARTITIONS (like day=2026-01-31; all, if none is named) that were put aside delivered again."""
+    with open_mill() as mill:
+        number = mill.requeue_consumer(dataset, name, partitions or None)
+    say({"requeued": number}, f"{number} partition{'' if number == 1 else 's'} requeued", as_json=as_json)

@@ -22,7 +22,7 @@ _COMMANDS: Final = {
     "tx": ("tidemill.cli.tx", "Transactions: list, show, abort."),
     "dataset": ("tidemill.cli.dataset", "Data sets: list, show, partitions, files."),
     "inbox": ("tidemill.cli.inbox", "Files that arrived: files."),
-    "consumer": ("tidemill.cli.consumer", "Consumers and what waits for them: list, show."),
+    "consumer": ("tidemill.cli.consumer", "Consumers and what waits for them: list, show, peek, lag, reset, requeue."),
     "schedule": (
         "tidemill.cli.schedule",
         "Schedules: list, show, create, update, delete, suspend, resume, next, triggered-by.",

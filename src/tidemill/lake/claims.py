@@ -17,7 +17,7 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import Fenced
 from tidemill.lake.keys import KeyText
-from tidemill.names import ConsumerId, RunId
+from tidemill.names import ConsumerId, DatasetId, RunId
 
 SQL: Final = load_sql(__file__)
 
@@ -143,7 +143,9 @@ class SkipOwn:
     """
 
     tx: Transaction
-    consumer_id: ConsumerId
+    dataset_id: DatasetId
+    consumer: str
+    """By name: it may have been reset since the begin."""
 
     def guards(self) -> Sequence[Call]:
         """None."""
@@ -152,7 +154,8 @@ class SkipOwn:
     def writes(self) -> Sequence[Call]:
         """Rows of the working set that are done from the start."""
         params: dict[str, Param] = {
-            "consumer_id": self.consumer_id,
+            "dataset_id": self.dataset_id,
+            "consumer": self.consumer,
             "write_pointer": self.tx.write_pointer,
             "epoch": self.tx.epoch,
         }

@@ -20,11 +20,13 @@ SELECT tidemill_refuse('claims_taken_over', run_id, CAST(epoch AS TEXT))
 UPDATE consumer_work SET epoch = :epoch WHERE run_id = :run_id AND state = 'in_progress'
 
 -- name: record_input
--- Before the claims are completed: what a run took is what it held at its commit.
+-- Before the claims are completed: what a run took is what it held at its commit. A worker may take a partition again,
+-- after a reset.
 INSERT INTO run_input (run_id, dataset_id, write_pointer, item)
 SELECT work.run_id, consumer.dataset_id, work.write_pointer, work.partition_key
   FROM consumer_work AS work JOIN consumer ON consumer.consumer_id = work.consumer_id
  WHERE work.run_id = :run_id AND work.state = 'in_progress'
+    ON CONFLICT (run_id, dataset_id, write_pointer, item, content_version) DO NOTHING
 
 -- name: complete
 UPDATE consumer_work SET state = 'completed', error = NULL WHERE run_id = :run_id AND state = 'in_progress'
@@ -56,7 +58,8 @@ UPDATE consumer_work
 -- rank: consumer
 -- After the change rows of the same commit: they are in the working set already, and done.
 INSERT INTO consumer_work (consumer_id, write_pointer, partition_key, commit_seq, state, run_id, epoch)
-SELECT :consumer_id, change.write_pointer, change.partition_key, change.commit_seq, 'completed', change.run_id, :epoch
+SELECT consumer.consumer_id, change.write_pointer, change.partition_key, change.commit_seq, 'completed', change.run_id,
+       :epoch
   FROM partition_change AS change JOIN consumer
-    ON consumer.consumer_id = :consumer_id AND consumer.dataset_id = change.dataset_id
- WHERE change.write_pointer = :write_pointer
+    ON consumer.name = :consumer AND consumer.dataset_id = change.dataset_id
+ WHERE change.write_pointer = :write_pointer AND change.dataset_id = :dataset_id

@@ -9,12 +9,14 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, cast
 
-from tidemill.catalog.db import Db
+from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Row, load_sql
-from tidemill.errors import NotFound
-from tidemill.lake.consumer import PartitionConsumerState
+from tidemill.errors import Conflict, NotFound
+from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState
 from tidemill.lake.keys import KeyText
-from tidemill.names import ConsumerId, DatasetId, RunId, WritePointer
+from tidemill.lake.starts import Position
+from tidemill.lake.terms import Terms
+from tidemill.names import CommitSeq, ConsumerId, DatasetId, RunId, WritePointer, nearest
 
 SQL: Final = load_sql(__file__)
 
@@ -28,14 +30,30 @@ class WorkState(StrEnum):
     DISCARDED = "discarded"
 
 
+@refusal
+class ConsumerMoved(Conflict):
+    """Somebody has reset the consumer meanwhile."""
+
+    code = "consumer_moved"
+
+    def __init__(self, consumer: str) -> None:
+        self.consumer = consumer
+        super().__init__(f"consumer {consumer} was reset meanwhile: look at it again")
+
+
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A consumer whose state the catalog keeps; a program's is named `<namespace>.<app>.<program>`."""
+    """A consumer whose state the catalog keeps; a program's is named `<namespace>.<app>.<program>`.
+
+    What committed before `since_seq` does not concern it.
+    """
 
     consumer_id: ConsumerId
     dataset_id: DatasetId
     name: str
     state: PartitionConsumerState
+    since_seq: CommitSeq
+    terms: Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +78,33 @@ class Lag:
     oldest: datetime | None
 
 
-def ensure_consumer(db: Db, dataset_id: DatasetId, name: str) -> Consumer:
-    """Give the consumer of this name, made if there was none: then it starts at the beginning."""
+def ensure_consumer(
+    db: Db, dataset_id: DatasetId, name: str, terms: Terms | None = None, position: Position | None = None
+) -> Consumer:
+    """Give the consumer of this name with these terms; made, if there was none, at `position`, else the beginning."""
     # Made from what it is unique by, so that two deployments at once make the same.
     digest = hashlib.sha256(f"{dataset_id}/{name}".encode()).hexdigest()
-    db.run(SQL.insert_consumer, consumer_id=f"consumer_{digest[:26]}", dataset_id=dataset_id, name=name)
+    state = FROM_BEGINNING if position is None else position.state
+    spec = json.dumps((terms or Terms()).to_spec())
+    db.run(
+        SQL.put_consumer,
+        consumer_id=f"consumer_{digest[:26]}",
+        dataset_id=dataset_id,
+        name=name,
+        since_seq=0 if position is None else position.since_seq,
+        start_version=state.start_version,
+        versions_to_check=json.dumps(state.versions_to_check),
+        spec=spec,
+    )
     return find_consumer(db, dataset_id, name)
 
 
 def find_consumer(db: Db, dataset_id: DatasetId, name: str) -> Consumer:
-    """The consumer of this name; `NotFound`."""
+    """The consumer of this name; `NotFound` with the nearest."""
     row = db.one(SQL.find_consumer, dataset_id=dataset_id, name=name)
     if row is None:
-        raise NotFound("consumer", name, hint="`tidemill consumer list` shows those there are")
+        known = [consumer.name for consumer in list_consumers(db) if consumer.dataset_id == dataset_id]
+        raise NotFound("consumer", name, nearest(name, known), hint="`tidemill consumer list` shows those there are")
     return to_consumer(row)
 
 
@@ -104,10 +136,17 @@ def measure_lag(db: Db, consumer: Consumer) -> Lag:
 
 def to_consumer(row: Row) -> Consumer:
     """A row of the columns that `find_consumer` selects, as a record."""
-    consumer_id, dataset_id, name, start_version, versions = row
+    consumer_id, dataset_id, name, start_version, versions, since_seq, spec = row
     late = tuple(map(WritePointer, json.loads(str(versions))))
     state = PartitionConsumerState(WritePointer(cast("int", start_version)), late)
-    return Consumer(ConsumerId(str(consumer_id)), DatasetId(str(dataset_id)), str(name), state)
+    return Consumer(
+        ConsumerId(str(consumer_id)),
+        DatasetId(str(dataset_id)),
+        str(name),
+        state,
+        CommitSeq(cast("int", since_seq)),
+        Terms.from_spec(json.loads(str(spec))),
+    )
 
 
 def _work(row: Row) -> Work:

@@ -1,14 +1,15 @@
--- name: insert_consumer
-INSERT INTO consumer (consumer_id, dataset_id, name, start_version, versions_to_check, spec, revision)
-VALUES (:consumer_id, :dataset_id, :name, 0, '[]', '{}', 0)
-    ON CONFLICT (dataset_id, name) DO NOTHING
+-- name: put_consumer
+-- One that is there keeps its state: only its terms change.
+INSERT INTO consumer (consumer_id, dataset_id, name, since_seq, start_version, versions_to_check, spec, revision)
+VALUES (:consumer_id, :dataset_id, :name, :since_seq, :start_version, :versions_to_check, :spec, 0)
+    ON CONFLICT (dataset_id, name) DO UPDATE SET spec = excluded.spec
 
 -- name: find_consumer
-SELECT consumer_id, dataset_id, name, start_version, versions_to_check FROM consumer
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec FROM consumer
  WHERE dataset_id = :dataset_id AND name = :name
 
 -- name: list_consumers
-SELECT consumer_id, dataset_id, name, start_version, versions_to_check FROM consumer ORDER BY name, dataset_id
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec FROM consumer ORDER BY name, dataset_id
 
 -- name: measure_lag
 -- What waits in the working set, and what no take has seen: by start_version and versions_to_check, never the history.

@@ -9,19 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import groupby
-from typing import Final, cast
+from typing import Final, NoReturn, TypeAlias, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Param, load_sql
 from tidemill.catalog.transactions import Transaction, TransactionEnded, find_in_progress, find_transaction
-from tidemill.errors import NotFound, UserError
 from tidemill.lake.claims import HALVE_AFTER, put_back
 from tidemill.lake.consumer import PartitionConsumerState
 from tidemill.lake.fileset import Change, ChangeKind, kind_of, to_change
 from tidemill.lake.keys import KeyText
-from tidemill.lake.managed import Consumer, to_consumer
+from tidemill.lake.managed import Consumer, ConsumerMoved, WorkState, to_consumer
 from tidemill.lake.manifest import DataFile
+from tidemill.lake.terms import OnChange, Order, Terms
 from tidemill.names import ConsumerId, RunId, WritePointer
 
 SQL: Final = load_sql(__file__)
@@ -31,17 +32,14 @@ MOST_FILLED: Final = 10_000
 _ANY_FAILURES: Final = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The most that one take claims: so many partitions, and so many bytes (at least one partition comes)."""
+class Closing(StrEnum):
+    """Why a take closes what it finds without delivering it; the text stands beside the row."""
 
-    partitions: int = 10_000
-    bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse limits under which nothing could ever be taken."""
-        if self.partitions < 1 or (self.bytes is not None and self.bytes < 1):
-            raise UserError(f"the limits of a take must allow something, not {self}")
+    OVERWRITTEN = "overwritten before it was taken"
+    """What the overwrite brought is delivered instead."""
+    IGNORED = "changed after it was delivered: ignored"
+    CHANGED = "changed after it was delivered"
+    """Put aside as discarded; one that is requeued is delivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +57,14 @@ class Delivery:
 
 
 def take_claims(
-    catalog: Catalog, tx: Transaction, inputs: Mapping[ConsumerId, Limits]
+    catalog: Catalog, tx: Transaction, inputs: Mapping[ConsumerId, Terms]
 ) -> dict[ConsumerId, list[Delivery]]:
     """Claim for the run of `tx` what its consumers have to give, and deliver it; call it once, after the begin.
 
     A run that holds claims already (of an earlier attempt, re-stamped by the begin) keeps just those. A run with a
     claim that has failed `HALVE_AFTER` times keeps the first half of all it holds and puts the rest back. Short
     transactions under the consumers' row locks; nothing of it has to be undone when the process dies: claims belong
-    to the run. Raises `TransactionEnded` when the attempt was fenced. Oldest deliveries first. Cost: what is new.
+    to the run. Raises `TransactionEnded` when the attempt was fenced. The terms' order. Cost: what is new.
     """
     consumers = sorted(inputs)
     while True:
@@ -75,11 +73,44 @@ def take_claims(
         if filled:
             break
     catalog.world.mark("take.after_claim")
-    return {consumer_id: held.get(consumer_id, []) for consumer_id in consumers}
+    return {consumer_id: _in_order(held.get(consumer_id, []), inputs[consumer_id]) for consumer_id in consumers}
+
+
+def peek_claims(catalog: Catalog, consumer_id: ConsumerId, terms: Terms) -> list[Delivery]:
+    """What a take would give now, without taking: it is done, looked at, and rolled back.
+
+    So it cannot differ from a take. Of a backlog of more than `MOST_FILLED` changes the first of them are looked at.
+    Cost: that of a take; meanwhile takes of this consumer wait, on SQLite all writers. `ConsumerMoved`.
+    """
+    pointer = WritePointer(catalog.write(lambda db: db.tick()))
+    tx = Transaction(pointer, catalog.incarnation, RunId(catalog.world.new_id("peek")), 1, frozenset())
+
+    def block(db: Db) -> NoReturn:
+        consumer = _lock(db, consumer_id)
+        _fill(db, consumer, tx)
+        _claim(db, consumer, tx, terms)
+        raise _Seen(_deliver(_read_held(db, tx.run_id)).get(consumer_id, []))
+
+    try:
+        catalog.write(block)
+    except _Seen as seen:
+        return _in_order(seen.deliveries, terms)
+
+
+class _Seen(Exception):
+    """Ends a peek, whose transaction it rolls back."""
+
+    def __init__(self, deliveries: list[Delivery]) -> None:
+        super().__init__()
+        self.deliveries = deliveries
+
+
+def _in_order(deliveries: list[Delivery], terms: Terms) -> list[Delivery]:
+    return deliveries if terms.order is Order.OLDEST else deliveries[::-1]
 
 
 def _take(
-    db: Db, tx: Transaction, consumers: Sequence[ConsumerId], inputs: Mapping[ConsumerId, Limits]
+    db: Db, tx: Transaction, consumers: Sequence[ConsumerId], inputs: Mapping[ConsumerId, Terms]
 ) -> tuple[bool, dict[ConsumerId, list[Delivery]]]:
     """One transaction of a take: whether all is filled, and then what the run holds."""
     if db.one(SQL.lock_open_tx, write_pointer=tx.write_pointer, epoch=tx.epoch) is None:
@@ -99,7 +130,7 @@ def _take(
 def _lock(db: Db, consumer_id: ConsumerId) -> Consumer:
     row = db.one(SQL.lock_consumer, consumer_id=consumer_id)
     if row is None:
-        raise NotFound("consumer", consumer_id)
+        raise ConsumerMoved(consumer_id)
     return to_consumer(row)
 
 
@@ -158,32 +189,37 @@ class _Waiting:
     bytes: int
 
 
-def _claim(db: Db, consumer: Consumer, tx: Transaction, limits: Limits) -> None:
+@dataclass(slots=True)
+class _Claimed:
+    """What a take has claimed of one consumer so far, and how often what it goes on with must have failed."""
+
+    partitions: int = 0
+    bytes: int = 0
+    alike: tuple[int, int] = (0, _ANY_FAILURES)
+
+
+def _claim(db: Db, consumer: Consumer, tx: Transaction, terms: Terms) -> None:
+    claimed = _Claimed()
+    for one in terms.rounds:
+        _claim_round(db, consumer, tx, one, claimed)
+
+
+def _claim_round(db: Db, consumer: Consumer, tx: Transaction, terms: Terms, claimed: _Claimed) -> None:
     owner: dict[str, Param] = {"consumer_id": consumer.consumer_id, "run_id": tx.run_id, "epoch": tx.epoch}
-    claimed = 0
-    size = 0
-    alike = (0, _ANY_FAILURES)
-    while (wanted := limits.partitions - claimed) > 0:
-        found = _find_claimable(db, consumer, tx, wanted, alike)
+    while (wanted := terms.partitions - claimed.partitions) > 0:
+        found = _find_claimable(db, consumer, tx, wanted, terms.order, claimed.alike)
         if not found:
             return
         # What failed before goes with what failed as often: else each new run would halve the same whole again, and
         # never come to the poison one alone.
-        alike = _as_often(found[0].failures)
-        if any(_as_often(waiting.failures) != alike for waiting in found):
-            found = _find_claimable(db, consumer, tx, wanted, alike)
-        claims, dropped = [], []
-        full = False
-        for waiting in found:
-            dropped += [{"write_pointer": w, "partition_key": waiting.key} for w in waiting.dropped]
-            if limits.bytes is not None and claimed and waiting.delivered and size + waiting.bytes > limits.bytes:
-                full = True
-                break
-            claims += [{"write_pointer": w, "partition_key": waiting.key} for w in waiting.delivered]
-            claimed += bool(waiting.delivered)
-            size += waiting.bytes
-        if dropped:
-            db.run(SQL.close_superseded, closed=json.dumps(dropped), **owner)
+        claimed.alike = _as_often(found[0].failures)
+        if any(_as_often(waiting.failures) != claimed.alike for waiting in found):
+            found = _find_claimable(db, consumer, tx, wanted, terms.order, claimed.alike)
+        repeated = _find_repeated(db, consumer, found, terms.on_change)
+        claims, closed, full = _sort_out(found, repeated, terms, claimed)
+        for closing, rows in closed.items():
+            state = WorkState.DISCARDED if closing is Closing.CHANGED else WorkState.COMPLETED
+            db.run(SQL.close, closed=json.dumps(rows), state=state, error=closing, **owner)
         if claims:
             db.run(SQL.claim, claims=json.dumps(claims), **owner)
         # All that was found is claimed or closed now: another round finds other keys.
@@ -191,12 +227,58 @@ def _claim(db: Db, consumer: Consumer, tx: Transaction, limits: Limits) -> None:
             return
 
 
+_Row: TypeAlias = dict[str, str | int]
+
+
+def _sort_out(
+    found: Sequence[_Waiting], repeated: set[KeyText], terms: Terms, claimed: _Claimed
+) -> tuple[list[_Row], dict[Closing, list[_Row]], bool]:
+    """What of `found` is claimed, what is closed and why, and whether the bytes have run out; counts in `claimed`."""
+    claims: list[_Row] = []
+    closed: dict[Closing, list[_Row]] = {}
+    for waiting in found:
+        rows = [_row(waiting.key, pointer) for pointer in waiting.delivered]
+        if waiting.dropped:
+            dropped = [_row(waiting.key, pointer) for pointer in waiting.dropped]
+            closed.setdefault(Closing.OVERWRITTEN, []).extend(dropped)
+        if waiting.key in repeated:
+            closed.setdefault(_CLOSINGS[terms.on_change], []).extend(rows)
+            continue
+        over = terms.bytes is not None and claimed.bytes + waiting.bytes > terms.bytes
+        if over and claimed.partitions and rows:
+            return claims, closed, True
+        claims += rows
+        claimed.partitions += bool(rows)
+        claimed.bytes += waiting.bytes
+    return claims, closed, False
+
+
+def _row(key: KeyText, write_pointer: int) -> _Row:
+    return {"write_pointer": write_pointer, "partition_key": key}
+
+
+_CLOSINGS: Final = {OnChange.IGNORE: Closing.IGNORED, OnChange.ERROR: Closing.CHANGED}
+
+
+def _find_repeated(db: Db, consumer: Consumer, found: Sequence[_Waiting], on_change: OnChange) -> set[KeyText]:
+    """Keys of which something had been delivered before what waits now, if that matters."""
+    if on_change is OnChange.AGAIN:
+        return set()
+    rows = db.all(
+        SQL.find_repeated,
+        consumer_id=consumer.consumer_id,
+        dataset_id=consumer.dataset_id,
+        offered=json.dumps([_row(waiting.key, waiting.delivered[0]) for waiting in found if waiting.delivered]),
+    )
+    return {KeyText(str(row[0])) for row in rows}
+
+
 def _as_often(failures: int) -> tuple[int, int]:
     return (failures, failures) if failures >= HALVE_AFTER else (0, HALVE_AFTER - 1)
 
 
 def _find_claimable(
-    db: Db, consumer: Consumer, tx: Transaction, most: int, failures: tuple[int, int]
+    db: Db, consumer: Consumer, tx: Transaction, most: int, order: Order, failures: tuple[int, int]
 ) -> list[_Waiting]:
     rows = db.all(
         SQL.find_claimable,
@@ -204,6 +286,7 @@ def _find_claimable(
         dataset_id=consumer.dataset_id,
         write_pointer=tx.write_pointer,
         most=most,
+        newest=int(order is Order.NEWEST),
         from_failures=failures[0],
         to_failures=failures[1],
     )
@@ -220,7 +303,7 @@ def _find_claimable(
                 sum(size for _, size in delivered),
             )
         )
-    return found
+    return found[:most]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ SELECT :consumer_id, write_pointer, partition_key, commit_seq, 'new'
     ON CONFLICT (consumer_id, write_pointer, partition_key) DO NOTHING
 
 -- name: lock_consumer
-SELECT consumer_id, dataset_id, name, start_version, versions_to_check FROM consumer
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec FROM consumer
  WHERE consumer_id = :consumer_id {for_update}
 
 -- name: move_state
@@ -44,30 +44,63 @@ SELECT write_pointer FROM tx
 -- name: find_claimable
 -- All waiting rows of the keys of the first :most waiting ones with this many failures, the oldest key first; what
 -- waited for a time after what never had to. A key of which some run holds a row waits. The order by not_before is that
--- of the index; CROSS JOIN has SQLite begin with the few keys. Sub-selects of one value are look-ups on both databases:
--- as joins, PostgreSQL found the changes first, with all that their keys had before, and compared all that is held.
+-- of the index; if :newest (1, else 0), what never had to wait is read backwards. CROSS JOIN has SQLite begin with the
+-- few keys. Sub-selects of one value are look-ups on both databases: as joins, PostgreSQL found the changes first, with all
+-- that their keys had before, and compared all that is held.
 SELECT work.partition_key, work.write_pointer, work.failures,
        (SELECT bytes FROM partition_change
          WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer AND partition_key = work.partition_key),
        CASE WHEN (SELECT superseded_seq FROM partition_change
                    WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer
                      AND partition_key = work.partition_key) < :write_pointer THEN 1 ELSE 0 END
-  FROM (SELECT first.partition_key, min(first.write_pointer) AS oldest
-          FROM (SELECT waiting.partition_key, waiting.write_pointer
-                  FROM consumer_work AS waiting {indexed_by:consumer_work_new}
-                 WHERE waiting.consumer_id = :consumer_id AND waiting.state = 'new'
-                   AND waiting.not_before <= tidemill_now() AND waiting.commit_seq < :write_pointer
-                   AND waiting.failures BETWEEN :from_failures AND :to_failures
-                   AND (SELECT 1 FROM consumer_work AS held {indexed_by:consumer_work_held}
-                         WHERE held.consumer_id = :consumer_id AND held.partition_key = waiting.partition_key
-                           AND held.state = 'in_progress' LIMIT 1) IS NULL
-                 ORDER BY waiting.not_before, waiting.write_pointer
-                 LIMIT :most) AS first
+  FROM (SELECT first.partition_key, min(first.place) AS place
+          FROM (SELECT next.partition_key, next.write_pointer AS place
+                  FROM (SELECT waiting.partition_key, waiting.write_pointer
+                          FROM consumer_work AS waiting {indexed_by:consumer_work_new}
+                         WHERE waiting.consumer_id = :consumer_id AND waiting.state = 'new'
+                           AND waiting.not_before >= :newest AND waiting.not_before <= tidemill_now()
+                           AND waiting.commit_seq < :write_pointer
+                           AND waiting.failures BETWEEN :from_failures AND :to_failures
+                           AND (SELECT 1 FROM consumer_work AS held {indexed_by:consumer_work_held}
+                                 WHERE held.consumer_id = :consumer_id AND held.partition_key = waiting.partition_key
+                                   AND held.state = 'in_progress' LIMIT 1) IS NULL
+                         ORDER BY waiting.not_before, waiting.write_pointer
+                         LIMIT :most) AS next
+                 UNION ALL
+                SELECT newest.partition_key, -newest.write_pointer AS place
+                  FROM (SELECT waiting.partition_key, waiting.write_pointer
+                          FROM consumer_work AS waiting {indexed_by:consumer_work_new}
+                         WHERE :newest = 1 AND waiting.consumer_id = :consumer_id AND waiting.state = 'new'
+                           AND waiting.not_before = 0
+                           AND waiting.commit_seq < :write_pointer
+                           AND waiting.failures BETWEEN :from_failures AND :to_failures
+                           AND (SELECT 1 FROM consumer_work AS held {indexed_by:consumer_work_held}
+                                 WHERE held.consumer_id = :consumer_id AND held.partition_key = waiting.partition_key
+                                   AND held.state = 'in_progress' LIMIT 1) IS NULL
+                         ORDER BY waiting.write_pointer DESC
+                         LIMIT :most) AS newest) AS first
          GROUP BY first.partition_key) AS wanted
  CROSS JOIN consumer_work AS work {indexed_by:consumer_work_key}
  WHERE work.partition_key = wanted.partition_key AND work.consumer_id = :consumer_id
    AND work.state = 'new' AND work.not_before <= tidemill_now() AND work.commit_seq < :write_pointer
- ORDER BY wanted.oldest, work.partition_key, work.commit_seq
+ ORDER BY wanted.place, work.partition_key, work.commit_seq
+
+-- name: find_repeated
+-- Of the oldest waiting row of each key: whether it follows one that this consumer has consumed. A row that was offered
+-- before (it failed, or was requeued) has an error, and passes. The nearest earlier change is looked at first.
+SELECT offered.partition_key
+  FROM {rows:offered(partition_key text, write_pointer bigint)} AS offered
+ CROSS JOIN consumer_work AS work
+ WHERE work.consumer_id = :consumer_id AND work.write_pointer = offered.write_pointer
+   AND work.partition_key = offered.partition_key AND work.error IS NULL
+   AND (SELECT 1 FROM partition_change AS earlier
+         WHERE earlier.dataset_id = :dataset_id AND earlier.partition_key = offered.partition_key
+           AND earlier.commit_seq < work.commit_seq
+           AND (SELECT 1 FROM consumer_work AS done
+                 WHERE done.consumer_id = :consumer_id AND done.write_pointer = earlier.write_pointer
+                   AND done.partition_key = offered.partition_key
+                   AND done.state = 'completed' AND done.error IS NULL) IS NOT NULL
+         ORDER BY earlier.commit_seq DESC LIMIT 1) IS NOT NULL
 
 -- name: claim
 -- The key's three columns as one value: each row is found by it. (As a join SQLite compares all that is new with all
@@ -78,10 +111,9 @@ UPDATE consumer_work SET state = 'in_progress', run_id = :run_id, epoch = :epoch
           FROM {rows:claims(write_pointer bigint, partition_key text)} AS claims)
    AND run_id IS NULL
 
--- name: close_superseded
--- Overwritten before anybody took it: what the overwrite brought is delivered instead.
-UPDATE consumer_work
-   SET state = 'completed', run_id = :run_id, epoch = :epoch, error = 'overwritten before it was taken'
+-- name: close
+-- What a take finds and does not deliver.
+UPDATE consumer_work SET state = :state, run_id = :run_id, epoch = :epoch, error = :error
  WHERE (consumer_id, write_pointer, partition_key) IN
        (SELECT CAST(:consumer_id AS TEXT), closed.write_pointer, closed.partition_key
           FROM {rows:closed(write_pointer bigint, partition_key text)} AS closed)

@@ -5,15 +5,23 @@ Fields ending in `_at` are epoch milliseconds; the command line shows them as IS
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from tidemill.catalog.db import Db
+from tidemill.durations import format_duration
+from tidemill.errors import NotFound
 from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerResult, PartitionConsumerState, consume_partitions
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.fileset import Fileset
-from tidemill.lake.managed import Consumer, WorkState, find_consumer, list_consumers, list_work, measure_lag
-from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id
+from tidemill.lake.keys import KeyText, KeyValue
+from tidemill.lake.managed import Consumer, Lag, WorkState, find_consumer, list_consumers, list_work, measure_lag
+from tidemill.lake.resets import list_resets, requeue, reset
+from tidemill.lake.starts import Start
+from tidemill.lake.take import peek_claims
+from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id, fields_of
+from tidemill.names import nearest
 from tidemill.schedule import jobs
 
 
@@ -33,6 +41,55 @@ class ConsumerView:
     discarded: int
     start_version: int
     versions_to_check: tuple[int, ...]
+    terms: Mapping[str, object]
+    """What it takes at once and in which order, where that is not the usual."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedView:
+    """A partition that a take would give now; `kind` is new, appended or overwritten, sizes are of what it brings."""
+
+    key: Mapping[str, KeyValue]
+    partition: str
+    kind: str
+    files: int
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class LagView:
+    """How far a consumer is behind: what it has not taken, and how long the oldest of it has waited."""
+
+    dataset: str
+    name: str
+    partitions: int
+    bytes: int
+    oldest_at: int | None
+    age: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkView:
+    """A partition in a consumer's hands: held by a run, or discarded since it failed too often."""
+
+    partition: str
+    write_pointer: int
+    state: str
+    failures: int
+    run_id: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResetView:
+    """A reset of a consumer: who asked for it and for what, and the state that it left."""
+
+    reset_at: int
+    by: str
+    to: str
+    start_version: int
+    versions_to_check: tuple[int, ...]
 
 
 class Consumers(Project):
@@ -49,13 +106,91 @@ class Consumers(Project):
 
         return self.catalog.read(block)
 
-    def show_consumer(self, dataset: str, name: str) -> ConsumerView:
-        """One consumer; `NotFound`."""
+    def show_consumer(self, dataset: str, name: str) -> dict[str, object]:
+        """One consumer, with what its runs hold or have put aside, and its resets; `NotFound` with the nearest name."""
 
-        def block(db: Db) -> ConsumerView:
-            found = self._dataset(db, dataset)
-            consumer = find_consumer(db, found.dataset_id, name)
-            return _consumer_view(db, consumer, {found.dataset_id: found})
+        def block(db: Db) -> dict[str, object]:
+            found, consumer = self._consumer(db, dataset, name)
+            show = Fileset.of(found).show
+            work = [
+                WorkView(show(w.partition_key), w.write_pointer, w.state, w.failures, w.run_id, w.error)
+                for state in (WorkState.IN_PROGRESS, WorkState.DISCARDED)
+                for w in list_work(db, consumer.consumer_id, state, MOST_SHOWN)
+            ]
+            resets = [
+                ResetView(jobs.to_ms(p.at), p.by, p.asked, p.state.start_version, tuple(p.state.versions_to_check))
+                for p in list_resets(db, consumer.dataset_id, consumer.name)
+            ]
+            view = _consumer_view(db, consumer, {found.dataset_id: found})
+            return {**fields_of(view), "work": work, "resets": resets}
+
+        return self.catalog.read(block)
+
+    def peek_consumer(self, dataset: str, name: str, *, limit: int | None = None) -> list[OfferedView]:
+        """What its next take would give now, in that order, by its own terms; nothing is taken.
+
+        At most `limit` partitions, if that is less than its terms allow. An acceptor of the program is not asked.
+        """
+        found, consumer = self.catalog.read(lambda db: self._consumer(db, dataset, name))
+        terms = consumer.terms if limit is None else replace(consumer.terms, partitions=limit, old_percent=0)
+        fileset = Fileset.of(found)
+        offered = []
+        for delivery in peek_claims(self.catalog, consumer.consumer_id, terms):
+            manifests = [change.manifest for change in delivery.changes]
+            offered.append(
+                OfferedView(
+                    dict(zip(fileset.keys.names, fileset.keys.decode(delivery.partition_key), strict=True)),
+                    fileset.show(delivery.partition_key),
+                    delivery.kind,
+                    sum(len(manifest.files) for manifest in manifests),
+                    sum(manifest.total_bytes for manifest in manifests),
+                    sum(manifest.total_rows for manifest in manifests),
+                )
+            )
+        return offered
+
+    def reset_consumer(self, dataset: str, name: str, to: str | datetime, *, by: str | None = None) -> ConsumerView:
+        """Let a consumer start anew: at the `beginning`, `now`, or with what has committed since a time.
+
+        On record with who asked (`by`, else the user of this process): `show_consumer`. Refused (`ClaimsInProgress`)
+        while a run holds what it took; `NotFound`, `BadStart`.
+        """
+        start = Start.parse(to)
+        found, consumer = self.catalog.read(lambda db: self._consumer(db, dataset, name))
+        who = by or f"{self.world.environ.get('USER', 'unknown')}@{self.world.spawner.host()}"
+        anew = reset(self.catalog, consumer.dataset_id, consumer.name, start, who)
+        return self.catalog.read(lambda db: _consumer_view(db, anew, {found.dataset_id: found}))
+
+    def requeue_consumer(self, dataset: str, name: str, partitions: Sequence[str] | None = None) -> int:
+        """Have partitions that it put aside tried again (these, like `day=2026-01-31`, or all); how many.
+
+        `NotFound` for one that is not put aside.
+        """
+
+        def block(db: Db) -> tuple[Consumer, list[KeyText] | None]:
+            found, consumer = self._consumer(db, dataset, name)
+            if partitions is None:
+                return consumer, None
+            rows = list_work(db, consumer.consumer_id, WorkState.DISCARDED, MOST_SHOWN)
+            by_name = {Fileset.of(found).show(work.partition_key): work.partition_key for work in rows}
+            for partition in partitions:
+                if partition not in by_name:
+                    raise NotFound("discarded partition", partition, nearest(partition, by_name))
+            return consumer, [by_name[partition] for partition in partitions]
+
+        return requeue(self.catalog, *self.catalog.read(block))
+
+    def measure_lag(self, *, dataset: str | None = None, name: str | None = None) -> list[LagView]:
+        """How far consumers (of one data set; the one of a name) are behind, by name."""
+
+        def block(db: Db) -> list[LagView]:
+            by_id = datasets_by_id(db)
+            only = None if dataset is None else self._dataset(db, dataset).dataset_id
+            if dataset is not None and name is not None:
+                self._consumer(db, dataset, name)
+            chosen = [c for c in list_consumers(db) if only in {None, c.dataset_id} and name in {None, c.name}]
+            now = db.now()
+            return [_lag_view(consumer, measure_lag(db, consumer), by_id, now) for consumer in chosen]
 
         return self.catalog.read(block)
 
@@ -68,6 +203,17 @@ class Consumers(Project):
         """
         fileset = Fileset.of(self.catalog.read(lambda db: self._dataset(db, dataset)))
         return consume_partitions(self.catalog, fileset, state)
+
+    def _consumer(self, db: Db, dataset: str, name: str) -> tuple[Dataset, Consumer]:
+        found = self._dataset(db, dataset)
+        return found, find_consumer(db, found.dataset_id, name)
+
+
+def _lag_view(consumer: Consumer, lag: Lag, by_id: Mapping[str, Dataset], now: int) -> LagView:
+    oldest = None if lag.oldest is None else jobs.to_ms(lag.oldest)
+    age = None if oldest is None else format_duration(timedelta(seconds=max(now - oldest, 0) // 1000))
+    name = by_id[consumer.dataset_id].qualified_name
+    return LagView(name, consumer.name, lag.partitions, lag.bytes, oldest, age)
 
 
 def _consumer_view(db: Db, consumer: Consumer, by_id: Mapping[str, Dataset]) -> ConsumerView:
@@ -86,4 +232,5 @@ def _consumer_view(db: Db, consumer: Consumer, by_id: Mapping[str, Dataset]) -> 
         held[WorkState.DISCARDED],
         consumer.state.start_version,
         tuple(consumer.state.versions_to_check),
+        consumer.terms.to_spec(),
     )

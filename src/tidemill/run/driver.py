@@ -25,7 +25,7 @@ from tidemill.lake.fileset import Fileset, Unpin
 from tidemill.lake.formats import reason as spark_reason
 from tidemill.lake.guards import ALLOW, parse_allowed
 from tidemill.lake.snapshot import PinVersions, find_current
-from tidemill.lake.take import Limits, take_claims
+from tidemill.lake.take import take_claims
 from tidemill.names import DatasetId, PinId
 from tidemill.processes import live_with_parent
 from tidemill.run.attempts import (
@@ -178,7 +178,7 @@ class DriverProcess:
             name: (snapshot, self.catalog.read(partial(find_current, snapshot=snapshot, seen=tx)))
             for name, snapshot in inputs.snapshots.items()
         }
-        consumers = {consumer.consumer_id: Limits() for _, consumer in inputs.filesets.values()}
+        consumers = {consumer.consumer_id: consumer.terms for _, consumer in inputs.filesets.values()}
         delivered = take_claims(self.catalog, tx, consumers) if consumers else {}
         deliveries = {
             name: (fileset, delivered[consumer.consumer_id]) for name, (fileset, consumer) in inputs.filesets.items()
@@ -229,7 +229,7 @@ class DriverProcess:
             effects.append(CloseFiles(run.run_id, run.epoch, outcomes))
         if not program.deliver_own:
             own = [consumer for name, (_, consumer) in inputs.filesets.items() if name in program.writes]
-            effects += [SkipOwn(written.tx, consumer.consumer_id) for consumer in own]
+            effects += [SkipOwn(written.tx, consumer.dataset_id, consumer.name) for consumer in own]
         return effects
 
     def _end(self, assignment: Assignment, end: AttemptEnd) -> None:

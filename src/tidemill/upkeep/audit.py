@@ -21,7 +21,9 @@ from tidemill.lake.fileset import Fileset
 from tidemill.lake.inbox import FileState
 from tidemill.lake.keys import KeyText
 from tidemill.lake.managed import Consumer, WorkState, list_consumers
-from tidemill.names import EventKey, file_event, partition_event
+from tidemill.lake.resets import list_resets
+from tidemill.lake.take import Closing
+from tidemill.names import ConsumerId, EventKey, file_event, partition_event
 from tidemill.upkeep.findings import Findings
 
 SQL: Final = load_sql(__file__)
@@ -74,8 +76,8 @@ class FilesetAudit:
 class ConsumerAudit:
     """A managed consumer: its working set by state, and what it has not taken yet.
 
-    `overwritten` were replaced before anybody took them; what replaced them is delivered instead. `own` were added by
-    its own runs, which do not want them.
+    `overwritten` were replaced before anybody took them; what replaced them is delivered instead. `ignored` are changes
+    of what it had consumed, which its terms ignore. `own` were added by its own runs, which do not want them.
     """
 
     dataset: str
@@ -85,6 +87,7 @@ class ConsumerAudit:
     in_progress: int
     discarded: int
     overwritten: int
+    ignored: int
     own: int
     untaken: int
 
@@ -329,32 +332,21 @@ def _audit_consumer(search: _Search, fileset: Fileset, consumer: Consumer) -> Co
             bound=bound,
             pointer=search.tick,
             start_version=state.start_version,
+            since_seq=consumer.since_seq,
             **place,
         ):
             if write_pointer not in state.versions_to_check:
                 where = f"partition {fileset.show(KeyText(str(key)))} of transaction {write_pointer}"
                 what = f"{where} was passed by, and is not in the working set"
                 search.report(FindingKind.LOST, subject, what, "run its program on it by hand; report it as a bug")
-    counts: Counter[str] = Counter()
-    lone: list[tuple[str, str]] = []
-    for after, bound in search.windows(
-        SQL.find_bound_of_work, 0, consumer_id=consumer.consumer_id, pointer=search.tick
-    ):
-        rows = search.ask(SQL.read_work, after=after, bound=bound, **place)
-        ((start, versions),) = search.ask(SQL.read_state, consumer_id=consumer.consumer_id)
-        listed = set(json.loads(str(versions)))
-        for row in rows:
-            where = f"partition {fileset.show(KeyText(str(row[1])))} of transaction {row[0]}"
-            counts[_check_work(search, subject, where, row, lone)] += 1
-            early = cast("int", row[0]) >= cast("int", start) or row[0] in listed
-            if early and row[3] != row[5]:
-                what = f"{where} is in the working set, and the state will deliver it again"
-                search.report(FindingKind.DOUBLED, subject, what, "stop the program; report it as a bug")
-    _check_lone(search, subject, lone)
-    ((start, versions),) = search.ask(SQL.read_state, consumer_id=consumer.consumer_id)
-    ((untaken,),) = search.ask(
-        SQL.count_untaken, pointer=search.tick, start_version=start, versions_to_check=versions, **place
-    )
+    counts = _audit_work(search, fileset, subject, consumer.consumer_id, past=False)
+    untaken: object = 0
+    for start, versions in search.ask(SQL.read_state, consumer_id=consumer.consumer_id):  # none when it was just reset
+        ((untaken,),) = search.ask(
+            SQL.count_untaken, pointer=search.tick, start_version=start, versions_to_check=versions, **place
+        )
+    for past in search.catalog.read(lambda db: list_resets(db, fileset.dataset_id, consumer.name)):
+        _audit_work(search, fileset, f"{subject} before its reset", past.consumer_id, past=True)
     return ConsumerAudit(
         fileset.qualified_name,
         consumer.name,
@@ -363,9 +355,33 @@ def _audit_consumer(search: _Search, fileset: Fileset, consumer: Consumer) -> Co
         in_progress=counts[WorkState.IN_PROGRESS],
         discarded=counts[WorkState.DISCARDED],
         overwritten=counts["overwritten"],
+        ignored=counts["ignored"],
         own=counts["own"],
         untaken=cast("int", untaken),
     )
+
+
+def _audit_work(
+    search: _Search, fileset: Fileset, subject: str, consumer_id: ConsumerId, *, past: bool
+) -> Counter[str]:
+    """Look at each row of a working set, of a consumer or of one as it was before a reset, and count them."""
+    counts: Counter[str] = Counter()
+    lone: list[tuple[str, str]] = []
+    place: dict[str, Param] = {"dataset_id": fileset.dataset_id, "consumer_id": consumer_id}
+    for after, bound in search.windows(SQL.find_bound_of_work, 0, consumer_id=consumer_id, pointer=search.tick):
+        rows = search.ask(SQL.read_work, after=after, bound=bound, **place)
+        start, listed = search.tick + 1, set[object]()
+        for found, versions in [] if past else search.ask(SQL.read_state, consumer_id=consumer_id):
+            start, listed = cast("int", found), set(json.loads(str(versions)))
+        for row in rows:
+            where = f"partition {fileset.show(KeyText(str(row[1])))} of transaction {row[0]}"
+            counts[_check_work(search, subject, where, row, lone)] += 1
+            early = cast("int", row[0]) >= start or row[0] in listed
+            if early and row[3] != row[5]:
+                what = f"{where} is in the working set, and the state will deliver it again"
+                search.report(FindingKind.DOUBLED, subject, what, "stop the program; report it as a bug")
+    _check_lone(search, subject, lone)
+    return counts
 
 
 def _check_work(search: _Search, subject: str, where: str, row: _Row, lone: list[tuple[str, str]]) -> str:
@@ -377,6 +393,8 @@ def _check_work(search: _Search, subject: str, where: str, row: _Row, lone: list
     match WorkState(str(state)):
         case WorkState.COMPLETED if run_id == made_by:
             return "own"
+        case WorkState.COMPLETED if is_input is None and error == Closing.IGNORED:
+            return "ignored"
         case WorkState.COMPLETED if is_input is None and superseded_seq is not None and error is not None:
             return "overwritten"
         case WorkState.COMPLETED:

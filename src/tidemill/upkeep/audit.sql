@@ -56,6 +56,7 @@ SELECT change.write_pointer, change.partition_key
   FROM partition_change AS change
  WHERE change.dataset_id = :dataset_id AND change.write_pointer > :after AND change.write_pointer <= :bound
    AND change.write_pointer < :start_version AND +change.commit_seq < :pointer AND change.delivers = 1
+   AND change.commit_seq >= :since_seq
    AND (SELECT 1 FROM consumer_work AS work
          WHERE work.consumer_id = :consumer_id AND work.write_pointer = change.write_pointer
            AND work.partition_key = change.partition_key) IS NULL
@@ -99,13 +100,18 @@ SELECT coalesce((SELECT run_id FROM run_input
                 (SELECT max(run_id) FROM run_input WHERE run_id > :after AND run_id <= :last))
 
 -- name: find_unheld_inputs
--- Inputs of runs that neither a working set nor an inbox knows as completed by that very run: somebody else has
--- completed them too, or nobody. Of a file that has gone since no row is left.
+-- Inputs of runs that neither a working set, also of a consumer before a reset, nor an inbox knows as completed by that
+-- very run: somebody else has completed them too, or nobody. Of a file that has gone since no row is left.
 SELECT input.run_id, input.dataset_id, input.write_pointer, input.item, input.content_version
   FROM run_input AS input
  WHERE input.run_id > :after AND input.run_id <= :bound
    AND (SELECT 1 FROM consumer CROSS JOIN consumer_work AS work
          WHERE consumer.dataset_id = input.dataset_id AND work.consumer_id = consumer.consumer_id
+           AND work.write_pointer = input.write_pointer AND work.partition_key = input.item
+           AND coalesce(work.run_id = input.run_id AND work.state = 'completed', FALSE)
+         LIMIT 1) IS NULL
+   AND (SELECT 1 FROM consumer_reset AS past CROSS JOIN consumer_work AS work
+         WHERE past.dataset_id = input.dataset_id AND work.consumer_id = past.consumer_id
            AND work.write_pointer = input.write_pointer AND work.partition_key = input.item
            AND coalesce(work.run_id = input.run_id AND work.state = 'completed', FALSE)
          LIMIT 1) IS NULL

@@ -1,0 +1,79 @@
+"""`Reads`: the terms on which a program consumes a file set: where it starts, how much it takes, in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from tidemill.errors import UserError
+from tidemill.lake.starts import Start
+from tidemill.lake.terms import MOST_TAKEN, OnChange, Order, Terms
+from tidemill.names import nearest
+from tidemill.run.context import Declared
+from tidemill.sizes import parse_bytes
+
+
+class BadReads(UserError):
+    """A `Reads` that says something that cannot be."""
+
+    code = "bad_reads"
+
+    def __init__(self, dataset: str, why: str) -> None:
+        self.dataset = dataset
+        super().__init__(f"Reads({dataset}) is refused: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """A file set that a program consumes, on terms of its own: `reads=[tm.Reads(clicks, max_partitions=10)]`.
+
+    `start` counts when the program is deployed for the first time: `"beginning"`, `"now"`, or a time, from which on
+    what commits is delivered; later `tidemill consumer reset` changes it. One run takes at most `max_partitions` and
+    `max_bytes` (one partition comes however large it is); what it leaves starts the next run. The `"oldest"` come first
+    or the `"newest"`; of these, `old_share` of each take is kept for the oldest, so that a backlog is caught up with
+    beside what is new. A partition that is appended to or overwritten after it was delivered comes `"again"`, is passed
+    over (`on_change="ignore"`), or put aside as discarded (`"error"`).
+    """
+
+    dataset: Declared | str
+    start: str | datetime = "beginning"
+    max_partitions: int | None = None
+    max_bytes: str | None = None
+    order: str = "oldest"
+    old_share: float = 0
+    on_change: str = "again"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be where it is written."""
+        _ = self.starts_at, self.terms
+
+    @property
+    def starts_at(self) -> Start:
+        """Where the consumer starts when it is made."""
+        return Start.parse(self.start)
+
+    @property
+    def terms(self) -> Terms:
+        """The terms of its takes."""
+        if self.old_share and self.max_partitions is None and self.max_bytes is None:
+            raise BadReads(self.name, "old_share is a share of a take, which needs max_partitions or max_bytes")
+        return Terms(
+            MOST_TAKEN if self.max_partitions is None else self.max_partitions,
+            None if self.max_bytes is None else parse_bytes(self.max_bytes),
+            Order(_one_of(self.name, "order", self.order, [one.value for one in Order])),
+            round(self.old_share * 100),
+            OnChange(_one_of(self.name, "on_change", self.on_change, [one.value for one in OnChange])),
+        )
+
+    @property
+    def name(self) -> str:
+        """The data set, as people read it."""
+        return self.dataset if isinstance(self.dataset, str) else self.dataset.qualified_name
+
+
+def _one_of(dataset: str, what: str, given: str, known: list[str]) -> str:
+    if given in known:
+        return given
+    meant = nearest(given, known)
+    advice = f"did you mean {meant!r}?" if meant else f"use one of {', '.join(known)}"
+    raise BadReads(dataset, f"{what} is {given!r}, which is not known: {advice}")

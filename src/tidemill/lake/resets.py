@@ -1,0 +1,154 @@
+"""What people do to managed consumers by hand: look ahead, start anew, and have what was given up tried again.
+
+A reset gives the consumer a new id, and with it an empty working set: what its runs have consumed so far stays on
+record under the old one, whatever that is, and nothing has to be deleted or read for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.named import Call, Param, Row, load_sql
+from tidemill.errors import Conflict
+from tidemill.lake.backlog import NoteUnread, PublishBacklog
+from tidemill.lake.consumer import PartitionConsumerState
+from tidemill.lake.keys import KeyText
+from tidemill.lake.managed import Consumer, find_consumer
+from tidemill.lake.starts import Position, Start, find_position
+from tidemill.names import CommitSeq, ConsumerId, DatasetId, WritePointer
+
+SQL: Final = load_sql(__file__)
+
+
+@refusal
+class ClaimsInProgress(Conflict):
+    """A run holds partitions that it took from the consumer."""
+
+    code = "claims_in_progress"
+
+    def __init__(self, consumer: str, run: str) -> None:
+        self.consumer = consumer
+        self.run = run
+        super().__init__(
+            f"consumer {consumer} cannot be reset while {run} works on what it took: wait for its end, or "
+            f"`tidemill run kill {run}`"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PastConsumer:
+    """A consumer as it was until a reset, and the reset: who asked, when, and for what."""
+
+    consumer_id: ConsumerId
+    dataset_id: DatasetId
+    name: str
+    state: PartitionConsumerState
+    asked: str
+    by: str
+    at: datetime
+
+
+def list_resets(db: Db, dataset_id: DatasetId | None = None, name: str | None = None) -> list[PastConsumer]:
+    """All that were reset (one of them), oldest first."""
+    if dataset_id is None or name is None:
+        return [_past(row) for row in db.all(SQL.list_resets)]
+    return [_past(row) for row in db.all(SQL.list_resets_of, dataset_id=dataset_id, name=name)]
+
+
+def reset(catalog: Catalog, dataset_id: DatasetId, name: str, start: Start, by: str) -> Consumer:
+    """Let a consumer start anew; give it as it is then. What waits for it then is announced at once.
+
+    What it has put aside is forgotten with the rest. `ClaimsInProgress` while a run holds anything of it: that run's
+    commit would complete what the new start delivers again. `NotFound`, `BadStart`.
+    """
+    tick = catalog.write(lambda db: db.tick())
+    consumer, position = catalog.read(lambda db: _read_for_reset(db, dataset_id, name, start, tick))
+    new_id = ConsumerId(catalog.world.new_id("consumer"))
+    catalog.world.mark("reset.before_commit")
+    catalog.apply(
+        [_Reset(consumer, new_id, position, str(start), by), NoteUnread([new_id]), PublishBacklog([new_id])],
+        outcome=Call(SQL.find_reset, {"consumer_id": consumer.consumer_id, "new_id": new_id}),
+    )
+    catalog.world.mark("reset.after_commit")
+    return catalog.read(lambda db: find_consumer(db, dataset_id, name))
+
+
+def _read_for_reset(
+    db: Db, dataset_id: DatasetId, name: str, start: Start, tick: CommitSeq
+) -> tuple[Consumer, Position]:
+    return find_consumer(db, dataset_id, name), find_position(db, dataset_id, start, tick)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reset:
+    consumer: Consumer
+    new_id: ConsumerId
+    position: Position
+    asked: str
+    by: str
+
+    def guards(self) -> Sequence[Call]:
+        old: dict[str, Param] = {"consumer_id": self.consumer.consumer_id, "name": self.consumer.name}
+        # In this order: under the consumer's lock no take is under way, and the second sees what the last one claimed.
+        return Call(SQL.refuse_if_gone, old), Call(SQL.refuse_if_claimed, old)
+
+    def writes(self) -> Sequence[Call]:
+        old: dict[str, Param] = {"consumer_id": self.consumer.consumer_id}
+        since: dict[str, Param] = {**old, "since_seq": self.position.since_seq}
+        state: dict[str, Param] = {
+            "new_id": self.new_id,
+            "start_version": self.position.state.start_version,
+            "versions_to_check": json.dumps(self.position.state.versions_to_check),
+        }
+        return (
+            Call(SQL.keep_past, {**since, "asked": self.asked, "by_whom": self.by}),
+            Call(SQL.forget_waiting, old),
+            Call(SQL.start_anew, {**since, **state}),
+        )
+
+
+def requeue(catalog: Catalog, consumer: Consumer, keys: Sequence[KeyText] | None = None) -> int:
+    """Have what was put aside tried again (of these keys, or all), without its failures; how many partitions.
+
+    It is announced as work that is left, so that schedules start for it. Cost: what was put aside.
+    """
+    rows = catalog.read(lambda db: db.all(SQL.find_discarded, consumer_id=consumer.consumer_id))
+    wanted = None if keys is None else set(keys)
+    chosen = [row for row in rows if wanted is None or row[1] in wanted]
+    if chosen:
+        catalog.world.mark("requeue.before_commit")
+        catalog.apply([_Requeue(consumer.consumer_id, tuple(chosen)), PublishBacklog([consumer.consumer_id])])
+    return len({row[1] for row in chosen})
+
+
+@dataclass(frozen=True, slots=True)
+class _Requeue:
+    consumer_id: ConsumerId
+    rows: tuple[Row, ...]
+
+    def guards(self) -> Sequence[Call]:
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        discarded = json.dumps([{"write_pointer": row[0], "partition_key": row[1]} for row in self.rows])
+        params: dict[str, Param] = {"consumer_id": self.consumer_id, "discarded": discarded}
+        return (Call(SQL.requeue, params),)
+
+
+def _past(row: Row) -> PastConsumer:
+    consumer_id, dataset_id, name, start_version, versions, asked, by, at = row
+    late = tuple(map(WritePointer, json.loads(str(versions))))
+    return PastConsumer(
+        ConsumerId(str(consumer_id)),
+        DatasetId(str(dataset_id)),
+        str(name),
+        PartitionConsumerState(WritePointer(cast("int", start_version)), late),
+        str(asked),
+        str(by),
+        datetime.fromtimestamp(cast("int", at) / 1000, UTC),
+    )

@@ -1,0 +1,55 @@
+-- name: list_resets
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check, asked, by_whom, at
+  FROM consumer_reset ORDER BY name, dataset_id, reset_seq
+
+-- name: list_resets_of
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check, asked, by_whom, at
+  FROM consumer_reset WHERE dataset_id = :dataset_id AND name = :name ORDER BY reset_seq
+
+-- name: refuse_if_gone
+-- Locked: whoever takes from the consumer at this moment has done so before us, or finds it gone.
+SELECT tidemill_refuse('consumer_moved', CAST(:name AS TEXT))
+ WHERE NOT EXISTS (SELECT 1 FROM consumer WHERE consumer_id = :consumer_id {for_update})
+
+-- name: refuse_if_claimed
+SELECT tidemill_refuse('claims_in_progress', CAST(:name AS TEXT),
+                       (SELECT run_id FROM consumer_work
+                         WHERE consumer_id = :consumer_id AND state = 'in_progress' LIMIT 1))
+ WHERE EXISTS (SELECT 1 FROM consumer_work WHERE consumer_id = :consumer_id AND state = 'in_progress')
+
+-- name: keep_past
+-- rank: consumer
+INSERT INTO consumer_reset (consumer_id, dataset_id, name, since_seq, start_version, versions_to_check, to_seq, asked,
+                            by_whom, at, reset_seq)
+SELECT consumer_id, dataset_id, name, since_seq, start_version, versions_to_check, :since_seq, :asked,
+       :by_whom, tidemill_now(), {commit_seq}
+  FROM consumer WHERE consumer_id = :consumer_id
+
+-- name: find_reset
+-- Whether the reset to the new id has happened: that is the consumer now, or was until a later one.
+SELECT reset_seq FROM consumer_reset
+ WHERE consumer_id = :consumer_id
+   AND (EXISTS (SELECT 1 FROM consumer WHERE consumer_id = :new_id)
+        OR EXISTS (SELECT 1 FROM consumer_reset AS later WHERE later.consumer_id = :new_id))
+
+-- name: forget_waiting
+-- What nobody has taken: the new start says which of it comes.
+DELETE FROM consumer_work WHERE consumer_id = :consumer_id AND state = 'new'
+
+-- name: start_anew
+UPDATE consumer
+   SET consumer_id = :new_id, since_seq = :since_seq, start_version = :start_version,
+       versions_to_check = :versions_to_check, revision = revision + 1
+ WHERE consumer_id = :consumer_id
+
+-- name: find_discarded
+SELECT write_pointer, partition_key FROM consumer_work {indexed_by:consumer_work_discarded}
+ WHERE consumer_id = :consumer_id AND state = 'discarded'
+
+-- name: requeue
+-- The error stays: it says that the partition was offered before.
+UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, failures = 0, not_before = 0
+ WHERE (consumer_id, write_pointer, partition_key) IN
+       (SELECT CAST(:consumer_id AS TEXT), listed.write_pointer, listed.partition_key
+          FROM {rows:discarded(write_pointer bigint, partition_key text)} AS listed)
+   AND state = 'discarded'

@@ -1,0 +1,97 @@
+"""Where a consumer starts: at the beginning, now, or at a time; and what that means in ticks of the clock.
+
+A start is a tick s: what committed at s or later is delivered, nothing before. As a state of a consumer that is s
+itself, with the transactions that were open at s: the same that a take with write pointer s would have left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import load_sql
+from tidemill.catalog.transactions import Snapshot, find_in_progress
+from tidemill.errors import UserError
+from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState
+from tidemill.names import CommitSeq, DatasetId, WritePointer, nearest
+
+SQL: Final = load_sql(__file__)
+
+
+class BadStart(UserError):
+    """A start of a consumer that is neither a word that is known nor a time that has been."""
+
+    code = "bad_start"
+
+    def __init__(self, given: str, why: str) -> None:
+        self.given = given
+        super().__init__(f"a consumer cannot start at {given!r}: {why}")
+
+
+class From(StrEnum):
+    """The starts that have a name."""
+
+    BEGINNING = "beginning"
+    """All that there is, and all that comes."""
+    NOW = "now"
+    """Only what commits from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a consumer starts; `time`, if given, in place of a name."""
+
+    named: From = From.BEGINNING
+    time: datetime | None = None
+
+    @classmethod
+    def parse(cls, given: str | datetime) -> Start:
+        """`beginning`, `now`, or a time: an aware datetime, or its text in ISO 8601 (UTC without an offset)."""
+        if isinstance(given, datetime):
+            if given.tzinfo is None:
+                raise BadStart(str(given), "the time has no zone; say `datetime(…, tzinfo=UTC)`")
+            return cls(From.NOW, given.astimezone(UTC))
+        if given in {start.value for start in From}:
+            return cls(From(given))
+        try:
+            time = datetime.fromisoformat(given)
+        except ValueError:
+            meant = nearest(given, [start.value for start in From])
+            advice = f"did you mean {meant!r}?" if meant else "use beginning, now or a time like 2026-01-31T06:00:00Z"
+            raise BadStart(given, advice) from None
+        return cls(From.NOW, time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC))
+
+    def __str__(self) -> str:
+        return self.named.value if self.time is None else self.time.isoformat()
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A start in ticks: which commits are delivered, and the state that delivers them."""
+
+    since_seq: CommitSeq
+    state: PartitionConsumerState
+
+
+def find_position(db: Db, dataset_id: DatasetId, start: Start, tick: CommitSeq) -> Position:
+    """What `start` means for a data set; `tick` is one that was taken just before, or in this transaction.
+
+    A time is that of the clock at each commit: it starts behind the last change that committed before it, by the order
+    of commits, so that a clock which was set back skips nothing that came after. `BadStart` for a time to come. Cost:
+    what will be delivered.
+    """
+    if start.named is From.BEGINNING:
+        return Position(CommitSeq(0), FROM_BEGINNING)
+    since = tick
+    if start.time is not None:
+        moment = int(start.time.timestamp() * 1000)
+        if moment > db.now():
+            raise BadStart(str(start), "that time is still to come; use now")
+        row = db.one(SQL.find_last_before, dataset_id=dataset_id, moment=moment)
+        since = CommitSeq(0) if row is None else CommitSeq(int(str(row[0])) + 1)
+    # The list can be computed at any later time: what is open now and began before, and what has committed since.
+    late = find_in_progress(db, dataset_id, Snapshot(WritePointer(since), ""))
+    return Position(since, PartitionConsumerState(WritePointer(since), tuple(late)))

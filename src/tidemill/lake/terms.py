@@ -1,0 +1,95 @@
+"""The terms on which a managed consumer takes: how much at once, in which order, and what it wants again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, cast
+
+from tidemill.errors import UserError
+
+MOST_TAKEN: Final = 10_000
+"""Partitions that one take claims at most, where nothing else is said."""
+_ALL: Final = 100
+
+
+class BadTerms(UserError):
+    """Terms under which nothing could be taken, or that contradict each other."""
+
+    code = "bad_terms"
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(f"the terms of a take are refused: {why}")
+
+
+class Order(StrEnum):
+    """Which of the waiting partitions come first."""
+
+    OLDEST = "oldest"
+    NEWEST = "newest"
+
+
+class OnChange(StrEnum):
+    """What becomes of a partition that was appended or overwritten after it had been delivered."""
+
+    AGAIN = "again"
+    """It is delivered again: what was added, or the whole new content."""
+    IGNORE = "ignore"
+    """It is passed over."""
+    ERROR = "error"
+    """It is put aside as discarded, for a person to look at; `requeue` has it delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How much one take claims, and what.
+
+    At most `partitions`, and so many `bytes` (one partition comes however large it is). With the newest first,
+    `old_percent` of both are kept for the oldest, so that catching up goes on beside what is new.
+    """
+
+    partitions: int = MOST_TAKEN
+    bytes: int | None = None
+    order: Order = Order.OLDEST
+    old_percent: int = 0
+    on_change: OnChange = OnChange.AGAIN
+
+    def __post_init__(self) -> None:
+        """Refuse terms under which nothing could ever be taken."""
+        if self.partitions < 1 or (self.bytes is not None and self.bytes < 1):
+            raise BadTerms(f"they must allow something, not {self.partitions} partitions and {self.bytes} bytes")
+        if not 0 <= self.old_percent < _ALL:
+            raise BadTerms(f"the share of old ones must be at least 0 and less than 1, not {self.old_percent} %")
+        if self.old_percent and self.order is Order.OLDEST:
+            raise BadTerms("a share of old ones goes with the newest first: the oldest first are all old ones")
+        if self.old_percent and self.partitions == 1:
+            raise BadTerms("a share of old ones needs takes of two partitions or more")
+
+    @property
+    def rounds(self) -> list[Terms]:
+        """What a take looks for, one after the other: the second may use what the first has left."""
+        if not self.old_percent:
+            return [self]
+        old = max(1, self.partitions * self.old_percent // _ALL)
+        size = None if self.bytes is None else max(1, self.bytes * (_ALL - self.old_percent) // _ALL)
+        newest = Terms(self.partitions - old, size, Order.NEWEST, on_change=self.on_change)
+        return [newest, Terms(self.partitions, self.bytes, Order.OLDEST, on_change=self.on_change)]
+
+    def to_spec(self) -> dict[str, object]:
+        """The JSON form: what differs from the usual."""
+        usual = Terms()
+        return {name: value for name in self.__slots__ if (value := getattr(self, name)) != getattr(usual, name)}
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, object]) -> Terms:
+        """The inverse of `to_spec`; what is not known is left out."""
+        usual = cls()
+        return cls(
+            cast("int", spec.get("partitions", usual.partitions)),
+            cast("int | None", spec.get("bytes", usual.bytes)),
+            Order(str(spec.get("order", usual.order))),
+            cast("int", spec.get("old_percent", usual.old_percent)),
+            OnChange(str(spec.get("on_change", usual.on_change))),
+        )

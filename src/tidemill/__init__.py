@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tidemill.lake.jdbc import Jdbc as Jdbc
     from tidemill.mill.mill import Mill as Mill
     from tidemill.mill.mill import open_mill as open  # noqa: A004, F401  # read as `tm.open`
+    from tidemill.run.acceptors import Accept as Accept
     from tidemill.run.context import Run as Run
     from tidemill.schedule.constraints import Concurrency as Concurrency
     from tidemill.schedule.data_triggers import NewData as NewData
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from tidemill.schedule.triggers import AnyOf as AnyOf
 
 _HOMES = {
+    "Accept": "run.acceptors",
     "AllOf": "schedule.triggers",
     "AnyOf": "schedule.triggers",
     "App": "app.app",

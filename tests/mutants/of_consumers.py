@@ -20,6 +20,7 @@ _FILE_CHECKS: Final = "lake/file_checks.py"
 _FILE_ENDINGS: Final = "lake/file_endings.py"
 _FILE_ENDINGS_SQL: Final = "lake/file_endings.sql"
 _DRIVER: Final = "run/driver.py"
+_TAKING: Final = "run/taking.py"
 
 
 _mutant = mutants_of(Room.CONSUMERS)
@@ -115,7 +116,8 @@ MUTANTS: Final = (
         "a run claims what has committed since its begin, when another one has filled it",
         Edit(
             _TAKE_SQL,
-            "AND waiting.not_before <= tidemill_now() AND waiting.commit_seq < :write_pointer\n",
+            "AND waiting.not_before <= tidemill_now()\n"
+            "                           AND waiting.commit_seq < :write_pointer\n",
             "AND waiting.not_before <= tidemill_now()\n",
         ),
         Edit(
@@ -130,8 +132,9 @@ MUTANTS: Final = (
         "overlapping runs of one consumer hold the same partition",
         Edit(
             _TAKE_SQL,
-            "AND held.state = 'in_progress' LIMIT 1) IS NULL\n",
-            "AND held.state = 'in_progress' AND held.run_id = 'no such' LIMIT 1) IS NULL\n",
+            "AND held.state = 'in_progress' LIMIT 1) IS NULL\n                         ORDER BY waiting.not_before",
+            "AND held.state = 'in_progress' AND held.run_id = 'no such' LIMIT 1) IS NULL\n"
+            "                         ORDER BY waiting.not_before",
         ),
         scenario="beside",
     ),
@@ -151,6 +154,7 @@ MUTANTS: Final = (
         Edit(
             _DRIVER,
             '        self.world.mark("driver.before_commit")\n',
+            "        from tidemill.lake.claims import CompleteClaims\n"
             "        self.catalog.apply([CompleteClaims(run.run_id, run.epoch)])\n"
             '        self.world.mark("driver.before_commit")\n',
         ),
@@ -159,13 +163,12 @@ MUTANTS: Final = (
     _mutant(
         "completed_after_the_output",
         "what a run took is completed in a transaction after the one that publishes",
-        Edit(
-            _DRIVER, "[*written.prepare(), CompleteClaims(run.run_id, run.epoch), Unpin", "[*written.prepare(), Unpin"
-        ),
+        Edit(_TAKING, "[*written.prepare(), CompleteClaims(tx.run_id, tx.epoch), Unpin", "[*written.prepare(), Unpin"),
         Edit(
             _DRIVER,
             '        self.world.mark("driver.committed")\n',
             '        self.world.mark("driver.committed")\n'
+            "        from tidemill.lake.claims import CompleteClaims\n"
             "        self.catalog.apply([CompleteClaims(run.run_id, run.epoch)])\n",
         ),
         scenario="fenced",
@@ -295,7 +298,7 @@ MUTANTS: Final = (
     _mutant(
         "own_output_delivered",
         "a program that said deliver_own=False gets what it has written itself",
-        Edit(_DRIVER, "        if not program.deliver_own:\n", "        if False:\n"),
+        Edit(_TAKING, "    if not program.deliver_own:\n", "    if False:\n"),
         first=Killer.SIMULATION,
     ),
     _mutant(
@@ -417,9 +420,9 @@ MUTANTS: Final = (
         "files_closed_by_half",
         "a commit closes the files that went wrong, not those that were processed",
         Edit(
-            _DRIVER,
-            "            outcomes = (*claims.outcomes, *map(succeeded, claims.files))\n",
-            "            outcomes = claims.outcomes\n",
+            _TAKING,
+            "        outcomes = (*claims.outcomes, *map(succeeded, claims.files))\n",
+            "        outcomes = claims.outcomes\n",
         ),
         Edit(
             _FILE_ENDINGS,

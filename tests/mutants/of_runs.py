@@ -173,9 +173,9 @@ MUTANTS: Final = (
         "pins_outlive_their_run",
         "a run that has ended keeps its files from being deleted for ever",
         Edit(
-            _DRIVER,
-            "CompleteClaims(run.run_id, run.epoch), Unpin(run.run_id)]",
-            "CompleteClaims(run.run_id, run.epoch)]",
+            "run/taking.py",
+            "CompleteClaims(tx.run_id, tx.epoch), Unpin(tx.run_id)]",
+            "CompleteClaims(tx.run_id, tx.epoch)]",
         ),
         first=Killer.SIMULATION,
     ),

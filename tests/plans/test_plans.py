@@ -33,6 +33,7 @@ READS_ALL: Final[Mapping[str, str]] = {
     "audit.list_garbage": "audits all that is to be deleted",
     "audit.list_pins": "audits all pins",
     "audit.list_slots": "audits all slots",
+    "resets.forget_waiting": "deletes all that waits for a consumer that is reset, for a person who asks",
     "restore.find_greatest_tick": "restores: reads all messages",
     "restore.name_garbage": "restores: all that is to be deleted",
     "inbox.count_files": "counts all files of an inbox, for a person who asks",

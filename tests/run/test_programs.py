@@ -142,7 +142,7 @@ def test_apps_are_found_in_their_order_once(app_file):
 
 def test_the_code_of_a_program_is_found_by_its_name(app_file):
     """A driver has the file and the name."""
-    code = load_program(app_file, dataclasses.replace(PROGRAM, app_file=str(app_file)))
+    code = load_program(app_file, dataclasses.replace(PROGRAM, app_file=str(app_file))).code
 
     assert code(None) == 1
 

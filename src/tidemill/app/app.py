@@ -26,6 +26,7 @@ from tidemill.lake.stored import SchemaPolicy, Storing
 from tidemill.lake.version_retention import Retention
 from tidemill.lake.watermark_spec import WatermarkSpec
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, qualified
+from tidemill.run.acceptors import Acceptor
 from tidemill.run.context import Declared
 from tidemill.run.programs import Argument, ArgumentType, Code, ProgramKind, Value
 from tidemill.run.spans import DeclaredSpan
@@ -380,6 +381,11 @@ class App:
         if name not in self.programs:
             raise NotFound("program", qualified(self.namespace, self.name, name), nearest(name, self.programs))
         return self.programs[name].code
+
+    def find_acceptors(self, program: str) -> Mapping[str, Acceptor]:
+        """The acceptors of a program, by the qualified names of what they judge; for its driver."""
+        terms = self.programs[program].terms if program in self.programs else {}
+        return {name: reads.accept for name, reads in terms.items() if reads.accept is not None}
 
     def _program(
         self,

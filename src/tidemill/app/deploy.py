@@ -21,6 +21,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.config import Config
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset import Fileset
+from tidemill.lake.filters import make_filter
 from tidemill.lake.guards import ALLOW
 from tidemill.lake.inbox import ensure_inbox
 from tidemill.lake.managed import ensure_consumer
@@ -196,7 +197,8 @@ def _put_consumer(db: Db, dataset: Dataset, program: Program, reads: Reads | Non
         ensure_consumer(db, dataset.dataset_id, name)
     else:
         position = find_position(db, dataset.dataset_id, reads.starts_at, tick)
-        ensure_consumer(db, dataset.dataset_id, name, reads.terms, position)
+        wanted = make_filter(Fileset.of(dataset).keys, reads.where).to_json() if reads.where else None
+        ensure_consumer(db, dataset.dataset_id, name, replace(reads.terms, where=wanted), position)
 
 
 def _schedule_changes(db: Db, app: App, programs: Mapping[str, Program]) -> tuple[list[Change], dict[str, list[str]]]:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.errors import UserError
+from tidemill.lake.filters import Where
 from tidemill.lake.starts import Start
 from tidemill.lake.terms import MOST_TAKEN, OnChange, Order, Terms
 from tidemill.names import nearest
+from tidemill.run.acceptors import Acceptor
 from tidemill.run.context import Declared
 from tidemill.sizes import parse_bytes
 
@@ -32,7 +34,12 @@ class Reads:
     `max_bytes` (one partition comes however large it is); what it leaves starts the next run. The `"oldest"` come first
     or the `"newest"`; of these, `old_share` of each take is kept for the oldest, so that a backlog is caught up with
     beside what is new. A partition that is appended to or overwritten after it was delivered comes `"again"`, is passed
-    over (`on_change="ignore"`), or put aside as discarded (`"error"`).
+    over (`on_change="ignore"`), or put aside as discarded (`"error"`). `where` says which partitions are wanted at all,
+    by the fields of their keys, like the filter of a read; others are passed over, whatever it says later.
+
+    `accept` is called with each partition (a `ConsumedPartition`) that a run has taken, in their order, and answers
+    `Accept.ACCEPT`, `SKIP` or `STOP`: what it skips comes again after a while, and what it stops at, with all behind
+    it, to the next run; neither counts as a failure.
     """
 
     dataset: Declared | str
@@ -42,6 +49,8 @@ class Reads:
     order: str = "oldest"
     old_share: float = 0
     on_change: str = "again"
+    where: Where | None = None
+    accept: Acceptor | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be where it is written."""
@@ -54,7 +63,7 @@ class Reads:
 
     @property
     def terms(self) -> Terms:
-        """The terms of its takes."""
+        """The terms of its takes, but for its filter, which needs the keys of the file set."""
         if self.old_share and self.max_partitions is None and self.max_bytes is None:
             raise BadReads(self.name, "old_share is a share of a take, which needs max_partitions or max_bytes")
         return Terms(
@@ -63,6 +72,7 @@ class Reads:
             Order(_one_of(self.name, "order", self.order, [one.value for one in Order])),
             round(self.old_share * 100),
             OnChange(_one_of(self.name, "on_change", self.on_change, [one.value for one in OnChange])),
+            accepts=self.accept is not None,
         )
 
     @property

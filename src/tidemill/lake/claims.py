@@ -15,6 +15,7 @@ from typing import Final
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Transaction
+from tidemill.durations import to_milliseconds
 from tidemill.errors import Fenced
 from tidemill.lake.keys import KeyText
 from tidemill.names import ConsumerId, DatasetId, RunId
@@ -44,10 +45,16 @@ def holds_any(db: Db, run_id: RunId) -> bool:
     return db.one(SQL.find_holding, run_id=run_id) is not None
 
 
-def put_back(db: Db, run_id: RunId, claims: Iterable[tuple[ConsumerId, KeyText]]) -> None:
-    """Return claims of the run without counting a failure; whoever takes next gets them."""
+def put_back(
+    db: Db, run_id: RunId, claims: Iterable[tuple[ConsumerId, KeyText]], wait: timedelta | None = None
+) -> None:
+    """Return claims of the run without counting a failure; whoever takes next gets them, with `wait` after a time."""
     returned = [{"consumer_id": consumer_id, "partition_key": key} for consumer_id, key in claims]
-    db.run(SQL.put_back, run_id=run_id, returned=json.dumps(returned))
+    if wait is None:
+        db.run(SQL.put_back, run_id=run_id, returned=json.dumps(returned))
+    else:
+        milliseconds = max(1, to_milliseconds(wait))
+        db.run(SQL.put_back_for_later, run_id=run_id, returned=json.dumps(returned), wait=milliseconds)
 
 
 @dataclass(frozen=True, slots=True)

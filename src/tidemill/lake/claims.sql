@@ -7,6 +7,23 @@ UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, not_before 
                 (SELECT returned.consumer_id, returned.partition_key
                    FROM {rows:returned(consumer_id text, partition_key text)} AS returned), FALSE)
 
+-- name: put_back_for_later
+-- As long again as the change has waited, as with work that is put off; the keeper announces it then.
+UPDATE consumer_work
+   SET state = 'new', run_id = NULL, epoch = NULL,
+       not_before = tidemill_now() + (SELECT CASE WHEN tidemill_now() - change.at > 3600000 THEN 3600000
+                                                  WHEN tidemill_now() - change.at > :wait THEN tidemill_now() - change.at
+                                                  ELSE :wait END
+                                        FROM consumer JOIN partition_change AS change
+                                          ON change.dataset_id = consumer.dataset_id
+                                       WHERE consumer.consumer_id = consumer_work.consumer_id
+                                         AND change.write_pointer = consumer_work.write_pointer
+                                         AND change.partition_key = consumer_work.partition_key)
+ WHERE run_id = :run_id AND state = 'in_progress'
+   AND coalesce((consumer_id, partition_key) IN
+                (SELECT returned.consumer_id, returned.partition_key
+                   FROM {rows:returned(consumer_id text, partition_key text)} AS returned), FALSE)
+
 -- name: find_holding
 SELECT 1 WHERE EXISTS (SELECT 1 FROM consumer_work WHERE run_id = :run_id AND state = 'in_progress')
             OR EXISTS (SELECT 1 FROM inbox_file WHERE run_id = :run_id AND status = 'IN_PROGRESS')

@@ -163,10 +163,11 @@ def _gather(db: Db, fileset: Fileset, changes: Sequence[Change], snapshot: Snaps
         kind = kind_of(first, known=fates[key, first.write_pointer][0])
         gathered.append((first.write_pointer, key, kind, partition))
     gathered.sort(key=lambda one: one[:2])
-    return [_consumed(fileset, kind, partition) for _, _, kind, partition in gathered]
+    return [describe(fileset, kind, partition) for _, _, kind, partition in gathered]
 
 
-def _consumed(fileset: Fileset, kind: ChangeKind, partition: Partition) -> ConsumedPartition:
+def describe(fileset: Fileset, kind: ChangeKind, partition: Partition) -> ConsumedPartition:
+    """What people and programs read of a partition that is delivered."""
     location = fileset.dataset.location.removeprefix("file://").rstrip("/")
     return ConsumedPartition(
         dict(zip(fileset.keys.names, fileset.keys.decode(partition.partition_key), strict=True)),

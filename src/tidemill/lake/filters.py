@@ -65,6 +65,39 @@ class KeyFilter:
                     break
         return self._text(*known), self._behind(known)
 
+    def to_json(self) -> dict[str, object]:
+        """What `from_json` reads back: of each field its values, or its range, as stored keys of that field alone."""
+        found: dict[str, object] = {}
+        for field in self.keys.fields:
+            alone = KeySchema((field,))
+
+            def text(value: KeyValue | None, alone: KeySchema = alone) -> str | None:
+                return None if value is None else alone.encode((value,))
+
+            match self.conditions.get(field.name):
+                case frozenset() as values:
+                    found[field.name] = sorted(str(text(value)) for value in values)
+                case Range(lower, upper):
+                    found[field.name] = {"lower": text(lower), "upper": text(upper)}
+        return found
+
+    @classmethod
+    def from_json(cls, keys: KeySchema, json: Mapping[str, Any]) -> KeyFilter:
+        """The inverse of `to_json`; raises `BadKey` when the keys have changed since."""
+        fields = {field.name: field for field in keys.fields}
+        where: dict[str, Condition] = {}
+        for name, given in json.items():
+            alone = KeySchema((_find(fields, name),))
+
+            def value(text: str | None, alone: KeySchema = alone) -> KeyValue | None:
+                return None if text is None else alone.decode(KeyText(text))[0]
+
+            if isinstance(given, list):
+                where[name] = [value(text) for text in given]
+            else:
+                where[name] = Range(value(given["lower"]), value(given["upper"]))
+        return make_filter(keys, where)
+
     def _behind(self, known: Key) -> KeyText:
         return KeyText(self._text(*known) + _BEHIND) if known else ALL_KEYS
 

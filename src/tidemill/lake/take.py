@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from itertools import groupby
 from typing import Final, NoReturn, TypeAlias, cast
@@ -18,7 +19,9 @@ from tidemill.catalog.named import Param, load_sql
 from tidemill.catalog.transactions import Transaction, TransactionEnded, find_in_progress, find_transaction
 from tidemill.lake.claims import HALVE_AFTER, put_back
 from tidemill.lake.consumer import PartitionConsumerState
-from tidemill.lake.fileset import Change, ChangeKind, kind_of, to_change
+from tidemill.lake.datasets import find_by_id
+from tidemill.lake.fileset import Change, ChangeKind, Fileset, kind_of, to_change
+from tidemill.lake.filters import KeyFilter
 from tidemill.lake.keys import KeyText
 from tidemill.lake.managed import Consumer, ConsumerMoved, WorkState, to_consumer
 from tidemill.lake.manifest import DataFile
@@ -38,6 +41,7 @@ class Closing(StrEnum):
     OVERWRITTEN = "overwritten before it was taken"
     """What the overwrite brought is delivered instead."""
     IGNORED = "changed after it was delivered: ignored"
+    UNWANTED = "not among the partitions that the consumer wants"
     CHANGED = "changed after it was delivered"
     """Put aside as discarded; one that is requeued is delivered."""
 
@@ -113,9 +117,7 @@ def _take(
     db: Db, tx: Transaction, consumers: Sequence[ConsumerId], inputs: Mapping[ConsumerId, Terms]
 ) -> tuple[bool, dict[ConsumerId, list[Delivery]]]:
     """One transaction of a take: whether all is filled, and then what the run holds."""
-    if db.one(SQL.lock_open_tx, write_pointer=tx.write_pointer, epoch=tx.epoch) is None:
-        row = find_transaction(db, tx.write_pointer)
-        raise TransactionEnded(str(tx.write_pointer), row.state, row.reason or "")
+    _lock_open(db, tx)
     locked = [_lock(db, consumer_id) for consumer_id in consumers]
     held = _read_held(db, tx.run_id)
     if not held:
@@ -125,6 +127,32 @@ def _take(
             _claim(db, consumer, tx, inputs[consumer.consumer_id])
         held = _read_held(db, tx.run_id)
     return True, _deliver(_halve(db, tx, held))
+
+
+def give_back(
+    catalog: Catalog, tx: Transaction, consumer_id: ConsumerId, keys: Sequence[KeyText], wait: timedelta | None = None
+) -> None:
+    """Put back what the run of `tx` does not want, without a failure: for the next take.
+
+    With `wait` it waits as long again as it has waited since its commit, at least `wait`, at most an hour: who gives
+    all back would get it again at once, and so on. Raises `TransactionEnded` when the attempt was fenced: the claims
+    are another attempt's then. A short transaction.
+    """
+    if not keys:
+        return
+
+    def block(db: Db) -> None:
+        _lock_open(db, tx)
+        put_back(db, tx.run_id, [(consumer_id, key) for key in keys], wait)
+
+    catalog.world.mark("take.before_return")
+    catalog.write(block)
+
+
+def _lock_open(db: Db, tx: Transaction) -> None:
+    if db.one(SQL.lock_open_tx, write_pointer=tx.write_pointer, epoch=tx.epoch) is None:
+        row = find_transaction(db, tx.write_pointer)
+        raise TransactionEnded(str(tx.write_pointer), row.state, row.reason or "")
 
 
 def _lock(db: Db, consumer_id: ConsumerId) -> Consumer:
@@ -215,8 +243,8 @@ def _claim_round(db: Db, consumer: Consumer, tx: Transaction, terms: Terms, clai
         claimed.alike = _as_often(found[0].failures)
         if any(_as_often(waiting.failures) != claimed.alike for waiting in found):
             found = _find_claimable(db, consumer, tx, wanted, terms.order, claimed.alike)
-        repeated = _find_repeated(db, consumer, found, terms.on_change)
-        claims, closed, full = _sort_out(found, repeated, terms, claimed)
+        unwanted = _find_unwanted(db, consumer, found, terms)
+        claims, closed, full = _sort_out(found, unwanted, terms, claimed)
         for closing, rows in closed.items():
             state = WorkState.DISCARDED if closing is Closing.CHANGED else WorkState.COMPLETED
             db.run(SQL.close, closed=json.dumps(rows), state=state, error=closing, **owner)
@@ -231,7 +259,7 @@ _Row: TypeAlias = dict[str, str | int]
 
 
 def _sort_out(
-    found: Sequence[_Waiting], repeated: set[KeyText], terms: Terms, claimed: _Claimed
+    found: Sequence[_Waiting], unwanted: Mapping[KeyText, Closing], terms: Terms, claimed: _Claimed
 ) -> tuple[list[_Row], dict[Closing, list[_Row]], bool]:
     """What of `found` is claimed, what is closed and why, and whether the bytes have run out; counts in `claimed`."""
     claims: list[_Row] = []
@@ -241,8 +269,8 @@ def _sort_out(
         if waiting.dropped:
             dropped = [_row(waiting.key, pointer) for pointer in waiting.dropped]
             closed.setdefault(Closing.OVERWRITTEN, []).extend(dropped)
-        if waiting.key in repeated:
-            closed.setdefault(_CLOSINGS[terms.on_change], []).extend(rows)
+        if waiting.key in unwanted and rows:
+            closed.setdefault(unwanted[waiting.key], []).extend(rows)
             continue
         over = terms.bytes is not None and claimed.bytes + waiting.bytes > terms.bytes
         if over and claimed.partitions and rows:
@@ -260,10 +288,21 @@ def _row(key: KeyText, write_pointer: int) -> _Row:
 _CLOSINGS: Final = {OnChange.IGNORE: Closing.IGNORED, OnChange.ERROR: Closing.CHANGED}
 
 
-def _find_repeated(db: Db, consumer: Consumer, found: Sequence[_Waiting], on_change: OnChange) -> set[KeyText]:
-    """Keys of which something had been delivered before what waits now, if that matters."""
-    if on_change is OnChange.AGAIN:
-        return set()
+def _find_unwanted(db: Db, consumer: Consumer, found: Sequence[_Waiting], terms: Terms) -> Mapping[KeyText, Closing]:
+    """The keys that are not to be delivered: not asked for, or delivered before and not wanted again."""
+    unwanted: dict[KeyText, Closing] = {}
+    if terms.on_change is not OnChange.AGAIN:
+        repeated = _find_repeated(db, consumer, found)
+        unwanted |= dict.fromkeys(repeated, _CLOSINGS[terms.on_change])
+    if terms.where is not None:
+        dataset = find_by_id(db, consumer.dataset_id)
+        wanted = KeyFilter.from_json(Fileset.of(dataset).keys, terms.where)
+        unwanted |= {one.key: Closing.UNWANTED for one in found if not wanted.accepts(one.key)}
+    return unwanted
+
+
+def _find_repeated(db: Db, consumer: Consumer, found: Sequence[_Waiting]) -> set[KeyText]:
+    """Keys of which something had been delivered before what waits now."""
     rows = db.all(
         SQL.find_repeated,
         consumer_id=consumer.consumer_id,

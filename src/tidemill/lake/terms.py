@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, cast
 
@@ -55,6 +55,10 @@ class Terms:
     order: Order = Order.OLDEST
     old_percent: int = 0
     on_change: OnChange = OnChange.AGAIN
+    where: Mapping[str, object] | None = None
+    """Of the keys, those that the consumer wants at all, as `KeyFilter.to_json` gives it; others are passed over."""
+    accepts: bool = False
+    """Whether its program looks at what was taken and puts back what it does not accept."""
 
     def __post_init__(self) -> None:
         """Refuse terms under which nothing could ever be taken."""
@@ -74,8 +78,8 @@ class Terms:
             return [self]
         old = max(1, self.partitions * self.old_percent // _ALL)
         size = None if self.bytes is None else max(1, self.bytes * (_ALL - self.old_percent) // _ALL)
-        newest = Terms(self.partitions - old, size, Order.NEWEST, on_change=self.on_change)
-        return [newest, Terms(self.partitions, self.bytes, Order.OLDEST, on_change=self.on_change)]
+        newest = replace(self, partitions=self.partitions - old, bytes=size, old_percent=0)
+        return [newest, replace(self, order=Order.OLDEST, old_percent=0)]
 
     def to_spec(self) -> dict[str, object]:
         """The JSON form: what differs from the usual."""
@@ -92,4 +96,6 @@ class Terms:
             Order(str(spec.get("order", usual.order))),
             cast("int", spec.get("old_percent", usual.old_percent)),
             OnChange(str(spec.get("on_change", usual.on_change))),
+            cast("Mapping[str, object] | None", spec.get("where", usual.where)),
+            bool(spec.get("accepts", usual.accepts)),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidemill.catalog.db import Catalog, Db, Effect
@@ -16,12 +16,13 @@ from tidemill.lake.file_claims import ClaimedFile
 from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
 from tidemill.lake.filters import Where, make_filter
 from tidemill.lake.inbox import Inbox
+from tidemill.lake.keys import KeyText, KeyValue
 from tidemill.lake.metadata import MetadataChange
 from tidemill.lake.publish import see_own
 from tidemill.lake.snapshot import SnapshotDataset, Version, find_current
-from tidemill.lake.take import Delivery
+from tidemill.lake.take import Delivery, give_back
 from tidemill.lake.time_travel import AsOf, find_snapshot_at
-from tidemill.names import PinId, RunId, qualified, split_qualified
+from tidemill.names import ConsumerId, PinId, RunId, qualified, split_qualified
 from tidemill.run.inputs import find_dataset
 from tidemill.run.outputs import Dropped, Outputs
 from tidemill.run.programs import Value
@@ -56,6 +57,17 @@ class NotAnInput(UserError):
         )
 
 
+class NotTaken(UserError):
+    """A partition is put back that the run does not have, or has put back already."""
+
+    code = "not_taken"
+
+    def __init__(self, dataset: str, partition: str) -> None:
+        self.dataset = dataset
+        self.partition = partition
+        super().__init__(f"this run does not have {partition} of {dataset}: put back what stands in `partitions`")
+
+
 class NeedsSpark(UserError):
     """A program without Spark asked for data frames."""
 
@@ -65,19 +77,48 @@ class NeedsSpark(UserError):
         super().__init__("this program runs without Spark: register it with @app.spark to read and write data frames")
 
 
+@dataclass(slots=True)
+class TakenPartitions:
+    """What a run has taken of a file set by a consumer; `deliveries` are what it still has."""
+
+    fileset: Fileset
+    consumer_id: ConsumerId
+    deliveries: list[Delivery]
+    wait: timedelta
+    """How long at least what is put back waits."""
+
+
 class PartitionInput:
     """The partitions of a file set that this run got, and no other run of its consumer."""
 
-    def __init__(self, run: Run, fileset: Fileset, deliveries: Sequence[Delivery]) -> None:
+    def __init__(self, run: Run, taken: TakenPartitions) -> None:
         self._run = run
-        self._fileset = fileset
-        self.deliveries = tuple(deliveries)
+        self._fileset = taken.fileset
+        self._taken = taken
 
     @property
-    def partitions(self) -> list[dict[str, object]]:
-        """Their keys, oldest delivery first."""
+    def deliveries(self) -> tuple[Delivery, ...]:
+        """What was delivered, in the order of the consumer's terms: the oldest first, if they say nothing."""
+        return tuple(self._taken.deliveries)
+
+    @property
+    def partitions(self) -> list[dict[str, KeyValue]]:
+        """Their keys, in the same order."""
         keys = self._fileset.keys
         return [dict(zip(keys.names, keys.decode(d.partition_key), strict=True)) for d in self.deliveries]
+
+    def put_back(self, *partitions: Mapping[str, KeyValue]) -> None:
+        """Return some of `partitions`, without a failure: this run does not complete them, a later one gets them.
+
+        After a while, at least the program's back-off, and the longer they have waited the later, up to an hour. At
+        once, whether or not the run succeeds. `NotTaken` for what the run does not have.
+        """
+        keys = self._fileset.keys
+        chosen = {keys.encode(keys.check(partition)) for partition in partitions}
+        missing = chosen - {delivery.partition_key for delivery in self._taken.deliveries}
+        if missing:
+            raise NotTaken(self._fileset.qualified_name, self._fileset.show(min(missing)))
+        self._run.put_back(self._taken, sorted(chosen))
 
     def read(self) -> DataFrame:
         """Exactly what was delivered: of new and overwritten partitions all, of appended ones what was added."""
@@ -216,7 +257,7 @@ class Output:
 class Taken:
     """What an attempt has claimed or pinned, by the qualified name of its data set."""
 
-    deliveries: Mapping[str, tuple[Fileset, Sequence[Delivery]]]
+    partitions: Mapping[str, TakenPartitions]
     files: Mapping[str, tuple[Inbox, Sequence[ClaimedFile]]]
     versions: Mapping[str, tuple[SnapshotDataset, Version]]
     """Pinned, not claimed: there is always one, which says nothing about work."""
@@ -224,8 +265,9 @@ class Taken:
     @property
     def empty(self) -> bool:
         """Whether there are inputs, and nothing in any of them."""
-        given = [*self.deliveries.values(), *self.files.values()]
-        return bool(given) and not any(items for _, items in given)
+        partitions = [taken.deliveries for taken in self.partitions.values()]
+        files = [claimed for _, claimed in self.files.values()]
+        return bool(partitions or files) and not any(partitions) and not any(files)
 
 
 class Run:
@@ -306,13 +348,13 @@ class Run:
         Of a snapshot it is what was current when the attempt began.
         """
         name = qualified_name(dataset)
-        if name in self._taken.deliveries:
-            return PartitionInput(self, *self._taken.deliveries[name])
+        if name in self._taken.partitions:
+            return PartitionInput(self, self._taken.partitions[name])
         if name in self._taken.files:
             return FileInput(self, *self._taken.files[name])
         if name in self._taken.versions:
             return SnapshotInput(self, *self._taken.versions[name])
-        raise NotAnInput(name, ", ".join([*self._taken.deliveries, *self._taken.files, *self._taken.versions]))
+        raise NotAnInput(name, ", ".join([*self._taken.partitions, *self._taken.files, *self._taken.versions]))
 
     def output(self, dataset: Declared | str) -> Output:
         """Where to write one of the outputs; `NotAnOutput` for others."""
@@ -365,6 +407,11 @@ class Run:
         frame = read_frame(self.world, self.spark, snapshot.fileset, parts, version.columns)
         self.reads.add(snapshot.fileset, parts)
         return frame
+
+    def put_back(self, taken: TakenPartitions, keys: Sequence[KeyText]) -> None:
+        """Return claims of an input; the input's business."""
+        give_back(self._catalog, self._tx, taken.consumer_id, keys, taken.wait)
+        taken.deliveries = [delivery for delivery in taken.deliveries if delivery.partition_key not in keys]
 
     def use_spark(self, session: SparkSession | None) -> None:
         """Hand over the session of this attempt; the driver's business."""

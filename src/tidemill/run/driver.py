@@ -7,25 +7,21 @@ it may be killed at any point, and the next attempt has the same claims.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.catalog.db import Catalog, Db, Effect
+from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.engine import open_catalog
-from tidemill.catalog.transactions import Transaction, begin, commit
+from tidemill.catalog.transactions import begin, commit
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
-from tidemill.lake.claims import CompleteClaims, SkipOwn
-from tidemill.lake.file_checks import FileOutcome, sort_out, succeeded, verify_claims
-from tidemill.lake.file_claims import ClaimedFile, claim_files, find_blamed
-from tidemill.lake.file_endings import CloseFiles
-from tidemill.lake.fileset import Fileset, Unpin
+from tidemill.lake.file_checks import verify_claims
+from tidemill.lake.file_claims import find_blamed
+from tidemill.lake.fileset import Fileset
 from tidemill.lake.formats import reason as spark_reason
 from tidemill.lake.guards import ALLOW, parse_allowed
-from tidemill.lake.snapshot import PinVersions, find_current
-from tidemill.lake.take import take_claims
+from tidemill.lake.snapshot import PinVersions
 from tidemill.names import DatasetId, PinId
 from tidemill.processes import live_with_parent
 from tidemill.run.attempts import (
@@ -37,12 +33,13 @@ from tidemill.run.attempts import (
     end_attempt,
     register,
 )
-from tidemill.run.context import Run, Taken
+from tidemill.run.context import Run
 from tidemill.run.inputs import Blame, Inputs, find_dataset, find_inputs, take_over_claims
 from tidemill.run.launchers import DONE, READY, Assignment, Start
 from tidemill.run.outputs import Outputs, Writer, write_frames
-from tidemill.run.programs import Program, ProgramKind, code_digest, find_program_by_id, load_program
+from tidemill.run.programs import LoadedProgram, Program, ProgramKind, code_digest, find_program_by_id, load_program
 from tidemill.run.runs import RunRecord, RunState, find_run
+from tidemill.run.taking import Claims, accept, claim, effects_of
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -57,15 +54,6 @@ class ProgramFailed(Exception):
     def __init__(self, reason: str, blamed: Blame) -> None:
         super().__init__(reason)
         self.blame = blamed
-
-
-@dataclass(frozen=True, slots=True)
-class _Claims:
-    """What an attempt has taken: `given` goes to the program, `outcomes` are of files that it does not get."""
-
-    given: Taken
-    files: Sequence[ClaimedFile]
-    outcomes: Sequence[FileOutcome]
 
 
 class DriverProcess:
@@ -145,19 +133,23 @@ class DriverProcess:
             ],
         )
         self.world.mark("driver.begun")
-        claims = self._claim(tx, inputs)
+        claims = claim(self.catalog, tx, program, inputs)
+        self.world.mark("driver.claimed")
         allowed = parse_allowed(str(run.arguments.get(ALLOW, "")))
         written = Outputs(self.catalog, tx, outputs, self.writer, allowed)
+        given = Run(self.catalog, run, tx, claims.given, written)
+        if any(consumer.terms.accepts for _, consumer in inputs.filesets.values()):
+            with self._blaming(claims, given):
+                accept(self.catalog, tx, claims, self._load(program).acceptors)
         on_empty = run.fired_by_time if program.run_on_empty is None else program.run_on_empty
         empty = claims.given.empty and not on_empty
-        given = Run(self.catalog, run, tx, claims.given, written)
         if not empty:
             self._call(program, claims, given, home)
         verify_claims(self.world, inputs.inboxes.values(), claims.files)
         given.reads.verify()
-        effects = self._effects(run, program, inputs, claims, written)
+        effects = effects_of(program, inputs, claims, written)
         facts |= {
-            "inputs": _count(claims),
+            "inputs": claims.counted(),
             "outputs": written.facts(),
             "files": [{"name": o.name, "status": o.status, "error": o.error} for o in claims.outcomes],
             "seconds": round((self.world.clock.monotonic() - started).total_seconds(), 3),
@@ -172,37 +164,30 @@ class DriverProcess:
     def _pins(self, inputs: Inputs) -> list[tuple[PinId, DatasetId]]:
         return [(PinId(self.world.new_id("pin")), snapshot.dataset_id) for snapshot in inputs.snapshots.values()]
 
-    def _claim(self, tx: Transaction, inputs: Inputs) -> _Claims:
-        # First: who has nothing to read of a snapshot must take nothing, or its claims would count the failures.
-        versions = {
-            name: (snapshot, self.catalog.read(partial(find_current, snapshot=snapshot, seen=tx)))
-            for name, snapshot in inputs.snapshots.items()
-        }
-        consumers = {consumer.consumer_id: consumer.terms for _, consumer in inputs.filesets.values()}
-        delivered = take_claims(self.catalog, tx, consumers) if consumers else {}
-        deliveries = {
-            name: (fileset, delivered[consumer.consumer_id]) for name, (fileset, consumer) in inputs.filesets.items()
-        }
-        inboxes = inputs.inboxes.values()
-        claimed = claim_files(self.catalog, tx, inboxes) if inboxes else []
-        good, others = sort_out(self.world, inboxes, claimed)
-        files = {
-            name: (inbox, [file for file in good if file.dataset_id == inbox.dataset_id])
-            for name, inbox in inputs.inboxes.items()
-        }
-        self.world.mark("driver.claimed")
-        return _Claims(Taken(deliveries, files, versions), good, others)
-
-    def _call(self, program: Program, claims: _Claims, run: Run, home: SparkHome | None) -> None:
+    def _call(self, program: Program, claims: Claims, run: Run, home: SparkHome | None) -> None:
         """Load the program's code and call it; `ProgramFailed` whatever it raises."""
         session = home.new_session() if home else None
         run.use_spark(session)
         try:
-            code = load_program(Path(self.start.app_file), program)
-            if session is None:
-                code(run)
-            else:
-                code(run, session)
+            with self._blaming(claims, run):
+                code = self._load(program).code
+                if session is None:
+                    code(run)
+                else:
+                    code(run, session)
+        finally:
+            if home and session and home.usable:
+                home.tidy(session)
+        self.world.mark("driver.called")
+
+    def _load(self, program: Program) -> LoadedProgram:
+        return load_program(Path(self.start.app_file), program)
+
+    @contextmanager
+    def _blaming(self, claims: Claims, run: Run) -> Iterator[None]:
+        """Turn what user code raises in the block into `ProgramFailed`, which says what of its claims is to blame."""
+        try:
+            yield
         except Fenced:
             raise
         except (Exception, SystemExit) as error:  # whatever user code raises
@@ -214,23 +199,6 @@ class DriverProcess:
                 reason = f"{type(damage).__name__}: {damage}"
             culprit = self.catalog.read(lambda db: find_blamed(db, self.world, run.id, text)) if claims.files else None
             raise ProgramFailed(reason, Blame(reason, culprit)) from error
-        finally:
-            if home and session and home.usable:
-                home.tidy(session)
-        self.world.mark("driver.called")
-
-    def _effects(
-        self, run: RunRecord, program: Program, inputs: Inputs, claims: _Claims, written: Outputs
-    ) -> list[Effect]:
-        """What the commit does to outputs and claims."""
-        effects: list[Effect] = [*written.prepare(), CompleteClaims(run.run_id, run.epoch), Unpin(run.run_id)]
-        if inputs.inboxes:
-            outcomes = (*claims.outcomes, *map(succeeded, claims.files))
-            effects.append(CloseFiles(run.run_id, run.epoch, outcomes))
-        if not program.deliver_own:
-            own = [consumer for name, (_, consumer) in inputs.filesets.items() if name in program.writes]
-            effects += [SkipOwn(written.tx, consumer.dataset_id, consumer.name) for consumer in own]
-        return effects
 
     def _end(self, assignment: Assignment, end: AttemptEnd) -> None:
         end_attempt(self.catalog, assignment.run_id, assignment.epoch, end)
@@ -258,19 +226,6 @@ def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, d
     program = find_program_by_id(db, run.program_id)
     outputs = {name: Fileset.of(find_dataset(db, name)) for name in program.writes}
     return run, program, find_inputs(db, program), outputs
-
-
-def _count(claims: _Claims) -> list[dict[str, object]]:
-    counted: list[dict[str, object]] = []
-    for name, (_, deliveries) in claims.given.deliveries.items():
-        rows = sum(change.manifest.total_rows for delivery in deliveries for change in delivery.changes)
-        counted.append({"dataset": name, "kind": "fileset", "count": len(deliveries), "rows": rows})
-    for name, (_, files) in claims.given.files.items():
-        counted.append({"dataset": name, "kind": "inbox", "count": len(files), "rows": None})
-    for name, (_, version) in claims.given.versions.items():
-        rows = version.manifest.total_rows
-        counted.append({"dataset": name, "kind": "snapshot", "count": 1, "rows": rows, "version": version.version})
-    return counted
 
 
 def main(world: World | None = None, *, writer: Writer = write_frames) -> None:

@@ -239,6 +239,14 @@ class ProgramSource(Protocol):
         """The code of program `name`; `NotFound` when the app declares none."""
 
 
+@runtime_checkable
+class AcceptorSource(Protocol):
+    """What an app file's app also is, if programs of it have acceptors."""
+
+    def find_acceptors(self, program: str) -> Mapping[str, Code]:
+        """The acceptors of a program, by the qualified name of the file set that they judge."""
+
+
 def code_digest(disk: Disk, app_file: Path) -> str:
     """Names the code that loading `app_file` can import beside it: Python files of its folder and packages in it."""
     digest = hashlib.sha256()
@@ -281,11 +289,20 @@ def load_apps(app_file: Path) -> Sequence[ProgramSource]:
     return list({id(app): app for app in apps}.values())
 
 
-def load_program(app_file: Path, program: Program) -> Code:
+@dataclass(frozen=True, slots=True)
+class LoadedProgram:
+    """The code of a program, and its acceptors by the qualified name of what they judge."""
+
+    code: Code
+    acceptors: Mapping[str, Code]
+
+
+def load_program(app_file: Path, program: Program) -> LoadedProgram:
     """The code of `program` from `app_file`."""
     for app in load_apps(app_file):
         if app.name == program.app:
-            return app.find_program(program.name)
+            acceptors = app.find_acceptors(program.name) if isinstance(app, AcceptorSource) else {}
+            return LoadedProgram(app.find_program(program.name), acceptors)
     raise BrokenApp(app_file, f"it declares no app {program.app!r}")
 
 

@@ -76,8 +76,8 @@ class FilesetAudit:
 class ConsumerAudit:
     """A managed consumer: its working set by state, and what it has not taken yet.
 
-    `overwritten` were replaced before anybody took them; what replaced them is delivered instead. `ignored` are changes
-    of what it had consumed, which its terms ignore. `own` were added by its own runs, which do not want them.
+    `overwritten` were replaced before anybody took them; what replaced them is delivered instead. `ignored` are what
+    its terms pass over. `own` were added by its own runs, which do not want them.
     """
 
     dataset: str
@@ -393,7 +393,7 @@ def _check_work(search: _Search, subject: str, where: str, row: _Row, lone: list
     match WorkState(str(state)):
         case WorkState.COMPLETED if run_id == made_by:
             return "own"
-        case WorkState.COMPLETED if is_input is None and error == Closing.IGNORED:
+        case WorkState.COMPLETED if is_input is None and error in {Closing.IGNORED, Closing.UNWANTED}:
             return "ignored"
         case WorkState.COMPLETED if is_input is None and superseded_seq is not None and error is not None:
             return "overwritten"

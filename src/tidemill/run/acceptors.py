@@ -1,0 +1,64 @@
+"""Acceptors: code of the user that says of each partition a take has brought whether the run works on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from tidemill.errors import UserError
+from tidemill.lake.consumer import ConsumedPartition, describe
+from tidemill.lake.fileset import Fileset, Partition
+from tidemill.lake.take import Delivery
+
+
+class Accept(StrEnum):
+    """What an acceptor answers for a partition."""
+
+    ACCEPT = "accept"
+    """The run works on it."""
+    SKIP = "skip"
+    """Not now: it is put back, without a failure, and comes again later."""
+    STOP = "stop"
+    """Not now, nor what comes after it: all of that is put back, without a failure, for the next run."""
+
+
+Acceptor: TypeAlias = Callable[[ConsumedPartition], Accept]
+
+
+class BadAnswer(UserError):
+    """An acceptor that answered something else."""
+
+    code = "bad_answer"
+
+    def __init__(self, answer: object) -> None:
+        self.answer = repr(answer)
+        super().__init__(f"an acceptor answers Accept.ACCEPT, Accept.SKIP or Accept.STOP, not {answer!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What of a take is worked on, what comes later, and what is left to the next run; each in order."""
+
+    accepted: list[Delivery]
+    skipped: list[Delivery]
+    left: list[Delivery]
+
+
+def choose(fileset: Fileset, deliveries: Sequence[Delivery], acceptor: Callable[[ConsumedPartition], object]) -> Chosen:
+    """Ask `acceptor` of one delivery after the other, in their order, until it says stop; raises what it raises."""
+    chosen = Chosen([], [], [])
+    for place, delivery in enumerate(deliveries):
+        partition = Partition(delivery.partition_key, delivery.changes)
+        match acceptor(describe(fileset, delivery.kind, partition)):
+            case Accept.ACCEPT:
+                chosen.accepted.append(delivery)
+            case Accept.SKIP:
+                chosen.skipped.append(delivery)
+            case Accept.STOP:
+                chosen.left.extend(deliveries[place:])
+                break
+            case answer:
+                raise BadAnswer(answer)
+    return chosen

@@ -1,0 +1,95 @@
+"""What one transaction of a run works on: taken at its begin, chosen from by the program, closed by its commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tidemill.catalog.db import Catalog, Effect
+from tidemill.catalog.transactions import Transaction
+from tidemill.lake.claims import CompleteClaims, SkipOwn
+from tidemill.lake.file_checks import FileOutcome, sort_out, succeeded
+from tidemill.lake.file_claims import ClaimedFile, claim_files
+from tidemill.lake.file_endings import CloseFiles
+from tidemill.lake.fileset import Unpin
+from tidemill.lake.snapshot import find_current
+from tidemill.lake.take import give_back, take_claims
+from tidemill.run.acceptors import choose
+from tidemill.run.context import Taken, TakenPartitions
+from tidemill.run.inputs import Inputs
+from tidemill.run.outputs import Outputs
+from tidemill.run.programs import Code, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What an attempt has taken: `given` goes to the program, `outcomes` are of files that it does not get."""
+
+    given: Taken
+    files: Sequence[ClaimedFile]
+    outcomes: Sequence[FileOutcome]
+
+    def counted(self) -> list[dict[str, object]]:
+        """How much of each input, for people."""
+        counted: list[dict[str, object]] = []
+        for name, taken in self.given.partitions.items():
+            rows = sum(change.manifest.total_rows for delivery in taken.deliveries for change in delivery.changes)
+            counted.append({"dataset": name, "kind": "fileset", "count": len(taken.deliveries), "rows": rows})
+        for name, (_, files) in self.given.files.items():
+            counted.append({"dataset": name, "kind": "inbox", "count": len(files), "rows": None})
+        for name, (_, version) in self.given.versions.items():
+            rows = version.manifest.total_rows
+            counted.append({"dataset": name, "kind": "snapshot", "count": 1, "rows": rows, "version": version.version})
+        return counted
+
+
+def claim(catalog: Catalog, tx: Transaction, program: Program, inputs: Inputs) -> Claims:
+    """Take of all inputs what they have to give; what an earlier attempt holds still, if it holds anything."""
+    # First: who has nothing to read of a snapshot must take nothing, or its claims would count the failures.
+    versions = {
+        name: (snapshot, catalog.read(partial(find_current, snapshot=snapshot, seen=tx)))
+        for name, snapshot in inputs.snapshots.items()
+    }
+    consumers = {consumer.consumer_id: consumer.terms for _, consumer in inputs.filesets.values()}
+    delivered = take_claims(catalog, tx, consumers) if consumers else {}
+    partitions = {
+        name: TakenPartitions(fileset, consumer.consumer_id, delivered[consumer.consumer_id], program.backoff)
+        for name, (fileset, consumer) in inputs.filesets.items()
+    }
+    inboxes = inputs.inboxes.values()
+    claimed = claim_files(catalog, tx, inboxes) if inboxes else []
+    good, others = sort_out(catalog.world, inboxes, claimed)
+    files = {
+        name: (inbox, [file for file in good if file.dataset_id == inbox.dataset_id])
+        for name, inbox in inputs.inboxes.items()
+    }
+    return Claims(Taken(partitions, files, versions), good, others)
+
+
+def accept(catalog: Catalog, tx: Transaction, claims: Claims, acceptors: Mapping[str, Code]) -> None:
+    """Ask the acceptors, which are user code, and put back what they do not want; `claims` has the rest then.
+
+    What stands behind a stop goes to the next run at once, if this one works on anything; else it would begin with the
+    same, and so on: then it waits, as what was skipped does.
+    """
+    for name, acceptor in acceptors.items():
+        taken = claims.given.partitions[name]
+        chosen = choose(taken.fileset, taken.deliveries, acceptor)
+        taken.deliveries = chosen.accepted
+        left_wait = None if chosen.accepted else taken.wait
+        give_back(catalog, tx, taken.consumer_id, [one.partition_key for one in chosen.skipped], taken.wait)
+        give_back(catalog, tx, taken.consumer_id, [one.partition_key for one in chosen.left], left_wait)
+
+
+def effects_of(program: Program, inputs: Inputs, claims: Claims, written: Outputs) -> list[Effect]:
+    """What the commit does to outputs and claims. Raises what a look at the written files finds wrong."""
+    tx = written.tx
+    effects: list[Effect] = [*written.prepare(), CompleteClaims(tx.run_id, tx.epoch), Unpin(tx.run_id)]
+    if inputs.inboxes:
+        outcomes = (*claims.outcomes, *map(succeeded, claims.files))
+        effects.append(CloseFiles(tx.run_id, tx.epoch, outcomes))
+    if not program.deliver_own:
+        own = [consumer for name, (_, consumer) in inputs.filesets.items() if name in program.writes]
+        effects += [SkipOwn(tx, consumer.dataset_id, consumer.name) for consumer in own]
+    return effects

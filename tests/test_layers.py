@@ -42,6 +42,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "psycopg": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
     "psycopg_pool": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
     "obstore": ("storage",),
+    "watchdog": ("storage.hints",),
     "pyspark": ("lake.spark", "lake.frames", "lake.checked", "run.session"),
     "py4j": ("lake.jdbc", "lake.spark", "run.session"),
 }

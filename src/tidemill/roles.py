@@ -33,6 +33,7 @@ from tidemill.run.runs import has_unfinished
 from tidemill.schedule.jobs import JobState, from_ms, list_jobs
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.subscriber import has_messages
+from tidemill.storage.hints import FolderHints
 from tidemill.world import World
 
 _log = logging.getLogger(__name__)
@@ -48,15 +49,19 @@ _SWEEP_EVERY: Final = timedelta(seconds=30)
 class Discoverer:
     """Lists the inboxes that are due, announces retries whose time has come, and releases watermarks."""
 
-    def __init__(self, catalog: Catalog, narrator: Narrator) -> None:
+    def __init__(self, catalog: Catalog, narrator: Narrator, hints: FolderHints[DatasetId] | None = None) -> None:
         self._catalog = catalog
         self._narrator = narrator
+        self._hints = hints
         self._memories: defaultdict[DatasetId, discovery.Memory] = defaultdict(discovery.Memory)
         self.looked = False
 
     def step(self) -> timedelta:
         """Do what is due now, and give how long nothing is."""
-        for dataset_id, due_at in self._catalog.read(discovery.due_listings):
+        due = dict(self._catalog.read(discovery.due_listings))
+        for dataset_id in (self._hints.take() if self._hints else set()) - due.keys():
+            due |= self._catalog.read(lambda db: discovery.find_listing(db, dataset_id))  # noqa: B023
+        for dataset_id, due_at in due.items():
             self._list(dataset_id, due_at)
         file_endings.publish_due_backlog(self._catalog)
         backlog.publish_due(self._catalog)
@@ -69,6 +74,8 @@ class Discoverer:
         if not self._catalog.write(lambda db: discovery.take_listing(db, watched, due_at)):
             return
         try:
+            if self._hints:
+                self._hints.watch(dataset_id, watched.files(self._catalog.world).local_path())
             self._narrator.discovered(watched, discovery.discover(self._catalog, watched, self._memories[dataset_id]))
         except Unavailable as error:
             # One folder that is away must not hold up the others; it is listed again at its next time.
@@ -117,12 +124,13 @@ def run_all(
     narrator.tell("ready", str(config.folder), text, catalog=shown, spark=spark, deployed=deployed)
 
     loops = _Loops(catalog, world)
-    discoverer = Discoverer(catalog, narrator)
+    hints: FolderHints[DatasetId] = FolderHints()
+    discoverer = Discoverer(catalog, narrator, hints)
     scheduler = Scheduler(catalog, world, narrator.launched)
     with _stopped_by_signals(loops):
         loops.start("scheduler", scheduler.run)
         loops.start("runner", lambda waiter, stopped: runner.run(waiter, stopped, taking=lambda: not loops.draining))
-        loops.start("discoverer", _loop(world, discoverer.step, look_again=_LOOK_AGAIN))
+        loops.start("discoverer", _loop(world, discoverer.step, look_again=_LOOK_AGAIN, hints=hints))
         loops.start("janitor", _loop(world, Janitor(catalog, config.keep_superseded).step))
         while not loops.wait(_LONGEST_NAP if not until_idle else _AWAY):
             if until_idle and discoverer.looked and runner.busy == 0 and catalog.read(_is_idle):
@@ -131,6 +139,7 @@ def run_all(
         give_up_at = world.clock.monotonic() + drain
         while runner.busy and world.clock.monotonic() < give_up_at and not loops.failed:
             world.clock.sleep(_SHORTEST_NAP)
+        hints.close()
         loops.stop()
     narrator.tell("stopped", str(config.folder), f"state stays in {config.state}", state=str(config.state))
 
@@ -195,11 +204,20 @@ class _Loops:
 
 
 def _loop(
-    world: World, step: Callable[[], timedelta], *, look_again: timedelta | None = None
+    world: World,
+    step: Callable[[], timedelta],
+    *,
+    look_again: timedelta | None = None,
+    hints: FolderHints[DatasetId] | None = None,
 ) -> Callable[[Waiter, Callable[[], bool]], None]:
-    """Call `step` when the time has come that it named, or `look_again` after the last call if somebody commits."""
+    """Call `step` when the time has come that it named, or `look_again` after the last call if somebody commits.
+
+    Or if there is one of `hints`.
+    """
 
     def run(waiter: Waiter, stopped: Callable[[], bool]) -> None:
+        if hints is not None:
+            hints.wake = waiter.wake
         due = soonest = world.clock.monotonic()
         while not stopped():
             if (now := world.clock.monotonic()) >= due:

@@ -322,6 +322,12 @@ def due_listings(db: Db, limit: int = 100) -> list[tuple[DatasetId, int]]:
     return [(DatasetId(str(row[0])), cast(int, row[1])) for row in db.all(SQL.select_due_listings, limit=limit)]
 
 
+def find_listing(db: Db, dataset_id: DatasetId) -> dict[DatasetId, int]:
+    """When the inbox is to be listed next, by its id; nothing when there is no such inbox any more."""
+    row = db.one(SQL.find_listing, dataset_id=dataset_id)
+    return {} if row is None else {dataset_id: cast(int, row[0])}
+
+
 def take_listing(db: Db, inbox: Inbox, due_at: int) -> bool:
     """Whether the caller is to list the inbox now: one of those who saw it due at `due_at`. Sets its next time."""
     interval = to_milliseconds(inbox.spec.list_every)

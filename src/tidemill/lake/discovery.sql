@@ -100,6 +100,9 @@ DELETE FROM inbox_file
 SELECT dataset_id, next_listing_at FROM inbox_marker WHERE next_listing_at <= tidemill_now()
  ORDER BY next_listing_at LIMIT :limit
 
+-- name: find_listing
+SELECT next_listing_at FROM inbox_marker WHERE dataset_id = :dataset_id
+
 -- name: take_listing
 -- quiet
 -- Whoever moves the time lists the folder. Nobody has to be woken by a time that lies ahead.

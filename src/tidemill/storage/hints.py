@@ -1,0 +1,121 @@
+"""Hints that something has changed in local folders, from events of the file system (inotify and its like).
+
+A hint says where to look, never what is there: whoever takes it lists the folder. So events may be lost, doubled, out
+of order, or not to be had at all (too many watches, a network disk): without them the folder is listed when its time
+comes, as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from watchdog.events import FileSystemEvent
+    from watchdog.observers.api import BaseObserver, ObservedWatch
+
+_K = TypeVar("_K", bound=Hashable)
+_log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    folder: Path
+    inode: int
+    watch: ObservedWatch
+
+
+class FolderHints(Generic[_K]):
+    """Watches folders, each under a key, and keeps the keys of those where files came; threads of its own."""
+
+    def __init__(self) -> None:
+        self.wake: Callable[[], None] = lambda: None
+        """Called from a thread of its own when there is a hint."""
+        self._observer: BaseObserver | None = None
+        self._watches: dict[_K, _Watch] = {}
+        self._refused: set[_K] = set()
+        self._hinted: set[_K] = set()
+        self._lock = Lock()
+        self._closed = False
+
+    def watch(self, key: _K, folder: Path | None) -> None:
+        """See to it that the folder, and all below it, is watched: to be called at each listing, before it.
+
+        A folder that is not there yet, or was made anew, is watched from the next call on. None: a remote store.
+        """
+        if folder is None or self._closed:
+            return
+        try:
+            inode = folder.stat().st_ino
+        except OSError:
+            inode = 0
+        known = self._watches.get(key)
+        if known is not None and (known.folder, known.inode) == (folder, inode):
+            return
+        if known is not None:
+            del self._watches[key]
+            with contextlib.suppress(KeyError, OSError):  # it went with its folder
+                self._started().unschedule(known.watch)
+        if inode:
+            self._watch(key, folder, inode)
+
+    def take(self) -> set[_K]:
+        """The keys of the folders where something came since the last call."""
+        with self._lock:
+            taken, self._hinted = self._hinted, set()
+        return taken
+
+    def close(self) -> None:
+        """End the threads: after it nobody is woken, and nothing watched."""
+        with self._lock:
+            self._closed = True
+        if self._observer is not None:
+            self._observer.stop()
+            self._observer.join()
+            self._observer = None
+
+    def _watch(self, key: _K, folder: Path, inode: int) -> None:
+        from watchdog.events import (
+            DirCreatedEvent,
+            DirMovedEvent,
+            FileClosedEvent,
+            FileCreatedEvent,
+            FileMovedEvent,
+            FileSystemEventHandler,
+        )
+
+        hints = self
+
+        class _Handler(FileSystemEventHandler):
+            def on_any_event(self, event: FileSystemEvent) -> None:  # noqa: ARG002  # what came is for the listing
+                hints._hint(key)  # a part of it
+
+        # No events of reading: our own listings and checks would call for the next one.
+        kinds = [FileCreatedEvent, FileClosedEvent, FileMovedEvent, DirCreatedEvent, DirMovedEvent]
+        try:
+            watch = self._started().schedule(_Handler(), str(folder), recursive=True, event_filter=kinds)
+        except OSError as error:
+            if key not in self._refused:
+                _log.warning("no events of %s, it is listed when its time comes: %s", folder, error)
+            self._refused.add(key)
+            return
+        self._watches[key] = _Watch(folder, inode, watch)
+
+    def _hint(self, key: _K) -> None:
+        with self._lock:
+            self._hinted.add(key)
+            if not self._closed:
+                self.wake()
+
+    def _started(self) -> BaseObserver:
+        if self._observer is None:
+            from watchdog.observers import Observer
+
+            self._observer = Observer()
+            self._observer.start()
+        return self._observer

@@ -22,6 +22,7 @@ from tidemill.lake import backlog, datasets, discovery, file_endings, janitor, w
 from tidemill.lake.expiry import KEEP_SUPERSEDED, expire_superseded
 from tidemill.lake.inbox import Inbox
 from tidemill.lake.jdbc import DRIVERS_SETTING
+from tidemill.lake.versions import expire_versions
 from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator
@@ -93,6 +94,7 @@ class Janitor:
         """One sweep; then nothing for a while."""
         apply_retention(self._catalog, self._catalog.world)
         expire_superseded(self._catalog, self._keep_superseded)
+        expire_versions(self._catalog, self._keep_superseded)
         janitor.sweep(self._catalog)
         return _SWEEP_EVERY
 

@@ -5,7 +5,7 @@ SELECT i FROM counted
 
 -- name: fill_datasets
 -- `wide`: 100,000 partitions, each overwritten twice. `deep`: 100 partitions, each overwritten 600 times. `mirror`: a
--- snapshot of 60,000 versions.
+-- snapshot of 60,000 versions, of which 100 are kept.
 INSERT INTO dataset (dataset_id, namespace, name, kind, location, spec, created_at)
 SELECT 'wide', 'default', 'wide', 'fileset', '/data/wide', '{}', :now
  UNION ALL SELECT 'deep', 'default', 'deep', 'fileset', '/data/deep', '{}', :now
@@ -77,7 +77,8 @@ SELECT 'deep', 2 * i + 1, 'k' || (i / 5 % 100), 'overwrite', 2 * i + 22,
   FROM series WHERE i % 5 = 0
  UNION ALL
 SELECT 'mirror', 2 * i + 1, '', 'overwrite', 2 * i + 22, CASE WHEN i < 299995 THEN 2 * (i + 5) + 22 END, 0,
-       'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, CASE WHEN i < 299000 AND i % 10 = 0 THEN 1 END, NULL
+       'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000,
+       CASE WHEN i < 299500 THEN 1 END, NULL
   FROM series WHERE i % 5 = 0
  UNION ALL
 SELECT 'small_' || (i / 150 % 200), 2 * i + 1, 'k' || i, 'append', 2 * i + 22, NULL, 1, 'tx=' || (2 * i + 1),
@@ -107,7 +108,8 @@ SELECT 'wide/tx=' || i, 'wide', i, 'aborted', CASE WHEN i < 20 THEN 1000 ELSE :n
 
 -- name: fill_reader_pin
 INSERT INTO reader_pin (pin_id, dataset_id, commit_seq, run_id)
-SELECT 'pin_' || i, 'wide', 2 * i + 22, 'live_' || i FROM series WHERE i < 20000
+SELECT 'pin_' || i, CASE WHEN i % 2 = 0 THEN 'wide' ELSE 'small_' || (i % 200) END, 2 * i + 22, 'live_' || i
+  FROM series WHERE i < 20000
 
 -- name: fill_consumer
 INSERT INTO consumer (consumer_id, dataset_id, name, start_version, versions_to_check, spec, revision)

@@ -26,7 +26,7 @@ SQL: Final = load_sql(__file__)
 KEEP_SUPERSEDED: Final = timedelta(days=7)
 """How long replaced files stay at least, when nobody says otherwise."""
 _MOST: Final = 1000
-_BEFORE_DELETION: Final = timedelta(minutes=10)
+BEFORE_DELETION: Final = timedelta(minutes=10)
 """For those who were told of files a moment ago; never longer than files are kept at all."""
 
 
@@ -47,7 +47,7 @@ def expire_superseded(catalog: Catalog, keep: timedelta = KEEP_SUPERSEDED) -> in
             horizon = read_horizon(db, dataset.dataset_id)
             first = db.one(SQL.find_next_superseded, dataset_id=dataset.dataset_id, horizon=horizon)
             if first is not None and cast("int", first[0]) <= bound:
-                found.append((dataset.dataset_id, bound, min(kept, _BEFORE_DELETION)))
+                found.append((dataset.dataset_id, bound, min(kept, BEFORE_DELETION)))
         return found
 
     return sum(_expire_up_to(catalog, *one) for one in catalog.read(find))
@@ -81,7 +81,7 @@ def expire(
     db: Db,
     dataset_id: DatasetId,
     changes: Sequence[tuple[WritePointer, KeyText]],
-    wait: timedelta = _BEFORE_DELETION,
+    wait: timedelta = BEFORE_DELETION,
 ) -> None:
     """Take these changes, none of them current, out of time travel for good; their files are deleted after `wait`.
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, cast
 
-from tidemill.catalog.db import Db
+from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Call, Param, Row, load_sql
 from tidemill.catalog.transactions import Snapshot as TransactionSnapshot
 from tidemill.catalog.transactions import Transaction, UndeclaredOutput
@@ -40,6 +40,21 @@ class NoVersionYet(UserError):
     def __init__(self, dataset: str) -> None:
         self.dataset = dataset
         super().__init__(f"{dataset} has no version yet: run the program that refreshes it first")
+
+
+@refusal
+class VersionGone(UserError):
+    """A version that retention has let go: its files are deleted, or soon will be."""
+
+    code = "version_gone"
+
+    def __init__(self, dataset: str, version: str) -> None:
+        self.dataset = dataset
+        self.version = int(version)
+        super().__init__(
+            f"version {version} of {dataset} is gone: retention has let it go (`tidemill snapshot versions {dataset}` "
+            "shows those there are; ttl, min_versions and max_versions say how long)"
+        )
 
 
 class NotASnapshot(UserError):
@@ -128,9 +143,16 @@ class Version:
 
 
 def find_visible(db: Db, dataset_id: DatasetId, snapshot: TransactionSnapshot) -> Version | None:
-    """The version that was current at the begin of `snapshot`, at any later time; None before the first."""
+    """The version that was current at the begin of `snapshot`, at any later time; None before the first.
+
+    `VersionGone` when retention has let it go, which it never does under an open transaction.
+    """
     row = db.one(SQL.find_visible, dataset_id=dataset_id, write_pointer=snapshot.write_pointer)
-    return None if row is None else _version(row)
+    if row is None:
+        return None
+    if row[9] is not None:
+        raise VersionGone(str(row[10]), str(row[0]))
+    return to_version(row[:9])
 
 
 def find_current(db: Db, snapshot: SnapshotDataset, seen: TransactionSnapshot) -> Version:
@@ -223,7 +245,8 @@ class PinVersions:
         )
 
 
-def _version(row: Row) -> Version:
+def to_version(row: Row) -> Version:
+    """The version in a row of `find_visible`."""
     write_pointer, commit_seq, superseded_seq, location, manifest, schema, run_id, at, metadata = row
     return Version(
         WritePointer(cast("int", write_pointer)),

@@ -6,14 +6,16 @@ VALUES (:pin_id, :dataset_id, {commit_seq}, :run_id, NULL)
 -- name: find_visible
 -- The version that a snapshot sees: the current one, or one that was replaced since.
 SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.location, change.manifest, schema.schema,
-       change.run_id, change.at, change.metadata
+       change.run_id, change.at, change.metadata, change.expired_at,
+       (SELECT namespace || '.' || name FROM dataset WHERE dataset.dataset_id = change.dataset_id)
   FROM partition_change AS change {indexed_by:version_current}
   JOIN dataset_schema AS schema ON schema.dataset_id = change.dataset_id AND schema.schema_id = change.schema_id
  WHERE change.dataset_id = :dataset_id AND change.partition_key = '' AND change.superseded_seq IS NULL
    AND change.commit_seq < :write_pointer
  UNION ALL
 SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.location, change.manifest, schema.schema,
-       change.run_id, change.at, change.metadata
+       change.run_id, change.at, change.metadata, change.expired_at,
+       (SELECT namespace || '.' || name FROM dataset WHERE dataset.dataset_id = change.dataset_id)
   FROM partition_change AS change {indexed_by:partition_superseded}
   JOIN dataset_schema AS schema ON schema.dataset_id = change.dataset_id AND schema.schema_id = change.schema_id
  WHERE change.dataset_id = :dataset_id AND change.superseded_seq >= :write_pointer

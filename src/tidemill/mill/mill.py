@@ -22,6 +22,7 @@ from tidemill.mill.jobs import Jobs
 from tidemill.mill.partitions import Partitions
 from tidemill.mill.runs import Runs
 from tidemill.mill.schedules import Schedules
+from tidemill.mill.snapshots import Snapshots
 from tidemill.mill.topics import Topics
 from tidemill.mill.transactions import Transactions
 from tidemill.mill.upkeep import Upkeep
@@ -55,7 +56,9 @@ def migrate_project(folder: Path, *, options: Mapping[str, str] | None = None) -
         catalog.close()
 
 
-class Mill(Runs, Transactions, Datasets, Partitions, Inboxes, Consumers, Schedules, Jobs, Topics, Apps, Upkeep):
+class Mill(
+    Runs, Transactions, Datasets, Partitions, Inboxes, Snapshots, Consumers, Schedules, Jobs, Topics, Apps, Upkeep
+):
     """A project: its catalog, its configuration, and what can be done with them."""
 
     def deploy(self, *, update_schedules: bool = True) -> list[Deployed]:

@@ -15,6 +15,7 @@ from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.file_claims import ClaimedFile
 from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
 from tidemill.lake.filters import Where, make_filter
+from tidemill.lake.guards import parse_allowed
 from tidemill.lake.inbox import Inbox
 from tidemill.lake.keys import KeyText, KeyValue
 from tidemill.lake.metadata import MetadataChange
@@ -28,6 +29,7 @@ from tidemill.run.outputs import Dropped, Outputs
 from tidemill.run.programs import Value
 from tidemill.run.reads import Reads
 from tidemill.run.runs import RunRecord
+from tidemill.run.version_reads import VersionReader, find_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -167,7 +169,7 @@ class SnapshotInput:
 
     def read(self) -> DataFrame:
         """All its rows."""
-        return self._run.read_version(self._snapshot, self._version)
+        return self._run.versions.read_pinned(self._run.spark, self._snapshot, self._version)
 
 
 class Output:
@@ -248,9 +250,12 @@ class Output:
         """
         self._outputs.describe(self._name, key, MetadataChange(add or {}, set or {}, remove))
 
-    def replace(self, rows: DataFrame) -> None:
-        """Refresh a snapshot: `rows` become its next version. `RefreshRefused` when its guards do not let them pass."""
-        self._outputs.replace(self._name, rows)
+    def replace(self, rows: DataFrame, *, allow: Sequence[str] = ()) -> None:
+        """Refresh a snapshot: `rows` become its next version. `RefreshRefused` when its guards do not let them pass.
+
+        `allow` names guards that are to let them pass (`["drop"]`), as the argument of that name does for a run.
+        """
+        self._outputs.replace(self._name, rows, parse_allowed(",".join(allow)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,17 +367,26 @@ class Run:
         self._outputs.fileset(name)
         return Output(self._outputs, name)
 
-    def read(self, dataset: Declared | str, *, where: Where | None = None, as_of: AsOf | None = None) -> DataFrame:
+    def read(
+        self,
+        dataset: Declared | str,
+        *,
+        where: Where | None = None,
+        as_of: AsOf | None = None,
+        version: int | None = None,
+    ) -> DataFrame:
         """A file set or snapshot as this run's transaction sees it, with its own writes; nothing is consumed.
 
         The same whenever it is asked, also when partitions are overwritten meanwhile: their files are kept for it.
         `where` chooses partitions: `{"day": Range(date(2026, 1, 1)), "hour": {1, 2}}`. `as_of`, a commit sequence or
-        an aware time, gives an earlier state, without own writes. Raises `BadKey`, `BadTime`, `NotKept`, and
-        `NoVersionYet` for a snapshot that was never refreshed.
+        an aware time, gives an earlier state, without own writes; `version` a snapshot's of that number. Raises
+        `BadKey`, `BadTime`, `NotKept`, `VersionGone`, and `NoVersionYet` for a snapshot that was never refreshed.
         """
         from tidemill.lake.spark import read_partitions as read_frame
 
         name = qualified_name(dataset)
+        if version is not None:
+            return self.versions.read(self.spark, self.ask(lambda db, _: find_snapshot(db, name)), version)
         fileset = Fileset.of(self._catalog.read(lambda db: find_dataset(db, name)))
         pin_id = PinId(self.world.new_id("pin"))
         accepted = make_filter(fileset.keys, where)
@@ -380,7 +394,8 @@ class Run:
         self._catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, snapshot, self.id))
         if fileset.dataset.kind is DatasetKind.SNAPSHOT:
             versions = SnapshotDataset.of(fileset.dataset)
-            return self.read_version(versions, self.ask(lambda db, _: find_current(db, versions, snapshot)))
+            found = self.ask(lambda db, _: find_current(db, versions, snapshot))
+            return self.versions.read_pinned(self.spark, versions, found)
         seen = self._catalog.read(lambda db: read_partitions(db, fileset.dataset_id, snapshot, accepted))
         if as_of is None:
             own = [write for write in self._outputs.written(name) if accepted.accepts(fileset.keys.encode(write.key))]
@@ -388,6 +403,14 @@ class Run:
         frame = read_frame(self.world, self.spark, fileset, seen, self.columns_of(fileset))
         self.reads.add(fileset, seen)
         return frame
+
+    def diff(self, dataset: Declared | str, old: int, new: int) -> DataFrame:
+        """By which rows version `new` of a snapshot differs from `old`, by key: `change`, the key, `before`, `after`.
+
+        `change` is inserted, deleted or updated. `VersionGone`, `NotComparable`.
+        """
+        snapshot = self.ask(lambda db, _: find_snapshot(db, qualified_name(dataset)))
+        return self.versions.diff(self.spark, snapshot, old, new)
 
     # For programs that are no user code (a window program, a pipeline).
 
@@ -399,14 +422,10 @@ class Run:
         """What `block` reads of the catalog, given the transaction, whose snapshot it should look by."""
         return self._catalog.read(lambda db: block(db, self._tx))
 
-    def read_version(self, snapshot: SnapshotDataset, version: Version) -> DataFrame:
-        """The rows of a version that is pinned."""
-        from tidemill.lake.spark import read_partitions as read_frame
-
-        parts = [version.partition]
-        frame = read_frame(self.world, self.spark, snapshot.fileset, parts, version.columns)
-        self.reads.add(snapshot.fileset, parts)
-        return frame
+    @property
+    def versions(self) -> VersionReader:
+        """For its inputs, which read by it."""
+        return VersionReader(self._catalog, self.id, self.reads)
 
     def put_back(self, taken: TakenPartitions, keys: Sequence[KeyText]) -> None:
         """Return claims of an input; the input's business."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.db import Catalog, Db, Effect
 from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.durations import to_milliseconds
 from tidemill.errors import TidemillError, Unavailable
@@ -18,15 +19,22 @@ from tidemill.lake.datasets import DatasetKind, list_datasets
 from tidemill.lake.fileset import ColumnSchema, Fileset, Unpin
 from tidemill.lake.filters import KeyFilter
 from tidemill.lake.publish import PartitionWrite
+from tidemill.lake.snapshot import SnapshotDataset
+from tidemill.lake.versions import RollBack, find_version
 from tidemill.names import RunId
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt, renew
 from tidemill.run.context import Declared, Output, qualified_name
 from tidemill.run.inputs import find_dataset
 from tidemill.run.outputs import Dropped, Outputs, Writer, write_frames
+from tidemill.run.reads import Reads
 from tidemill.run.runner import LEASE, RENEWALS_IN_A_LEASE
 from tidemill.run.runs import create_external
 from tidemill.run.spans import find_spans
+from tidemill.run.version_reads import VersionReader, find_snapshot
 from tidemill.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class ExternalTransaction:
@@ -35,6 +43,12 @@ class ExternalTransaction:
     def __init__(self, tx: Transaction, outputs: Outputs) -> None:
         self._tx = tx
         self._outputs = outputs
+        self.effects: list[Effect] = []
+        """What the commit does beside publishing."""
+        self.rolled_back: list[dict[str, object]] = []
+        """For the record of its run: who asks later finds who did it, and when."""
+        self.reads = Reads(outputs.catalog.world)
+        """Looked at once more before the commit."""
 
     @property
     def run_id(self) -> RunId:
@@ -65,6 +79,32 @@ class ExternalTransaction:
     def snapshot(self, dataset: Declared | str) -> Output:
         """Where to refresh a snapshot; its next version becomes current at the end of the block."""
         return self.fileset(dataset)
+
+    def roll_back(self, dataset: Declared | str, version: int) -> None:
+        """Make an older version of a snapshot current again at the end of the block, as a new one that has its files.
+
+        Raises `NotFound`, `VersionGone`; at the end `RefreshedMeanwhile` when a refresh has committed since the begin.
+        """
+        name = qualified_name(dataset)
+        snapshot = SnapshotDataset.of(self._outputs.fileset(name).dataset)
+        found = self._outputs.catalog.read(lambda db: find_version(db, snapshot, version))
+        self.effects.append(RollBack(self._tx, snapshot, found))
+        self.rolled_back.append({"dataset": name, "to": version})
+
+    def read_version(self, spark: SparkSession, dataset: Declared | str, version: int) -> DataFrame:
+        """The rows of a version of a snapshot, kept until the end of the block; `NotFound`, `VersionGone`."""
+        return self._versions.read(spark, self._snapshot(dataset), version)
+
+    def diff(self, spark: SparkSession, dataset: Declared | str, old: int, new: int) -> DataFrame:
+        """By which rows version `new` of a snapshot differs from `old` (see `Run.diff`); read it within the block."""
+        return self._versions.diff(spark, self._snapshot(dataset), old, new)
+
+    @property
+    def _versions(self) -> VersionReader:
+        return VersionReader(self._outputs.catalog, self.run_id, self.reads)
+
+    def _snapshot(self, dataset: Declared | str) -> SnapshotDataset:
+        return self._outputs.catalog.read(lambda db: find_snapshot(db, qualified_name(dataset)))
 
 
 @contextmanager
@@ -107,10 +147,15 @@ def open_transaction(
                 effects=[AttachTransaction(run_id, 1)],
             )
             outputs = Outputs(catalog, tx, filesets, writer)
-            yield ExternalTransaction(tx, outputs)
+            opened = ExternalTransaction(tx, outputs)
+            yield opened
+            opened.reads.verify()
             effects = outputs.prepare()
-            finish = FinishRun(run_id, 1, "", {"outputs": outputs.facts()})
-            seq = commit(catalog, tx, [*effects, finish, Unpin(run_id)])
+            facts: dict[str, object] = {"outputs": outputs.facts()}
+            if opened.rolled_back:
+                facts |= {"rolled_back": opened.rolled_back, "by": world.environ.get("USER", "")}
+            finish = FinishRun(run_id, 1, "", facts)
+            seq = commit(catalog, tx, [*effects, *opened.effects, finish, Unpin(run_id)])
         except BaseException as error:
             what = f"{error.code}: {error}" if isinstance(error, TidemillError) else f"{type(error).__name__}: {error}"
             end_attempt(catalog, run_id, 1, AttemptEnd(Cause.FAILED, what))

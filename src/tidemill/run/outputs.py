@@ -233,8 +233,8 @@ class Outputs:
     def _seen(self, output: _Output, where: KeyFilter) -> list[Partition]:
         return self.catalog.read(lambda db: read_partitions(db, output.fileset.dataset_id, self.tx, where))
 
-    def replace(self, name: str, rows: DataFrame) -> None:
-        """Write `rows` as the next version of a snapshot; the last of several is it.
+    def replace(self, name: str, rows: DataFrame, allowed: Collection[Guard] = ()) -> None:
+        """Write `rows` as the next version of a snapshot; the last of several is it. `allowed` guards let it pass.
 
         Raises `RefreshRefused`, here and at the commit, when they are not what its guards expect of a next version.
         """
@@ -246,7 +246,8 @@ class Outputs:
         output.schema = written.schema
         before = self.catalog.read(lambda db: find_visible(db, snapshot.dataset_id, self.tx))
         after = self._measure(snapshot, rows, manifest, written.schema)
-        refusals = find_refusals(snapshot.spec.guards, before.figures if before else None, after, self._allowed)
+        allowed = {*allowed, *self._allowed}
+        refusals = find_refusals(snapshot.spec.guards, before.figures if before else None, after, allowed)
         output.refused = RefreshRefused(name, refusals, before.version if before else None) if refusals else None
         self.catalog.world.mark("output.guarded")
         if output.refused:

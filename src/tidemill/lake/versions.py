@@ -1,0 +1,191 @@
+"""The versions of a snapshot: which there are and for whom, the way back to an older one, and the end of the oldest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.named import Call, load_sql
+from tidemill.catalog.transactions import Transaction
+from tidemill.durations import to_milliseconds
+from tidemill.errors import Conflict, NotFound, UserError
+from tidemill.lake.datasets import DatasetKind, list_datasets
+from tidemill.lake.expiry import BEFORE_DELETION, KEEP_SUPERSEDED, expire
+from tidemill.lake.fileset import SQL as FILESETS
+from tidemill.lake.keys import NO_KEYS
+from tidemill.lake.snapshot import PublishVersion, SnapshotDataset, Version, VersionGone, to_version
+from tidemill.lake.version_retention import Kept, decide_kept
+from tidemill.names import RunId, WritePointer
+
+SQL: Final = load_sql(__file__)
+
+_KEY: Final = NO_KEYS.encode(())
+
+
+@refusal
+class RefreshedMeanwhile(Conflict):
+    """A snapshot was refreshed while somebody rolled it back."""
+
+    code = "refreshed_meanwhile"
+
+    def __init__(self, dataset: str, version: str, run: str) -> None:
+        self.dataset = dataset
+        self.version = int(version)
+        self.run = run
+        super().__init__(
+            f"{dataset} was refreshed by {run} (version {version}) while it was rolled back; nothing was changed: look "
+            "at its versions and roll back again if that is still meant"
+        )
+
+
+class VersionHeld(UserError):
+    """A version that is not to go: it is current, or somebody reads it."""
+
+    code = "version_held"
+
+    def __init__(self, dataset: str, version: int, kept_for: Sequence[str]) -> None:
+        self.dataset = dataset
+        self.version = version
+        self.kept_for = tuple(kept_for)
+        super().__init__(f"version {version} of {dataset} stays: {', '.join(kept_for)}")
+
+
+@dataclass(frozen=True, slots=True)
+class KeptVersion:
+    """A version that can be read: its figures, and for whom or what it is kept; times are epoch milliseconds."""
+
+    version: WritePointer
+    at: int
+    rows: int
+    bytes: int
+    files: int
+    run_id: RunId
+    current: bool
+    replaced_at: int | None
+    rolled_back_to: int | None
+    kept_for: tuple[str, ...]
+    """Nothing: retention lets it go."""
+
+
+def list_versions(db: Db, snapshot: SnapshotDataset) -> list[KeptVersion]:
+    """The versions that can be read, newest first. Cost: what is kept, and who reads."""
+    rows = db.all(SQL.list_kept, dataset_id=snapshot.dataset_id)
+    readers = [
+        (cast("int", pointer), str(run)) for pointer, run in db.all(SQL.list_readers, dataset_id=snapshot.dataset_id)
+    ]
+    judged = [
+        Kept(cast("int", row[0]), cast("int", row[7]), row[2] is None, _readers_of(row[1], row[2], readers))
+        for row in rows
+    ]
+    reasons = decide_kept(judged, snapshot.spec.retention, db.now())
+    return [
+        KeptVersion(
+            WritePointer(cast("int", version)),
+            cast("int", at),
+            cast("int", row_count),
+            cast("int", size),
+            cast("int", files),
+            RunId(str(run_id)),
+            superseded_seq is None,
+            cast("int | None", replaced_at),
+            json.loads(str(metadata or "{}")).get("rolled_back_to"),
+            reasons[cast("int", version)],
+        )
+        for version, _, superseded_seq, files, size, row_count, run_id, at, metadata, replaced_at in rows
+    ]
+
+
+def find_version(db: Db, snapshot: SnapshotDataset, version: int) -> Version:
+    """The version of that number; `NotFound`, and `VersionGone` when retention has let it go."""
+    row = db.one(SQL.find_version, dataset_id=snapshot.dataset_id, version=version)
+    if row is None:
+        hint = f"`tidemill snapshot versions {snapshot.qualified_name}` shows those there are"
+        raise NotFound("version", f"{version} of {snapshot.qualified_name}", hint=hint)
+    if row[9] is not None:
+        raise VersionGone(snapshot.qualified_name, str(version))
+    return to_version(row[:9])
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack:
+    """Make an older version current again, as a new version that has its files.
+
+    It is the newest: a refresh that began before it and ends after it becomes history. One that has committed since it
+    began refuses it (`RefreshedMeanwhile`), and so does retention when it was faster (`VersionGone`).
+    """
+
+    tx: Transaction
+    snapshot: SnapshotDataset
+    version: Version
+
+    def guards(self) -> Sequence[Call]:
+        """The version is still there, and nothing came since."""
+        dataset_id, name = self.snapshot.dataset_id, self.snapshot.qualified_name
+        pointer = self.tx.write_pointer
+        return (
+            Call(FILESETS.lock_dataset, {"dataset_id": dataset_id}),
+            Call(SQL.refuse_expired, {"dataset_id": dataset_id, "dataset": name, "version": self.version.version}),
+            Call(SQL.refuse_refreshed, {"dataset_id": dataset_id, "dataset": name, "write_pointer": pointer}),
+        )
+
+    def writes(self) -> Sequence[Call]:
+        """The new version."""
+        old = self.version
+        said: Mapping[str, object] = {"rolled_back_to": old.version}
+        return PublishVersion(self.tx, self.snapshot, old.manifest, old.columns, old.location, said).writes()
+
+
+def expire_versions(catalog: Catalog, keep: timedelta = KEEP_SUPERSEDED) -> int:
+    """Let go the versions that retention does not keep, of all snapshots; how many.
+
+    Their files stay until they have been replaced for `keep`. Cost: what is kept of each snapshot.
+    """
+    snapshots = [
+        SnapshotDataset.of(dataset) for dataset in catalog.read(list_datasets) if dataset.kind is DatasetKind.SNAPSHOT
+    ]
+    return sum(len(expire_of(catalog, snapshot, keep)) for snapshot in snapshots)
+
+
+def expire_of(
+    catalog: Catalog, snapshot: SnapshotDataset, keep: timedelta = KEEP_SUPERSEDED, by_hand: Collection[int] = ()
+) -> list[WritePointer]:
+    """Let go what retention does not keep of one snapshot, and the versions named `by_hand`; which.
+
+    Never what is current or has a reader: `VersionHeld` for one that was named. `NotFound`.
+    """
+
+    def find(db: Db) -> list[KeptVersion]:
+        versions = list_versions(db, snapshot)
+        for number in sorted(set(by_hand) - {one.version for one in versions}):
+            find_version(db, snapshot, number)  # says what is wrong with it
+        named = [one for one in versions if one.version in by_hand]
+        for one in named:
+            held = [why for why in one.kept_for if why == "current" or why.startswith("run_")]
+            if held:
+                raise VersionHeld(snapshot.qualified_name, one.version, held)
+        return named or [one for one in versions if not one.kept_for and not by_hand]
+
+    def block(db: Db) -> list[WritePointer]:
+        db.one(FILESETS.lock_dataset, dataset_id=snapshot.dataset_id)
+        going = find(db)
+        for one in going:
+            # As with file sets: who was told of files may read them that long, pinned or not.
+            left = (one.replaced_at or 0) + to_milliseconds(keep) - db.now()
+            wait = max(min(keep, BEFORE_DELETION), timedelta(milliseconds=left))
+            expire(db, snapshot.dataset_id, [(one.version, _KEY)], wait)
+        return [one.version for one in going]
+
+    if not catalog.read(find):
+        return []
+    catalog.world.mark("versions.before_expiry")
+    return catalog.write(block)
+
+
+def _readers_of(commit_seq: object, superseded_seq: object, readers: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+    """The runs that see a version; one that never was current is pinned at its own commit."""
+    first, last = cast("int", commit_seq), cast("int | None", superseded_seq)
+    return tuple(sorted({run for at, run in readers if first <= at and (last is None or at <= last)}))

@@ -1,0 +1,34 @@
+-- name: list_kept
+-- All versions that can still be read, newest first, with when each was replaced: as many as retention keeps.
+SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.files, change.bytes, change.row_count,
+       change.run_id, change.at, change.metadata,
+       (SELECT tx.ended_at FROM tx WHERE tx.commit_seq = change.superseded_seq)
+  FROM partition_change AS change {indexed_by:version_kept}
+ WHERE change.dataset_id = :dataset_id AND change.partition_key = '' AND change.expired_at IS NULL
+ ORDER BY change.write_pointer DESC
+
+-- name: list_readers
+-- At which pointer each reader looks: by pins, and all that is open, which may pin what it sees later.
+SELECT commit_seq, run_id FROM reader_pin WHERE dataset_id = :dataset_id
+ UNION
+SELECT write_pointer, run_id FROM tx {indexed_by:tx_open} WHERE state = 'in_progress'
+
+-- name: find_version
+SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.location, change.manifest, schema.schema,
+       change.run_id, change.at, change.metadata, change.expired_at
+  FROM partition_change AS change
+  JOIN dataset_schema AS schema ON schema.dataset_id = change.dataset_id AND schema.schema_id = change.schema_id
+ WHERE change.dataset_id = :dataset_id AND change.write_pointer = :version AND change.partition_key = ''
+
+-- name: refuse_expired
+-- Under the data set's lock, under which versions expire.
+SELECT tidemill_refuse('version_gone', CAST(:dataset AS TEXT), CAST(write_pointer AS TEXT))
+  FROM partition_change
+ WHERE dataset_id = :dataset_id AND write_pointer = :version AND partition_key = '' AND expired_at IS NOT NULL
+
+-- name: refuse_refreshed
+-- Who rolls back has looked at what is current: something newer is not to be hidden by it.
+SELECT tidemill_refuse('refreshed_meanwhile', CAST(:dataset AS TEXT), CAST(write_pointer AS TEXT), run_id)
+  FROM partition_change
+ WHERE dataset_id = :dataset_id AND commit_seq > :write_pointer
+ ORDER BY commit_seq DESC LIMIT 1

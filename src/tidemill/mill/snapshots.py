@@ -1,0 +1,79 @@
+"""Snapshots, as `Mill` offers them: their versions, the way back to one, and the end of those that may go.
+
+Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tidemill.catalog.db import Db
+from tidemill.lake.snapshot import SnapshotDataset
+from tidemill.lake.versions import KeptVersion, expire_of, list_versions
+from tidemill.mill.project import Project
+from tidemill.names import RunId
+from tidemill.run.external import open_transaction
+
+
+@dataclass(frozen=True, slots=True)
+class VersionView:
+    """A version that can be read; `kept_for` says why: it is current, retention's rules, runs that read it."""
+
+    version: int
+    committed_at: int
+    rows: int
+    bytes: int
+    files: int
+    run_id: RunId
+    current: bool
+    replaced_at: int | None
+    rolled_back_to: int | None
+    kept_for: tuple[str, ...]
+
+
+class Snapshots(Project):
+    """Operations on snapshots."""
+
+    def list_versions(self, name: str) -> list[VersionView]:
+        """The versions of a snapshot that can be read, newest first; `NotFound`, `NotASnapshot`."""
+        return self.catalog.read(lambda db: [_view(one) for one in list_versions(db, self._snapshot(db, name))])
+
+    def roll_back(self, name: str, version: int) -> VersionView:
+        """Make an older version current again, as a new version that has its files; the new one.
+
+        The next refresh replaces it: suspend its schedule first. Raises `NotFound`, `VersionGone`,
+        `RefreshedMeanwhile`. Its run records who did it.
+        """
+        snapshot = self.catalog.read(lambda db: self._snapshot(db, name))
+        qualified = snapshot.qualified_name
+        with open_transaction(self.catalog, self.world, [qualified], lease=self.config.lease) as tx:
+            tx.roll_back(qualified, version)
+        versions = self.catalog.read(lambda db: list_versions(db, snapshot))
+        return next(_view(one) for one in versions if one.version == tx.write_pointer)
+
+    def expire_versions(self, name: str, versions: Collection[int] = ()) -> list[int]:
+        """Let go what retention does not keep, or else the `versions` named; which. The janitor deletes their files.
+
+        `VersionHeld` for one that is current or has a reader.
+        """
+        snapshot = self.catalog.read(lambda db: self._snapshot(db, name))
+        return list(expire_of(self.catalog, snapshot, self.config.keep_superseded, versions))
+
+    def _snapshot(self, db: Db, name: str) -> SnapshotDataset:
+        return SnapshotDataset.of(self._dataset(db, name))
+
+
+def _view(one: KeptVersion) -> VersionView:
+    return VersionView(
+        one.version,
+        one.at,
+        one.rows,
+        one.bytes,
+        one.files,
+        one.run_id,
+        one.current,
+        one.replaced_at,
+        one.rolled_back_to,
+        one.kept_for,
+    )

@@ -1,0 +1,63 @@
+"""Reading versions of snapshots: pinned for a run first, so that retention leaves them until it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.transactions import Snapshot
+from tidemill.lake.fileset import pin
+from tidemill.lake.snapshot import SnapshotDataset, Version
+from tidemill.lake.version_diff import diff_frames
+from tidemill.lake.versions import find_version
+from tidemill.names import PinId, RunId, WritePointer
+from tidemill.run.inputs import find_dataset
+from tidemill.run.reads import Reads
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def find_snapshot(db: Db, name: str) -> SnapshotDataset:
+    """The snapshot of that qualified name; `NotFound`, `NotASnapshot`."""
+    return SnapshotDataset.of(find_dataset(db, name))
+
+
+@dataclass(frozen=True, slots=True)
+class VersionReader:
+    """What a run reads of versions, by whichever number; `reads` are looked at once more before its commit."""
+
+    catalog: Catalog
+    run_id: RunId
+    reads: Reads
+
+    def read(self, spark: SparkSession, snapshot: SnapshotDataset, number: int) -> DataFrame:
+        """The rows of a version, pinned; `NotFound`, `VersionGone`."""
+        return self.read_pinned(spark, snapshot, self._pin(snapshot, number))
+
+    def read_pinned(self, spark: SparkSession, snapshot: SnapshotDataset, version: Version) -> DataFrame:
+        """The rows of a version that the run has pinned, by the columns that it was written with."""
+        from tidemill.lake.spark import read_partitions
+
+        parts = [version.partition]
+        frame = read_partitions(self.catalog.world, spark, snapshot.fileset, parts, version.columns)
+        self.reads.add(snapshot.fileset, parts)
+        return frame
+
+    def diff(self, spark: SparkSession, snapshot: SnapshotDataset, old: int, new: int) -> DataFrame:
+        """By which rows version `new` differs from `old` (`diff_frames`), both pinned."""
+        before, after = (self.read(spark, snapshot, number) for number in (old, new))
+        return diff_frames(snapshot.qualified_name, before, after, snapshot.spec.key)
+
+    def _pin(self, snapshot: SnapshotDataset, number: int) -> Version:
+        pin_id = PinId(self.catalog.world.new_id("pin"))
+
+        def block(db: Db) -> Version:
+            # At its own commit: so a version that never was current is pinned too.
+            seen = find_version(db, snapshot, number)
+            at = Snapshot(WritePointer(seen.commit_seq), self.catalog.incarnation)
+            pin(db, pin_id, snapshot.dataset_id, at, self.run_id)
+            return find_version(db, snapshot, number)  # under the lock that `pin` has taken
+
+        return self.catalog.write(block)

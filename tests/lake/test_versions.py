@@ -1,0 +1,254 @@
+"""The versions of a snapshot, on both databases: what is kept and for whom, the way back, and what becomes of files."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.lake.conftest import SQL
+from tests.run.conftest import rows_of
+from tidemill.catalog.transactions import EndTransaction, Snapshot, TxState, begin, commit
+from tidemill.errors import NotFound
+from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.fileset import ColumnSchema, Unpin, pin
+from tidemill.lake.janitor import sweep
+from tidemill.lake.manifest import DataFile, Manifest, mark_committed, tx_directory
+from tidemill.lake.snapshot import PublishVersion, SnapshotDataset, SnapshotSpec, VersionGone, find_visible
+from tidemill.lake.version_retention import Retention
+from tidemill.lake.versions import (
+    RefreshedMeanwhile,
+    RollBack,
+    VersionHeld,
+    expire_of,
+    expire_versions,
+    find_version,
+    list_versions,
+)
+from tidemill.names import DatasetId, Namespace, PinId, RunId, WritePointer
+from tidemill.storage.files import open_files
+from tidemill.world import World
+
+COLUMNS = ColumnSchema('{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}')
+AT_ONCE = timedelta(0)
+
+
+class Users:
+    """The snapshot `default.users` with its files in a folder."""
+
+    def __init__(self, catalog, folder: Path, retention: Retention) -> None:
+        self.catalog = catalog
+        self.folder = folder
+        self.runs = 0
+        spec = SnapshotSpec(retention=retention).to_spec()
+        place = folder.as_uri()
+        dataset = Dataset(DatasetId("users"), Namespace("default"), "users", DatasetKind.SNAPSHOT, place, spec)
+        self.snapshot = SnapshotDataset.of(catalog.write(lambda db: declare(db, dataset)))
+
+    def begin(self):
+        self.runs += 1
+        return begin(self.catalog, run_id=RunId(f"run_{self.runs}"), epoch=1, writes=[self.snapshot.dataset_id])
+
+    def commit(self, tx):
+        path = self.folder / tx_directory(tx) / "1" / "part-0"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"rows")
+        manifest = Manifest((DataFile("1/part-0", 4, 1, "etag"),))
+        seq = commit(self.catalog, tx, [PublishVersion(tx, self.snapshot, manifest, COLUMNS)])
+        mark_committed(open_files(str(self.folder), World()), tx, seq)
+
+    def refresh(self):
+        tx = self.begin()
+        self.commit(tx)
+        return tx.write_pointer
+
+    def roll_back(self, version, tx=None):
+        tx = tx or self.begin()
+        found = self.catalog.read(lambda db: find_version(db, self.snapshot, version))
+        commit(self.catalog, tx, [RollBack(tx, self.snapshot, found)])
+        return tx.write_pointer
+
+    def now(self):
+        everything = Snapshot(WritePointer(2**62), "")
+        return self.catalog.read(lambda db: find_visible(db, self.snapshot.dataset_id, everything))
+
+    def kept(self):
+        """Each version that can be read, and for whom."""
+        return {one.version: one.kept_for for one in self.catalog.read(lambda db: list_versions(db, self.snapshot))}
+
+    def expire(self, *by_hand):
+        return expire_of(self.catalog, self.snapshot, AT_ONCE, by_hand)
+
+    def pin(self, version, run="run_reader"):
+        found = self.catalog.read(lambda db: find_version(db, self.snapshot, version))
+        at = Snapshot(WritePointer(found.commit_seq), "")
+        self.catalog.write(lambda db: pin(db, PinId("pin"), self.snapshot.dataset_id, at, RunId(run)))
+
+    def clean(self):
+        """The janitor comes when it is due."""
+        self.catalog.write(lambda db: db.run(SQL.pass_garbage_time))
+        sweep(self.catalog)
+
+    def directories(self):
+        return sorted(int(path.name.partition("=")[2].partition("-")[0]) for path in self.folder.glob("tx=*"))
+
+
+@pytest.fixture
+def users(catalog, tmp_path):
+    """At most two versions."""
+    return Users(catalog, tmp_path / "users", Retention(max_versions=2))
+
+
+def test_what_retention_does_not_keep_goes_with_its_files(users):
+    """At most two: the third refresh lets the first go."""
+    first, second, third = (users.refresh() for _ in range(3))
+
+    gone = users.expire()
+    users.clean()
+
+    assert gone == [first]
+    assert users.kept() == {third: ("current", "min_versions=1", "ttl=7d"), second: ("ttl=7d",)}
+    assert users.directories() == [second, third]
+    with pytest.raises(VersionGone, match=f"version {first} of default.users is gone: retention has let it go"):
+        users.catalog.read(lambda db: find_version(db, users.snapshot, first))
+    with pytest.raises(NotFound, match="no version named '9999 of"):
+        users.catalog.read(lambda db: find_version(db, users.snapshot, 9999))
+
+
+def test_a_version_with_a_live_reader_stays_and_says_for_whom(users):
+    """However many refreshes commit meanwhile, and whatever retention says."""
+    first = users.refresh()
+    reader = users.begin()
+    users.pin(first)
+    second, third, fourth = (users.refresh() for _ in range(3))
+
+    gone = users.expire()
+    kept = users.kept()
+    users.catalog.apply([EndTransaction(reader.write_pointer, TxState.ABORTED, "done"), Unpin(RunId("run_reader"))])
+    later = users.expire()
+
+    assert gone == [second]
+    assert kept[first] == (reader.run_id, "run_reader")
+    assert (later, set(users.kept())) == ([first], {third, fourth})
+
+
+def test_an_open_transaction_keeps_what_it_may_still_read(users):
+    """It pins a snapshot when it reads it, perhaps an hour after its begin."""
+    first = users.refresh()
+    reader = users.begin()
+    for _ in range(3):
+        users.refresh()
+
+    users.expire()
+
+    assert users.kept()[first] == (reader.run_id,)
+
+
+def test_a_version_that_never_was_current_can_be_pinned_too(users):
+    """History is read by number."""
+    slow = users.begin()
+    fast, faster = users.refresh(), users.refresh()
+    users.commit(slow)
+    users.pin(slow.write_pointer)
+
+    gone = users.expire()
+
+    assert gone == []
+    assert users.kept()[slow.write_pointer] == ("run_reader",)
+    assert set(users.kept()) == {slow.write_pointer, fast, faster}
+
+
+def test_a_roll_back_is_a_new_version_with_the_old_files(users):
+    """It is current and newest; what it came from can still be read, until retention lets it go."""
+    first, second = users.refresh(), users.refresh()
+
+    back = users.roll_back(first)
+    versions = {one.version: one for one in users.catalog.read(lambda db: list_versions(db, users.snapshot))}
+    gone = users.expire()
+    users.clean()
+
+    assert (users.now().version, users.now().location) == (back, f"tx={first}-{users.catalog.incarnation}")
+    assert (versions[back].current, versions[back].rolled_back_to, versions[second].current) == (True, first, False)
+    assert gone == [first]
+    assert users.directories() == [first, second]  # the first one's files are those of the newest
+    assert (users.folder / users.now().location / "1" / "part-0").exists()
+
+
+def test_files_go_with_the_last_version_that_has_them(users):
+    """Rolled back and refreshed again: then nobody has them."""
+    first = users.refresh()
+    users.roll_back(first)
+    for _ in range(2):
+        users.refresh()
+
+    users.expire()
+    users.clean()
+
+    assert first not in users.directories()
+
+
+def test_a_refresh_that_began_before_a_roll_back_does_not_undo_it(users):
+    """It read its source before the person looked."""
+    first = users.refresh()
+    users.refresh()
+    slow = users.begin()
+    back = users.roll_back(first)
+
+    users.commit(slow)
+
+    assert users.now().version == back
+
+
+def test_a_roll_back_does_not_hide_a_refresh_that_was_faster(users):
+    """Who rolls back has looked at what was current then."""
+    first = users.refresh()
+    users.refresh()
+    tx = users.begin()
+    fast = users.refresh()
+
+    with pytest.raises(RefreshedMeanwhile, match=rf"refreshed by run_\d+ \(version {fast}\) while it was rolled back"):
+        users.roll_back(first, tx)
+
+    assert users.now().version == fast
+
+
+def test_a_roll_back_to_what_has_gone_meanwhile_is_refused(users):
+    """Found, let go by the janitor, and then committed: its files would be deleted under it."""
+    first = users.refresh()
+    users.refresh()
+    tx = users.begin()
+    found = users.catalog.read(lambda db: find_version(db, users.snapshot, first))
+    users.catalog.apply([EndTransaction(tx.write_pointer, TxState.ABORTED, "so that nobody holds it")])
+    users.expire(first)
+    again = users.begin()
+
+    with pytest.raises(VersionGone):
+        commit(users.catalog, again, [RollBack(again, users.snapshot, found)])
+
+
+def test_by_hand_goes_what_nobody_needs_and_nothing_else(users):
+    """A person is not asked to know who reads."""
+    first, second = users.refresh(), users.refresh()
+    users.pin(first)
+
+    with pytest.raises(VersionHeld, match=f"version {second} of default.users stays: current"):
+        users.expire(second)
+    with pytest.raises(VersionHeld, match=f"version {first} of default.users stays: run_reader"):
+        users.expire(first)
+    users.catalog.apply([Unpin(RunId("run_reader"))])
+    assert users.expire(first) == [first]
+    with pytest.raises(VersionGone):
+        users.expire(first)
+
+
+def test_replaced_files_stay_for_those_who_were_told_of_them(users):
+    """Other engines pin nothing: they have as long as the site gives them."""
+    for _ in range(3):
+        users.refresh()
+
+    expired = expire_versions(users.catalog, timedelta(days=7))
+
+    ((left,),) = rows_of(users.catalog, "SELECT not_before - tidemill_now() FROM garbage")
+    assert expired == 1
+    assert 6.9 * 86_400_000 < left <= 7 * 86_400_000

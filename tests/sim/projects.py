@@ -263,9 +263,11 @@ def _config(folder: Path, url: str) -> Config:
         cache=folder / "cache",
         slots=2,
         lease=LEASE,
+        keep_superseded=timedelta(days=7),
         spark_master="local",
         spark_warm=0,
         spark_conf={},
+        jdbc_drivers="",
     )
 
 

@@ -73,7 +73,7 @@ lines = app.fileset(
     watermark=Watermark("ts", interval="1 year", formatter="['f']['n']y"),
 )
 scratch = app.fileset("scratch", keys={"source": "string"}, location=str(HERE / "scratch"))
-times = app.snapshot("times", location=str(HERE / "times"))
+times = app.snapshot("times", max_versions=2, location=str(HERE / "times"))
 totals = app.fileset("totals", keys={"source": "string"}, location=str(HERE / "totals"))
 
 

@@ -169,16 +169,20 @@ def published(machine: Machine, name: str) -> dict[str, list[str]]:
 
 
 def versions(machine: Machine, name: str) -> list[object]:
-    """The versions of a snapshot, oldest first: each is there whole, nothing else is, and the newest is current."""
+    """The versions of a snapshot, oldest first: those kept are there whole, nothing else is, and the newest is current.
+
+    At most two are kept, and those that a transaction saw which was open when the janitor came last.
+    """
     rows = machine.sql(
-        "SELECT c.write_pointer, c.location, c.superseded_seq FROM partition_change AS c"
+        "SELECT c.write_pointer, c.location, c.superseded_seq, c.expired_at FROM partition_change AS c"
         f" JOIN dataset AS d ON d.dataset_id = c.dataset_id WHERE d.name = '{name}' ORDER BY c.write_pointer"
     )
-    found = sorted(path.parent.name for path in (machine.folder / name).glob("tx=*/_committed"))
-    assert found == sorted(str(location) for _, location, _ in rows), machine.last_faults()
-    assert len(list((machine.folder / name).glob("tx=*"))) == len(rows), machine.last_faults()
-    assert [superseded for _, _, superseded in rows].index(None) == len(rows) - 1, machine.last_faults()
-    return [version for version, _, _ in rows]
+    there = {path.parent.name for path in (machine.folder / name).glob("tx=*/_committed")}
+    assert there >= {str(location) for _, location, _, expired in rows if expired is None}, machine.last_faults()
+    assert {path.name for path in (machine.folder / name).glob("tx=*")} == there, machine.last_faults()
+    assert there <= {str(location) for _, location, _, _ in rows}, machine.last_faults()
+    assert [superseded for _, _, superseded, _ in rows].index(None) == len(rows) - 1, machine.last_faults()
+    return [version for version, _, _, _ in rows]
 
 
 def announced_versions(machine: Machine, name: str) -> list[object]:

@@ -179,9 +179,9 @@ def expire_of(
             expire(db, snapshot.dataset_id, [(one.version, _KEY)], wait)
         return [one.version for one in going]
 
+    catalog.world.mark("versions.before_expiry")
     if not catalog.read(find):
         return []
-    catalog.world.mark("versions.before_expiry")
     return catalog.write(block)
 
 

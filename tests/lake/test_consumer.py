@@ -12,6 +12,7 @@ from tidemill.lake.consumer import (
     consume_partitions,
     take,
 )
+from tidemill.lake.filters import Range, make_filter
 from tidemill.names import WritePointer
 
 
@@ -100,10 +101,10 @@ class OneFileset:
     def __init__(self, lake) -> None:
         self.lake = lake
 
-    def consume_partitions(self, dataset, state):
+    def consume_partitions(self, dataset, state, *, where=None):
         """As of the only file set there is."""
         assert dataset == "default.lines"
-        return consume_partitions(self.lake.catalog, self.lake.lines, state)
+        return consume_partitions(self.lake.catalog, self.lake.lines, state, make_filter(self.lake.lines.keys, where))
 
 
 def test_a_consumer_says_of_each_partition_what_is_new_in_it(lake):
@@ -128,6 +129,18 @@ def test_a_consumer_says_of_each_partition_what_is_new_in_it(lake):
     assert [len(p.files) for p in second] == [2, 1, 1]
     assert second[0].files[0].startswith(f"/lake/lines/tx={appended.write_pointer}-")
     assert list(consumer.consume_partitions()) == []
+
+
+def test_a_consumer_passes_over_what_its_filter_does_not_accept(lake):
+    """For good: the state has moved beyond it."""
+    consumer = PartitionConsumer(OneFileset(lake), "default.lines", where={"hour": Range(2)})
+    for hour in (1, 2, 3):
+        lake.publish(hour)
+
+    found = [partition.key["hour"] for partition in consumer.consume_partitions()]
+
+    assert found == [2, 3]
+    assert consume_partitions(lake.catalog, lake.lines, consumer.state).partitions == []
 
 
 def test_a_consumer_leaves_out_what_was_overwritten_before_it_looked(lake):

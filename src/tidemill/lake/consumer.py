@@ -21,6 +21,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot, find_in_progress
 from tidemill.errors import UserError
 from tidemill.lake.fileset import Change, ChangeKind, Fileset, Partition, kind_of, to_change
+from tidemill.lake.filters import KeyFilter, Where
 from tidemill.lake.keys import KeyValue
 from tidemill.names import DatasetId, WritePointer
 
@@ -100,20 +101,30 @@ class PartitionConsumerResult(NamedTuple):
 class Source(Protocol):
     """Where a `PartitionConsumer` consumes from: a `Mill`."""
 
-    def consume_partitions(self, dataset: str, state: PartitionConsumerState) -> PartitionConsumerResult:
-        """What is new in the file set of that name since `state`."""
+    def consume_partitions(
+        self, dataset: str, state: PartitionConsumerState, *, where: Where | None = None
+    ) -> PartitionConsumerResult:
+        """What is new in the file set of that name since `state`, of the partitions that `where` accepts."""
 
 
 class PartitionConsumer:
     """Follows a file set of a mill from a state that its user keeps: each call gives what came since the last.
 
-    `PartitionConsumer(mill, "clicks")` begins at the beginning.
+    `PartitionConsumer(mill, "clicks")` begins at the beginning. What `where` does not accept is passed over for good.
     """
 
-    def __init__(self, mill: Source, dataset: str, state: PartitionConsumerState = FROM_BEGINNING) -> None:
+    def __init__(
+        self,
+        mill: Source,
+        dataset: str,
+        state: PartitionConsumerState = FROM_BEGINNING,
+        *,
+        where: Where | None = None,
+    ) -> None:
         self._mill = mill
         self._dataset = dataset
         self._state = state
+        self._where = where
 
     @property
     def state(self) -> PartitionConsumerState:
@@ -122,16 +133,19 @@ class PartitionConsumer:
 
     def consume_partitions(self) -> Iterator[ConsumedPartition]:
         """The partitions that are new since the last call, the oldest first."""
-        partitions, self._state = self._mill.consume_partitions(self._dataset, self._state)
+        partitions, self._state = self._mill.consume_partitions(self._dataset, self._state, where=self._where)
         return iter(partitions)
 
 
-def consume_partitions(catalog: Catalog, fileset: Fileset, state: PartitionConsumerState) -> PartitionConsumerResult:
+def consume_partitions(
+    catalog: Catalog, fileset: Fileset, state: PartitionConsumerState, where: KeyFilter | None = None
+) -> PartitionConsumerResult:
     """What has been committed to `fileset` since `state`, one for each partition, the oldest first.
 
-    What was overwritten before anybody saw it is left out. Takes a tick of the clock: the last one that was taken may
-    be of a commit still on its way, which nothing would show, and which would be missed. Raises `BadState` for a state
-    that is ahead of this catalog: it is another one's. Cost: what is new.
+    What `where` does not accept is passed over for good; what was overwritten before anybody saw it is left out. Takes
+    a tick of the clock: the last one that was taken may be of a commit still on its way, which nothing would show, and
+    which would be missed. Raises `BadState` for a state that is ahead of this catalog: it is another one's. Cost: what
+    is new.
     """
     pointer = WritePointer(catalog.write(lambda db: db.tick()))
     if state.start_version > pointer:
@@ -140,6 +154,8 @@ def consume_partitions(catalog: Catalog, fileset: Fileset, state: PartitionConsu
 
     def block(db: Db) -> PartitionConsumerResult:
         changes, moved = take(db, fileset.dataset_id, state, snapshot)
+        if where is not None:
+            changes = [change for change in changes if where.accepts(change.partition_key)]
         return PartitionConsumerResult(_gather(db, fileset, changes, snapshot), moved)
 
     return catalog.read(block)

@@ -15,6 +15,7 @@ from tidemill.errors import NotFound
 from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerResult, PartitionConsumerState, consume_partitions
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.fileset import Fileset
+from tidemill.lake.filters import Where, make_filter
 from tidemill.lake.keys import KeyText, KeyValue
 from tidemill.lake.managed import Consumer, Lag, WorkState, find_consumer, list_consumers, list_work, measure_lag
 from tidemill.lake.resets import list_resets, requeue, reset
@@ -195,14 +196,16 @@ class Consumers(Project):
         return self.catalog.read(block)
 
     def consume_partitions(
-        self, dataset: str, state: PartitionConsumerState = FROM_BEGINNING
+        self, dataset: str, state: PartitionConsumerState = FROM_BEGINNING, *, where: Where | None = None
     ) -> PartitionConsumerResult:
         """What is new in a file set since `state`, oldest first, and the state to store with what becomes of it.
 
-        For whoever keeps the state by themselves (seed 000); `PartitionConsumer` keeps it in memory. `NotFound`.
+        For whoever keeps the state by themselves (seed 000); `PartitionConsumer` keeps it in memory. What `where` does
+        not accept is passed over for good. `NotFound`, `BadKey`.
         """
         fileset = Fileset.of(self.catalog.read(lambda db: self._dataset(db, dataset)))
-        return consume_partitions(self.catalog, fileset, state)
+        accepted = None if where is None else make_filter(fileset.keys, where)
+        return consume_partitions(self.catalog, fileset, state, accepted)
 
     def _consumer(self, db: Db, dataset: str, name: str) -> tuple[Dataset, Consumer]:
         found = self._dataset(db, dataset)

@@ -28,7 +28,7 @@ from tidemill.names import DatasetId
 from tidemill.narration import Narrator
 from tidemill.run.launchers import DriverOptions, Launcher
 from tidemill.run.partitions import apply_retention
-from tidemill.run.programs import ProgramKind, list_programs
+from tidemill.run.programs import list_programs
 from tidemill.run.runner import Runner
 from tidemill.run.runs import has_unfinished
 from tidemill.schedule.jobs import JobState, from_ms, list_jobs
@@ -246,7 +246,7 @@ def _warm_up(mill: Mill, launcher: Launcher) -> str:
     """Start Spark before anybody needs it; what to say of it."""
     master = mill.config.spark_master
     programs = mill.catalog.read(list_programs)
-    if not any(program.kind is ProgramKind.SPARK for program in programs):
+    if not any(program.kind.needs_spark for program in programs):
         return f"{master} not needed"
     if mill.config.spark_warm == 0:
         return f"{master} cold"

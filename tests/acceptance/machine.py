@@ -59,7 +59,7 @@ PAUSE = 4 * LEASE
 APP = '''
 from pathlib import Path
 
-from tidemill import App, Concurrency, Every, NewFiles, NewPartitions, Watermark
+from tidemill import Accept, App, Concurrency, Every, NewFiles, NewPartitions, Reads, Watermark
 
 HERE = Path(__file__).parent
 app = App("shop")
@@ -75,6 +75,7 @@ lines = app.fileset(
 scratch = app.fileset("scratch", keys={"source": "string"}, location=str(HERE / "scratch"))
 times = app.snapshot("times", max_versions=2, location=str(HERE / "times"))
 totals = app.fileset("totals", keys={"source": "string"}, location=str(HERE / "totals"))
+copies = app.fileset("copies", keys={"source": "string"}, location=str(HERE / "copies"))
 
 
 def stumble(*names):
@@ -112,6 +113,21 @@ def sum_up(run):
                 content += (HERE / "lines" / change.location / file.name).read_text()
         run.output(totals).append({source: "not counted yet\\n"})
         run.output(totals).overwrite({source: f"{source} has {len(content)}\\n"})
+
+
+def not_at_once(partition):
+    mark = HERE / "stumbled" / f"copy-{partition.key['source']}"
+    seen = mark.exists()
+    mark.touch()
+    return Accept.ACCEPT if seen else Accept.SKIP
+
+
+@app.worker(reads=[Reads(lines, accept=not_at_once)], writes=[copies], retries=3, backoff="5s")
+def copy(run):
+    while run.take("0s"):
+        for partition in run.input(lines).partitions:
+            run.output(copies).overwrite({partition["source"]: "a copy\\n"})
+        run.commit()
 
 
 @app.python(writes=[times], retries=3, backoff="1s")
@@ -189,7 +205,7 @@ class Faults:
         way = (what, who, *_way_here())
         if way in self.struck:
             return False
-        if "DriverProcess._call" in way:
+        if not {"DriverProcess._call", "DriverProcess._work_until_stopped"}.isdisjoint(way):
             if who in self.blamed:
                 return False
             self.blamed.add(who)

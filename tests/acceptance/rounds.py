@@ -129,7 +129,9 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
     assert consumed(machine, "feed") == (
         dict.fromkeys((f"h{n}" for n in range(1, rounds + 1)), 1) if "n" in kinds else {}
     ), told
-    assert consumed(machine, "lines") == dict.fromkeys(names, 1), told
+    assert consumed(machine, "lines", "sum_up") == dict.fromkeys(names, 1), told
+    assert published(machine, "copies") == {name: ["a copy\n"] for name in names}, told
+    assert consumed(machine, "lines", "copy") == dict.fromkeys(names, 1), told
     assert announced(machine, "lines") == announced(machine, "totals") == dict.fromkeys(names, 1), told
     assert sum(payload["count"] for payload in payloads(machine, "file:default.raw")) == len(files), told
     assert told_ends(machine) == ended_runs(machine), told
@@ -195,12 +197,12 @@ def find_fileset(machine: Machine, name: str) -> Fileset:
     return Fileset.of(machine.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, name)))
 
 
-def consumed(machine: Machine, name: str) -> Counter[str]:
-    """In how many committed runs each input is."""
+def consumed(machine: Machine, name: str, program: str = "") -> Counter[str]:
+    """In how many committed runs (of a program) each input is; a worker's commits are of one run."""
     rows = machine.sql(
         "SELECT i.item FROM run_input AS i JOIN run AS r ON r.run_id = i.run_id"
-        " JOIN dataset AS d ON d.dataset_id = i.dataset_id"
-        f" WHERE d.name = '{name}' AND r.state = 'COMPLETED'"
+        " JOIN dataset AS d ON d.dataset_id = i.dataset_id LEFT JOIN program AS p ON p.program_id = r.program_id"
+        f" WHERE d.name = '{name}' AND (r.state = 'COMPLETED' OR p.kind = 'worker') AND '{program}' IN ('', p.name)"
     )
     return Counter(str(item) for (item,) in rows)
 

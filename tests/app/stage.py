@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -62,6 +62,8 @@ class Stage:
     mill: Mill
     world: World
     spawner: InProcess
+    at: dict[str, Callable[[], None]]
+    """What to do once at the marks of these names."""
 
     def publish(self, dataset: str, *paths: str, op: str = "append") -> None:
         """Commit partitions of a file set, in one transaction."""
@@ -131,7 +133,8 @@ def staged(folder: Path, catalog_url: str, app: str | Path) -> Iterator[Stage]:
         (folder / "app.py").write_text(app, encoding="utf-8")
     (folder / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n', encoding="utf-8")
     spawner = InProcess()
-    world = World(spawner=spawner)
+    at: dict[str, Callable[[], None]] = {}
+    world = World(spawner=spawner, marked=lambda mark: at.pop(mark, lambda: None)())
     with open_project(folder, create=True, world=world) as mill:
         mill.deploy()
-        yield Stage(mill, world, spawner)
+        yield Stage(mill, world, spawner, at)

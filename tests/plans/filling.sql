@@ -202,6 +202,19 @@ INSERT INTO slot_limit (limit_key)
 SELECT 'program:program_' || i FROM series WHERE i < 300
  UNION ALL SELECT 'other:' || i FROM series WHERE i < 20000
 
+-- name: fill_worker
+-- Ten workers that should have two runs each, of which one waits; every other one is held off.
+INSERT INTO worker (program_id, instances, failures, not_before)
+SELECT 'worker_' || i, 2, 1, CASE WHEN i % 2 = 0 THEN :now + 3600000 ELSE 0 END FROM series WHERE i < 10
+
+-- name: fill_worker_program
+INSERT INTO program (program_id, namespace, app, name, kind, spec)
+SELECT 'worker_' || i, 'default', 'app_1', 'w' || i, 'worker', '{}' FROM series WHERE i < 10
+
+-- name: fill_worker_run
+INSERT INTO run (run_id, kind, program_id, state, epoch, arguments, triggered_by, created_at)
+SELECT 'work_' || i, 'program', 'worker_' || i, 'PENDING', 0, '{}', '{}', :now FROM series WHERE i < 10
+
 -- name: fill_slot
 INSERT INTO slot (limit_key, run_id, taken_at)
 SELECT 'program:' || program_id, run_id, created_at FROM run WHERE ended_at IS NULL

@@ -123,6 +123,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
             for job in _JOBS
         ]
     ),
+    "instances": 1,
     "keys": _list(*_KEYS),
     "kill_asked": 0,
     "kind": "spark",
@@ -405,6 +406,11 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "storage.find_transactions": {"pointers": _list(*_LATE)},
     "programs.find_program": {"name": "p1"},
     "programs.put_program": {"name": "p1", "program_id": "new"},
+    "workers.put_worker": {"program_id": "new"},
+    "workers.lock_worker": {"program_id": "worker_1"},
+    "workers.list_runs": {"program_id": "worker_1"},
+    "workers.forgive": {"program_id": "worker_1"},
+    "workers.hold_off": {"program_id": "worker_1"},
     "attempts.register": {"run_id": "live_10"},
     "attempts.refuse_if_moved": {"write_pointer": 600_101},
     "attempts.end_run": {"state": "FAILED"},

@@ -7,7 +7,7 @@ Everything is checked where it is declared, so that a mistake is reported with t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
@@ -108,6 +108,8 @@ class DeclaredProgram:
     deliver_own: bool
     arguments: tuple[Argument, ...]
     terms: Mapping[str, Reads] = field(default_factory=dict)
+    instances: int = 0
+    """Of a worker: how many runs of it are kept alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +337,41 @@ class App:
         reads = [dataset] if dataset is not None and not whole else []
         self._program(ProgramKind.SPARK, reads, [sink], retries, backoff, None, True, {})(pipeline)
 
+    def worker(
+        self,
+        *,
+        reads: Iterable[Fileset | Snapshot | Reads | str],
+        writes: Iterable[Fileset | Snapshot | str] = (),
+        instances: int = 1,
+        spark: bool = False,
+        retries: int = 0,
+        backoff: str | timedelta = "10s",
+        deliver_own: bool = True,
+        arguments: Mapping[str, Value] | None = None,
+    ) -> Callable[[_C], _C]:
+        """Register the decorated function as a worker: it runs until it is stopped, and needs no schedule.
+
+        It is called with `(run)`, a `Worker`, or with `(run, spark)`; `while run.take(): …; run.commit()` makes each
+        take and commit a transaction of its own. Runners keep `instances` of it alive, beside their slots; 0 stops it.
+        One that fails is tried again as any program, then after `backoff`, then twice that, up to an hour; one that
+        returns is called again after `backoff`. `tidemill run kill` has one replaced, with new code if there is some.
+        """
+        kind = ProgramKind.SPARK_WORKER if spark else ProgramKind.WORKER
+        if isinstance(instances, bool) or not isinstance(instances, int) or instances < 0:
+            raise BadDeclaration("a worker", f"has {instances!r} instances: say how many, 0 to stop it")
+
+        def register(code: _C) -> _C:
+            self._program(kind, reads, writes, retries, backoff, None, deliver_own, arguments or {})(code)
+            declared = self.programs[code.__name__]
+            for argument in declared.arguments:
+                if argument.default is None:
+                    why = f"needs the argument {argument.name!r}: nobody gives it, so say its value"
+                    raise BadDeclaration(f"worker {declared.name!r}", why)
+            self.programs[declared.name] = replace(declared, instances=instances)
+            return code
+
+        return register
+
     def schedule(  # noqa: PLR0913  # options by keyword, each with a default
         self,
         name: str,
@@ -425,11 +462,16 @@ class App:
     def _program_name(self, program: str | Code) -> str:
         if isinstance(program, str):
             self.find_program(program)
-            return program
-        for declared in self.programs.values():
-            if declared.code is program:
-                return declared.name
-        raise BadDeclaration(f"program {program!r}", "is not registered: decorate it with @app.spark or @app.python")
+            name = program
+        else:
+            names = [declared.name for declared in self.programs.values() if declared.code is program]
+            if not names:
+                why = "is not registered: decorate it with @app.spark or @app.python"
+                raise BadDeclaration(f"program {program!r}", why)
+            name = names[0]
+        if self.programs[name].kind.is_worker:
+            raise BadDeclaration(f"program {name!r}", "is a worker, which runs all the time: it needs no schedule")
+        return name
 
     def _name_of(self, dataset: Declared | str) -> str:
         if not isinstance(dataset, str):

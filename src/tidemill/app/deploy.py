@@ -30,6 +30,7 @@ from tidemill.lake.watermark import declare_watermark
 from tidemill.names import CommitSeq, DatasetId, ProgramId, ScheduleId
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Argument, ArgumentType, Program, put_program
+from tidemill.run.workers import put_worker, retire_others
 from tidemill.schedule.schedules import Add, Change, Delete, Update, change_schedules, check_trigger, list_schedules
 from tidemill.schedule.specs import Owner
 from tidemill.storage.files import open_files
@@ -100,6 +101,10 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
         programs = {
             name: _put(db, world, config.app, app, declared, known, seq) for name, declared in app.programs.items()
         }
+        workers = [programs[name] for name, declared in app.programs.items() if declared.kind.is_worker]
+        for worker in workers:
+            put_worker(db, worker.program_id, app.programs[worker.name].instances)
+        retire_others(db, app.namespace, app.name, [worker.program_id for worker in workers])
         if update_schedules:
             changes, named = _schedule_changes(db, app, programs)
         dropped = change_schedules(db, world, seq, changes)
@@ -183,6 +188,8 @@ def _put(
     program = replace(program, program_id=put_program(db, program))
     for name in program.reads:
         dataset = known.get(name) or find_dataset(db, name)
+        if dataset.kind is DatasetKind.INBOX and program.kind.is_worker:
+            raise BadDeclaration(f"worker {program.name!r}", f"reads the inbox {name}: a worker reads file sets")
         if dataset.kind is DatasetKind.FILESET:
             _put_consumer(db, dataset, program, declared.terms.get(name), tick)
         elif name in declared.terms:

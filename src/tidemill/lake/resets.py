@@ -69,12 +69,10 @@ def reset(catalog: Catalog, dataset_id: DatasetId, name: str, start: Start, by: 
     tick = catalog.write(lambda db: db.tick())
     consumer, position = catalog.read(lambda db: _read_for_reset(db, dataset_id, name, start, tick))
     new_id = ConsumerId(catalog.world.new_id("consumer"))
-    catalog.world.mark("reset.before_commit")
     catalog.apply(
         [_Reset(consumer, new_id, position, str(start), by), NoteUnread([new_id]), PublishBacklog([new_id])],
         outcome=Call(SQL.find_reset, {"consumer_id": consumer.consumer_id, "new_id": new_id}),
     )
-    catalog.world.mark("reset.after_commit")
     return catalog.read(lambda db: find_consumer(db, dataset_id, name))
 
 
@@ -121,7 +119,6 @@ def requeue(catalog: Catalog, consumer: Consumer, keys: Sequence[KeyText] | None
     wanted = None if keys is None else set(keys)
     chosen = [row for row in rows if wanted is None or row[1] in wanted]
     if chosen:
-        catalog.world.mark("requeue.before_commit")
         catalog.apply([_Requeue(consumer.consumer_id, tuple(chosen)), PublishBacklog([consumer.consumer_id])])
     return len({row[1] for row in chosen})
 

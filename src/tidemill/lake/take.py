@@ -80,6 +80,16 @@ def take_claims(
     return {consumer_id: _in_order(held.get(consumer_id, []), inputs[consumer_id]) for consumer_id in consumers}
 
 
+def has_work(db: Db, consumer: Consumer) -> bool:
+    """Whether a take of the consumer would find anything to look at now. Cost: a few look-ups."""
+    unread: dict[str, Param] = {
+        "dataset_id": consumer.dataset_id,
+        "start_version": consumer.state.start_version,
+        "versions_to_check": json.dumps(consumer.state.versions_to_check),
+    }
+    return bool(db.all(SQL.find_any, consumer_id=consumer.consumer_id, **unread))
+
+
 def peek_claims(catalog: Catalog, consumer_id: ConsumerId, terms: Terms) -> list[Delivery]:
     """What a take would give now, without taking: it is done, looked at, and rolled back.
 

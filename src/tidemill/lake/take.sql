@@ -14,6 +14,20 @@ SELECT write_pointer FROM (
  ORDER BY write_pointer
  LIMIT 1 OFFSET :place
 
+-- name: find_any
+-- Whether anything waits that could be claimed, or has committed that no take has seen.
+SELECT 1
+ WHERE EXISTS (SELECT 1 FROM consumer_work AS waiting {indexed_by:consumer_work_new}
+                WHERE waiting.consumer_id = :consumer_id AND waiting.state = 'new'
+                  AND waiting.not_before <= tidemill_now()
+                  AND (SELECT 1 FROM consumer_work AS held {indexed_by:consumer_work_held}
+                        WHERE held.consumer_id = :consumer_id AND held.partition_key = waiting.partition_key
+                          AND held.state = 'in_progress' LIMIT 1) IS NULL)
+    OR EXISTS (SELECT 1 FROM partition_change
+                WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND delivers = 1)
+    OR EXISTS (SELECT 1 FROM partition_change
+                WHERE dataset_id = :dataset_id AND write_pointer IN ({ints:versions_to_check}) AND delivers = 1)
+
 -- name: fill
 -- The unread changes below :bound become rows of the working set. A row may be there: what a run has added itself.
 INSERT INTO consumer_work (consumer_id, write_pointer, partition_key, commit_seq, state)

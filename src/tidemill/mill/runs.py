@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
-from tidemill.errors import Conflict
+from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset import Fileset
 from tidemill.lake.keys import KeyText
@@ -28,6 +28,19 @@ SQL: Final = load_sql(__file__)
 
 
 _LOGICAL_TIMES: Final = ("logical_time", "logical_times")
+
+
+class StartsByItself(UserError):
+    """A worker was to be started by hand."""
+
+    code = "starts_by_itself"
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        super().__init__(
+            f"{program} is a worker: runners keep as many of it alive as the app declares; change `instances` and "
+            "deploy, or `tidemill run kill` one to have it replaced"
+        )
 
 
 class NothingToRetry(Conflict):
@@ -106,6 +119,8 @@ class Runs(Project):
 
         def block(db: Db) -> None:
             found = self._program(db, program)
+            if found.kind.is_worker:
+                raise StartsByItself(found.qualified_name)
             bound = found.bind(arguments or {})
             new = NewRun(run_id, found.program_id, bound, {"asked": "by hand"})
             runs.create_pending(db, [new])

@@ -26,6 +26,7 @@ from tidemill.run.inputs import Blame, Inputs, find_claimed, find_inputs, give_b
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.run.runs import SQL as RUNS
 from tidemill.run.runs import RunKind, RunRecord, RunState, find_run, find_runs
+from tidemill.run.workers import HoldOff
 from tidemill.texts import printable
 
 SQL = load_sql(__file__)
@@ -114,16 +115,19 @@ def backoff_after(failures: int, backoff: timedelta) -> timedelta:
 def take_runs(db: Db, *, most: int, owner: str, host: str, lease: timedelta) -> list[RunRecord]:
     """Take at most `most` runs that are due, by priority, then the longest due: STARTING, a new epoch, a lease.
 
-    What another runner is taking at this moment is passed over.
+    And all due runs of workers, which count for nothing: `most` may be 0. What another runner is taking at this moment
+    is passed over.
     """
-    rows = db.all(SQL.take_runs, most=most, owner=owner, host=host, lease=to_milliseconds(lease))
+    params: dict[str, Param] = {"owner": owner, "host": host, "lease": to_milliseconds(lease)}
+    rows = db.all(SQL.take_workers, **params)
+    rows += db.all(SQL.take_runs, most=most, **params) if most else []
     taken = find_runs(db, [RunId(str(row[0])) for row in rows])
     return sorted(taken, key=lambda run: (-run.priority, run.not_before, run.created_at))
 
 
-def is_any_due(db: Db) -> bool:
-    """Whether a run waits to be taken now."""
-    return bool(db.all(SQL.find_due))
+def is_any_due(db: Db, *, workers_only: bool = False) -> bool:
+    """Whether a run (of a worker) waits to be taken now."""
+    return bool(db.all(SQL.find_due_workers)) or (not workers_only and bool(db.all(SQL.find_due)))
 
 
 def find_next_due(db: Db) -> int | None:
@@ -298,6 +302,8 @@ def _effects_of_end(
         return [*effects, *keep_claims(run.run_id, run.epoch, blame)]
     if program:
         effects.append(announce_end(run, program, ending.state))
+        if program.kind.is_worker and ending.state is not RunState.KILLED:
+            effects.append(HoldOff(program.program_id, program.backoff, failed=True))
     backoff = program.backoff if program else timedelta(0)
     return [*effects, *give_back_claims(run.run_id, run.epoch, blame, backoff), *rest]
 

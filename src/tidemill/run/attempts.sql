@@ -3,6 +3,7 @@
 WITH picked AS MATERIALIZED (
     SELECT run_id FROM run
      WHERE state = 'PENDING' AND not_before <= tidemill_now()
+       AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
      ORDER BY priority DESC, not_before, created_at
      LIMIT :most {skip_locked}
 )
@@ -12,8 +13,29 @@ UPDATE run
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
 
+-- name: take_workers
+-- By their slots, which are few: among all that waits they would be looked for.
+WITH picked AS MATERIALIZED (
+    SELECT run_id FROM run
+     WHERE state = 'PENDING' AND not_before <= tidemill_now()
+       AND run_id IN (SELECT slot.run_id FROM worker CROSS JOIN slot
+                       WHERE slot.limit_key = 'program:' || worker.program_id)
+     {skip_locked}
+)
+UPDATE run
+   SET state = 'STARTING', epoch = epoch + 1, owner = :owner, host = :host, pid = NULL, write_pointer = NULL,
+       facts = NULL, lease_until = tidemill_now() + :lease
+ WHERE run_id IN (SELECT run_id FROM picked)
+RETURNING run_id
+
+-- name: find_due_workers
+SELECT 1 FROM worker CROSS JOIN slot CROSS JOIN run
+ WHERE slot.limit_key = 'program:' || worker.program_id AND run.run_id = slot.run_id
+   AND run.state = 'PENDING' AND run.not_before <= tidemill_now() LIMIT 1
+
 -- name: find_due
-SELECT 1 FROM run WHERE state = 'PENDING' AND not_before <= tidemill_now() LIMIT 1
+SELECT 1 FROM run WHERE state = 'PENDING' AND not_before <= tidemill_now()
+   AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL LIMIT 1
 
 -- name: find_next_due
 SELECT min(not_before) FROM run WHERE state = 'PENDING' AND not_before > tidemill_now()

@@ -7,25 +7,22 @@ it may be killed at any point, and the next attempt has the same claims.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.engine import open_catalog
-from tidemill.catalog.transactions import begin, commit
+from tidemill.catalog.transactions import commit
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.file_checks import verify_claims
 from tidemill.lake.file_claims import find_blamed
 from tidemill.lake.fileset import Fileset
 from tidemill.lake.formats import reason as spark_reason
 from tidemill.lake.guards import ALLOW, parse_allowed
-from tidemill.lake.snapshot import PinVersions
-from tidemill.names import DatasetId, PinId
 from tidemill.processes import live_with_parent
 from tidemill.run.attempts import (
-    AttachTransaction,
     AttemptEnd,
     Cause,
     FinishRun,
@@ -34,12 +31,14 @@ from tidemill.run.attempts import (
     register,
 )
 from tidemill.run.context import Run
-from tidemill.run.inputs import Blame, Inputs, find_dataset, find_inputs, take_over_claims
+from tidemill.run.inputs import Blame, Inputs, find_dataset, find_inputs
 from tidemill.run.launchers import DONE, READY, Assignment, Start
 from tidemill.run.outputs import Outputs, Writer, write_frames
-from tidemill.run.programs import LoadedProgram, Program, ProgramKind, code_digest, find_program_by_id, load_program
+from tidemill.run.programs import LoadedProgram, Program, code_digest, find_program_by_id, load_program
 from tidemill.run.runs import RunRecord, RunState, find_run
-from tidemill.run.taking import Claims, accept, claim, effects_of
+from tidemill.run.taking import Claims, accept, begin_taking, claim, effects_of
+from tidemill.run.worker import NotCommitted, Worker
+from tidemill.run.workers import HoldOff
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -118,20 +117,13 @@ class DriverProcess:
         started = self.world.clock.monotonic()
         run, program, inputs, outputs = self.catalog.read(lambda db: _read(db, assignment))
         home = None
-        if program.kind is ProgramKind.SPARK:
+        if program.kind.needs_spark:
             home = self._spark(Path(assignment.logs) / "spark.log")
             facts["spark"] = home.application_id
-        tx = begin(
-            self.catalog,
-            run_id=run.run_id,
-            epoch=run.epoch,
-            writes=[fileset.dataset_id for fileset in outputs.values()],
-            effects=[
-                AttachTransaction(run.run_id, run.epoch),
-                PinVersions(run.run_id, self._pins(inputs)),
-                *take_over_claims(run.run_id, run.epoch),
-            ],
-        )
+        if program.kind.is_worker:
+            self._work_until_stopped(run, program, outputs, home)
+            return
+        tx = begin_taking(self.catalog, run, inputs, outputs)
         self.world.mark("driver.begun")
         claims = claim(self.catalog, tx, program, inputs)
         self.world.mark("driver.claimed")
@@ -161,8 +153,31 @@ class DriverProcess:
         self.world.mark("driver.committed")
         written.mark(seq)
 
-    def _pins(self, inputs: Inputs) -> list[tuple[PinId, DatasetId]]:
-        return [(PinId(self.world.new_id("pin")), snapshot.dataset_id) for snapshot in inputs.snapshots.values()]
+    def _work_until_stopped(
+        self, run: RunRecord, program: Program, outputs: Mapping[str, Fileset], home: SparkHome | None
+    ) -> None:
+        """Call a worker program, which commits by itself; it returns when it does not want to go on."""
+        loaded = self._load(program)
+        worker = Worker(self.catalog, run, program, outputs, loaded.acceptors, self.writer)
+        session = home.new_session() if home else None
+        worker.use_spark(session)
+        try:
+            loaded.code(*([worker] if session is None else [worker, session]))
+            if worker.step is not None:
+                raise NotCommitted  # noqa: TRY301  # as if its last line had raised it
+        except Fenced:
+            raise
+        except (Exception, SystemExit) as error:  # whatever user code raises
+            if worker.lost is not None:
+                raise worker.lost from error
+            raise self._failure(error, *(worker.step or (None, None))) from error
+        finally:
+            worker.close()
+        reason = f"it returned after {worker.commits} commits"
+        finish = FinishRun(run.run_id, run.epoch, reason, {"commits": worker.commits})
+        held_off = HoldOff(program.program_id, program.backoff, failed=False)
+        self.world.mark("driver.worker_returned")
+        self.catalog.apply([finish, announce_end(run, program, RunState.COMPLETED), held_off])
 
     def _call(self, program: Program, claims: Claims, run: Run, home: SparkHome | None) -> None:
         """Load the program's code and call it; `ProgramFailed` whatever it raises."""
@@ -191,14 +206,19 @@ class DriverProcess:
         except Fenced:
             raise
         except (Exception, SystemExit) as error:  # whatever user code raises
-            self._complain()
-            text = "".join(traceback.format_exception(error))
-            reason = f"{type(error).__name__}: {spark_reason(str(error))}"
-            damage = run.reads.blame(text)
-            if damage is not None:
-                reason = f"{type(damage).__name__}: {damage}"
-            culprit = self.catalog.read(lambda db: find_blamed(db, self.world, run.id, text)) if claims.files else None
-            raise ProgramFailed(reason, Blame(reason, culprit)) from error
+            raise self._failure(error, claims, run) from error
+
+    def _failure(self, error: BaseException, claims: Claims | None, run: Run | None) -> ProgramFailed:
+        self._complain()
+        text = "".join(traceback.format_exception(error))
+        reason = f"{type(error).__name__}: {spark_reason(str(error))}"
+        if claims is None or run is None:
+            return ProgramFailed(reason, Blame(reason, None))
+        damage = run.reads.blame(text)
+        if damage is not None:
+            reason = f"{type(damage).__name__}: {damage}"
+        culprit = self.catalog.read(lambda db: find_blamed(db, self.world, run.id, text)) if claims.files else None
+        return ProgramFailed(reason, Blame(reason, culprit))
 
     def _end(self, assignment: Assignment, end: AttemptEnd) -> None:
         end_attempt(self.catalog, assignment.run_id, assignment.epoch, end)

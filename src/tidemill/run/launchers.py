@@ -21,7 +21,7 @@ from tidemill.errors import TidemillError
 from tidemill.names import RunId
 from tidemill.processes import Child
 from tidemill.run.java import find_java
-from tidemill.run.programs import Program, ProgramKind, code_digest
+from tidemill.run.programs import Program, code_digest
 from tidemill.world import World
 
 _log = logging.getLogger(__name__)
@@ -129,8 +129,10 @@ class Launcher:
         logs = self.options.logs / run_id / str(epoch)
         self.world.disk.make_folder(logs)
         assignment = Assignment(run_id, epoch, str(logs))
-        spark = program.kind is ProgramKind.SPARK
-        if spark:
+        spark = program.kind.needs_spark
+        # A worker never gives back what it got: it would take a warm driver from all others.
+        shared = spark and not program.kind.is_worker
+        if shared:
             for driver in self._free_for(program.app_file):
                 driver.served += driver.released_at is not None
                 driver.assignment, driver.released_at = assignment, None
@@ -140,9 +142,9 @@ class Launcher:
                 self.end(driver)
         # Where a warm one is missing (the last was killed) this one becomes it: two Sparks starting at once take twice
         # as long.
-        warm = spark and self._missing > 0
+        warm = shared and self._missing > 0
         driver = self._start(program.app_file, spark=spark, warm=warm, logs=None if warm else logs)
-        if spark:
+        if shared:
             self._warm_for = program.app_file
         driver.assignment = assignment
         driver.child.send_line(assignment.to_line())  # if it has died already, its end is seen soon

@@ -67,6 +67,19 @@ class ProgramKind(StrEnum):
 
     SPARK = "spark"
     PYTHON = "python"
+    WORKER = "worker"
+    """Without Spark; it runs until it is stopped, and takes and commits again and again."""
+    SPARK_WORKER = "spark_worker"
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether its process has Spark, and it is called with a session."""
+        return self in {ProgramKind.SPARK, ProgramKind.SPARK_WORKER}
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether it is a worker: it runs until it is stopped."""
+        return self in {ProgramKind.WORKER, ProgramKind.SPARK_WORKER}
 
 
 class ArgumentType(StrEnum):

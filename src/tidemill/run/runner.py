@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.db import Catalog
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.names import RunId
-from tidemill.run.attempts import AttemptEnd, Cause, end_attempt, find_next_due, is_any_due, renew, take_runs
+from tidemill.run.attempts import AttemptEnd, Cause, ask_kill, end_attempt, find_next_due, is_any_due, renew, take_runs
 from tidemill.run.launchers import Driver, Launcher
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.run.reaper import Reaper
 from tidemill.run.runs import RunRecord, RunState, find_runs
+from tidemill.run.workers import balance, find_next_start
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -90,8 +91,8 @@ class Runner:
 
     @property
     def busy(self) -> int:
-        """How many runs it works on."""
-        return len(self._held)
+        """How many runs it works on that come to an end by themselves: workers, which do not, take no slot."""
+        return sum(not held.program.kind.is_worker for held in self._held.values())
 
     def step(self, *, taking: bool = True) -> None:
         """Do all that is due now, without waiting. Raises `CatalogUnavailable`."""
@@ -104,11 +105,11 @@ class Runner:
         self.launcher.tend()
 
     def take(self) -> list[RunId]:
-        """Take as many due runs as there are free slots, and have them worked on."""
-        free = self.slots - len(self._held)
-        if free <= 0:
-            return []
-        if not self.catalog.read(is_any_due):
+        """Take as many due runs as there are free slots, and all due workers, and have them worked on."""
+        for surplus in balance(self.catalog):
+            ask_kill(self.catalog, surplus)
+        free = max(self.slots - self.busy, 0)
+        if not self.catalog.read(lambda db: is_any_due(db, workers_only=not free)):
             return []  # a look locks out no writer
         host = self.world.spawner.host()
         runs = self.catalog.write(
@@ -179,8 +180,8 @@ class Runner:
             return _LOOK_EVERY
         # A reaper that looks more seldom than it has to sees no lease run out, ever: short leases were not fenced.
         longest = min(_IDLE, self.reaper.every)
-        now, due = self.catalog.read(lambda db: (db.now(), find_next_due(db)))
-        return longest if due is None else min(longest, timedelta(milliseconds=max(due - now, 0)))
+        now, *times = self.catalog.read(lambda db: (db.now(), find_next_due(db), find_next_start(db)))
+        return min([longest, *(timedelta(milliseconds=max(due - now, 0)) for due in times if due is not None)])
 
     def close(self) -> None:
         """End all drivers, and give their runs to whoever comes next; that costs them nothing."""

@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from functools import partial
 
 from tidemill.catalog.db import Catalog, Effect
-from tidemill.catalog.transactions import Transaction
+from tidemill.catalog.transactions import Transaction, begin
 from tidemill.lake.claims import CompleteClaims, SkipOwn
 from tidemill.lake.file_checks import FileOutcome, sort_out, succeeded
 from tidemill.lake.file_claims import ClaimedFile, claim_files
 from tidemill.lake.file_endings import CloseFiles
-from tidemill.lake.fileset import Unpin
-from tidemill.lake.snapshot import find_current
+from tidemill.lake.fileset import Fileset, Unpin
+from tidemill.lake.snapshot import PinVersions, find_current
 from tidemill.lake.take import give_back, take_claims
+from tidemill.names import PinId
 from tidemill.run.acceptors import choose
+from tidemill.run.attempts import AttachTransaction
 from tidemill.run.context import Taken, TakenPartitions
-from tidemill.run.inputs import Inputs
+from tidemill.run.inputs import Inputs, take_over_claims
 from tidemill.run.outputs import Outputs
 from tidemill.run.programs import Code, Program
+from tidemill.run.runs import RunRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,22 @@ class Claims:
             rows = version.manifest.total_rows
             counted.append({"dataset": name, "kind": "snapshot", "count": 1, "rows": rows, "version": version.version})
         return counted
+
+
+def begin_taking(catalog: Catalog, run: RunRecord, inputs: Inputs, outputs: Mapping[str, Fileset]) -> Transaction:
+    """Begin a transaction of an attempt: it pins what it reads as a whole, and claims of earlier attempts follow it."""
+    pins = [(PinId(catalog.world.new_id("pin")), snapshot.dataset_id) for snapshot in inputs.snapshots.values()]
+    return begin(
+        catalog,
+        run_id=run.run_id,
+        epoch=run.epoch,
+        writes=[fileset.dataset_id for fileset in outputs.values()],
+        effects=[
+            AttachTransaction(run.run_id, run.epoch),
+            PinVersions(run.run_id, pins),
+            *take_over_claims(run.run_id, run.epoch),
+        ],
+    )
 
 
 def claim(catalog: Catalog, tx: Transaction, program: Program, inputs: Inputs) -> Claims:

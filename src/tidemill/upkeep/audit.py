@@ -238,9 +238,9 @@ def _compare_messages(
 
 
 def _compare_run(search: _Search, commit: _Row, rows: Mapping[tuple[object, str], int], known: set[str]) -> None:
-    seq, write_pointer, run_id, state, last, facts = commit
-    if state is None:
-        return  # of another life of the catalog, or without a record
+    seq, write_pointer, run_id, state, last, facts, is_worker = commit
+    if state is None or is_worker:
+        return  # of another life of the catalog, or without a record; or one of many
     if state != "COMPLETED" or last != write_pointer:
         what = f"transaction {write_pointer} of {run_id} has committed; the run is {state} with transaction {last}"
         search.report(FindingKind.BROKEN, str(run_id), what, f"look at `tidemill run show {run_id}`")
@@ -386,7 +386,7 @@ def _audit_work(
 
 def _check_work(search: _Search, subject: str, where: str, row: _Row, lone: list[tuple[str, str]]) -> str:
     """What to count a row of a working set as."""
-    _, _, state, run_id, error, made_by, superseded_seq, is_input, run_state, tx_state = row
+    _, _, state, run_id, error, made_by, superseded_seq, is_input, run_state, tx_state, is_worker = row
     run = str(run_id)
     if made_by is None:
         search.report(FindingKind.DIRTY, subject, f"{where} is in the working set, and nowhere else", "report it")
@@ -397,6 +397,8 @@ def _check_work(search: _Search, subject: str, where: str, row: _Row, lone: list
             return "ignored"
         case WorkState.COMPLETED if is_input is None and superseded_seq is not None and error is not None:
             return "overwritten"
+        case WorkState.COMPLETED if is_worker and is_input:
+            pass  # by one of its commits, which record what they complete
         case WorkState.COMPLETED:
             _check_completed(search, subject, (where, run, is_input, run_state, tx_state), lone)
         case WorkState.IN_PROGRESS if run_state in _ENDED:

@@ -82,7 +82,9 @@ SELECT work.write_pointer, work.partition_key, work.state, work.run_id, work.err
            AND input.write_pointer = work.write_pointer AND input.item = work.partition_key),
        (SELECT run.state FROM run WHERE run.run_id = work.run_id),
        (SELECT tx.state FROM tx
-         WHERE tx.write_pointer = (SELECT run.write_pointer FROM run WHERE run.run_id = work.run_id))
+         WHERE tx.write_pointer = (SELECT run.write_pointer FROM run WHERE run.run_id = work.run_id)),
+       (SELECT 1 FROM worker
+         WHERE worker.program_id = (SELECT run.program_id FROM run WHERE run.run_id = work.run_id))
   FROM consumer_work AS work
  WHERE work.consumer_id = :consumer_id AND work.write_pointer > :after AND work.write_pointer <= :bound
  ORDER BY work.write_pointer, work.partition_key
@@ -151,7 +153,8 @@ SELECT coalesce((SELECT commit_seq FROM tx WHERE commit_seq > :after AND commit_
 
 -- name: read_commits
 -- A window of commits, each with its run as that says itself.
-SELECT tx.commit_seq, tx.write_pointer, tx.run_id, run.state, run.write_pointer, run.facts
+SELECT tx.commit_seq, tx.write_pointer, tx.run_id, run.state, run.write_pointer, run.facts,
+       (SELECT 1 FROM worker WHERE worker.program_id = run.program_id)
   FROM tx LEFT JOIN run ON run.run_id = tx.run_id
  WHERE tx.commit_seq > :after AND tx.commit_seq <= :bound
  ORDER BY tx.commit_seq
@@ -179,7 +182,8 @@ SELECT coalesce((SELECT run_id FROM run
 SELECT run.run_id, run.state, run.write_pointer,
        (SELECT tx.state FROM tx WHERE tx.write_pointer = run.write_pointer)
   FROM run
- WHERE run.run_id > :after AND run.run_id <= :bound
+ WHERE (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
+   AND run.run_id > :after AND run.run_id <= :bound
  ORDER BY run.run_id
 
 -- name: list_open

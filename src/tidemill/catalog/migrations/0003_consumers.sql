@@ -16,3 +16,11 @@ CREATE TABLE consumer_reset (
     reset_seq         BIGINT NOT NULL
 );
 CREATE INDEX consumer_reset_name ON consumer_reset (dataset_id, name, reset_seq);
+
+-- Worker programs, of which so many runs are kept alive; after a failure not before a time.
+CREATE TABLE worker (
+    program_id TEXT PRIMARY KEY,
+    instances  BIGINT NOT NULL CHECK (instances >= 0),
+    failures   BIGINT NOT NULL DEFAULT 0,
+    not_before BIGINT NOT NULL DEFAULT 0
+) {hot};

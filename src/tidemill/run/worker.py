@@ -1,0 +1,263 @@
+"""`Worker`: what a worker program gets in place of a `Run`: one transaction after the other, a take and a commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import Call, Param
+from tidemill.catalog.transactions import EndTransaction, TxState, commit
+from tidemill.durations import parse_duration
+from tidemill.errors import Conflict, Fenced, TidemillError, Unavailable, UserError
+from tidemill.lake.claims import holds_any
+from tidemill.lake.fileset import Fileset, Unpin
+from tidemill.lake.take import has_work
+from tidemill.names import RunId
+from tidemill.run.attempts import SQL as ATTEMPTS
+from tidemill.run.context import Declared, FileInput, Output, PartitionInput, Run, SnapshotInput
+from tidemill.run.inputs import Inputs, find_inputs
+from tidemill.run.outputs import Outputs, Writer
+from tidemill.run.programs import Code, Program, Value
+from tidemill.run.runs import RunRecord
+from tidemill.run.taking import Claims, accept, begin_taking, claim, effects_of
+from tidemill.run.workers import SQL as WORKERS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidemill.catalog.wakeups import Waiter
+
+_LONGEST_NAP: Final = timedelta(seconds=5)
+"""After which it looks without having been woken, as a scheduler does."""
+
+
+class NothingTaken(UserError):
+    """A worker program worked, or committed, without having taken."""
+
+    code = "nothing_taken"
+
+    def __init__(self) -> None:
+        super().__init__("nothing is taken: call run.take() first, which begins a transaction, and then run.commit()")
+
+
+class NotCommitted(UserError):
+    """A worker program took again, or returned, while what it had taken was neither committed nor put back."""
+
+    code = "not_committed"
+
+    def __init__(self) -> None:
+        super().__init__("what was taken last is not committed: call run.commit() before the next take, and at the end")
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One transaction: what it took, and where its program works."""
+
+    inputs: Inputs
+    claims: Claims
+    outputs: Outputs
+    run: Run
+
+
+class Worker:
+    """A run that goes on until it is stopped, as its program sees it: the first argument of each worker program.
+
+    `while run.take(): …; run.commit()`. Each take begins a transaction of its own, each commit ends it: what was taken
+    is completed and what was written is published together. A process that dies loses nothing: the next attempt of the
+    run begins with what this one held.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        record: RunRecord,
+        program: Program,
+        outputs: Mapping[str, Fileset],
+        acceptors: Mapping[str, Code],
+        writer: Writer,
+    ) -> None:
+        self._catalog = catalog
+        self._record = record
+        self._program = program
+        self._filesets = outputs
+        self._acceptors = acceptors
+        self._writer = writer
+        self._spark: SparkSession | None = None
+        self._step: _Step | None = None
+        self._waiter: Waiter | None = None
+        self._held = catalog.read(lambda db: holds_any(db, record.run_id))
+        self.commits = 0
+        """How often it has committed."""
+        self.lost: TidemillError | None = None
+        """For the driver: what ended it that is not its program's doing."""
+
+    @property
+    def id(self) -> RunId:
+        """Its id, the same for all its transactions."""
+        return self._record.run_id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._record.epoch
+
+    @property
+    def write_pointer(self) -> int:
+        """Names the transaction since the last take. `NothingTaken` before one."""
+        return self._now.run.write_pointer
+
+    @property
+    def arguments(self) -> Mapping[str, Value]:
+        """The declared arguments, with their defaults."""
+        return self._record.arguments
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session; `NeedsSpark` in a worker without. `NothingTaken` before a take."""
+        return self._now.run.spark
+
+    def take(self, wait: str | timedelta | None = None) -> bool:
+        """Begin the next transaction with what its inputs have; wait until they have something, at most `wait`.
+
+        False when nothing came within that time, and nothing is begun. It waits until somebody commits, and asks the
+        catalog no more often. `NotCommitted` before the last one is committed.
+        """
+        if self._step is not None:
+            raise NotCommitted
+        clock = self._catalog.world.clock
+        until = None if wait is None else clock.monotonic() + parse_duration(wait)
+        with self._noting():
+            while True:
+                if self._held or self._catalog.read(self._is_any_there):
+                    self._held = False
+                    if self._begin():
+                        return True
+                    continue
+                left = _LONGEST_NAP if until is None else min(until - clock.monotonic(), _LONGEST_NAP)
+                if left <= timedelta(0):
+                    return False
+                self._nap(left)
+
+    def commit(self) -> None:
+        """Complete what was taken and publish what was written, in one transaction; then `take` the next.
+
+        When it raises, nothing of it has happened and this attempt is over: the next one has the same input.
+        """
+        step = self._now
+        with self._noting():
+            step.run.reads.verify()
+            tx = step.outputs.tx
+            facts = {"commits": self.commits + 1, "inputs": step.claims.counted(), "last": step.outputs.facts()}
+            effects = effects_of(self._program, step.inputs, step.claims, step.outputs)
+            noted = _NoteCommit(self.id, self.attempt, self._program, facts)
+            self._catalog.world.mark("worker.before_commit")
+            seq = commit(self._catalog, tx, [*effects, *step.run.effects, noted, *step.inputs.announce_rest()])
+            self._catalog.world.mark("worker.committed")
+        step.outputs.mark(seq)
+        self._step = None
+        self.commits += 1
+
+    def input(self, dataset: Declared | str) -> PartitionInput | FileInput | SnapshotInput:
+        """What the last take has brought of one of its inputs. `NotAnInput`, `NothingTaken`."""
+        return self._now.run.input(dataset)
+
+    def output(self, dataset: Declared | str) -> Output:
+        """Where to write one of the outputs; visible with the next commit. `NotAnOutput`, `NothingTaken`."""
+        return self._now.run.output(dataset)
+
+    def read(self, dataset: Declared | str) -> DataFrame:
+        """All of a file set or snapshot as the transaction sees it; nothing is consumed. `NothingTaken`."""
+        return self._now.run.read(dataset)
+
+    # For the driver.
+
+    def use_spark(self, session: SparkSession | None) -> None:
+        """Hand over the session of this attempt."""
+        self._spark = session
+
+    @property
+    def step(self) -> tuple[Claims, Run] | None:
+        """What is taken and not committed."""
+        return None if self._step is None else (self._step.claims, self._step.run)
+
+    def close(self) -> None:
+        """Give back what waiting takes."""
+        if self._waiter is not None:
+            self._waiter.close()
+            self._waiter = None
+
+    @property
+    def _now(self) -> _Step:
+        if self._step is None:
+            raise self.lost or NothingTaken()
+        return self._step
+
+    def _is_any_there(self, db: Db) -> bool:
+        # Looked up each time: a consumer may be reset, and get other terms, while a worker lives.
+        inputs = find_inputs(db, self._program)
+        return not inputs.filesets or any(has_work(db, consumer) for _, consumer in inputs.filesets.values())
+
+    def _begin(self) -> bool:
+        """Begin a transaction and take; False, and it is ended again, if there was nothing after all."""
+        inputs = self._catalog.read(lambda db: find_inputs(db, self._program))
+        tx = begin_taking(self._catalog, self._record, inputs, self._filesets)
+        self._catalog.world.mark("worker.begun")
+        claims = claim(self._catalog, tx, self._program, inputs)
+        written = Outputs(self._catalog, tx, self._filesets, self._writer)
+        run = Run(self._catalog, self._record, tx, claims.given, written)
+        run.use_spark(self._spark)
+        self._step = _Step(inputs, claims, written, run)
+        accept(self._catalog, tx, claims, self._acceptors)
+        self._catalog.world.mark("worker.taken")
+        if not claims.given.empty:
+            return True
+        self._step = None
+        # Somebody else was first, or nothing of it is wanted: what it asked for last.
+        ended = EndTransaction(tx.write_pointer, TxState.ABORTED, "there was nothing to take")
+        self._catalog.apply([ended, Unpin(self.id)])
+        return False
+
+    def _nap(self, longest: timedelta) -> None:
+        if self._waiter is None:
+            self._waiter = self._catalog.waiter()
+            return  # what was committed before it watched has not woken it: look once more
+        self._waiter.wait(longest)
+
+    def _noting(self) -> _Noting:
+        return _Noting(self)
+
+
+class _Noting:
+    """Remembers what the catalog refuses in a block: no program is to blame for that, also if it passes it on."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def __enter__(self) -> None:
+        if self._worker.lost is not None:
+            raise self._worker.lost
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Conflict | Fenced | Unavailable):
+            self._worker.lost = error
+
+
+@dataclass(frozen=True, slots=True)
+class _NoteCommit:
+    """One commit of a worker, whose run goes on: it is under way, and not about to be given up."""
+
+    run_id: RunId
+    epoch: int
+    program: Program
+    facts: Mapping[str, object]
+
+    def guards(self) -> Sequence[Call]:
+        return (Call(ATTEMPTS.refuse_unless_running, {"run_id": self.run_id, "epoch": self.epoch}),)
+
+    def writes(self) -> Sequence[Call]:
+        run: dict[str, Param] = {"run_id": self.run_id, "epoch": self.epoch, "facts": json.dumps(self.facts)}
+        return Call(WORKERS.forgive, {"program_id": self.program.program_id}), Call(WORKERS.note_commit, run)

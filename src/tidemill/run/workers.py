@@ -1,0 +1,89 @@
+"""Worker programs: as many runs of each as were declared are kept alive, by whichever runner sees that one is missing.
+
+A worker's run is a run like any other, with attempts, a lease and claims, but its program runs until it is stopped, and
+commits again and again under that one run (seed 000: a worker that looks for new partitions continuously).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.durations import to_milliseconds
+from tidemill.names import Namespace, ProgramId, RunId
+from tidemill.run.runs import NewRun, create_pending
+from tidemill.world import World
+
+SQL: Final = load_sql(__file__)
+
+
+def put_worker(db: Db, program_id: ProgramId, instances: int) -> None:
+    """Have so many runs of a program kept alive from now on."""
+    db.run(SQL.put_worker, program_id=program_id, instances=instances)
+
+
+def retire_others(db: Db, namespace: Namespace, app: str, program_ids: Iterable[ProgramId]) -> None:
+    """Have no run of the other workers of an app kept alive: it does not declare them any more."""
+    db.run(SQL.retire_others, namespace=namespace, app=app, program_ids=json.dumps(sorted(program_ids)))
+
+
+def find_next_start(db: Db) -> int | None:
+    """When the next run of a worker may be started, epoch milliseconds, if one is waited for."""
+    row = db.one(SQL.find_next_start)
+    return None if row is None else cast("int | None", row[0])
+
+
+def balance(catalog: Catalog) -> list[RunId]:
+    """Make the runs that are missing, and give those that are too many, which are to be killed.
+
+    Only a look if there are none. Cost: how many workers there are.
+    """
+    surplus: list[RunId] = []
+    for row in catalog.read(lambda db: db.all(SQL.find_unbalanced)):
+        surplus += catalog.write(partial(_balance, world=catalog.world, program_id=ProgramId(str(row[0]))))
+        catalog.world.mark("workers.balanced")
+    return surplus
+
+
+def _balance(db: Db, world: World, program_id: ProgramId) -> list[RunId]:
+    """Make what is missing, in the caller's transaction; give what is too many, the newest first."""
+    row = db.one(SQL.lock_worker, program_id=program_id)
+    if row is None:
+        return []  # it was held off meanwhile
+    there = [RunId(str(run[0])) for run in db.all(SQL.list_runs, program_id=program_id)]
+    missing = cast("int", row[0]) - len(there)
+    runs = [
+        NewRun(RunId(world.new_id("run")), program_id, triggered_by={"asked": "as a worker"}) for _ in range(missing)
+    ]
+    if runs:
+        create_pending(db, runs)
+    return there[: max(-missing, 0)]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldOff:
+    """Start no run of a worker for a while, at the end of one: at once it would fail or return again, and so on."""
+
+    program_id: ProgramId
+    backoff: timedelta
+    failed: bool
+
+    def guards(self) -> Sequence[Call]:
+        """None: the end of the run guards the run."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """The time before which nothing is started; it doubles with each failure in a row."""
+        backoff = max(1, to_milliseconds(self.backoff))
+        params: dict[str, Param] = {
+            "program_id": self.program_id,
+            "backoff": backoff,
+            "failed": int(self.failed),
+        }
+        return (Call(SQL.hold_off, params),)

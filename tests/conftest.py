@@ -25,6 +25,10 @@ hypothesis.settings.register_profile("tidemill", deadline=None)
 hypothesis.settings.load_profile("tidemill")
 
 
+# Training runs beside the tests would take the cores from them, and write into the user's cache.
+os.environ.setdefault("TIDEMILL_SPARK_CLASS_DATA", "false")
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A PostgreSQL server for the whole run: the one that `make test` lends, else one of our own."""

@@ -54,6 +54,7 @@ class Config:
     keep_superseded: timedelta
     spark_master: str
     spark_warm: int
+    spark_class_data: bool
     spark_conf: Mapping[str, str]
     jdbc_drivers: str
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -72,6 +73,7 @@ class Config:
             "retention.superseded": format_duration(self.keep_superseded),
             "spark.master": self.spark_master,
             "spark.warm": self.spark_warm,
+            "spark.class_data": self.spark_class_data,
             "spark.conf": dict(self.spark_conf),
             "jdbc.drivers": self.jdbc_drivers,
         }
@@ -90,6 +92,12 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+def _yes_or_no(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise ValueError(f"use true or false, not {text!r}")
+    return text == "true"
 
 
 def _lease(text: str) -> timedelta:
@@ -122,6 +130,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "retention.superseded": _Setting("7d", _keeping),
     "spark.master": _Setting("local[*]", str),
     "spark.warm": _Setting("1", _whole(0, 16)),
+    "spark.class_data": _Setting("true", _yes_or_no),
     "jdbc.drivers": _Setting("", str),
 }
 _SPARK_CONF: Final = "spark.conf"
@@ -160,6 +169,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         keep_superseded=_typed(parsed["retention.superseded"], timedelta),
         spark_master=str(parsed["spark.master"]),
         spark_warm=_typed(parsed["spark.warm"], int),
+        spark_class_data=_typed(parsed["spark.class_data"], bool),
         spark_conf=spark_conf,
         jdbc_drivers=str(parsed["jdbc.drivers"]),
         sources={name: sources.get(name, "default") for name in _SETTINGS},

@@ -117,7 +117,14 @@ def run_all(
     narrator = Narrator(world, echo, as_json=as_json)
     deployed = [done.sentence() for done in mill.deploy()] if deploy else []
     settings = {"spark.master": config.spark_master, DRIVERS_SETTING: config.jdbc_drivers, **config.spark_conf}
-    options = DriverOptions(catalog.url, config.state, config.cache, spark_settings=settings, warm=config.spark_warm)
+    options = DriverOptions(
+        catalog.url,
+        config.state,
+        config.cache,
+        spark_settings=settings,
+        warm=config.spark_warm,
+        class_data=config.spark_class_data,
+    )
     launcher = Launcher(world, options)
     runner = Runner(world, catalog, launcher, slots=config.slots, lease=config.lease, on_event=narrator.ran)
     spark = _warm_up(mill, launcher)

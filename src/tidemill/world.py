@@ -7,6 +7,7 @@ code that runs in production.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import shutil
@@ -126,6 +127,16 @@ class Disk:
     def move(self, source: Path, target: Path) -> None:
         """Rename within one file system, replacing `target`, in one step."""
         source.replace(target)
+
+    def lock(self, path: Path) -> bool:
+        """Take a lock that the file `path` stands for, until this process ends; False while another one has it."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        return True
 
     def remove(self, path: Path) -> None:
         """Delete the file, or the folder with all in it; nothing when there is none."""

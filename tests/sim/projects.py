@@ -266,6 +266,7 @@ def _config(folder: Path, url: str) -> Config:
         keep_superseded=timedelta(days=7),
         spark_master="local",
         spark_warm=0,
+        spark_class_data=False,
         spark_conf={},
         jdbc_drivers="",
     )

@@ -20,6 +20,7 @@ from typing import Final
 from tidemill.errors import TidemillError
 from tidemill.names import RunId
 from tidemill.processes import Child
+from tidemill.run.class_data import JAVA_OPTIONS, Archive, Training, find_archive, trainer_command
 from tidemill.run.java import find_java
 from tidemill.run.programs import Program, code_digest
 from tidemill.world import World
@@ -76,7 +77,8 @@ class Assignment:
 class DriverOptions:
     """How drivers are started. `folder` is the state folder, below which each driver and attempt has its own.
 
-    `spark_settings` are the site's, `spark.master` among them; `warm` drivers wait with Spark started.
+    `spark_settings` are the site's, `spark.master` among them; `warm` drivers wait with Spark started. `class_data`
+    lets their JVMs share classes, and has the archive made when there is none.
     """
 
     catalog_url: str
@@ -86,6 +88,7 @@ class DriverOptions:
     warm: int = 1
     runs_per_driver: int = 200
     log_bytes: int = 64_000_000
+    class_data: bool = False
 
     @property
     def logs(self) -> Path:
@@ -121,6 +124,11 @@ class Launcher:
         self._warm_for: str | None = None
         """The app file for which missing warm drivers are started."""
         self._spark_env: Mapping[str, str] | None = None
+        self._archive: Archive | None = None
+        """The classes of the Spark that drivers are started with, if they may share them."""
+        self._wanted: Archive | None = None
+        """The same while it is still to be made; nobody waits for it."""
+        self._trainer: Child | None = None
         self._digests: dict[str, str] = {}
         self._digests_at: timedelta | None = None
 
@@ -167,6 +175,8 @@ class Launcher:
             except OSError as error:
                 # A full disk, a file that an editor renames: nothing that may keep the runner from renewing leases.
                 _log.warning("driver %s is left alone for now: %s", driver.folder.name, error)
+        if self._wanted is not None and self.is_warm():
+            self._train(self._wanted)
         if self._warm_for is not None:
             try:
                 self.warm_up(self._warm_for)
@@ -193,9 +203,12 @@ class Launcher:
         self.world.disk.remove(driver.folder)
 
     def close(self) -> None:
-        """End all drivers."""
+        """End all drivers, and the training run."""
         for driver in list(self.drivers):
             self.end(driver)
+        if self._trainer is not None:
+            self._trainer.kill()
+            self.world.disk.remove(self.options.folder / "drivers" / self._trainer.tag)
 
     def is_warm(self) -> bool:
         """Whether a warm driver has started Spark and waits."""
@@ -264,17 +277,44 @@ class Launcher:
             stderr=logs / "stderr",
         )
         self.world.mark("launcher.spawned")
-        start = Start(self.options.catalog_url, app_file, str(folder), spark, warm, dict(self.options.spark_settings))
+        start = Start(self.options.catalog_url, app_file, str(folder), spark, warm, self._settings())
         child.send_line(start.to_line())
         digest = code_digest(self.world.disk, Path(app_file))
         driver = Driver(child, folder, app_file, digest, spark, warm)
         self.drivers.append(driver)
         return driver
 
+    def _settings(self) -> dict[str, str]:
+        settings = dict(self.options.spark_settings)
+        if self._archive is not None and (shared := self._archive.options(self.world)):
+            settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {shared}".strip()
+        return settings
+
+    def _train(self, archive: Archive) -> None:
+        """Have the archive made beside a warm driver that waits, once in the life of this process."""
+        self._wanted = None
+        tag = self.world.new_id("trainer")
+        folder = self.options.folder / "drivers" / tag
+        logs = self.options.logs / "drivers" / tag
+        self.world.disk.make_folder(folder)
+        self.world.disk.make_folder(logs)
+        self._trainer = self.world.spawner.start(
+            trainer_command(),
+            tag=tag,
+            env={**self.world.environ, **self._find_spark_env()},
+            cwd=folder,
+            stdout=logs / "stdout",
+            stderr=logs / "stderr",
+        )
+        self._trainer.send_line(Training(str(archive.path), str(folder), self.options.spark_settings).to_line())
+
     def _find_spark_env(self) -> Mapping[str, str]:
         """What Spark's processes need to know; looked up when the first of them is started."""
         if self._spark_env is None:
             java = find_java(self.world, self.options.cache)
+            if self.options.class_data:
+                self._archive = find_archive(self.options.cache, java, self.options.spark_settings)
+                self._wanted = self._archive if self._archive.is_wanted(self.world) else None
             # Python workers took another interpreter from the PATH (tried).
             self._spark_env = {
                 "JAVA_HOME": str(java.home),

@@ -85,6 +85,13 @@ class SparkHome:
         frame.write.partitionBy("part").mode("overwrite").parquet(place)
         self._base.read.parquet(place).groupBy("part").count().collect()
 
+    def end(self) -> None:
+        """Stop Spark, and wait until its JVM has ended by itself."""
+        jvm = self._base.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001  # a started one has it
+        self._base.stop()
+        jvm.stdin.close()
+        jvm.wait()
+
     def new_session(self) -> SparkSession:
         """A session for one run: settings, temporary views and functions of its own."""
         from pyspark.sql import SparkSession

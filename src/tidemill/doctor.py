@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,19 @@ from typing import Final
 
 from tidemill.app.loading import load_declared
 from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.migrate import read_version
 from tidemill.config import Config, load_config
 from tidemill.errors import TidemillError
+from tidemill.lake.jdbc import usual_drivers
+from tidemill.run.class_data import find_archive
 from tidemill.run.java import find_java
 from tidemill.sizes import format_bytes
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
 _LEAST_FREE_BYTES: Final = 1_000_000_000
+_MOST_DRIFT_SECONDS: Final = 60
+_LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +56,18 @@ def examine(folder: Path, *, options: Mapping[str, str] | None = None, world: Wo
     world = world or World()
     config = load_config(world, folder, options)
     checks: Mapping[str, Callable[[World, Config], Finding]] = {
+        "versions": _versions,
         "app": _app,
         "catalog": _catalog,
+        "clock": _clock,
+        "postgres": _postgres,
         "data": _data,
         "disk": _disk,
+        "ports": _ports,
         "spark": _spark,
         "java": _java,
+        "class data": _class_data,
+        "jdbc": _jdbc,
     }
     findings = []
     for subject, check in checks.items():
@@ -64,6 +76,16 @@ def examine(folder: Path, *, options: Mapping[str, str] | None = None, world: Wo
         except TidemillError as error:
             findings.append(Finding(subject, good=False, found=str(error), cure="see the message"))
     return Diagnosis(config.shown(), config.sources, tuple(findings))
+
+
+def _versions(world: World, config: Config) -> Finding:
+    del world, config
+    python = ".".join(map(str, sys.version_info[:3]))
+    try:
+        own = importlib.metadata.version("tidemill")
+    except importlib.metadata.PackageNotFoundError:
+        own = "of a source folder that is not installed"
+    return Finding("versions", good=True, found=f"tidemill {own}, Python {python}")
 
 
 def _app(world: World, config: Config) -> Finding:
@@ -76,12 +98,40 @@ def _app(world: World, config: Config) -> Finding:
 def _catalog(world: World, config: Config) -> Finding:
     catalog = open_catalog(config.catalog, world)
     try:
+        version = read_version(catalog)
+    finally:
+        catalog.close()
+    return Finding("catalog", good=True, found=f"{config.shown()['catalog']} answers, schema version {version}")
+
+
+def _clock(world: World, config: Config) -> Finding:
+    catalog = open_catalog(config.catalog, world)
+    try:
         drift = catalog.read(lambda db: db.now()) / 1000 - world.clock.now().timestamp()
     finally:
         catalog.close()
-    good = abs(drift) < 60
-    cure = "" if good else "set the clocks of both machines"
-    return Finding("catalog", good, f"{config.shown()['catalog']} answers, its clock {drift:+.1f} s from ours", cure)
+    cure = (
+        "" if abs(drift) < _MOST_DRIFT_SECONDS else "set the clocks of both machines (NTP): due times are the catalog's"
+    )
+    return Finding("clock", not cure, f"the catalog's is {drift:+.1f} s from this machine's", cure)
+
+
+def _postgres(world: World, config: Config) -> Finding:
+    del world
+    wanted = config.catalog.startswith("postgres")
+    if importlib.util.find_spec("psycopg") is not None:
+        return Finding("postgres", good=True, found=f"psycopg {importlib.metadata.version('psycopg')}")
+    found = "psycopg is missing" + ("" if wanted else ", and not needed for a SQLite catalog")
+    return Finding("postgres", not wanted, found, 'pip install "tidemill[postgres]"' if wanted else "")
+
+
+def _ports(world: World, config: Config) -> Finding:
+    del config
+    why = world.spawner.listens_on(_LOOPBACK)
+    if not why:
+        return Finding("ports", good=True, found=f"{_LOOPBACK} can be listened on, as Spark does")
+    cure = "let this user open ports of the loopback interface: Spark's processes talk by them"
+    return Finding("ports", good=False, found=f"{_LOOPBACK}: {why}", cure=cure)
 
 
 def _data(world: World, config: Config) -> Finding:
@@ -106,3 +156,33 @@ def _spark(world: World, config: Config) -> Finding:
 
 def _java(world: World, config: Config) -> Finding:
     return Finding("java", good=True, found=find_java(world, config.cache, install=False).describe())
+
+
+def _class_data(world: World, config: Config) -> Finding:
+    if not config.spark_class_data:
+        return Finding("class data", good=True, found="off (spark.class_data): each start of Spark reads all classes")
+    if importlib.util.find_spec("pyspark") is None:
+        return Finding("class data", good=True, found="none without PySpark")
+    archive = find_archive(config.cache, find_java(world, config.cache, install=False), config.spark_conf)
+    if world.disk.exists(archive.path):
+        return Finding("class data", good=True, found=f"{archive.path}, {format_bytes(world.disk.size(archive.path))}")
+    if world.disk.exists(archive.failed):
+        found = f"could not be made: {world.disk.read_bytes(archive.failed).decode().strip()}"
+        return Finding("class data", good=True, found=found, cure=f"remove {archive.failed}, or nothing: only slower")
+    return Finding("class data", good=True, found="not made yet: `tidemill up` makes it while Spark waits for work")
+
+
+def _jdbc(world: World, config: Config) -> Finding:
+    jars = [Path(jar) for jar in config.jdbc_drivers.split(",") if jar]
+    if missing := [str(jar) for jar in jars if not world.disk.exists(jar)]:
+        cure = "name jars that are there: [jdbc] drivers in tidemill.toml"
+        return Finding("jdbc", good=False, found=f"there is no {', '.join(missing)}", cure=cure)
+    found = [str(jar) for jar in jars]
+    cures = []
+    for driver, (jar, package) in usual_drivers().items():
+        if world.disk.exists(jar):
+            found.append(str(jar))
+        else:
+            cures.append(f"for {driver} install Debian's {package}")
+    told = f"drivers at {', '.join(found)}" if found else "no drivers: only snapshots of databases need them"
+    return Finding("jdbc", good=True, found=told, cure="" if jars else "; ".join(cures))

@@ -99,6 +99,9 @@ class Spawner(Protocol):
     def pid(self) -> int:
         """The id of this process."""
 
+    def listens_on(self, address: str) -> str:
+        """Why no port of `address` can be listened on; empty when one can."""
+
     def surrounded(self, stdout: Path, stderr: Path) -> AbstractContextManager[None]:
         """For user code: appends what this process, and what it starts, prints to these files, from now on.
 
@@ -228,6 +231,14 @@ class LocalSpawner:
     def pid(self) -> int:
         """The id of this process."""
         return os.getpid()
+
+    def listens_on(self, address: str) -> str:
+        """Try any free port, and give it back."""
+        try:
+            with socket.create_server((address, 0)):
+                return ""
+        except OSError as error:
+            return str(error)
 
     @contextmanager
     def surrounded(self, stdout: Path, stderr: Path) -> Iterator[None]:

@@ -401,7 +401,10 @@ def test_doctor_names_each_setting_and_cure(tidemill, project):
     assert code == 1
     assert "BAD  app" in shown
     assert findings["app"]["cure"]
-    assert set(findings) == {"app", "catalog", "data", "disk", "spark", "java"}
+    assert set(findings) == {
+        *("versions", "app", "catalog", "clock", "postgres", "data", "disk", "ports", "spark", "java"),
+        *("class data", "jdbc"),
+    }
     assert all(finding["good"] for subject, finding in findings.items() if subject != "app")
 
 

@@ -70,6 +70,11 @@ _DRIVERS: Final[Mapping[Database, _Driver]] = {
 }
 
 
+def usual_drivers() -> dict[str, tuple[Path, str]]:
+    """Where the driver of each database is looked for, and the Debian package that brings it."""
+    return {driver.class_name: (Path(driver.jar), driver.package) for driver in _DRIVERS.values()}
+
+
 class BadSource(UserError):
     """A source that cannot be, or that its database does not have so."""
 

@@ -42,9 +42,8 @@ class Archive:
     def options(self, world: World) -> str:
         """What a JVM is told so that it uses the archive; nothing while there is none."""
         # A JVM that finds it unusable would say so in each run's output.
-        return (
-            f"-XX:SharedArchiveFile={self.path} -Xlog:disable -Xlog:all=error" if world.disk.exists(self.path) else ""
-        )
+        shared = f'"-XX:SharedArchiveFile={self.path}" -Xlog:disable -Xlog:all=error'
+        return shared if world.disk.exists(self.path) else ""
 
     def is_wanted(self, world: World) -> bool:
         """Whether it is still to be made."""

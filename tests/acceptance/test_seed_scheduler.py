@@ -25,7 +25,7 @@ from tidemill.lake.discovery import discover
 from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.inbox import Inbox
 from tidemill.lake.managed import ensure_consumer
-from tidemill.lake.manifest import Manifest
+from tidemill.lake.manifest import DataFile, Manifest
 from tidemill.lake.publish import AddPartitions, PartitionWrite
 from tidemill.lake.take import take_claims
 from tidemill.lake.terms import Terms
@@ -36,6 +36,10 @@ from tidemill.schedule.loop import LONGEST_SLEEP, Scheduler
 from tidemill.world import World
 
 SCHEMA = ColumnSchema('{"type":"struct","fields":[]}')
+
+
+def _files(size: int) -> tuple[DataFile, ...]:
+    return (DataFile("part-0.parquet", size, size // 100, "etag"),) if size else ()
 
 
 @dataclass
@@ -58,8 +62,8 @@ class Site:
             (self.landing / f"{number:06}.csv").write_text(f"{number}\n", encoding="utf-8")
         discover(self.mill.catalog, Inbox.of(self.mill.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "raw"))))
 
-    def add(self, partitions: int, dataset: str = "clicks", *, fails: bool = False) -> None:
-        """Somebody commits so many new partitions, or fails to."""
+    def add(self, partitions: int, dataset: str = "clicks", *, fails: bool = False, size: int = 0) -> None:
+        """Somebody commits so many new partitions of `size` bytes, or fails to."""
         catalog = self.mill.catalog
         fileset = Fileset.of(catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, dataset)))
         run_id = RunId(self.mill.world.new_id("run"))
@@ -68,7 +72,7 @@ class Site:
             catalog.apply([EndTransaction(tx.write_pointer, "aborted", "it failed")])
             return
         changes = [
-            PartitionWrite(fileset.keys.check({"n": number}), WriteOp.CREATE, Manifest(()))
+            PartitionWrite(fileset.keys.check({"n": number}), WriteOp.CREATE, Manifest(_files(size)))
             for number in itertools.islice(self.numbers, partitions)
         ]
         commit(catalog, tx, [AddPartitions(tx, fileset, changes, SCHEMA, frozenset())])
@@ -243,6 +247,36 @@ def test_story_10_a_feed_of_every_second_does_not_run_every_second(site):
     launched += len(site.schedule())
 
     assert launched == 3
+
+
+def test_story_10_enough_is_a_number_of_bytes(site):
+    """However many partitions they come in; small ones wait until there is enough, a large one is enough alone."""
+    shop = Shop()
+    site.deploy(shop.schedule("feed", join, tm.NewData(shop.clicks, bytes="100 MB")).app)
+    launched = []
+
+    for megabytes in (30, 40, 20, 15, 250, 99):
+        site.add(1, size=megabytes * 1_000_000)
+        launched.append(len(site.schedule()))
+    why = {run.triggered_by["triggers"][0]["why"] for run in site.mill.list_runs()}
+
+    assert launched == [0, 0, 0, 1, 1, 0]
+    assert why == {f"{size} MB/100 MB new bytes of default.clicks" for size in (105, 250)}
+
+
+def test_story_11_a_hundred_gigabytes_or_four_hours(site):
+    """As the seed says it, in bytes; the burst moves the next run by time."""
+    shop = Shop()
+    site.deploy(shop.schedule("feed", join, tm.Every("4h") | tm.NewData(shop.clicks, bytes="100 GB")).app)
+    hours = []
+
+    for hour in range(1, 13):
+        site.clock.move("1h")
+        site.add(2, size=(60 if hour == 6 else 1) * 1_000_000_000)
+        if site.schedule():
+            hours.append(hour)
+
+    assert hours == [4, 6, 10]
 
 
 def test_story_11_at_least_every_four_hours_and_sooner_with_a_burst(site):

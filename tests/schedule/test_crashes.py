@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from datetime import timedelta
 
@@ -9,7 +10,8 @@ import pytest
 
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewPartitions
-from tidemill.schedule.time_triggers import Every
+from tidemill.schedule.specs import Misfire
+from tidemill.schedule.time_triggers import Cron, Every
 
 MARKS = [
     "subscriber.read",
@@ -30,12 +32,20 @@ class Crash(BaseException):
     """The end of the process, as far as the database can tell."""
 
 
+def _logical_times(shop) -> list[tuple[str, int]]:
+    """For each run that a time started: its schedule, and how many times it carries."""
+    causes = [json.loads(str(cause)) for (cause,) in shop.sql("SELECT triggered_by FROM run WHERE job_id IS NOT NULL")]
+    return [(c["schedule"].rpartition(".")[2], len(c["logical_times"])) for c in causes if c["logical_times"]]
+
+
 @pytest.mark.parametrize("mark", MARKS)
 def test_a_crash_at_any_mark_loses_and_doubles_nothing(shop, mark):
     """Nothing at a start-up or after a failed launch deletes a job; a message and a fire are in one run, once."""
     program = shop.program()
     shop.schedule(NewPartitions("clicks", 2), name="data", program=shop.program("data"))
     shop.schedule(Every("1h"), name="time", program=shop.program("time"))
+    shop.schedule(Cron("*/20 * * * *"), name="each", program=shop.program("each"), misfire=Misfire.ALL)
+    shop.schedule(Cron("*/20 * * * *"), name="once", program=shop.program("once"))
     shop.schedule(
         NewPartitions("clicks"),
         name="late",
@@ -71,7 +81,8 @@ def test_a_crash_at_any_mark_loses_and_doubles_nothing(shop, mark):
 
     runs = shop.sql("SELECT s.name FROM run AS r JOIN schedule AS s ON s.schedule_id = r.schedule_id ORDER BY s.name")
     assert crashes[mark] == 2
-    assert runs == [("data",), ("late",), ("time",)]
+    assert runs == [("data",), *3 * [("each",)], ("late",), ("once",), ("time",)]
+    assert sorted(_logical_times(shop)) == [("each", 1), ("each", 1), ("each", 1), ("once", 3), ("time", 1)]
     # What the loop was told of its launches is for people; a crash after the commit may keep it from them.
     assert Counter(launches) <= Counter(f"default.shop.{name}" for (name,) in runs)
     assert shop.jobs() == []

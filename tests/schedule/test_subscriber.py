@@ -4,7 +4,7 @@ import threading
 
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.names import EventKey
-from tidemill.schedule.data_triggers import NewFiles, NewPartitions
+from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed
 from tidemill.schedule.schedules import Suspend
 from tidemill.schedule.subscriber import subscribe
 
@@ -48,6 +48,40 @@ def test_messages_of_one_commit_each_count(shop):
     )
     subscribe(shop.catalog, shop.world, limit=1)
     subscribe(shop.catalog, shop.world, limit=1)
+
+    assert len(shop.step()) == 1
+
+
+def test_a_refresh_starts_who_listens_to_the_snapshot(shop):
+    """A refresh of another one does not; three while a program runs are one reason."""
+    shop.schedule(Refreshed("users"))
+    shop.publish("snapshot:default.airlines")
+    other = shop.step()
+    for _ in range(3):
+        shop.publish("snapshot:default.users")
+
+    (launch,) = shop.step()
+
+    assert other == []
+    assert shop.run(launch).triggered_by["triggers"][0]["why"] == "3/1 refreshes of default.users"
+
+
+def test_what_is_joined_waits_for_the_snapshot_and_for_the_data(shop):
+    """Story 8: both inputs have something new, in whatever order they come."""
+    shop.schedule(Refreshed("users") & NewData("clicks", rows=100))
+    for rows in (60, 60):
+        shop.publish("partition:default.clicks", partitions=[{"kind": "new", "rows": rows, "bytes": 1}])
+    alone = shop.step()
+    shop.publish("snapshot:default.users")
+
+    assert (alone, len(shop.step())) == ([], 1)
+
+
+def test_work_left_satisfies_a_trigger_of_amounts_at_once(shop):
+    """Work never sticks: three rows that a failed run put back would wait for a gigabyte that may never come."""
+    program = shop.program("reader", reads=("clicks",))
+    shop.schedule(NewData("clicks", bytes="1 GB"), program=program)
+    shop.publish("backlog:default.clicks", consumer="default.shop.reader")
 
     assert len(shop.step()) == 1
 

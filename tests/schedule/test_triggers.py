@@ -84,9 +84,9 @@ def test_work_left_satisfies_at_once(trigger):
     assert EventKey("backlog:default.clicks") in trigger.event_keys
 
 
-def _partitions(*partitions: tuple[str, int | None]) -> Message:
+def _partitions(*partitions: tuple[str, int]) -> Message:
     """What a commit says of partitions: kind and rows; their bytes are a thousand times as many."""
-    listed = [{"kind": kind, "rows": rows, "bytes": None if rows is None else 1000 * rows} for kind, rows in partitions]
+    listed = [{"kind": kind, "rows": rows, "bytes": 1000 * rows} for kind, rows in partitions]
     return message("partition:default.clicks", count=len(partitions), partitions=listed)
 
 
@@ -104,15 +104,6 @@ def test_new_data_adds_up_what_is_new_and_appended(trigger, why):
 
     assert trigger.check([some]) == Waiting(why.format(70 if trigger.unit == "rows" else "70.0"))
     assert trigger.check([enough]) == Satisfied(why.format(120))
-
-
-def test_data_of_unknown_size_satisfies_at_once():
-    """Nobody can say that it is not enough: waiting for more might be for ever."""
-    trigger = NewData("clicks", rows=100)
-
-    answer = trigger.check([feed(trigger, _partitions(("new", None)))])
-
-    assert answer == Satisfied("0/100 new rows of default.clicks, and data whose rows are not known")
 
 
 def test_a_refresh_satisfies_and_several_are_one_run():

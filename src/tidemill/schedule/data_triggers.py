@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from tidemill.catalog.messages import Message
 from tidemill.names import (
@@ -177,17 +177,11 @@ class NewData(DataTrigger):
         """What the leaf has after `message`, which says the bytes and rows of each partition."""
         if message.event_key == self.backlog_key:
             return DataTrigger.feed(self, fed, message)
-        amounts = [partition.get(self.unit) for partition in _new_partitions(message)]
-        known = [amount for amount in amounts if isinstance(amount, int)]
-        return replace(fed, count=fed.count + sum(known), unmeasured=fed.unmeasured or len(known) < len(amounts))
+        return replace(fed, count=fed.count + sum(partition[self.unit] for partition in _new_partitions(message)))
 
     def check(self, fed: Sequence[Fed]) -> Answer:
-        """Satisfied by the amount; at once by work left, or by data of which nobody knows how much it is."""
-        (one,) = fed
-        answer = self._answer(one, self.unit)
-        if isinstance(answer, Satisfied) or not one.unmeasured:
-            return answer
-        return Satisfied(f"{answer.why}, and data whose {self.unit} are not known")
+        """Satisfied by the amount, or at once by work left."""
+        return self._answer(fed[0], self.unit)
 
     def spec(self) -> dict[str, object]:
         """`{"type": "new_data", "fileset": …, "bytes": "10 GB"}`, or with `rows`."""
@@ -231,7 +225,7 @@ class Refreshed(DatasetTrigger):
         return {"type": "refreshed", "snapshot": self.dataset}
 
 
-def _new_partitions(message: Message) -> Iterator[Mapping[str, object]]:
+def _new_partitions(message: Message) -> Iterator[Mapping[str, Any]]:
     """What a message says of the partitions in it that are new or appended to: an overwritten one is no new data."""
     partitions = message.payload.get("partitions")
     for partition in partitions if isinstance(partitions, list) else ():

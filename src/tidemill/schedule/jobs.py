@@ -321,7 +321,6 @@ def _progress(fed: Mapping[int, Fed]) -> str:
                 "count": one.count,
                 "backlog": one.backlog,
                 "fires": [to_ms(at) for at in one.fires],
-                "unmeasured": one.unmeasured,
             }
             for trigger_no, one in fed.items()
         }
@@ -349,9 +348,9 @@ def _job(row: Row) -> Job:
 
 
 def _fed(one: Mapping[str, Any]) -> Fed:
-    # Jobs of before Cron and NewData have one time at most, and measure nothing.
+    # Jobs of before Cron have one time at most.
     fires = one["fires"] if "fires" in one else [at for at in (one["fired_at"],) if at is not None]
-    return Fed(one["count"], one["backlog"], tuple(map(from_ms, fires)), one.get("unmeasured", False))
+    return Fed(one["count"], one["backlog"], tuple(map(from_ms, fires)))
 
 
 def _ended(row: Row) -> EndedJob:

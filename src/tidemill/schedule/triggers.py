@@ -40,8 +40,6 @@ class Fed:
     """Whether a message said that work is left for the program: that is enough, whatever the number wanted."""
     fires: tuple[datetime, ...] = ()
     """The logical times at which a time trigger fired, oldest first."""
-    unmeasured: bool = False
-    """Whether there was data of which nobody knows how many rows it has."""
 
     @property
     def fired_at(self) -> datetime | None:

@@ -62,6 +62,12 @@ def copy(run, spark):
     os.environ["LEFT_BEHIND"] = "x"
     os.chdir("/")
 
+def once_more(run, spark):
+    found = rows(spark).unionByName(spark.createDataFrame([(5, 5), (1000, 4), (1000, 4)], "id long, part int"))
+    new = run.deduplicate(found, keys=["id"], against="copies", within="7d")
+    run.output("copies").append(new.withColumn("tag", F.lit("late")))
+    assert run.deduplicate(found, keys=["id"], against="copies").count() == 0
+
 def looks(run, spark):
     assert spark.catalog.listTables("global_temp") == [], spark.catalog.listTables("global_temp")
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
@@ -162,9 +168,20 @@ def test_a_warm_driver_serves_runs_one_after_the_other(make_mill):
     copied = mill.finish(mill.start("copy", reads=("clicks",), writes=("copies",)))
     looked = mill.finish(mill.start("looks"))
     again = mill.finish(mill.start("copy", reads=("clicks",), writes=("copies",)))
+    once = mill.finish(mill.start("once_more", writes=("copies",)))
 
     assert {published.pid, copied.pid, looked.pid, again.pid} == {published.pid}
-    assert (mill.count("clicks"), mill.count("copies")) == (1250, 1250)
+    assert (mill.count("clicks"), mill.count("copies")) == (1250, 1251)
+    # Of 1,003 rows three ids are there twice or thrice, and what was published of the 1,000 is left out.
+    assert once.facts["duplicates"][0] == {
+        "against": "default.copies",
+        "keys": ["id"],
+        "rows_in": 1003,
+        "within": 2,
+        "published": 1000,
+        "rows_out": 1,
+    }
+    assert once.facts["duplicates"][1]["rows_out"] == 0
     assert again.exit_reason == "no_input"
     outputs = copied.facts["outputs"]
     assert [(o["dataset"], o["count"], o["rows"]) for o in outputs] == [("default.copies", 4, 1250)]

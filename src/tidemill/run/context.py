@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidemill.catalog.db import Catalog, Db, Effect
 from tidemill.catalog.transactions import Transaction
+from tidemill.durations import parse_duration
 from tidemill.errors import UserError
 from tidemill.lake.checks import Check
 from tidemill.lake.datasets import DatasetKind
@@ -22,7 +23,7 @@ from tidemill.lake.metadata import MetadataChange
 from tidemill.lake.publish import see_own
 from tidemill.lake.snapshot import SnapshotDataset, Version, find_current
 from tidemill.lake.take import Delivery, give_back
-from tidemill.lake.time_travel import AsOf, find_snapshot_at
+from tidemill.lake.time_travel import AsOf, find_snapshot_at, seq_before
 from tidemill.names import ConsumerId, PinId, RunId, qualified, split_qualified
 from tidemill.run.inputs import find_dataset
 from tidemill.run.outputs import Dropped, Outputs
@@ -33,6 +34,8 @@ from tidemill.run.version_reads import VersionReader, find_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tidemill.lake.duplicates import Deduplicated
 
 
 T = TypeVar("T")
@@ -300,6 +303,7 @@ class Run:
         self._spark: SparkSession | None = None
         self.reads = Reads(self.world)
         """For the driver, which looks at what was read once more before the commit."""
+        self._duplicates: list[tuple[str, tuple[str, ...], Deduplicated]] = []
         self.effects: list[Effect] = []
         """What the commit does beside publishing; `also` fills it."""
 
@@ -367,6 +371,40 @@ class Run:
         self._outputs.fileset(name)
         return Output(self._outputs, name)
 
+    def deduplicate(
+        self,
+        rows: DataFrame,
+        *,
+        keys: Sequence[str],
+        against: Declared | str | None = None,
+        within: str | timedelta | None = None,
+        where: Where | None = None,
+    ) -> DataFrame:
+        """One row of `rows` for each value of `keys`, and none whose key the file set `against` has already.
+
+        `within` looks only at what was published there in so long a time (`"7d"`), `where` only at these partitions.
+        With what this run has written; runs at the same time do not see one another, so such a program wants
+        `Concurrency(1)`. The run's facts say how many rows there were and were left out, once the rows are written.
+        """
+        from tidemill.lake.duplicates import leave_out_duplicates
+
+        name = "" if against is None else qualified_name(against)
+        published = None if against is None else self._read(name, where, None, self._seq_before(within))
+        found = leave_out_duplicates(rows, keys, published, name)
+        self._duplicates.append((name, tuple(keys), found))
+        return found.rows
+
+    @property
+    def duplicates(self) -> list[dict[str, object]]:
+        """What `deduplicate` came to, for the run's facts."""
+        return [{"against": name, "keys": list(keys), **found.facts()} for name, keys, found in self._duplicates]
+
+    def _seq_before(self, within: str | timedelta | None) -> int | None:
+        if within is None:
+            return None
+        age = parse_duration(within)
+        return self._catalog.read(lambda db: seq_before(db, age))
+
     def read(
         self,
         dataset: Declared | str,
@@ -382,11 +420,16 @@ class Run:
         an aware time, gives an earlier state, without own writes; `version` a snapshot's of that number. Raises
         `BadKey`, `BadTime`, `NotKept`, `VersionGone`, and `NoVersionYet` for a snapshot that was never refreshed.
         """
-        from tidemill.lake.spark import read_partitions as read_frame
-
         name = qualified_name(dataset)
         if version is not None:
             return self.versions.read(self.spark, self.ask(lambda db, _: find_snapshot(db, name)), version)
+        return self._read(name, where, as_of, None)
+
+    def _read(self, name: str, where: Where | None, as_of: AsOf | None, after: int | None) -> DataFrame:
+        """`read`; with `after` only what was committed after that sequence."""
+        from tidemill.lake.duplicates import since
+        from tidemill.lake.spark import read_partitions as read_frame
+
         fileset = Fileset.of(self._catalog.read(lambda db: find_dataset(db, name)))
         pin_id = PinId(self.world.new_id("pin"))
         accepted = make_filter(fileset.keys, where)
@@ -397,6 +440,8 @@ class Run:
             found = self.ask(lambda db, _: find_current(db, versions, snapshot))
             return self.versions.read_pinned(self.spark, versions, found)
         seen = self._catalog.read(lambda db: read_partitions(db, fileset.dataset_id, snapshot, accepted))
+        if after is not None:
+            seen = since(seen, after)
         if as_of is None:
             own = [write for write in self._outputs.written(name) if accepted.accepts(fileset.keys.encode(write.key))]
             seen = see_own(fileset, seen, self._tx, own)

@@ -19,11 +19,14 @@ from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import Dialect
 from tidemill.catalog.transactions import begin, commit
-from tidemill.lake.claims import CompleteClaims, Limits, ensure_consumer, take_claims
+from tidemill.lake.claims import CompleteClaims
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
+from tidemill.lake.managed import ensure_consumer
 from tidemill.lake.manifest import Manifest
 from tidemill.lake.publish import AddPartitions, PartitionWrite
+from tidemill.lake.take import take_claims
+from tidemill.lake.terms import Terms
 from tidemill.names import ConsumerId, DatasetId, Namespace, RunId
 from tidemill.world import World
 
@@ -65,7 +68,7 @@ class History:
         started = time.perf_counter()
         tx = begin(self.catalog, run_id=RunId(f"read_{number}"), epoch=1)
         begun = time.perf_counter()
-        given = take_claims(self.catalog, tx, {self.consumer_id: Limits()})[self.consumer_id]
+        given = take_claims(self.catalog, tx, {self.consumer_id: Terms()})[self.consumer_id]
         taken = time.perf_counter()
         assert len(given) == 1, given
         commit(self.catalog, tx, [CompleteClaims(tx.run_id, tx.epoch)])

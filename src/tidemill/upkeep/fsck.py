@@ -143,16 +143,16 @@ def _compare(
         found = {status.name.removeprefix(prefix): status for status in files.list_after(prefix, None)}
     except Unavailable:
         found = {}  # the location itself is gone: each file is told
+    named = set()
     for _, key, stored, expired_at in rows:
         files_named = Manifest.decode(cast("bytes", stored)).files
+        named |= {file.name for file in files_named}
         if expired_at is not None:
-            for file in files_named:
-                found.pop(file.name, None)  # they go, or have gone
-            continue
+            continue  # they go, or have gone
         counts["changes"] += 1
         for file in files_named:
             counts["files"] += 1
-            status = found.pop(file.name, None)
+            status = found.get(file.name)  # a version that was rolled back to has the same ones
             wrong = _find_difference(files, location, file, status, counts)
             if wrong is not None:
                 kind = DifferenceKind.MISSING if status is None else DifferenceKind.DAMAGED
@@ -160,7 +160,7 @@ def _compare(
                 next_step = "bring the file back, or overwrite the partition"
                 findings.add(Difference(kind, fileset.qualified_name, prefix + file.name, what, next_step))
     # In a directory that was there before Tidemill there may be anything.
-    for name in found if find_snapshot(location) else ():
+    for name in sorted(found.keys() - named) if find_snapshot(location) else ():
         if not is_side_car(name):
             what = "lies in a committed directory, and no manifest names it: nobody reads it"
             kind = DifferenceKind.UNNAMED

@@ -1,0 +1,229 @@
+"""Snapshots through deployed programs, without Spark, on both databases: pins, first versions, readers."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.machine import write_texts
+from tests.lake.conftest import SQL
+from tests.run.conftest import rows_of
+from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.transactions import EndTransaction, TxState, begin
+from tidemill.lake.datasets import find
+from tidemill.lake.discovery import discover
+from tidemill.lake.fileset import ColumnSchema, Unpin
+from tidemill.lake.inbox import Inbox
+from tidemill.lake.janitor import sweep
+from tidemill.lake.manifest import group_by_partition, list_written
+from tidemill.lake.snapshot import PinVersions, SnapshotDataset, find_current
+from tidemill.lake.spark import PartitionWrites
+from tidemill.lake.versions import expire_versions
+from tidemill.mill.mill import Mill, open_project
+from tidemill.names import DEFAULT_NAMESPACE, PinId, RunId
+from tidemill.run.attempts import take_runs
+from tidemill.run.driver import DriverProcess
+from tidemill.run.external import open_transaction
+from tidemill.run.launchers import Assignment, Start
+from tidemill.storage.files import open_files
+from tidemill.world import World
+
+APP = """
+import tidemill as tm
+app = tm.App("shop")
+raw = app.inbox("raw", "landing", format="text")
+users = app.snapshot("users", max_versions=1)
+
+@app.python(writes=[users])
+def mirror(run):
+    run.output(users).replace({"": "a\\nb\\n"})
+
+@app.python(reads=[raw, users])
+def join(run):
+    print(run.input(users).version, run.input(raw).files)
+
+@app.python(writes=[users])
+def swallow(run):
+    try:
+        run.output(users).replace({"": ""})
+    except tm.UserError:
+        pass
+
+app.schedule("join", join, trigger=tm.NewFiles(raw), resume=True)
+"""
+REFRESHES = 40
+READERS = 2
+
+
+class Site:
+    """A project whose runs are carried out here, with texts in the place of Spark's files."""
+
+    def __init__(self, mill: Mill) -> None:
+        self.mill = mill
+        self.folder = mill.config.folder
+        app = str(mill.config.app)
+        start = Start(mill.catalog.url, app, str(self.folder), spark=False, warm=False, spark_settings={})
+        self.driver = DriverProcess(mill.world, mill.catalog, start, "driver", writer=write_texts)
+
+    def run(self, program: str, **arguments: object) -> tuple[str, str]:
+        """Start a program and carry it out: its state, and why it ended so."""
+        run_id = self.mill.start_run(program, arguments)
+        (run,) = self.mill.catalog.write(
+            lambda db: take_runs(db, most=1, owner="test", host="here", lease=timedelta(minutes=1))
+        )
+        logs = self.folder / "logs" / run_id
+        logs.mkdir(parents=True)
+        self.driver.work(Assignment(run.run_id, run.epoch, str(logs)))
+        shown = self.mill.show_run(run_id)
+        return str(shown["state"]), str(shown["exit_reason"] or "")
+
+    def sql(self, text: str) -> list[tuple[object, ...]]:
+        """Ask the database itself."""
+        return rows_of(self.mill.catalog, text)
+
+    def land(self, name: str) -> None:
+        """A file arrives and is found."""
+        (self.folder / "landing" / name).write_text("x\n", encoding="utf-8")
+        discover(self.mill.catalog, Inbox.of(self.mill.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "raw"))))
+
+
+@pytest.fixture
+def site(catalog_url: str, tmp_path: Path) -> Iterator[Site]:
+    """The project, deployed, on each database."""
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n', encoding="utf-8")
+    with open_project(tmp_path, create=True, world=World(environ={"TIDEMILL_PROCESS": "r/driver"})) as mill:
+        mill.deploy()
+        yield Site(mill)
+
+
+def test_a_run_before_the_first_version_takes_nothing_and_its_work_comes_again(site):
+    """No crash loop (what it left is put off, longer each time), and no failures that would quarantine the file."""
+    site.land("1.txt")
+    failed = site.run("shop.join")
+    ((status, failures, put_off),) = site.sql("SELECT status, failures, not_before - tidemill_now() FROM inbox_file")
+    site.sql("UPDATE inbox_file SET not_before = 1 RETURNING 1")
+
+    refreshed = site.run("shop.mirror")
+    done = site.run("shop.join")
+
+    assert failed[0] == "FAILED"
+    assert failed[1] == "no_version_yet: default.users has no version yet: run the program that refreshes it first"
+    assert (status, failures) == ("NEW", 0)
+    assert put_off > 0
+    assert refreshed == done == ("COMPLETED", "")
+    assert site.sql("SELECT status FROM inbox_file") == [("SUCCESS",)]
+    assert site.sql("SELECT count(*) FROM reader_pin") == [(0,)]
+
+
+def test_a_refresh_that_was_refused_does_not_commit_because_the_program_went_on(site):
+    """`except Exception` around everything is what people write."""
+    assert site.run("shop.mirror")[0] == "COMPLETED"
+
+    state, why = site.run("shop.swallow")
+    once = site.run("shop.swallow", allow="empty")
+
+    assert state == "FAILED"
+    assert why.startswith("refresh_refused: the refresh of default.users is refused, version ")
+    assert once[0] == "COMPLETED"
+    assert len(site.mill.list_versions("users")) == 2
+
+
+def test_a_roll_back_is_recorded_with_its_run(site):
+    """Who did it, and to what: the audit of a person's deed."""
+    site.run("shop.mirror")
+    site.run("shop.mirror")
+    first = site.mill.list_versions("users")[-1].version
+
+    made = site.mill.roll_back("users", first)
+
+    run = site.mill.show_run(made.run_id)
+    assert run["state"] == "COMPLETED"
+    assert run["facts"]["rolled_back"] == [{"dataset": "default.users", "to": first}]
+    assert made.rolled_back_to == first
+    assert site.mill.audit().clean
+    assert site.mill.fsck().clean
+
+
+def test_readers_each_see_one_version_while_it_is_refreshed_and_swept(site):  # noqa: PLR0915  # two processes in one
+    """Each reads half of a version, waits for the next refresh and the janitor after it, and reads the other half.
+
+    The long form: REFRESHES = 200, READERS = 4.
+    """
+    catalog, world = site.mill.catalog, site.mill.world
+    users = SnapshotDataset.of(catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "users")))
+    folder = Path(users.fileset.dataset.location.removeprefix("file://"))
+    expected: dict[int, str] = {}
+    progress = threading.Condition()
+    swept = [0]
+    wrong: list[str] = []
+    reads: list[int] = []
+
+    def refresh(number: int) -> None:
+        text = f"version {number}\n" * (number % 7 + 1)
+        with open_transaction(catalog, world, ["default.users"], writer=write_halves) as tx:
+            expected[tx.write_pointer] = hashlib.sha256((text * 2).encode()).hexdigest()
+            tx.snapshot("default.users").replace({"": text}, allow=["drop"])
+        expire_versions(catalog, timedelta(0))
+        catalog.write(lambda db: db.run(SQL.pass_garbage_time))
+        sweep(catalog)
+        with progress:
+            swept[0] = tx.write_pointer
+            progress.notify_all()
+
+    def read(name: str) -> None:
+        own = open_catalog(site.mill.catalog.url, World())
+        last = 0
+        while last < swept[0] or last == 0:
+            run = RunId(f"{name}_{len(reads)}_{last}")
+            tx = begin(own, run_id=run, epoch=1, effects=[PinVersions(run, [(PinId(run), users.dataset_id)])])
+            version = own.read(lambda db, tx=tx: find_current(db, users, tx))
+            last = version.version
+            try:
+                halves = [folder / path for path, _ in version.partition.files]
+                texts = [halves[0].read_text()]
+                with progress:
+                    progress.wait_for(lambda seen=last: swept[0] > seen or finished.is_set())
+                texts.append(halves[1].read_text())
+            except FileNotFoundError as error:
+                wrong.append(f"version {last}: {error}")
+                break
+            if hashlib.sha256("".join(texts).encode()).hexdigest() != expected[last]:
+                wrong.append(f"version {last} reads as something else")
+            reads.append(last)
+            own.apply([EndTransaction(tx.write_pointer, TxState.ABORTED, "read"), Unpin(run)])
+        own.close()
+
+    finished = threading.Event()
+    refresh(0)
+    threads = [threading.Thread(target=read, args=(f"run_reader{n}",)) for n in range(READERS)]
+    for thread in threads:
+        thread.start()
+    for number in range(1, REFRESHES):
+        refresh(number)
+    with progress:
+        finished.set()
+        progress.notify_all()
+    for thread in threads:
+        thread.join()
+
+    assert wrong == []
+    assert len(expected) == REFRESHES
+    assert len(set(reads)) > 1
+    assert len(site.mill.list_versions("users")) <= 2 + READERS
+
+
+def write_halves(world, rows, fileset, directory, columns=None):
+    """Write each text twice, as two files, both of which a reader needs."""
+    files = open_files(fileset.dataset.location, world)
+    for half in "ab":
+        files.put(f"{directory}/part-{half}.txt", rows[""].encode())
+    found = list_written(files, directory)
+    counts = {status.name: files.read(status.name).count(b"\n") for status in found}
+    schema = ColumnSchema('{"type":"struct","fields":[{"name":"line","type":"string"}]}')
+    return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), schema)

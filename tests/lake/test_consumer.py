@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
+from dataclasses import replace
+
 import pytest
 
 from tidemill.lake.consumer import (
@@ -13,7 +17,7 @@ from tidemill.lake.consumer import (
     take,
 )
 from tidemill.lake.filters import Range, make_filter
-from tidemill.names import WritePointer
+from tidemill.names import DatasetId, WritePointer
 
 
 def test_a_partition_that_commits_late_comes_with_the_next_take(lake):
@@ -201,3 +205,26 @@ def test_a_state_of_another_catalog_fails_loudly(lake) -> None:
 
     with pytest.raises(BadState, match="clock"):
         consume_partitions(lake.catalog, lake.lines, state)
+
+
+def test_a_state_of_another_data_set_is_refused(lake):
+    """Its write pointers mean something here too, so that changes would be skipped without a word."""
+    lake.publish(1)
+    _, state = consume_partitions(lake.catalog, lake.lines, FROM_BEGINNING)
+    stored = PartitionConsumerState.from_bytes(replace(state, dataset_id=DatasetId("ds_other")).to_bytes())
+
+    with pytest.raises(BadState, match=f"ds_other, and default.lines is {lake.lines.dataset_id}"):
+        consume_partitions(lake.catalog, lake.lines, stored)
+
+
+def test_a_state_of_the_first_version_is_read_still(lake):
+    """It named no data set; what is stored with it then names one."""
+    lake.publish(1)
+    numbers = struct.pack(">3q", 7, 3, 5)
+    content = b"TMPC\x01" + numbers
+    old = PartitionConsumerState.from_bytes(content + struct.pack(">I", zlib.crc32(content)))
+    _, now = consume_partitions(lake.catalog, lake.lines, FROM_BEGINNING)
+
+    assert old == PartitionConsumerState(WritePointer(7), (WritePointer(3), WritePointer(5)))
+    assert now.dataset_id == lake.lines.dataset_id
+    assert PartitionConsumerState.from_bytes(now.to_bytes()) == now

@@ -53,8 +53,8 @@ MUTANTS: Final = (
         "the next attempt has the epoch of the one before, and neither ends the other's",
         Edit(
             _ATTEMPTS_SQL,
-            "SET state = 'STARTING', epoch = epoch + 1, owner",
-            "SET state = 'STARTING', epoch = max(epoch, 1), owner",
+            "LIMIT :most {skip_locked}\n)\nUPDATE run\n   SET state = 'STARTING', epoch = epoch + 1, owner",
+            "LIMIT :most {skip_locked}\n)\nUPDATE run\n   SET state = 'STARTING', epoch = max(epoch, 1), owner",
         ),
         scenario="kill",
     ),

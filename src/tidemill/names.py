@@ -95,6 +95,11 @@ def watermark_event(namespace: Namespace, dataset: str) -> EventKey:
     return EventKey(f"watermark:{qualified(namespace, dataset)}")
 
 
+def window_event(program: str) -> EventKey:
+    """The key of messages about windows that a program has published; `program` is its qualified name."""
+    return EventKey(f"window:{program}")
+
+
 def backlog_event(namespace: Namespace, dataset: str) -> EventKey:
     """The key of messages that say claimable work is left of a data set (protocol: work never sticks)."""
     return EventKey(f"backlog:{qualified(namespace, dataset)}")

@@ -59,7 +59,10 @@ PAUSE = 4 * LEASE
 APP = '''
 from pathlib import Path
 
-from tidemill import Accept, App, Concurrency, Every, NewFiles, NewPartitions, Reads, Watermark
+from tests.acceptance.days import Days
+from tidemill import Accept, App, Concurrency, Every, NewFiles, NewPartitions, Reads, Watermark, WatermarkPassed
+from tidemill.run.programs import ProgramKind
+from tidemill.sql.window_program import WindowProgram
 
 HERE = Path(__file__).parent
 app = App("shop")
@@ -70,9 +73,20 @@ lines = app.fileset(
     "lines",
     keys={"source": "string"},
     location=str(HERE / "lines"),
-    watermark=Watermark("ts", interval="1 year", formatter="['f']['n']y"),
+    watermark=Watermark("ts", interval="1 day", pattern="2013 $source", formatter="yyyy ['f']['n']D"),
 )
 scratch = app.fileset("scratch", keys={"source": "string"}, location=str(HERE / "scratch"))
+days = app.fileset("days", keys={"source": "string"}, location=str(HERE / "days"))
+app.add_windows(
+    WindowProgram(
+        "count",
+        """INSERT INTO days SELECT window_start, count(*) AS n
+             FROM TABLE(TUMBLE(TABLE lines, DESCRIPTOR(ts), INTERVAL '2' DAY)) GROUP BY window_start""",
+        calculator=Days,
+    ),
+    ProgramKind.PYTHON,
+    retries=3,
+)
 times = app.snapshot("times", max_versions=2, location=str(HERE / "times"))
 totals = app.fileset("totals", keys={"source": "string"}, location=str(HERE / "totals"))
 copies = app.fileset("copies", keys={"source": "string"}, location=str(HERE / "copies"))
@@ -147,6 +161,7 @@ app.schedule(
     priority=-1,
     resume=True,
 )
+app.schedule("count", "count", trigger=WatermarkPassed(lines, every="1h"), constraints=[Concurrency(1)], resume=True)
 app.schedule("hourly", strike, trigger=Every("1h"), resume=True)
 '''
 

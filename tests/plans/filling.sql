@@ -56,6 +56,18 @@ SELECT 'wide', i * 3600000000, i * 3600000000, (i + 1) * 3600000000, (i + 1) * 3
                   CASE WHEN i < 49990 THEN 1 ELSE 0 END FROM series WHERE i < 50000
  UNION ALL SELECT 'small_1', 2 * i * 3600000000, i, i, (2 * i + 1) * 3600000000, 0 FROM series WHERE i < 50
 
+-- name: fill_window_program
+INSERT INTO window_program (program_id, dataset_id, name, definition, late, computed, seen, revision)
+SELECT 'program_' || i, CASE WHEN i < 3 THEN 'wide' ELSE 'small_' || (i % 200) END, 'default.app.p' || i, '{}',
+       'recompute', 297000 * 3600000000, 599900, 0
+  FROM series WHERE i < 300
+
+-- name: fill_window_result
+INSERT INTO window_result (program_id, window_end, window_start, write_pointer, stale)
+SELECT 'program_1', (i + 1) * 3600000000, i * 3600000000, 2 * i + 1, CASE WHEN i < 50 THEN 1 ELSE 0 END FROM series
+ UNION ALL
+SELECT 'program_2', (i + 1) * 3600000000, i * 3600000000, 2 * i + 1, 0 FROM series WHERE i < 100
+
 -- name: fill_slot_member
 INSERT INTO slot_member (dataset_id, slot_time, member)
 SELECT 'wide', i * 3600000000, 'eu' FROM series

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from tidemill.app.pipeline import Pipeline, Reading, Writing
 from tidemill.app.reads import Reads
 from tidemill.app.watermark import Watermark
 from tidemill.durations import parse_duration
 from tidemill.errors import NotFound, UserError
+from tidemill.lake import fileset as lake_fileset
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.guards import ColumnPolicy, Guards
 from tidemill.lake.inbox import InboxSpec, OnRewrite
@@ -34,6 +35,9 @@ from tidemill.schedule.constraints import Constraint
 from tidemill.schedule.specs import DEFAULT_GRACE, DEFAULT_TIMEOUT, Misfire, OnTimeout, ScheduleSpec
 from tidemill.schedule.triggers import Trigger
 from tidemill.sizes import parse_bytes
+
+if TYPE_CHECKING:
+    from tidemill.sql.window_program import WindowProgram
 
 _C = TypeVar("_C", bound=Code)
 _TYPES: Final[Mapping[type, ArgumentType]] = {
@@ -110,6 +114,19 @@ class DeclaredProgram:
     terms: Mapping[str, Reads] = field(default_factory=dict)
     instances: int = 0
     """Of a worker: how many runs of it are kept alive."""
+    windows: WindowCode | None = None
+
+
+class WindowCode(Protocol):
+    """The code of a window program, as a deployment needs to know it."""
+
+    source: str
+
+    def check(self, source: lake_fileset.Fileset) -> None:
+        """Raise a `UserError` for a file set over which it cannot be computed."""
+
+    def definition(self, source: lake_fileset.Fileset) -> str:
+        """What its results depend on beside the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +388,33 @@ class App:
             return code
 
         return register
+
+    def window_sql(self, name: str, statement: str, *, retries: int = 0, backoff: str | timedelta = "10s") -> None:
+        """Declare a program without code: windows of a file set with a watermark, into another file set.
+
+        `INSERT INTO hourly SELECT window_start, …, to_date(window_start) AS day FROM TABLE(TUMBLE(TABLE clicks,
+        DESCRIPTOR(ts), INTERVAL '1' HOUR)) GROUP BY window_start, window_end`, or `HOP(TABLE clicks, DESCRIPTOR(ts),
+        <slide>, <size>)`. Each run computes the windows that the watermark has closed, and again those that late
+        partitions touch. The columns must include the keys of the output. `BadStatement` for what cannot be windowed.
+        """
+        from tidemill.sql.window_program import WindowProgram
+
+        try:
+            code = WindowProgram(check_name("program", name), statement, self.namespace)
+        except UserError as error:
+            raise BadDeclaration(f"window program {name!r}", f"is refused: {error}") from error
+        self.add_windows(code, ProgramKind.SPARK, retries, parse_duration(backoff))
+
+    def add_windows(
+        self, code: WindowProgram, kind: ProgramKind, retries: int = 0, backoff: timedelta = timedelta(0)
+    ) -> None:
+        """Register the code of a window program."""
+        name = code.__name__
+        if name in self.programs:
+            raise BadDeclaration(f"program {name!r}", "is declared twice")
+        self.programs[name] = DeclaredProgram(
+            name, kind, code, (), (code.sink,), retries, backoff, None, True, (), windows=code
+        )
 
     def schedule(  # noqa: PLR0913  # options by keyword, each with a default
         self,

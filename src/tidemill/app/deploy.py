@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, assert_never
 
-from tidemill.app.app import App, BadDeclaration, DeclaredProgram, Inbox, Snapshot
+from tidemill.app.app import App, BadDeclaration, DeclaredProgram, Inbox, Snapshot, WindowCode
 from tidemill.app.app import Fileset as DeclaredFileset
 from tidemill.app.reads import Reads
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.config import Config
+from tidemill.errors import UserError
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset import Fileset
 from tidemill.lake.filters import make_filter
@@ -27,6 +28,7 @@ from tidemill.lake.inbox import ensure_inbox
 from tidemill.lake.managed import ensure_consumer
 from tidemill.lake.starts import find_position
 from tidemill.lake.watermark import declare_watermark
+from tidemill.lake.windows import find_state, put_state
 from tidemill.names import CommitSeq, DatasetId, ProgramId, ScheduleId
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Argument, ArgumentType, Program, put_program
@@ -195,6 +197,9 @@ def _put(
         elif name in declared.terms:
             why = f"reads {name} on terms, but that is a data set of kind {dataset.kind}, not a file set"
             raise BadDeclaration(f"program {program.name!r}", why)
+    if declared.windows is not None:
+        source = known.get(declared.windows.source) or find_dataset(db, declared.windows.source)
+        _put_windows(db, program, declared.windows, Fileset.of(source))
     return program
 
 
@@ -206,6 +211,25 @@ def _put_consumer(db: Db, dataset: Dataset, program: Program, reads: Reads | Non
         position = find_position(db, dataset.dataset_id, reads.starts_at, tick)
         wanted = make_filter(Fileset.of(dataset).keys, reads.where).to_json() if reads.where else None
         ensure_consumer(db, dataset.dataset_id, name, replace(reads.terms, where=wanted), position)
+
+
+def _put_windows(db: Db, program: Program, code: WindowCode, source: Fileset) -> None:
+    """Register a window program; refuse another definition than that of the windows which it has published."""
+    try:
+        code.check(source)
+    except UserError as error:
+        raise BadDeclaration(f"window program {program.name!r}", f"is refused: {error}") from error
+    definition = code.definition(source)
+    state = find_state(db, program.program_id)
+    if state is not None and state.computed is not None and state.definition != definition:
+        why = (
+            "would give other windows than those that it has published (its query, or the time or zone of "
+            f"{source.qualified_name}): `tidemill watermark reset {program.app}.{program.name}` first has all of them "
+            "computed again"
+        )
+        raise BadDeclaration(f"window program {program.name!r}", why)
+    late = source.watermark.late if source.watermark else ""
+    put_state(db, program.program_id, program.qualified_name, source.dataset_id, definition, late)
 
 
 def _schedule_changes(db: Db, app: App, programs: Mapping[str, Program]) -> tuple[list[Change], dict[str, list[str]]]:

@@ -24,6 +24,7 @@ _COMMANDS: Final = {
     "snapshot": ("tidemill.cli.snapshot", "Snapshots and their versions: versions, rollback, expire."),
     "inbox": ("tidemill.cli.inbox", "Files that arrived: files."),
     "consumer": ("tidemill.cli.consumer", "Consumers and what waits for them: list, show, peek, lag, reset, requeue."),
+    "watermark": ("tidemill.cli.watermark", "Watermarks and windows: list, show, advance, reset."),
     "schedule": (
         "tidemill.cli.schedule",
         "Schedules: list, show, create, update, delete, suspend, resume, next, triggered-by.",

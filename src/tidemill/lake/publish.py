@@ -21,9 +21,10 @@ from tidemill.errors import Conflict, UserError
 from tidemill.lake.fileset import Change, ChangeKind, ColumnSchema, Fileset, Partition, WriteOp
 from tidemill.lake.keys import Key, KeyText
 from tidemill.lake.manifest import Manifest, tx_directory
-from tidemill.lake.partition_time import Span
+from tidemill.lake.partition_time import Instant, Span
 from tidemill.lake.stored import SchemaPolicy
 from tidemill.lake.watermark import MoveWatermark, fill_slots, find_times, guard_declaration
+from tidemill.lake.windows import announce_late
 from tidemill.names import CommitSeq, partition_event
 
 SQL: Final = load_sql(__file__)
@@ -282,6 +283,10 @@ class AddPartitions:
         if added:
             yield from fill_slots(self.fileset, added)
             yield from MoveWatermark(self.fileset, self.tx.run_id).writes()
+        touching = {change.key for change in self.changes if change.brings_rows or change.op is not WriteOp.APPEND}
+        begins = [span.begins for key, span in spans.items() if span is not None and key in touching]
+        if begins:
+            yield announce_late(self.fileset, Instant(min(begins)))
 
     def _name(self, change: PartitionWrite) -> dict[str, str]:
         keys = self.fileset.keys

@@ -26,6 +26,7 @@ from tidemill.mill.snapshots import Snapshots
 from tidemill.mill.topics import Topics
 from tidemill.mill.transactions import Transactions
 from tidemill.mill.upkeep import Upkeep
+from tidemill.mill.watermarks import Watermarks
 from tidemill.world import World
 
 
@@ -57,7 +58,19 @@ def migrate_project(folder: Path, *, options: Mapping[str, str] | None = None) -
 
 
 class Mill(
-    Runs, Transactions, Datasets, Partitions, Inboxes, Snapshots, Consumers, Schedules, Jobs, Topics, Apps, Upkeep
+    Runs,
+    Transactions,
+    Datasets,
+    Partitions,
+    Inboxes,
+    Snapshots,
+    Consumers,
+    Schedules,
+    Jobs,
+    Topics,
+    Apps,
+    Watermarks,
+    Upkeep,
 ):
     """A project: its catalog, its configuration, and what can be done with them."""
 

@@ -20,11 +20,11 @@ from tidemill.lake.guards import parse_allowed
 from tidemill.lake.inbox import Inbox
 from tidemill.lake.keys import KeyText, KeyValue
 from tidemill.lake.metadata import MetadataChange
-from tidemill.lake.publish import see_own
+from tidemill.lake.publish import PartitionWrite, see_own
 from tidemill.lake.snapshot import SnapshotDataset, Version, find_current
 from tidemill.lake.take import Delivery, give_back
 from tidemill.lake.time_travel import AsOf, find_snapshot_at, seq_before
-from tidemill.names import ConsumerId, PinId, RunId, qualified, split_qualified
+from tidemill.names import ConsumerId, PinId, ProgramId, RunId, qualified, split_qualified
 from tidemill.run.inputs import find_dataset
 from tidemill.run.outputs import Dropped, Outputs
 from tidemill.run.programs import Value
@@ -459,6 +459,12 @@ class Run:
 
     # For programs that are no user code (a window program, a pipeline).
 
+    @property
+    def program_id(self) -> ProgramId:
+        """The program that it is a run of."""
+        assert self._record.program_id is not None, "a run that is driven is one of a program"  # noqa: S101
+        return self._record.program_id
+
     def also(self, *effects: Effect) -> None:
         """Have the commit of this attempt do `effects` as well, after its outputs are published."""
         self.effects += effects
@@ -466,6 +472,20 @@ class Run:
     def ask(self, block: Callable[[Db, Transaction], T]) -> T:
         """What `block` reads of the catalog, given the transaction, whose snapshot it should look by."""
         return self._catalog.read(lambda db: block(db, self._tx))
+
+    def read_exactly(self, fileset: Fileset, partitions: Sequence[Partition]) -> DataFrame:
+        """The rows of these partitions, as the transaction sees them; their files are kept until the attempt ends."""
+        from tidemill.lake.spark import read_partitions as read_frame
+
+        pin_id = PinId(self.world.new_id("pin"))
+        self._catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, self._tx, self.id))
+        frame = read_frame(self.world, self.spark, fileset, partitions, self.columns_of(fileset))
+        self.reads.add(fileset, partitions)
+        return frame
+
+    def written(self, dataset: Declared | str) -> list[PartitionWrite]:
+        """What this attempt has written to one of its outputs so far, by partition."""
+        return self._outputs.written(qualified_name(dataset))
 
     @property
     def versions(self) -> VersionReader:

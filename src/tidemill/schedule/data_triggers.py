@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from tidemill.catalog.messages import Message
+from tidemill.durations import format_duration, parse_duration
 from tidemill.names import (
     EventKey,
     Namespace,
@@ -18,10 +20,13 @@ from tidemill.names import (
     qualified,
     snapshot_event,
     split_qualified,
+    watermark_event,
 )
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
 from tidemill.schedule.triggers import BadTrigger, Fed, Leaf
 from tidemill.sizes import exact_bytes, format_bytes, parse_bytes
+
+_SHORTEST_PERIOD: Final = timedelta(seconds=1)
 
 
 class Named(Protocol):
@@ -223,6 +228,49 @@ class Refreshed(DatasetTrigger):
     def spec(self) -> dict[str, object]:
         """`{"type": "refreshed", "snapshot": …}`."""
         return {"type": "refreshed", "snapshot": self.dataset}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class WatermarkPassed(DataTrigger):
+    """The watermark of a file set passed the end of a period: so many full hours, days, … counted from 1970 in UTC.
+
+    However many it passed meanwhile, one run is started. Also when its program has windows left, or late ones.
+    """
+
+    of_kind = "fileset"
+    every: timedelta
+
+    def __init__(self, dataset: str | Named, every: str | timedelta = "1h") -> None:
+        period = parse_duration(every)
+        if period < _SHORTEST_PERIOD:
+            raise BadTrigger("WatermarkPassed", f"every {every!r} is shorter than a second")
+        DataTrigger.__init__(self, dataset)
+        object.__setattr__(self, "every", period)
+
+    @property
+    def event_keys(self) -> tuple[EventKey, ...]:
+        """Moves of the watermark, and work left."""
+        return (self._event_key(watermark_event), self.backlog_key)
+
+    def __str__(self) -> str:
+        return f"WatermarkPassed({self.dataset}, every='{format_duration(self.every)}')"
+
+    def feed(self, fed: Fed, message: Message) -> Fed:
+        """What the leaf has after `message`, which says from where to where the watermark moved, in microseconds."""
+        before, after = message.payload.get("from"), message.payload.get("to")
+        if message.event_key == self.backlog_key or not isinstance(after, int):
+            return DataTrigger.feed(self, fed, message)
+        period = self.every // timedelta(microseconds=1)
+        passed = after // period - before // period if isinstance(before, int) else 1
+        return replace(fed, count=fed.count + passed)
+
+    def check(self, fed: Sequence[Fed]) -> Answer:
+        """Satisfied by one period, or at once by work left."""
+        return self._answer(fed[0], f"periods of {format_duration(self.every)}")
+
+    def spec(self) -> dict[str, object]:
+        """`{"type": "watermark_passed", "fileset": …, "every": "1h"}`."""
+        return {"type": "watermark_passed", "fileset": self.dataset, "every": format_duration(self.every)}
 
 
 def _new_partitions(message: Message) -> Iterator[Mapping[str, Any]]:

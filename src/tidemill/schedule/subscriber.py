@@ -9,7 +9,7 @@ from tidemill.catalog.messages import Message, Topic, lock_position, move_positi
 from tidemill.catalog.named import load_sql
 from tidemill.names import ProgramId, ScheduleId
 from tidemill.run.programs import Program, find_programs
-from tidemill.schedule.data_triggers import DataTrigger
+from tidemill.schedule.data_triggers import DataTrigger, WatermarkPassed
 from tidemill.schedule.jobs import Fact, feed_jobs
 from tidemill.schedule.schedules import find_listeners, share_listening
 from tidemill.schedule.specs import Schedule
@@ -90,6 +90,10 @@ def _reads(readers: dict[ProgramId, Program], schedule: Schedule, trigger_no: in
     The message names the consumer, which has its program's name; an inbox has no consumers.
     """
     program, leaf = readers.get(schedule.program_id), schedule.spec.trigger.leaves[trigger_no]
-    if program is None or not isinstance(leaf, DataTrigger) or leaf.dataset not in program.reads:
+    if program is None or not isinstance(leaf, DataTrigger):
+        return False
+    if isinstance(leaf, WatermarkPassed):
+        return message.payload.get("consumer") == program.qualified_name  # it reads by its windows, not as a consumer
+    if leaf.dataset not in program.reads:
         return False
     return message.payload.get("consumer", program.qualified_name) == program.qualified_name

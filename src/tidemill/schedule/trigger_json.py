@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidemill.names import nearest
-from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed
+from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, AnyOf, BadTrigger, Trigger
 
@@ -72,6 +72,7 @@ _FORMS: Final[Mapping[str, _Form]] = {
     "new_partitions": _Form(NewPartitions, {"fileset": str}, {"n": int}),
     "new_data": _Form(NewData, {"fileset": str}, {"bytes": str, "rows": int}),
     "refreshed": _Form(Refreshed, {"snapshot": str}),
+    "watermark_passed": _Form(WatermarkPassed, {"fileset": str}, {"every": str}),
     "every": _Form(Every, {"duration": str}),
     "cron": _Form(Cron, {"expression": str}, {"zone": str}),
     "all_of": _Form(lambda triggers: AllOf(*map(_parse, triggers)), {"triggers": list}),

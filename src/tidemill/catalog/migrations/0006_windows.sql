@@ -67,11 +67,13 @@ CREATE TABLE window_program (
 ) {hot};
 CREATE INDEX window_program_dataset ON window_program (dataset_id);
 
--- Which transaction wrote the newest version of a window's rows.
+-- Which transaction wrote the newest version of a window's rows. stale: the program was reset since.
 CREATE TABLE window_result (
     program_id    TEXT NOT NULL,
     window_end    BIGINT NOT NULL,
     window_start  BIGINT NOT NULL,
     write_pointer BIGINT NOT NULL,
+    stale         INTEGER NOT NULL DEFAULT 0 CHECK (stale IN (0, 1)),
     PRIMARY KEY (program_id, window_end, window_start)
 ) {clustered};
+CREATE INDEX window_result_stale ON window_result (program_id, window_end) WHERE stale = 1;

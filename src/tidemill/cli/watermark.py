@@ -1,0 +1,54 @@
+"""`tidemill watermark`: how far file sets are complete, and how far windows over them are computed."""
+
+from __future__ import annotations
+
+import click
+
+from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
+
+
+@click.group(name="watermark", help="Watermarks of file sets, and the windows computed by them.")
+def command() -> None:
+    """Group of the verbs."""
+
+
+@command.command("list")
+@json_option
+def list_(*, as_json: bool) -> None:
+    """List watermarks by file set, each on the wall clock of its zone."""
+    with open_mill() as mill:
+        rows = mill.list_watermarks()
+    columns = ("dataset", "watermark", "reaches", "zone", "column", "held_by", "programs")
+    show_list(rows, columns, as_json=as_json, empty="no watermarks yet; declare watermark=tm.Watermark(…)")
+
+
+@command.command()
+@click.argument("dataset")
+@json_option
+def show(dataset: str, *, as_json: bool) -> None:
+    """Show a watermark: its moves, what holds it, what is missing or has no time, and its window programs."""
+    with open_mill() as mill:
+        show_one(mill.show_watermark(dataset), as_json=as_json)
+
+
+@command.command()
+@click.argument("dataset")
+@click.argument("to")
+@json_option
+def advance(dataset: str, to: str, *, as_json: bool) -> None:
+    """Move a watermark forward by hand, to a time on its wall clock: what comes before it later is late."""
+    with open_mill() as mill:
+        stands = mill.advance_watermark(dataset, to)
+    say({"dataset": dataset, "watermark": stands}, f"the watermark of {dataset} is {stands}", as_json=as_json)
+
+
+@command.command()
+@click.argument("program")
+@click.option("--to", metavar="TIME", help="Only windows that end after this time.")
+@json_option
+def reset(program: str, to: str | None, *, as_json: bool) -> None:
+    """Have a window program (app.program) compute its windows again; each is replaced when it is computed."""
+    with open_mill() as mill:
+        computed = mill.reset_windows(program, to)
+    where = "the beginning" if computed is None else computed
+    say({"program": program, "computed": computed}, f"{program} goes on from {where}", as_json=as_json)

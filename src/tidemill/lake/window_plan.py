@@ -1,0 +1,204 @@
+"""Which windows a run computes: pure, from what its snapshot shows, where W stands, and what is computed already.
+
+Windows lie on the wall clock of a zone: `[start, end)` in steps of `slide`. One is closed when `W >= closes(end)`. It
+needs the partitions whose rows may lie in it, and only those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import lru_cache
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from tidemill.lake.partition_time import Instant, PartitionTime, WallTime, Zone, from_wall, to_wall
+
+_HALF_DAY: Final = 12 * 3_600_000_000
+MARGIN: Final = 26 * 3_600_000_000
+"""No two clocks are further apart, so far may an instant's wall-clock time be from what it is in UTC."""
+
+
+class Window(NamedTuple):
+    """`[start, end)` on the wall clock."""
+
+    start: WallTime
+    end: WallTime
+
+
+@dataclass(frozen=True, slots=True)
+class WindowShape:
+    """How windows lie: `size` long, one each `slide`, moved by `offset`; all in microseconds of the wall clock."""
+
+    size: int
+    slide: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The windows of a shape in a zone."""
+
+    shape: WindowShape
+    zone: Zone
+
+    def closes(self, window: Window) -> Instant:
+        """The instant from which on no row can lie in `window`."""
+        return _closes(self.zone, window.end)
+
+    def touched(self, begins: int, ends: int) -> list[Window]:
+        """The windows in which rows of the instants `[begins, ends)` may lie, by their start."""
+        if ends <= begins:
+            return []
+        try:
+            low, high = self._walls(begins, ends)
+        except OverflowError:
+            return []  # at the ends of the calendar there are no windows
+        slide, size, offset = self.shape.slide, self.shape.size, self.shape.offset
+        first = (low - size - offset) // slide + 1
+        last = (high - offset) // slide
+        starts = (number * slide + offset for number in range(first, last + 1))
+        windows = (Window(WallTime(start), WallTime(start + size)) for start in starts)
+        return [one for one in windows if self._touches(one, begins, ends)]
+
+    def _touches(self, window: Window, begins: int, ends: int) -> bool:
+        try:
+            return _opens(self.zone, window.start) < ends and self.closes(window) > begins
+        except OverflowError:
+            return False
+
+    def spans(self, window: Window) -> tuple[Instant, Instant]:
+        """The instants `[first, last)` of the rows that may lie in `window`."""
+        return _opens(self.zone, window.start), self.closes(window)
+
+    def _walls(self, begins: int, ends: int) -> tuple[int, int]:
+        """The earliest and the latest wall-clock time within: clocks may be changed there."""
+        instants = [*range(begins, ends, _HALF_DAY), ends - 1]
+        offsets = [to_wall(self.zone.local(instant)) - instant for instant in instants]
+        return begins + min(offsets), ends - 1 + max(offsets)
+
+
+@lru_cache(maxsize=100_000)
+def _opens(zone: Zone, wall: int) -> Instant:
+    return zone.opens(from_wall(wall))
+
+
+@lru_cache(maxsize=100_000)
+def _closes(zone: Zone, wall: int) -> Instant:
+    return zone.closes(from_wall(wall))
+
+
+class Stored(NamedTuple):
+    """A partition as the planner sees it; `begins` and `ends` are the instants of its rows, with their lag."""
+
+    key: str
+    begins: int
+    ends: int
+    bytes: int
+
+
+class Dirty(NamedTuple):
+    """A change that the program has not seen, and the instants of its partition's rows."""
+
+    commit_seq: int
+    begins: int
+    ends: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one run computes at most; one window, or the windows of one commit, it always does."""
+
+    windows: int
+    partitions: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run computes: `new` windows in the order of their ends, `late` ones again.
+
+    `computed` and `seen` are what the program has reached once all of both is published; `more` says that work is left.
+    """
+
+    new: tuple[Window, ...]
+    late: tuple[Window, ...]
+    computed: Instant | None
+    seen: int
+    more: bool
+
+
+def times_within(partition_time: PartitionTime, row_lag: int, begins: int, ends: int) -> tuple[int, int]:
+    """Bounds `[low, high)` of the times of all partitions whose rows may lie in the instants `[begins, ends)`.
+
+    Some outside are among them, near by.
+    """
+    longest = partition_time.interval.longest // timedelta(microseconds=1)
+    return begins - longest - MARGIN, ends + row_lag + MARGIN
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far a window program has come, and what its run sees: W (`passed`) as it stood before the tick `pointer`."""
+
+    computed: Instant | None
+    seen: int
+    passed: Instant | None
+    pointer: int
+
+
+def plan(grid: Grid, at: Reached, waiting: Sequence[Stored], dirty: Iterable[Dirty], limits: Limits) -> Plan:
+    """Plan a run.
+
+    `waiting` are the visible partitions whose rows end after `computed`, `dirty` the visible changes from `seen` on,
+    none when late ones are dropped. Late windows take half the room at most, while others are due.
+    """
+    if at.passed is None:
+        return Plan((), (), at.computed, at.seen, more=False)
+    holders: dict[Window, set[Stored]] = {}
+    for partition in waiting:
+        for window in grid.touched(partition.begins, partition.ends):
+            closes = grid.closes(window)
+            if closes <= at.passed and (at.computed is None or closes > at.computed):
+                holders.setdefault(window, set()).add(partition)
+    due = sorted(holders, key=lambda window: (grid.closes(window), window))
+    late, left = _late(grid, at.computed, dirty, limits.windows // (2 if due else 1))
+    new = _fitting(grid, due, holders, replace(limits, windows=max(1, limits.windows - len(late))))
+    # What is due now is computed as this snapshot shows it: of the changes in it only those left behind are unseen.
+    seen = at.pointer if left is None else left
+    if len(new) < len(due):
+        return Plan(tuple(new), tuple(late), grid.closes(new[-1]), seen, more=True)
+    reached = at.passed if at.computed is None else Instant(max(at.passed, at.computed))
+    return Plan(tuple(new), tuple(late), reached, seen, more=left is not None)
+
+
+def _fitting(grid: Grid, due: Sequence[Window], holders: dict[Window, set[Stored]], limits: Limits) -> list[Window]:
+    """The first of `due`, whole groups that close at one instant, as far as the limits allow."""
+    taken: list[Window] = []
+    partitions: set[Stored] = set()
+    for _, group in groupby(due, key=grid.closes):
+        windows = list(group)
+        more = partitions.union(*(holders[window] for window in windows))
+        size = sum(partition.bytes for partition in more)
+        full = len(taken) + len(windows) > limits.windows or len(more) > limits.partitions or size > limits.bytes
+        if taken and full:
+            break
+        taken += windows
+        partitions = more
+    return taken
+
+
+def _late(grid: Grid, computed: Instant | None, dirty: Iterable[Dirty], room: int) -> tuple[list[Window], int | None]:
+    """Computed windows that unseen changes touch, newest first; and the first commit that is left for another run."""
+    found: set[Window] = set()
+    if computed is None:
+        return [], None
+    ordered = sorted(dirty)
+    for number, change in enumerate(ordered):
+        touched = {one for one in grid.touched(change.begins, change.ends) if grid.closes(one) <= computed}
+        whole = number == 0 or ordered[number - 1].commit_seq != change.commit_seq
+        if whole and found and len(found | touched) > room:
+            return sorted(found, reverse=True), change.commit_seq
+        found |= touched
+    return sorted(found, reverse=True), None

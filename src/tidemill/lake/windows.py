@@ -1,0 +1,294 @@
+"""What window programs have computed, and what moves it: the state of each is a row, moved by compare-and-set.
+
+A program's results are published up to `computed`, and hold all changes with a commit sequence below `seen`. Which
+transaction wrote a window's rows last is kept, so that a window that is computed again can be found and replaced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, cast
+
+from tidemill.catalog.db import Db, refusal
+from tidemill.catalog.messages import Publish, Topic
+from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.catalog.transactions import Snapshot, Transaction
+from tidemill.errors import Conflict, NotFound
+from tidemill.lake.datasets import find_by_id
+from tidemill.lake.fileset import Fileset, Partition, to_change
+from tidemill.lake.keys import KeyText
+from tidemill.lake.partition_time import Instant, PartitionTime, WallTime, from_wall
+from tidemill.lake.window_plan import MARGIN, Dirty, Stored, Window, times_within
+from tidemill.names import DatasetId, ProgramId, WritePointer, backlog_event, window_event
+
+SQL: Final = load_sql(__file__)
+
+_EVER: Final = 1 << 60
+
+
+@refusal
+class WindowsMoved(Conflict):
+    """Another run of the window program has published since this one began: its windows would come twice."""
+
+    code = "windows_moved"
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        super().__init__(
+            f"another run of {program} has published windows, or it was reset, since this run began; nothing was "
+            "published; run again to go on from there"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowState:
+    """How far a window program has come; `revision` counts its commits."""
+
+    program_id: ProgramId
+    dataset_id: DatasetId
+    name: str
+    definition: str
+    late: str
+    computed: Instant | None
+    seen: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A window with rows, and the transaction that wrote them last."""
+
+    window: Window
+    write_pointer: WritePointer
+
+
+@dataclass(frozen=True, slots=True)
+class MoveWindows:
+    """Publish windows: `new` ones, `again` ones, and `gone` ones that have no rows any more; the state moves with them.
+
+    It is refused when another run has moved the state since `state` was read. `more` says that work is left.
+    """
+
+    tx: Transaction
+    source: Fileset
+    state: WindowState
+    computed: Instant | None
+    seen: int
+    new: Sequence[Window] = ()
+    again: Sequence[Window] = ()
+    gone: Sequence[Window] = ()
+    rows: int = 0
+    more: bool = False
+
+    def guards(self) -> Sequence[Call]:
+        """Nobody else has moved it."""
+        params: dict[str, Param] = {
+            "name": self.state.name,
+            "program_id": self.state.program_id,
+            "revision": self.state.revision,
+        }
+        return (Call(SQL.refuse_moved, params),)
+
+    def writes(self) -> Sequence[Call]:
+        """The state, the results, and what is said of it."""
+        one: dict[str, Param] = {"program_id": self.state.program_id}
+        calls = [
+            Call(
+                SQL.move_state,
+                {**one, "computed": self.computed, "seen": self.seen, "revision": self.state.revision},
+            )
+        ]
+        if kept := [*self.new, *self.again]:
+            written: dict[str, Param] = {"windows": _rows(kept), "write_pointer": self.tx.write_pointer}
+            calls.append(Call(SQL.put_results, {**one, **written}))
+        if self.gone:
+            calls.append(Call(SQL.forget_results, {**one, "windows": _rows(self.gone)}))
+        return [*calls, *self._message().writes(), self._announce_left()]
+
+    def _message(self) -> Publish:
+        payload = {
+            "program": self.state.name,
+            "dataset": self.source.qualified_name,
+            "from": self.state.computed,
+            "to": self.computed,
+            "closed": len(self.new),
+            "first": self.new[0] if self.new else None,
+            "last": self.new[-1] if self.new else None,
+            "recomputed": len(self.again) + len(self.gone),
+            "rows": self.rows,
+        }
+        return Publish(Topic.DATA, "windows", window_event(self.state.name), payload)
+
+    def _announce_left(self) -> Call:
+        dataset = self.source.dataset
+        params: dict[str, Param] = {
+            "dataset_id": dataset.dataset_id,
+            "dataset": dataset.qualified_name,
+            "event_key": backlog_event(dataset.namespace, dataset.name),
+            "name": self.state.name,
+            "more": int(self.more),
+            "write_pointer": self.tx.write_pointer,
+            "high": -_EVER if self.computed is None or self.state.late != "recompute" else self.computed + MARGIN,
+        }
+        return Call(SQL.announce_left, params)
+
+
+def announce_late(source: Fileset, begins: Instant) -> Call:
+    """Say in the commit of a partition whose rows begin at `begins` that computed windows may have to be done again."""
+    dataset = source.dataset
+    params: dict[str, Param] = {
+        "dataset_id": dataset.dataset_id,
+        "dataset": dataset.qualified_name,
+        "event_key": backlog_event(dataset.namespace, dataset.name),
+        "begins": begins - (source.watermark.row_lag if source.watermark else 0),
+    }
+    return Call(SQL.announce_late, params)
+
+
+def put_state(db: Db, program_id: ProgramId, name: str, source: DatasetId, definition: str, late: str) -> None:
+    """Register a window program, or change its definition; what it has computed stays."""
+    db.run(SQL.put_state, program_id=program_id, name=name, dataset_id=source, definition=definition, late=late)
+
+
+def reset_windows(db: Db, state: WindowState, computed: Instant | None, upto: WallTime | None, cause: str) -> None:
+    """Move `computed` back (None: to the beginning), and have all windows that end after `upto` replaced.
+
+    After a tick. Each is computed again from what is there, by the next runs, which are told that they have work.
+    """
+    db.run(SQL.mark_stale, program_id=state.program_id, from_end=-_EVER if upto is None else upto)
+    db.run(SQL.reset_state, program_id=state.program_id, computed=computed)
+    source = find_by_id(db, state.dataset_id)
+    payload = {"program": state.name, "from": state.computed, "to": computed, "cause": cause}
+    left = {"dataset": source.qualified_name, "consumer": state.name}
+    for message in (
+        Publish(Topic.DATA, "windows_reset", window_event(state.name), payload),
+        Publish(Topic.DATA, "backlog", backlog_event(source.namespace, source.name), left),
+    ):
+        for call in message.writes():
+            db.call(call)
+
+
+def find_state(db: Db, program_id: ProgramId) -> WindowState | None:
+    """How far the window program has come; None when it is none."""
+    row = db.one(SQL.find_state, program_id=program_id)
+    return (
+        None
+        if row is None
+        else WindowState(*cast("tuple[ProgramId, DatasetId, str, str, str, Instant, int, int]", row))
+    )
+
+
+def list_states(db: Db, dataset_id: DatasetId | None = None) -> list[WindowState]:
+    """All window programs (over one file set), by name."""
+    return _states(db.all(SQL.list_states) if dataset_id is None else db.all(SQL.find_states_of, dataset_id=dataset_id))
+
+
+def list_waiting(db: Db, source: Fileset, snapshot: Snapshot, computed: Instant | None) -> list[Stored]:
+    """The partitions that `snapshot` sees whose rows may lie after `computed`. Cost: what they are."""
+    partition_time, row_lag = _time_of(source)
+    low = -_EVER if computed is None else times_within(partition_time, row_lag, computed, computed)[0]
+    rows = db.all(
+        SQL.list_within,
+        dataset_id=source.dataset_id,
+        write_pointer=snapshot.write_pointer,
+        low=low,
+        high=_EVER,
+    )
+    found = _stored(rows, partition_time, row_lag)
+    return [one for one in found if computed is None or one.ends > computed]
+
+
+def list_around(
+    db: Db, source: Fileset, snapshot: Snapshot, spans: Iterable[tuple[Instant, Instant]]
+) -> dict[tuple[Instant, Instant], list[Stored]]:
+    """For each of `spans` of instants the partitions that `snapshot` sees whose rows may lie in it."""
+    partition_time, row_lag = _time_of(source)
+    found: dict[tuple[Instant, Instant], list[Stored]] = {}
+    for begins, ends in spans:
+        low, high = times_within(partition_time, row_lag, begins, ends)
+        rows = db.all(
+            SQL.list_within, dataset_id=source.dataset_id, write_pointer=snapshot.write_pointer, low=low, high=high
+        )
+        near = _stored(rows, partition_time, row_lag)
+        found[begins, ends] = [one for one in near if one.begins < ends and one.ends > begins]
+    return found
+
+
+def list_dirty(db: Db, source: Fileset, snapshot: Snapshot, seen: int) -> list[Dirty]:
+    """The changes that `snapshot` sees, from the commit `seen` on. Cost: what they are."""
+    partition_time, row_lag = _time_of(source)
+    rows = db.all(SQL.list_dirty, dataset_id=source.dataset_id, write_pointer=snapshot.write_pointer, seen=seen)
+    dirty = []
+    for commit_seq, time in cast("list[tuple[int, int]]", rows):
+        span = partition_time.span_at(from_wall(time))
+        dirty.append(Dirty(commit_seq, span.begins - row_lag, span.ends))
+    return dirty
+
+
+def read_keys(db: Db, fileset: Fileset, snapshot: Snapshot, keys: Iterable[str]) -> list[Partition]:
+    """What `snapshot` sees of these partitions, by key."""
+    rows = db.all(
+        SQL.read_keys,
+        dataset_id=fileset.dataset_id,
+        write_pointer=snapshot.write_pointer,
+        keys=json.dumps(sorted(set(keys))),
+    )
+    changes = sorted(map(to_change, rows), key=lambda change: (change.partition_key, change.commit_seq))
+    return [Partition(key, tuple(group)) for key, group in groupby(changes, key=lambda change: change.partition_key)]
+
+
+def find_results(db: Db, program_id: ProgramId, windows: Sequence[Window]) -> list[Result]:
+    """Those of `windows` that have results."""
+    return _results(db.all(SQL.find_results, program_id=program_id, windows=_rows(windows)))
+
+
+def list_stale(db: Db, program_id: ProgramId, upto: WallTime, limit: int) -> list[Result]:
+    """Windows of before a reset that end at `upto` or earlier and have not been replaced yet, earliest first."""
+    return _results(db.all(SQL.list_stale, program_id=program_id, upto=upto, limit=limit))
+
+
+def list_touched(db: Db, dataset_id: DatasetId, pointers: Iterable[WritePointer]) -> list[KeyText]:
+    """The partitions of the file set that these transactions have changed."""
+    rows = db.all(SQL.list_touched, dataset_id=dataset_id, pointers=json.dumps(sorted(set(pointers))))
+    return [KeyText(str(key)) for (key,) in rows]
+
+
+def list_results(db: Db, program_id: ProgramId, limit: int) -> list[tuple[Window, WritePointer, bool]]:
+    """The latest windows with results, whether they are stale, latest first."""
+    rows = db.all(SQL.list_results, program_id=program_id, limit=limit)
+    typed = cast("list[tuple[WallTime, WallTime, WritePointer, int]]", rows)
+    return [(Window(start, end), pointer, bool(stale)) for start, end, pointer, stale in typed]
+
+
+def _states(rows: Sequence[Sequence[Param]]) -> list[WindowState]:
+    typed = cast("Sequence[tuple[ProgramId, DatasetId, str, str, str, Instant | None, int, int]]", rows)
+    return [WindowState(*row) for row in typed]
+
+
+def _results(rows: Sequence[Sequence[Param]]) -> list[Result]:
+    typed = cast("Sequence[tuple[WallTime, WallTime, WritePointer]]", rows)
+    return [Result(Window(start, end), pointer) for start, end, pointer in typed]
+
+
+def _rows(windows: Iterable[Window]) -> str:
+    return json.dumps([{"window_start": start, "window_end": end} for start, end in windows])
+
+
+def _stored(rows: Sequence[Sequence[Param]], partition_time: PartitionTime, row_lag: int) -> list[Stored]:
+    sizes: dict[tuple[str, int], int] = {}
+    for key, time, size in cast("Sequence[tuple[str, int, int]]", rows):
+        sizes[key, time] = sizes.get((key, time), 0) + size
+    stored = []
+    for (key, time), size in sorted(sizes.items()):
+        span = partition_time.span_at(from_wall(time))
+        stored.append(Stored(key, span.begins - row_lag, span.ends, size))
+    return stored
+
+
+def _time_of(source: Fileset) -> tuple[PartitionTime, int]:
+    if source.watermark is None:
+        raise NotFound("watermark", source.qualified_name, hint="declare one: watermark=tm.Watermark(…)")
+    return source.watermark.partition_time, source.watermark.row_lag

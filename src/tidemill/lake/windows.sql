@@ -1,0 +1,118 @@
+-- name: find_state
+SELECT program_id, dataset_id, name, definition, late, computed, seen, revision
+  FROM window_program WHERE program_id = :program_id
+
+-- name: list_states
+SELECT program_id, dataset_id, name, definition, late, computed, seen, revision FROM window_program ORDER BY name
+
+-- name: find_states_of
+SELECT program_id, dataset_id, name, definition, late, computed, seen, revision
+  FROM window_program WHERE dataset_id = :dataset_id ORDER BY name
+
+-- name: put_state
+INSERT INTO window_program (program_id, dataset_id, name, definition, late, computed, seen, revision)
+VALUES (:program_id, :dataset_id, :name, :definition, :late, NULL, 0, 0)
+    ON CONFLICT (program_id) DO UPDATE
+   SET dataset_id = excluded.dataset_id, name = excluded.name, definition = excluded.definition, late = excluded.late
+
+-- name: refuse_moved
+SELECT tidemill_refuse('windows_moved', CAST(:name AS TEXT))
+ WHERE NOT EXISTS (SELECT 1 FROM window_program WHERE program_id = :program_id AND revision = :revision)
+
+-- name: move_state
+UPDATE window_program SET computed = :computed, seen = :seen, revision = revision + 1
+ WHERE program_id = :program_id AND revision = :revision
+
+-- name: put_results
+INSERT INTO window_result (program_id, window_end, window_start, write_pointer, stale)
+SELECT :program_id, w.window_end, w.window_start, :write_pointer, 0
+  FROM {rows:windows(window_start bigint, window_end bigint)} AS w
+ WHERE true
+    ON CONFLICT (program_id, window_end, window_start) DO UPDATE SET write_pointer = excluded.write_pointer, stale = 0
+
+-- name: forget_results
+DELETE FROM window_result
+ WHERE program_id = :program_id
+   AND (window_end, window_start) IN (SELECT w.window_end, w.window_start
+                                        FROM {rows:windows(window_start bigint, window_end bigint)} AS w)
+
+-- name: find_results
+SELECT r.window_start, r.window_end, r.write_pointer
+  FROM {rows:windows(window_start bigint, window_end bigint)} AS w
+ CROSS JOIN window_result AS r
+ WHERE r.program_id = :program_id AND r.window_end = w.window_end AND r.window_start = w.window_start
+
+-- name: list_stale
+SELECT window_start, window_end, write_pointer FROM window_result {indexed_by:window_result_stale}
+ WHERE program_id = :program_id AND stale = 1 AND window_end <= :upto
+ ORDER BY window_end LIMIT :limit
+
+-- name: mark_stale
+-- A reset: all that was computed from there on is to be replaced.
+UPDATE window_result SET stale = 1 WHERE program_id = :program_id AND window_end > :from_end
+
+-- name: reset_state
+UPDATE window_program SET computed = :computed, seen = {commit_seq}, revision = revision + 1
+ WHERE program_id = :program_id
+
+-- name: list_results
+SELECT window_start, window_end, write_pointer, stale FROM window_result
+ WHERE program_id = :program_id ORDER BY window_end DESC, window_start DESC LIMIT :limit
+
+-- name: list_within
+-- What a snapshot sees of partitions of these times: what is current, and what was replaced since.
+SELECT partition_key, partition_time, bytes FROM partition_change {indexed_by:partition_by_time}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_time IS NOT NULL
+   AND partition_time >= :low AND partition_time < :high AND +commit_seq < :write_pointer
+ UNION ALL
+SELECT partition_key, partition_time, bytes FROM partition_change {indexed_by:partition_superseded}
+ WHERE dataset_id = :dataset_id AND superseded_seq >= :write_pointer AND +commit_seq < :write_pointer
+   AND +partition_time >= :low AND +partition_time < :high
+
+-- name: read_keys
+-- What a snapshot sees of these partitions.
+SELECT partition_key, write_pointer, commit_seq, op, location, manifest, metadata
+  FROM partition_change {indexed_by:partition_current}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND +commit_seq < :write_pointer
+   AND partition_key IN ({texts:keys})
+ UNION ALL
+SELECT partition_key, write_pointer, commit_seq, op, location, manifest, metadata
+  FROM partition_change {indexed_by:partition_superseded}
+ WHERE dataset_id = :dataset_id AND superseded_seq >= :write_pointer AND +commit_seq < :write_pointer
+   AND partition_key || '' IN ({texts:keys})
+
+-- name: list_dirty
+-- What has come since, also what is gone: a partition that was dropped changes its windows. Metadata change nothing.
+SELECT DISTINCT commit_seq, partition_time FROM partition_change
+ WHERE dataset_id = :dataset_id AND commit_seq >= :seen AND commit_seq < :write_pointer
+   AND partition_time IS NOT NULL AND (files > 0 OR op <> 'append')
+
+-- name: list_touched
+-- The partitions that these transactions have changed: rows of what they computed lie nowhere else.
+SELECT DISTINCT partition_key FROM partition_change {indexed_by:partition_unmarked}
+ WHERE write_pointer IN ({ints:pointers}) AND dataset_id = :dataset_id
+
+-- name: announce_late
+-- With the commit of a partition that may touch computed windows: its programs have work, though W does not move.
+INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
+SELECT 'data', {commit_seq},
+       (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq})
+           + (SELECT count(*) FROM window_program AS o
+               WHERE o.dataset_id = :dataset_id AND o.late = 'recompute' AND o.computed > :begins
+                 AND o.program_id < p.program_id),
+       tidemill_now(), 'backlog', :event_key,
+       '{"dataset":"' || CAST(:dataset AS TEXT) || '","consumer":"' || p.name || '"}'
+  FROM window_program AS p
+ WHERE p.dataset_id = :dataset_id AND p.late = 'recompute' AND p.computed > :begins
+
+-- name: announce_left
+-- With the commit of a run: what was published while it ran may touch what it computed, and nobody has said so, since it
+-- was not computed then.
+INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
+SELECT 'data', {commit_seq},
+       (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}),
+       tidemill_now(), 'backlog', :event_key,
+       '{"dataset":"' || CAST(:dataset AS TEXT) || '","consumer":"' || CAST(:name AS TEXT) || '"}'
+ WHERE CAST(:more AS INTEGER) = 1
+    OR EXISTS (SELECT 1 FROM partition_change {indexed_by:partition_commit}
+                WHERE dataset_id = :dataset_id AND commit_seq > :write_pointer AND +partition_time < :high)

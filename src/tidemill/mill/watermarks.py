@@ -1,0 +1,191 @@
+"""Watermarks and windows, as `Mill` offers them. Times are shown on the wall clock of the file set's zone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from tidemill.catalog.db import Db
+from tidemill.errors import NotFound, UserError
+from tidemill.lake.datasets import Dataset, find_by_id
+from tidemill.lake.fileset import Fileset
+from tidemill.lake.partition_time import Instant, Zone, from_wall, to_wall
+from tidemill.lake.watermark import (
+    AdvanceWatermark,
+    WatermarkRow,
+    find_watermark,
+    list_holders,
+    list_holes,
+    list_incomplete,
+    list_moves,
+    list_parked,
+    list_watermarks,
+)
+from tidemill.lake.watermark_spec import WatermarkSpec
+from tidemill.lake.windows import WindowState, find_state, list_results, list_states, reset_windows
+from tidemill.mill.project import Project
+from tidemill.names import ProgramId
+
+_FEW = 20
+
+
+class BadTime(UserError):
+    """A time that cannot be read."""
+
+    code = "bad_time"
+
+    def __init__(self, given: str) -> None:
+        self.given = given
+        super().__init__(f"time {given!r} is refused: write it on the file set's wall clock, as '2021-03-19 11:00'")
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkView:
+    """Where the watermark of a file set stands; `reaches` is where it would stand with nobody in its way."""
+
+    dataset: str
+    watermark: str | None
+    reaches: str | None
+    zone: str
+    column: str
+    held_by: tuple[int, ...]
+    programs: tuple[str, ...]
+
+
+class Watermarks(Project):
+    """Operations on watermarks and window programs."""
+
+    def list_watermarks(self) -> list[WatermarkView]:
+        """All watermarks by the names of their file sets."""
+
+        def block(db: Db) -> list[WatermarkView]:
+            found = [(Fileset.of(find_by_id(db, row.dataset_id)), row) for row in list_watermarks(db)]
+            return [_view(db, fileset, row) for fileset, row in sorted(found, key=lambda one: one[0].qualified_name)]
+
+        return self.catalog.read(block)
+
+    def show_watermark(self, name: str) -> dict[str, object]:
+        """A watermark with its options, its last moves, what holds it, what is missing, and its window programs."""
+
+        def block(db: Db) -> dict[str, object]:
+            fileset, spec, row = self._find(db, name)
+            zone, dataset_id = spec.partition_time.zone, fileset.dataset_id
+            view = _view(db, fileset, row)
+            return {
+                "dataset": view.dataset,
+                "watermark": view.watermark,
+                "reaches": view.reaches,
+                "zone": view.zone,
+                "column": view.column,
+                "options": dict(spec.options),
+                "moves": [
+                    {
+                        "to": _shown(move.value, zone),
+                        "cause": move.cause,
+                        "commit_seq": move.commit_seq,
+                        "moved_at": move.at,
+                    }
+                    for move in list_moves(db, dataset_id, _FEW)
+                ],
+                "held_by": [
+                    {"write_pointer": one.write_pointer, "run_id": one.run_id, "began_at": one.began_at}
+                    for one in list_holders(db, dataset_id)
+                ],
+                "incomplete": [
+                    {"slot": str(from_wall(time)), "have": number, "of": spec.expected_count}
+                    for time, number in list_incomplete(db, dataset_id, _FEW)
+                ],
+                "holes": [str(from_wall(time)) for time in list_holes(db, dataset_id, _FEW)],
+                "parked": [fileset.show(key) for key in list_parked(db, fileset, _FEW)],
+                "programs": [_program_view(db, state, spec.window_zone) for state in list_states(db, dataset_id)],
+            }
+
+        return self.catalog.read(block)
+
+    def advance_watermark(self, name: str, to: str) -> str:
+        """Move a watermark forward to a wall-clock time of its zone: what comes before it later is late. Where it is.
+
+        `WatermarkPassed` when it stands there already. It is noted who did it.
+        """
+        fileset, spec, _ = self.catalog.read(lambda db: self._find(db, name))
+        zone = spec.partition_time.zone
+        value = zone.closes(_parse(to))
+        self.catalog.apply([AdvanceWatermark(fileset, value, self._by_hand())])
+        return _shown(value, zone) or ""
+
+    def reset_windows(self, program: str, to: str | None = None) -> str | None:
+        """Have a window program (`app.program`) compute again what ends after `to`, or all; where it stands then.
+
+        What it has published stays until it is replaced.
+        """
+
+        def block(db: Db) -> str | None:
+            db.tick()
+            found = self._program(db, program)
+            state = find_state(db, found.program_id)
+            if state is None:
+                raise NotFound("window program", found.qualified_name, hint="`tidemill watermark list` shows them")
+            zone = self._zone_of(db, state)
+            computed = None if to is None else zone.closes(_parse(to))
+            if computed is not None and (state.computed is None or computed > state.computed):
+                raise BadTime(f"{to} (it has computed up to {_shown(state.computed, zone)})")
+            reset_windows(db, state, computed, None if to is None else to_wall(_parse(to)), self._by_hand())
+            return _shown(computed, zone)
+
+        return self.catalog.write(block)
+
+    def _zone_of(self, db: Db, state: WindowState) -> Zone:
+        source = Fileset.of(find_by_id(db, state.dataset_id))
+        return Zone("UTC") if source.watermark is None else source.watermark.window_zone
+
+    def _find(self, db: Db, name: str) -> tuple[Fileset, WatermarkSpec, WatermarkRow]:
+        dataset: Dataset = self._dataset(db, name)
+        fileset = Fileset.of(dataset)
+        row = find_watermark(db, fileset.dataset_id)
+        if row is None or fileset.watermark is None:
+            raise NotFound("watermark", fileset.qualified_name, hint="declare one: watermark=tm.Watermark(…)")
+        return fileset, fileset.watermark, row
+
+    def _by_hand(self) -> str:
+        return f"by hand: {self.world.environ.get('USER', 'somebody')}"
+
+
+def _view(db: Db, fileset: Fileset, row: WatermarkRow) -> WatermarkView:
+    spec = fileset.watermark
+    assert spec is not None, "what has a row is declared"  # noqa: S101
+    zone = spec.partition_time.zone
+    return WatermarkView(
+        fileset.qualified_name,
+        _shown(row.value, zone),
+        _shown(row.target, zone),
+        zone.name,
+        spec.column,
+        tuple(one.write_pointer for one in list_holders(db, fileset.dataset_id)),
+        tuple(state.name for state in list_states(db, fileset.dataset_id)),
+    )
+
+
+def _program_view(db: Db, state: WindowState, zone: Zone) -> dict[str, object]:
+    latest = list_results(db, ProgramId(state.program_id), _FEW)
+    return {
+        "program": state.name,
+        "computed": _shown(state.computed, zone),
+        "latest": [
+            {"window": f"[{from_wall(one.start)}, {from_wall(one.end)})", "write_pointer": pointer, "stale": stale}
+            for one, pointer, stale in latest
+        ],
+    }
+
+
+def _shown(instant: Instant | None, zone: Zone) -> str | None:
+    return None if instant is None else str(zone.local(instant))
+
+
+def _parse(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadTime(text) from None
+    if time.tzinfo is not None:
+        raise BadTime(text)
+    return time

@@ -1,0 +1,1 @@
+"""SQL of tables with watermarks: the statements of the seed, and windows over them."""

@@ -1,0 +1,144 @@
+"""Spark's SQL with window functions of tables, as Flink writes them: `TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL …)`.
+
+The only room that knows sqlglot. Statements of users are taken apart to be checked, and put together again from their
+own text, so that Spark gets what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from tidemill.errors import UserError
+
+WINDOW_FUNCTIONS: Final = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
+
+_UNITS: Final = {
+    "MILLISECOND": 1000,
+    "SECOND": 1_000_000,
+    "MINUTE": 60_000_000,
+    "HOUR": 3_600_000_000,
+    "DAY": 86_400_000_000,
+    "WEEK": 7 * 86_400_000_000,
+}
+
+
+class BadStatement(UserError):
+    """A statement that cannot be carried out; `line` and `column` (from 1) say where, if that is known."""
+
+    code = "bad_statement"
+
+    def __init__(self, why: str, line: int | None = None, column: int | None = None) -> None:
+        self.why = why
+        self.line = line
+        self.column = column
+        where = "" if line is None else f"line {line}, column {column}: "
+        super().__init__(f"{where}{why}")
+
+
+class _Parser(SparkParser):
+    """Spark's, with tables as arguments of functions."""
+
+    FUNCTION_PARSERS = {  # noqa: RUF012  # a table of sqlglot's
+        **SparkParser.FUNCTION_PARSERS,
+        **{name: lambda parser, name=name: parser.parse_window(name) for name in WINDOW_FUNCTIONS},
+    }
+
+    def parse_window(self, name: str) -> exp.Expr:
+        """What stands between the parentheses."""
+        arguments = self._parse_csv(self._parse_window_argument)
+        return exp.Anonymous(this=name, expressions=arguments)
+
+    def _parse_window_argument(self) -> exp.Expr | None:
+        name = None
+        if self._next and self._next.token_type == TokenType.FARROW:
+            name = exp.var(self._curr.text.upper())
+            self._advance(2)
+        if self._match(TokenType.TABLE):
+            value: exp.Expr | None = self._parse_table_parts()
+        else:
+            value = self._parse_bitwise()
+        return value if name is None else exp.Kwarg(this=name, expression=value)
+
+
+class Dialect(Spark):
+    """Spark's SQL with window functions of tables."""
+
+    Parser = _Parser
+
+
+def tokenize(text: str) -> list[Token]:
+    """The words of `text`; `BadStatement` for a quote without an end."""
+    try:
+        return list(Dialect().tokenize(text))
+    except TokenError as error:
+        raise BadStatement(f"the statement cannot be read: {error}") from None
+
+
+def parse_one(text: str) -> exp.Expr:
+    """The only statement in `text`; `BadStatement` says where it cannot be read."""
+    tokens = tokenize(text)
+    try:
+        found = [one for one in Dialect().parser().parse(tokens, text) if one is not None]
+    except ParseError as error:
+        first: dict[str, Any] = error.errors[0] if error.errors else {}
+        near = f" near {first['highlight']!r}" if first.get("highlight") else ""
+        why = str(first.get("description", error)).rstrip(".")
+        raise BadStatement(f"{why}{near}", first.get("line"), first.get("col")) from None
+    if len(found) != 1:
+        raise BadStatement(f"one statement is wanted, not {len(found)}")
+    return found[0]
+
+
+def split_statements(text: str) -> list[str]:
+    """The statements of a file, divided by semicolons."""
+    statements, begin = [], 0
+    for token in tokenize(text):
+        if token.token_type == TokenType.SEMICOLON:
+            statements.append(text[begin : token.start])
+            begin = token.end + 1
+    statements.append(text[begin:])
+    return [one.strip() for one in statements if tokenize(one)]
+
+
+def to_micros(interval: exp.Expr, what: str) -> int:
+    """The microseconds of `INTERVAL '1' HOUR`; `BadStatement` for calendar units and for what is no interval."""
+    if not isinstance(interval, exp.Interval) or not isinstance(interval.this, exp.Literal | exp.Neg):
+        raise BadStatement(f"{what} must be an interval, as INTERVAL '1' HOUR, not {interval.sql(dialect=Dialect)}")
+    unit = str(interval.args.get("unit") or "").upper().rstrip("S")
+    try:
+        number = int(interval.this.name) * (-1 if isinstance(interval.this, exp.Neg) else 1)
+        return number * _UNITS[unit]
+    except (ValueError, KeyError):
+        advice = f"use a whole number of {', '.join(_UNITS)}"
+        shown = interval.sql(dialect=Dialect)
+        raise BadStatement(f"{what} {shown} is refused: {advice} (windows of months are not there)") from None
+
+
+def find_call(tokens: Sequence[Token], names: Sequence[str]) -> tuple[int, int] | None:
+    """Where the call of one of the functions `names` stands, with a `TABLE( )` around it: character offsets."""
+    for place, token in enumerate(tokens):
+        opens = place + 1 < len(tokens) and tokens[place + 1].token_type == TokenType.L_PAREN
+        if opens and token.text.upper() in names:
+            last = _closing(tokens, place + 1)
+            first = place
+            wrapped = place >= 2 and tokens[place - 1].token_type == TokenType.L_PAREN
+            if wrapped and tokens[place - 2].token_type == TokenType.TABLE:
+                first, last = place - 2, _closing(tokens, place - 1)
+            return tokens[first].start, tokens[last].end + 1
+    return None
+
+
+def _closing(tokens: Sequence[Token], opening: int) -> int:
+    depth = 0
+    for place in range(opening, len(tokens)):
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(tokens[place].token_type, 0)
+        if depth == 0:
+            return place
+    raise BadStatement("a parenthesis has no end", tokens[opening].line, tokens[opening].col)

@@ -1,0 +1,179 @@
+"""Windows by Spark: rows of partitions into windows, and results into the place of earlier ones.
+
+Spark's own `window()` on TIMESTAMP is aligned to UTC and drops null times silently: so times are turned into wall-clock
+times of the windows' zone first, and rows are checked against the span of their partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Final
+
+from tidemill.errors import UserError
+from tidemill.lake.fileset import Partition
+from tidemill.lake.partition_time import from_wall, to_wall
+from tidemill.lake.watermark_spec import OutsidePolicy
+from tidemill.lake.window_plan import Window
+from tidemill.sql.batches import Batch
+from tidemill.sql.windows import WindowQuery
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from tidemill.run.context import Run
+
+_VIEW: Final = "tidemill_windows"
+_HELPERS: Final = ("__begins", "__ends", "__window")
+
+
+class BadTimeColumn(UserError):
+    """A column that cannot be the time of rows."""
+
+    code = "bad_time_column"
+
+    def __init__(self, dataset: str, column: str, why: str) -> None:
+        self.dataset = dataset
+        self.column = column
+        super().__init__(f"column {column!r} of {dataset} cannot be the time of its rows: {why}")
+
+
+class SparkWindows:
+    """Computes the windows of a query."""
+
+    def __init__(self, query: WindowQuery) -> None:
+        self._query = query
+
+    def compute(self, run: Run, batch: Batch) -> DataFrame:
+        """The rows of all windows of `batch`, one query over one read of the partitions."""
+        windowed = self._assign(run, batch)
+        windowed.createOrReplaceTempView(_VIEW)
+        return run.spark.sql(self._query.select(_VIEW))
+
+    def replace(
+        self, run: Run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]
+    ) -> tuple[DataFrame | None, DataFrame | None, list[dict[str, Any]]]:
+        """See `Calculator`. The results are computed once, and kept for both ways of writing them."""
+        from pyspark.sql import functions as sf
+
+        names = list(batch.sink.keys.names)
+        present = run.read_exactly(batch.sink, old)
+        new = self.compute(run, batch).persist() if batch.windows else None
+        if not present.columns or not old:
+            return None, new, []
+        replaced = self._among([*batch.windows, *gone])
+        held = [row.asDict() for row in present.filter(replaced).select(*names).distinct().collect()]
+        if not held:
+            return None, new, []
+        keys = run.spark.createDataFrame(
+            [tuple(row[name] for name in names) for row in held], present.select(*names).schema
+        )
+        rest = present.join(sf.broadcast(keys), names, "left_semi").filter(~sf.coalesce(replaced, sf.lit(False)))
+        if new is None:
+            return rest, None, held
+        over = rest.unionByName(new.join(sf.broadcast(keys), names, "left_semi").select(*rest.columns))
+        more = new.join(sf.broadcast(keys), names, "left_anti")
+        return over, None if more.isEmpty() else more, held
+
+    def _assign(self, run: Run, batch: Batch) -> DataFrame:
+        """The rows that belong to their partitions, each with its windows of the batch."""
+        from pyspark.sql import functions as sf
+
+        shape, zone = self._query.shape, batch.watermark.window_zone
+        # Nobody else has this session: it is the run's.
+        run.spark.conf.set("spark.sql.session.timeZone", zone.name)
+        rows = self._check_rows(run, batch, run.read_exactly(batch.source, batch.partitions))
+        local = sf.col(self._column(rows)).cast("timestamp_ntz")
+        window = sf.window(
+            local, f"{shape.size} microseconds", f"{shape.slide} microseconds", f"{shape.offset} microseconds"
+        )
+        named = rows.withColumn("__window", window)
+        named = named.withColumn("window_start", sf.col("__window.start")).withColumn(
+            "window_end", sf.col("__window.end")
+        )
+        named = named.filter(_ranges(sf.col("window_start"), [window.start for window in batch.windows], shape.slide))
+        return named.withColumn("window_time", self._window_time(rows, batch)).drop(*_HELPERS)
+
+    def _check_rows(self, run: Run, batch: Batch, rows: DataFrame) -> DataFrame:
+        """Leave out, or fail at, rows whose time is not in the span of their partition, null among them."""
+        from pyspark.sql import functions as sf
+
+        keys = batch.source.keys
+        column = self._column(rows)
+        kind = dict(rows.dtypes).get(column)
+        if kind not in {"timestamp", "timestamp_ntz"}:
+            why = (
+                f"there is no such column among {', '.join(rows.columns)}" if kind is None else f"it is of type {kind}"
+            )
+            raise BadTimeColumn(batch.source.qualified_name, column, f"{why}; TIMESTAMP or TIMESTAMP_NTZ is wanted")
+        spec = batch.watermark
+        if kind == "timestamp_ntz" and {spec.partition_time.zone.name, spec.window_zone.name} != {"UTC"}:
+            raise BadTimeColumn(batch.source.qualified_name, column, "it is TIMESTAMP_NTZ, which has no time zone")
+        bounds = [(*keys.decode(key), begins, ends) for key, (begins, ends) in batch.instants.items()]
+        schema = rows.select(*keys.names).schema.add("__begins", "long").add("__ends", "long")
+        spans = run.spark.createDataFrame(bounds, schema)
+        joined = rows.join(sf.broadcast(spans), list(keys.names))
+        micros = sf.unix_micros(sf.col(column).cast("timestamp"))
+        inside = (micros >= sf.col("__begins")) & (micros < sf.col("__ends"))
+        if spec.outside is OutsidePolicy.DROP:
+            return joined.filter(inside)
+        told = [sf.lit(f"a row of {batch.source.qualified_name} lies outside the time of its partition: {column}=")]
+        told += [sf.coalesce(sf.col(column).cast("string"), sf.lit("null"))]
+        for name in keys.names:
+            told += [sf.lit(f" {name}="), sf.col(name).cast("string")]
+        advice = (
+            f". Is partition.time-zone '{spec.partition_time.zone.name}' right? outside='drop' leaves such rows out"
+        )
+        # Spark evaluates it for each row that comes so far; no other filter stands before it.
+        return joined.filter(sf.when(inside, True).otherwise(sf.raise_error(sf.concat(*told, sf.lit(advice)))))
+
+    def _window_time(self, rows: DataFrame, batch: Batch) -> Column:
+        """The last millisecond of the window, of the type of the time column."""
+        from pyspark.sql import functions as sf
+
+        end = sf.col("window_end")
+        if dict(rows.dtypes)[self._column(rows)] == "timestamp_ntz":
+            return end - sf.expr("INTERVAL '0.001' SECOND")
+        zone = batch.watermark.window_zone
+        instant = end.cast("timestamp")
+        # Where the clock is put back or forward, Spark takes the first of two instants, or one beyond the gap.
+        for local in sorted({from_wall(window.end) for window in batch.windows}):
+            closes = zone.closes(local)
+            if zone.opens(local) != closes or zone.local(closes) != local:
+                instant = sf.when(end == _literal(to_wall(local)), sf.timestamp_micros(sf.lit(closes))).otherwise(
+                    instant
+                )
+        return instant - sf.expr("INTERVAL '0.001' SECOND")
+
+    def _among(self, windows: Sequence[Window]) -> Column:
+        """Whether a row of the output is of one of `windows`."""
+        from pyspark.sql import functions as sf
+
+        bound, column = max(self._query.bounds.items())
+        walls = [window.end if bound == "window_end" else window.start for window in windows]
+        return _ranges(sf.col(f"`{column}`"), walls, self._query.shape.slide)
+
+    def _column(self, rows: DataFrame) -> str:
+        wanted = self._query.time_column
+        return next((name for name in rows.columns if name.lower() == wanted.lower()), wanted)
+
+
+def _ranges(column: Column, walls: Sequence[int], step: int) -> Column:
+    """Whether a wall-clock time is among `walls`; stretches in even steps are asked as one."""
+    ordered = sorted(set(walls))
+    stretches = [[ordered[0], ordered[0]]]
+    for wall in ordered[1:]:
+        if wall - stretches[-1][1] == step:
+            stretches[-1][1] = wall
+        else:
+            stretches.append([wall, wall])
+    if all(low == high for low, high in stretches):
+        return column.isin([_literal(low) for low, _ in stretches])
+    return reduce(or_, [column.between(_literal(low), _literal(high)) for low, high in stretches])
+
+
+def _literal(wall: int) -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.expr(f"TIMESTAMP_NTZ'{from_wall(wall).isoformat(' ')}'")

@@ -1,0 +1,308 @@
+"""Window programs: plan what is closed, compute it in batches, publish it with the state that says so.
+
+One run computes one batch, as one transaction: rows, `computed` and messages are published together or not at all, and
+the next run goes on from there. A window that has been published before is replaced: the partitions of the output that
+hold rows of it are written anew without them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.transactions import Transaction
+from tidemill.errors import Conflict, Fenced, UserError
+from tidemill.lake.fileset import Fileset, Partition
+from tidemill.lake.keys import KeyText
+from tidemill.lake.partition_time import Instant, from_wall
+from tidemill.lake.publish import see_own
+from tidemill.lake.watermark import value_at
+from tidemill.lake.watermark_spec import LatePolicy, WatermarkSpec
+from tidemill.lake.window_plan import Grid, Limits, Plan, Reached, Stored, Window, plan
+from tidemill.lake.windows import (
+    MoveWindows,
+    WindowState,
+    find_results,
+    find_state,
+    list_around,
+    list_dirty,
+    list_stale,
+    list_touched,
+    list_waiting,
+    read_keys,
+)
+from tidemill.names import DEFAULT_NAMESPACE, Namespace, ProgramId, WritePointer, qualified
+from tidemill.run.inputs import find_dataset
+from tidemill.sql.batches import Batch, Calculator
+from tidemill.sql.windows import WindowQuery, read_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidemill.run.context import Run
+
+_MOST_STALE: Final = 100_000
+_MOST_NAMED: Final = 5
+
+
+class NoWatermark(UserError):
+    """A window program over a file set without a watermark."""
+
+    code = "no_watermark"
+
+    def __init__(self, dataset: str) -> None:
+        self.dataset = dataset
+        super().__init__(
+            f"{dataset} has no watermark that moves: declare watermark=tm.Watermark(…), or ADD WATERMARK and SET "
+            "('streaming-source.enable'='true')"
+        )
+
+
+class WindowFailed(UserError):
+    """One window cannot be computed: what comes after it waits."""
+
+    code = "window_failed"
+
+    def __init__(self, window: str, partitions: Sequence[str], reason: str) -> None:
+        self.window = window
+        self.partitions = tuple(partitions)
+        self.reason = reason
+        shown = ", ".join(partitions[:_MOST_NAMED]) + (" …" if len(partitions) > _MOST_NAMED else "")
+        super().__init__(f"window {window} cannot be computed from {shown or 'no partition'}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a run finds."""
+
+    state: WindowState
+    source: Fileset
+    sink: Fileset
+    plan: Plan
+    written_by: dict[Window, WritePointer]
+    gone: tuple[Window, ...]
+
+
+class WindowProgram:
+    """The code of a window program: `app.window_sql` makes it, a driver calls it."""
+
+    def __init__(
+        self,
+        name: str,
+        statement: str,
+        namespace: Namespace = DEFAULT_NAMESPACE,
+        calculator: Callable[[WindowQuery], Calculator] | None = None,
+    ) -> None:
+        """Take the statement apart; `BadStatement` for what cannot be windowed. `namespace` is that of plain names."""
+        self.__name__ = name
+        self.query = read_query(statement)
+        self.source, self.sink = (
+            one if "." in one else qualified(namespace, one) for one in (self.query.table, self.query.sink)
+        )
+        self._calculator = calculator
+
+    def definition(self, source: Fileset) -> str:
+        """What the results depend on beside the rows: with another one, they have to be computed anew."""
+        spec = _spec(source)
+        query = self.query
+        return json.dumps(
+            {
+                "select": query.select("<table>"),
+                "column": spec.column,
+                "windows": [query.shape.size, query.shape.slide, query.shape.offset, spec.window_zone.name],
+                "partitions": {
+                    name: value for name, value in spec.options.items() if name.startswith("partition.time")
+                },
+                "row_lag": spec.row_lag,
+                "outside": spec.outside,
+            },
+            sort_keys=True,
+        )
+
+    def check(self, source: Fileset) -> None:
+        """Refuse a table without a watermark, another time column than its own, and rows that could not be replaced."""
+        spec = _spec(source)
+        if self.sink == source.qualified_name:
+            raise UserError(f"{self.sink} cannot be its own source: write the windows into another file set")
+        if spec.late is LatePolicy.RECOMPUTE and not self.query.bounds:
+            raise UserError(
+                "SELECT window_start or window_end as it is: else the rows of a window that is computed again could "
+                "not be told from others (or say late='drop')"
+            )
+        if self.query.time_column.lower() != spec.column.lower():
+            raise UserError(
+                f"the watermark of {source.qualified_name} is for {spec.column}: DESCRIPTOR({self.query.time_column}) "
+                f"must be DESCRIPTOR({spec.column})"
+            )
+
+    def __call__(self, run: Run, spark: SparkSession | None = None) -> None:
+        """Compute what is due, and have the commit move the state."""
+        del spark
+        look = run.ask(self._look(run))
+        world = run.world
+        world.mark("windows.planned")
+        calculator = self._make_calculator()
+        todo, late = look.plan.new, look.plan.late
+        if late or look.gone:
+            self._write(run, calculator, look, late, look.gone)
+        done = self._write_front(run, calculator, look, todo) if todo else 0
+        world.mark("windows.written")
+        cut = done < len(todo)
+        grid = self._grid(look.source)
+        computed = grid.closes(todo[done - 1]) if cut else look.plan.computed
+        rows = sum(write.manifest.total_rows for write in run.written(look.sink))
+        run.also(
+            MoveWindows(
+                tx=run.ask(lambda _, tx: tx),
+                source=look.source,
+                state=look.state,
+                computed=computed,
+                seen=look.plan.seen,
+                new=todo[:done],
+                again=late,
+                gone=look.gone,
+                rows=rows,
+                more=look.plan.more or cut,
+            )
+        )
+
+    def _look(self, run: Run) -> Callable[[Db, Transaction], _Look]:
+        def block(db: Db, tx: Transaction) -> _Look:
+            source = Fileset.of(find_dataset(db, self.source))
+            sink = Fileset.of(find_dataset(db, self.sink))
+            spec = _spec(source)
+            state = find_state(db, run.program_id)
+            if state is None:
+                raise NoWatermark(source.qualified_name)
+            passed = value_at(db, source.dataset_id, tx.write_pointer)
+            grid = self._grid(source)
+            dirty = (
+                list_dirty(db, source, tx, state.seen) if spec.late is LatePolicy.RECOMPUTE and state.computed else []
+            )
+            at = Reached(state.computed, state.seen, passed, tx.write_pointer)
+            limits = Limits(spec.max_windows, spec.max_partitions, spec.max_bytes)
+            found = plan(grid, at, list_waiting(db, source, tx, state.computed), dirty, limits)
+            written_by = {
+                one.window: one.write_pointer for one in find_results(db, state.program_id, found.new + found.late)
+            }
+            gone = self._gone(db, state.program_id, grid, found)
+            written_by |= gone
+            return _Look(state, source, sink, found, written_by, tuple(gone))
+
+        return block
+
+    def _gone(self, db: Db, program_id: ProgramId, grid: Grid, found: Plan) -> dict[Window, WritePointer]:
+        """Windows of before a reset that this run passes, and nobody computes any more."""
+        if found.computed is None:
+            return {}
+        wall = found.computed + 2 * 86_400_000_000
+        stale = list_stale(db, program_id, wall, _MOST_STALE)  # type: ignore[arg-type]
+        kept = {*found.new, *found.late}
+        return {
+            one.window: one.write_pointer
+            for one in stale
+            if one.window not in kept and grid.closes(one.window) <= found.computed
+        }
+
+    def _write_front(self, run: Run, calculator: Calculator, look: _Look, windows: Sequence[Window]) -> int:
+        """Compute `windows` from the front as far as it can be done; how many. `WindowFailed` for the first."""
+        try:
+            self._write(run, calculator, look, windows)
+        except (Conflict, Fenced):
+            raise
+        except Exception as error:  # whatever Spark, or a function of the user's in it, raises
+            if len(windows) == 1:
+                raise self._failed(run, look, windows[0], error) from error
+        else:
+            return len(windows)
+        half = len(windows) // 2
+        done = self._write_front(run, calculator, look, windows[:half])
+        if done < half:
+            return done
+        try:
+            return half + self._write_front(run, calculator, look, windows[half:])
+        except WindowFailed:
+            return half
+
+    def _write(
+        self,
+        run: Run,
+        calculator: Calculator,
+        look: _Look,
+        windows: Sequence[Window],
+        gone: Sequence[Window] = (),
+    ) -> None:
+        """Compute and write `windows`: those that have been published before are replaced, `gone` ones removed."""
+        output = run.output(look.sink)
+        again = [window for window in windows if window in look.written_by]
+        if again or gone:
+            pointers = [look.written_by[window] for window in (*again, *gone)]
+            old = run.ask(lambda db, tx: self._find_old(db, tx, run, look.sink, pointers))
+            over, more, keys = calculator.replace(run, self._batch(run, look, again), gone, old)
+            for key in keys:
+                output.drop(key)
+            if keys:
+                output.overwrite(over)
+            if more is not None:
+                output.append(more)
+        fresh = [window for window in windows if window not in look.written_by]
+        if fresh:
+            output.append(calculator.compute(run, self._batch(run, look, fresh)))
+
+    def _find_old(
+        self, db: Db, tx: Transaction, run: Run, sink: Fileset, pointers: Iterable[WritePointer]
+    ) -> list[Partition]:
+        keys = list_touched(db, sink.dataset_id, pointers)
+        own = [write for write in run.written(sink) if sink.keys.encode(write.key) in set(keys)]
+        return see_own(sink, read_keys(db, sink, tx, keys), tx, own)
+
+    def _batch(self, run: Run, look: _Look, windows: Sequence[Window]) -> Batch:
+        """The windows with all partitions whose rows may lie in them, at the run's snapshot."""
+        grid = self._grid(look.source)
+        spans = _merged(grid.spans(window) for window in windows)
+
+        def block(db: Db, tx: Transaction) -> Batch:
+            near: dict[str, Stored] = {}
+            for found in list_around(db, look.source, tx, spans).values():
+                near |= {one.key: one for one in found}
+            partitions = read_keys(db, look.source, tx, near)
+            instants = {KeyText(one.key): (one.begins, one.ends) for one in near.values()}
+            return Batch(look.source, look.sink, tuple(windows), tuple(partitions), instants)
+
+        return run.ask(block)
+
+    def _failed(self, run: Run, look: _Look, window: Window, error: Exception) -> WindowFailed:
+        batch = self._batch(run, look, [window])
+        partitions = [look.source.show(partition.partition_key) for partition in batch.partitions]
+        shown = f"[{from_wall(window.start)}, {from_wall(window.end)})"
+        return WindowFailed(shown, partitions, f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
+
+    def _grid(self, source: Fileset) -> Grid:
+        return Grid(self.query.shape, _spec(source).window_zone)
+
+    def _make_calculator(self) -> Calculator:
+        if self._calculator is not None:
+            return self._calculator(self.query)
+        from tidemill.sql.window_frames import SparkWindows
+
+        return SparkWindows(self.query)
+
+
+def _merged(spans: Iterable[tuple[Instant, Instant]]) -> list[tuple[Instant, Instant]]:
+    """Stretches of instants, those that touch as one."""
+    merged: list[tuple[Instant, Instant]] = []
+    for begins, ends in sorted(spans):
+        if merged and begins <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], ends)
+        else:
+            merged.append((begins, ends))
+    return merged
+
+
+def _spec(source: Fileset) -> WatermarkSpec:
+    if source.watermark is None or not source.watermark.enabled:
+        raise NoWatermark(source.qualified_name)
+    return source.watermark

@@ -1,0 +1,46 @@
+"""Windows of two days over lines of days, without Spark: how many lines began in each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidemill.lake.fileset import Partition
+from tidemill.lake.partition_time import from_wall
+from tidemill.lake.window_plan import Window
+from tidemill.sql.batches import Batch
+from tidemill.sql.windows import WindowQuery
+from tidemill.storage.files import open_files
+
+
+class Days:
+    """Counts lines by the first instant of their partition; a result is one partition, named by its window's start."""
+
+    def __init__(self, query: WindowQuery) -> None:
+        """Nothing of it is needed."""
+
+    def compute(self, run, batch: Batch) -> dict[str, str]:
+        """The windows that have lines."""
+        files = open_files(batch.source.dataset.location, run.world)
+        found: dict[str, int] = {}
+        for partition in batch.partitions:
+            begins, _ = batch.instants[partition.partition_key]
+            for window in batch.windows:
+                if window.start <= begins < window.end:
+                    lines = sum(files.read(name).count(b"\n") for name, _ in partition.files)
+                    found[name_of(window)] = found.get(name_of(window), 0) + lines
+        return {name: f"{number} lines\n" for name, number in found.items()}
+
+    def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
+        """A window is a partition of its own: it is written anew."""
+        new = self.compute(run, batch) if batch.windows else {}
+        replaced = {name_of(window) for window in (*batch.windows, *gone)}
+        present = {str(batch.sink.keys.decode(partition.partition_key)[0]) for partition in old}
+        held = sorted(present & replaced)
+        over = {name: text for name, text in new.items() if name in held}
+        more = {name: text for name, text in new.items() if name not in held}
+        return over, more or None, [{"source": name} for name in held]
+
+
+def name_of(window: Window) -> str:
+    """The day on which it begins."""
+    return f"{from_wall(window.start):%Y-%m-%d}"

@@ -1,0 +1,104 @@
+"""Windows without Spark: rows are lines of text (`<microseconds> <amount>`), results too (`<start> <end> <n> <sum>`).
+
+All but Spark's arithmetic is the product's: planning, reading, replacing, committing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from tidemill.lake.fileset import ColumnSchema, Fileset, Partition
+from tidemill.lake.manifest import group_by_partition, list_written
+from tidemill.lake.partition_time import Zone, from_wall, to_wall
+from tidemill.lake.spark import PartitionWrites
+from tidemill.lake.window_plan import Window, WindowShape
+from tidemill.sql.batches import Batch
+from tidemill.sql.windows import WindowQuery
+from tidemill.storage.files import open_files
+from tidemill.world import World
+
+Texts = Mapping[str, str]
+"""By the directory of a partition (`day=2021-03-19`) its lines."""
+
+
+def write_texts(
+    world: World, rows: Texts, fileset: Fileset, directory: str, columns: ColumnSchema | None = None
+) -> PartitionWrites:
+    """Write a text file for each partition, where Spark would write Parquet."""
+    del columns
+    files = open_files(fileset.dataset.location, world)
+    for path, text in rows.items():
+        files.put(f"{directory}/{path}/part-0.txt", text.encode())
+    found = list_written(files, directory)
+    counts = {status.name: files.read(status.name).count(b"\n") for status in found}
+    schema = ColumnSchema('{"type":"struct","fields":[{"name":"line","type":"string"}]}')
+    return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), schema)
+
+
+def read_lines(world: World, fileset: Fileset, partition: Partition) -> list[str]:
+    """The lines of a partition."""
+    files = open_files(fileset.dataset.location, world)
+    return [line for name, _ in partition.files for line in files.read(name).decode().splitlines()]
+
+
+def windows_of(instant: int, shape: WindowShape, zone: Zone) -> list[Window]:
+    """By the definition: all windows in which the wall-clock time of a row lies."""
+    wall = to_wall(zone.local(instant))
+    last = wall - (wall - shape.offset) % shape.slide
+    starts = range(last, wall - shape.size, -shape.slide)
+    return [Window(start, start + shape.size) for start in starts]  # type: ignore[arg-type]
+
+
+def count(rows: Iterable[str], shape: WindowShape, zone: Zone) -> dict[Window, tuple[int, int]]:
+    """One plain computation over all rows: how many are in each window, and their sum."""
+    found: defaultdict[Window, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for row in rows:
+        instant, amount = map(int, row.split())
+        for window in windows_of(instant, shape, zone):
+            number, total = found[window]
+            found[window] = number + 1, total + amount
+    return found
+
+
+def to_texts(counted: Mapping[Window, tuple[int, int]]) -> dict[str, str]:
+    """Results by the day on which their windows begin."""
+    texts: defaultdict[str, str] = defaultdict(str)
+    for window, (number, total) in sorted(counted.items()):
+        texts[f"day={from_wall(window.start):%Y-%m-%d}"] += f"{window.start} {window.end} {number} {total}\n"
+    return texts
+
+
+class PlainWindows:
+    """Computes the windows of a query over lines."""
+
+    def __init__(self, query: WindowQuery) -> None:
+        self._shape = query.shape
+
+    def compute(self, run, batch: Batch) -> Texts:
+        """The results of the batch, from the rows that belong to their partitions."""
+        rows = []
+        for partition in batch.partitions:
+            begins, ends = batch.instants[partition.partition_key]
+            lines = read_lines(run.world, batch.source, partition)
+            assert all(begins <= int(line.split()[0]) < ends for line in lines), lines
+            rows += lines
+        wanted = set(batch.windows)
+        counted = count(rows, self._shape, batch.watermark.window_zone)
+        return to_texts({window: found for window, found in counted.items() if window in wanted})
+
+    def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
+        """Old lines without those of the windows, and the new ones, where there were some; the rest as new."""
+        replaced = {*batch.windows, *gone}
+        new = dict(self.compute(run, batch)) if batch.windows else {}
+        over, keys = {}, []
+        for partition in old:
+            lines = read_lines(run.world, batch.sink, partition)
+            kept = [line for line in lines if Window(*map(int, line.split()[:2])) not in replaced]  # type: ignore[arg-type]
+            if len(kept) < len(lines):
+                key = batch.sink.keys.decode(partition.partition_key)
+                path = batch.sink.keys.to_path(key)
+                keys.append(dict(zip(batch.sink.keys.names, key, strict=True)))
+                text = "".join(f"{line}\n" for line in kept) + new.pop(path, "")
+                over |= {path: text} if text else {}
+        return over, new or None, keys

@@ -1,0 +1,355 @@
+"""Window programs without Spark: whatever order partitions come in, the results are those of one computation."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.sql.conftest import Windows, open_windows
+from tests.sql.plain import count, read_lines, to_texts, write_texts
+from tidemill.catalog.transactions import Snapshot
+from tidemill.lake.fileset import Fileset, read_partitions
+from tidemill.lake.partition_time import Zone, from_wall
+from tidemill.lake.window_plan import Grid, WindowShape
+from tidemill.names import WritePointer
+from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
+from tidemill.run.external import open_transaction
+from tidemill.schedule.loop import Scheduler
+from tidemill.world import World
+
+HOUR = 3_600_000_000
+TUMBLE = "TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)"
+HOP = "HOP(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '3' HOUR)"
+
+APP = """
+import tidemill as tm
+from tests.sql.plain import PlainWindows
+from tidemill.run.programs import ProgramKind
+from tidemill.sql.window_program import WindowProgram
+
+app = tm.App("shop")
+clicks = app.fileset("clicks", keys={{"day": "date", "hour": "int"}}, watermark=tm.Watermark(
+    "ts", pattern="$day $hour:00:00", interval="1h", zone="{zone}", {more}))
+hourly = app.fileset("hourly", keys={{"day": "date"}})
+app.add_windows(WindowProgram("count_hours", '''
+    INSERT INTO hourly SELECT window_start, window_end, count(*) AS n FROM TABLE({windows})
+     GROUP BY window_start, window_end''', calculator=PlainWindows), ProgramKind.PYTHON)
+app.schedule("count", "count_hours", trigger=tm.WatermarkPassed(clicks, every="1h"), resume=True)
+"""
+
+
+class Plain(Windows):
+    """Clicks as lines, in hours of days."""
+
+    zone = Zone("UTC")
+    shape = WindowShape(HOUR, HOUR, 0)
+
+    def add(self, local: str, *minutes: int, how: str = "append") -> None:
+        """Publish rows of the hour that begins at `local`, at these minutes of it (of a doubled hour: up to 120)."""
+        time = datetime.fromisoformat(local)
+        opens = self.zone.opens(time)
+        text = "".join(f"{opens + minute * 60_000_000} {minute}\n" for minute in minutes)
+        self.publish("clicks", {f"day={time:%Y-%m-%d}/hour={time.hour}": text}, how)
+
+    def publish(self, name, frame, how="append") -> None:
+        """One commit, of lines."""
+        with open_transaction(self.mill.catalog, World(), [f"default.{name}"], writer=write_texts) as tx:
+            getattr(tx.fileset(f"default.{name}"), how)(frame)
+
+    def lines(self, name: str) -> list[str]:
+        """All that is published."""
+
+        def block(db):
+            fileset = Fileset.of(self.mill._dataset(db, name))
+            everything = Snapshot(WritePointer(2**60), self.mill.catalog.incarnation)
+            return fileset, read_partitions(db, fileset.dataset_id, everything)
+
+        fileset, partitions = self.mill.catalog.read(block)
+        return sorted(line for partition in partitions for line in read_lines(World(), fileset, partition))
+
+    def results(self) -> dict[str, int]:
+        """How many rows each window has, by its start."""
+        rows = [line.split() for line in self.lines("hourly")]
+        return {f"{from_wall(int(start)):%H:%M}": int(number) for start, _, number, _ in rows}
+
+    def settle(self, most: int = 50) -> None:
+        """Run until nothing is left: as often as there is a message that says so."""
+        for _ in range(most):
+            before = self.sql("SELECT computed, seen FROM window_program")
+            run = self.run()
+            assert run.state == "COMPLETED", (run.exit_reason, self.spawner.complaints)
+            after = self.sql("SELECT computed, seen FROM window_program")
+            if before[0][0] == after[0][0] and not self.is_more():
+                return
+        pytest.fail("it comes to no end")
+
+    def is_more(self) -> bool:
+        """Whether the last commit says that work is left."""
+        last = "(SELECT max(seq) FROM message WHERE topic = 'data')"
+        return bool(self.sql(f"SELECT 1 FROM message WHERE event_type = 'backlog' AND seq = {last}"))
+
+    def expected(self, passed: int) -> list[str]:
+        """One plain computation over all rows, of the windows that are closed."""
+        grid = Grid(self.shape, self.zone)
+        counted = count(self.lines("clicks"), self.shape, self.zone)
+        closed = {window: found for window, found in counted.items() if grid.closes(window) <= passed}
+        return sorted(line for text in to_texts(closed).values() for line in text.splitlines())
+
+    @property
+    def passed(self) -> int:
+        """W."""
+        return int(self.sql("SELECT value FROM watermark")[0][0])
+
+
+def open_plain(folder: Path, catalog_url: str, zone: str = "UTC", windows: str = TUMBLE, more: str = "") -> Plain:
+    """Such a project."""
+    made = open_windows(folder, catalog_url, APP.format(zone=zone, windows=windows, more=more))
+    plain = Plain(made.mill, writer=write_texts)
+    plain.zone = Zone(zone)
+    plain.shape = WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0)
+    return plain
+
+
+@pytest.fixture
+def plain(catalog_url, tmp_path):
+    """Hourly windows of lines, on each database."""
+    opened = open_plain(tmp_path / "project", catalog_url)
+    yield opened
+    opened.mill.close()
+
+
+def test_the_window_comes_out_when_its_hour_is_committed(plain):
+    """The seed: [10:00, 11:00) when hour 10 is there, before any row of hour 11 exists; and nothing twice."""
+    plain.add("2021-03-19 10:00", 0, 59)
+
+    first = plain.run()
+    again = plain.run()
+
+    assert (first.state, again.state) == ("COMPLETED", "COMPLETED"), plain.spawner.complaints
+    assert plain.results() == {"10:00": 2}
+    assert len(plain.lines("hourly")) == 1
+
+
+def test_the_trigger_fires_when_the_watermark_passes_and_when_windows_are_late(plain):
+    """A late partition moves no watermark: its commit says that the program has work."""
+    scheduler = Scheduler(plain.mill.catalog, World(), lambda _launched: None)
+
+    def work() -> int:
+        while scheduler.step() == timedelta(0):
+            pass
+        return plain.drive()
+
+    plain.add("2021-03-19 10:00", 5)
+    passed = work()
+    plain.add("2021-03-19 10:00", 6)
+    late = work()
+
+    assert (passed, late) == (1, 1)
+    assert plain.results() == {"10:00": 2}
+    assert work() == 0
+
+
+def test_a_late_partition_has_its_windows_computed_again_and_no_others(plain):
+    """The day's partition is written anew with the other windows as they are; a reader never sees both versions."""
+    for hour in (8, 9, 10):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+
+    plain.add("2021-03-19 09:00", 2, 3)
+    plain.settle()
+
+    assert plain.results() == {"08:00": 1, "09:00": 3, "10:00": 1}
+    assert len(plain.lines("hourly")) == 3
+    pointers = plain.sql("SELECT count(DISTINCT write_pointer) FROM window_result WHERE stale = 0")
+    assert pointers == [(2,)]
+
+
+def test_a_rewritten_or_dropped_partition_changes_its_windows(plain):
+    """What is gone is gone from the results."""
+    for hour in (8, 9):
+        plain.add(f"2021-03-19 {hour:02}:00", 1, 2)
+    plain.settle()
+
+    plain.add("2021-03-19 08:00", 7, how="overwrite")
+    plain.settle()
+    rewritten = plain.results()
+    plain.mill.drop_partitions("clicks", {"hour": 9})
+    plain.settle()
+
+    assert rewritten == {"08:00": 1, "09:00": 2}
+    assert plain.results() == {"08:00": 1}
+
+
+def test_late_partitions_may_be_dropped(catalog_url, tmp_path):
+    """Then they count in windows that are open still, and nobody is woken for the others."""
+    plain = open_plain(tmp_path / "project", catalog_url, windows=HOP, more="late='drop'")
+    for hour in (8, 9):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+    before = plain.results()
+
+    plain.add("2021-03-19 08:00", 2)
+    told = plain.is_more()
+    plain.add("2021-03-19 10:00", 1)
+    plain.settle()
+
+    assert before == {"06:00": 1, "07:00": 2}
+    assert not told
+    assert plain.results() == {"06:00": 1, "07:00": 2, "08:00": 4}
+    plain.mill.close()
+
+
+def test_a_batch_is_cut_at_its_limit_and_the_rest_said_to_be_left(catalog_url, tmp_path):
+    """10,000 waiting hours cost tens of runs, each a transaction of its own."""
+    plain = open_plain(tmp_path / "project", catalog_url, more="max_windows=3")
+    for hour in range(7):
+        plain.add(f"2021-03-19 {hour:02}:00", hour)
+
+    seen = []
+    for _ in range(3):
+        plain.run()
+        seen.append((len(plain.results()), plain.is_more()))
+
+    assert seen == [(3, True), (6, True), (7, False)]
+    plain.mill.close()
+
+
+def test_a_failing_window_is_found_and_stops_what_comes_after_it_only(plain):
+    """A row outside its partition: the batch is halved until the window is known; its partitions are named."""
+    for hour in (8, 9, 11):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.add("2021-03-19 10:00", 61)
+
+    first = plain.run()
+    second = plain.run()
+
+    assert first.state == "COMPLETED", plain.spawner.complaints
+    assert plain.results() == {"08:00": 1, "09:00": 1}
+    assert second.state == "FAILED"
+    assert "window [2021-03-19 10:00:00, 2021-03-19 11:00:00) cannot be computed" in second.exit_reason
+    assert "day=2021-03-19 hour=10" in second.exit_reason
+
+
+def test_of_two_runs_of_one_program_one_publishes(plain):
+    """`computed` moves by compare-and-set: the other one is told to run again, and finds nothing to do."""
+    plain.add("2021-03-19 10:00", 1)
+    plain.mill.start_run("shop.count_hours")
+    raced = []
+
+    def marked(name: str) -> None:
+        if name == "windows.written" and not raced:
+            raced.append(plain.run().state)
+
+    plain.drive(World(spawner=plain.spawner, marked=marked))
+    states = {run.state for run in plain.mill.list_runs()}
+    plain.settle()
+
+    assert raced == ["COMPLETED"]
+    assert states == {"COMPLETED", "PENDING"}
+    assert plain.results() == {"10:00": 1}
+    assert len(plain.lines("hourly")) == 1
+
+
+def test_what_comes_while_a_run_computes_is_not_forgotten(plain):
+    """Its commit cannot know that the window will be computed: the run's own commit says that work is left."""
+    plain.add("2021-03-19 10:00", 1)
+    plain.mill.start_run("shop.count_hours")
+
+    def marked(name: str) -> None:
+        if name == "windows.written" and len(plain.lines("clicks")) == 1:
+            plain.add("2021-03-19 10:00", 2)
+
+    plain.drive(World(spawner=plain.spawner, marked=marked))
+    before, more = plain.results(), plain.is_more()
+    plain.settle()
+
+    assert (before, more) == ({"10:00": 1}, True)
+    assert plain.results() == {"10:00": 2}
+
+
+def test_a_reset_replaces_all_and_lets_another_query_in(plain):
+    """Another definition is refused while there are results of the old one."""
+    for hour in (8, 9):
+        plain.add(f"2021-03-19 {hour:02}:00", 1, 31)
+    plain.settle()
+    halves = APP.format(zone="UTC", windows=TUMBLE.replace("'1' HOUR", "'30' MINUTE"), more="")
+
+    with pytest.raises(Exception, match=r"watermark reset shop\.count_hours"):
+        plain.deploy(halves)
+    plain.mill.reset_windows("shop.count_hours")
+    plain.deploy(halves)
+    plain.settle()
+
+    assert plain.results() == {"08:00": 1, "08:30": 1, "09:00": 1, "09:30": 1}
+    assert plain.sql("SELECT count(*) FROM window_result WHERE stale = 1") == [(0,)]
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["add", "overwrite"]), st.integers(0, 27), st.sets(st.integers(0, 59), max_size=3)),
+        st.tuples(st.just("run"), st.just(0), st.just(set())),
+        st.tuples(st.just("kill"), st.integers(0, 6), st.just(set())),
+    ),
+    min_size=1,
+    max_size=10,
+)
+MARKS = ["driver.begun", "windows.planned", "output.written", "windows.written", "driver.before_commit",
+         "commit.before_message", "driver.committed"]  # fmt: skip
+_numbers = itertools.count()
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@given(
+    st.sampled_from([("UTC", "2021-03-19"), ("Europe/Berlin", "2021-03-28"), ("Europe/Berlin", "2021-10-31"),
+                     ("America/New_York", "2021-03-14"), ("America/New_York", "2021-11-07")]),
+    st.sampled_from([TUMBLE, HOP]),
+    st.sampled_from(["", "max_windows=2", "gap='wait'"]),
+    EVENTS,
+)  # fmt: skip
+def test_results_are_those_of_one_computation_in_every_order_of_arrival(memory_folder, place, windows, more, events):
+    """Appends, rewrites, runs, kills in any order, on both days of clock change: all that is closed, exactly once."""
+    zone, day = place
+    folder = memory_folder / f"p{next(_numbers)}"
+    plain = open_plain(folder, f"sqlite:///{folder}.db", zone, windows, more)
+    start = datetime.fromisoformat(day) - timedelta(hours=2)
+    for event, hour, minutes in events:
+        local = start + timedelta(hours=hour)
+        if event in {"add", "overwrite"}:
+            if plain.zone.local(plain.zone.opens(local)) != local:
+                continue  # an hour that is not there
+            how = "append" if event == "add" else "overwrite"
+            plain.add(str(local), *minutes, how=how) if minutes else None
+        elif event == "run":
+            assert plain.run().state == "COMPLETED", plain.spawner.complaints
+        else:
+            kill(plain, MARKS[hour])
+    if not plain.sql("SELECT 1 FROM watermark WHERE value IS NOT NULL"):
+        plain.mill.close()
+        return
+    plain.settle()
+    assert plain.lines("hourly") == plain.expected(plain.passed)
+    plain.mill.close()
+
+
+def kill(plain: Plain, mark: str) -> None:
+    """A run that dies at `mark`, and what its runner does then."""
+    run_id = plain.mill.start_run("shop.count_hours")
+
+    def marked(name: str) -> None:
+        if name == mark:
+            raise Killed
+
+    with contextlib.suppress(Killed):
+        plain.drive(World(spawner=plain.spawner, marked=marked))
+    end_attempt(plain.mill.catalog, run_id, 1, AttemptEnd(Cause.LOST, "killed"))
+    plain.mill.kill_run(run_id)

@@ -38,6 +38,8 @@ QUICK = [
     "inbox-small",
     "inbox-lost-replies",
     "timer",
+    "cron",
+    "cron-all",
     "caller-small",
 ]
 SHORT = [*QUICK, "held", "lost-replies-2", "timed-out-small", "inbox-rewritten", "messages", "drivers", "both"]

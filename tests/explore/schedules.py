@@ -31,9 +31,9 @@ from tidemill.schedule.data_triggers import NewPartitions
 from tidemill.schedule.jobs import from_ms
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.schedules import Add, Resume, Suspend, Update, change_schedules
-from tidemill.schedule.specs import ScheduleSpec
+from tidemill.schedule.specs import Misfire, ScheduleSpec
 from tidemill.schedule.subscriber import has_messages, subscribe
-from tidemill.schedule.time_triggers import Every
+from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, Trigger
 
 APP_FILE = Path(__file__).with_name("app.py")
@@ -41,6 +41,7 @@ HOUR = timedelta(hours=1)
 
 PARTITIONS = NewPartitions("lines")
 TIMER = Every("1h")
+CRON = Cron("0 * * * *")
 
 
 # Actors
@@ -377,6 +378,33 @@ def fired(tables: Tables) -> None:
         must(logical >= _FIRST_DUE, f"due at {logical}, earlier than it can be")
 
 
+def fired_by_cron(*, each: bool) -> Callable[[Tables], None]:
+    """Of a Cron: no time twice, none before it came; under `each` one in each run."""
+
+    def judge(tables: Tables) -> None:
+        fires = _fires_of_runs(tables)
+        must(len(set(fires)) == len(fires), f"a time is in two runs: {fires}")
+        for run in tables["run"]:
+            times = json.loads(run.triggered_by).get("logical_times", [])
+            must(not times or times[-1] <= run.created_at, f"launched at {run.created_at} for {times}: too early")
+            must(not each or len(times) == 1, f"{times} are in one run")
+
+    return judge
+
+
+def nothing_missed(tables: Tables) -> None:
+    """Of a Cron: each hour that its timer has behind it is in a run."""
+    (timer,) = tables["timer"]
+    wanted = list(range(_FIRST_DUE, timer.next_fire_at, 3_600_000))
+    must(_fires_of_runs(tables) == wanted, f"{_fires_of_runs(tables)} are in runs, of {wanted}")
+    must(bool(wanted), "no hour has come")
+    must(timer.behind is None, f"the timer waits for {timer.behind}, which is gone")
+
+
+def _fires_of_runs(tables: Tables) -> list[int]:
+    return sorted(at for run in tables["run"] for at in json.loads(run.triggered_by).get("logical_times", []))
+
+
 # How it ends
 
 
@@ -456,13 +484,17 @@ def pipeline(
     programs: Sequence[str] = ("total",),
     runs: int = 0,
     at_once: bool = False,
+    misfire: Misfire = Misfire.ONCE,
 ) -> Callable[[str], Scenario]:
     """Programs with schedules that listen to their input, the last with the first turn; `changes` happen to that one.
 
     `at_once` are the kills asked for in one turn.
     """
     constraints = (Concurrency(limit),) if limit else ()
-    specs = [ScheduleSpec(trigger, constraints, timeout=timeout, priority=number) for number in range(schedules)]
+    specs = [
+        ScheduleSpec(trigger, constraints, timeout=timeout, priority=number, misfire=misfire)
+        for number in range(schedules)
+    ]
     timed = not isinstance(trigger, NewPartitions)
 
     def make(name: str) -> Scenario:
@@ -472,12 +504,16 @@ def pipeline(
 
         # One that waits for both may have heard of one only.
         never_open = [] if isinstance(trigger, AllOf) else [_no_open_job]
+        if isinstance(trigger, Cron):
+            never_open.append(nothing_missed)
         judges = [SOUND, heard, enough, launched]
         if limit and timeout > HOUR:
             judges.append(at_most(limit))
             if not hours:
                 judges.append(nobody_waits_for_a_free_slot(limit))
-        if timed:
+        if isinstance(trigger, Cron):
+            judges.append(fired_by_cron(each=misfire is Misfire.ALL))
+        elif timed:
             judges.append(fired)
         return Scenario(
             name,
@@ -540,5 +576,7 @@ SCENARIOS = {
     "timer": pipeline(TIMER, arrivals=0, hours=2, limit=None),
     "timer-limited": pipeline(TIMER, arrivals=0, hours=2, schedulers=2, fences=1),
     "timer-suspended": pipeline(TIMER, arrivals=0, hours=2, changes=(Suspend, Resume), limit=None),
+    "cron": pipeline(CRON, arrivals=0, hours=2, drivers=0, limit=None),
+    "cron-all": pipeline(CRON, arrivals=0, hours=2, drivers=0, limit=None, misfire=Misfire.ALL),
     "both": pipeline(AllOf(PARTITIONS, TIMER), hours=1, schedulers=2),
 }

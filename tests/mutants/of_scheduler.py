@@ -9,6 +9,8 @@ from tests.mutants.mutant import Edit, Killer, Room, mutants_of
 _SUBSCRIBER: Final = "schedule/subscriber.py"
 _CHECKER: Final = "schedule/checker.py"
 _TIMEKEEPER: Final = "schedule/timekeeper.py"
+_TIMEKEEPER_SQL: Final = "schedule/timekeeper.sql"
+_MISFIRES: Final = "schedule/misfires.py"
 _JOBS: Final = "schedule/jobs.py"
 _JOBS_SQL: Final = "schedule/jobs.sql"
 _SCHEDULES: Final = "schedule/schedules.py"
@@ -202,6 +204,32 @@ MUTANTS: Final = (
             "    return schedule.since_at\n",
         ),
         scenario="timer",
+    ),
+    _mutant(
+        "each_time_joins_the_open_job",
+        "under misfire=all a time is fed to a job that has one",
+        Edit(_MISFIRES, "            return Due((), first, behind=True) if waits else Due(", "            return Due("),
+        scenario="cron-all",
+    ),
+    _mutant(
+        "behind_for_ever",
+        "a timer that waits for a job is not looked at when that is gone",
+        Edit(
+            _TIMEKEEPER_SQL,
+            "AND NOT EXISTS (SELECT 1 FROM job WHERE job.job_id = timer.behind)\n ORDER BY behind",
+            "AND 1 = 0\n ORDER BY behind",
+        ),
+        scenario="cron-all",
+    ),
+    _mutant(
+        "only_the_last_missed_time",
+        "under misfire=once the run is told of the latest time alone",
+        Edit(
+            _MISFIRES,
+            "            return Due(tuple(missed), fire)\n",
+            "            return Due(tuple(missed[-1:]), fire)\n",
+        ),
+        scenario="cron",
     ),
     # Jobs → runs
     _mutant(

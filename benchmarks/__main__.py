@@ -18,11 +18,17 @@ from pathlib import Path
 import apsw
 import psycopg
 
-from benchmarks import b4, b10, b13
+from benchmarks import b4, b5, b6, b10, b13
 from benchmarks.table import Figure, to_markdown
 from tests.postgres_server import running_server
 
-ALL: dict[str, Callable[[str], Iterator[Figure]]] = {"B4": b4.run, "B10": b10.run, "B13": b13.run}
+ALL: dict[str, Callable[[str], Iterator[Figure]]] = {
+    "B4": b4.run,
+    "B5": b5.run,
+    "B6": b6.run,
+    "B10": b10.run,
+    "B13": b13.run,
+}
 
 
 def main(wanted: list[str]) -> int:

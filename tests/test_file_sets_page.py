@@ -52,3 +52,4 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, spark, capsys)
     assert "day=2026-01-01 hour=5" in printed[5]
     assert known["adopted"].partitions == 1
     assert "1 were registered before" in printed[6]
+    assert "was there before" in printed[7]

@@ -109,6 +109,7 @@ UNKNOWN = [
     ("dataset", "dropped", "claen"),
     ("dataset", "schemas", "claen"),
     ("dataset", "adopt", "claen"),
+    ("dataset", "add", "clean", "day=2026-01-01"),
     ("dataset", "describe", "clean", "day=2026-01-01", "--set", "a=b"),
     ("inbox", "files", "ordres"),
     ("inbox", "scan", "ordres"),

@@ -128,6 +128,18 @@ def test_a_tree_below_a_folder_beside_what_tidemill_wrote(works, declared, memor
     assert '"name":"name"' in columns.text
 
 
+def test_one_day_of_a_tree_can_be_adopted(works, declared, memory_folder):
+    """As `dataset add` does it for one partition."""
+    fileset = declared()
+    put(memory_folder, "old/day=2026-01-01/hour=1/a.parquet")
+    put(memory_folder, "old/day=2026-01-02/hour=2/a.parquet")
+
+    done = adopt_partitions(works.catalog, works.world, fileset, "old/day=2026-01-02")
+
+    assert (done.partitions, done.refused) == (1, ())
+    assert keys(works, fileset) == {"day=2026-01-02 hour=2": 2}
+
+
 def test_what_is_adopted_is_delivered_and_outlives_the_janitor(works, declared, memory_folder):
     """As new partitions; dropping them leaves the files, which are not ours."""
     fileset = declared()

@@ -135,6 +135,20 @@ def describe(
 
 @command.command()
 @click.argument("name")
+@click.argument("partition")
+@json_option
+def add(name: str, partition: str, *, as_json: bool) -> None:
+    """Register one partition whose files are there already, in Hive's layout: "day=2026-01-01 hour=5"."""
+    with open_mill() as mill:
+        done = mill.add_partition(name, partition)
+    sentence = (
+        f"{name}: added {partition} with {done.rows} rows" if done.partitions else f"{partition} was there before"
+    )
+    say(to_plain(done), sentence, as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
 @click.argument("folder", default="")
 @json_option
 def adopt(name: str, folder: str, *, as_json: bool) -> None:

@@ -57,7 +57,7 @@ def look_through(
     columns: ColumnSchema | None,
     look: Look,
 ) -> Tree:
-    """The tree below the folder `below` of the location (`""`: all of it), by directory.
+    """The tree below the folder `below` of the location (`""`: all of it; or a folder of keys), by directory.
 
     `present` are the keys that the file set has, each with the directory of its files, `columns` those that it has.
     Raises `BadFormat` for formats whose files do not say their columns. Cost: one listing, and a look into each file
@@ -66,9 +66,10 @@ def look_through(
     if fileset.storing.format not in _READABLE:
         raise BadFormat(fileset.storing.format, "its files do not say which columns they have: adopt parquet or orc")
     tree = Tree(columns)
+    base = _base(fileset, below)
     for directory, found in _directories(files, below):
         try:
-            key = fileset.keys.from_path(directory.removeprefix(f"{below}/") if below else directory)
+            key = fileset.keys.from_path(directory.removeprefix(base))
             place = present.get(fileset.keys.encode(key))
             if place == directory:
                 tree.known += 1
@@ -91,6 +92,14 @@ def look_through(
         tree.columns = columns
         tree.writes.append(PartitionWrite(key, WriteOp.CREATE, Manifest(tuple(listed)), location=directory))
     return tree
+
+
+def _base(fileset: Fileset, below: str) -> str:
+    """Where the directories of keys begin: `old/` for `old` and for `old/day=2026-01-01`."""
+    first = f"{fileset.keys.names[0]}="
+    parts = below.split("/") if below else []
+    head = parts[: next((n for n, part in enumerate(parts) if part.startswith(first)), len(parts))]
+    return "".join(f"{part}/" for part in head)
 
 
 def _directories(files: Files, below: str) -> Iterator[tuple[str, list[FileStatus]]]:

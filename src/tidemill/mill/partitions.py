@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import cast
 
 from tidemill.durations import parse_duration
-from tidemill.errors import UserError
+from tidemill.errors import NotFound, UserError
 from tidemill.lake.fileset import Fileset
 from tidemill.lake.filters import KeyFilter, Where, choose
 from tidemill.lake.keys import KeyText
@@ -18,6 +18,18 @@ from tidemill.names import RunId
 from tidemill.run.external import open_transaction
 from tidemill.run.outputs import Dropped
 from tidemill.run.partitions import Adoption, adopt_partitions, drop_matching, find_outlived, list_matching
+
+
+class PartitionNotAdded(UserError):
+    """Files that are there and cannot be the partition that was asked for."""
+
+    code = "partition_not_added"
+
+    def __init__(self, dataset: str, partition: str, why: str) -> None:
+        self.dataset = dataset
+        self.partition = partition
+        self.why = why
+        super().__init__(f"partition {partition} cannot be added to {dataset}: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +111,21 @@ class Partitions(Project):
     def adopt_partitions(self, name: str, below: str = "") -> Adoption:
         """Register the files that lie in the location of a file set in Hive's layout; see `tidemill dataset adopt`."""
         return adopt_partitions(self.catalog, self.world, self._fileset(name), below)
+
+    def add_partition(self, name: str, key: Mapping[str, object] | str) -> Adoption:
+        """Register the files of one partition, in values or as people write it, that lie there in Hive's layout.
+
+        `NotFound` when there are none, `PartitionNotAdded` when they cannot be that partition.
+        """
+        fileset = self._fileset(name)
+        checked = fileset.keys.parse(key) if isinstance(key, str) else fileset.keys.check(key)
+        place = fileset.keys.to_path(checked)
+        done = adopt_partitions(self.catalog, self.world, fileset, place)
+        if done.refused:
+            raise PartitionNotAdded(fileset.qualified_name, fileset.keys.show(checked), done.refused[0].why)
+        if not done.partitions + done.known:
+            raise NotFound("files of a partition", f"{fileset.dataset.location}/{place}")
+        return done
 
     def _drop(self, fileset: Fileset, where: KeyFilter, *, dry_run: bool) -> list[Dropped]:
         found = list_matching(self.catalog, fileset, where)

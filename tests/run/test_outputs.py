@@ -155,8 +155,11 @@ def test_an_earlier_state_is_read_as_of_a_commit_or_a_time(works, clicks):
     ((first, ended_at),) = works.sql("SELECT commit_seq, ended_at FROM tx")
     with open_transaction(works.catalog, works.world) as tx:
         tx.fileset("default.clicks").drop({"part": 1})
+    ((dropped,),) = works.sql(f"SELECT commit_seq FROM tx WHERE commit_seq > {first}")
 
     assert seen(works, as_of=first) == seen(works, as_of=str(first)) == {1: {}, 2: {}}
+    assert seen(works, as_of=dropped - 1) == {1: {}, 2: {}}
+    assert seen(works, as_of=dropped) == {2: {}}
     assert seen(works, as_of=first, part=2) == {2: {}}
     assert seen(works, as_of=datetime.fromtimestamp((ended_at - 60_000) / 1000, UTC)) == {}
     assert seen(works) == {2: {}}

@@ -12,6 +12,7 @@ from tidemill.catalog.transactions import Transaction
 from tidemill.durations import parse_duration
 from tidemill.errors import UserError
 from tidemill.lake.checks import Check
+from tidemill.lake.consumer import ConsumedPartition, describe
 from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.file_claims import ClaimedFile
 from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
@@ -111,6 +112,17 @@ class PartitionInput:
         """Their keys, in the same order."""
         keys = self._fileset.keys
         return [dict(zip(keys.names, keys.decode(d.partition_key), strict=True)) for d in self.deliveries]
+
+    @property
+    def delivered(self) -> list[ConsumedPartition]:
+        """Each with its key, its kind (new, appended, overwritten), its rows, and its files for other engines.
+
+        The values of the key are not in the files.
+        """
+        return [
+            describe(self._fileset, delivery.kind, Partition(delivery.partition_key, delivery.changes))
+            for delivery in self.deliveries
+        ]
 
     def put_back(self, *partitions: Mapping[str, KeyValue]) -> None:
         """Return some of `partitions`, without a failure: this run does not complete them, a later one gets them.

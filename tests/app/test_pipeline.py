@@ -273,6 +273,7 @@ def test_every_kind_of_source_goes_into_every_kind_of_sink(site):
     assert site.rows("whole") == [(1, "a"), (2, "b")]
     assert site.rows("again") == [(2,)]
     assert site.rows("copies", "id") == [(1,), (2,)]
+    assert '"tx"' not in site.mill.show_dataset("copies").schema
     assert site.rows("made") == [(7,)]
 
 
@@ -285,3 +286,37 @@ def test_a_driver_that_is_missing_is_named_with_the_cure(spark):
     ):
         _load_driver(World(), spark, absent)
     assert spark.conf.get(DRIVERS_SETTING, "") == ""
+
+
+def test_versions_are_read_by_number_and_compared_by_key(site, postgres, spark):
+    """What changed in the source between two refreshes, with both sides of each row."""
+    postgres.execute(FOUR)
+    source = f'tm.Jdbc({postgres.declared}, table="users")'
+    site.declare(
+        f'users = app.snapshot("users", key=["id"])\napp.pipeline("mirror", source={source}, sink=users)\n'
+        "@app.spark(reads=[users], arguments={'old': int, 'new': int})\n"
+        "def look(run, spark):\n"
+        "    old, new = run.arguments['old'], run.arguments['new']\n"
+        "    assert run.input(users).version == new\n"
+        "    assert [run.read(users, version=v).count() for v in (old, new)] == [4, 4]\n"
+        "    assert run.diff(users, old, new).count() == 3\n"
+    )
+    site.run("shop.mirror")
+    postgres.execute("DELETE FROM users WHERE id = 1")
+    postgres.execute("UPDATE users SET name = 'z' WHERE id = 2")
+    postgres.execute("INSERT INTO users VALUES (5, NULL)")
+    site.run("shop.mirror")
+    new, old = (one.version for one in site.mill.list_versions("users"))
+
+    with site.mill.transaction([]) as tx:
+        rows = tx.diff(spark, "default.users", old, new).orderBy("id").collect()
+        before = tx.read_version(spark, "default.users", old).count()
+
+    assert [(row.change, row.id, row.before, row.after) for row in rows] == [
+        ("deleted", 1, (1, "a"), None),
+        ("updated", 2, (2, "b"), (2, "z")),
+        ("inserted", 5, None, (5, None)),
+    ]
+    assert before == 4
+    ended = site.run("shop.look", old=old, new=new)
+    assert ended[0] == "COMPLETED", ended

@@ -120,8 +120,9 @@ def read_partitions(
     options = {
         **_UTC,
         **reading_options(fileset.storing.format),
-        "basePath": root,
-        # Between the base and the keys lie the directories of the transactions, which are no columns.
+        # Between the base and the keys lie the directories of the transactions, which are no columns. Without keys
+        # Spark would take them for some all the same; without a base it looks no further up than the files' folder.
+        **({"basePath": root} if fileset.keys.names else {}),
         "ignoreInvalidPartitionPaths": "true",
         "ignoreCorruptFiles": "false",
         "ignoreMissingFiles": "false",

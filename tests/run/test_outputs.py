@@ -16,6 +16,7 @@ from tidemill.lake.manifest import DataFile, Manifest
 from tidemill.lake.metadata import BadMetadata, MetadataChange, MetadataExists
 from tidemill.lake.time_travel import BadTime, find_snapshot_at, now
 from tidemill.names import DatasetId, Namespace
+from tidemill.run.context import Run, Taken
 from tidemill.run.external import open_transaction
 from tidemill.storage.files import open_files
 from tidemill.world import World
@@ -168,3 +169,28 @@ def test_an_earlier_state_is_read_as_of_a_commit_or_a_time(works, clicks):
             seen(works, as_of=as_of)
     with pytest.raises(BadTime, match="no time zone"):
         seen(works, as_of="2026-01-01T00:00")
+
+
+def test_a_program_reads_what_it_chooses_as_it_sees_it_or_as_it_was(works, clicks, monkeypatch):
+    """With its own writes and drops, but not in an earlier state; and what it reads is kept for it."""
+    with open_transaction(works.catalog, works.world) as tx:
+        tx.fileset("default.clicks").append([1, 2, 3])
+    ((first,),) = works.sql("SELECT commit_seq FROM tx")
+    monkeypatch.setattr(
+        spark, "read_partitions", lambda _w, _s, fileset, found, _c: [fileset.show(p.partition_key) for p in found]
+    )
+    with open_transaction(works.catalog, works.world) as tx:
+        run = Run(works.catalog, works.run(tx.run_id), tx._tx, Taken({}, {}, {}), tx._outputs)
+        run.use_spark(object())
+        run.output("default.clicks").append([4])
+        run.output("default.clicks").drop({"part": 2})
+
+        now_seen = run.read("clicks"), run.read("clicks", where={"part": Range(3)})
+        then = run.read("clicks", as_of=first), run.read("clicks", as_of=first, where={"part": {2, 4}})
+        pins = works.sql("SELECT commit_seq FROM reader_pin ORDER BY commit_seq")
+        with pytest.raises(BadTime, match="none that can be seen"):
+            run.read("clicks", as_of=tx.write_pointer)
+
+    assert now_seen == (["part=1", "part=3", "part=4"], ["part=3", "part=4"])
+    assert then == (["part=1", "part=2", "part=3"], ["part=2"])
+    assert pins == [(first + 1,)] * 2 + [(tx.write_pointer,)] * 2

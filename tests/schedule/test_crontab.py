@@ -124,6 +124,15 @@ def test_what_names_hours_goes_by_the_clock_and_what_names_all_by_time(text, aft
     assert _fires(text, "Europe/Berlin", after, len(expected)) == expected
 
 
+def test_within_a_repeated_hour_it_goes_on_to_its_end():
+    """A scheduler that is started at the second ten past two must not sleep until three."""
+    after = datetime(2026, 10, 25, 1, 10, tzinfo=UTC)  # 02:10 for the second time
+
+    fires = islice(read_crontab("*/20 * * * *", "Europe/Berlin").fires_after(after), 3)
+
+    assert [f"{fire:%H:%M}" for fire in fires] == ["01:20", "01:40", "02:00"]
+
+
 @given(
     st.sampled_from(["30 2 * * *", "*/7 * * * *", "*/20 1-3 * * *", "15 */3 * * MON", "*/30 15 2 * * *", "5 * L * *"]),
     st.sampled_from(["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Santiago"]),

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import json
 import threading
+from datetime import timedelta
+
+import pytest
 
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.names import EventKey
+from tidemill.schedule.checker import check_due
+from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed
 from tidemill.schedule.schedules import Suspend
 from tidemill.schedule.subscriber import subscribe
@@ -84,6 +90,31 @@ def test_work_left_satisfies_a_trigger_of_amounts_at_once(shop):
     shop.publish("backlog:default.clicks", consumer="default.shop.reader")
 
     assert len(shop.step()) == 1
+
+
+@pytest.mark.parametrize(
+    ("trigger", "payload"),
+    [
+        (NewData("clicks", rows=1), {"consumer": "default.shop.reader"}),
+        (NewPartitions("clicks"), {"consumer": "default.shop.reader"}),
+        (NewFiles("clicks"), {}),
+    ],
+)
+def test_a_job_that_timed_out_leaves_its_work_to_its_own_program(shop, trigger, payload):
+    """Of a file set each consumer has work of its own: another's program must not be started for it."""
+    program = shop.program("reader", reads=("clicks",))
+    shop.start(program)
+    limits = {"constraints": (Concurrency(1),), "timeout": timedelta(minutes=5)}
+    shop.schedule(trigger, program=program, **limits)
+    key = trigger.event_keys[0]
+    shop.publish(key, partitions=[{"kind": "new", "rows": 1, "bytes": 1}])
+    shop.step()
+    shop.clock.move("5m")
+    check_due(shop.catalog, shop.world)
+
+    (left,) = shop.sql("SELECT payload FROM message WHERE event_type = 'backlog'")
+
+    assert json.loads(left[0]) == payload
 
 
 def test_one_message_feeds_every_schedule_that_listens(shop):

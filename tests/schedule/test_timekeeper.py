@@ -344,6 +344,17 @@ def test_a_suspended_cron_has_nothing_to_make_up_for(shop):
     assert (resumed, _logical_times(shop, shop.step())) == ([], [["06. 02:30"]])
 
 
+def test_cron_fires_nothing_from_before_its_resumption(shop):
+    """Whatever its timer says: that time is for what was listened to then."""
+    _move_to(shop, "04-01")
+    shop.schedule(NIGHTLY, misfire=Misfire.ALL)
+    shop.sql("UPDATE timer SET next_fire_at = 0")
+
+    assert (shop.step(), shop.jobs()) == ([], [])
+    _move_to(shop, "04-02")
+    assert _logical_times(shop, shop.step()) == [["02. 02:30"]]
+
+
 def test_more_missed_times_than_one_batch_holds_are_all_in_runs(shop, monkeypatch):
     """Seconds of a month are not one transaction; but none of them is lost."""
     monkeypatch.setattr(misfires, "MOST_FIRES", 7)
@@ -352,6 +363,8 @@ def test_more_missed_times_than_one_batch_holds_are_all_in_runs(shop, monkeypatc
     shop.schedule(Cron("* * * * *"), name="b", program=shop.program("b"))
     shop.clock.move("20m")
 
+    # What one timer has missed is enough for one transaction; the other is left as it is.
+    assert fire_due(shop.catalog, shop.world) == 1
     launches = shop.step()
 
     minutes = Counter(at for launch in launches for at in shop.run(launch).triggered_by["logical_times"])

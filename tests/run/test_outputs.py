@@ -19,6 +19,7 @@ from tidemill.names import DatasetId, Namespace
 from tidemill.run.context import Run, Taken
 from tidemill.run.external import open_transaction
 from tidemill.storage.files import open_files
+from tidemill.upkeep.fsck import fsck
 from tidemill.world import World
 
 SCHEMA = ColumnSchema('{"type":"struct","fields":[]}')
@@ -72,6 +73,8 @@ def test_a_write_that_failed_leaves_nothing_when_all_else_commits(works, clicks)
         tx.fileset("default.clicks").append([1, None])
 
     assert names(clicks) == []
+    fileset = Fileset.of(works.catalog.read(lambda db: find(db, Namespace("default"), "clicks")))
+    assert fsck(works.catalog, [fileset]).clean
 
 
 def test_an_aborted_transaction_leaves_its_files_to_the_janitor(works, clicks):

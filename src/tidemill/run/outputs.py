@@ -21,7 +21,7 @@ from tidemill.lake.metadata import MetadataChange, check_metadata
 from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing, fold, see_own
 from tidemill.lake.snapshot import NotASnapshot, PublishVersion, SnapshotDataset, find_visible
 from tidemill.names import CommitSeq
-from tidemill.storage.files import open_files
+from tidemill.storage.files import Files, open_files
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -297,6 +297,7 @@ class Outputs:
             if output.calls > 1 or output.forgot or (output.calls and not changes):
                 delete_unnamed(files, self.tx, {file.name for change in changes for file in change.manifest.files})
             if not changes:
+                self._remove_directory(output, files)
                 continue
             keys = output.fileset.keys
             for change in changes:
@@ -321,6 +322,15 @@ class Outputs:
             effects.append(self._publish(output, changes))
         self.catalog.world.mark("output.side_cars")
         return effects
+
+    def _remove_directory(self, output: _Output, files: Files) -> None:
+        """Of an output to which nothing is published: what is left of it, empty folders, is named by nothing."""
+        path = files.local_path(tx_directory(self.tx))
+        if output.calls and path is not None:
+            try:
+                self.catalog.world.disk.remove(path)
+            except OSError as error:
+                _log.warning("empty folders of transaction %s stay at %s: %s", self.tx.write_pointer, path, error)
 
     def mark(self, commit_seq: CommitSeq) -> None:
         """Put the marker of the commit beside the files; a janitor does it for those who die, or cannot.

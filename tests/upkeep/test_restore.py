@@ -13,7 +13,11 @@ from tests.run.conftest import rows_of
 from tests.upkeep.conftest import House
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.transactions import Snapshot
+from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.janitor import sweep
+from tidemill.lake.snapshot import SnapshotDataset, SnapshotSpec, find_visible
+from tidemill.names import DatasetId, Namespace, WritePointer
 from tidemill.run.external import open_transaction
 from tidemill.storage.files import open_files
 from tidemill.upkeep.audit import audit
@@ -362,3 +366,38 @@ def test_fsck_says_that_a_location_is_away(house):
     found = fsck(house.catalog, [house.lines])
 
     assert {one.kind for one in found.differences} == {DifferenceKind.MISSING}
+
+
+def test_snapshots_come_back_as_they_were_current(house, tmp_path):
+    """What was refreshed after the backup is adopted; an older refresh that ended last is not made current by it."""
+    place = (house.folder / "users").as_uri()
+    spec = SnapshotSpec().to_spec()
+    users = Dataset(DatasetId("users"), Namespace("default"), "users", DatasetKind.SNAPSHOT, place, spec)
+    snapshot = SnapshotDataset.of(house.catalog.write(lambda db: declare(db, users)))
+
+    def refresh():
+        return open_transaction(house.catalog, house.catalog.world, ["default.users"], writer=write_texts)
+
+    def current():
+        seen = Snapshot(WritePointer(1 << 60), "")
+        version = house.catalog.read(lambda db: find_visible(db, snapshot.dataset_id, seen))
+        return [(house.folder / "users" / path).read_text() for path, _ in version.partition.files]
+
+    with refresh() as tx:
+        tx.snapshot("default.users").replace({"": "before\n"})
+    write_backup(house.catalog, tmp_path / "catalog.backup")
+    with refresh() as slow:
+        slow.snapshot("default.users").replace({"": "slow\n"})
+        with refresh() as fast:
+            fast.snapshot("default.users").replace({"": "fast\n"})
+    was = current()
+
+    restored = restore(house.catalog, tmp_path / "catalog.backup", replace=True)
+    at_first = current()
+    adopted = adopt(house.catalog)
+
+    assert (was, at_first, current()) == (["fast\n"], ["before\n"], ["fast\n"])
+    assert (adopted.transactions, [one.why for one in adopted.left]) == (1, [adopted.left[0].why])
+    assert "a refresh that began later was current then, and is again" in adopted.left[0].why
+    assert restored.clock > slow.write_pointer
+    assert audit(house.catalog).findings == ()

@@ -24,8 +24,9 @@ from tidemill.lake.columns import evolve
 from tidemill.lake.datasets import DatasetKind, list_datasets
 from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp, find_schema, read_partitions
 from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import DataFile, Manifest, check_files, read_side_car
+from tidemill.lake.manifest import DataFile, Manifest, check_files, find_snapshot, read_side_car
 from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing
+from tidemill.lake.snapshot import PublishVersion, SnapshotDataset
 from tidemill.lake.stored import SchemaPolicy
 from tidemill.names import RunId
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt
@@ -152,7 +153,7 @@ def _find_pointers(catalog: Catalog, db: Db, data: str | None) -> Iterable[int]:
 
 
 def _filesets(db: Db) -> list[Fileset]:
-    return [Fileset.of(dataset) for dataset in list_datasets(db) if dataset.kind is DatasetKind.FILESET]
+    return [Fileset.of(dataset) for dataset in list_datasets(db) if dataset.kind is not DatasetKind.INBOX]
 
 
 def adopt(catalog: Catalog) -> Adopted:
@@ -245,7 +246,11 @@ def _readd(
     changes: list[PartitionWrite],
     schema: ColumnSchema | None,
     tx: Transaction,
-) -> AddPartitions:
+) -> Effect:
+    if fileset.dataset.kind is DatasetKind.SNAPSHOT:
+        (change,) = changes
+        assert schema is not None, "a refresh has columns, if no rows"  # noqa: S101
+        return PublishVersion(tx, SnapshotDataset.of(fileset.dataset), change.manifest, schema, change.location)
     existing = catalog.read(lambda db: find_existing(db, fileset, changes, tx))
     base = catalog.read(lambda db: find_schema(db, fileset.dataset_id))
     if schema and base and fileset.storing.policy is SchemaPolicy.EVOLVE:
@@ -269,3 +274,9 @@ def _refuse_newer(
         if own and partition.partition_key in overwritten:
             shown = fileset.show(partition.partition_key)
             raise NotAdoptable(directory, f"it overwrites {shown}, which was written again since the restore")
+        if fileset.dataset.kind is DatasetKind.SNAPSHOT:
+            # Of the same life: the one that began later was current there, whichever committed last.
+            current, older = find_snapshot(partition.changes[-1].location), find_snapshot(directory)
+            same = current and older and current.incarnation == older.incarnation
+            if current and older and same and current.write_pointer > older.write_pointer:
+                raise NotAdoptable(directory, "a refresh that began later was current then, and is again")

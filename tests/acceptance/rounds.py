@@ -36,6 +36,9 @@ STILL_TO_DO = {
     "runs": "SELECT run_id, state, exit_reason FROM run WHERE ended_at IS NULL",
     "files": "SELECT name, status, error FROM inbox_file WHERE status <> 'SUCCESS'",
     "claims": "SELECT partition_key, state, error FROM consumer_work WHERE state <> 'completed'",
+    "a worker's": "SELECT c.partition_key FROM consumer AS s JOIN partition_change AS c ON c.dataset_id = s.dataset_id"
+    " WHERE s.name = 'default.shop.copy' AND c.delivers = 1 AND NOT EXISTS (SELECT 1 FROM consumer_work AS w"
+    " WHERE w.consumer_id = s.consumer_id AND w.write_pointer = c.write_pointer AND w.partition_key = c.partition_key)",
     "jobs": "SELECT job_id, state, verdict FROM job",
     "waiting": "SELECT wait_key, job_id FROM job_waits",
     "job messages": "SELECT job_id, seq FROM job_message",

@@ -1,8 +1,8 @@
 """All scenarios, by name."""
 
-from tests.explore import consumers, inboxes, schedules
+from tests.explore import consumers, hands, inboxes, schedules
 
-SCENARIOS = {**consumers.SCENARIOS, **inboxes.SCENARIOS, **schedules.SCENARIOS}
+SCENARIOS = {**consumers.SCENARIOS, **hands.SCENARIOS, **inboxes.SCENARIOS, **schedules.SCENARIOS}
 QUICK = [
     "kill-asked",
     "message",
@@ -41,6 +41,9 @@ QUICK = [
     "cron",
     "cron-all",
     "caller-small",
+    "reset",
+    "requeue",
+    "loop",
 ]
 SHORT = [*QUICK, "held", "lost-replies-2", "timed-out-small", "inbox-rewritten", "messages", "drivers", "both"]
 LONG = list(SCENARIOS)

@@ -431,4 +431,41 @@ MUTANTS: Final = (
         ),
         first=Killer.SIMULATION,
     ),
+    # Consumers in people's hands, and workers
+    _mutant(
+        "reset_beside_claims",
+        "a consumer is reset while a run holds what it took",
+        Edit(
+            "lake/resets.py",
+            "        return Call(SQL.refuse_if_gone, old), Call(SQL.refuse_if_claimed, old)\n",
+            "        return (Call(SQL.refuse_if_gone, old),)\n",
+        ),
+        scenario="reset",
+    ),
+    _mutant(
+        "requeued_from_under_a_run",
+        "what was put aside when somebody looked is requeued, whoever has it now",
+        Edit("lake/resets.sql", "AS listed)\n   AND state = 'discarded'\n", "AS listed)\n"),
+        scenario="requeue",
+    ),
+    _mutant(
+        "worker_forgets_what_it_held",
+        "the next attempt of a worker waits for news, and not for what the one before had taken",
+        Edit(
+            "run/worker.py",
+            "        self._held = catalog.read(lambda db: holds_any(db, record.run_id))\n",
+            "        self._held = False\n",
+        ),
+        scenario="loop",
+    ),
+    _mutant(
+        "worker_commits_without_its_claims",
+        "a worker publishes, and what it took is completed with its next commit",
+        Edit(
+            "run/worker.py",
+            "[*effects, *step.run.effects, noted, *step.inputs.announce_rest()]",
+            "[*(e for e in effects if type(e).__name__ != 'CompleteClaims'), noted, *step.inputs.announce_rest()]",
+        ),
+        scenario="loop",
+    ),
 )

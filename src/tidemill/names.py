@@ -107,7 +107,7 @@ def backlog_event(namespace: Namespace, dataset: str) -> EventKey:
 
 def dataset_events(namespace: Namespace, dataset: str) -> tuple[EventKey, ...]:
     """The keys of all messages about a data set, whatever its kind."""
-    kinds = (partition_event, file_event, snapshot_event, backlog_event)
+    kinds = (partition_event, file_event, snapshot_event, watermark_event, backlog_event)
     return tuple(event(namespace, dataset) for event in kinds)
 
 

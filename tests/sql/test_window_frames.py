@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sql.conftest import APP, open_windows
+
 pytestmark = pytest.mark.spark
 
 DAY = "2021-03-19"
@@ -37,3 +39,56 @@ def test_the_window_comes_out_when_its_hour_is_committed(windows, spark):
     assert hours(windows) == [("10:00", 2, 3)]
     (message,) = windows.sql("SELECT payload FROM message WHERE event_type = 'windows'")
     assert '"closed":1' in message[0]
+
+
+def test_a_late_partition_replaces_its_window_and_no_other(windows, spark):
+    """The day's partition is written anew: the rows of other windows as they were, whatever query made them."""
+    windows.publish("clicks", clicks(spark, ("08:10:00", 1), ("09:10:00", 2)).filter("hour < 9"))
+    windows.publish("clicks", clicks(spark, ("08:10:00", 1), ("09:10:00", 2)).filter("hour = 9"))
+    windows.run()
+    before = hours(windows)
+
+    windows.publish("clicks", clicks(spark, ("08:20:00", 10)))
+    run = windows.run()
+
+    assert run.state == "COMPLETED", windows.spawner.complaints
+    assert before == [("08:00", 1, 1), ("09:00", 1, 2)]
+    assert hours(windows) == [("08:00", 2, 11), ("09:00", 1, 2)]
+
+
+def test_a_row_outside_its_partition_fails_the_window_by_name(windows, spark):
+    """It would be in no window, or in one that is computed: nobody would ever know."""
+    outside = clicks(spark, ("10:59:00", 1)).selectExpr("ts", "amount", "day", "9 AS hour")
+    windows.publish("clicks", outside)
+
+    run = windows.run()
+
+    assert run.state == "FAILED"
+    assert "window [2021-03-19 09:00:00, 2021-03-19 10:00:00) cannot be computed" in run.exit_reason
+    assert "outside the time of its partition" in run.exit_reason
+
+
+HOPS = APP.replace('interval="1h"', 'interval="1h", zone="America/New_York"').replace(
+    "TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)",
+    "HOP(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '2' HOUR)",
+)
+
+
+def test_windows_lie_on_the_clock_of_their_zone(sqlite_catalog_url, tmp_path, spark):
+    """The hour that happens twice is one hour of two; its window's time is the end of the second."""
+    opened = open_windows(tmp_path / "project", sqlite_catalog_url, HOPS, spark=spark)
+    rows = "('2021-11-07 05:30:00Z', 1L, 1), ('2021-11-07 06:30:00Z', 2L, 1), ('2021-11-07 07:30:00Z', 4L, 2)"
+    columns = "cast(ts AS timestamp) AS ts, amount, DATE'2021-11-07' AS day, hour"
+    frame = spark.sql(f"SELECT {columns} FROM VALUES {rows} AS r(ts, amount, hour)")
+    opened.publish("clicks", frame)
+
+    run = opened.run()
+
+    assert run.state == "COMPLETED", opened.spawner.complaints
+    columns = ("cast(window_start AS string) AS s", "n", "unix_millis(at) AS at")
+    published = opened.read("hourly").selectExpr(*columns).collect()
+    found = {row.s[11:16]: (row.n, row.at) for row in published}
+    assert {start: n for start, (n, _) in found.items()} == {"00:00": 2, "01:00": 3}
+    seven_utc = 1_636_268_400_000
+    assert found["00:00"][1] == seven_utc - 1
+    opened.mill.close()

@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "inbox": ("tidemill.cli.inbox", "Files that arrived: files."),
     "consumer": ("tidemill.cli.consumer", "Consumers and what waits for them: list, show, peek, lag, reset, requeue."),
     "watermark": ("tidemill.cli.watermark", "Watermarks and windows: list, show, advance, reset."),
+    "sql": ("tidemill.cli.sql", "Declare tables and watermarks by SQL statements."),
     "schedule": (
         "tidemill.cli.schedule",
         "Schedules: list, show, create, update, delete, suspend, resume, next, triggered-by.",

@@ -104,6 +104,17 @@ def declare(db: Db, dataset: Dataset) -> Dataset:
     return kept
 
 
+def change_spec(db: Db, dataset: Dataset) -> None:
+    """Store the spec of a data set that is there, and nothing else of it."""
+    db.run(
+        SQL.update_dataset,
+        dataset_id=dataset.dataset_id,
+        app=dataset.app,
+        location=dataset.location,
+        spec=json.dumps(dataset.spec),
+    )
+
+
 def find(db: Db, namespace: Namespace, name: str) -> Dataset:
     """The data set of this name; `NotFound`, with the nearest name, when there is none."""
     row = db.one(SQL.find_by_name, namespace=namespace, name=name)

@@ -23,6 +23,7 @@ from tidemill.mill.partitions import Partitions
 from tidemill.mill.runs import Runs
 from tidemill.mill.schedules import Schedules
 from tidemill.mill.snapshots import Snapshots
+from tidemill.mill.statements import Statements
 from tidemill.mill.topics import Topics
 from tidemill.mill.transactions import Transactions
 from tidemill.mill.upkeep import Upkeep
@@ -70,6 +71,7 @@ class Mill(
     Topics,
     Apps,
     Watermarks,
+    Statements,
     Upkeep,
 ):
     """A project: its catalog, its configuration, and what can be done with them."""

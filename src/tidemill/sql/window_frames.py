@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidemill.run.context import Run
 
 _VIEW: Final = "tidemill_windows"
-_HELPERS: Final = ("__begins", "__ends", "__window")
+_HELPERS: Final = ("__begins", "__ends", "__local", "__window")
 
 
 class BadTimeColumn(UserError):
@@ -84,9 +84,11 @@ class SparkWindows:
         # Nobody else has this session: it is the run's.
         run.spark.conf.set("spark.sql.session.timeZone", zone.name)
         rows = self._check_rows(run, batch, run.read_exactly(batch.source, batch.partitions))
-        local = sf.col(self._column(rows)).cast("timestamp_ntz")
         window = sf.window(
-            local, f"{shape.size} microseconds", f"{shape.slide} microseconds", f"{shape.offset} microseconds"
+            sf.col("__local"),
+            f"{shape.size} microseconds",
+            f"{shape.slide} microseconds",
+            f"{shape.offset} microseconds",
         )
         named = rows.withColumn("__window", window)
         named = named.withColumn("window_start", sf.col("__window.start")).withColumn(
@@ -96,7 +98,7 @@ class SparkWindows:
         return named.withColumn("window_time", self._window_time(rows, batch)).drop(*_HELPERS)
 
     def _check_rows(self, run: Run, batch: Batch, rows: DataFrame) -> DataFrame:
-        """Leave out, or fail at, rows whose time is not in the span of their partition, null among them."""
+        """Add the wall-clock time of rows; leave out, or fail at, those outside the span of their partition, and null."""
         from pyspark.sql import functions as sf
 
         keys = batch.source.keys
@@ -115,9 +117,10 @@ class SparkWindows:
         spans = run.spark.createDataFrame(bounds, schema)
         joined = rows.join(sf.broadcast(spans), list(keys.names))
         micros = sf.unix_micros(sf.col(column).cast("timestamp"))
+        local = sf.col(column).cast("timestamp_ntz")
         inside = (micros >= sf.col("__begins")) & (micros < sf.col("__ends"))
         if spec.outside is OutsidePolicy.DROP:
-            return joined.filter(inside)
+            return joined.filter(inside).withColumn("__local", local)
         told = [sf.lit(f"a row of {batch.source.qualified_name} lies outside the time of its partition: {column}=")]
         told += [sf.coalesce(sf.col(column).cast("string"), sf.lit("null"))]
         for name in keys.names:
@@ -125,8 +128,10 @@ class SparkWindows:
         advice = (
             f". Is partition.time-zone '{spec.partition_time.zone.name}' right? outside='drop' leaves such rows out"
         )
-        # Spark evaluates it for each row that comes so far; no other filter stands before it.
-        return joined.filter(sf.when(inside, True).otherwise(sf.raise_error(sf.concat(*told, sf.lit(advice)))))
+        # In the value that windows are found by: a filter of its own would stand behind that for the windows, which
+        # Spark pushes down to the files, and never see such rows (tried).
+        checked = sf.when(inside, local).otherwise(sf.raise_error(sf.concat(*told, sf.lit(advice))))
+        return joined.withColumn("__local", checked)
 
     def _window_time(self, rows: DataFrame, batch: Batch) -> Column:
         """The last millisecond of the window, of the type of the time column."""

@@ -60,6 +60,9 @@ class WindowQuery:
 
 def read_query(text: str) -> WindowQuery:
     """Check `INSERT INTO … SELECT …`; `BadStatement` says what cannot be, where, and what to write instead."""
+    later = next((kind for kind in WINDOW_FUNCTIONS if kind not in _KNOWN and find_call(tokenize(text), (kind,))), None)
+    if later is not None:
+        raise BadStatement(f"{later} windows come later: there are {' and '.join(_KNOWN)}")
     statement = parse_one(text)
     if not isinstance(statement, exp.Insert) or not isinstance(statement.expression, exp.Select):
         raise BadStatement("a window program is one INSERT INTO <file set> SELECT … FROM TABLE(TUMBLE(TABLE …))")
@@ -95,8 +98,6 @@ def _read_call(select: exp.Select) -> tuple[dict[str, exp.Expr], WindowShape]:
     if not isinstance(call, exp.Anonymous) or call.name.upper() not in WINDOW_FUNCTIONS:
         raise BadStatement(f"FROM must be a window function of a table: TABLE({_example('TUMBLE')})")
     kind = call.name.upper()
-    if kind not in _KNOWN:
-        raise BadStatement(f"{kind} windows come later: there are {' and '.join(_KNOWN)}")
     given = _arguments(kind, call.expressions)
     size = to_micros(given["SIZE"], f"the size of {kind}")
     slide = to_micros(given["SLIDE"], f"the slide of {kind}") if kind == "HOP" else size

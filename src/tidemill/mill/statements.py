@@ -1,0 +1,241 @@
+"""SQL statements about tables, as `Mill` carries them out: each is one transaction, or nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from tidemill.catalog.db import Db
+from tidemill.errors import NotFound, UserError
+from tidemill.lake import datasets
+from tidemill.lake.columns import column_schema
+from tidemill.lake.datasets import Dataset, DatasetKind
+from tidemill.lake.fileset import ColumnSchema, Fileset, find_schema
+from tidemill.lake.formats import FileFormat
+from tidemill.lake.keys import KeySchema
+from tidemill.lake.publish import SQL as PUBLISH
+from tidemill.lake.stored import Storing
+from tidemill.lake.watermark import declare_watermark
+from tidemill.lake.watermark_spec import ENABLE, INTERVAL, WatermarkSpec, notices
+from tidemill.lake.windows import list_states
+from tidemill.mill.project import Project
+from tidemill.names import DatasetId, qualified
+from tidemill.storage.files import open_files
+
+if TYPE_CHECKING:
+    from tidemill.sql.ddl import CreateTable, Statement
+
+_CONNECTION: Final = ("connector", "path", "format")
+
+
+class BadTable(UserError):
+    """A statement that does not fit the table as it is."""
+
+    code = "bad_table"
+
+    def __init__(self, table: str, why: str) -> None:
+        self.table = table
+        self.why = why
+        super().__init__(f"table {table}: {why}; nothing was changed")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a statement did: one line, notices, and rows when it asked for some."""
+
+    said: str
+    notices: tuple[str, ...] = ()
+    rows: tuple[Mapping[str, object], ...] = ()
+
+
+class Statements(Project):
+    """SQL statements."""
+
+    def run_sql(self, text: str) -> list[Done]:
+        """Carry out the statements in `text`, divided by semicolons, one after the other.
+
+        `CREATE TABLE`, `ALTER TABLE … ADD|MODIFY|DROP WATERMARK`, `SET`, `RESET`, `DESCRIBE`. All are read before the
+        first is carried out. `BadStatement` says where one cannot be read, `BadTable` and others what does not fit.
+        """
+        from tidemill.sql.ddl import read_statement
+        from tidemill.sql.dialect import split_statements
+
+        statements = [read_statement(one) for one in split_statements(text)]
+        return [self._carry_out(statement) for statement in statements]
+
+    def _carry_out(self, statement: Statement) -> Done:
+        from tidemill.sql import ddl
+
+        if isinstance(statement, ddl.CreateTable):
+            return self._create_table(statement)
+        if isinstance(statement, ddl.Describe):
+            return self.catalog.read(lambda db: self._describe(db, statement.name))
+
+        def block(db: Db) -> Done:
+            db.tick()
+            try:
+                dataset = self._dataset(db, statement.name)
+            except NotFound:
+                if statement.if_exists:
+                    return Done(f"there is no table {statement.name}")
+                raise
+            spec = dict(Fileset.of(dataset).dataset.spec)
+            said = _alter(dataset.qualified_name, spec, statement)
+            self._change(db, dataset, spec)
+            return Done(said, tuple(notices(cast("Mapping[str, str]", spec["options"]))))
+
+        return self.catalog.write(block)
+
+    def _create_table(self, statement: CreateTable) -> Done:
+        namespace, (name,) = self._split("table", statement.name, 1)
+        location = statement.options.get("path", f"{self.config.data.rstrip('/')}/{namespace}/{name}")
+        if "://" not in location:
+            location = str(self.config.folder / location)
+        files = open_files(location, self.world)
+        keys = KeySchema.of(statement.keys)
+        wanted = FileFormat(_format(qualified(namespace, name), statement.options.get("format", "parquet")))
+        spec: dict[str, Any] = Storing(keys, wanted).to_spec()
+        spec["options"] = {key: value for key, value in statement.options.items() if key not in _CONNECTION}
+        spec["columns"] = dict(statement.columns)
+        if statement.watermark is not None:
+            spec["watermark_column"] = statement.watermark
+        _derive(qualified(namespace, name), spec)
+        dataset = Dataset(DatasetId(self.world.new_id("ds")), namespace, name, DatasetKind.FILESET, files.url, spec)
+
+        def block(db: Db) -> Done:
+            db.tick()
+            present = [one for one in datasets.list_datasets(db) if (one.namespace, one.name) == (namespace, name)]
+            if present:
+                if statement.if_not_exists:
+                    return Done(f"table {dataset.qualified_name} is there already")
+                raise BadTable(dataset.qualified_name, "it exists already: write CREATE TABLE IF NOT EXISTS")
+            made = Fileset.of(datasets.declare(db, dataset))
+            fields = [
+                {"name": column, "type": kind, "nullable": True, "metadata": {}}
+                for column, kind in statement.columns.items()
+            ]
+            schema = column_schema(fields)
+            db.run(
+                PUBLISH.insert_schema,
+                dataset_id=made.dataset_id,
+                schema_id=schema.schema_id,
+                schema=schema.text,
+                run_id="statement",
+            )
+            declare_watermark(db, made, "statement")
+            return Done(f"table {dataset.qualified_name} is there", tuple(notices(spec["options"])))
+
+        files.prepare()
+        return self.catalog.write(block)
+
+    def _change(self, db: Db, dataset: Dataset, spec: dict[str, Any]) -> None:
+        before = Fileset.of(dataset)
+        _check_column(db, before, spec)
+        _derive(dataset.qualified_name, spec)
+        after = Fileset.of(replace(dataset, spec=spec))
+        if _shape(before.watermark) != _shape(after.watermark):
+            for state in list_states(db, dataset.dataset_id):
+                if state.computed is not None:
+                    why = f"{state.name} has published windows by it: `tidemill watermark reset` that program first"
+                    raise BadTable(dataset.qualified_name, why)
+        datasets.change_spec(db, after.dataset)
+        declare_watermark(db, after, "statement")
+
+    def _describe(self, db: Db, name: str) -> Done:
+        fileset = Fileset.of(self._dataset(db, name))
+        schema = find_schema(db, fileset.dataset_id)
+        columns = {} if schema is None else _types(schema)
+        time = fileset.watermark.column if fileset.watermark else fileset.dataset.spec.get("watermark_column")
+        rows: list[dict[str, object]] = [
+            {"column": column, "type": kind, "key": False, "watermark": "SOURCE_WATERMARK" if column == time else None}
+            for column, kind in columns.items()
+        ]
+        rows += [
+            {"column": field.name, "type": field.type.value, "key": True, "watermark": None}
+            for field in fileset.keys.fields
+        ]
+        return Done(fileset.qualified_name, (), tuple(rows))
+
+
+def _alter(table: str, spec: dict[str, Any], statement: Statement) -> str:  # noqa: C901  # four kinds of statements
+    """Change `spec` as the statement says; what it did."""
+    from tidemill.sql import ddl
+
+    options: dict[str, str] = dict(spec.get("options", {}))
+    watermark = spec.get("watermark") or {}
+    column = spec.get("watermark_column", watermark.get("column"))
+    options = {**watermark.get("options", {}), **options}
+    match statement:
+        case ddl.SetWatermark():
+            if column is not None and not statement.modify:
+                raise BadTable(table, f"it has a watermark for {column} already: write MODIFY WATERMARK")
+            if column is None and statement.modify:
+                raise BadTable(table, "it has no watermark to modify: write ADD WATERMARK")
+            column = statement.column
+            said = f"{table} has a watermark for {column}"
+        case ddl.DropWatermark():
+            if column is None:
+                raise BadTable(table, "it has no watermark to drop")
+            column, said = None, f"{table} has no watermark"
+        case ddl.SetOptions():
+            options |= statement.options
+            said = f"{table} has {len(options)} options"
+        case ddl.ResetOptions():
+            for name in statement.options:
+                if name not in options:
+                    raise BadTable(table, f"the option '{name}' is not set")
+                del options[name]
+            said = f"{table} has {len(options)} options"
+        case _:
+            raise AssertionError(statement)
+    spec["options"] = options
+    spec.pop("watermark_column", None)
+    if column is not None:
+        spec["watermark_column"] = column
+    return said
+
+
+def _derive(table: str, spec: dict[str, Any]) -> None:
+    """The watermark that moves: there is one when a column is named and `streaming-source.enable` says so."""
+    keys, options, column = KeySchema.of(spec["keys"]), spec["options"], spec.get("watermark_column")
+    spec.pop("watermark", None)
+    try:
+        enabled = options.get(ENABLE, "false").lower() == "true"
+        given = options if enabled else {INTERVAL: "1h", **options}
+        checked = WatermarkSpec.of(column or "no column", given, keys)
+    except UserError as error:
+        raise BadTable(table, str(error)) from None
+    if enabled and column is not None:
+        spec["watermark"] = {**checked.to_spec(), "by": "statement"}
+
+
+def _check_column(db: Db, fileset: Fileset, spec: Mapping[str, Any]) -> None:
+    column, schema = spec.get("watermark_column"), find_schema(db, fileset.dataset_id)
+    if column is None or schema is None:
+        return
+    types = {name.lower(): kind for name, kind in _types(schema).items()}
+    kind = types.get(column.lower())
+    if kind is None or not kind.startswith("timestamp"):
+        what = "there is no such column" if kind is None else f"it is of type {kind}"
+        why = f"the watermark cannot be for {column}: {what}, and TIMESTAMP or TIMESTAMP_NTZ is wanted"
+        raise BadTable(fileset.qualified_name, why)
+
+
+def _types(schema: ColumnSchema) -> dict[str, str]:
+    return {str(field["name"]): str(field["type"]) for field in json.loads(schema.text)["fields"]}
+
+
+def _format(table: str, given: str) -> str:
+    known = [one.value for one in FileFormat]
+    if given not in known:
+        raise BadTable(table, f"the format '{given}' is not known: use one of {', '.join(known)}")
+    return given
+
+
+def _shape(spec: WatermarkSpec | None) -> object:
+    """What the windows over a table depend on."""
+    if spec is None:
+        return None
+    return spec.column, spec.partition_time, spec.row_lag, spec.outside, spec.window_zone

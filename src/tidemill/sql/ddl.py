@@ -1,0 +1,390 @@
+"""The statements of the seed that declare tables and their watermarks: `CREATE TABLE`, `ALTER TABLE`, `DESCRIBE`.
+
+They are read by hand, word by word, so that whatever is wrong is told with its place and what was expected there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from tidemill.names import nearest
+from tidemill.sql.dialect import BadStatement, tokenize
+
+_TYPES: Final[Mapping[str, str]] = {
+    "STRING": "string",
+    "VARCHAR": "string",
+    "CHAR": "string",
+    "BOOLEAN": "boolean",
+    "TINYINT": "byte",
+    "SMALLINT": "short",
+    "INT": "integer",
+    "INTEGER": "integer",
+    "BIGINT": "long",
+    "LONG": "long",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "DATE": "date",
+    "BINARY": "binary",
+    "DECIMAL": "decimal",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMP_LTZ": "timestamp",
+    "TIMESTAMP_NTZ": "timestamp_ntz",
+}
+"""By the names of Hive, Flink and Spark, what Spark calls them in a schema."""
+_KEYS: Final[Mapping[str, str]] = {
+    "string": "string",
+    "integer": "int",
+    "short": "int",
+    "byte": "int",
+    "long": "long",
+    "date": "date",
+    "timestamp": "timestamp",
+}
+"""Types of columns that may be keys of partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """A file set with columns; `keys` have types that keys can have. `watermark` is its column of time."""
+
+    name: str
+    columns: Mapping[str, str]
+    keys: Mapping[str, str]
+    options: Mapping[str, str]
+    watermark: str | None
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetWatermark:
+    """`ADD` (there must be none) or `MODIFY` (there must be one) the watermark of a table."""
+
+    name: str
+    column: str
+    modify: bool
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropWatermark:
+    """Take the watermark of a table away."""
+
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetOptions:
+    """Give options of a table; the others stay."""
+
+    name: str
+    options: Mapping[str, str]
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOptions:
+    """Take options of a table away."""
+
+    name: str
+    options: tuple[str, ...]
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """Show the columns of a table."""
+
+    name: str
+
+
+Statement: TypeAlias = CreateTable | SetWatermark | DropWatermark | SetOptions | ResetOptions | Describe
+
+
+def read_statement(text: str) -> Statement:
+    """What `text` says; `BadStatement` with line and column of what cannot be."""
+    words = _Words(text)
+    statement = _read(words)
+    words.end()
+    return statement
+
+
+def _read(words: _Words) -> Statement:
+    match words.one_of("CREATE", "ALTER", "DESCRIBE", "DESC"):
+        case "CREATE":
+            words.expect("TABLE")
+            return _create(words)
+        case "ALTER":
+            words.expect("TABLE")
+            return _alter(words)
+        case _:
+            words.skip("TABLE")
+            return Describe(words.table())
+
+
+def _create(words: _Words) -> CreateTable:
+    if_not_exists = words.skip("IF")
+    if if_not_exists:
+        words.expect("NOT")
+        words.expect("EXISTS")
+    name = words.table()
+    columns, watermark = _columns(words)
+    keys: dict[str, str] = {}
+    options: dict[str, str] = {}
+    while not words.done:
+        match words.one_of("PARTITIONED", "WITH", "TBLPROPERTIES", "COMMENT", "STORED"):
+            case "PARTITIONED":
+                words.expect("BY")
+                keys = _keys(words, columns)
+            case "COMMENT":
+                words.text("a comment")
+            case "STORED":
+                words.expect("AS")
+                options["format"] = words.name("a format").lower()
+            case _:
+                options |= _options(words)
+    if not keys:
+        raise words.wrong("the table needs PARTITIONED BY (…): a watermark follows from the times of partitions")
+    return CreateTable(
+        name, {k: v for k, v in columns.items() if k not in keys}, keys, options, watermark, if_not_exists
+    )
+
+
+def _columns(words: _Words) -> tuple[dict[str, str], str | None]:
+    columns: dict[str, str] = {}
+    watermark: str | None = None
+    words.expect("(")
+    while True:
+        if words.peek("WATERMARK"):
+            if watermark is not None:
+                raise words.wrong("a table has one watermark")
+            watermark = _watermark(words)
+        else:
+            name = words.name("a column")
+            if name.lower() in {known.lower() for known in columns}:
+                raise words.wrong(f"the column {name} stands there twice")
+            columns[name] = _type(words)
+        if not words.skip(","):
+            break
+    words.expect(")")
+    if watermark is not None:
+        watermark = _check_time(words, watermark, columns)
+    return columns, watermark
+
+
+def _check_time(words: _Words, column: str, columns: Mapping[str, str]) -> str:
+    found = next((name for name in columns if name.lower() == column.lower()), None)
+    if found is None:
+        meant = nearest(column, columns)
+        advice = f"did you mean {meant}?" if meant else f"there are {', '.join(columns)}"
+        raise words.wrong(f"the watermark is for {column}, which is no column: {advice}")
+    if not columns[found].startswith("timestamp"):
+        raise words.wrong(
+            f"the watermark is for {found}, of type {columns[found]}: it must be TIMESTAMP or TIMESTAMP_NTZ"
+        )
+    return found
+
+
+def _watermark(words: _Words) -> str:
+    words.expect("WATERMARK")
+    words.expect("FOR")
+    column = words.name("the column of time")
+    words.expect("AS")
+    if not words.skip("SOURCE_WATERMARK"):
+        raise words.wrong("SOURCE_WATERMARK is wanted: watermarks by an expression over rows are not there")
+    if words.skip("("):
+        words.expect(")")
+    return column
+
+
+def _type(words: _Words) -> str:
+    given = words.name("a type").upper()
+    known = _TYPES.get(given)
+    if known is None:
+        meant = nearest(given, _TYPES)
+        raise words.wrong(f"the type {given} is not known" + (f": did you mean {meant}?" if meant else ""))
+    numbers: list[int] = []
+    if words.skip("("):
+        while True:
+            numbers.append(words.number())
+            if not words.skip(","):
+                break
+        words.expect(")")
+    if known == "decimal":
+        precision, scale = (*numbers, 10, 0)[:2] if numbers else (10, 0)
+        return f"decimal({precision},{scale if len(numbers) > 1 else 0})"
+    if known.startswith("timestamp") and numbers:
+        if numbers[0] > 6:
+            raise words.wrong(f"{given}({numbers[0]}) is finer than a microsecond: use 6 at most")
+        # Flink's TIMESTAMP(3) has no time zone; Hive's timestamp has one.
+        return "timestamp_ntz" if given == "TIMESTAMP" else known
+    if words.skip("NOT"):
+        words.expect("NULL")
+    if words.skip("COMMENT"):
+        words.text("a comment")
+    return known
+
+
+def _keys(words: _Words, columns: Mapping[str, str]) -> dict[str, str]:
+    keys: dict[str, str] = {}
+    words.expect("(")
+    while True:
+        name = words.name("a key")
+        if words.peek(",") or words.peek(")"):
+            if name not in columns:
+                meant = nearest(name, columns)
+                advice = f"did you mean {meant}?" if meant else "give its type: PARTITIONED BY (day string)"
+                raise words.wrong(f"the key {name} is no column: {advice}")
+            kind = columns[name]
+        else:
+            kind = _type(words)
+        if kind not in _KEYS:
+            raise words.wrong(f"the key {name} has the type {kind}: use {', '.join(sorted(set(_KEYS.values())))}")
+        keys[name] = _KEYS[kind]
+        if not words.skip(","):
+            break
+    words.expect(")")
+    return keys
+
+
+def _alter(words: _Words) -> Statement:
+    if_exists = words.skip("IF")
+    if if_exists:
+        words.expect("EXISTS")
+    name = words.table()
+    match words.one_of("ADD", "MODIFY", "DROP", "SET", "RESET"):
+        case "DROP":
+            words.expect("WATERMARK")
+            return DropWatermark(name, if_exists)
+        case "SET":
+            words.skip("TBLPROPERTIES")
+            return SetOptions(name, _options(words), if_exists)
+        case "RESET":
+            words.expect("(")
+            names = [words.text("an option")]
+            while words.skip(","):
+                names.append(words.text("an option"))
+            words.expect(")")
+            return ResetOptions(name, tuple(names), if_exists)
+        case verb:
+            grouped = words.skip("(")
+            column = _watermark(words)
+            if grouped:
+                words.expect(")")
+            return SetWatermark(name, column, verb == "MODIFY", if_exists)
+
+
+def _options(words: _Words) -> dict[str, str]:
+    options: dict[str, str] = {}
+    words.expect("(")
+    while True:
+        name = words.text("an option")
+        words.expect("=")
+        if name in options:
+            raise words.wrong(f"the option '{name}' stands there twice")
+        options[name] = words.text(f"the value of '{name}'")
+        if not words.skip(","):
+            break
+    words.expect(")")
+    return options
+
+
+class _Words:
+    """The words of a statement, read from the left."""
+
+    def __init__(self, text: str) -> None:
+        found = [token for token in tokenize(text) if token.token_type != TokenType.SEMICOLON]
+        self._tokens = [word for token in found for word in _split(token)]
+        self._place = 0
+        if not self._tokens:
+            raise BadStatement("there is no statement")
+
+    @property
+    def done(self) -> bool:
+        return self._place >= len(self._tokens)
+
+    def wrong(self, why: str) -> BadStatement:
+        """An error at the word that was read last."""
+        token = self._tokens[max(0, min(self._place, len(self._tokens)) - 1)]
+        return BadStatement(why, token.line, token.col)
+
+    def peek(self, word: str) -> bool:
+        return not self.done and self._tokens[self._place].text.upper() == word
+
+    def skip(self, word: str) -> bool:
+        """Whether `word` is next; it is read then."""
+        found = self.peek(word)
+        self._place += found
+        return found
+
+    def expect(self, word: str) -> None:
+        if not self.skip(word):
+            raise self._unexpected(word)
+
+    def one_of(self, *words: str) -> str:
+        for word in words:
+            if self.skip(word):
+                return word
+        raise self._unexpected(" or ".join(words))
+
+    def table(self) -> str:
+        name = self.name("a table")
+        return f"{name}.{self.name('a table')}" if self.skip(".") else name
+
+    def name(self, what: str) -> str:
+        token = self._next(what)
+        if token.token_type == TokenType.STRING or not re.fullmatch(r"[A-Za-z_][\w-]*", token.text):
+            raise self._unexpected(what, back=True)
+        return token.text
+
+    def text(self, what: str) -> str:
+        token = self._next(f"{what} in quotes")
+        if token.token_type != TokenType.STRING:
+            raise self._unexpected(f"{what} in quotes", back=True)
+        return token.text
+
+    def number(self) -> int:
+        token = self._next("a number")
+        if token.token_type != TokenType.NUMBER or not token.text.isdigit():
+            raise self._unexpected("a number", back=True)
+        return int(token.text)
+
+    def end(self) -> None:
+        if not self.done:
+            raise self._unexpected("the end of the statement")
+
+    def _next(self, what: str) -> _Word:
+        if self.done:
+            raise self._unexpected(what)
+        self._place += 1
+        return self._tokens[self._place - 1]
+
+    def _unexpected(self, wanted: str, *, back: bool = False) -> BadStatement:
+        if self.done and not back:
+            last = self._tokens[-1]
+            return BadStatement(
+                f"{wanted} is wanted after {last.text!r}, where the statement ends", last.line, last.col
+            )
+        token = self._tokens[self._place - back]
+        meant = nearest(token.text.upper(), wanted.split(" or "))
+        advice = f": did you mean {meant}?" if meant else ""
+        return BadStatement(f"{wanted} is wanted, not {token.text!r}{advice}", token.line, token.col)
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    text: str
+    line: int
+    col: int
+    token_type: TokenType
+
+
+def _split(token: Token) -> list[_Word]:
+    """The words of a token: `PARTITIONED BY` is one to sqlglot."""
+    texts = [token.text] if token.token_type == TokenType.STRING else token.text.split()
+    return [_Word(text, token.line, token.col, token.token_type) for text in texts]

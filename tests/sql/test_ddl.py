@@ -1,0 +1,271 @@
+# ruff: noqa: E501  # statements on one line each, as a table
+"""Statements: those of the seed unchanged, and a table of wrong ones, each refused with what, where and the cure."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from tidemill.cli.main import cli
+from tidemill.errors import UserError
+from tidemill.mill.mill import open_project
+from tidemill.sql.ddl import read_statement
+from tidemill.sql.windows import read_query
+
+HIVE = """
+CREATE TABLE hive_table (
+  x int,
+  y string,
+  z int,
+  ts timestamp,
+  WATERMARK FOR ts AS SOURCE_WATERMARK
+) PARTITIONED BY (pt_day string, pt_hour string)
+TBLPROPERTIES (
+  'streaming-source.enable'='true',
+  'streaming-source.monitor-interval'='1s',
+  'partition.time-extractor.timestamp-pattern'='$pt_day $pt_hour:00:00',
+  'partition.time-interval'='1h'
+);
+"""
+FILES = """
+CREATE TABLE fs_table (
+    x int,
+    y string,
+    z int,
+    ts TIMESTAMP(3),
+    pt_day string,
+    pt_hour string,
+    WATERMARK FOR ts AS SOURCE_WATERMARK
+) PARTITIONED BY (pt_day, pt_hour)
+  WITH (
+    'connector' = 'filesystem',
+    'path' = 'data/file',
+    'format' = 'parquet',
+
+    'streaming-source.enable'='true',
+    'streaming-source.monitor-interval'='1s',
+    'partition.time-extractor.timestamp-pattern'='$pt_day $pt_hour:00:00',
+    'partition.time-interval'='1h'
+);
+"""
+WITHOUT = "CREATE TABLE hive_table (x int, ts timestamp) PARTITIONED BY (pt_day string, pt_hour string)"
+ADD = """
+ALTER TABLE hive_table ADD (
+  WATERMARK FOR ts AS SOURCE_WATERMARK
+);
+
+ALTER TABLE hive_table SET (
+  'streaming-source.enable'='true',
+  'streaming-source.monitor-interval'='1s',
+  'partition.time-extractor.timestamp-pattern'='$pt_day $pt_hour:00:00',
+  'partition.time-interval'='1h'
+);
+"""
+SELECT = """
+SELECT window_start, window_end, COUNT(*), MAX(y), SUM(z)
+FROM TABLE(
+   TUMBLE(TABLE hive_table, DESCRIPTOR(ts), INTERVAL '1' HOUR))
+GROUP BY window_start, window_end;
+"""
+
+
+@pytest.fixture
+def mill(catalog_url, tmp_path):
+    """An empty project, on each database."""
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n', encoding="utf-8")
+    with open_project(tmp_path, create=True) as opened:
+        yield opened
+
+
+def described(mill, table):
+    """Columns with their types, keys and watermark."""
+    (done,) = mill.run_sql(f"DESCRIBE {table}")
+    return {row["column"]: (row["type"], row["key"], row["watermark"]) for row in done.rows}
+
+
+def test_the_statements_of_the_seed_run_unchanged(mill):
+    """Hive's form, the file system's, and ALTER TABLE on a table that is there."""
+    (hive,) = mill.run_sql(HIVE)
+    (files,) = mill.run_sql(FILES)
+
+    columns = described(mill, "hive_table")
+    assert [notice.split("'")[1] for notice in hive.notices] == ["streaming-source.monitor-interval"]
+    assert columns["ts"] == ("timestamp", False, "SOURCE_WATERMARK")
+    assert columns["pt_hour"] == ("string", True, None)
+    assert described(mill, "fs_table")["ts"] == ("timestamp_ntz", False, "SOURCE_WATERMARK")
+    assert "fs_table" in files.said
+    assert mill.show_dataset("fs_table").location.endswith("/data/file")
+    assert [view.dataset for view in mill.list_watermarks()] == ["default.fs_table", "default.hive_table"]
+
+
+def test_a_watermark_is_added_to_a_table_that_is_there_and_dropped(mill):
+    """ADD and SET, in the seed's order; what it then has is what CREATE TABLE would have given."""
+    mill.run_sql(WITHOUT)
+    before = mill.list_watermarks()
+    mill.run_sql(ADD)
+    added = mill.show_watermark("hive_table")
+    mill.run_sql("ALTER TABLE hive_table SET ('partition.gap-policy'='wait'); ALTER TABLE hive_table DROP WATERMARK")
+
+    assert before == []
+    assert added["column"] == "ts"
+    assert added["options"]["partition.time-interval"] == "1h"
+    assert mill.list_watermarks() == []
+    assert described(mill, "hive_table")["ts"] == ("timestamp", False, None)
+
+
+def test_the_query_of_the_seed_is_one_window_program(mill):
+    """With an output named, it is what `app.window_sql` takes."""
+    query = read_query(f"INSERT INTO hourly {SELECT}")
+
+    assert (query.table, query.time_column, query.shape.size) == ("hive_table", "ts", 3_600_000_000)
+    assert "TUMBLE" not in query.select("rows")
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("CREATE TABEL t (x int)", "line 1, column 12: TABLE is wanted, not 'TABEL': did you mean TABLE?"),
+        ("CREATE TABLE t (x nit) PARTITIONED BY (d date)", "the type NIT is not known: did you mean INT?"),
+        (
+            "CREATE TABLE t (x int, WATERMARK FOR y AS SOURCE_WATERMARK) PARTITIONED BY (d date)",
+            "y, which is no column",
+        ),
+        ("CREATE TABLE t (x int, WATERMARK FOR x AS SOURCE_WATERMARK) PARTITIONED BY (d date)", "of type integer"),
+        ("CREATE TABLE t (ts timestamp, WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE)", "SOURCE_WATERMARK is wanted"),
+        ("CREATE TABLE t (ts timestamp(9)) PARTITIONED BY (d date)", "finer than a microsecond"),
+        ("CREATE TABLE t (ts timestamp)", "needs PARTITIONED BY"),
+        ("CREATE TABLE t (ts timestamp) PARTITIONED BY (dd)", "the key dd is no column"),
+        ("CREATE TABLE t (x double) PARTITIONED BY (x)", "the key x has the type double"),
+        ("CREATE TABLE t (x int, X int) PARTITIONED BY (d date)", "X stands there twice"),
+        ("CREATE TABLE t (x int) PARTITIONED BY (d date) WITH ('a'='1', 'a'='2')", "'a' stands there twice"),
+        (
+            "CREATE TABLE t (x int) PARTITIONED BY (d date) WITH ('partition.time-intervall'='1h')",
+            "partition.time-interval'",
+        ),
+        ("CREATE TABLE t (x int) PARTITIONED BY (d date) WITH ('format'='parkett')", "use one of csv"),
+        (
+            "CREATE TABLE t (x int) PARTITIONED BY (d date) WITH ('streaming-source.enable'='true')",
+            "a watermark needs it",
+        ),
+        ("CREATE TABLE t (x int) PARTITIONED BY (d date", ") is wanted after"),
+        ("CREATE TABLE t (x 5)", "a type is wanted, not '5'"),
+        ("ALTER TABLE hive_table ADD WATERMARK FOR nothing AS SOURCE_WATERMARK", "there is no such column"),
+        ("ALTER TABLE hive_table MODIFY WATERMARK FOR ts AS SOURCE_WATERMARK", "write ADD WATERMARK"),
+        ("ALTER TABLE hive_table DROP WATERMARK", "no watermark to drop"),
+        ("ALTER TABLE hive_table RESET ('partition.time-interval')", "'partition.time-interval' is not set"),
+        ("ALTER TABLE hive_table SETT ('a'='b')", "did you mean SET?"),
+        ("ALTER TABLE hive_tabel DROP WATERMARK", "did you mean 'default.hive_table'?"),
+        ("DESCRIBE hive_table now", "the end of the statement is wanted, not 'now'"),
+        ("DELETE FROM hive_table", "CREATE or ALTER or DESCRIBE or DESC is wanted"),
+        ("ALTER TABLE t SET ('a", "cannot be read"),
+    ],
+)
+def test_a_wrong_statement_is_refused_with_what_where_and_the_cure(mill, statement, told):
+    """And nothing is changed."""
+    mill.run_sql(WITHOUT)
+    before = mill.list_datasets()
+
+    with pytest.raises(UserError) as refused:
+        mill.run_sql(statement)
+
+    assert told in str(refused.value)
+    assert mill.list_datasets() == before
+
+
+def test_what_a_watermark_needs_cannot_be_reset(mill):
+    """RESET of the interval, ADD where there is one: refused, nothing changed."""
+    mill.run_sql(HIVE)
+    before = mill.show_watermark("hive_table")
+
+    with pytest.raises(UserError, match="a watermark needs it"):
+        mill.run_sql("ALTER TABLE hive_table RESET ('partition.time-interval')")
+    with pytest.raises(UserError, match="write MODIFY WATERMARK"):
+        mill.run_sql("ALTER TABLE hive_table ADD WATERMARK FOR ts AS SOURCE_WATERMARK()")
+
+    assert mill.show_watermark("hive_table") == before
+
+
+def test_if_exists_and_if_not_exists_say_so(mill):
+    """For scripts that run more than once."""
+    first, again = mill.run_sql(f"{WITHOUT}; {WITHOUT.replace('TABLE', 'TABLE IF NOT EXISTS')}")
+    (gone,) = mill.run_sql("ALTER TABLE IF EXISTS nothing DROP WATERMARK")
+
+    assert (first.said, again.said) == (
+        "table default.hive_table is there",
+        "table default.hive_table is there already",
+    )
+    assert gone.said == "there is no table nothing"
+    with pytest.raises(UserError, match="write CREATE TABLE IF NOT EXISTS"):
+        mill.run_sql(WITHOUT)
+
+
+FROM = "FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        (f"SELECT window_start {FROM} GROUP BY window_start", "a window program is one INSERT INTO"),
+        (f"INSERT OVERWRITE TABLE o SELECT window_start {FROM}", "write INSERT INTO"),
+        ("INSERT INTO o SELECT a FROM clicks", "FROM must be a window function"),
+        (f"INSERT INTO o SELECT count(*) {FROM}", "an aggregate needs GROUP BY window_start"),
+        (f"INSERT INTO o SELECT a, count(*) {FROM} GROUP BY a", "GROUP BY needs window_start"),
+        (f"INSERT INTO o SELECT a {FROM} LIMIT 3", "LIMIT would cut"),
+        (f"INSERT INTO o SELECT window_start, a {FROM} JOIN x ON x.a = a", "joins of windows come later"),
+        (f"INSERT INTO o SELECT window_start, rand() AS r {FROM}", "another value each time"),
+        (
+            f"INSERT INTO o SELECT a, row_number() OVER (PARTITION BY a ORDER BY ts) AS n {FROM}",
+            "needs PARTITION BY window",
+        ),
+        (f"INSERT INTO o SELECT window_start {FROM} GROUP BY ROLLUP (window_start)", "ROLLUP comes later"),
+        ("INSERT INTO o SELECT a FROM TABLE(SESSION(TABLE c, DESCRIPTOR(ts), INTERVAL '1' HOUR))", "come later"),
+        (
+            "INSERT INTO o SELECT a FROM TABLE(CUMULATE(TABLE c, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '1' DAY))",
+            "later",
+        ),
+        ("INSERT INTO o SELECT a FROM TABLE(TUMBLE(TABLE c, DESCRIPTOR(ts)))", "TUMBLE lacks SIZE"),
+        ("INSERT INTO o SELECT a FROM TABLE(TUMBLE(TABLE c, ts, INTERVAL '1' HOUR))", "must be DESCRIPTOR(<column>)"),
+        ("INSERT INTO o SELECT a FROM TABLE(TUMBLE(c, DESCRIPTOR(ts), INTERVAL '1' HOUR))", "must be TABLE <name>"),
+        ("INSERT INTO o SELECT a FROM TABLE(TUMBLE(TABLE c, DESCRIPTOR(ts), INTERVAL '1' MONTH))", "windows of months"),
+        (
+            "INSERT INTO o SELECT a FROM TABLE(TUMBLE(TABLE c, DESCRIPTOR(ts), INTERVAL '0' HOUR))",
+            "longer than nothing",
+        ),
+        (
+            "INSERT INTO o SELECT a FROM TABLE(TUMBLE(TABLE c, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '2' HOUR))",
+            "shorter",
+        ),
+        (
+            "INSERT INTO o SELECT a FROM TABLE(HOP(TABLE c, DESCRIPTOR(ts), INTERVAL '24' HOUR, INTERVAL '1' HOUR))",
+            "SLIDE, SIZE",
+        ),
+        (
+            "INSERT INTO o SELECT a FROM TABLE(TUMBLE(DATA => TABLE c, TIMECOL => DESCRIPTOR(ts), SIZ => INTERVAL '1' HOUR))",
+            "SIZE?",
+        ),
+    ],
+)
+def test_what_cannot_be_windowed_is_refused_with_the_reason(query, told):
+    """When it is declared: a window that could not be computed by itself would differ from run to run."""
+    with pytest.raises(UserError) as refused:
+        read_query(query)
+
+    assert told in str(refused.value)
+
+
+def test_statements_come_from_a_file_or_the_command_line(mill, tmp_path):
+    """One line each, or a document; a wrong one is one line with its place."""
+    mill.close()
+    (tmp_path / "tables.sql").write_text(HIVE, encoding="utf-8")
+    command = ["--project", str(tmp_path), "sql"]
+
+    made = CliRunner().invoke(cli, [*command, str(tmp_path / "tables.sql")])
+    shown = CliRunner().invoke(cli, [*command, "-e", "DESCRIBE hive_table"])
+
+    assert made.output.splitlines()[0] == "table default.hive_table is there"
+    assert "  ts  timestamp  WATERMARK AS SOURCE_WATERMARK" in shown.output.splitlines()
+
+
+def test_reading_needs_no_catalog():
+    """A statement is read before anything is opened."""
+    assert read_statement("DESCRIBE a.b").name == "a.b"

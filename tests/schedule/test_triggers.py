@@ -13,7 +13,7 @@ from tidemill.durations import BadDuration
 from tidemill.errors import UserError
 from tidemill.names import BadName, EventKey
 from tidemill.schedule.answers import Satisfied, Waiting
-from tidemill.schedule.data_triggers import MessageTrigger, NewData, NewFiles, NewPartitions, Refreshed
+from tidemill.schedule.data_triggers import MessageTrigger, NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.trigger_json import trigger_from_json, trigger_to_json
 from tidemill.schedule.triggers import AllOf, AnyOf, BadTrigger, Fed
@@ -116,6 +116,22 @@ def test_a_refresh_satisfies_and_several_are_one_run():
     assert trigger.check([feed(trigger, refresh, refresh, refresh)]) == Satisfied("3/1 refreshes of default.users")
 
 
+def test_a_watermark_that_passes_several_periods_is_one_reason():
+    """It may move by a day at once: each run computes all that is closed."""
+    hour = 3_600_000_000
+    trigger = WatermarkPassed("clicks", every="1h")
+    key = "watermark:default.clicks"
+
+    first = feed(trigger, message(key, **{"from": None, "to": 10 * hour}))
+    within = feed(trigger, message(key, **{"from": 10 * hour, "to": 11 * hour - 1}))
+    several = feed(trigger, message(key, **{"from": 10 * hour, "to": 13 * hour}))
+
+    assert isinstance(trigger.check([first]), Satisfied)
+    assert isinstance(trigger.check([within]), Waiting)
+    assert trigger.check([several]) == Satisfied("3/1 new periods of 1h of default.clicks")
+    assert isinstance(trigger.check([feed(trigger, message("backlog:default.clicks"))]), Satisfied)
+
+
 def test_each_leaf_is_fed_by_itself():
     """Five partitions of one input are not one of each: the second input of a join may be empty."""
     trigger = NewPartitions("clicks") & NewPartitions("users", 2)
@@ -198,6 +214,7 @@ def test_the_next_fire_is_never_late(duration, elapsed):
         (lambda: NewData("clicks", rows=0), BadTrigger),
         (lambda: NewData("clicks", rows=True), BadTrigger),
         (lambda: Refreshed(5), BadTrigger),
+        (lambda: WatermarkPassed("clicks", every="100ms"), BadTrigger),
         (lambda: Cron(5), BadTrigger),
         (lambda: Cron("@daily", zone=None), BadTrigger),
     ],
@@ -215,6 +232,7 @@ _leaves = st.one_of(
     st.builds(lambda name, size: NewData(name, bytes=f"{size} MB"), _names, st.integers(1, 10**6)),
     st.builds(lambda name, rows: NewData(name, rows=rows), _names, st.integers(1, 10**6)),
     st.builds(Refreshed, _names),
+    st.builds(WatermarkPassed, _names, st.sampled_from(["1h", "15m", "1d"])),
     st.builds(Every, st.integers(1000, 10**10).map(lambda ms: timedelta(milliseconds=ms))),
     st.builds(Cron, st.sampled_from(["30 2 * * *", "@daily"]), st.sampled_from(["UTC", "Europe/Berlin"])),
 )

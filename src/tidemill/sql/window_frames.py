@@ -98,7 +98,7 @@ class SparkWindows:
         return named.withColumn("window_time", self._window_time(rows, batch)).drop(*_HELPERS)
 
     def _check_rows(self, run: Run, batch: Batch, rows: DataFrame) -> DataFrame:
-        """Add the wall-clock time of rows; leave out, or fail at, those outside the span of their partition, and null."""
+        """Add the wall-clock time of rows; leave out, or fail at, those outside the span of their partition."""
         from pyspark.sql import functions as sf
 
         keys = batch.source.keys

@@ -1,0 +1,32 @@
+"""docs/windows.md: its code deploys, its statements run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tidemill.mill.mill import open_project
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "windows.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> str:
+    """All code of the page in one language."""
+    return "\n".join(re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL))
+
+
+def test_what_the_page_shows_works(sqlite_catalog_url, tmp_path):
+    """A page that is typed as it stands."""
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
+    (tmp_path / "app.py").write_text(blocks("python"), encoding="utf-8")
+    with open_project(tmp_path, create=True) as mill:
+        (deployed,) = mill.deploy()
+        mill.run_sql(blocks("sql"))
+
+        views = mill.list_watermarks()
+
+    assert deployed.programs == ("count_hours",)
+    assert [(view.dataset, view.zone, view.programs) for view in views] == [
+        ("default.clicks", "Europe/Berlin", ("default.clicks.count_hours",)),
+        ("default.visits", "UTC", ()),
+    ]

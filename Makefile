@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile --no-config --universal --python-version 3.11 -
 SPARK_AND_DATA := pyproject.toml --extra spark --extra demo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark bench fmt lock clean \
+.PHONY: help demo test lint test-without-spark test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark bench fmt lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -27,9 +27,11 @@ demo: set-up-demo ## the main job on real data, in a folder of its own (ARGS=--c
 	@$(BIN)/tidemill demo $(ARGS)
 
 test: lint ## all that CI checks
-	@# Together: the fast tests wait for databases and processes, the short campaigns compute.
-	@$(POSTGRES) -- $(PYTEST) -m "not spark" --numprocesses 3 $(ARGS)
-	@$(MAKE) --no-print-directory test-spark
+	@# Together: tests wait for databases, processes and Spark's start, and leave the cores to the short campaigns.
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line test-without-spark test-spark
+
+test-without-spark: set-up-test
+	@$(POSTGRES) -- $(PYTEST) -m "not spark" --numprocesses 2 $(ARGS)
 
 lint: set-up-test ## ruff, format, types
 	@$(BIN)/ruff check

@@ -23,6 +23,7 @@ from tidemill.demo.published import Reader, Report
 from tidemill.demo.reference import DAYS, MIRRORED, Reference, read_tables
 from tidemill.demo.reference import FILE_NAME as REFERENCE
 from tidemill.demo.up import STOP
+from tidemill.demo.windows import WINDOWS, count_windows
 from tidemill.errors import TidemillError
 from tidemill.lake.inbox import FileState, InboxFile
 from tidemill.mill.mill import Mill, open_project
@@ -120,6 +121,7 @@ class _Demo:
         self._tell_log()
         for report in self._reader.days():
             self._narrator.tell("report", report.when, report.sentence())
+        self._tell_windows()
         return self._weigh()
 
     def _step(self, child: Child) -> bool:
@@ -193,7 +195,22 @@ class _Demo:
         if not landed <= known or any(file.status in _OPEN for _, file in files):
             return False
         idle = not any(consumer.waiting or consumer.in_progress for consumer in self._mill.list_consumers())
-        return idle and self._mirrored()
+        return idle and self._mirrored() and self._windows_right()
+
+    def _windows_right(self) -> bool:
+        hours = self._reader.loaded_hours()
+        return all(self._reader.windows(one.dataset) == count_windows(hours, one.size) for one in WINDOWS)
+
+    def _tell_windows(self) -> None:
+        """Count windows, those that late files have had computed again, and versions."""
+        said = [m.payload for m in self._mill.read_topic("data", limit=_MOST_FILES) if m.event_type == "windows"]
+        for one in WINDOWS:
+            number = len(self._reader.windows(one.dataset))
+            again = sum(int(str(m["recomputed"])) for m in said if str(m["program"]).endswith(f".{one.program}"))
+            self._narrator.tell("windows", one.dataset, f"{number} windows, {again} of them computed again")
+        for name in MIRRORED:
+            versions, rows = len(self._mill.list_versions(name)), len(self._reader.mirror(name))
+            self._narrator.tell("versions", name, f"{versions} versions, {rows:,} rows in the last")
 
     def _weigh(self) -> Balance:
         refused = {(feed, file.name) for feed, file in self._files() if file.status is FileState.QUARANTINED}

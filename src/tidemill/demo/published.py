@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, cast
 
 from tidemill.demo.balance import Published, RowKey
 from tidemill.demo.flights import KEYS, Feed
+from tidemill.demo.windows import WindowBounds
 from tidemill.mill.datasets import FileView
 from tidemill.mill.mill import Mill
 
@@ -69,6 +70,20 @@ class Reader:
         """The reports of all days, in their order."""
         return self._reports("daily")
 
+    def loaded_hours(self) -> list[datetime]:
+        """The hours of all flights that are loaded."""
+        files = self._mill.list_files(Feed.FLIGHTS.value)
+        rows = (row for file in files for row in self._read(file, KEYS[Feed.FLIGHTS]))
+        return [_utc(row["time_hour"]) for row in rows]
+
+    def windows(self, name: str) -> Counter[WindowBounds]:
+        """How many flights each window of a file set has, over all airports."""
+        counted: Counter[WindowBounds] = Counter()
+        for file in self._mill.list_files(name):
+            for row in self._read(file, ("window_start", "window_end", "flights")):
+                counted[_utc(row["window_start"]), _utc(row["window_end"])] += cast("int", row["flights"])
+        return counted
+
     def mirror(self, name: str) -> list[tuple[str | None, ...]]:
         """The rows of a snapshot's current version by its first column, as texts; none before the first version."""
         rows = [
@@ -108,6 +123,11 @@ def _counted(reports: list[Report]) -> Counter[str]:
     for report in reports:
         counted[report.when] += report.flights
     return counted
+
+
+def _utc(value: object) -> datetime:
+    """A time of a file, which is in UTC whether it says so (an instant) or not (the wall clock of a window)."""
+    return cast("datetime", value).replace(tzinfo=UTC)
 
 
 def _text(value: object) -> str:

@@ -24,12 +24,15 @@ weather_raw = app.inbox("weather_raw", "landing/weather", schema=WEATHER, **raw)
 
 # What is made of them, in partitions of an hour (UTC) or a day.
 by_hour = {"day": "date", "hour": "int"}
-flights = app.fileset("flights", keys=by_hour)
+hours = tm.Watermark("time_hour", pattern="$day $hour:00:00", interval="1h", zone="UTC")
+flights = app.fileset("flights", keys=by_hour, watermark=hours)
 weather = app.fileset("weather", keys=by_hour)
 flights_weather = app.fileset("flights_weather", keys=by_hour)
 hourly = app.fileset("hourly", keys=by_hour)
 daily = app.fileset("daily", keys={"day": "date"})
 by_airline = app.fileset("by_airline", keys={"day": "date"})
+delays_by_hour = app.fileset("delays_by_hour", keys={"day": "date"})
+delays_of_24h = app.fileset("delays_of_24h", keys={"day": "date"})
 
 # Somebody else's database: each refresh is a version of the whole table, what was deleted there is gone here.
 airlines = app.snapshot("airlines", key=["carrier"])
@@ -53,6 +56,17 @@ all_planes = query(
 app.pipeline("mirror_airlines", source=all_airlines, sink=airlines)
 numbers_of_planes = "SELECT tailnum, model, CAST(year AS INT) AS built, CAST(seats AS INT) AS seats FROM source"
 app.pipeline("mirror_planes", source=all_planes, transform=numbers_of_planes, sink=planes)
+
+
+# A window is computed when the hour that closes it is loaded, and again when one of its hours comes late.
+DELAYS = """INSERT INTO {sink}
+    SELECT window_start, window_end, origin, count(*) AS flights, avg(dep_delay) AS dep_delay,
+        to_date(window_start) AS day
+    FROM TABLE({windows}) GROUP BY window_start, window_end, origin"""
+each_hour = "TUMBLE(TABLE flights, DESCRIPTOR(time_hour), INTERVAL '1' HOUR)"
+last_24_hours = "HOP(TABLE flights, DESCRIPTOR(time_hour), INTERVAL '1' HOUR, INTERVAL '24' HOUR)"
+app.window_sql("count_hours", DELAYS.format(sink="delays_by_hour", windows=each_hour), retries=3, backoff="1s")
+app.window_sql("count_24h", DELAYS.format(sink="delays_of_24h", windows=last_24_hours), retries=3, backoff="1s")
 
 
 @app.spark(reads=[flights_raw, weather_raw], writes=[flights, weather], retries=3, backoff="1s")
@@ -97,7 +111,7 @@ def report(run, spark):
     run.output(daily).overwrite(days.groupBy("day").agg(*numbers))
 
 
-@app.spark(reads=[flights_weather, airlines, planes], writes=[by_airline], retries=3, backoff="1s", run_on_empty=True)
+@app.spark(reads=[flights_weather, airlines, planes], writes=[by_airline], retries=3, backoff="1s", run_on_empty=False)
 def compare(run, spark):
     """Compare the airlines, day by day, as the newest version of the reference data knows them and their planes."""
     flown = run.read(flights_weather)
@@ -130,3 +144,5 @@ app.schedule("mirror_airlines", "mirror_airlines", trigger=night, **one_at_a_tim
 app.schedule("mirror_planes", "mirror_planes", trigger=night, **one_at_a_time)
 news = tm.NewPartitions(flights_weather, 6) | tm.Refreshed(planes) | tick
 app.schedule("compare", compare, trigger=news, **one_at_a_time)
+app.schedule("count_hours", "count_hours", trigger=tm.WatermarkPassed(flights, every="1h"), **one_at_a_time)
+app.schedule("count_24h", "count_24h", trigger=tm.WatermarkPassed(flights, every="1h"), **one_at_a_time)

@@ -23,8 +23,9 @@ def command(*, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(to_plain(diagnosis), indent=2))
     else:
+        width = max(map(len, diagnosis.settings))
         for name, value in diagnosis.settings.items():
-            click.echo(f"{name:<14} {value}  ({diagnosis.sources.get(name, 'default')})")
+            click.echo(f"{name:<{width}} {value}  ({diagnosis.sources.get(name, 'default')})")
         click.echo()
         for finding in diagnosis.findings:
             click.echo(f"{'ok  ' if finding.good else 'BAD '} {finding.subject:<12} {finding.found}")

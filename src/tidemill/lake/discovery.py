@@ -147,6 +147,8 @@ class _Listing:
         return picked
 
     def _why_held_back(self, file: FileStatus) -> str | None:
+        if not self._spec.holds_back:
+            return None
         unchanged_for = self._memory.watched.unchanged_for(file, self._catalog.world.clock.monotonic())
         return held_back(
             self._spec,
@@ -302,12 +304,14 @@ class _RecordFound:
             for file, status in self.found
         ]
         params: dict[str, Param] = {"dataset_id": self.inbox.dataset_id, "found": json.dumps(rows)}
+        # Each statement parses its list: what only looks up gets no more than the keys.
+        keys = json.dumps([{key: row[key] for key in ("dataset_id", "name", "content_version")} for row in rows])
         event_key = file_event(self.inbox.dataset.namespace, self.inbox.dataset.name)
         return (
             Call(SQL.publish_found, params | {"event_key": event_key}),
             Call(SQL.insert_found, params),
-            Call(SQL.note_superseded, params),
-            Call(SQL.supersede_found, {"found": params["found"]}),
+            Call(SQL.note_superseded, {"dataset_id": self.inbox.dataset_id, "found": keys}),
+            Call(SQL.supersede_found, {"found": keys}),
         )
 
 

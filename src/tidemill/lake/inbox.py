@@ -34,6 +34,9 @@ ALWAYS_IGNORED: Final = ("*_current", "*.tmp", "*._COPYING_", "_*", ".*")
 """Names of files that are still being written, or are none of the data."""
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 class FileState(StrEnum):
     """Where a file stands. IN_PROGRESS, SUCCESS and ERROR are seed 004's."""
 
@@ -150,6 +153,11 @@ class InboxSpec:
                 return next(pattern for pattern in patterns.each if fnmatch.fnmatchcase(part, pattern))
         return None
 
+    @property
+    def holds_back(self) -> bool:
+        """Whether a file may have to wait for its writer though its name says nothing."""
+        return bool(self.min_age or self.settle or self.done_flag)
+
     def flag_of(self, name: str) -> str | None:
         """The name of the file that says that this one is whole; None when none has to."""
         if self.done_flag is None:
@@ -234,7 +242,8 @@ def content_version(file: FileStatus) -> str:
 
 def to_ms(moment: datetime) -> int:
     """Epoch milliseconds, as the catalog stores times."""
-    return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
+    since = moment - _EPOCH
+    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
 
 
 def from_ms(milliseconds: int) -> datetime:

@@ -1,6 +1,6 @@
 """B9: discovering 1 new file among 1,000,000 known ones, and 100,000 at once, beyond the plain listing of the folder.
 
-The files are empty ones in memory, so that what is measured is ours: the listing is `Files.list_after`, read to its end.
+The files are empty and in memory, so that what is measured is ours; the listing is `Files.list_after`, to its end.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ def _is_any_pending(stage: Stage) -> bool:
 def _find_live(stage: Stage, only: str = "") -> list[tuple[RunId, int]]:
     return stage.connection.execute(
         "SELECT run_id, epoch FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING') AND run_id LIKE ?"
-        " AND (program_id IS NOT NULL OR write_pointer IS NOT NULL) ORDER BY 1",
+        " AND (program_id IS NOT NULL OR write_pointer IS NOT NULL OR triggered_by LIKE '%claim%') ORDER BY 1",
         (f"{only}%",),
     ).fetchall()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from tests.explore import promises
@@ -21,7 +23,7 @@ from tidemill.lake.file_checks import sort_out, succeeded, verify_claims
 from tidemill.lake.file_claims import claim_files
 from tidemill.lake.file_endings import CloseFiles, publish_due_backlog
 from tidemill.lake.formats import FileFormat, RawFormat
-from tidemill.lake.inbox import Inbox, InboxSpec, ensure_inbox
+from tidemill.lake.inbox import FileState, Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DatasetId, Namespace, ProgramId, RunId
 from tidemill.run.attempts import (
     AttachTransaction,
@@ -31,12 +33,15 @@ from tidemill.run.attempts import (
     end_attempt,
 )
 from tidemill.run.inputs import take_over_claims
+from tidemill.run.outside_claims import close_claim, get_latest_files
 from tidemill.run.programs import Program, ProgramKind, put_program
 from tidemill.run.runs import NewRun, create_pending
 from tidemill.storage.files import FileStatus, Seen
 from tidemill.world import World
 
-SPEC = InboxSpec(RawFormat(FileFormat.TEXT), attempts=20, retry_after=timedelta(seconds=10), max_files=1)
+SPEC = InboxSpec(
+    RawFormat(FileFormat.TEXT), attempts=20, retry_after=timedelta(seconds=10), max_files=1, reconcile_every=None
+)
 RAW = Dataset(DatasetId("raw"), Namespace("default"), "raw", DatasetKind.INBOX, "file:///landing", SPEC.to_spec())
 READER = "load"
 
@@ -47,10 +52,11 @@ class _Landing:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
 
-    lists_from_name = False
+    url = "file:///landing"
+    lists_from_name = True
 
-    def list_after(self, _prefix: str, _marker: str | None, _seen: Seen) -> Iterator[FileStatus]:
-        return iter(self._list())
+    def list_after(self, _prefix: str, after: str | None, _seen: Seen) -> Iterator[FileStatus]:
+        return (file for file in self._list() if file.name > (after or ""))
 
     def stat(self, name: str) -> FileStatus | None:
         return next((file for file in self._list() if file.name == name), None)
@@ -135,6 +141,24 @@ def load(stage: Stage, endings: Sequence[str] = ("commit",)) -> bool:
     return True
 
 
+def claimer(name: str) -> Actor:
+    """A workflow engine outside: claims a file, works, and closes it."""
+
+    def body(stage: Stage) -> None:
+        catalog = copy.copy(stage.catalog)
+        # However often it is begun anew, its claim has the id that the catalog knows.
+        catalog.world = replace(stage.world, random=random.Random(name))
+        try:
+            claim = get_latest_files(catalog, INBOX, limit=1)
+            for file in claim.files:
+                note_given(stage, READER, claim.claim_id, 1, 0, f"{file.name} {file.etag}")
+                close_claim(catalog, INBOX, claim.claim_id, None, FileState.SUCCESS)
+        except (Conflict, Fenced):
+            pass
+
+    return Actor(name, body, group="claimer")
+
+
 def _is_any_pending(stage: Stage) -> bool:
     query = "SELECT 1 FROM run WHERE state = 'PENDING' AND not_before <= tidemill_now()"
     return bool(stage.connection.execute(query).fetchall())
@@ -188,6 +212,7 @@ def inbox(
     earlier: Sequence[str] = (),
     discoverers: int = 1,
     loaders: int = 1,
+    claimers: int = 0,
     runs: int = 2,
     fences: int = 0,
     kills: int = 0,
@@ -231,6 +256,7 @@ def inbox(
                 *(lander(f"lander{n}", file) for n, file in enumerate(landing)),
                 *(discoverer(f"discoverer{n}") for n in range(discoverers)),
                 *(loader(f"loader{n}", endings) for n in range(loaders)),
+                *(claimer(f"engine{n}") for n in range(claimers)),
                 *(fencer(f"reaper{n}") for n in range(fences)),
                 *(killer(f"killer{n}") for n in range(kills)),
             ],
@@ -263,5 +289,8 @@ SCENARIOS = {
     "inbox-found": inbox(["a", "b"], discoverers=2, runs=1),
     "inbox-rewritten": inbox(["a"], earlier=["a"], discoverers=1, loaders=1, runs=1, fences=1),
     "inbox-rewritten-2": inbox(["a", "a"], earlier=["a"], discoverers=2, loaders=2, endings=("commit", "fail")),
+    "inbox-late": inbox(["b", "a"], discoverers=2, loaders=0, runs=1),
+    "inbox-engines": inbox([], earlier=["a", "b"], discoverers=0, loaders=0, claimers=2, runs=1, fences=1),
+    "inbox-engine-beside": inbox([], earlier=["a", "b"], discoverers=0, loaders=1, claimers=1, runs=1, fences=1),
     "inbox-killed": inbox(["a"], earlier=["a", "b"], discoverers=1, loaders=2, kills=1),
 }

@@ -46,7 +46,8 @@ def transactions(tables: Tables) -> None:
             must(tx.commit_seq > tx.write_pointer, f"tx {tx.write_pointer} committed before it began")
             must(tx.epoch == run.epoch, f"tx {tx.write_pointer} of the fenced attempt {tx.epoch} committed")
     for run in tables["run"]:
-        wanted = 1 if run.state == "COMPLETED" else 0
+        is_claim = run.program_id is None and run.write_pointer is None
+        wanted = 1 if run.state == "COMPLETED" and not is_claim else 0
         must(committed[run.run_id] == wanted, f"run {run.run_id}, {run.state}, committed {committed[run.run_id]} times")
         if run.program_id is not None and run.state == "RUNNING":
             must(run.pid == run.epoch, f"the driver of attempt {run.pid} has registered for attempt {run.epoch}")

@@ -37,6 +37,8 @@ QUICK = [
     "public-small",
     "inbox-small",
     "inbox-lost-replies",
+    "inbox-late",
+    "inbox-engines",
     "timer",
     "cron",
     "cron-all",

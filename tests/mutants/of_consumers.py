@@ -468,4 +468,25 @@ MUTANTS: Final = (
         ),
         scenario="loop",
     ),
+    _mutant(
+        "lookback_forgotten",
+        "listings begin behind the marker, and pass over what comes late",
+        Edit("lake/lookback.py", "        if lookback == timedelta(0):\n", "        if True:\n"),
+        scenario="inbox-late",
+    ),
+    _mutant(
+        "ended_claim_closes_files",
+        "a claim by an engine outside closes files after it was fenced",
+        Edit(
+            _FILE_ENDINGS,
+            '        return (Call(SQL.guard_some, params | {"files": len(self.outcomes)}),)\n',
+            "        return ()\n",
+        ),
+        Edit(
+            "run/outside_claims.py",
+            '        return (Call(ATTEMPTS.refuse_unless_running, {"run_id": self.run_id, "epoch": _EPOCH}),)\n',
+            "        return ()\n",
+        ),
+        scenario="inbox-engines",
+    ),
 )

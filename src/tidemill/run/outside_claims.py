@@ -127,7 +127,13 @@ def update_file_status(
     """
     if status not in _CLOSING:
         raise UserError(f"a claimed file becomes {', '.join(_CLOSING)}, not {status}")
-    inbox = catalog.read(lambda db: _find_inbox(db, claim_id))
+    return close_claim(catalog, catalog.read(lambda db: _find_inbox(db, claim_id)), claim_id, names, status, error)
+
+
+def close_claim(
+    catalog: Catalog, inbox: Inbox, claim_id: RunId, names: Sequence[str] | None, status: FileState, error: str = ""
+) -> int:
+    """`update_file_status` of a claim on `inbox`."""
     held = {file.name: file for file in catalog.read(lambda db: read_claims(db, claim_id))}
     wanted = list(held) if names is None else list(dict.fromkeys(names))
     closing = [held[name] for name in wanted if name in held]

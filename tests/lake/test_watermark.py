@@ -347,7 +347,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["skip", "wait"]), EVENTS)
 def test_it_stands_where_the_definition_says(catalog, gap, events):  # noqa: C901  # five kinds of events
     """Slots in ascending order, never past who holds it, never back: in every order of commits, spans and ends."""

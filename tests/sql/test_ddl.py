@@ -70,7 +70,15 @@ GROUP BY window_start, window_end;
 
 
 @pytest.fixture
-def mill(catalog_url, tmp_path):
+def mill(sqlite_catalog_url, tmp_path):
+    """An empty project: what is told of a statement is the same on each database."""
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
+    with open_project(tmp_path, create=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def on_each(catalog_url, tmp_path):
     """An empty project, on each database."""
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n', encoding="utf-8")
     with open_project(tmp_path, create=True) as opened:
@@ -83,34 +91,34 @@ def described(mill, table):
     return {row["column"]: (row["type"], row["key"], row["watermark"]) for row in done.rows}
 
 
-def test_the_statements_of_the_seed_run_unchanged(mill):
+def test_the_statements_of_the_seed_run_unchanged(on_each):
     """Hive's form, the file system's, and ALTER TABLE on a table that is there."""
-    (hive,) = mill.run_sql(HIVE)
-    (files,) = mill.run_sql(FILES)
+    (hive,) = on_each.run_sql(HIVE)
+    (files,) = on_each.run_sql(FILES)
 
-    columns = described(mill, "hive_table")
+    columns = described(on_each, "hive_table")
     assert [notice.split("'")[1] for notice in hive.notices] == ["streaming-source.monitor-interval"]
     assert columns["ts"] == ("timestamp", False, "SOURCE_WATERMARK")
     assert columns["pt_hour"] == ("string", True, None)
-    assert described(mill, "fs_table")["ts"] == ("timestamp_ntz", False, "SOURCE_WATERMARK")
+    assert described(on_each, "fs_table")["ts"] == ("timestamp_ntz", False, "SOURCE_WATERMARK")
     assert "fs_table" in files.said
-    assert mill.show_dataset("fs_table").location.endswith("/data/file")
-    assert [view.dataset for view in mill.list_watermarks()] == ["default.fs_table", "default.hive_table"]
+    assert on_each.show_dataset("fs_table").location.endswith("/data/file")
+    assert [view.dataset for view in on_each.list_watermarks()] == ["default.fs_table", "default.hive_table"]
 
 
-def test_a_watermark_is_added_to_a_table_that_is_there_and_dropped(mill):
+def test_a_watermark_is_added_to_a_table_that_is_there_and_dropped(on_each):
     """ADD and SET, in the seed's order; what it then has is what CREATE TABLE would have given."""
-    mill.run_sql(WITHOUT)
-    before = mill.list_watermarks()
-    mill.run_sql(ADD)
-    added = mill.show_watermark("hive_table")
-    mill.run_sql("ALTER TABLE hive_table SET ('partition.gap-policy'='wait'); ALTER TABLE hive_table DROP WATERMARK")
+    on_each.run_sql(WITHOUT)
+    before = on_each.list_watermarks()
+    on_each.run_sql(ADD)
+    added = on_each.show_watermark("hive_table")
+    on_each.run_sql("ALTER TABLE hive_table SET ('partition.gap-policy'='wait'); ALTER TABLE hive_table DROP WATERMARK")
 
     assert before == []
     assert added["column"] == "ts"
     assert added["options"]["partition.time-interval"] == "1h"
-    assert mill.list_watermarks() == []
-    assert described(mill, "hive_table")["ts"] == ("timestamp", False, None)
+    assert on_each.list_watermarks() == []
+    assert described(on_each, "hive_table")["ts"] == ("timestamp", False, None)
 
 
 def test_the_query_of_the_seed_is_one_window_program(mill):

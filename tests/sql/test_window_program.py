@@ -308,7 +308,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from([("UTC", "2021-03-19"), ("Europe/Berlin", "2021-03-28"), ("Europe/Berlin", "2021-10-31"),
                      ("America/New_York", "2021-03-14"), ("America/New_York", "2021-11-07")]),

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.lake.test_claims import MINUTE, backlog, fail, kinds
+from tidemill.lake.backlog import NoteUnread
 from tidemill.lake.claims import DISCARD_AFTER
 from tidemill.lake.managed import ConsumerMoved, WorkState, ensure_consumer, find_consumer, measure_lag
 from tidemill.lake.resets import ClaimsInProgress, list_resets, requeue, reset
@@ -350,3 +351,15 @@ def test_terms_are_kept_with_the_consumer_and_follow_a_deployment(lake):
     lake.catalog.write(lambda db: ensure_consumer(db, lake.lines.dataset_id, NAME, terms))
 
     assert lake.read(lambda db: find_consumer(db, lake.lines.dataset_id, NAME)) == replace(before, terms=terms)
+
+
+def test_what_is_noted_as_unread_counts_once(lake):
+    """It stands in the working set, and the state still leads to it."""
+    consumer = lake.consumer()
+    lake.publish(1)
+    lake.publish(2)
+    lake.catalog.apply([NoteUnread([consumer.consumer_id])])
+
+    lag = lake.read(lambda db: measure_lag(db, consumer))
+
+    assert (lag.partitions, lag.bytes) == (2, 20)

@@ -13,6 +13,7 @@ SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_se
 
 -- name: measure_lag
 -- What waits in the working set, and what no take has seen: by start_version and versions_to_check, never the history.
+-- What was noted as unread, or is a run's own, is in the working set already.
 SELECT coalesce(sum(waiting.partitions), 0), coalesce(sum(waiting.bytes), 0), min(waiting.oldest)
   FROM (SELECT count(*) AS partitions, sum(change.bytes) AS bytes, min(change.at) AS oldest
           FROM consumer_work AS work CROSS JOIN partition_change AS change
@@ -20,11 +21,17 @@ SELECT coalesce(sum(waiting.partitions), 0), coalesce(sum(waiting.bytes), 0), mi
            AND change.dataset_id = :dataset_id AND change.write_pointer = work.write_pointer
            AND change.partition_key = work.partition_key
          UNION ALL
-        SELECT count(*), sum(bytes), min(at) FROM partition_change
+        SELECT count(*), sum(bytes), min(at) FROM partition_change AS change
          WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND delivers = 1
+           AND (SELECT 1 FROM consumer_work AS known
+                 WHERE known.consumer_id = :consumer_id AND known.write_pointer = change.write_pointer
+                   AND known.partition_key = change.partition_key) IS NULL
          UNION ALL
-        SELECT count(*), sum(bytes), min(at) FROM partition_change
-         WHERE dataset_id = :dataset_id AND write_pointer IN ({ints:versions_to_check}) AND delivers = 1) AS waiting
+        SELECT count(*), sum(bytes), min(at) FROM partition_change AS change
+         WHERE dataset_id = :dataset_id AND write_pointer IN ({ints:versions_to_check}) AND delivers = 1
+           AND (SELECT 1 FROM consumer_work AS known
+                 WHERE known.consumer_id = :consumer_id AND known.write_pointer = change.write_pointer
+                   AND known.partition_key = change.partition_key) IS NULL) AS waiting
 
 -- name: list_work
 -- Each state has its index; what is completed has none, and is the whole history.

@@ -205,6 +205,18 @@ def test_late_partitions_may_be_dropped(catalog_url, tmp_path):
     plain.mill.close()
 
 
+def test_a_window_that_closes_later_has_the_rows_of_before(catalog_url, tmp_path):
+    """Of sliding windows, those that close after a pause hold partitions that ended before it."""
+    plain = open_plain(tmp_path / "project", catalog_url, windows=HOP)
+    plain.add("2021-03-19 08:00", 1)
+    plain.settle()
+    plain.add("2021-03-19 20:00", 1)
+    plain.settle()
+
+    assert plain.results() == {"06:00": 1, "07:00": 1, "08:00": 1, "18:00": 1}
+    plain.mill.close()
+
+
 def test_a_batch_is_cut_at_its_limit_and_the_rest_said_to_be_left(catalog_url, tmp_path):
     """10,000 waiting hours cost tens of runs, each a transaction of its own."""
     plain = open_plain(tmp_path / "project", catalog_url, more="max_windows=3")

@@ -151,8 +151,9 @@ class Reached:
 def plan(grid: Grid, at: Reached, waiting: Sequence[Stored], dirty: Iterable[Dirty], limits: Limits) -> Plan:
     """Plan a run.
 
-    `waiting` are the visible partitions whose rows end after `computed`, `dirty` the visible changes from `seen` on,
-    none when late ones are dropped. Late windows take half the room at most, while others are due.
+    `waiting` are the visible partitions whose rows may lie in windows that close after `computed`; `dirty` the visible
+    changes from `seen` on, none when late ones are dropped. Late windows take half the room at most, while others are
+    due.
     """
     if at.passed is None:
         return Plan((), (), at.computed, at.seen, more=False)

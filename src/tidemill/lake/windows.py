@@ -186,10 +186,10 @@ def list_states(db: Db, dataset_id: DatasetId | None = None) -> list[WindowState
     return _states(db.all(SQL.list_states) if dataset_id is None else db.all(SQL.find_states_of, dataset_id=dataset_id))
 
 
-def list_waiting(db: Db, source: Fileset, snapshot: Snapshot, computed: Instant | None) -> list[Stored]:
-    """The partitions that `snapshot` sees whose rows may lie after `computed`. Cost: what they are."""
+def list_waiting(db: Db, source: Fileset, snapshot: Snapshot, since: Instant | None) -> list[Stored]:
+    """The partitions that `snapshot` sees whose rows may lie after `since`, None for all. Cost: what they are."""
     partition_time, row_lag = _time_of(source)
-    low = -_EVER if computed is None else times_within(partition_time, row_lag, computed, computed)[0]
+    low = -_EVER if since is None else times_within(partition_time, row_lag, since, since)[0]
     rows = db.all(
         SQL.list_within,
         dataset_id=source.dataset_id,
@@ -198,7 +198,7 @@ def list_waiting(db: Db, source: Fileset, snapshot: Snapshot, computed: Instant 
         high=_EVER,
     )
     found = _stored(rows, partition_time, row_lag)
-    return [one for one in found if computed is None or one.ends > computed]
+    return [one for one in found if since is None or one.ends > since]
 
 
 def list_around(

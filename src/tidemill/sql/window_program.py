@@ -21,7 +21,7 @@ from tidemill.lake.partition_time import Instant, from_wall
 from tidemill.lake.publish import see_own
 from tidemill.lake.watermark import value_at
 from tidemill.lake.watermark_spec import LatePolicy, WatermarkSpec
-from tidemill.lake.window_plan import Grid, Limits, Plan, Reached, Stored, Window, plan
+from tidemill.lake.window_plan import MARGIN, Grid, Limits, Plan, Reached, Stored, Window, plan
 from tidemill.lake.windows import (
     MoveWindows,
     WindowState,
@@ -184,7 +184,9 @@ class WindowProgram:
             )
             at = Reached(state.computed, state.seen, passed, tx.write_pointer)
             limits = Limits(spec.max_windows, spec.max_partitions, spec.max_bytes)
-            found = plan(grid, at, list_waiting(db, source, tx, state.computed), dirty, limits)
+            # A window that is not computed yet may begin as much before `computed` as it is long.
+            since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
+            found = plan(grid, at, list_waiting(db, source, tx, since), dirty, limits)
             written_by = {
                 one.window: one.write_pointer for one in find_results(db, state.program_id, found.new + found.late)
             }

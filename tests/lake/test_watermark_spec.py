@@ -76,6 +76,7 @@ def test_expected_partitions_are_all_combinations():
         ("scan.watermark.idle-timeout", "1h", "windows over several tables"),
         ("window.batch.max-bytes", "many", "use a whole number with a unit"),
         ("window.partial-first", "skip", "only 'emit' is known"),
+        ("window.emit-empty", "true", "only 'false' is known"),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_cure(option, value, told):

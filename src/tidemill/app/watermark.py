@@ -25,7 +25,6 @@ _NAMES: Final = {
     options.EXPECTED_COUNT: "expected_count",
     options.MAX_AHEAD: "max_ahead",
     options.WINDOW_ZONE: "window_zone",
-    options.EMIT_EMPTY: "emit_empty",
     options.MAX_WINDOWS: "max_windows",
 }
 
@@ -68,7 +67,6 @@ class Watermark:
     expected_count: int | None = None
     max_ahead: str | timedelta | None = None
     window_zone: str | None = None
-    emit_empty: bool = False
     max_windows: int | None = None
 
     def check(self, fileset: str, keys: KeySchema) -> WatermarkSpec:

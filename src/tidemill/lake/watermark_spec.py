@@ -33,7 +33,6 @@ GAP: Final = "partition.gap-policy"
 EXPECTED_COUNT: Final = "partition.expected-count"
 MAX_AHEAD: Final = "watermark.max-ahead"
 WINDOW_ZONE: Final = "window.time-zone"
-EMIT_EMPTY: Final = "window.emit-empty"
 MAX_WINDOWS: Final = "window.batch.max-windows"
 MAX_PARTITIONS: Final = "window.batch.max-partitions"
 MAX_BYTES: Final = "window.batch.max-bytes"
@@ -45,12 +44,13 @@ _ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
     "partition.completeness": ("commit", "other rules come later: name what belongs to a slot by partition.expected"),
     "streaming-source.partition-order": ("partition-time", "slots are always taken in the order of their times here"),
     "streaming-source.partition.include": ("all", "a table of which only the latest partition counts has no windows"),
+    "window.emit-empty": ("false", "rows for windows without any come later"),
     "window.partial-first": ("emit", "leaving out the first window comes later"),
 }
 """Options of which one value is known so far, and why not another."""
 _OPTIONS: Final = (
     ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, GAP, EXPECTED_COUNT, MAX_AHEAD, WINDOW_ZONE,
-    EMIT_EMPTY, MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, _MONITOR, *_ONE_VALUE,
+    MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, _MONITOR, *_ONE_VALUE,
 )  # fmt: skip
 _LATER: Final[Mapping[str, str]] = {
     "partition.time-extractor.class": "a class of your own comes later: use a timestamp pattern",
@@ -127,7 +127,6 @@ class WatermarkSpec:
     expected_count: int
     max_ahead: int
     window_zone: Zone
-    emit_empty: bool
     max_windows: int
     max_partitions: int
     max_bytes: int
@@ -164,7 +163,6 @@ class WatermarkSpec:
             expected_count=len(members) or count,
             max_ahead=_micros(read.duration(MAX_AHEAD, interval.longest)),
             window_zone=Zone(options[WINDOW_ZONE]) if WINDOW_ZONE in options else zone,
-            emit_empty=read.flag(EMIT_EMPTY),
             max_windows=read.number(MAX_WINDOWS, 1000),
             max_partitions=read.number(MAX_PARTITIONS, 2000),
             max_bytes=parse_bytes(options.get(MAX_BYTES, "64 GiB")),

@@ -37,7 +37,8 @@ STILL_TO_DO = {
     "files": "SELECT name, status, error FROM inbox_file WHERE status <> 'SUCCESS'",
     "claims": "SELECT partition_key, state, error FROM consumer_work WHERE state <> 'completed'",
     "a worker's": "SELECT c.partition_key FROM consumer AS s JOIN partition_change AS c ON c.dataset_id = s.dataset_id"
-    " WHERE s.name = 'default.shop.copy' AND c.delivers = 1 AND NOT EXISTS (SELECT 1 FROM consumer_work AS w"
+    " WHERE s.name = 'default.shop.copy' AND c.delivers = 1 AND EXISTS (SELECT 1 FROM worker WHERE instances > 0)"
+    " AND NOT EXISTS (SELECT 1 FROM consumer_work AS w"
     " WHERE w.consumer_id = s.consumer_id AND w.write_pointer = c.write_pointer AND w.partition_key = c.partition_key)",
     "jobs": "SELECT job_id, state, verdict FROM job",
     "waiting": "SELECT wait_key, job_id FROM job_waits",
@@ -87,7 +88,8 @@ def play(machine: Machine, number: int) -> None:
 
 
 def play_plainly(machine: Machine, number: int) -> None:
-    """A short round without bad luck: a file lands and goes through, and a schedule's time comes."""
+    """A short round without bad luck: a file lands and goes through, and a schedule's time comes; no worker works."""
+    machine.sql("UPDATE worker SET instances = 0 RETURNING instances")
     machine.clock.sleep(timedelta(hours=1))
     for program in ("load", "sum_up"):
         (machine.folder / "stumbled" / f"{program}-f{number}").touch()
@@ -136,8 +138,9 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
         dict.fromkeys((f"h{n}" for n in range(1, rounds + 1)), 1) if "n" in kinds else {}
     ), told
     assert consumed(machine, "lines", "sum_up") == dict.fromkeys(names, 1), told
-    assert published(machine, "copies") == {name: ["a copy\n"] for name in names}, told
-    assert consumed(machine, "lines", "copy") == dict.fromkeys(names, 1), told
+    if "n" in kinds:
+        assert published(machine, "copies") == {name: ["a copy\n"] for name in names}, told
+        assert consumed(machine, "lines", "copy") == dict.fromkeys(names, 1), told
     assert announced(machine, "lines") == announced(machine, "totals") == dict.fromkeys(names, 1), told
     assert sum(payload["count"] for payload in payloads(machine, "file:default.raw")) == len(files), told
     assert told_ends(machine) == ended_runs(machine), told

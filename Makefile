@@ -28,7 +28,7 @@ demo: set-up-demo ## the main job on real data, in a folder of its own (ARGS=--c
 
 test: lint ## all that CI checks
 	@# Together: tests wait for databases, processes and Spark's start, and leave the cores to the short campaigns.
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=line test-without-spark test-spark
+	@$(MAKE) --no-print-directory --jobs 2 test-without-spark test-spark
 
 test-without-spark: set-up-test
 	@$(POSTGRES) -- $(PYTEST) -m "not spark" --numprocesses 2 $(ARGS)

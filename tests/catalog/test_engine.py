@@ -177,7 +177,7 @@ def test_a_newer_catalog_is_refused(catalog: Catalog) -> None:
 
 def test_an_older_catalog_says_what_to_do(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is migrated by surprise: old processes may still be at work on it."""
-    _with_a_second_migration(monkeypatch)
+    _with_one_more_migration(monkeypatch)
 
     with pytest.raises(OlderCatalog, match="tidemill catalog migrate") as refused:
         open_catalog(catalog.url, World())
@@ -187,13 +187,13 @@ def test_an_older_catalog_says_what_to_do(catalog: Catalog, monkeypatch: pytest.
 
 def test_a_migration_is_applied_once(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Called again, by another process, it has nothing to do."""
-    _with_a_second_migration(monkeypatch)
+    _with_one_more_migration(monkeypatch)
     raw = connect(catalog.url, World())
 
     applied = [migrate.migrate(raw), migrate.migrate(raw)]
-    raw.run_script("CREATE TABLE never (n BIGINT)", unless=2)
+    raw.run_script("CREATE TABLE never (n BIGINT)", unless=_NEXT)
 
-    assert applied == [[2], []]
+    assert applied == [[_NEXT], []]
     assert raw.has_table("invention")
     assert not raw.has_table("never")
     raw.close()
@@ -201,13 +201,13 @@ def test_a_migration_is_applied_once(catalog: Catalog, monkeypatch: pytest.Monke
 
 def test_a_migration_that_fails_leaves_the_schema_as_it_was(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a migration is a catalog of no version."""
-    _with_a_second_migration(monkeypatch, "CREATE TABLE invention (n BIGINT); CREATE TABLE tx (n BIGINT);")
+    _with_one_more_migration(monkeypatch, "CREATE TABLE invention (n BIGINT); CREATE TABLE tx (n BIGINT);")
     raw = connect(catalog.url, World())
 
     with pytest.raises((apsw.Error, psycopg.Error)):
         migrate.migrate(raw)
 
-    assert read_version(raw) == 1
+    assert read_version(raw) == _NEXT - 1
     assert not raw.has_table("invention")
     raw.close()
 
@@ -257,7 +257,10 @@ def test_sqlite_promises_what_a_commit_needs(tmp_path: Path) -> None:
     assert settings == ["wal", 2, 0]
 
 
-def _with_a_second_migration(monkeypatch: pytest.MonkeyPatch, text: str = "CREATE TABLE invention (n BIGINT);") -> None:
+_NEXT = max(migrate._migrations()) + 1
+
+
+def _with_one_more_migration(monkeypatch: pytest.MonkeyPatch, text: str = "CREATE TABLE invention (n BIGINT);") -> None:
     known = migrate._migrations()
-    more = {**known, 2: ("invention", {dialect: [text] for dialect in Dialect})}
+    more = {**known, _NEXT: ("invention", {dialect: [text] for dialect in Dialect})}
     monkeypatch.setattr(migrate, "_migrations", lambda: more)

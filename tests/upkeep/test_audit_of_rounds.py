@@ -22,7 +22,10 @@ def test_nothing_is_found_after_rounds_with_bad_luck(catalog_url, memory_folder)
         files = fsck(machine.catalog, [Fileset.of(one) for one in datasets if one.kind is DatasetKind.FILESET])
 
     assert found.findings == ()
-    assert {one.dataset: one.changes for one in found.filesets} == {"default.lines": 4, "default.totals": 4}
+    assert {one.dataset: one.changes for one in found.filesets}.items() >= {
+        "default.lines": 4,
+        "default.totals": 4,
+    }.items()
     assert all(one.states == {"SUCCESS": one.announced} for one in found.inboxes)
     assert [(one.completed, one.untaken) for one in found.consumers if one.consumer.endswith("sum_up")] == [(4, 0)]
     assert found.runs > 8

@@ -79,20 +79,30 @@ def read_incarnation(catalog: Catalog) -> str:
 
 
 def migrate(catalog: Catalog) -> list[int]:
-    """Bring the schema up to date and give the versions applied, oldest first. Two at once do it once."""
-    applied = []
-    for version, (name, texts) in sorted(_migrations().items()):
-        if version > read_version(catalog):
-            script = "\n".join(render(text, catalog.dialect) for text in texts[catalog.dialect])
-            at = int(catalog.world.clock.now().timestamp() * 1000)
-            head = render(_FIRST, catalog.dialect) if version == 1 else ""
-            tail = f"INSERT INTO migration (version, name, applied_at) VALUES ({version}, '{name}', {at});"
-            if version == 1:
-                incarnation = catalog.world.token(_INCARNATION_CHARACTERS)
-                tail += f"INSERT INTO clock (id, value, incarnation) VALUES (1, 0, '{incarnation}');"
-            catalog.run_script(f"{head}\n{script}\n{tail}", unless=version)
-            applied.append(version)
-    return applied
+    """Bring the schema up to date and give the versions applied, oldest first. Two at once do it once.
+
+    An empty database becomes a catalog at once, so that nobody meets one that is half made; later migrations are one
+    transaction each.
+    """
+    found = read_version(catalog)
+    missing = sorted(version for version in _migrations() if version > found)
+    steps = [[version] for version in missing] if found else [missing]
+    for step in steps:
+        if step:
+            catalog.run_script("\n".join(_script(catalog, version) for version in step), unless=step[0])
+    return missing
+
+
+def _script(catalog: Catalog, version: int) -> str:
+    name, texts = _migrations()[version]
+    script = "\n".join(render(text, catalog.dialect) for text in texts[catalog.dialect])
+    at = int(catalog.world.clock.now().timestamp() * 1000)
+    script += f"\nINSERT INTO migration (version, name, applied_at) VALUES ({version}, '{name}', {at});"
+    if version > 1:
+        return script
+    incarnation = catalog.world.token(_INCARNATION_CHARACTERS)
+    clock = f"INSERT INTO clock (id, value, incarnation) VALUES (1, 0, '{incarnation}');"
+    return f"{render(_FIRST, catalog.dialect)}\n{script}\n{clock}"
 
 
 _FIRST: Final = """

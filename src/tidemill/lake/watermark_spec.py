@@ -79,7 +79,7 @@ _MOST_EXPECTED: Final = 10_000
 class BadOption(UserError):
     """An option of a table that is not known, or has a value that it cannot have."""
 
-    code = "bad_option"
+    code = "bad_watermark_option"
 
     def __init__(self, option: str, value: str, why: str) -> None:
         self.option = option

@@ -32,7 +32,7 @@ _FEW = 20
 class BadTime(UserError):
     """A time that cannot be read."""
 
-    code = "bad_time"
+    code = "bad_wall_time"
 
     def __init__(self, given: str) -> None:
         self.given = given

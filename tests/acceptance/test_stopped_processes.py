@@ -275,7 +275,8 @@ def test_a_stopped_driver_whose_run_is_killed_commits_nothing(site, powerless):
 
     states = {view.run_id: view.state for view in site.mill.list_runs()}
     assert outlived == powerless
-    assert ("is fenced" in site.log(run, 1)) == powerless
+    # Its watchdog, which sees that its runner has let go of it, may end it before it can say so.
+    assert site.log(run, 1) == "" or (powerless and "is fenced" in site.log(run, 1))
     assert states.pop(run.run_id) == "KILLED"
     assert list(states.values()) == ["COMPLETED"]
     assert site.work() == done("KILLED", "COMPLETED", transactions=["aborted", "committed"])

@@ -37,6 +37,7 @@ def test_the_late_file_lands_in_its_own_name_only_at_20z(steps):
     landed = [step.time.hour for step in steps for each in step.landings if each.note == "five hours late"]
 
     assert landed == [20]
+    assert [step.time.hour for step in steps if step.waits] == [20]
     assert landings_of(steps, 15) == {}
     assert len(landings_of(steps, 20)["2013-01-01T15.csv"].rows) == 39
 

@@ -139,11 +139,16 @@ class _Demo:
         return self._is_worked_off()
 
     def _keeps_up(self) -> bool:
-        """Whether the app is up, and all that landed six hours of data ago is reported."""
-        behind = len(self._due) - _AHEAD
-        if behind < 0:
-            return self._log_offset > 0 and (not self._due or self._mirrored())
-        return self._due[behind] <= Counter({when: told.flights for when, told in self._told.items()})
+        """Whether the app has reported all that landed six hours of data ago; all, before a step that waits for that."""
+        landed = len(self._due)
+        if not landed:
+            return self._log_offset > 0
+        if not self._mirrored():
+            return False
+        waits = self._steps[landed].waits
+        behind = landed - (1 if waits else _AHEAD)
+        told = Counter({when: told.flights for when, told in self._told.items()})
+        return behind < 0 or (self._due[behind] <= told and (not waits or self._windows_right()))
 
     def _mirrored(self) -> bool:
         """Whether the app has the database's tables as they are now."""

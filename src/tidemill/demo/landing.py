@@ -65,11 +65,15 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What lands together in the hour that begins at `time`; `day` is the day, from 0 on, that begins with it."""
+    """What lands together in the hour that begins at `time`; `day` is the day, from 0 on, that begins with it.
+
+    One that `waits` comes when all before it is worked off: else what it brings late would not be late.
+    """
 
     time: datetime
     landings: tuple[Landing, ...]
     day: int | None = None
+    waits: bool = False
 
 
 @dataclass(slots=True)
@@ -93,7 +97,7 @@ def plan(archive: Archive) -> list[Step]:
     steps = [Step(archive.hours[0].time, (), day=0)]
     for hour, day, before in zip(archive.hours, days, [days[0], *days], strict=False):
         begins = None if day == before else (day - days[0]).days
-        steps.append(Step(hour.time, tuple(_landings(archive, by_time, hour)), begins))
+        steps.append(Step(hour.time, tuple(_landings(archive, by_time, hour)), begins, hour.time == _LATE_AT))
     return steps
 
 

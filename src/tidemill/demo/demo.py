@@ -139,7 +139,7 @@ class _Demo:
         return self._is_worked_off()
 
     def _keeps_up(self) -> bool:
-        """Whether the app has reported all that landed six hours of data ago; all, before a step that waits for that."""
+        """Whether all that landed six hours of data ago is reported; all that landed, if the next step waits for it."""
         landed = len(self._due)
         if not landed:
             return self._log_offset > 0

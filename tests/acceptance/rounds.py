@@ -128,10 +128,10 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
     assert published(machine, "lines") == {name: [machine.landed[name]] for name in names}, told
     assert published(machine, "totals") == {name: [f"{name} has {len(machine.landed[name])}\n"] for name in names}, told
     if "n" in kinds:
-        # Of what was replaced at once nothing is left but perhaps a marker, by a janitor that stood before it.
+        # Of what was replaced at once nothing is left.
         scratch = machine.folder / "scratch"
-        left = [str(path.relative_to(scratch)) for path in scratch.glob("tx=*/*/*/*")]
-        assert [name.split("/")[0] for name in left] == [location for (location,) in machine.sql(CURRENT_SCRATCH)], told
+        left = [(path.name,) for path in scratch.glob("tx=*")]
+        assert left == machine.sql(CURRENT_SCRATCH), told
     assert consumed(machine, "raw") == dict.fromkeys(files, 1), told
     assert consumed(machine, "side") == dict.fromkeys(machine.landed.keys() - names, 1), told
     assert consumed(machine, "feed") == (

@@ -11,7 +11,7 @@ import pytest
 from tests.lake.conftest import SQL, make_lake
 from tidemill.catalog.transactions import TxState
 from tidemill.lake.janitor import CLEAN_SWEEPS, Swept, sweep
-from tidemill.lake.manifest import mark_committed, tx_directory
+from tidemill.lake.manifest import mark_committed, tx_directory, write_side_car
 from tidemill.storage.files import open_files
 from tidemill.world import Disk, World
 
@@ -35,6 +35,12 @@ def leave(folder, tx, name="1/hour=5/part-0.parquet"):
     path.write_bytes(b"rows")
     (path.parent / "_temporary").mkdir(exist_ok=True)
     return path
+
+
+def put_manifests(folder, *txs):
+    """The side-cars that transactions put beside their files before they commit."""
+    for tx in txs:
+        write_side_car(open_files(folder, World()), tx, {})
 
 
 def wait_for_garbage(lake):
@@ -155,6 +161,7 @@ def test_a_janitor_that_dies_leaves_the_work_to_the_next(lake, folder, mark):
     leave(folder, tx)
     lake.end(tx)
     published = lake.publish(1)
+    put_manifests(folder, published)
     world = lake.catalog.world
 
     class Crash(BaseException):
@@ -178,6 +185,7 @@ def test_a_missing_marker_is_written_and_one_that_is_there_stays(lake, folder):
     """After a restore only what is marked is taken up again; the driver may have died between commit and marker."""
     marked, unmarked = lake.begin(), lake.begin()
     files = open_files(folder, World())
+    put_manifests(folder, marked, unmarked)
     mark_committed(files, marked, lake.commit(marked, lake.write(1)))
     seq = lake.commit(unmarked, lake.write(2), lake.write(3))
     lake.complete(lake.begin())
@@ -194,11 +202,13 @@ def test_a_missing_marker_is_written_and_one_that_is_there_stays(lake, folder):
 
 def test_a_marker_that_cannot_be_written_is_not_passed_over(lake, folder):
     """Passed over once, it would be missing for ever."""
-    lake.publish(1)
+    published = lake.publish(1)
     folder.write_bytes(b"in the way")
 
     before = sweep(lake.catalog)
     folder.unlink()
+    put_manifests(folder, published)
     after = sweep(lake.catalog)
 
     assert (before, after) == (Swept(0, 0), Swept(0, 1))
+    assert (folder / tx_directory(published) / "_committed").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zlib
 
 import pytest
@@ -145,3 +146,21 @@ def test_side_cars_say_who_wanted_what_and_what_committed(files) -> None:
     assert side_car == {"format": 1, **identity, "dataset": "default.lines"}
     assert marker == {**identity, "commit_seq": 9}
     assert (before, is_marked(files, SNAPSHOT)) == (False, True)
+
+
+def test_a_marker_that_comes_after_all_was_deleted_leaves_nothing(files, tmp_path) -> None:
+    """Its process stood after the commit until that was replaced and expired; nobody looks there a second time."""
+    shutil.rmtree(tmp_path / tx_directory(SNAPSHOT))
+
+    mark_committed(files, SNAPSHOT, CommitSeq(9))
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_only_the_manifest_is_lost_a_late_marker_deletes_no_data(files, tmp_path) -> None:
+    """Somebody else than Tidemill was there."""
+    before = sorted(tmp_path.rglob("*"))
+
+    mark_committed(files, SNAPSHOT, CommitSeq(9))
+
+    assert sorted(tmp_path.rglob("*")) == before

@@ -48,6 +48,11 @@ def refused(run):
     from tidemill.errors import Fenced
     raise Fenced("a transaction of its own", "it was slow")
 
+def cut_off(run):
+    from tidemill.catalog.db import CatalogUnavailable
+    if run.attempt == 1:
+        raise CatalogUnavailable("a catalog", "its connections are lost")
+
 def leaves(run):
     sys.exit(3)
 
@@ -436,6 +441,13 @@ def test_a_program_that_raises_what_others_are_refused_is_ended(mill):
     mill.until(lambda: mill.works.run(run_id).losses == 1)
 
     assert mill.works.run(run_id).exit_reason.startswith("fenced: a transaction of its own is fenced")
+
+
+def test_a_catalog_that_is_away_while_a_program_works_uses_up_no_retry(mill):
+    """It would be the user's budget that pays for a database that restarts."""
+    run = mill.finish(mill.start("cut_off"))
+
+    assert (run.state, run.epoch, run.failures) == (RunState.COMPLETED, 2, 0)
 
 
 def test_an_idle_runner_looks_as_often_as_its_reaper_has_to(mill):

@@ -205,9 +205,17 @@ def write_side_car(files: Files, snapshot: Snapshot, content: Mapping[str, objec
 
 
 def mark_committed(files: Files, snapshot: Snapshot, commit_seq: CommitSeq) -> None:
-    """Put the marker of a committed transaction beside its files; only after its commit. Idempotent."""
+    """Put the marker of a committed transaction beside its files; only after its commit. Idempotent.
+
+    None stays where the manifest is gone: who stood before it may come after all was replaced, expired and deleted,
+    and nobody looks there again. Asked afterwards, since one may stand in the writing, too.
+    """
+    directory = tx_directory(snapshot)
     content = {**_identity(snapshot), "commit_seq": commit_seq}
-    files.put(f"{tx_directory(snapshot)}/{_COMMITTED}", json.dumps(content).encode())
+    files.put(f"{directory}/{_COMMITTED}", json.dumps(content).encode())
+    if files.stat(f"{directory}/{_SIDE_CAR}") is None:
+        files.delete(f"{directory}/{_COMMITTED}")
+        files.delete_empty_folder(directory)
 
 
 def is_marked(files: Files, snapshot: Snapshot) -> bool:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.db import Catalog, CatalogUnavailable, Db, LostReply
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import commit
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
@@ -204,8 +204,8 @@ class DriverProcess:
         """Turn what user code raises in the block into `ProgramFailed`, which says what of its claims is to blame."""
         try:
             yield
-        except Fenced:
-            raise
+        except (Fenced, CatalogUnavailable, LostReply):
+            raise  # the catalog's doing, which uses up no retries
         except (Exception, SystemExit) as error:  # whatever user code raises
             raise self._failure(error, claims, run) from error
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -169,6 +170,9 @@ class Files(Protocol):
     def delete(self, name: str, *, etag: str | None = None) -> None:
         """Delete the file; nothing when there is none. With `etag`, only that very one, else `FileChanged`."""
 
+    def delete_empty_folder(self, name: str) -> None:
+        """Delete a folder in which nothing is; nothing where a store has no folders, or when it is not empty."""
+
     def local_path(self, name: str = "") -> Path | None:
         """Where the file (or the location) is on this machine's disk; None for a remote store."""
 
@@ -310,6 +314,11 @@ class LocalFiles:
             return
         except (OSError, obstore.exceptions.BaseError) as error:
             raise StorageUnavailable(self.url, name, _reason(error)) from error
+
+    def delete_empty_folder(self, name: str) -> None:
+        """See `Files.delete_empty_folder`."""
+        with suppress(OSError):  # there is something in it, or it is gone
+            self._path(name).rmdir()
 
     def local_path(self, name: str = "") -> Path:
         """See `Files.local_path`."""

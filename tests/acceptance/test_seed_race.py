@@ -127,4 +127,4 @@ def test_without_the_lock_of_begin_partitions_are_lost(race: Race) -> None:
 
     lost = {name: len(set(committed) - set(keys)) for name, keys in given.items()}
     assert len(committed) == 8 * 25
-    assert min(lost.values()) > 0
+    assert max(lost.values()) > 0, lost  # not each of them meets the gap in each race

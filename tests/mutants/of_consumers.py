@@ -254,7 +254,7 @@ MUTANTS: Final = (
         "the end of a run does not say that work is left",
         Edit(
             _BACKLOG,
-            "        return Call(SQL.lock_consumers, consumers), Call(SQL.publish_backlog, consumers)\n",
+            "        return _lock(self.consumers), Call(SQL.publish_backlog, _named(self.consumers))\n",
             "        return ()\n",
         ),
         scenario="retry",

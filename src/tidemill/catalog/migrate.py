@@ -7,6 +7,7 @@ only PostgreSQL has, run first. An older program refuses a newer catalog.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
@@ -85,16 +86,18 @@ def migrate(catalog: Catalog) -> list[int]:
     transaction each.
     """
     found = read_version(catalog)
-    missing = sorted(version for version in _migrations() if version > found)
+    known = _migrations()
+    missing = sorted(version for version in known if version > found)
     steps = [[version] for version in missing] if found else [missing]
     for step in steps:
         if step:
-            catalog.run_script("\n".join(_script(catalog, version) for version in step), unless=step[0])
+            catalog.run_script(
+                "\n".join(_script(catalog, version, *known[version]) for version in step), unless=step[0]
+            )
     return missing
 
 
-def _script(catalog: Catalog, version: int) -> str:
-    name, texts = _migrations()[version]
+def _script(catalog: Catalog, version: int, name: str, texts: Mapping[Dialect, Sequence[str]]) -> str:
     script = "\n".join(render(text, catalog.dialect) for text in texts[catalog.dialect])
     at = int(catalog.world.clock.now().timestamp() * 1000)
     script += f"\nINSERT INTO migration (version, name, applied_at) VALUES ({version}, '{name}', {at});"

@@ -100,6 +100,8 @@ class _Demo:
         self._lander = Lander(mill.world.disk, self._folder / "landing")
         self._reader = Reader(mill)
         self._reference = Reference(self._folder / REFERENCE, read_tables(mill.world.disk))
+        self._refreshing = False
+        """Whether the app may not have the newest change of the database yet."""
         self._seen: set[RowKey] = set()
         self._due: list[Counter[str]] = []
         """After each step, how many flights of each hour are to be reported some time."""
@@ -143,8 +145,9 @@ class _Demo:
         landed = len(self._due)
         if not landed:
             return self._log_offset > 0
-        if not self._mirrored():
+        if self._refreshing and not self._mirrored():
             return False
+        self._refreshing = False
         waits = self._steps[landed].waits
         behind = landed - (1 if waits else _AHEAD)
         told = Counter({when: told.flights for when, told in self._told.items()})
@@ -156,6 +159,7 @@ class _Demo:
 
     def _change_reference(self, day: int) -> None:
         self._narrator.tell("land", REFERENCE, self._reference.change(day))
+        self._refreshing = True
         for table in MIRRORED:
             self._mill.start_run(f"new_york.mirror_{table}")
 

@@ -13,13 +13,12 @@ from itertools import groupby
 from typing import Final
 
 from tidemill.errors import TidemillError
-from tidemill.lake.columns import are_same, column_names, evolve
+from tidemill.lake.columns import column_names
 from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.formats import BadFormat, FileFormat
 from tidemill.lake.keys import BadKey, KeyText
 from tidemill.lake.manifest import DataFile, Manifest, find_snapshot
-from tidemill.lake.publish import PartitionWrite, SchemaChanged
-from tidemill.lake.stored import SchemaPolicy
+from tidemill.lake.publish import PartitionWrite, reconcile
 from tidemill.storage.files import Files, FileStatus
 
 Look = Callable[[Files, str, FileFormat], tuple[int, ColumnSchema]]
@@ -81,7 +80,7 @@ def look_through(
                 _refuse_keys(fileset, offered)
             columns = tree.columns
             for _, offered in rows:
-                columns = _reconcile(fileset, columns, offered)
+                columns = reconcile(fileset, columns, offered)
         except (TidemillError, OSError, ValueError, TypeError) as error:  # what the libraries say of a bad file
             tree.refused.append(Refusal(directory or ".", " ".join(str(error).split())[:500]))
             continue
@@ -114,17 +113,6 @@ def _directories(files: Files, below: str) -> Iterator[tuple[str, list[FileStatu
         found = [status for status in group if not status.name.rpartition("/")[2].startswith((".", "_"))]
         if found:
             yield directory, found
-
-
-def _reconcile(fileset: Fileset, columns: ColumnSchema | None, offered: ColumnSchema) -> ColumnSchema:
-    if columns is None:
-        return offered
-    if fileset.storing.policy is SchemaPolicy.EVOLVE:
-        if (merged := evolve(columns, offered)) is not None:
-            return merged
-    elif are_same(columns, offered):
-        return columns
-    raise SchemaChanged(fileset.qualified_name, columns.text, offered.text)
 
 
 def _refuse_keys(fileset: Fileset, offered: ColumnSchema) -> None:

@@ -36,8 +36,7 @@ class PublishBacklog:
         """Lock the consumers, so that takes under way have ended; then one message for each with work left."""
         if not self.consumers:
             return ()
-        consumers: dict[str, Param] = {"consumers": json.dumps(sorted(self.consumers))}
-        return Call(SQL.lock_consumers, consumers), Call(SQL.publish_backlog, consumers)
+        return _lock(self.consumers), Call(SQL.publish_backlog, _named(self.consumers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,9 @@ class NoteUnread:
         """Lock the consumers, so that takes under way have ended; then a row or two for each."""
         if not self.consumers:
             return ()
-        lock = Call(SQL.lock_consumers, {"consumers": json.dumps(sorted(self.consumers))})
-        return lock, *(Call(SQL.note_unread, {"consumer_id": consumer_id}) for consumer_id in self.consumers)
+        return _lock(self.consumers), *(
+            Call(SQL.note_unread, {"consumer_id": consumer_id}) for consumer_id in self.consumers
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,7 @@ class PutOffBacklog:
         if not self.consumers:
             return ()
         wait = max(1, to_milliseconds(self.wait))
-        lock = Call(SQL.lock_consumers, {"consumers": json.dumps(sorted(self.consumers))})
-        return lock, *(Call(SQL.put_off, {"consumer_id": one, "wait": wait}) for one in self.consumers)
+        return _lock(self.consumers), *(Call(SQL.put_off, {"consumer_id": one, "wait": wait}) for one in self.consumers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class _PublishDue:
         return ()
 
     def writes(self) -> Sequence[Call]:
-        cleared = Call(SQL.clear_due, {"consumers": json.dumps(sorted(self.consumers))})
+        cleared = Call(SQL.clear_due, _named(self.consumers))
         return *PublishBacklog(self.consumers).writes(), cleared
 
 
@@ -110,3 +109,11 @@ def publish_due(catalog: Catalog) -> int:
         catalog.world.mark("backlog.before_publish")
         catalog.apply([_PublishDue(due)])
     return len(due)
+
+
+def _lock(consumers: Sequence[ConsumerId]) -> Call:
+    return Call(SQL.lock_consumers, _named(consumers))
+
+
+def _named(consumers: Sequence[ConsumerId]) -> dict[str, Param]:
+    return {"consumers": json.dumps(sorted(consumers))}

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidemill.errors import UserError
-from tidemill.lake.columns import are_same, column_schema, evolve
+from tidemill.lake.columns import column_schema
 from tidemill.lake.fileset import ColumnSchema, Fileset
 from tidemill.lake.formats import FileFormat
 from tidemill.lake.keys import BadKey, KeyField, KeyType
-from tidemill.lake.publish import SchemaChanged
-from tidemill.lake.stored import SchemaPolicy
+from tidemill.lake.publish import reconcile
 from tidemill.storage.files import Files
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def arrange(rows: DataFrame, fileset: Fileset, columns: ColumnSchema | None) -> 
     if fileset.storing.format is FileFormat.TEXT and [f.dataType.simpleString() for f in fields.values()] != ["string"]:
         raise BadFrame(name, f"a text file holds one column, a string, beside the key; it has {', '.join(fields)}")
     offered = column_schema([field.jsonValue() for field in fields.values()])
-    wanted = offered if columns is None else _reconcile(fileset, columns, offered)
+    wanted = reconcile(fileset, columns, offered)
     return rows.select(*_select(wanted, set(fields)), *keys), wanted
 
 
@@ -89,15 +88,6 @@ def needs_value(frame: DataFrame, fileset: Fileset) -> str | None:
     columns = [column for column in frame.columns if column not in fileset.keys.names]
     lines = fileset.storing.format in {FileFormat.CSV, FileFormat.TEXT}
     return columns[0] if lines and len(columns) == 1 else None
-
-
-def _reconcile(fileset: Fileset, columns: ColumnSchema, offered: ColumnSchema) -> ColumnSchema:
-    if fileset.storing.policy is SchemaPolicy.EVOLVE:
-        if (merged := evolve(columns, offered)) is not None:
-            return merged
-    elif are_same(columns, offered):
-        return columns
-    raise SchemaChanged(fileset.qualified_name, columns.text, offered.text)
 
 
 def _select(wanted: ColumnSchema, present: set[str]) -> list[Column]:

@@ -18,6 +18,7 @@ from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction, UndeclaredOutput
 from tidemill.errors import Conflict, UserError
+from tidemill.lake.columns import are_same, evolve
 from tidemill.lake.fileset import Change, ChangeKind, ColumnSchema, Fileset, Partition, WriteOp
 from tidemill.lake.keys import Key, KeyText
 from tidemill.lake.manifest import Manifest, tx_directory
@@ -184,6 +185,21 @@ class PartitionWrite:
 
 def _present(metadata: Mapping[str, str | None]) -> dict[str, str | None]:
     return {name: value for name, value in metadata.items() if value is not None}
+
+
+def reconcile(fileset: Fileset, columns: ColumnSchema | None, offered: ColumnSchema) -> ColumnSchema:
+    """The columns of a file set that has `columns` (None: not yet) once `offered` ones come; `SchemaChanged`.
+
+    Under the policy `evolve` these may be more and wider than before, under `fail` they are the same.
+    """
+    if columns is None:
+        return offered
+    if fileset.storing.policy is SchemaPolicy.EVOLVE:
+        if (merged := evolve(columns, offered)) is not None:
+            return merged
+    elif are_same(columns, offered):
+        return columns
+    raise SchemaChanged(fileset.qualified_name, columns.text, offered.text)
 
 
 def fold(fileset: Fileset, writes: Iterable[PartitionWrite]) -> list[PartitionWrite]:

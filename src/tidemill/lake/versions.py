@@ -59,7 +59,7 @@ class KeptVersion:
     """A version that can be read: its figures, and for whom or what it is kept; times are epoch milliseconds."""
 
     version: WritePointer
-    at: int
+    committed_at: int
     rows: int
     bytes: int
     files: int

@@ -6,40 +6,22 @@ Fields ending in `_at` are epoch milliseconds; the command line shows them as IS
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from tidemill.catalog.db import Db
 from tidemill.lake.snapshot import SnapshotDataset
 from tidemill.lake.versions import KeptVersion, expire_of, list_versions
 from tidemill.mill.project import Project
-from tidemill.names import RunId
 from tidemill.run.external import open_transaction
-
-
-@dataclass(frozen=True, slots=True)
-class VersionView:
-    """A version that can be read; `kept_for` says why: it is current, retention's rules, runs that read it."""
-
-    version: int
-    committed_at: int
-    rows: int
-    bytes: int
-    files: int
-    run_id: RunId
-    current: bool
-    replaced_at: int | None
-    rolled_back_to: int | None
-    kept_for: tuple[str, ...]
 
 
 class Snapshots(Project):
     """Operations on snapshots."""
 
-    def list_versions(self, name: str) -> list[VersionView]:
+    def list_versions(self, name: str) -> list[KeptVersion]:
         """The versions of a snapshot that can be read, newest first; `NotFound`, `NotASnapshot`."""
-        return self.catalog.read(lambda db: [_view(one) for one in list_versions(db, self._snapshot(db, name))])
+        return self.catalog.read(lambda db: list_versions(db, self._snapshot(db, name)))
 
-    def roll_back(self, name: str, version: int) -> VersionView:
+    def roll_back(self, name: str, version: int) -> KeptVersion:
         """Make an older version current again, as a new version that has its files; the new one.
 
         The next refresh replaces it: suspend its schedule first. Raises `NotFound`, `VersionGone`,
@@ -50,7 +32,7 @@ class Snapshots(Project):
         with open_transaction(self.catalog, self.world, [qualified], lease=self.config.lease) as tx:
             tx.roll_back(qualified, version)
         versions = self.catalog.read(lambda db: list_versions(db, snapshot))
-        return next(_view(one) for one in versions if one.version == tx.write_pointer)
+        return next(one for one in versions if one.version == tx.write_pointer)
 
     def expire_versions(self, name: str, versions: Collection[int] = ()) -> list[int]:
         """Let go what retention does not keep, or else the `versions` named; which. The janitor deletes their files.
@@ -62,18 +44,3 @@ class Snapshots(Project):
 
     def _snapshot(self, db: Db, name: str) -> SnapshotDataset:
         return SnapshotDataset.of(self._dataset(db, name))
-
-
-def _view(one: KeptVersion) -> VersionView:
-    return VersionView(
-        one.version,
-        one.at,
-        one.rows,
-        one.bytes,
-        one.files,
-        one.run_id,
-        one.current,
-        one.replaced_at,
-        one.rolled_back_to,
-        one.kept_for,
-    )

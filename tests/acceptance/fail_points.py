@@ -60,9 +60,13 @@ def named_marks() -> set[str]:
     return {name for path in sources for name in MARK.findall(path.read_text())}
 
 
-def strike_everywhere(machine: Machine, kind: Kind) -> Figures:
-    """Play and check rounds, with a few strikes in each, until two of them have found no new way to any point."""
+def strike_everywhere(machine: Machine, kind: Kind, *, first_ways_only: bool = False) -> Figures:
+    """Play and check rounds, with a few strikes in each, until two of them have found no new way to any point.
+
+    `first_ways_only`: a point counts once, by whichever way it is met first.
+    """
     faults = machine.faults[kind]
+    faults.first_ways_only = first_ways_only
     rounds, known = 0, [-1, -1]
     while len(faults.struck) > known[-2]:  # the rounds are of two kinds
         rounds += 1

@@ -203,6 +203,8 @@ class Faults:
 
     def __init__(self) -> None:
         self.struck: dict[tuple[str, ...], str] = {}
+        self.first_ways_only = False
+        """Whether a point that was struck on one way is left alone on all others."""
         self.left = 0
         self.rests = False
         self.blamed: set[str] = set()
@@ -218,7 +220,7 @@ class Faults:
         if self.left == 0 or self.rests:
             return False
         way = (what, who, *_way_here())
-        if way in self.struck:
+        if way in self.struck or (self.first_ways_only and what in self.struck.values()):
             return False
         if not {"DriverProcess._call", "DriverProcess._work_until_stopped"}.isdisjoint(way):
             if who in self.blamed:

@@ -1,7 +1,8 @@
 """Every step of every role, from a file that lands to what is published of it, with a fault at each of its points.
 
-A round is played again and again, with a few strikes each time, until every point was struck once by every way that
-leads there. `python -m tests.acceptance.fail_points` plays the same and prints what was struck.
+A round is played again and again, with a few strikes each time, until every point was struck once: on SQLite by every
+way that leads there, on PostgreSQL, which takes four times as long, by one of them where points are marks.
+`python -m tests.acceptance.fail_points` strikes by every way on both and prints what was struck.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def machine(catalog_url: str, memory_folder: Path) -> Iterator[Machine]:
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_fault_at_any_point_loses_and_doubles_nothing(machine, kind):
     """What a fault leaves is taken up by whoever comes next: nobody has to clean up. And no mark is passed over."""
-    figures = strike_everywhere(machine, kind)
+    short = machine.catalog.dialect == "postgres" and kind in AT_MARKS
+    figures = strike_everywhere(machine, kind, first_ways_only=short)
 
     assert machine.sql("SELECT * FROM garbage") == []
     assert machine.sql("SELECT count(*) FROM tx WHERE state IN ('aborted', 'invalid')") != [(0,)]

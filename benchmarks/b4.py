@@ -19,14 +19,14 @@ from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import Dialect
 from tidemill.catalog.transactions import begin, commit
-from tidemill.lake.claims import CompleteClaims
+from tidemill.lake.consumer.claims import CompleteClaims
+from tidemill.lake.consumer.managed import ensure_consumer
+from tidemill.lake.consumer.take import take_claims
+from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
-from tidemill.lake.managed import ensure_consumer
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
+from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite
 from tidemill.lake.manifest import Manifest
-from tidemill.lake.publish import AddPartitions, PartitionWrite
-from tidemill.lake.take import take_claims
-from tidemill.lake.terms import Terms
 from tidemill.names import ConsumerId, DatasetId, Namespace, RunId
 from tidemill.world import World
 

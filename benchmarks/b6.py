@@ -18,9 +18,9 @@ from benchmarks.b5 import SCALE, spark_session
 from benchmarks.table import Figure
 from tidemill.catalog.engine import open_catalog
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import Fileset, find_schema, read_partitions
+from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
+from tidemill.lake.fileset.time_travel import now
 from tidemill.lake.spark import read_partitions as read_frame
-from tidemill.lake.time_travel import now
 from tidemill.names import DatasetId, Namespace
 from tidemill.run.partitions import adopt_partitions
 from tidemill.world import World

@@ -19,8 +19,8 @@ from benchmarks.b5 import spark_session
 from benchmarks.table import Figure
 from tidemill.catalog.engine import open_catalog
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.jdbc import Jdbc
-from tidemill.lake.snapshot import SnapshotSpec
+from tidemill.lake.snapshot.jdbc import Jdbc
+from tidemill.lake.snapshot.snapshot import SnapshotSpec
 from tidemill.names import DatasetId, Namespace
 from tidemill.run.external import open_transaction
 from tidemill.world import World

@@ -15,9 +15,9 @@ from benchmarks.table import Figure
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import Dialect
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.discovery import Memory, discover
 from tidemill.lake.formats import FileFormat, RawFormat
-from tidemill.lake.inbox import Inbox, InboxSpec, ensure_inbox
+from tidemill.lake.inbox.discovery import Memory, discover
+from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId
 from tidemill.world import World
 

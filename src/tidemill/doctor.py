@@ -15,7 +15,7 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.migrate import read_version
 from tidemill.config import Config, load_config
 from tidemill.errors import TidemillError
-from tidemill.lake.jdbc import usual_drivers
+from tidemill.lake.snapshot.jdbc import usual_drivers
 from tidemill.run.class_data import find_archive
 from tidemill.run.java import find_java
 from tidemill.sizes import format_bytes

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Final, cast
 
-from tidemill.lake.discovery import Discovered
-from tidemill.lake.inbox import Inbox
+from tidemill.lake.inbox.discovery import Discovered
+from tidemill.lake.inbox.inbox import Inbox
 from tidemill.run.runner import RunEvent, RunEventKind
 from tidemill.run.runs import RunState
 from tidemill.schedule.checker import Launch

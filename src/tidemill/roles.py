@@ -18,11 +18,14 @@ from typing import Final
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import TidemillError, Unavailable
-from tidemill.lake import backlog, datasets, discovery, file_endings, janitor, watermark
-from tidemill.lake.expiry import KEEP_SUPERSEDED, expire_superseded
-from tidemill.lake.inbox import Inbox
-from tidemill.lake.jdbc import DRIVERS_SETTING
-from tidemill.lake.versions import expire_versions
+from tidemill.lake import datasets, janitor
+from tidemill.lake.consumer import backlog
+from tidemill.lake.fileset.expiry import KEEP_SUPERSEDED, expire_superseded
+from tidemill.lake.inbox import discovery, file_endings
+from tidemill.lake.inbox.inbox import Inbox
+from tidemill.lake.snapshot.jdbc import DRIVERS_SETTING
+from tidemill.lake.snapshot.versions import expire_versions
+from tidemill.lake.window import watermark
 from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidemill.lake.fileset import Partition
-from tidemill.lake.partition_time import from_wall
-from tidemill.lake.window_plan import Window
+from tidemill.lake.fileset.fileset import Partition
+from tidemill.lake.window.partition_time import from_wall
+from tidemill.lake.window.window_plan import Window
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
 from tidemill.storage.files import open_files

@@ -32,9 +32,9 @@ from tidemill.config import load_config
 from tidemill.errors import Fenced, TidemillError, Unavailable
 from tidemill.lake import spark
 from tidemill.lake.datasets import find
-from tidemill.lake.discovery import discover
-from tidemill.lake.fileset import ColumnSchema, Fileset
-from tidemill.lake.inbox import FileState, Inbox
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
+from tidemill.lake.inbox.discovery import discover
+from tidemill.lake.inbox.inbox import FileState, Inbox
 from tidemill.lake.manifest import group_by_partition, list_written
 from tidemill.mill.mill import Mill
 from tidemill.names import DEFAULT_NAMESPACE, RunId

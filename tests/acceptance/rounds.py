@@ -18,9 +18,9 @@ from tests.acceptance.machine import Machine
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake import janitor
 from tidemill.lake.datasets import find
-from tidemill.lake.fileset import Fileset, read_partitions
+from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.lake.janitor import CLEAN_SWEEPS
-from tidemill.lake.partition_time import from_wall, to_wall
+from tidemill.lake.window.partition_time import from_wall, to_wall
 from tidemill.names import DEFAULT_NAMESPACE, WritePointer
 
 MOST_TICKS = 240

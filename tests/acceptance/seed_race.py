@@ -20,15 +20,15 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import Call, Dialect, Statement, render
 from tidemill.catalog.transactions import SQL as TRANSACTIONS
 from tidemill.catalog.transactions import Transaction, begin, commit
-from tidemill.lake.claims import CompleteClaims
-from tidemill.lake.consumer import FROM_BEGINNING, take
+from tidemill.lake.consumer.claims import CompleteClaims
+from tidemill.lake.consumer.consumer import FROM_BEGINNING, take
+from tidemill.lake.consumer.managed import ensure_consumer
+from tidemill.lake.consumer.take import take_claims
+from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find
-from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
-from tidemill.lake.managed import ensure_consumer
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
+from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite
 from tidemill.lake.manifest import Manifest
-from tidemill.lake.publish import AddPartitions, PartitionWrite
-from tidemill.lake.take import take_claims
-from tidemill.lake.terms import Terms
 from tidemill.names import CommitSeq, DatasetId, Namespace, RunId
 from tidemill.world import World
 

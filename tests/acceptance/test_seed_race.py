@@ -15,9 +15,9 @@ from tests.acceptance import seed_race
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Transaction, begin, commit
-from tidemill.lake.fileset import Fileset, WriteOp, read_partitions
+from tidemill.lake.fileset.fileset import Fileset, WriteOp, read_partitions
+from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite
 from tidemill.lake.manifest import Manifest
-from tidemill.lake.publish import AddPartitions, PartitionWrite
 from tidemill.names import RunId
 from tidemill.world import World
 

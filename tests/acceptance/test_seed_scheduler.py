@@ -20,15 +20,15 @@ from tidemill.app.app import App
 from tidemill.app.deploy import Deployed, deploy
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import EndTransaction, begin, commit
+from tidemill.lake.consumer.managed import ensure_consumer
+from tidemill.lake.consumer.take import take_claims
+from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import find
-from tidemill.lake.discovery import discover
-from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
-from tidemill.lake.inbox import Inbox
-from tidemill.lake.managed import ensure_consumer
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
+from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite
+from tidemill.lake.inbox.discovery import discover
+from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.manifest import DataFile, Manifest
-from tidemill.lake.publish import AddPartitions, PartitionWrite
-from tidemill.lake.take import take_claims
-from tidemill.lake.terms import Terms
 from tidemill.mill.mill import Mill, open_project
 from tidemill.names import DEFAULT_NAMESPACE, RunId
 from tidemill.run.attempts import FinishRun, register, take_runs

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from tidemill.lake import backlog
-from tidemill.lake.fileset import ColumnSchema, Fileset
+from tidemill.lake.consumer import backlog
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
 from tidemill.lake.manifest import group_by_partition, list_written
 from tidemill.lake.spark import PartitionWrites
 from tidemill.mill.mill import Mill, open_project

@@ -14,9 +14,9 @@ import pytest
 
 from tests.mariadb_server import PASSWORD, MariaDb, running_mariadb, why_not
 from tidemill.lake.datasets import find
-from tidemill.lake.discovery import discover
-from tidemill.lake.inbox import Inbox
-from tidemill.lake.jdbc import DRIVERS_SETTING, MissingDriver, _Driver, _load_driver
+from tidemill.lake.inbox.discovery import discover
+from tidemill.lake.inbox.inbox import Inbox
+from tidemill.lake.snapshot.jdbc import DRIVERS_SETTING, MissingDriver, _Driver, _load_driver
 from tidemill.mill.mill import Mill, open_project
 from tidemill.names import DEFAULT_NAMESPACE
 from tidemill.run.attempts import take_runs

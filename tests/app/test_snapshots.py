@@ -16,14 +16,14 @@ from tests.run.conftest import rows_of
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import EndTransaction, TxState, begin
 from tidemill.lake.datasets import find
-from tidemill.lake.discovery import discover
-from tidemill.lake.fileset import ColumnSchema, Unpin
-from tidemill.lake.inbox import Inbox
+from tidemill.lake.fileset.fileset import ColumnSchema, Unpin
+from tidemill.lake.inbox.discovery import discover
+from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.janitor import sweep
 from tidemill.lake.manifest import group_by_partition, list_written
-from tidemill.lake.snapshot import PinVersions, SnapshotDataset, find_current
+from tidemill.lake.snapshot.snapshot import PinVersions, SnapshotDataset, find_current
+from tidemill.lake.snapshot.versions import expire_versions
 from tidemill.lake.spark import PartitionWrites
-from tidemill.lake.versions import expire_versions
 from tidemill.mill.mill import Mill, open_project
 from tidemill.names import DEFAULT_NAMESPACE, PinId, RunId
 from tidemill.run.attempts import take_runs

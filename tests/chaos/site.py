@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Final
 
 from tidemill.catalog.db import Catalog
-from tidemill.lake.fileset import ColumnSchema, Fileset
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
 from tidemill.lake.keys import Key
 from tidemill.lake.manifest import group_by_partition, list_written
 from tidemill.mill.mill import open_project

@@ -31,7 +31,7 @@ from pyarrow import parquet
 from tests.lake.conftest import Lake, make_lake
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import begin, commit
-from tidemill.lake.fileset import WriteOp, find_schema, read_partitions
+from tidemill.lake.fileset.fileset import WriteOp, find_schema, read_partitions
 from tidemill.lake.manifest import DamagedFiles
 from tidemill.lake.spark import PINNED
 from tidemill.lake.spark import read_partitions as read_frame

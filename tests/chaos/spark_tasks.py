@@ -26,7 +26,7 @@ from typing import Any
 from tests.lake.conftest import make_lake
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import begin, commit
-from tidemill.lake.fileset import WriteOp, find_schema, read_partitions
+from tidemill.lake.fileset.fileset import WriteOp, find_schema, read_partitions
 from tidemill.lake.spark import PINNED
 from tidemill.lake.spark import read_partitions as read_frame
 from tidemill.names import RunId

@@ -22,8 +22,8 @@ from tests.chaos.workers import read_follower
 from tests.manual_clock import Backdoor
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.transactions import Snapshot
-from tidemill.lake.consumer import consume_partitions
-from tidemill.lake.fileset import read_partitions
+from tidemill.lake.consumer.consumer import consume_partitions
+from tidemill.lake.fileset.fileset import read_partitions
 from tidemill.lake.janitor import sweep
 from tidemill.names import WritePointer
 from tidemill.roles import _is_idle

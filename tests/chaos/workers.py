@@ -21,7 +21,7 @@ from tests.chaos.site import WAITS, Kind, Site, find_fileset, rows_of, write_tex
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.errors import Conflict, Fenced, Unavailable
-from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState, consume_partitions
+from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState, consume_partitions
 from tidemill.names import RunId
 from tidemill.narration import Narrator
 from tidemill.processes import LocalChild, LocalSpawner

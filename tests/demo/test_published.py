@@ -13,9 +13,9 @@ from tidemill.catalog.transactions import begin, commit
 from tidemill.demo.flights import Feed
 from tidemill.demo.published import Reader
 from tidemill.lake.datasets import find
-from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
+from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite, find_existing, fold
 from tidemill.lake.manifest import DataFile, Manifest, tx_directory
-from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing, fold
 from tidemill.names import DEFAULT_NAMESPACE, RunId
 
 TEN = datetime(2013, 1, 1, 10, tzinfo=UTC)

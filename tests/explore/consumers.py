@@ -12,16 +12,16 @@ from tests.explore.stage import Stage
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.errors import Conflict, Fenced
-from tidemill.lake.backlog import publish_due
-from tidemill.lake.claims import CompleteClaims, put_back
-from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState, consume_partitions, take
+from tidemill.lake.consumer.backlog import publish_due
+from tidemill.lake.consumer.claims import CompleteClaims, put_back
+from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState, consume_partitions, take
+from tidemill.lake.consumer.managed import ensure_consumer
+from tidemill.lake.consumer.take import MOST_FILLED, Delivery, take_claims
+from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import ColumnSchema, Fileset, Unpin, WriteOp, read_partitions
-from tidemill.lake.managed import ensure_consumer
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Unpin, WriteOp, read_partitions
+from tidemill.lake.fileset.publish import AddPartitions, PartitionExists, PartitionWrite
 from tidemill.lake.manifest import DataFile, Manifest
-from tidemill.lake.publish import AddPartitions, PartitionExists, PartitionWrite
-from tidemill.lake.take import MOST_FILLED, Delivery, take_claims
-from tidemill.lake.terms import Terms
 from tidemill.names import ConsumerId, DatasetId, Namespace, ProgramId, RunId, WritePointer
 from tidemill.run.attempts import (
     AttachTransaction,

@@ -16,9 +16,9 @@ from tests.explore.search import Actor, Scenario, Tables
 from tests.explore.stage import Stage
 from tidemill.catalog.db import Db
 from tidemill.errors import Conflict, Fenced
-from tidemill.lake.managed import ConsumerMoved, find_consumer
-from tidemill.lake.resets import requeue, reset
-from tidemill.lake.starts import Start
+from tidemill.lake.consumer.managed import ConsumerMoved, find_consumer
+from tidemill.lake.consumer.resets import requeue, reset
+from tidemill.lake.consumer.starts import Start
 from tidemill.names import ProgramId
 from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
 from tidemill.run.outputs import write_frames

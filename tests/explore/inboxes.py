@@ -18,12 +18,12 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import begin, commit
 from tidemill.errors import Conflict, Fenced
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.discovery import discover
-from tidemill.lake.file_checks import sort_out, succeeded, verify_claims
-from tidemill.lake.file_claims import claim_files
-from tidemill.lake.file_endings import CloseFiles, publish_due_backlog
 from tidemill.lake.formats import FileFormat, RawFormat
-from tidemill.lake.inbox import FileState, Inbox, InboxSpec, ensure_inbox
+from tidemill.lake.inbox.discovery import discover
+from tidemill.lake.inbox.file_checks import sort_out, succeeded, verify_claims
+from tidemill.lake.inbox.file_claims import claim_files
+from tidemill.lake.inbox.file_endings import CloseFiles, publish_due_backlog
+from tidemill.lake.inbox.inbox import FileState, Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DatasetId, Namespace, ProgramId, RunId
 from tidemill.run.attempts import (
     AttachTransaction,

@@ -16,9 +16,9 @@ from tests.explore.search import TABLES, Actor, Broken, Scenario, Tables
 from tests.explore.stage import START, Stage
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Publish, Topic
-from tidemill.lake.backlog import publish_due
+from tidemill.lake.consumer.backlog import publish_due
+from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.datasets import declare
-from tidemill.lake.managed import ensure_consumer
 from tidemill.names import EventKey, Namespace, ProgramId, RunId, ScheduleId
 from tidemill.run.attempts import take_runs
 from tidemill.run.driver import DriverProcess

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from unittest.mock import patch
 
 from tests.explore.stage import Log, Loss, Parked, Stage
-from tidemill.lake import take
+from tidemill.lake.consumer import take
 
 TABLES = {
     "tx": "write_pointer state commit_seq run_id epoch",

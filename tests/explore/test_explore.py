@@ -4,7 +4,7 @@ import pytest
 
 from tests.explore.scenarios import QUICK, SCENARIOS, SHORT
 from tests.explore.search import Broken, Search, canonical
-from tidemill.lake import take
+from tidemill.lake.consumer import take
 from tidemill.schedule import subscriber
 
 

@@ -17,9 +17,9 @@ from tests.manual_clock import NOON, ManualClock
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.discovery import Memory, discover
 from tidemill.lake.formats import FileFormat, RawFormat
-from tidemill.lake.inbox import Inbox, InboxSpec, ensure_inbox
+from tidemill.lake.inbox.discovery import Memory, discover
+from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId
 from tidemill.storage.files import FileStatus, Seen
 from tidemill.world import World

@@ -13,15 +13,15 @@ from tidemill.catalog.db import Catalog, Db, Effect
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import EndTransaction, Transaction, TxState, begin, commit
-from tidemill.lake.claims import CompleteClaims, RestampClaims, put_back
+from tidemill.lake.consumer.claims import CompleteClaims, RestampClaims, put_back
+from tidemill.lake.consumer.managed import Consumer, Work, WorkState, ensure_consumer, list_work
+from tidemill.lake.consumer.take import Delivery, take_claims
+from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
+from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite, find_existing, fold
 from tidemill.lake.keys import KeyText
-from tidemill.lake.managed import Consumer, Work, WorkState, ensure_consumer, list_work
 from tidemill.lake.manifest import DataFile, Manifest
-from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing, fold
-from tidemill.lake.take import Delivery, take_claims
-from tidemill.lake.terms import Terms
 from tidemill.names import CommitSeq, DatasetId, Namespace, RunId
 from tidemill.world import World
 

@@ -11,9 +11,9 @@ from tests.lake.conftest import SQL
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.transactions import EndTransaction, TransactionEnded, TxState
 from tidemill.errors import NotFound, UserError
-from tidemill.lake import take
-from tidemill.lake.backlog import PublishBacklog, publish_due
-from tidemill.lake.claims import (
+from tidemill.lake.consumer import take
+from tidemill.lake.consumer.backlog import PublishBacklog, publish_due
+from tidemill.lake.consumer.claims import (
     DISCARD_AFTER,
     HALVE_AFTER,
     ClaimsTakenOver,
@@ -22,9 +22,9 @@ from tidemill.lake.claims import (
     ReleaseClaims,
     SkipOwn,
 )
-from tidemill.lake.managed import WorkState, find_consumer, list_consumers, measure_lag
-from tidemill.lake.take import take_claims
-from tidemill.lake.terms import Terms
+from tidemill.lake.consumer.managed import WorkState, find_consumer, list_consumers, measure_lag
+from tidemill.lake.consumer.take import take_claims
+from tidemill.lake.consumer.terms import Terms
 
 MINUTE = timedelta(minutes=1)
 

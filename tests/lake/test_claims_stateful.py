@@ -12,12 +12,12 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from tests.lake.conftest import Lake, make_lake
 from tidemill.catalog.transactions import Transaction, TxState
-from tidemill.lake.backlog import PublishBacklog
-from tidemill.lake.claims import FailClaims, ReleaseClaims
-from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState, take
-from tidemill.lake.managed import WorkState
-from tidemill.lake.publish import PartitionConflict
-from tidemill.lake.terms import Terms
+from tidemill.lake.consumer.backlog import PublishBacklog
+from tidemill.lake.consumer.claims import FailClaims, ReleaseClaims
+from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState, take
+from tidemill.lake.consumer.managed import WorkState
+from tidemill.lake.consumer.terms import Terms
+from tidemill.lake.fileset.publish import PartitionConflict
 
 Change = tuple[int, int]
 """A write pointer and an hour."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.lake.columns import are_same, column_schema, evolve
+from tidemill.lake.fileset.columns import are_same, column_schema, evolve
 
 
 def columns(text):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tidemill.lake.consumer import (
+from tidemill.lake.consumer.consumer import (
     FROM_BEGINNING,
     BadState,
     PartitionConsumer,

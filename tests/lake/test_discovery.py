@@ -19,10 +19,10 @@ from tests.lake.test_inbox import Mill, make_mill
 from tests.manual_clock import ManualClock, backdoor_of
 from tidemill.catalog.engine import open_catalog
 from tidemill.errors import UserError
-from tidemill.lake.discovery import Memory, discover, read_lateness
 from tidemill.lake.formats import FileFormat, RawFormat
-from tidemill.lake.inbox import InboxSpec
-from tidemill.lake.lookback import Marker
+from tidemill.lake.inbox.discovery import Memory, discover, read_lateness
+from tidemill.lake.inbox.inbox import InboxSpec
+from tidemill.lake.inbox.lookback import Marker
 from tidemill.storage.files import Seen
 from tidemill.world import World
 
@@ -144,7 +144,7 @@ def test_what_has_not_changed_is_looked_up_once(mill, monkeypatch):
     mill.land("c")
 
     asked = []
-    from tidemill.lake import discovery
+    from tidemill.lake.inbox import discovery
 
     plain = discovery._find_unknown
     monkeypatch.setattr(discovery, "_find_unknown", lambda *given: asked.append(len(given[2])) or plain(*given))
@@ -162,7 +162,7 @@ def test_what_another_replaced_is_found_again_by_who_remembers_it(mill):
     old = list(mill.inbox.files(mill.catalog.world).list_after("", None))
     mill.land("a", content="newer\n")
     discover(mill.catalog, mill.inbox, memory)
-    from tidemill.lake import discovery
+    from tidemill.lake.inbox import discovery
 
     slow = discovery._RecordFound(mill.inbox, tuple((file, discovery.FileState.NEW) for file in old))
     mill.catalog.apply([slow])

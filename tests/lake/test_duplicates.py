@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tidemill.errors import UserError
-from tidemill.lake.duplicates import BadKeys, leave_out_duplicates, since
-from tidemill.lake.fileset import Change, Partition, WriteOp
+from tidemill.lake.fileset.fileset import Change, Partition, WriteOp
+from tidemill.lake.inbox.duplicates import BadKeys, leave_out_duplicates, since
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import Manifest
 from tidemill.names import CommitSeq, WritePointer

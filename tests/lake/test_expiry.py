@@ -10,14 +10,14 @@ import pytest
 
 from tests.lake.conftest import SQL, make_lake
 from tidemill.catalog.transactions import Snapshot
-from tidemill.lake import expiry
-from tidemill.lake.claims import CompleteClaims
-from tidemill.lake.expiry import expire_superseded
-from tidemill.lake.fileset import NotKept, Unpin, WriteOp, pin, read_partitions
+from tidemill.lake.consumer.claims import CompleteClaims
+from tidemill.lake.fileset import expiry
+from tidemill.lake.fileset.expiry import expire_superseded
+from tidemill.lake.fileset.fileset import NotKept, Unpin, WriteOp, pin, read_partitions
+from tidemill.lake.fileset.publish import PartitionWrite
+from tidemill.lake.fileset.time_travel import find_snapshot_at, now
 from tidemill.lake.janitor import sweep
 from tidemill.lake.manifest import DataFile, Manifest, mark_committed, tx_directory
-from tidemill.lake.publish import PartitionWrite
-from tidemill.lake.time_travel import find_snapshot_at, now
 from tidemill.names import PinId, WritePointer
 from tidemill.storage.files import open_files
 from tidemill.world import World

@@ -9,10 +9,8 @@ from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.transactions import UndeclaredOutput, begin
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import DatasetClash, DatasetKind, declare, find
-from tidemill.lake.fileset import ColumnSchema, Fileset, Unpin, WriteOp, find_schema, pin, read_partitions
-from tidemill.lake.keys import BadKey
-from tidemill.lake.manifest import Manifest
-from tidemill.lake.publish import (
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Unpin, WriteOp, find_schema, pin, read_partitions
+from tidemill.lake.fileset.publish import (
     AddPartitions,
     PartitionConflict,
     PartitionExists,
@@ -22,6 +20,8 @@ from tidemill.lake.publish import (
     fold,
     see_own,
 )
+from tidemill.lake.keys import BadKey
+from tidemill.lake.manifest import Manifest
 from tidemill.names import DatasetId, Namespace, PinId, RunId
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.lake.guards import (
+from tidemill.lake.snapshot.guards import (
     BadGuard,
     ColumnPolicy,
     Figures,
@@ -18,8 +18,8 @@ from tidemill.lake.guards import (
     find_refusals,
     parse_allowed,
 )
-from tidemill.lake.snapshot import SnapshotSpec
-from tidemill.lake.version_retention import BadRetention, Kept, Retention, decide_kept
+from tidemill.lake.snapshot.snapshot import SnapshotSpec
+from tidemill.lake.snapshot.version_retention import BadRetention, Kept, Retention, decide_kept
 
 DAY = 86_400_000
 

@@ -22,13 +22,17 @@ from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import EndTransaction, Transaction, TransactionEnded, TxState, begin, commit
 from tidemill.errors import UserError
-from tidemill.lake import discovery
-from tidemill.lake.claims import CompleteClaims, RestampClaims
+from tidemill.lake.consumer.claims import CompleteClaims, RestampClaims
+from tidemill.lake.consumer.managed import WorkState
+from tidemill.lake.consumer.take import take_claims
+from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_by_id
-from tidemill.lake.discovery import discover, due_listings, next_listing, take_listing
-from tidemill.lake.file_checks import FileRewritten, sort_out, succeeded, verify_claims, went_wrong
-from tidemill.lake.file_claims import ClaimedFile, RestampFiles, claim_files, find_blamed, read_claims
-from tidemill.lake.file_endings import (
+from tidemill.lake.formats import FileFormat, RawFormat
+from tidemill.lake.inbox import discovery
+from tidemill.lake.inbox.discovery import discover, due_listings, next_listing, take_listing
+from tidemill.lake.inbox.file_checks import FileRewritten, sort_out, succeeded, verify_claims, went_wrong
+from tidemill.lake.inbox.file_claims import ClaimedFile, RestampFiles, claim_files, find_blamed, read_claims
+from tidemill.lake.inbox.file_endings import (
     ClaimsLost,
     CloseFiles,
     FailFiles,
@@ -37,11 +41,16 @@ from tidemill.lake.file_endings import (
     next_retry,
     publish_due_backlog,
 )
-from tidemill.lake.formats import FileFormat, RawFormat
-from tidemill.lake.inbox import FileState, Inbox, InboxFile, InboxSpec, OnRewrite, count_files, ensure_inbox, list_files
-from tidemill.lake.managed import WorkState
-from tidemill.lake.take import take_claims
-from tidemill.lake.terms import Terms
+from tidemill.lake.inbox.inbox import (
+    FileState,
+    Inbox,
+    InboxFile,
+    InboxSpec,
+    OnRewrite,
+    count_files,
+    ensure_inbox,
+    list_files,
+)
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId, RunId
 from tidemill.run.inputs import Blame, give_back_claims, keep_claims
 from tidemill.world import World

@@ -22,10 +22,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.lake.test_inbox import Mill, make_mill
 from tidemill.catalog.transactions import EndTransaction, Transaction, TxState, commit
 from tidemill.errors import Fenced
-from tidemill.lake.file_checks import FileOutcome, FileRewritten, sort_out, succeeded, verify_claims
-from tidemill.lake.file_claims import ClaimedFile, read_claims
-from tidemill.lake.file_endings import CloseFiles
-from tidemill.lake.inbox import FileState, content_version
+from tidemill.lake.inbox.file_checks import FileOutcome, FileRewritten, sort_out, succeeded, verify_claims
+from tidemill.lake.inbox.file_claims import ClaimedFile, read_claims
+from tidemill.lake.inbox.file_endings import CloseFiles
+from tidemill.lake.inbox.inbox import FileState, content_version
 
 NAMES = ("a", "b", "c", "d/e")
 POISON = "poison"  # content that the program cannot stand, and no error names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.lake.jdbc import BadSource, Jdbc, MissingSecret
+from tidemill.lake.snapshot.jdbc import BadSource, Jdbc, MissingSecret
 from tidemill.world import World
 
 

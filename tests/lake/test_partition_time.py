@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidemill.lake.keys import KeySchema
-from tidemill.lake.partition_time import (
+from tidemill.lake.window.partition_time import (
     Extractor,
     Interval,
     PartitionTime,
@@ -19,7 +19,7 @@ from tidemill.lake.partition_time import (
     from_wall,
     to_wall,
 )
-from tidemill.lake.time_formats import BadPartitionTime
+from tidemill.lake.window.time_formats import BadPartitionTime
 
 at = datetime.fromisoformat
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/Sao_Paulo"]

@@ -9,10 +9,9 @@ import pytest
 from tests.lake.conftest import SCHEMA
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.transactions import commit
-from tidemill.lake.columns import column_schema
-from tidemill.lake.fileset import Fileset, WriteOp, find_schema, read_partitions
-from tidemill.lake.filters import Range, make_filter
-from tidemill.lake.publish import (
+from tidemill.lake.fileset.columns import column_schema
+from tidemill.lake.fileset.fileset import Fileset, WriteOp, find_schema, read_partitions
+from tidemill.lake.fileset.publish import (
     AddPartitions,
     MetadataConflict,
     PartitionConflict,
@@ -21,6 +20,7 @@ from tidemill.lake.publish import (
     fold,
     see_own,
 )
+from tidemill.lake.filters import Range, make_filter
 
 WIDER = column_schema([{"name": "id", "type": "long"}, {"name": "a", "type": "string"}])
 OTHER = column_schema([{"name": "id", "type": "long"}, {"name": "b", "type": "string"}])

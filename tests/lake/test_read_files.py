@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from tidemill.lake.datasets import Dataset, DatasetKind
-from tidemill.lake.file_claims import ClaimedFile
 from tidemill.lake.formats import FileFormat, RawFormat, blame
-from tidemill.lake.inbox import Inbox, InboxSpec, content_version
+from tidemill.lake.inbox.file_claims import ClaimedFile
+from tidemill.lake.inbox.inbox import Inbox, InboxSpec, content_version
 from tidemill.lake.spark import read_files
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId
 from tidemill.world import World

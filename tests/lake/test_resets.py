@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.lake.test_claims import MINUTE, backlog, fail, kinds
-from tidemill.lake.backlog import NoteUnread
-from tidemill.lake.claims import DISCARD_AFTER
-from tidemill.lake.managed import ConsumerMoved, WorkState, ensure_consumer, find_consumer, measure_lag
-from tidemill.lake.resets import ClaimsInProgress, list_resets, requeue, reset
-from tidemill.lake.starts import BadStart, Start, find_position
-from tidemill.lake.take import Closing, peek_claims, take_claims
-from tidemill.lake.terms import BadTerms, OnChange, Order, Terms
+from tidemill.lake.consumer.backlog import NoteUnread
+from tidemill.lake.consumer.claims import DISCARD_AFTER
+from tidemill.lake.consumer.managed import ConsumerMoved, WorkState, ensure_consumer, find_consumer, measure_lag
+from tidemill.lake.consumer.resets import ClaimsInProgress, list_resets, requeue, reset
+from tidemill.lake.consumer.starts import BadStart, Start, find_position
+from tidemill.lake.consumer.take import Closing, peek_claims, take_claims
+from tidemill.lake.consumer.terms import BadTerms, OnChange, Order, Terms
 
 NAME = "default.shop.report"
 

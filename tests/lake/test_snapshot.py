@@ -14,9 +14,9 @@ from tests.run.conftest import rows_of
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import EndTransaction, Snapshot, TxState, begin, commit
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import ColumnSchema
+from tidemill.lake.fileset.fileset import ColumnSchema
 from tidemill.lake.manifest import DataFile, Manifest, tx_directory
-from tidemill.lake.snapshot import (
+from tidemill.lake.snapshot.snapshot import (
     NoVersionYet,
     PublishVersion,
     SnapshotDataset,

@@ -11,11 +11,11 @@ from pyspark.sql import functions as sf
 
 from tests.lake.conftest import make_fileset
 from tidemill.lake import spark as module
-from tidemill.lake.fileset import ColumnSchema, Partition, WriteOp
+from tidemill.lake.fileset.fileset import ColumnSchema, Partition, WriteOp
+from tidemill.lake.fileset.publish import SchemaChanged
 from tidemill.lake.frames import BadFrame
 from tidemill.lake.keys import BadKey, KeyField, KeySchema, KeyType
 from tidemill.lake.manifest import DamagedFiles
-from tidemill.lake.publish import SchemaChanged
 from tidemill.lake.spark import RowsDiffer, read_partitions, write_partitions
 from tidemill.names import CommitSeq, WritePointer
 from tidemill.world import World
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 def partitions(fileset, written, tx="tx=7-inc"):
     """What a snapshot would see after the commit of `written`."""
-    from tidemill.lake.fileset import Change
+    from tidemill.lake.fileset.fileset import Change
 
     found = []
     for key, manifest in written.manifests.items():

@@ -13,11 +13,11 @@ import pytest
 from tests.lake.conftest import make_fileset
 from tests.lake.test_spark import partitions, rows_of
 from tidemill.app.app import App, BadDeclaration
-from tidemill.lake.fileset import Fileset
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.fileset.publish import SchemaChanged
 from tidemill.lake.formats import BadFormat
 from tidemill.lake.frames import BadFrame
 from tidemill.lake.manifest import DamagedFiles
-from tidemill.lake.publish import SchemaChanged
 from tidemill.lake.spark import read_partitions, write_partitions
 from tidemill.world import World
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tidemill.lake.version_diff import NotComparable, diff_frames
+from tidemill.lake.snapshot.version_diff import NotComparable, diff_frames
 
 pytestmark = pytest.mark.spark
 

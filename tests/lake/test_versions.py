@@ -12,12 +12,12 @@ from tests.run.conftest import rows_of
 from tidemill.catalog.transactions import EndTransaction, Snapshot, TxState, begin, commit
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import ColumnSchema, Unpin, pin
+from tidemill.lake.fileset.fileset import ColumnSchema, Unpin, pin
 from tidemill.lake.janitor import sweep
 from tidemill.lake.manifest import DataFile, Manifest, mark_committed, tx_directory
-from tidemill.lake.snapshot import PublishVersion, SnapshotDataset, SnapshotSpec, VersionGone, find_visible
-from tidemill.lake.version_retention import Retention
-from tidemill.lake.versions import (
+from tidemill.lake.snapshot.snapshot import PublishVersion, SnapshotDataset, SnapshotSpec, VersionGone, find_visible
+from tidemill.lake.snapshot.version_retention import Retention
+from tidemill.lake.snapshot.versions import (
     RefreshedMeanwhile,
     RollBack,
     VersionHeld,

@@ -15,11 +15,11 @@ from tests.run.conftest import by_hand, rows_of
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.transactions import EndTransaction, Transaction, TxState, begin
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import Fileset, WriteOp
+from tidemill.lake.fileset.fileset import Fileset, WriteOp
+from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.lake.manifest import DataFile, Manifest
-from tidemill.lake.partition_time import Instant
-from tidemill.lake.publish import PartitionWrite
-from tidemill.lake.watermark import (
+from tidemill.lake.window.partition_time import Instant
+from tidemill.lake.window.watermark import (
     EARLIEST,
     LATEST,
     AdvanceWatermark,

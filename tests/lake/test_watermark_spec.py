@@ -6,7 +6,7 @@ import pytest
 
 from tidemill.errors import UserError
 from tidemill.lake.keys import KeySchema
-from tidemill.lake.watermark_spec import GapPolicy, LatePolicy, WatermarkSpec, notices
+from tidemill.lake.window.watermark_spec import GapPolicy, LatePolicy, WatermarkSpec, notices
 
 KEYS = KeySchema.of({"day": "date", "hour": "int", "region": "string"})
 HOUR = 3_600_000_000

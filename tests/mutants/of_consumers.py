@@ -6,19 +6,19 @@ from typing import Final
 
 from tests.mutants.mutant import Edit, Killer, Room, mutants_of
 
-_CONSUMER: Final = "lake/consumer.py"
-_CONSUMER_SQL: Final = "lake/consumer.sql"
-_TAKE: Final = "lake/take.py"
-_TAKE_SQL: Final = "lake/take.sql"
-_CLAIMS: Final = "lake/claims.py"
-_CLAIMS_SQL: Final = "lake/claims.sql"
-_BACKLOG: Final = "lake/backlog.py"
-_DISCOVERY: Final = "lake/discovery.py"
-_DISCOVERY_SQL: Final = "lake/discovery.sql"
-_FILE_CLAIMS: Final = "lake/file_claims.py"
-_FILE_CHECKS: Final = "lake/file_checks.py"
-_FILE_ENDINGS: Final = "lake/file_endings.py"
-_FILE_ENDINGS_SQL: Final = "lake/file_endings.sql"
+_CONSUMER: Final = "lake/consumer/consumer.py"
+_CONSUMER_SQL: Final = "lake/consumer/consumer.sql"
+_TAKE: Final = "lake/consumer/take.py"
+_TAKE_SQL: Final = "lake/consumer/take.sql"
+_CLAIMS: Final = "lake/consumer/claims.py"
+_CLAIMS_SQL: Final = "lake/consumer/claims.sql"
+_BACKLOG: Final = "lake/consumer/backlog.py"
+_DISCOVERY: Final = "lake/inbox/discovery.py"
+_DISCOVERY_SQL: Final = "lake/inbox/discovery.sql"
+_FILE_CLAIMS: Final = "lake/inbox/file_claims.py"
+_FILE_CHECKS: Final = "lake/inbox/file_checks.py"
+_FILE_ENDINGS: Final = "lake/inbox/file_endings.py"
+_FILE_ENDINGS_SQL: Final = "lake/inbox/file_endings.sql"
 _DRIVER: Final = "run/driver.py"
 _TAKING: Final = "run/taking.py"
 
@@ -154,7 +154,7 @@ MUTANTS: Final = (
         Edit(
             _DRIVER,
             '        self.world.mark("driver.before_commit")\n',
-            "        from tidemill.lake.claims import CompleteClaims\n"
+            "        from tidemill.lake.consumer.claims import CompleteClaims\n"
             "        self.catalog.apply([CompleteClaims(run.run_id, run.epoch)])\n"
             '        self.world.mark("driver.before_commit")\n',
         ),
@@ -168,7 +168,7 @@ MUTANTS: Final = (
             _DRIVER,
             '        self.world.mark("driver.committed")\n',
             '        self.world.mark("driver.committed")\n'
-            "        from tidemill.lake.claims import CompleteClaims\n"
+            "        from tidemill.lake.consumer.claims import CompleteClaims\n"
             "        self.catalog.apply([CompleteClaims(run.run_id, run.epoch)])\n",
         ),
         scenario="fenced",
@@ -436,7 +436,7 @@ MUTANTS: Final = (
         "reset_beside_claims",
         "a consumer is reset while a run holds what it took",
         Edit(
-            "lake/resets.py",
+            "lake/consumer/resets.py",
             "        return Call(SQL.refuse_if_gone, old), Call(SQL.refuse_if_claimed, old)\n",
             "        return (Call(SQL.refuse_if_gone, old),)\n",
         ),
@@ -445,7 +445,7 @@ MUTANTS: Final = (
     _mutant(
         "requeued_from_under_a_run",
         "what was put aside when somebody looked is requeued, whoever has it now",
-        Edit("lake/resets.sql", "AS listed)\n   AND state = 'discarded'\n", "AS listed)\n"),
+        Edit("lake/consumer/resets.sql", "AS listed)\n   AND state = 'discarded'\n", "AS listed)\n"),
         scenario="requeue",
     ),
     _mutant(
@@ -471,7 +471,7 @@ MUTANTS: Final = (
     _mutant(
         "lookback_forgotten",
         "listings begin behind the marker, and pass over what comes late",
-        Edit("lake/lookback.py", "        if lookback == timedelta(0):\n", "        if True:\n"),
+        Edit("lake/inbox/lookback.py", "        if lookback == timedelta(0):\n", "        if True:\n"),
         scenario="inbox-late",
     ),
     _mutant(

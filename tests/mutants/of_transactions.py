@@ -9,8 +9,8 @@ from tests.mutants.mutant import Edit, Killer, Room, mutants_of
 _TX_PY: Final = "catalog/transactions.py"
 _TX_SQL: Final = "catalog/transactions.sql"
 _DB: Final = "catalog/db.py"
-_PUBLISH: Final = "lake/publish.py"
-_FILESET_SQL: Final = "lake/fileset.sql"
+_PUBLISH: Final = "lake/fileset/publish.py"
+_FILESET_SQL: Final = "lake/fileset/fileset.sql"
 _JANITOR: Final = "lake/janitor.py"
 _OUTPUTS: Final = "run/outputs.py"
 

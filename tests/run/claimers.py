@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.lake.test_inbox import make_mill
 from tidemill.catalog.db import Catalog
-from tidemill.lake.inbox import FileState, Inbox
+from tidemill.lake.inbox.inbox import FileState, Inbox
 from tidemill.run.outside_claims import get_latest_files, update_file_status
 
 

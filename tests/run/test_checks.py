@@ -12,7 +12,7 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.checks import CHECKS_METADATA, BadCheck, CheckFailed
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import Fileset, find_schema, read_partitions
+from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
 from tidemill.names import DatasetId, Namespace, WritePointer
 from tidemill.run.external import open_transaction
 from tidemill.world import World

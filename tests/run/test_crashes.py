@@ -14,9 +14,9 @@ import pytest
 from tests.run.conftest import Works
 from tests.run.test_runner import Watcher, expire, until
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.discovery import discover
 from tidemill.lake.formats import FileFormat, RawFormat
-from tidemill.lake.inbox import Inbox, InboxSpec, ensure_inbox
+from tidemill.lake.inbox.discovery import discover
+from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DatasetId, Namespace, RunId
 from tidemill.processes import LocalChild, LocalSpawner
 from tidemill.run.launchers import DriverOptions, Launcher

@@ -9,9 +9,9 @@ import pytest
 from tidemill.catalog.transactions import TransactionEnded, TxState, list_transactions
 from tidemill.errors import Fenced, NotFound
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import WriteOp
+from tidemill.lake.fileset.fileset import WriteOp
+from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.lake.manifest import Manifest
-from tidemill.lake.publish import PartitionWrite
 from tidemill.names import DatasetId, Namespace
 from tidemill.run.attempts import AttemptEnd, Cause, ask_kill, end_attempt
 from tidemill.run.external import open_transaction

@@ -10,11 +10,11 @@ import pytest
 from tidemill.errors import NotFound
 from tidemill.lake import spark
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find
-from tidemill.lake.fileset import ColumnSchema, Fileset, read_partitions
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, read_partitions
+from tidemill.lake.fileset.metadata import BadMetadata, MetadataChange, MetadataExists
+from tidemill.lake.fileset.time_travel import BadTime, find_snapshot_at, now
 from tidemill.lake.filters import Range, make_filter
 from tidemill.lake.manifest import DataFile, Manifest
-from tidemill.lake.metadata import BadMetadata, MetadataChange, MetadataExists
-from tidemill.lake.time_travel import BadTime, find_snapshot_at, now
 from tidemill.names import DatasetId, Namespace
 from tidemill.run.context import Run, Taken
 from tidemill.run.external import open_transaction

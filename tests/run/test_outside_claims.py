@@ -14,9 +14,9 @@ from tests.lake.test_inbox import Mill, make_mill
 from tests.run.claimers import work_off
 from tidemill.catalog.named import load_sql
 from tidemill.errors import Fenced, NotFound, UserError
-from tidemill.lake.file_checks import FileRewritten
-from tidemill.lake.file_endings import publish_due_backlog, release_quarantined, retry_files
-from tidemill.lake.inbox import FileState
+from tidemill.lake.inbox.file_checks import FileRewritten
+from tidemill.lake.inbox.file_endings import publish_due_backlog, release_quarantined, retry_files
+from tidemill.lake.inbox.inbox import FileState
 from tidemill.run.attempts import AttemptEnd, Cause, RunTaken, ask_kill, end_attempt
 from tidemill.run.outside_claims import NotClaimed, get_latest_files, release_claim, renew_claim, update_file_status
 from tidemill.run.reaper import Reaper

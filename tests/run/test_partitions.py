@@ -9,14 +9,14 @@ import pytest
 from pyarrow import orc, parquet
 
 from tests.lake.conftest import make_lake
+from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import Fileset, find_schema, read_partitions
+from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
+from tidemill.lake.fileset.stored import Storing
+from tidemill.lake.fileset.time_travel import now
 from tidemill.lake.filters import make_filter
 from tidemill.lake.formats import BadFormat
 from tidemill.lake.janitor import sweep
-from tidemill.lake.managed import ensure_consumer
-from tidemill.lake.stored import Storing
-from tidemill.lake.time_travel import now
 from tidemill.names import DatasetId, Namespace
 from tidemill.run.partitions import (
     NoPartitionTime,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.lake.conftest import make_fileset
-from tidemill.lake.fileset import Change, Partition, WriteOp
+from tidemill.lake.fileset.fileset import Change, Partition, WriteOp
 from tidemill.lake.manifest import DamagedFiles, DataFile, Manifest, checksum
 from tidemill.names import CommitSeq, WritePointer
 from tidemill.run.reads import Reads

@@ -14,15 +14,15 @@ from tests.manual_clock import ManualClock, backdoor_of
 from tests.run.conftest import Works
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import begin
-from tidemill.lake.backlog import NoteUnread, publish_due
+from tidemill.lake.consumer.backlog import NoteUnread, publish_due
+from tidemill.lake.consumer.take import take_claims
+from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.discovery import discover
-from tidemill.lake.file_claims import claim_files
-from tidemill.lake.file_endings import publish_due_backlog
 from tidemill.lake.formats import FileFormat, RawFormat
-from tidemill.lake.inbox import Inbox, InboxSpec, ensure_inbox
-from tidemill.lake.take import take_claims
-from tidemill.lake.terms import Terms
+from tidemill.lake.inbox.discovery import discover
+from tidemill.lake.inbox.file_claims import claim_files
+from tidemill.lake.inbox.file_endings import publish_due_backlog
+from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DatasetId, JobId, Namespace
 from tidemill.roles import Discoverer
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, ask_kill, end_attempt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill.errors import UserError
-from tidemill.lake.watermark import list_holders
+from tidemill.lake.window.watermark import list_holders
 from tidemill.mill.mill import open_project
 
 APP = """

@@ -11,9 +11,9 @@ import pytest
 from tests.run.conftest import Works
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot
+from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import Fileset, read_partitions
-from tidemill.lake.managed import ensure_consumer
+from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.lake.manifest import is_marked
 from tidemill.names import DatasetId, Namespace, RunId, WritePointer
 from tidemill.run.launchers import DriverOptions, Launcher

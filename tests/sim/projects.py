@@ -20,7 +20,7 @@ from tidemill.app.deploy import deploy
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.sqlite import SqliteCatalog
 from tidemill.config import Config
-from tidemill.lake.fileset import ColumnSchema, Fileset
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
 from tidemill.lake.manifest import group_by_partition
 from tidemill.lake.spark import PartitionWrites
 from tidemill.storage.files import FileStatus

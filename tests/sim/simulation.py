@@ -24,10 +24,10 @@ from tests.sim.chance import DEADLY, Chance, ProgramStumbled
 from tests.sim.processes import Group, Machine, PointKind, Process
 from tests.sim.projects import LEASE, SHAPES, Ground, Programs, Shape, read_text, write_texts
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
-from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerResult, consume_partitions
+from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerResult, consume_partitions
 from tidemill.lake.datasets import find
-from tidemill.lake.fileset import Fileset, pin, read_partitions
-from tidemill.lake.inbox import content_version
+from tidemill.lake.fileset.fileset import Fileset, pin, read_partitions
+from tidemill.lake.inbox.inbox import content_version
 from tidemill.names import DEFAULT_NAMESPACE, PinId, RunId
 from tidemill.narration import Narrator
 from tidemill.roles import Discoverer, Janitor, _loop

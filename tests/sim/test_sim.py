@@ -16,7 +16,7 @@ import pytest
 from tests.sim.campaign import play_batch, shorten
 from tests.sim.simulation import prepared
 from tidemill.catalog import transactions
-from tidemill.lake import take
+from tidemill.lake.consumer import take
 from tidemill.run import attempts
 
 FIXED: Final = 1_200

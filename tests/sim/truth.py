@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake import janitor
-from tidemill.lake.consumer import FROM_BEGINNING, consume_partitions
-from tidemill.lake.fileset import Partition, read_partitions
+from tidemill.lake.consumer.consumer import FROM_BEGINNING, consume_partitions
+from tidemill.lake.fileset.fileset import Partition, read_partitions
 from tidemill.lake.manifest import Manifest
 from tidemill.names import WritePointer
 from tidemill.upkeep.audit import audit

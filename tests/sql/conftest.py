@@ -118,7 +118,7 @@ class Windows:
     def read(self, name: str) -> Any:
         """What is published, as a frame."""
         from tidemill.catalog.transactions import Snapshot
-        from tidemill.lake.fileset import Fileset, find_schema, read_partitions
+        from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
         from tidemill.lake.spark import read_partitions as read_frame
         from tidemill.names import WritePointer
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from tidemill.lake.fileset import ColumnSchema, Fileset, Partition
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition
 from tidemill.lake.manifest import group_by_partition, list_written
-from tidemill.lake.partition_time import Zone, from_wall, to_wall
 from tidemill.lake.spark import PartitionWrites
-from tidemill.lake.window_plan import Window, WindowShape
+from tidemill.lake.window.partition_time import Zone, from_wall, to_wall
+from tidemill.lake.window.window_plan import Window, WindowShape
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
 from tidemill.storage.files import open_files

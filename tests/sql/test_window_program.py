@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.sql.conftest import Windows, open_windows
 from tests.sql.plain import count, read_lines, to_texts, write_texts
 from tidemill.catalog.transactions import Snapshot
-from tidemill.lake.fileset import Fileset, read_partitions
-from tidemill.lake.partition_time import Zone, from_wall
-from tidemill.lake.window_plan import Grid, WindowShape
+from tidemill.lake.fileset.fileset import Fileset, read_partitions
+from tidemill.lake.window.partition_time import Zone, from_wall
+from tidemill.lake.window.window_plan import Grid, WindowShape
 from tidemill.names import WritePointer
 from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
 from tidemill.run.external import open_transaction

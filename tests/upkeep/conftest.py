@@ -14,12 +14,12 @@ from tests.acceptance.machine import write_texts
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot, Transaction, begin, commit
-from tidemill.lake.claims import CompleteClaims
+from tidemill.lake.consumer.claims import CompleteClaims
+from tidemill.lake.consumer.managed import ensure_consumer
+from tidemill.lake.consumer.take import Delivery, take_claims
+from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import Fileset, read_partitions
-from tidemill.lake.managed import ensure_consumer
-from tidemill.lake.take import Delivery, take_claims
-from tidemill.lake.terms import Terms
+from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.names import DatasetId, Namespace, RunId, WritePointer
 from tidemill.run.external import ExternalTransaction, open_transaction
 from tidemill.storage.files import open_files

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.acceptance.fail_points import opened_machine
 from tests.acceptance.rounds import check, play
 from tidemill.lake.datasets import DatasetKind, list_datasets
-from tidemill.lake.fileset import Fileset
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.fsck import fsck
 

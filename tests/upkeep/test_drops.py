@@ -8,8 +8,8 @@ from tests.acceptance.machine import write_texts
 from tests.run.conftest import by_hand
 from tests.upkeep.conftest import EVERYTHING
 from tidemill.catalog.transactions import Snapshot
-from tidemill.lake.expiry import expire_superseded
-from tidemill.lake.fileset import read_partitions
+from tidemill.lake.fileset.expiry import expire_superseded
+from tidemill.lake.fileset.fileset import read_partitions
 from tidemill.lake.filters import make_filter
 from tidemill.lake.janitor import sweep
 from tidemill.run.external import open_transaction

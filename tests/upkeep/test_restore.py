@@ -16,7 +16,7 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.janitor import sweep
-from tidemill.lake.snapshot import SnapshotDataset, SnapshotSpec, find_visible
+from tidemill.lake.snapshot.snapshot import SnapshotDataset, SnapshotSpec, find_visible
 from tidemill.names import DatasetId, Namespace, WritePointer
 from tidemill.run.external import open_transaction
 from tidemill.storage.files import open_files

@@ -16,16 +16,16 @@ from tidemill.app.reads import Reads
 from tidemill.app.watermark import Watermark
 from tidemill.durations import parse_duration
 from tidemill.errors import NotFound, UserError
-from tidemill.lake import fileset as lake_fileset
+from tidemill.lake.fileset import fileset as lake_fileset
+from tidemill.lake.fileset.stored import SchemaPolicy, Storing
 from tidemill.lake.formats import FileFormat, RawFormat
-from tidemill.lake.guards import ColumnPolicy, Guards
-from tidemill.lake.inbox import InboxSpec, OnRewrite
-from tidemill.lake.jdbc import Jdbc
+from tidemill.lake.inbox.inbox import InboxSpec, OnRewrite
 from tidemill.lake.keys import KeySchema
-from tidemill.lake.snapshot import SnapshotSpec
-from tidemill.lake.stored import SchemaPolicy, Storing
-from tidemill.lake.version_retention import Retention
-from tidemill.lake.watermark_spec import WatermarkSpec
+from tidemill.lake.snapshot.guards import ColumnPolicy, Guards
+from tidemill.lake.snapshot.jdbc import Jdbc
+from tidemill.lake.snapshot.snapshot import SnapshotSpec
+from tidemill.lake.snapshot.version_retention import Retention
+from tidemill.lake.window.watermark_spec import WatermarkSpec
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, qualified
 from tidemill.run.acceptors import Acceptor
 from tidemill.run.context import Declared

@@ -20,15 +20,15 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.config import Config
 from tidemill.errors import UserError
+from tidemill.lake.consumer.managed import ensure_consumer
+from tidemill.lake.consumer.starts import find_position
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.fileset import Fileset
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.filters import make_filter
-from tidemill.lake.guards import ALLOW
-from tidemill.lake.inbox import ensure_inbox
-from tidemill.lake.managed import ensure_consumer
-from tidemill.lake.starts import find_position
-from tidemill.lake.watermark import declare_watermark
-from tidemill.lake.windows import find_state, put_state
+from tidemill.lake.inbox.inbox import ensure_inbox
+from tidemill.lake.snapshot.guards import ALLOW
+from tidemill.lake.window.watermark import declare_watermark
+from tidemill.lake.window.windows import find_state, put_state
 from tidemill.names import CommitSeq, DatasetId, ProgramId, ScheduleId
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Argument, ArgumentType, Program, put_program

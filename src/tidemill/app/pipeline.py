@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.errors import UserError
-from tidemill.lake.jdbc import Jdbc
+from tidemill.lake.snapshot.jdbc import Jdbc
 from tidemill.run.context import Run
 from tidemill.run.programs import Code
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.errors import UserError
+from tidemill.lake.consumer.starts import Start
+from tidemill.lake.consumer.terms import MOST_TAKEN, OnChange, Order, Terms
 from tidemill.lake.filters import Where
-from tidemill.lake.starts import Start
-from tidemill.lake.terms import MOST_TAKEN, OnChange, Order, Terms
 from tidemill.names import nearest
 from tidemill.run.acceptors import Acceptor
 from tidemill.run.context import Declared

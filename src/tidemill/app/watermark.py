@@ -9,9 +9,9 @@ from typing import Final
 
 from tidemill.durations import format_duration, parse_duration
 from tidemill.errors import UserError
-from tidemill.lake import watermark_spec as options
 from tidemill.lake.keys import KeySchema
-from tidemill.lake.watermark_spec import WatermarkSpec
+from tidemill.lake.window import watermark_spec as options
+from tidemill.lake.window.watermark_spec import WatermarkSpec
 
 _NAMES: Final = {
     options.PATTERN: "pattern",

@@ -25,7 +25,7 @@ from tidemill.demo.reference import FILE_NAME as REFERENCE
 from tidemill.demo.up import STOP
 from tidemill.demo.windows import WINDOWS, count_windows
 from tidemill.errors import TidemillError
-from tidemill.lake.inbox import FileState, InboxFile
+from tidemill.lake.inbox.inbox import FileState, InboxFile
 from tidemill.mill.mill import Mill, open_project
 from tidemill.narration import Narrator
 from tidemill.processes import Child

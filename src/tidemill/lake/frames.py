@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidemill.errors import UserError
-from tidemill.lake.columns import column_schema
-from tidemill.lake.fileset import ColumnSchema, Fileset
+from tidemill.lake.fileset.columns import column_schema
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
+from tidemill.lake.fileset.publish import reconcile
 from tidemill.lake.formats import FileFormat
 from tidemill.lake.keys import BadKey, KeyField, KeyType
-from tidemill.lake.publish import reconcile
 from tidemill.storage.files import Files
 
 if TYPE_CHECKING:

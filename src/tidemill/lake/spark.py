@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidemill.errors import Unavailable
-from tidemill.lake.file_claims import ClaimedFile
-from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, check_partitions
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, check_partitions
+from tidemill.lake.fileset.stored import count_rows, reading_options, writing_options
 from tidemill.lake.formats import FileFormat, RawFormat, reason
 from tidemill.lake.frames import BadFrame, arrange, needs_value, quoted, read_schema
-from tidemill.lake.inbox import Inbox
+from tidemill.lake.inbox.file_claims import ClaimedFile
+from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.keys import Key
 from tidemill.lake.manifest import Manifest, checksum, group_by_partition, list_written
-from tidemill.lake.stored import count_rows, reading_options, writing_options
 from tidemill.storage.files import Files, open_files
 from tidemill.world import World
 

@@ -12,15 +12,28 @@ from datetime import datetime, timedelta
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
 from tidemill.errors import NotFound
-from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerResult, PartitionConsumerState, consume_partitions
+from tidemill.lake.consumer.consumer import (
+    FROM_BEGINNING,
+    PartitionConsumerResult,
+    PartitionConsumerState,
+    consume_partitions,
+)
+from tidemill.lake.consumer.managed import (
+    Consumer,
+    Lag,
+    WorkState,
+    find_consumer,
+    list_consumers,
+    list_work,
+    measure_lag,
+)
+from tidemill.lake.consumer.resets import list_resets, requeue, reset
+from tidemill.lake.consumer.starts import Start
+from tidemill.lake.consumer.take import peek_claims
 from tidemill.lake.datasets import Dataset
-from tidemill.lake.fileset import Fileset
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.filters import Where, make_filter
 from tidemill.lake.keys import KeyText, KeyValue
-from tidemill.lake.managed import Consumer, Lag, WorkState, find_consumer, list_consumers, list_work, measure_lag
-from tidemill.lake.resets import list_resets, requeue, reset
-from tidemill.lake.starts import Start
-from tidemill.lake.take import peek_claims
 from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id, fields_of
 from tidemill.names import nearest
 from tidemill.schedule import jobs

@@ -12,13 +12,14 @@ from typing import Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
-from tidemill.lake import datasets, inbox
+from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
-from tidemill.lake.fileset import Fileset, find_schema, read_partitions
+from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
+from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, now
 from tidemill.lake.filters import Where, choose
+from tidemill.lake.inbox import inbox
 from tidemill.lake.keys import KeyText
-from tidemill.lake.snapshot import find_visible
-from tidemill.lake.time_travel import AsOf, find_snapshot_at, now
+from tidemill.lake.snapshot.snapshot import find_visible
 from tidemill.mill.project import Project
 from tidemill.names import RunId
 

@@ -9,9 +9,9 @@ from datetime import timedelta
 from tidemill.catalog.db import Db
 from tidemill.durations import parse_duration
 from tidemill.errors import UserError
-from tidemill.lake import inbox
-from tidemill.lake.discovery import discover, read_lateness
-from tidemill.lake.file_endings import release_quarantined, retry_files
+from tidemill.lake.inbox import inbox
+from tidemill.lake.inbox.discovery import discover, read_lateness
+from tidemill.lake.inbox.file_endings import release_quarantined, retry_files
 from tidemill.mill.project import Project
 from tidemill.names import RunId, nearest
 from tidemill.run.outside_claims import (

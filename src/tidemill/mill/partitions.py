@@ -9,7 +9,7 @@ from typing import cast
 
 from tidemill.durations import parse_duration
 from tidemill.errors import NotFound, UserError
-from tidemill.lake.fileset import Fileset
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.filters import KeyFilter, Where, choose
 from tidemill.lake.keys import KeyText
 from tidemill.mill.datasets import SQL

@@ -14,7 +14,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import Dataset, DatasetKind
-from tidemill.lake.fileset import Fileset
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.keys import KeyText
 from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id, fields_of, program_names
 from tidemill.names import ProgramId, RunId

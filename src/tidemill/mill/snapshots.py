@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tidemill.catalog.db import Db
-from tidemill.lake.snapshot import SnapshotDataset
-from tidemill.lake.versions import KeptVersion, expire_of, list_versions
+from tidemill.lake.snapshot.snapshot import SnapshotDataset
+from tidemill.lake.snapshot.versions import KeptVersion, expire_of, list_versions
 from tidemill.mill.project import Project
 from tidemill.run.external import open_transaction
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from tidemill.catalog.db import Db
 from tidemill.errors import NotFound, UserError
 from tidemill.lake import datasets
-from tidemill.lake.columns import column_schema
 from tidemill.lake.datasets import Dataset, DatasetKind
-from tidemill.lake.fileset import ColumnSchema, Fileset, find_schema
+from tidemill.lake.fileset.columns import column_schema
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, find_schema
+from tidemill.lake.fileset.publish import SQL as PUBLISH
+from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.formats import FileFormat
 from tidemill.lake.keys import KeySchema
-from tidemill.lake.publish import SQL as PUBLISH
-from tidemill.lake.stored import Storing
-from tidemill.lake.watermark import declare_watermark
-from tidemill.lake.watermark_spec import ENABLE, INTERVAL, WatermarkSpec, notices
-from tidemill.lake.windows import list_states
+from tidemill.lake.window.watermark import declare_watermark
+from tidemill.lake.window.watermark_spec import ENABLE, INTERVAL, WatermarkSpec, notices
+from tidemill.lake.window.windows import list_states
 from tidemill.mill.project import Project
 from tidemill.names import DatasetId, qualified
 from tidemill.storage.files import open_files

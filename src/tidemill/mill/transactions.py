@@ -11,7 +11,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
 from tidemill.catalog.transactions import EndTransaction, TransactionRow, TxState, find_transaction, list_transactions
 from tidemill.lake.datasets import Dataset
-from tidemill.lake.fileset import Fileset
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.keys import KeyText
 from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id, fields_of
 from tidemill.names import WritePointer

@@ -8,7 +8,7 @@ from pathlib import Path
 from tidemill.catalog.db import Db
 from tidemill.lake import datasets
 from tidemill.lake.datasets import DatasetKind
-from tidemill.lake.fileset import Fileset
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.mill.project import Project
 from tidemill.upkeep.audit import Audit, audit
 from tidemill.upkeep.backup import Written, write_backup

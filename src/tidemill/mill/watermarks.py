@@ -8,9 +8,9 @@ from datetime import datetime
 from tidemill.catalog.db import Db
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, find_by_id
-from tidemill.lake.fileset import Fileset
-from tidemill.lake.partition_time import Instant, Zone, from_wall, to_wall
-from tidemill.lake.watermark import (
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.partition_time import Instant, Zone, from_wall, to_wall
+from tidemill.lake.window.watermark import (
     AdvanceWatermark,
     WatermarkRow,
     find_watermark,
@@ -21,8 +21,8 @@ from tidemill.lake.watermark import (
     list_parked,
     list_watermarks,
 )
-from tidemill.lake.watermark_spec import WatermarkSpec
-from tidemill.lake.windows import WindowState, find_state, list_results, list_states, reset_windows
+from tidemill.lake.window.watermark_spec import WatermarkSpec
+from tidemill.lake.window.windows import WindowState, find_state, list_results, list_states, reset_windows
 from tidemill.mill.project import Project
 from tidemill.names import ProgramId
 

@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from tidemill.errors import UserError
-from tidemill.lake.consumer import ConsumedPartition, describe
-from tidemill.lake.fileset import Fileset, Partition
-from tidemill.lake.take import Delivery
+from tidemill.lake.consumer.consumer import ConsumedPartition, describe
+from tidemill.lake.consumer.take import Delivery
+from tidemill.lake.fileset.fileset import Fileset, Partition
 
 
 class Accept(StrEnum):

@@ -20,7 +20,7 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import EndTransaction, TxState
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, Fenced
-from tidemill.lake.claims import holds_any
+from tidemill.lake.consumer.claims import holds_any
 from tidemill.names import RunId, program_event
 from tidemill.run.inputs import Blame, Inputs, find_claimed, find_inputs, give_back_claims, keep_claims
 from tidemill.run.programs import Program, find_program_by_id

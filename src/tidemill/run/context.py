@@ -12,19 +12,19 @@ from tidemill.catalog.transactions import Transaction
 from tidemill.durations import parse_duration
 from tidemill.errors import UserError
 from tidemill.lake.checks import Check
-from tidemill.lake.consumer import ConsumedPartition, describe
+from tidemill.lake.consumer.consumer import ConsumedPartition, describe
+from tidemill.lake.consumer.take import Delivery, give_back
 from tidemill.lake.datasets import DatasetKind
-from tidemill.lake.file_claims import ClaimedFile
-from tidemill.lake.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
+from tidemill.lake.fileset.metadata import MetadataChange
+from tidemill.lake.fileset.publish import PartitionWrite, see_own
+from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, seq_before
 from tidemill.lake.filters import Where, make_filter
-from tidemill.lake.guards import parse_allowed
-from tidemill.lake.inbox import Inbox
+from tidemill.lake.inbox.file_claims import ClaimedFile
+from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.keys import KeyText, KeyValue
-from tidemill.lake.metadata import MetadataChange
-from tidemill.lake.publish import PartitionWrite, see_own
-from tidemill.lake.snapshot import SnapshotDataset, Version, find_current
-from tidemill.lake.take import Delivery, give_back
-from tidemill.lake.time_travel import AsOf, find_snapshot_at, seq_before
+from tidemill.lake.snapshot.guards import parse_allowed
+from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, find_current
 from tidemill.names import ConsumerId, PinId, ProgramId, RunId, qualified, split_qualified
 from tidemill.run.inputs import find_dataset
 from tidemill.run.outputs import Dropped, Outputs
@@ -36,7 +36,7 @@ from tidemill.run.version_reads import VersionReader, find_snapshot
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidemill.lake.duplicates import Deduplicated
+    from tidemill.lake.inbox.duplicates import Deduplicated
 
 
 T = TypeVar("T")
@@ -398,7 +398,7 @@ class Run:
         With what this run has written; runs at the same time do not see one another, so such a program wants
         `Concurrency(1)`. The run's facts say how many rows there were and were left out, once the rows are written.
         """
-        from tidemill.lake.duplicates import leave_out_duplicates
+        from tidemill.lake.inbox.duplicates import leave_out_duplicates
 
         name = "" if against is None else qualified_name(against)
         published = None if against is None else self._read(name, where, None, self._seq_before(within))
@@ -439,7 +439,7 @@ class Run:
 
     def _read(self, name: str, where: Where | None, as_of: AsOf | None, after: int | None) -> DataFrame:
         """`read`; with `after` only what was committed after that sequence."""
-        from tidemill.lake.duplicates import since
+        from tidemill.lake.inbox.duplicates import since
         from tidemill.lake.spark import read_partitions as read_frame
 
         fileset = Fileset.of(self._catalog.read(lambda db: find_dataset(db, name)))

@@ -16,11 +16,11 @@ from tidemill.catalog.db import Catalog, CatalogUnavailable, Db, LostReply
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import commit
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
-from tidemill.lake.file_checks import verify_claims
-from tidemill.lake.file_claims import find_blamed
-from tidemill.lake.fileset import Fileset
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.formats import reason as spark_reason
-from tidemill.lake.guards import ALLOW, parse_allowed
+from tidemill.lake.inbox.file_checks import verify_claims
+from tidemill.lake.inbox.file_claims import find_blamed
+from tidemill.lake.snapshot.guards import ALLOW, parse_allowed
 from tidemill.processes import live_with_parent
 from tidemill.run.attempts import (
     AttemptEnd,

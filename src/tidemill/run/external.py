@@ -16,11 +16,11 @@ from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.durations import to_milliseconds
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake.datasets import DatasetKind, list_datasets
-from tidemill.lake.fileset import ColumnSchema, Fileset, Unpin
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Unpin
+from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.lake.filters import KeyFilter
-from tidemill.lake.publish import PartitionWrite
-from tidemill.lake.snapshot import SnapshotDataset
-from tidemill.lake.versions import RollBack, find_version
+from tidemill.lake.snapshot.snapshot import SnapshotDataset
+from tidemill.lake.snapshot.versions import RollBack, find_version
 from tidemill.names import RunId
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt, renew
 from tidemill.run.context import Declared, Output, qualified_name

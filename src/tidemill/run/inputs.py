@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from tidemill.catalog.db import Db, Effect
-from tidemill.lake.backlog import NoteUnread, PublishBacklog, PutOffBacklog
-from tidemill.lake.claims import FailClaims, ReleaseClaims, RestampClaims
+from tidemill.lake.consumer.backlog import NoteUnread, PublishBacklog, PutOffBacklog
+from tidemill.lake.consumer.claims import FailClaims, ReleaseClaims, RestampClaims
+from tidemill.lake.consumer.managed import Consumer, find_consumer
 from tidemill.lake.datasets import Dataset, DatasetKind, find, find_by_id
-from tidemill.lake.file_claims import ClaimedFile, RestampFiles, find_claimed_inboxes
-from tidemill.lake.file_endings import FailFiles, PublishInboxBacklog, PutOffInboxBacklog, ReleaseFiles
-from tidemill.lake.fileset import Fileset, Unpin
-from tidemill.lake.inbox import Inbox
-from tidemill.lake.managed import Consumer, find_consumer
-from tidemill.lake.snapshot import SnapshotDataset
+from tidemill.lake.fileset.fileset import Fileset, Unpin
+from tidemill.lake.inbox.file_claims import ClaimedFile, RestampFiles, find_claimed_inboxes
+from tidemill.lake.inbox.file_endings import FailFiles, PublishInboxBacklog, PutOffInboxBacklog, ReleaseFiles
+from tidemill.lake.inbox.inbox import Inbox
+from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.names import ConsumerId, DatasetId, RunId, split_qualified
 from tidemill.run.programs import Program
 from tidemill.texts import printable

@@ -12,14 +12,22 @@ from tidemill.catalog.transactions import Transaction
 from tidemill.errors import NotFound, Unavailable, UserError
 from tidemill.lake.checks import Check, Result, to_metadata
 from tidemill.lake.datasets import DatasetKind
-from tidemill.lake.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp, find_schema, read_partitions
+from tidemill.lake.fileset.fileset import (
+    Change,
+    ColumnSchema,
+    Fileset,
+    Partition,
+    WriteOp,
+    find_schema,
+    read_partitions,
+)
+from tidemill.lake.fileset.metadata import MetadataChange, check_metadata
+from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite, find_existing, fold, see_own
 from tidemill.lake.filters import KeyFilter, Where, make_filter
-from tidemill.lake.guards import Figures, Guard, RefreshRefused, find_refusals
 from tidemill.lake.keys import NO_KEYS, KeyValue
 from tidemill.lake.manifest import Manifest, check_files, delete_unnamed, mark_committed, tx_directory, write_side_car
-from tidemill.lake.metadata import MetadataChange, check_metadata
-from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing, fold, see_own
-from tidemill.lake.snapshot import NotASnapshot, PublishVersion, SnapshotDataset, find_visible
+from tidemill.lake.snapshot.guards import Figures, Guard, RefreshRefused, find_refusals
+from tidemill.lake.snapshot.snapshot import NotASnapshot, PublishVersion, SnapshotDataset, find_visible
 from tidemill.names import CommitSeq
 from tidemill.storage.files import Files, open_files
 from tidemill.world import World
@@ -258,7 +266,7 @@ class Outputs:
     ) -> Figures:
         if not snapshot.spec.guards.read_rows:
             return Figures(manifest.total_rows, columns.text)
-        from tidemill.lake.measures import measure
+        from tidemill.lake.snapshot.measures import measure
 
         change = Change(
             NO_KEYS.encode(()), self.tx.write_pointer, CommitSeq(0), WriteOp.OVERWRITE, tx_directory(self.tx), manifest

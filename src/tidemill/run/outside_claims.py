@@ -18,10 +18,10 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import find_by_id
-from tidemill.lake.file_checks import FileOutcome, failed, find_changed, put_back, succeeded, verify_claims
-from tidemill.lake.file_claims import MOST_FILES, ClaimedFile, claim_waiting, read_claims
-from tidemill.lake.file_endings import CloseSome, PublishInboxBacklog
-from tidemill.lake.inbox import FileState, Inbox
+from tidemill.lake.inbox.file_checks import FileOutcome, failed, find_changed, put_back, succeeded, verify_claims
+from tidemill.lake.inbox.file_claims import MOST_FILES, ClaimedFile, claim_waiting, read_claims
+from tidemill.lake.inbox.file_endings import CloseSome, PublishInboxBacklog
+from tidemill.lake.inbox.inbox import FileState, Inbox
 from tidemill.names import DatasetId, RunId, nearest
 from tidemill.run.attempts import SQL as ATTEMPTS
 from tidemill.run.attempts import AttemptEnd, Cause, RunTaken, end_attempt, renew

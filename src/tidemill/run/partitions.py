@@ -9,13 +9,13 @@ from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.errors import Conflict, UserError
-from tidemill.lake.adopt import Refusal, look_through
 from tidemill.lake.datasets import DatasetKind, list_datasets
-from tidemill.lake.fileset import ColumnSchema, Fileset, find_schema, read_partitions
+from tidemill.lake.fileset.adopt import Refusal, look_through
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, find_schema, read_partitions
+from tidemill.lake.fileset.publish import MOST_CHANGES
+from tidemill.lake.fileset.time_travel import now
 from tidemill.lake.filters import KeyFilter, Range, Where, make_filter
 from tidemill.lake.keys import KeyText, KeyType
-from tidemill.lake.publish import MOST_CHANGES
-from tidemill.lake.time_travel import now
 from tidemill.run.external import open_transaction
 from tidemill.run.outputs import Dropped, describe_partition
 from tidemill.storage.files import check_file_name, open_files

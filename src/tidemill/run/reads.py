@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidemill.lake.fileset import Change, Fileset, Partition, check_partitions
+from tidemill.lake.fileset.fileset import Change, Fileset, Partition, check_partitions
 from tidemill.lake.formats import blame, reason
 from tidemill.lake.manifest import DamagedFiles, DataFile, checksum
 from tidemill.names import DatasetId

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.errors import UserError
-from tidemill.lake.fileset import Fileset
-from tidemill.lake.watermark import EARLIEST, LATEST
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.watermark import EARLIEST, LATEST
 from tidemill.names import DatasetId
 
 

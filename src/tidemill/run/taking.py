@@ -8,13 +8,13 @@ from functools import partial
 
 from tidemill.catalog.db import Catalog, Effect
 from tidemill.catalog.transactions import Transaction, begin
-from tidemill.lake.claims import CompleteClaims, SkipOwn
-from tidemill.lake.file_checks import FileOutcome, sort_out, succeeded
-from tidemill.lake.file_claims import ClaimedFile, claim_files
-from tidemill.lake.file_endings import CloseFiles
-from tidemill.lake.fileset import Fileset, Unpin
-from tidemill.lake.snapshot import PinVersions, find_current
-from tidemill.lake.take import give_back, take_claims
+from tidemill.lake.consumer.claims import CompleteClaims, SkipOwn
+from tidemill.lake.consumer.take import give_back, take_claims
+from tidemill.lake.fileset.fileset import Fileset, Unpin
+from tidemill.lake.inbox.file_checks import FileOutcome, sort_out, succeeded
+from tidemill.lake.inbox.file_claims import ClaimedFile, claim_files
+from tidemill.lake.inbox.file_endings import CloseFiles
+from tidemill.lake.snapshot.snapshot import PinVersions, find_current
 from tidemill.names import PinId
 from tidemill.run.acceptors import choose
 from tidemill.run.attempts import AttachTransaction

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.transactions import Snapshot
-from tidemill.lake.fileset import pin
-from tidemill.lake.snapshot import SnapshotDataset, Version
-from tidemill.lake.version_diff import diff_frames
-from tidemill.lake.versions import find_version
+from tidemill.lake.fileset.fileset import pin
+from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version
+from tidemill.lake.snapshot.version_diff import diff_frames
+from tidemill.lake.snapshot.versions import find_version
 from tidemill.names import PinId, RunId, WritePointer
 from tidemill.run.inputs import find_dataset
 from tidemill.run.reads import Reads

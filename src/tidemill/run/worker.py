@@ -13,9 +13,9 @@ from tidemill.catalog.named import Call, Param
 from tidemill.catalog.transactions import EndTransaction, TxState, commit
 from tidemill.durations import parse_duration
 from tidemill.errors import Conflict, Fenced, TidemillError, Unavailable, UserError
-from tidemill.lake.claims import holds_any
-from tidemill.lake.fileset import Fileset, Unpin
-from tidemill.lake.take import has_work
+from tidemill.lake.consumer.claims import holds_any
+from tidemill.lake.consumer.take import has_work
+from tidemill.lake.fileset.fileset import Fileset, Unpin
 from tidemill.names import RunId
 from tidemill.run.attempts import SQL as ATTEMPTS
 from tidemill.run.context import Declared, FileInput, Output, PartitionInput, Run, SnapshotInput

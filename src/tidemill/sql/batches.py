@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidemill.lake.fileset import Fileset, Partition
+from tidemill.lake.fileset.fileset import Fileset, Partition
 from tidemill.lake.keys import KeyText
-from tidemill.lake.watermark_spec import WatermarkSpec
-from tidemill.lake.window_plan import Window
+from tidemill.lake.window.watermark_spec import WatermarkSpec
+from tidemill.lake.window.window_plan import Window
 
 if TYPE_CHECKING:
     from tidemill.run.context import Run

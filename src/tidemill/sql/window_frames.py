@@ -12,10 +12,10 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.errors import UserError
-from tidemill.lake.fileset import Partition
-from tidemill.lake.partition_time import from_wall, to_wall
-from tidemill.lake.watermark_spec import OutsidePolicy
-from tidemill.lake.window_plan import Window
+from tidemill.lake.fileset.fileset import Partition
+from tidemill.lake.window.partition_time import from_wall, to_wall
+from tidemill.lake.window.watermark_spec import OutsidePolicy
+from tidemill.lake.window.window_plan import Window
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import Conflict, Fenced, UserError
-from tidemill.lake.fileset import Fileset, Partition
+from tidemill.lake.fileset.fileset import Fileset, Partition
+from tidemill.lake.fileset.publish import see_own
 from tidemill.lake.keys import KeyText
-from tidemill.lake.partition_time import Instant, from_wall
-from tidemill.lake.publish import see_own
-from tidemill.lake.watermark import value_at
-from tidemill.lake.watermark_spec import LatePolicy, WatermarkSpec
-from tidemill.lake.window_plan import MARGIN, Grid, Limits, Plan, Reached, Stored, Window, plan
-from tidemill.lake.windows import (
+from tidemill.lake.window.partition_time import Instant, from_wall
+from tidemill.lake.window.watermark import value_at
+from tidemill.lake.window.watermark_spec import LatePolicy, WatermarkSpec
+from tidemill.lake.window.window_plan import MARGIN, Grid, Limits, Plan, Reached, Stored, Window, plan
+from tidemill.lake.window.windows import (
     MoveWindows,
     WindowState,
     find_results,

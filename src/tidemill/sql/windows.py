@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from tidemill.lake.window_plan import WindowShape
+from tidemill.lake.window.window_plan import WindowShape
 from tidemill.names import nearest
 from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, Dialect, find_call, parse_one, to_micros, tokenize
 

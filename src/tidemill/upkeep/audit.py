@@ -16,13 +16,13 @@ from typing import Final, TypeAlias, cast
 
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Param, Statement, load_sql
+from tidemill.lake.consumer.managed import Consumer, WorkState, list_consumers
+from tidemill.lake.consumer.resets import list_resets
+from tidemill.lake.consumer.take import Closing
 from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
-from tidemill.lake.fileset import Fileset
-from tidemill.lake.inbox import FileState
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.inbox.inbox import FileState
 from tidemill.lake.keys import KeyText
-from tidemill.lake.managed import Consumer, WorkState, list_consumers
-from tidemill.lake.resets import list_resets
-from tidemill.lake.take import Closing
 from tidemill.names import ConsumerId, EventKey, file_event, partition_event
 from tidemill.upkeep.findings import Findings
 

@@ -12,7 +12,7 @@ from typing import Final, cast
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Row
 from tidemill.errors import Unavailable
-from tidemill.lake.fileset import Fileset
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile, Manifest, checksum, find_snapshot, is_side_car
 from tidemill.storage.files import Files, FileStatus, open_files

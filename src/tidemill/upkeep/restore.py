@@ -20,14 +20,14 @@ from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction, begin, commit
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, TidemillError, UserError
-from tidemill.lake.columns import evolve
 from tidemill.lake.datasets import DatasetKind, list_datasets
-from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp, find_schema, read_partitions
+from tidemill.lake.fileset.columns import evolve
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp, find_schema, read_partitions
+from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite, find_existing
+from tidemill.lake.fileset.stored import SchemaPolicy
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile, Manifest, check_files, find_snapshot, read_side_car
-from tidemill.lake.publish import AddPartitions, PartitionWrite, find_existing
-from tidemill.lake.snapshot import PublishVersion, SnapshotDataset
-from tidemill.lake.stored import SchemaPolicy
+from tidemill.lake.snapshot.snapshot import PublishVersion, SnapshotDataset
 from tidemill.names import RunId
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt
 from tidemill.run.runner import LEASE

@@ -14,7 +14,7 @@ from typing import Final, cast
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Param, Row, Statement, load_sql
 from tidemill.catalog.transactions import Snapshot, TxState
-from tidemill.lake.fileset import Fileset
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.manifest import find_snapshot, read_marker, tx_directory
 from tidemill.names import CommitSeq
 from tidemill.storage.files import Files, open_files

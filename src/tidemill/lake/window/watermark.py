@@ -18,10 +18,10 @@ from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.lake.datasets import find_by_id
-from tidemill.lake.fileset import Fileset
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.keys import Key, KeyText
-from tidemill.lake.partition_time import Instant, Span, WallTime
-from tidemill.lake.watermark_spec import GapPolicy, WatermarkSpec
+from tidemill.lake.window.partition_time import Instant, Span, WallTime
+from tidemill.lake.window.watermark_spec import GapPolicy, WatermarkSpec
 from tidemill.names import CommitSeq, DatasetId, RunId, WritePointer, watermark_event
 
 SQL: Final = load_sql(__file__)

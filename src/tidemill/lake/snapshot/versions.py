@@ -14,11 +14,11 @@ from tidemill.catalog.transactions import Transaction
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.lake.datasets import DatasetKind, list_datasets
-from tidemill.lake.expiry import BEFORE_DELETION, KEEP_SUPERSEDED, expire
-from tidemill.lake.fileset import SQL as FILESETS
+from tidemill.lake.fileset.expiry import BEFORE_DELETION, KEEP_SUPERSEDED, expire
+from tidemill.lake.fileset.fileset import SQL as FILESETS
 from tidemill.lake.keys import NO_KEYS
-from tidemill.lake.snapshot import PublishVersion, SnapshotDataset, Version, VersionGone, to_version
-from tidemill.lake.version_retention import Kept, decide_kept
+from tidemill.lake.snapshot.snapshot import PublishVersion, SnapshotDataset, Version, VersionGone, to_version
+from tidemill.lake.snapshot.version_retention import Kept, decide_kept
 from tidemill.names import RunId, WritePointer
 
 SQL: Final = load_sql(__file__)

@@ -16,9 +16,9 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.lake.datasets import DatasetKind, list_datasets
-from tidemill.lake.fileset import Fileset
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.fileset.time_travel import read_horizon, seq_before
 from tidemill.lake.keys import KeyText
-from tidemill.lake.time_travel import read_horizon, seq_before
 from tidemill.names import DatasetId, WritePointer
 
 SQL: Final = load_sql(__file__)

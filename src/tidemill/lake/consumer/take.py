@@ -17,15 +17,15 @@ from typing import Final, NoReturn, TypeAlias, cast
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Param, load_sql
 from tidemill.catalog.transactions import Transaction, TransactionEnded, find_in_progress, find_transaction
-from tidemill.lake.claims import HALVE_AFTER, put_back
-from tidemill.lake.consumer import PartitionConsumerState
+from tidemill.lake.consumer.claims import HALVE_AFTER, put_back
+from tidemill.lake.consumer.consumer import PartitionConsumerState
+from tidemill.lake.consumer.managed import Consumer, ConsumerMoved, WorkState, to_consumer
+from tidemill.lake.consumer.terms import OnChange, Order, Terms
 from tidemill.lake.datasets import find_by_id
-from tidemill.lake.fileset import Change, ChangeKind, Fileset, kind_of, to_change
+from tidemill.lake.fileset.fileset import Change, ChangeKind, Fileset, kind_of, to_change
 from tidemill.lake.filters import KeyFilter
 from tidemill.lake.keys import KeyText
-from tidemill.lake.managed import Consumer, ConsumerMoved, WorkState, to_consumer
 from tidemill.lake.manifest import DataFile
-from tidemill.lake.terms import OnChange, Order, Terms
 from tidemill.names import ConsumerId, RunId, WritePointer
 
 SQL: Final = load_sql(__file__)

@@ -9,7 +9,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import UserError
-from tidemill.lake.fileset import Fileset, NotKept
+from tidemill.lake.fileset.fileset import Fileset, NotKept
 from tidemill.names import DatasetId, WritePointer
 
 SQL: Final = load_sql(__file__)

@@ -18,7 +18,7 @@ from typing import Final, NewType
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from tidemill.lake.keys import Key, KeySchema, KeyValue
-from tidemill.lake.time_formats import DEFAULT_FORMATTER, BadPartitionTime, check_formatter, read_time
+from tidemill.lake.window.time_formats import DEFAULT_FORMATTER, BadPartitionTime, check_formatter, read_time
 from tidemill.names import nearest
 
 Instant = NewType("Instant", int)

@@ -12,9 +12,9 @@ from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Fenced
-from tidemill.lake.file_checks import FileOutcome
-from tidemill.lake.file_claims import ClaimedFile
-from tidemill.lake.inbox import Inbox
+from tidemill.lake.inbox.file_checks import FileOutcome
+from tidemill.lake.inbox.file_claims import ClaimedFile
+from tidemill.lake.inbox.inbox import Inbox
 from tidemill.names import DatasetId, RunId
 
 SQL: Final = load_sql(__file__)

@@ -19,12 +19,12 @@ from tidemill.catalog.transactions import Snapshot as TransactionSnapshot
 from tidemill.catalog.transactions import Transaction, UndeclaredOutput
 from tidemill.errors import UserError
 from tidemill.lake.datasets import Dataset, DatasetKind
-from tidemill.lake.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp
-from tidemill.lake.guards import Figures, Guards
+from tidemill.lake.fileset.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp
+from tidemill.lake.fileset.publish import SQL as PUBLISH
 from tidemill.lake.keys import NO_KEYS
 from tidemill.lake.manifest import Manifest, tx_directory
-from tidemill.lake.publish import SQL as PUBLISH
-from tidemill.lake.version_retention import Retention
+from tidemill.lake.snapshot.guards import Figures, Guards
+from tidemill.lake.snapshot.version_retention import Retention
 from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer, snapshot_event
 
 SQL: Final = load_sql(__file__)

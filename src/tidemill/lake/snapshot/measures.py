@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidemill.lake.fileset import ColumnSchema, Partition
-from tidemill.lake.guards import Figures, Guard, RefreshRefused
+from tidemill.lake.fileset.fileset import ColumnSchema, Partition
+from tidemill.lake.snapshot.guards import Figures, Guard, RefreshRefused
 from tidemill.lake.spark import read_partitions
 from tidemill.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidemill.lake.snapshot import SnapshotDataset
+    from tidemill.lake.snapshot.snapshot import SnapshotDataset
 
 
 def measure(

@@ -18,10 +18,10 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.errors import Conflict, NotFound
 from tidemill.lake.datasets import find_by_id
-from tidemill.lake.fileset import Fileset, Partition, to_change
+from tidemill.lake.fileset.fileset import Fileset, Partition, to_change
 from tidemill.lake.keys import KeyText
-from tidemill.lake.partition_time import Instant, PartitionTime, WallTime, from_wall
-from tidemill.lake.window_plan import MARGIN, Dirty, Stored, Window, times_within
+from tidemill.lake.window.partition_time import Instant, PartitionTime, WallTime, from_wall
+from tidemill.lake.window.window_plan import MARGIN, Dirty, Stored, Window, times_within
 from tidemill.names import DatasetId, ProgramId, WritePointer, backlog_event, window_event
 
 SQL: Final = load_sql(__file__)

@@ -19,11 +19,11 @@ from tidemill.catalog.named import Call, Row, load_sql
 from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, DatasetKind
+from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.filters import ALL_KEYS, KeyFilter
 from tidemill.lake.keys import NO_KEYS, KeySchema, KeyText
 from tidemill.lake.manifest import DataFile, Manifest, check_files
-from tidemill.lake.stored import Storing
-from tidemill.lake.watermark_spec import WatermarkSpec
+from tidemill.lake.window.watermark_spec import WatermarkSpec
 from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer
 from tidemill.storage.files import open_files
 from tidemill.world import World

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tidemill.lake.fileset import ColumnSchema
+from tidemill.lake.fileset.fileset import ColumnSchema
 
 _WIDER: Final = (("byte", "short", "integer", "long"), ("float", "double"))
 """Types each of whose values the next one holds, and which Spark reads as the next from every format."""

@@ -20,7 +20,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot, find_in_progress
 from tidemill.errors import UserError
-from tidemill.lake.fileset import Change, ChangeKind, Fileset, Partition, kind_of, to_change
+from tidemill.lake.fileset.fileset import Change, ChangeKind, Fileset, Partition, kind_of, to_change
 from tidemill.lake.filters import KeyFilter, Where
 from tidemill.lake.keys import KeyValue
 from tidemill.names import DatasetId, WritePointer

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from tidemill.lake.partition_time import Instant, PartitionTime, WallTime, Zone, from_wall, to_wall
+from tidemill.lake.window.partition_time import Instant, PartitionTime, WallTime, Zone, from_wall, to_wall
 
 _HALF_DAY: Final = 12 * 3_600_000_000
 MARGIN: Final = 26 * 3_600_000_000

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from tidemill.errors import UserError
 from tidemill.lake.keys import Key, KeySchema
-from tidemill.lake.partition_time import Extractor, Interval, PartitionTime, Zone
+from tidemill.lake.window.partition_time import Extractor, Interval, PartitionTime, Zone
 from tidemill.names import nearest
 from tidemill.sizes import parse_bytes
 

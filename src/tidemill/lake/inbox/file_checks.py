@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Final
 
 from tidemill.errors import Conflict
-from tidemill.lake.file_claims import ClaimedFile
 from tidemill.lake.formats import check_file
-from tidemill.lake.inbox import FileState, Inbox, content_version
+from tidemill.lake.inbox.file_claims import ClaimedFile
+from tidemill.lake.inbox.inbox import FileState, Inbox, content_version
 from tidemill.names import DatasetId
 from tidemill.storage.files import FileStatus
 from tidemill.texts import printable

@@ -13,12 +13,12 @@ from itertools import groupby
 from typing import Final
 
 from tidemill.errors import TidemillError
-from tidemill.lake.columns import column_names
-from tidemill.lake.fileset import ColumnSchema, Fileset, WriteOp
+from tidemill.lake.fileset.columns import column_names
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
+from tidemill.lake.fileset.publish import PartitionWrite, reconcile
 from tidemill.lake.formats import BadFormat, FileFormat
 from tidemill.lake.keys import BadKey, KeyText
 from tidemill.lake.manifest import DataFile, Manifest, find_snapshot
-from tidemill.lake.publish import PartitionWrite, reconcile
 from tidemill.storage.files import Files, FileStatus
 
 Look = Callable[[Files, str, FileFormat], tuple[int, ColumnSchema]]

@@ -15,11 +15,11 @@ from typing import Final, cast
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.named import Call, Param, Row, load_sql
 from tidemill.errors import Conflict
-from tidemill.lake.backlog import NoteUnread, PublishBacklog
-from tidemill.lake.consumer import PartitionConsumerState
+from tidemill.lake.consumer.backlog import NoteUnread, PublishBacklog
+from tidemill.lake.consumer.consumer import PartitionConsumerState
+from tidemill.lake.consumer.managed import Consumer, find_consumer
+from tidemill.lake.consumer.starts import Position, Start, find_position
 from tidemill.lake.keys import KeyText
-from tidemill.lake.managed import Consumer, find_consumer
-from tidemill.lake.starts import Position, Start, find_position
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, WritePointer
 
 SQL: Final = load_sql(__file__)

@@ -15,7 +15,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot, find_in_progress
 from tidemill.errors import UserError
-from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState
+from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState
 from tidemill.names import CommitSeq, DatasetId, WritePointer, nearest
 
 SQL: Final = load_sql(__file__)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import UserError
-from tidemill.lake.fileset import Partition
+from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.frames import quoted
 from tidemill.lake.spark import read_counts
 from tidemill.names import nearest

@@ -12,10 +12,10 @@ from typing import Final, cast
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Row, load_sql
 from tidemill.errors import Conflict, NotFound
-from tidemill.lake.consumer import FROM_BEGINNING, PartitionConsumerState
+from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState
+from tidemill.lake.consumer.starts import Position
+from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.keys import KeyText
-from tidemill.lake.starts import Position
-from tidemill.lake.terms import Terms
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, RunId, WritePointer, nearest
 
 SQL: Final = load_sql(__file__)

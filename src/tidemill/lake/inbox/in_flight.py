@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from tidemill.durations import format_duration
-from tidemill.lake.inbox import InboxSpec
+from tidemill.lake.inbox.inbox import InboxSpec
 from tidemill.storage.files import FileStatus
 
 

@@ -18,14 +18,14 @@ from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction, UndeclaredOutput
 from tidemill.errors import Conflict, UserError
-from tidemill.lake.columns import are_same, evolve
-from tidemill.lake.fileset import Change, ChangeKind, ColumnSchema, Fileset, Partition, WriteOp
+from tidemill.lake.fileset.columns import are_same, evolve
+from tidemill.lake.fileset.fileset import Change, ChangeKind, ColumnSchema, Fileset, Partition, WriteOp
+from tidemill.lake.fileset.stored import SchemaPolicy
 from tidemill.lake.keys import Key, KeyText
 from tidemill.lake.manifest import Manifest, tx_directory
-from tidemill.lake.partition_time import Instant, Span
-from tidemill.lake.stored import SchemaPolicy
-from tidemill.lake.watermark import MoveWatermark, fill_slots, find_times, guard_declaration
-from tidemill.lake.windows import announce_late
+from tidemill.lake.window.partition_time import Instant, Span
+from tidemill.lake.window.watermark import MoveWatermark, fill_slots, find_times, guard_declaration
+from tidemill.lake.window.windows import announce_late
 from tidemill.names import CommitSeq, partition_event
 
 SQL: Final = load_sql(__file__)

@@ -1,0 +1,1 @@
+"""Inboxes: raw files that others write, each of them processed exactly once (seed 004)."""

@@ -1,0 +1,1 @@
+"""Snapshots: data sets that mirror a source whole, one version a refresh (seed 002)."""

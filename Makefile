@@ -31,7 +31,7 @@ test: lint ## all that CI checks
 	@$(MAKE) --no-print-directory --jobs 2 test-without-spark test-spark
 
 test-without-spark: set-up-test
-	@$(POSTGRES) -- $(PYTEST) -m "not spark" --numprocesses 3 $(ARGS)
+	@$(POSTGRES) -- $(PYTEST) -m "not spark" --numprocesses 3 --dist worksteal $(ARGS)
 
 lint: set-up-test ## ruff, format, types
 	@$(BIN)/ruff check

@@ -600,9 +600,8 @@ class Machine:
 
     def end_sessions(self) -> None:
         """Let PostgreSQL end all sessions of the product, and wait until they are gone."""
-        self.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {self._ours}")
-        # The function can wait, too: for one session after the other, in steps of 100 ms.
-        while self.sql(f"SELECT 1 FROM pg_stat_activity WHERE {self._ours}"):
+        # Again and again: a pool may open another meanwhile, in a thread of its own.
+        while self.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {self._ours}"):
             pass
 
     def wait_for_idle_sessions(self) -> None:

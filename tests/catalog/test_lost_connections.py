@@ -17,6 +17,7 @@ from tidemill.catalog import postgres
 from tidemill.catalog.db import CatalogUnavailable, LostReply
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.transactions import TransactionEnded, TxState, list_transactions
+from tidemill.errors import Unavailable
 from tidemill.names import EventKey
 from tidemill.world import SystemClock, World
 
@@ -280,7 +281,8 @@ def test_a_block_that_pauses_each_time_is_unavailable(
         db.run(SQL.write_limit, limit_key="a")
         paused(direct)
 
-    with pytest.raises(CatalogUnavailable, match="idle"):
+    # Its reason comes with the end of the connection, and is sometimes lost with it: then it was a lost reply.
+    with pytest.raises(Unavailable):
         catalog.write(block)
 
 

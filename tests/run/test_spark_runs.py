@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,14 +13,16 @@ from tests.run.conftest import Works
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.consumer.managed import ensure_consumer
+from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.lake.manifest import is_marked
 from tidemill.names import DatasetId, Namespace, RunId, WritePointer
 from tidemill.run.launchers import DriverOptions, Launcher
-from tidemill.run.programs import ProgramKind
+from tidemill.run.programs import Program, ProgramKind
 from tidemill.run.runner import Runner
 from tidemill.run.runs import RunRecord, RunState
+from tidemill.run.workers import put_worker
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
@@ -68,6 +71,14 @@ def once_more(run, spark):
     run.output("copies").append(new.withColumn("tag", F.lit("late")))
     assert run.deduplicate(found, keys=["id"], against="copies").count() == 0
 
+def tend(run, spark):
+    while run.take():
+        new = run.input("clicks")
+        assert len(new.partitions) == 1, new.partitions
+        run.output("tended").append(new.read().withColumn("tag", F.lit(str(run.write_pointer))))
+        assert run.read("clicks").count() == 1250
+        run.commit()
+
 def looks(run, spark):
     assert spark.catalog.listTables("global_temp") == [], spark.catalog.listTables("global_temp")
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
@@ -88,7 +99,7 @@ class Mill:
         self.app_file.parent.mkdir()
         self.app_file.write_text(APP)
         (self.app_file.parent / "helper.py").write_text("def tag(value):\n    return f'tag {value}'\n")
-        self.filesets = {name: self.fileset(name) for name in ("clicks", "copies")}
+        self.filesets = {name: self.fileset(name) for name in ("clicks", "copies", "tended")}
         options = DriverOptions(works.catalog.url, folder / "state", folder / "cache", SETTINGS, warm=warm)
         self.launcher = Launcher(works.world, options)
         self.runner = Runner(works.world, works.catalog, self.launcher)
@@ -106,18 +117,28 @@ class Mill:
         )
         return Fileset.of(self.works.catalog.write(lambda db: declare(db, dataset)))
 
-    def start(self, name: str, *, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> RunId:
+    def program(
+        self,
+        name: str,
+        kind: ProgramKind,
+        reads: tuple[str, ...] = (),
+        writes: tuple[str, ...] = (),
+        terms: Terms | None = None,
+    ) -> Program:
         program = self.works.program(
             name,
-            kind=ProgramKind.SPARK,
+            kind=kind,
             app_file=str(self.app_file),
             reads=tuple(f"default.{read}" for read in reads),
             writes=tuple(f"default.{write}" for write in writes),
         )
         for read in reads:
             dataset_id = self.filesets[read].dataset_id
-            self.works.catalog.write(lambda db, d=dataset_id: ensure_consumer(db, d, program.qualified_name))
-        return self.works.start(program)
+            self.works.catalog.write(lambda db, d=dataset_id: ensure_consumer(db, d, program.qualified_name, terms))
+        return program
+
+    def start(self, name: str, *, reads: tuple[str, ...] = (), writes: tuple[str, ...] = ()) -> RunId:
+        return self.works.start(self.program(name, ProgramKind.SPARK, reads, writes))
 
     def until(self, claim: Callable[[], bool], seconds: float = 120) -> None:
         deadline = time.monotonic() + seconds
@@ -190,3 +211,15 @@ def test_a_warm_driver_serves_runs_one_after_the_other(make_mill):
     assert "DAGScheduler" in (Path(copied.log_location) / "spark.log").read_text()
     tx = Snapshot(copied.write_pointer, mill.works.catalog.incarnation)
     assert is_marked(open_files(mill.filesets["copies"].dataset.location, World()), tx)
+
+    # A worker commits again and again, in a driver of its own: the warm one stays free for runs.
+    tend = mill.program("tend", ProgramKind.SPARK_WORKER, ("clicks",), ("tended",), Terms(partitions=1))
+    mill.works.catalog.write(lambda db: put_worker(db, tend.program_id, 1))
+    mill.until(lambda: mill.count("tended") == mill.count("clicks"))
+    ((tended_by, pid, facts),) = mill.works.sql(
+        "SELECT r.state, r.pid, r.facts FROM run AS r JOIN program AS p ON p.program_id = r.program_id"
+        " WHERE p.name = 'tend'"
+    )
+    assert tended_by == "RUNNING"
+    assert pid != published.pid
+    assert json.loads(facts)["commits"] == 4

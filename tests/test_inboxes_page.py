@@ -12,6 +12,7 @@ import pytest
 
 from tidemill.cli.main import main
 from tidemill.mill.mill import open_project
+from tidemill.roles import Janitor
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "inboxes.md").read_text(encoding="utf-8")
 
@@ -42,6 +43,7 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys):
                     main(["--project", str(tmp_path), *words])
                 assert not ended.value.code, line
                 printed.append(re.sub(r"(?m)^file://.*\n", "", capsys.readouterr().out))
+        Janitor(mill.catalog).step()
 
     scanned = json.loads(printed[0])
     assert scanned["found"] == ["a.csv", "b.csv"]
@@ -52,3 +54,9 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys):
     assert [file["name"] for file in json.loads(printed[4])["files"]] == ["b.csv"]
     assert printed[6].endswith("holds 0 files\n")
     assert printed[7] == "no such files in orders\n"
+    assert [(file["name"], file["afterwards"]) for file in json.loads(printed[8])] == [
+        ("a.csv", "archive"),
+        ("b.csv", "archive"),
+    ]
+    assert sorted(path.name for path in (tmp_path / "archive" / "orders").iterdir()) == ["a.csv", "b.csv"]
+    assert not (landing / "b.csv").exists()

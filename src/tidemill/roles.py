@@ -21,7 +21,7 @@ from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake import datasets, janitor
 from tidemill.lake.consumer import backlog
 from tidemill.lake.fileset.expiry import KEEP_SUPERSEDED, expire_superseded
-from tidemill.lake.inbox import discovery, file_endings
+from tidemill.lake.inbox import discovery, file_endings, leaving
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.snapshot.jdbc import DRIVERS_SETTING
 from tidemill.lake.snapshot.versions import expire_versions
@@ -87,7 +87,7 @@ class Discoverer:
 
 
 class Janitor:
-    """Lets go what was replaced long ago, sweeps what nobody needs, and marks what is committed."""
+    """Lets go what was replaced long ago, sweeps what nobody needs, marks commits, takes processed files away."""
 
     def __init__(self, catalog: Catalog, keep_superseded: timedelta = KEEP_SUPERSEDED) -> None:
         self._catalog = catalog
@@ -99,7 +99,7 @@ class Janitor:
         expire_superseded(self._catalog, self._keep_superseded)
         expire_versions(self._catalog, self._keep_superseded)
         janitor.sweep(self._catalog)
-        return _SWEEP_EVERY
+        return timedelta(0) if leaving.take_away(self._catalog) == leaving.MOST_LEAVING else _SWEEP_EVERY
 
 
 def run_all(

@@ -67,8 +67,12 @@ from tidemill.sql.window_program import WindowProgram
 HERE = Path(__file__).parent
 app = App("shop")
 raw = app.inbox("raw", str(HERE / "landing"), format="text", list_every="5s", attempts=20)
-side = app.inbox("side", str(HERE / "side"), format="text", list_every="5s", attempts=20, retry_after="2s")
-feed = app.inbox("feed", str(HERE / "feed"), format="text", list_every="1d")
+side = app.inbox(
+    "side", str(HERE / "side"), format="text", list_every="5s", attempts=20, retry_after="2s", after="delete"
+)
+feed = app.inbox(
+    "feed", str(HERE / "feed"), format="text", list_every="1d", after="archive", archive=str(HERE / "archive")
+)
 lines = app.fileset(
     "lines",
     keys={"source": "string"},

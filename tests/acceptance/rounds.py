@@ -35,6 +35,7 @@ STILL_TO_DO = {
     "slots": "SELECT limit_key, run_id FROM slot",
     "runs": "SELECT run_id, state, exit_reason FROM run WHERE ended_at IS NULL",
     "files": "SELECT name, status, error FROM inbox_file WHERE status <> 'SUCCESS'",
+    "files that leave": "SELECT name, error FROM inbox_file WHERE leave_at IS NOT NULL",
     "claims": "SELECT partition_key, state, error FROM consumer_work WHERE state <> 'completed'",
     "a worker's": "SELECT c.partition_key FROM consumer AS s JOIN partition_change AS c ON c.dataset_id = s.dataset_id"
     " WHERE s.name = 'default.shop.copy' AND c.delivers = 1 AND EXISTS (SELECT 1 FROM worker WHERE instances > 0)"
@@ -137,6 +138,7 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
     assert consumed(machine, "feed") == (
         dict.fromkeys((f"h{n}" for n in range(1, rounds + 1)), 1) if "n" in kinds else {}
     ), told
+    assert left_behind(machine) == ({f"h{n}": f"{n}\n" for n in range(1, rounds + 1)} if "n" in kinds else {}), told
     assert consumed(machine, "lines", "sum_up") == dict.fromkeys(names, 1), told
     if "n" in kinds:
         assert published(machine, "copies") == {name: ["a copy\n"] for name in names}, told
@@ -151,6 +153,13 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
     assert len(fires(machine)) >= rounds, told
     assert watermark(machine) == rounds, told
     assert published(machine, "days") == counted(machine, names), told
+
+
+def left_behind(machine: Machine) -> dict[str, str]:
+    """What is in the archive; of files that leave nothing else is left."""
+    for name in ("side", "feed"):
+        assert list((machine.folder / name).iterdir()) == [], machine.last_faults()
+    return {path.name: path.read_text() for path in (machine.folder / "archive").iterdir()}
 
 
 def watermark(machine: Machine) -> int:

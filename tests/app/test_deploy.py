@@ -154,3 +154,23 @@ def test_what_could_never_work_is_refused(mill, there, wrong, message):
     """A trigger on nothing would wait for ever without a word."""
     with pytest.raises(UserError, match=message):
         redeploy(mill, APP.replace(there, wrong))
+
+
+@pytest.mark.parametrize("archive", ["landing/orders/done", "landing", "landing/orders", "link/done"])
+def test_an_archive_within_the_inbox_is_refused(mill, archive):
+    """What is archived would be found again, and processed again, for ever; also by way of a link."""
+    (mill.config.folder / "landing" / "orders").mkdir(parents=True)
+    (mill.config.folder / "link").symlink_to(mill.config.folder / "landing" / "orders")
+    text = APP.replace('format="csv"', f'format="csv", after="archive", archive="{archive}"')
+
+    with pytest.raises(UserError, match="found again"):
+        redeploy(mill, text)
+
+    assert mill.list_datasets() == []
+
+
+def test_an_archive_beside_the_inbox_is_made(mill):
+    """A relative one lies in the project, as the inbox does."""
+    redeploy(mill, APP.replace('format="csv"', 'format="csv", after="archive", archive="landing/orders-done"'))
+
+    assert (mill.config.folder / "landing" / "orders-done").is_dir()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.storage.files import BadFileName, FileChanged, FileExists, Files, open_files
+from tidemill.storage.files import BadFileName, FileChanged, FileExists, Files, open_files, read_chunks
 from tidemill.world import World
 
 HOSTILE_NAMES = (
@@ -176,3 +176,23 @@ def test_local_path_and_url_name_the_same_place(files):
     if folder is not None:
         assert open_files(files.url, World()).local_path() == folder
         assert os.access(folder, os.W_OK)
+
+
+def test_put_new_writes_pieces_in_one_step_and_replaces_nothing(files):
+    """What is moved here must not cost what is here; and of a copy that broke off nobody sees a part."""
+
+    def torn():
+        yield b"one"
+        msg = "it changed"
+        raise RuntimeError(msg)
+
+    with pytest.raises(RuntimeError):
+        files.put_new("sub/file", torn())
+    nothing = list(files.list_after("", None))
+    files.put_new("sub/file", iter([b"one ", b"two"]))
+    with pytest.raises(FileExists):
+        files.put_new("sub/file", [b"three"])
+
+    assert nothing == []
+    assert b"".join(read_chunks(files, "sub/file")) == b"one two"
+    assert [status.name for status in files.list_after("", None)] == ["sub/file"]

@@ -170,6 +170,10 @@ SELECT 'landing', 'f' || i, 'v0', 'e', 1000, :now - (300000 - i) * 1000, :now - 
 SELECT 'small_' || (i / 150 % 200), 'f' || i, 'v1', 'e', 1000, :now, :now, 'SUCCESS', 0, 0, 'run_' || i, 1
   FROM series WHERE i % 15 = 0
 
+-- name: fill_leaving_files
+UPDATE inbox_file SET afterwards = 'archive', archive = 'file:///archive', leave_at = 1000
+ WHERE dataset_id = 'landing' AND name >= 'f' AND content_version = 'v1' AND length(name) = 4 AND status = 'SUCCESS'
+
 -- name: fill_inbox_marker
 INSERT INTO inbox_marker (dataset_id, next_listing_at, attempts, retry_after)
 SELECT 'landing', 1000, 3, 60000

@@ -19,6 +19,7 @@ _LATE: Final = [2 * i + 1 for i in range(294_000, 294_010)]
 _HOUR: Final = 3_600_000_000
 _BEING_PROCESSED: Final = [i for i in range(297_000, 297_200) if i % 2 == 1]
 """What run `live_1` holds."""
+_LEAVING: Final = range(100, 200)
 _WAITING: Final = range(299_000, 299_100)
 _UNKNOWN: Final = range(300_000, 300_100)
 
@@ -381,7 +382,10 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "discovery.forget_absent": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(100)))},
     "discovery.find_listing": {"dataset_id": "landing"},
     "discovery.take_listing": {"dataset_id": "landing"},
-    "inbox.insert_marker": {"dataset_id": "landing"},
+    "inbox.insert_marker": {"dataset_id": "landing", "afterwards": "delete", "archive": None},
+    "leaving.note_left": {
+        "files": _files(_LEAVING, afterwards="archived", archive="file:///archive", error=None, wait=None)
+    },
     "file_claims.lock_owner": {"write_pointer": _OPEN},
     "file_claims.select_claimable": {"dataset_id": "landing"},
     "file_claims.claim": {"files": _files(_WAITING)},

@@ -19,7 +19,7 @@ from tidemill.errors import NotFound, UserError
 from tidemill.lake.fileset import fileset as lake_fileset
 from tidemill.lake.fileset.stored import SchemaPolicy, Storing
 from tidemill.lake.formats import FileFormat, RawFormat
-from tidemill.lake.inbox.inbox import InboxSpec, OnRewrite
+from tidemill.lake.inbox.inbox import After, InboxSpec, OnRewrite
 from tidemill.lake.keys import KeySchema
 from tidemill.lake.snapshot.guards import ColumnPolicy, Guards
 from tidemill.lake.snapshot.jdbc import Jdbc
@@ -173,6 +173,8 @@ class App:
         done_flag: str | None = None,
         lookback: str | timedelta = "1h",
         reconcile_every: str | timedelta | None = "6h",
+        after: str = "keep",
+        archive: str | None = None,
     ) -> Inbox:
         """Watch the folder at `location` (relative to the project) and give each file to processing exactly once.
 
@@ -186,6 +188,9 @@ class App:
         A file is left to its writer until it is `min_age` old, has not changed for `settle`, and the file named by
         `done_flag` (`"{name}.done"`, `"{stem}.ok"`) lies beside it. Where a store lists from a name on, listings go
         back to where they had come `lookback` ago, and over all of it every `reconcile_every` (None: never).
+
+        A file that was processed stays where it is, or (`after="delete"`) is deleted, or (`after="archive"`) moved to
+        the same name below `archive`, a location outside of this one; unless it was written again meanwhile.
         """
         raw = RawFormat(_one_of(FileFormat, format, f"format of inbox {name}"), schema, dict(options or {}), line_end)
         spec = InboxSpec(
@@ -202,6 +207,8 @@ class App:
             done_flag=done_flag,
             lookback=parse_duration(lookback),
             reconcile_every=None if reconcile_every is None else parse_duration(reconcile_every),
+            after=_one_of(After, after, f"after of inbox {name}"),
+            archive=archive,
         )
         return self._declare(Inbox(self._qualified(name), name, location, spec))
 
@@ -533,7 +540,7 @@ class App:
 
 
 _D = TypeVar("_D", Inbox, Fileset, Snapshot)
-_E = TypeVar("_E", FileFormat, Misfire, OnRewrite, OnTimeout, ColumnPolicy, SchemaPolicy)
+_E = TypeVar("_E", After, FileFormat, Misfire, OnRewrite, OnTimeout, ColumnPolicy, SchemaPolicy)
 
 
 def _one_of(options: type[_E], given: str, subject: str) -> _E:

@@ -35,7 +35,7 @@ from tidemill.run.programs import Argument, ArgumentType, Program, put_program
 from tidemill.run.workers import put_worker, retire_others
 from tidemill.schedule.schedules import Add, Change, Delete, Update, change_schedules, check_trigger, list_schedules
 from tidemill.schedule.specs import Owner
-from tidemill.storage.files import open_files
+from tidemill.storage.files import Files, open_files
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
@@ -91,6 +91,8 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
     datasets = [_dataset(world, config, app, declared) for declared in app.datasets.values()]
     for dataset in datasets:
         open_files(dataset.location, world).prepare()
+        if isinstance(archive := dataset.spec.get("archive"), str):
+            open_files(archive, world).prepare()
 
     def block(db: Db) -> Deployed:
         seq = db.tick()
@@ -133,7 +135,7 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
 def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredFileset | Snapshot) -> Dataset:
     match declared:
         case Inbox():
-            kind, spec = DatasetKind.INBOX, declared.spec.to_spec()
+            kind, spec = DatasetKind.INBOX, _with_archive(world, config, declared)
         case DeclaredFileset():
             kind, spec = DatasetKind.FILESET, declared.storing.to_spec()
             if declared.watermark is not None:
@@ -143,18 +145,45 @@ def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredF
         case _:
             assert_never(declared)
     usual = f"{config.data.rstrip('/')}/{app.namespace}/{declared.name}"
-    location = declared.location or usual
-    if "://" not in location:
-        location = str(config.folder / location)
     return Dataset(
         DatasetId(world.new_id("ds")),
         app.namespace,
         declared.name,
         kind,
-        open_files(location, world).url,
+        _locate(world, config, declared.location or usual).url,
         spec,
         app.name,
     )
+
+
+def _locate(world: World, config: Config, location: str) -> Files:
+    """A location that is a URL, a path, or one relative to the project."""
+    return open_files(location if "://" in location else str(config.folder / location), world)
+
+
+def _with_archive(world: World, config: Config, declared: Inbox) -> dict[str, object]:
+    """The spec of an inbox, its archive as a URL; refused when one of both lies within the other.
+
+    What is archived would be listed again, as new files.
+    """
+    spec = declared.spec.to_spec()
+    if declared.spec.archive is not None:
+        inbox, archive = (_locate(world, config, location) for location in (declared.location, declared.spec.archive))
+        if _overlap(inbox, archive):
+            why = f"has its archive {archive.url} within {inbox.url}, or around it: its files would be found again"
+            raise BadDeclaration(f"inbox {declared.name!r}", why)
+        spec["archive"] = archive.url
+    return spec
+
+
+def _overlap(one: Files, other: Files) -> bool:
+    # By their links too, where they are folders.
+    folders = [files.local_path() for files in (one, other)]
+    first, second = (
+        f"{files.url if folder is None else folder.resolve()}/"
+        for files, folder in zip((one, other), folders, strict=True)
+    )
+    return first.startswith(second) or second.startswith(first)
 
 
 def _put(

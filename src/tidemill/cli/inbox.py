@@ -28,7 +28,7 @@ def files(name: str, state: str | None, after: str, limit: int, *, as_json: bool
     """List the files of an inbox by name, with their states."""
     with open_mill() as mill:
         rows = mill.list_inbox_files(name, state=state, after=after, limit=limit)
-    columns = ("name", "status", "bytes", "modified_at", "failures", "run_id", "error")
+    columns = ("name", "status", "bytes", "modified_at", "failures", "run_id", "afterwards", "error")
     show_list(rows, columns, as_json=as_json, empty=f"no such files in {name}")
 
 

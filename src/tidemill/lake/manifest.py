@@ -20,12 +20,11 @@ from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import Internal, Unavailable
 from tidemill.lake.keys import Key, KeySchema
 from tidemill.names import CommitSeq, WritePointer
-from tidemill.storage.files import Files, FileStatus
+from tidemill.storage.files import Files, FileStatus, read_chunks
 
 _FORMAT: Final = 1
 _SIDE_CAR: Final = "_manifest.json"
 _COMMITTED: Final = "_committed"
-_CHUNK_BYTES: Final = 1 << 23
 _DIRECTORY: Final = re.compile(r"tx=(?P<pointer>[0-9]{1,18})-(?P<incarnation>[0-9a-z]+)")
 
 
@@ -149,10 +148,9 @@ def checksum(files: Files, name: str) -> str:
 
     Cost: reads the file, which its writer finds in memory. Raises `FileNotFoundError`.
     """
-    crc = size = 0
-    while chunk := files.read(name, offset=size, length=_CHUNK_BYTES):
+    crc = 0
+    for chunk in read_chunks(files, name):
         crc = zlib.crc32(chunk, crc)
-        size += len(chunk)
     return f"crc32:{crc:08x}"
 
 

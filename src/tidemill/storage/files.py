@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -27,6 +27,7 @@ from tidemill.world import World
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITE_TEST: Final = ".tidemill-write-test"
+_CHUNK_BYTES: Final = 1 << 23
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,12 @@ class Files(Protocol):
     def put(self, name: str, content: bytes, *, if_absent: bool = False) -> None:
         """Write the file in one step: a reader sees the old or the new. `FileExists` when asked for `if_absent`."""
 
+    def put_new(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Write a file, maybe one too long for memory, in one step, where there is none; else `FileExists`.
+
+        An error of `chunks` leaves nothing of it.
+        """
+
     def delete(self, name: str, *, etag: str | None = None) -> None:
         """Delete the file; nothing when there is none. With `etag`, only that very one, else `FileChanged`."""
 
@@ -197,12 +204,21 @@ def check_file_name(name: str) -> str:
     return name
 
 
+def read_chunks(files: Files, name: str) -> Iterator[bytes]:
+    """The content of a file, a piece after the other; `FileNotFoundError`."""
+    offset = 0
+    while chunk := files.read(name, offset=offset, length=_CHUNK_BYTES):
+        yield chunk
+        offset += len(chunk)
+
+
 class LocalFiles:
     """A folder of this machine, or one mounted into it.
 
     Each listing scans all folders that can hold a matching name, since a folder has no ordered listing: its cost
-    grows with all files in it, not with the new ones (300,000 files about 1 s). `delete` compares and deletes in two
-    steps: a file written between them is lost, which is why the janitor alone deletes.
+    grows with all files in it, not with the new ones (300,000 files about 1 s). Who deletes what others write (`delete`
+    with an etag) takes the file from its name before looking at it, and puts back what is another one: killed between
+    these two steps, it leaves the file under a hidden name (`.x.leaving`).
 
     The `world` is asked before each call of the store; an OSError raised at its mark is one of the store's.
     """
@@ -300,6 +316,21 @@ class LocalFiles:
         except (OSError, obstore.exceptions.BaseError) as error:
             raise StorageUnavailable(self.url, name, _reason(error)) from error
 
+    def put_new(self, name: str, chunks: Iterable[bytes]) -> None:
+        """See `Files.put_new`."""
+        path = self._path(name)
+        written = path.with_name(f".{path.name}.{self._world.new_id('new')}")
+        try:
+            self._world.mark("storage.before_put")
+            self._world.disk.write_chunks(written, chunks)
+            os.link(written, path)  # a rename would replace
+        except FileExistsError:
+            raise FileExists(self.url, name) from None
+        except OSError as error:
+            raise StorageUnavailable(self.url, name, _reason(error)) from error
+        finally:
+            written.unlink(missing_ok=True)
+
     def delete(self, name: str, *, etag: str | None = None) -> None:
         """See `Files.delete`."""
         status = self.stat(name)
@@ -309,11 +340,27 @@ class LocalFiles:
             raise FileChanged(self.url, name, etag, status.etag)
         try:
             self._world.mark("storage.before_delete")
-            obstore.delete(self._store(), name)
+            if etag is not None:
+                self._delete_exactly(name, etag)
+            else:
+                obstore.delete(self._store(), name)
         except FileNotFoundError:
             return
         except (OSError, obstore.exceptions.BaseError) as error:
             raise StorageUnavailable(self.url, name, _reason(error)) from error
+
+    def _delete_exactly(self, name: str, etag: str) -> None:
+        # A stop between a look and a deletion would have us delete what was written meanwhile.
+        path = self._path(name)
+        taken = path.with_name(f".{path.name}.{self._world.new_id('file')}.leaving")
+        path.rename(taken)
+        status = taken.stat()
+        if _etag(status) != etag:
+            with suppress(FileExistsError):  # written once more: that one replaces this one anyway
+                os.link(taken, path)
+            taken.unlink()
+            raise FileChanged(self.url, name, etag, _etag(status))
+        taken.unlink()
 
     def delete_empty_folder(self, name: str) -> None:
         """See `Files.delete_empty_folder`."""

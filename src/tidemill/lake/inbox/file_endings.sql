@@ -24,7 +24,8 @@ SELECT tidemill_refuse('claims_lost', CAST(:run_id AS TEXT), CAST(CAST(:files AS
  WHERE held.files <> :files
 
 -- name: close_files
--- What is to be tried again, and was replaced meanwhile, is never delivered: of one name one content waits.
+-- What is to be tried again, and was replaced meanwhile, is never delivered: of one name one content waits. What
+-- succeeded is to leave as its inbox says: the intent, on which the janitor acts.
 UPDATE inbox_file
    SET status = CASE
            WHEN outcome.status IN ('ERROR', 'NEW')
@@ -34,8 +35,12 @@ UPDATE inbox_file
                            AND coalesce(newer.status IN ('NEW', 'ERROR'), FALSE)) THEN 'SKIPPED'
            ELSE outcome.status END, error = outcome.error, row_count = outcome.row_count,
        failures = outcome.failures, alone = 0,
-       not_before = CASE WHEN outcome.retry_after IS NULL THEN 0 ELSE tidemill_now() + outcome.retry_after END
+       not_before = CASE WHEN outcome.retry_after IS NULL THEN 0 ELSE tidemill_now() + outcome.retry_after END,
+       afterwards = CASE WHEN outcome.status = 'SUCCESS' THEN marker.afterwards END,
+       archive = CASE WHEN outcome.status = 'SUCCESS' THEN marker.archive END,
+       leave_at = CASE WHEN outcome.status = 'SUCCESS' AND marker.afterwards IS NOT NULL THEN tidemill_now() END
   FROM {rows:outcomes(dataset_id text, name text, content_version text, status text, error text, row_count bigint, failures bigint, retry_after bigint)} AS outcome
+  LEFT JOIN inbox_marker AS marker ON marker.dataset_id = outcome.dataset_id
  WHERE inbox_file.dataset_id = outcome.dataset_id AND inbox_file.name = outcome.name
    AND inbox_file.content_version = outcome.content_version
    AND coalesce(inbox_file.status = 'IN_PROGRESS' AND inbox_file.run_id = :run_id AND inbox_file.epoch = :epoch, FALSE)

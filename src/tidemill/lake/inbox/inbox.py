@@ -51,6 +51,29 @@ class FileState(StrEnum):
     """Never delivered: another content took its place, or it was gone. New again should it come back."""
 
 
+class After(StrEnum):
+    """What becomes of a file when it was processed, once that has committed."""
+
+    KEEP = "keep"
+    ARCHIVE = "archive"
+    DELETE = "delete"
+
+
+class Afterwards(StrEnum):
+    """What is to become of a processed file, and what became of it."""
+
+    ARCHIVE = "archive"
+    """To be moved to the archive."""
+    DELETE = "delete"
+    """To be deleted."""
+    ARCHIVED = "archived"
+    DELETED = "deleted"
+    REPLACED = "replaced"
+    """Left alone: it was written again."""
+    GONE = "gone"
+    """Somebody else took it away before."""
+
+
 class OnRewrite(StrEnum):
     """What a file that was processed and then written again under its name is."""
 
@@ -70,6 +93,8 @@ class InboxSpec:
     A file is left to its writer until it is `min_age` old, has not changed for `settle` under our eyes, and the file
     named by `done_flag` (`{name}.done`) is there. A store that lists from a name is listed from where its listings had
     come `lookback` ago, and as a whole every `reconcile_every` (None: never).
+
+    `archive` is the location to which processed files are moved, if that is what becomes of them.
     """
 
     format: RawFormat
@@ -85,6 +110,8 @@ class InboxSpec:
     done_flag: str | None = None
     lookback: timedelta = timedelta(hours=1)
     reconcile_every: timedelta | None = timedelta(hours=6)
+    after: After = After.KEEP
+    archive: str | None = None
 
     def __post_init__(self) -> None:
         bounds = {"attempts": self.attempts, "max_files": self.max_files, "max_bytes": self.max_bytes}
@@ -97,6 +124,11 @@ class InboxSpec:
             )
         if self.reconcile_every == timedelta(0):
             raise UserError("reconcile_every of an inbox is a duration, as '6h', or None for never")
+        if (self.after is After.ARCHIVE) != bool(self.archive):
+            raise UserError(
+                f"an inbox with after={self.after.value!r} and archive={self.archive!r}: say both "
+                'after="archive" and archive="where/to", or neither'
+            )
 
     def to_spec(self) -> dict[str, object]:
         """What the data set's row keeps of it, as JSON."""
@@ -117,6 +149,8 @@ class InboxSpec:
             "done_flag": self.done_flag,
             "lookback_ms": to_milliseconds(self.lookback),
             "reconcile_every_ms": None if self.reconcile_every is None else to_milliseconds(self.reconcile_every),
+            "after": self.after,
+            "archive": self.archive,
         }
 
     @classmethod
@@ -143,6 +177,8 @@ class InboxSpec:
             cast("str | None", given["done_flag"]),
             timedelta(milliseconds=cast(int, given["lookback_ms"])),
             None if reconcile is None else timedelta(milliseconds=reconcile),
+            After(cast(str, given["after"])),
+            cast("str | None", given["archive"]),
         )
 
     def ignored_by(self, name: str) -> str | None:
@@ -232,6 +268,10 @@ class InboxFile:
     error: str | None
     run_id: RunId | None
     row_count: int | None
+    afterwards: Afterwards | None
+    """What is to become of it, or became of it, after it was processed; None when it stays."""
+    archive: str | None
+    """Where it is to go; once it is archived, its URL."""
 
 
 def content_version(file: FileStatus) -> str:
@@ -252,13 +292,15 @@ def from_ms(milliseconds: int) -> datetime:
 
 
 def ensure_inbox(db: Db, dataset_id: DatasetId) -> None:
-    """Have the inbox listed, at once, and tried again as its row now says. Part of its deployment."""
+    """Have the inbox listed, at once, and its files treated as its row now says. Part of its deployment."""
     spec = Inbox.of(find_by_id(db, dataset_id)).spec
     db.run(
         SQL.insert_marker,
         dataset_id=dataset_id,
         attempts=spec.attempts,
         retry_after=to_milliseconds(spec.retry_after),
+        afterwards=None if spec.after is After.KEEP else spec.after,
+        archive=spec.archive,
     )
 
 
@@ -284,9 +326,10 @@ def count_files(db: Db, dataset_id: DatasetId) -> dict[FileState, tuple[int, int
 
 
 def _inbox_file(row: Row) -> InboxFile:
-    name, version, size, modified_at, first_seen, status, failures, not_before, error, run_id, row_count = cast(
-        "tuple[str, str, int, int, int, str, int, int, str | None, str | None, int | None]", row
+    (name, version, size, modified_at, first_seen, status, failures, not_before, error, run_id, row_count) = cast(
+        "tuple[str, str, int, int, int, str, int, int, str | None, str | None, int | None]", row[:-2]
     )
+    afterwards, archive = cast("tuple[str | None, str | None]", row[-2:])
     return InboxFile(
         name,
         version,
@@ -299,4 +342,6 @@ def _inbox_file(row: Row) -> InboxFile:
         error,
         RunId(run_id) if run_id else None,
         row_count,
+        Afterwards(afterwards) if afterwards else None,
+        archive,
     )

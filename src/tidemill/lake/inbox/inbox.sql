@@ -1,17 +1,20 @@
 -- name: insert_marker
-INSERT INTO inbox_marker (dataset_id, next_listing_at, attempts, retry_after)
-VALUES (:dataset_id, tidemill_now(), :attempts, :retry_after)
+INSERT INTO inbox_marker (dataset_id, next_listing_at, attempts, retry_after, afterwards, archive)
+VALUES (:dataset_id, tidemill_now(), :attempts, :retry_after, :afterwards, :archive)
     ON CONFLICT (dataset_id) DO UPDATE
-   SET next_listing_at = excluded.next_listing_at, attempts = excluded.attempts, retry_after = excluded.retry_after
+   SET next_listing_at = excluded.next_listing_at, attempts = excluded.attempts, retry_after = excluded.retry_after,
+       afterwards = excluded.afterwards, archive = excluded.archive
 
 -- name: list_files
-SELECT name, content_version, bytes, modified_at, first_seen, status, failures, not_before, error, run_id, row_count
+SELECT name, content_version, bytes, modified_at, first_seen, status, failures, not_before, error, run_id, row_count,
+       afterwards, archive
   FROM inbox_file
  WHERE dataset_id = :dataset_id AND name > :after AND (:state = '' OR status = :state)
  ORDER BY name, content_version LIMIT :limit
 
 -- name: list_versions
-SELECT name, content_version, bytes, modified_at, first_seen, status, failures, not_before, error, run_id, row_count
+SELECT name, content_version, bytes, modified_at, first_seen, status, failures, not_before, error, run_id, row_count,
+       afterwards, archive
   FROM inbox_file
  WHERE dataset_id = :dataset_id AND name = :name AND content_version > :content_version
    AND (:state = '' OR status = :state)

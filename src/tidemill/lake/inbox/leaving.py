@@ -1,0 +1,142 @@
+"""What becomes of files that were processed: they stay, or the janitor takes them to an archive, or deletes them.
+
+The commit that closes a file writes the intent into its row. The janitor acts on it, as often as it takes: it copies
+first, compares, then deletes, and then notes what came of it; so a crash anywhere is a repetition. A file that was
+written again meanwhile is left alone: it is another one, and nobody has processed it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from pathlib import PurePosixPath
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.named import Row, load_sql
+from tidemill.durations import to_milliseconds
+from tidemill.errors import TidemillError
+from tidemill.lake.inbox.inbox import Afterwards
+from tidemill.lake.manifest import checksum
+from tidemill.names import DatasetId
+from tidemill.storage.files import FileChanged, FileExists, Files, open_files, read_chunks
+from tidemill.texts import printable
+from tidemill.world import World
+
+SQL: Final = load_sql(__file__)
+
+MOST_LEAVING: Final = 1000
+"""Files in one call of `take_away`."""
+_WAIT: Final = timedelta(minutes=1)
+_LOOKS: Final = 3
+_VERSION_SHOWN: Final = 12
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    dataset_id: DatasetId
+    name: str
+    content_version: str
+    etag: str
+    bytes: int
+    afterwards: Afterwards
+    archive: str | None
+    location: str
+    error: str | None = None
+    wait: int | None = None
+
+
+def take_away(catalog: Catalog) -> int:
+    """Archive or delete what is due, at most `MOST_LEAVING` files; how many there were.
+
+    Any number of janitors may do it at once. What cannot be moved now is tried again. Cost: what is due, and the
+    copying of what is archived.
+    """
+    due = [_leaving(row) for row in catalog.read(lambda db: db.all(SQL.find_leaving, most=MOST_LEAVING))]
+    if due:
+        done = [_take_away(catalog, file) for file in due]
+        catalog.world.mark("leaving.before_note")
+        catalog.write(lambda db: db.run(SQL.note_left, files=json.dumps([asdict(file) for file in done])))
+    return len(due)
+
+
+def _take_away(catalog: Catalog, file: _Leaving) -> _Leaving:
+    """Take one file to where it belongs; the file with what came of it."""
+    files = open_files(file.location, catalog.world)
+    archive = None if file.archive is None else open_files(file.archive, catalog.world)
+    why: OSError | TidemillError
+    for _ in range(_LOOKS):
+        try:
+            return _look_and_take(catalog.world, files, archive, file)
+        except (FileChanged, FileExists, FileNotFoundError) as error:
+            why = error  # it changed under our eyes: another janitor is at it, or somebody writes
+        except (OSError, TidemillError) as error:
+            why = error  # the store is away, the disk full: one file must not hold up the others
+            break
+    _log.warning("cannot %s %s in %s yet: %s", file.afterwards, file.name, file.location, why)
+    return replace(file, error=printable(f"cannot {file.afterwards} it yet: {why}"), wait=to_milliseconds(_WAIT))
+
+
+def _look_and_take(world: World, files: Files, archive: Files | None, file: _Leaving) -> _Leaving:
+    status = files.stat(file.name)
+    if status is None:
+        return _not_there(archive, file)
+    if status.etag != file.etag:
+        return replace(file, afterwards=Afterwards.REPLACED, archive=None)
+    moved_to = None if archive is None else _copy(files, archive, file)
+    world.mark("leaving.copied")
+    files.delete(file.name, etag=file.etag)
+    if archive is None:
+        return replace(file, afterwards=Afterwards.DELETED)
+    return replace(file, afterwards=Afterwards.ARCHIVED, archive=f"{archive.url}/{moved_to}")
+
+
+def _not_there(archive: Files | None, file: _Leaving) -> _Leaving:
+    """It was taken away: by a janitor that did not come to note it, or by somebody else."""
+    if archive is None:
+        return replace(file, afterwards=Afterwards.DELETED)
+    for target in _targets(file):
+        status = archive.stat(target)
+        if status is not None and status.bytes == file.bytes:
+            return replace(file, afterwards=Afterwards.ARCHIVED, archive=f"{archive.url}/{target}")
+    return replace(file, afterwards=Afterwards.GONE, archive=None)
+
+
+def _copy(files: Files, archive: Files, file: _Leaving) -> str:
+    """Have the content in the archive, and give the name that it has there; nothing that is there is overwritten."""
+    plain, told_apart = targets = _targets(file)
+    for target in reversed(targets):
+        # Where an earlier try has put it, or where the same content lies.
+        if archive.stat(target) is not None and checksum(archive, target) == checksum(files, file.name):
+            return target
+    target = plain if archive.stat(plain) is None else told_apart
+    archive.put_new(target, _content(files, file))
+    return target
+
+
+def _targets(file: _Leaving) -> tuple[str, str]:
+    """Its names in the archive: its own, and one for when another content lies there."""
+    path = PurePosixPath(file.name)
+    return file.name, str(path.with_name(f"{path.stem}-{file.content_version[:_VERSION_SHOWN]}{path.suffix}"))
+
+
+def _content(files: Files, file: _Leaving) -> Iterator[bytes]:
+    """The content that was processed, to its end; `FileChanged` when it was written again before that."""
+    with suppress(FileNotFoundError):
+        yield from read_chunks(files, file.name)
+    status = files.stat(file.name)
+    if status is None or status.etag != file.etag:
+        raise FileChanged(files.url, file.name, file.etag, "none" if status is None else status.etag)
+
+
+def _leaving(row: Row) -> _Leaving:
+    dataset_id, name, version, etag, size, afterwards, archive, location = cast(
+        "tuple[str, str, str, str, int, str, str | None, str]", row
+    )
+    return _Leaving(DatasetId(dataset_id), name, version, etag, size, Afterwards(afterwards), archive, location)

@@ -1,0 +1,15 @@
+-- name: find_leaving
+SELECT file.dataset_id, file.name, file.content_version, file.etag, file.bytes, file.afterwards, file.archive,
+       dataset.location
+  FROM inbox_file AS file JOIN dataset ON dataset.dataset_id = file.dataset_id
+ WHERE file.leave_at IS NOT NULL AND file.leave_at <= tidemill_now()
+ ORDER BY file.leave_at LIMIT :most
+
+-- name: note_left
+-- Only what no other janitor has noted meanwhile. With a wait it is looked at again.
+UPDATE inbox_file
+   SET afterwards = seen.afterwards, archive = seen.archive, error = seen.error,
+       leave_at = CASE WHEN seen.wait IS NULL THEN NULL ELSE tidemill_now() + seen.wait END
+  FROM {rows:files(dataset_id text, name text, content_version text, afterwards text, archive text, error text, wait bigint)} AS seen
+ WHERE inbox_file.dataset_id = seen.dataset_id AND inbox_file.name = seen.name
+   AND inbox_file.content_version = seen.content_version AND coalesce(inbox_file.leave_at IS NOT NULL, FALSE)

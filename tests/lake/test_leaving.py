@@ -1,0 +1,246 @@
+"""What becomes of processed files: archived or deleted once, whatever dies meanwhile; never what is new."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lake.test_inbox import Mill, make_mill
+from tidemill.catalog.named import load_sql
+from tidemill.errors import UserError
+from tidemill.lake.inbox.discovery import discover
+from tidemill.lake.inbox.inbox import After, Afterwards, InboxSpec, list_files
+from tidemill.lake.inbox.leaving import take_away
+from tidemill.run.outside_claims import get_latest_files, update_file_status
+from tidemill.world import World
+
+TEST_SQL = load_sql(__file__)
+MARKS = ("storage.before_put", "leaving.copied", "storage.before_delete", "leaving.before_note")
+
+
+class Crash(BaseException):
+    """The end of a process."""
+
+
+@pytest.fixture
+def mill(catalog_url: str, tmp_path: Path) -> Iterator[Mill]:
+    """An empty inbox with an archive, on each database."""
+    archive = (tmp_path / "archive").as_uri()
+    made = make_mill(catalog_url, tmp_path / "raw", after=After.ARCHIVE, archive=archive)
+    yield made
+    made.catalog.close()
+
+
+def archive_of(mill) -> Path:
+    """Where processed files are to go."""
+    return mill.folder.parent / "archive"
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file in a folder, with what it says."""
+    return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file()}
+
+
+def process(mill) -> list[str]:
+    """Have a run process all that waits."""
+    mill.discover()
+    tx = mill.begin()
+    claimed = mill.claim(tx)
+    mill.succeed(tx, claimed)
+    return [file.name for file in claimed]
+
+
+def fates(mill) -> dict[str, Afterwards | None]:
+    """What became of each file."""
+    rows = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
+    return {row.name: row.afterwards for row in rows}
+
+
+def janitor(mill, marked=lambda _: None):
+    """The catalog as another process sees it, which tells `marked` how far it has come."""
+    catalog = copy.copy(mill.catalog)
+    catalog.world = World(marked=marked)
+    return catalog
+
+
+def come_due(mill) -> None:
+    """As if the wait were over."""
+    mill.catalog.write(lambda db: db.run(TEST_SQL.come_due))
+
+
+def test_processed_files_are_moved_to_the_archive_under_their_names(mill):
+    """Sub-folders too; and the inbox does not find them again, but forgets them in the end."""
+    mill.land("a.txt", "day=1/b.txt", content="one\n")
+    process(mill)
+    mill.land("c.txt", content="not yet\n")
+
+    taken = take_away(mill.catalog)
+
+    assert taken == 2
+    assert contents(archive_of(mill)) == {"a.txt": "one\n", "day=1/b.txt": "one\n"}
+    assert contents(mill.folder) == {"c.txt": "not yet\n"}
+    (a, b) = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
+    assert (a.afterwards, a.archive) == (Afterwards.ARCHIVED, (archive_of(mill) / "a.txt").as_uri())
+    assert b.archive == f"{archive_of(mill).as_uri()}/day=1/b.txt"
+    found = discover(mill.catalog, mill.inbox, reconcile=True)
+    assert ([file.name for file in found.new], found.forgotten) == (["c.txt"], 2)
+    assert take_away(mill.catalog) == 0
+
+
+def test_processed_files_are_deleted(catalog_url, tmp_path):
+    """And nothing else: neither what waits, nor what failed."""
+    mill = make_mill(catalog_url, tmp_path / "raw", after=After.DELETE)
+    mill.land("done.txt")
+    process(mill)
+    mill.land("bad.txt")
+    mill.discover()
+    tx = mill.begin()
+    mill.fail(tx, mill.claim(tx)[0], last=True)
+    mill.land("new.txt")
+
+    take_away(mill.catalog)
+
+    assert set(contents(mill.folder)) == {"bad.txt", "new.txt"}
+    assert fates(mill) == {"bad.txt": None, "done.txt": Afterwards.DELETED}
+    mill.catalog.close()
+
+
+def test_files_stay_unless_the_inbox_says_otherwise(catalog_url, tmp_path):
+    """Whoever says nothing loses nothing."""
+    mill = make_mill(catalog_url, tmp_path / "raw")
+    mill.land("a.txt")
+    process(mill)
+
+    assert take_away(mill.catalog) == 0
+
+    assert (contents(mill.folder), fates(mill)) == ({"a.txt": "line\n"}, {"a.txt": None})
+    mill.catalog.close()
+
+
+def test_a_claim_from_outside_has_its_files_taken_away_too(mill):
+    """The same commit, by another way; what it gives back stays."""
+    mill.land("a.txt", "b.txt")
+    mill.discover()
+    claim = get_latest_files(mill.catalog, mill.inbox)
+    update_file_status(mill.catalog, claim.claim_id, ["a.txt"], "SUCCESS")
+    update_file_status(mill.catalog, claim.claim_id, ["b.txt"], "NEW")
+
+    take_away(mill.catalog)
+
+    assert (set(contents(mill.folder)), set(contents(archive_of(mill)))) == ({"b.txt"}, {"a.txt"})
+
+
+def test_a_file_that_was_written_again_is_left_alone(mill):
+    """It is another one, which nobody has processed: it comes by itself, and leaves when it has been."""
+    mill.land("a.txt", content="old\n")
+    process(mill)
+    mill.land("a.txt", content="new\n")
+
+    take_away(mill.catalog)
+    left = (contents(mill.folder), contents(archive_of(mill)))
+    process(mill)
+    take_away(mill.catalog)
+
+    assert left == ({"a.txt": "new\n"}, {})
+    assert contents(archive_of(mill)) == {"a.txt": "new\n"}
+    rows = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
+    assert {row.afterwards for row in rows} == {Afterwards.REPLACED, Afterwards.ARCHIVED}
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_janitor_that_dies_anywhere_leaves_work_for_the_next(mill, mark):
+    """After the copy and before the deletion, too: the file is in the archive once, under its name."""
+    mill.land("a.txt", content="one\n")
+    process(mill)
+
+    def die(here: str) -> None:
+        if here == mark:
+            raise Crash
+
+    with pytest.raises(Crash):
+        take_away(janitor(mill, die))
+    take_away(mill.catalog)
+
+    assert contents(mill.folder) == {}
+    assert contents(archive_of(mill)) == {"a.txt": "one\n"}
+    assert fates(mill) == {"a.txt": Afterwards.ARCHIVED}
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_what_is_written_while_a_janitor_stands_anywhere_is_not_lost(mill, mark):
+    """A zombie goes on with what it saw long ago: it must not delete what came since."""
+    mill.land("a.txt", content="old\n")
+    process(mill)
+
+    def write_again(here: str) -> None:
+        if here == mark:
+            mill.land("a.txt", content="new\n")
+
+    take_away(janitor(mill, write_again))
+
+    assert contents(mill.folder) == {"a.txt": "new\n"}
+    assert process(mill) == ["a.txt"]
+
+
+def test_nothing_in_the_archive_is_overwritten(mill):
+    """The same name twice a day is what feeds do; both contents are kept."""
+    for content in ("monday\n", "tuesday\n", "monday\n"):
+        mill.land("a.txt", content=content)
+        process(mill)
+        take_away(mill.catalog)
+
+    kept = contents(archive_of(mill))
+    assert sorted(kept.values()) == ["monday\n", "tuesday\n"]
+    assert kept["a.txt"] == "monday\n"
+    assert contents(mill.folder) == {}
+
+
+def test_a_file_stays_while_the_archive_cannot_be_written(mill):
+    """And says why; others are not held up; and it goes when the archive is back."""
+    mill.land("sub/a.txt", "b.txt")
+    process(mill)
+    archive_of(mill).mkdir()
+    (archive_of(mill) / "sub").write_text("in the way")
+
+    take_away(mill.catalog)
+    waits = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))[1]
+    (archive_of(mill) / "sub").unlink()
+    at_once = take_away(mill.catalog)
+    come_due(mill)
+    take_away(mill.catalog)
+
+    assert waits.afterwards is Afterwards.ARCHIVE
+    assert "cannot archive it yet" in str(waits.error)
+    assert at_once == 0
+    assert set(contents(archive_of(mill))) == {"sub/a.txt", "b.txt"}
+    assert contents(mill.folder) == {}
+    assert {row.error for row in mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))} == {None}
+
+
+def test_janitors_at_once_do_no_harm(mill):
+    """Each node has one."""
+    mill.land(*(f"{number}.txt" for number in range(20)))
+    process(mill)
+    threads = [threading.Thread(target=take_away, args=(janitor(mill),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    come_due(mill)
+    take_away(mill.catalog)
+
+    assert set(contents(archive_of(mill))) == {f"{number}.txt" for number in range(20)}
+    assert contents(mill.folder) == {}
+    assert set(fates(mill).values()) == {Afterwards.ARCHIVED}
+    assert mill.catalog.read(lambda db: db.all(TEST_SQL.count_leaving)) == [(0,)]
+
+
+@pytest.mark.parametrize(("after", "archive"), [("archive", None), ("keep", "/old"), ("delete", "/old")])
+def test_an_archive_is_named_where_it_is_used(mill, after, archive):
+    """Else somebody believes that files are kept which are deleted."""
+    with pytest.raises(UserError, match="archive"):
+        InboxSpec(mill.inbox.spec.format, after=After(after), archive=archive)

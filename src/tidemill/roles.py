@@ -25,7 +25,7 @@ from tidemill.lake.inbox import discovery, file_endings, leaving
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.snapshot.jdbc import DRIVERS_SETTING
 from tidemill.lake.snapshot.versions import expire_versions
-from tidemill.lake.window import watermark
+from tidemill.lake.window import retries, watermark
 from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator
@@ -70,6 +70,7 @@ class Discoverer:
         file_endings.publish_due_backlog(self._catalog)
         backlog.publish_due(self._catalog)
         watermark.release_due(self._catalog)
+        retries.announce_due(self._catalog)
         self.looked = True
         return self._catalog.read(_until_next)
 
@@ -273,6 +274,7 @@ def _until_next(db: Db) -> timedelta:
         file_endings.next_retry(db),
         backlog.next_due(db),
         watermark.next_release(db),
+        retries.next_due(db),
     )
     due = min((time for time in times if time is not None), default=None)
     if due is None:

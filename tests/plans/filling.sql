@@ -57,9 +57,9 @@ SELECT 'wide', i * 3600000000, i * 3600000000, (i + 1) * 3600000000, (i + 1) * 3
  UNION ALL SELECT 'small_1', 2 * i * 3600000000, i, i, (2 * i + 1) * 3600000000, 0 FROM series WHERE i < 50
 
 -- name: fill_window_program
-INSERT INTO window_program (program_id, dataset_id, name, definition, late, computed, seen, revision)
+INSERT INTO window_program (program_id, dataset_id, name, definition, late, computed, seen, revision, retry_at)
 SELECT 'program_' || i, CASE WHEN i < 3 THEN 'wide' ELSE 'small_' || (i % 200) END, 'default.app.p' || i, '{}',
-       'recompute', 297000 * 3600000000, 599900, 0
+       'recompute', 297000 * 3600000000, 599900, 0, CASE WHEN i < 10 THEN 1 ELSE NULL END
   FROM series WHERE i < 300
 
 -- name: fill_window_result
@@ -67,6 +67,11 @@ INSERT INTO window_result (program_id, window_end, window_start, write_pointer, 
 SELECT 'program_1', (i + 1) * 3600000000, i * 3600000000, 2 * i + 1, CASE WHEN i < 50 THEN 1 ELSE 0 END FROM series
  UNION ALL
 SELECT 'program_2', (i + 1) * 3600000000, i * 3600000000, 2 * i + 1, 0 FROM series WHERE i < 100
+
+-- name: fill_window_failure
+INSERT INTO window_failure (program_id, window_end, window_start, reason, partitions, since, tried_at)
+SELECT 'program_' || (i % 300), (1001 + i / 300) * 3600000000, (1000 + i / 300) * 3600000000, 'bad', '[]', i, i
+  FROM series WHERE i < 3000
 
 -- name: fill_slot_member
 INSERT INTO slot_member (dataset_id, slot_time, member)

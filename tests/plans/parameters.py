@@ -280,6 +280,11 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "windows.list_dirty": {"write_pointer": 600_000},
     "windows.list_touched": {"pointers": _list(*(2 * i + 1 for i in range(200_000, 200_020)))},
     "windows.announce_left": {"more": 0, "write_pointer": 599_990, "high": 200_000 * _HOUR},
+    "retries.note_failures": {
+        "failures": _rows(
+            [{"window_start": i, "window_end": i + 1, "reason": "bad", "partitions": "[]"} for i in range(8)]
+        )
+    },
     "watermark.complete_slots": {"dataset_id": "small_1"},
     "watermark.raise_target_waiting": {"dataset_id": "deep"},
     "watermark.move": {"dataset_id": "deep"},

@@ -14,13 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from tests.sim import windows
 from tests.sim.processes import PlayedClock
 from tidemill import App, Concurrency, Every, NewFiles, NewPartitions, Refreshed
 from tidemill.app.deploy import deploy
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.sqlite import SqliteCatalog
 from tidemill.config import Config
-from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition
 from tidemill.lake.manifest import group_by_partition
 from tidemill.lake.spark import PartitionWrites
 from tidemill.storage.files import FileStatus
@@ -50,6 +51,8 @@ class Shape:
     both: bool
     timed: bool
     mirrored: bool
+    windowed: bool
+    windows: windows.Kind
     slots: int
     poison: bool
     poison_partition: bool
@@ -79,6 +82,8 @@ class Shape:
             slots=chance.choice([1, 2, 3]),
             hurried=often(0.35),
             mirrored=often(0.25),
+            windowed=often(0.25),
+            windows=windows.Kind.of(chance),
             poison=number % 12 == 5,
             poison_partition=number % 12 == 11,
         )
@@ -110,6 +115,10 @@ class Programs:
 
     def view(self, run: Any) -> None:
         """The copy, by whoever looks at it."""
+
+    def read_hour(self, run: Any, partition: Partition) -> list[str]:
+        """What an hour of ticks holds, for the windows that it lies in."""
+        raise NotImplementedError
 
 
 _current: list[App] = []
@@ -178,14 +187,21 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
     if shape.timed:
         strike = python("strike", retries=1)
         app.schedule("strike", strike, trigger=Every("20s"), constraints=limit, resume=True)
+    _declare_mirror(app, shape, folder, python)
+    if shape.windowed:
+        windows.declare(app, shape.windows, folder, lambda run, partition: programs().read_hour(run, partition))
+    return app
+
+
+def _declare_mirror(app: App, shape: Shape, folder: Path, python: Callable[..., Any]) -> None:
     if shape.mirrored:
         copy = app.snapshot("copy", location=str(folder / "copy"))
         mirror = python("mirror", writes=[copy], retries=1)
         # Two refreshes may overlap.
         app.schedule("mirror", mirror, trigger=Every("5s"), constraints=[Concurrency(2)], resume=True)
         view = python("view", reads=[copy], retries=1)
+        limit = [Concurrency(1)] if shape.one_at_a_time else []
         app.schedule("view", view, trigger=Refreshed(copy), constraints=limit, resume=True)
-    return app
 
 
 class Ground:
@@ -280,12 +296,13 @@ def write_texts(
 ) -> PartitionWrites:
     """Write a text file for each key, where Spark would write Parquet; one that fails leaves half a file.
 
-    A snapshot has one key, which is empty.
+    Keys are as the catalog encodes them; that of a snapshot is empty.
     """
     root = Path(fileset.dataset.location.removeprefix("file://"))
     found, counts = [], {}
     for key, texts in rows.items():
-        name = f"{directory}/name={key}/part-0.txt" if fileset.keys.names else f"{directory}/part-0.txt"
+        place = "".join(f"{name}={value}/" for name, value in zip(fileset.keys.names, key.split("!"), strict=False))
+        name = f"{directory}/{place}part-0.txt"
         content = "".join(f"{text}\n" for text in texts).encode()
         path = root / name
         try:

@@ -19,14 +19,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from tests.sim import truth
+from tests.sim import truth, windows
 from tests.sim.chance import DEADLY, Chance, ProgramStumbled
+from tests.sim.committed import fold
 from tests.sim.processes import Group, Machine, PointKind, Process
 from tests.sim.projects import LEASE, SHAPES, Ground, Programs, Shape, read_text, write_texts
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerResult, consume_partitions
 from tidemill.lake.datasets import find
-from tidemill.lake.fileset.fileset import Fileset, pin, read_partitions
+from tidemill.lake.fileset.fileset import Fileset, Partition, pin, read_partitions
 from tidemill.lake.inbox.inbox import content_version
 from tidemill.names import DEFAULT_NAMESPACE, PinId, RunId
 from tidemill.narration import Narrator
@@ -194,6 +195,8 @@ class Simulation(Programs):
         """What programs saw of all of `lines`, by write pointer."""
         self.viewed: list[tuple[int, int]] = []
         """Which version of the copy an attempt was given, by write pointer."""
+        # The instants of ticks that a transaction has declared to write, by write pointer.
+        self.spans: dict[int, tuple[int, int]] = {}
         self.refused: Counter[str] = Counter()
         """Attempts that could not be started, by run."""
         self.without_java_until = timedelta(0)
@@ -237,7 +240,7 @@ class Simulation(Programs):
         if self.whims.random() < 0.3:
             run.world.clock.sleep(timedelta(seconds=6))  # the next refresh overtakes this one
         texts = {"": [f"{run.write_pointer}.{place}" for place in range(self.whims.randint(2, 3))]}
-        self._write(run.write_pointer, run.output("default.copy"), "copy", "replace", texts)
+        self.put(run.write_pointer, run.output("default.copy"), "copy", "replace", texts)
 
     def view(self, run: Any) -> None:
         given = run.input("default.copy")
@@ -255,9 +258,15 @@ class Simulation(Programs):
             for file in version.manifest.files
             for token in read_text(self.folder / "copy", f"{version.location}/{file.name}")
         ]
-        wanted = truth.fold(self.intents.get(version.version, []), "copy").get("", (True, None))[1]
+        wanted = fold(self.intents.get(version.version, []), "copy").get("", (True, None))[1]
         if found != wanted:
             raise Broken(f"dirty: version {version.version} of the copy holds {found}, not {wanted}")
+
+    def read_hour(self, run: Any, partition: Partition) -> list[str]:
+        self.reach(f"read {partition.partition_key}")
+        if self.whims.random() < 0.1:
+            run.world.clock.sleep(timedelta(seconds=6))  # others publish meanwhile, or compute the same
+        return [token for name, _ in partition.files for token in read_text(self.folder / "ticks", name)]
 
     def reach(self, name: str) -> None:
         """Come to a point in code of the user's."""
@@ -310,7 +319,7 @@ class Simulation(Programs):
                     for file in change.manifest.files
                     for token in read_text(self.folder / "lines", f"{change.location}/{file.name}")
                 ]
-                wanted = truth.fold(self.intents.get(change.write_pointer, []), "lines").get(key)
+                wanted = fold(self.intents.get(change.write_pointer, []), "lines").get(key)
                 if wanted is None or sorted(found) != sorted(wanted[1]):
                     raise Broken(f"dirty: {key} of {change.write_pointer} holds {found}, not {wanted}")
                 texts.setdefault(name(key), []).extend(f"{token}+{mark}" for token in found)
@@ -347,9 +356,9 @@ class Simulation(Programs):
         if len(texts) > 1 and self.whims.random() < 0.3:
             parts = [{key: texts[key]} for key in texts]
         for part in parts:
-            self._write(run.write_pointer, run.output(f"default.{name}"), name, "append", part)
+            self.put(run.write_pointer, run.output(f"default.{name}"), name, "append", part)
 
-    def _write(self, write_pointer: int, output: Any, name: str, op: str, texts: Mapping[str, list[str]]) -> None:
+    def put(self, write_pointer: int, output: Any, name: str, op: str, texts: Mapping[str, list[str]]) -> None:
         again = self.whims.random() < 0.5
         try:
             getattr(output, op)(texts)
@@ -388,6 +397,7 @@ class Simulation(Programs):
         ):
             if draw.random() < share:
                 at(action, latest)
+        story += windows.make_story(self, draw)
         return sorted(story, key=lambda entry: -entry[0])
 
     def _inbox_folder(self, inbox: str) -> Path:
@@ -430,7 +440,7 @@ class Simulation(Programs):
                     for place, (op, name) in enumerate(writes):
                         self.reach("notebook")
                         texts = {name: [f"n{number}.{place}@{op}"]}
-                        self._write(pointer, tx.fileset("default.lines"), "lines", op, texts)
+                        self.put(pointer, tx.fileset("default.lines"), "lines", op, texts)
                     if abandons:
                         raise Abandoned  # noqa: TRY301  # as a user would
             except (Conflict, UserError, Fenced, Abandoned):

@@ -13,6 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.sim import windows_truth
+from tests.sim.committed import Committed, fold, plain, publish, refuse
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake import janitor
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, consume_partitions
@@ -22,12 +24,14 @@ from tidemill.names import WritePointer
 from tidemill.upkeep.audit import audit
 
 if TYPE_CHECKING:
-    from tests.sim.simulation import Intent, Simulation
+    from tests.sim.simulation import Simulation
 
 MOST_REJECTED = 20
 """Runs of one schedule that cannot be started, in the short time for which there is no Java."""
 CONSUMERS = ("sum_up", "second", "tidy", "both")
-OUTPUTS = ("lines", "totals", "others", "mixed")
+PUBLISHED = ("lines", "totals", "others", "mixed", "ticks")
+"""What is published by calls of `put` alone."""
+OUTPUTS = (*PUBLISHED, "hourly")
 STILL_TO_DO = {
     "open transactions": "SELECT write_pointer, run_id FROM tx WHERE state = 'in_progress'",
     "declarations": "SELECT dataset_id, write_pointer FROM in_progress",
@@ -41,6 +45,7 @@ STILL_TO_DO = {
     "pins": "SELECT pin_id FROM reader_pin",
     "messages": "SELECT m.seq, m.event_key FROM message AS m LEFT JOIN subscriber AS s ON s.topic = m.topic"
     " WHERE m.topic = 'data' AND (s.seq IS NULL OR m.seq > s.seq OR (m.seq = s.seq AND m.n > s.n))",
+    **windows_truth.STILL_TO_DO,
 }
 _WAITS = (
     "SELECT 1 FROM job WHERE state = 'PENDING_TRIGGER' AND EXISTS (SELECT 1 FROM job_message AS m JOIN message AS said"
@@ -48,19 +53,6 @@ _WAITS = (
     " WHERE m.job_id = job.job_id GROUP BY m.job_id HAVING max(json_extract(said.payload, '$.count')) = 0)"
 )
 _BUSY = " UNION ALL ".join(f"SELECT 1 WHERE EXISTS ({query})" for query in STILL_TO_DO.values())
-
-
-def fold(intents: Iterable[Intent], dataset: str) -> dict[str, tuple[bool, list[str]]]:
-    """What one transaction does to the partitions of a data set: whether it replaces, and its tokens."""
-    folded: dict[str, tuple[bool, list[str]]] = {}
-    for intent in intents:
-        if intent.dataset == dataset:
-            for key, tokens in intent.texts.items():
-                replaces, before = folded.get(key, (False, []))
-                folded[key] = (
-                    (True, tokens) if intent.op in {"overwrite", "replace"} else (replaces, [*before, *tokens])
-                )
-    return folded
 
 
 def still_to_do(simulation: Simulation) -> dict[str, list[Any]]:
@@ -76,9 +68,9 @@ def read_tokens(folder: Path, partitions: Iterable[Partition]) -> dict[str, list
         tokens: list[str] = []
         for name, _ in partition.files:
             file = folder / name
-            _refuse(file.exists(), "lost", f"{folder.name}/{name} is committed and gone")
+            refuse(file.exists(), "lost", f"{folder.name}/{name} is committed and gone")
             tokens += file.read_text().splitlines()
-        found[_plain(partition.partition_key)] = tokens
+        found[plain(partition.partition_key)] = tokens
     return found
 
 
@@ -102,11 +94,12 @@ def _unlisted(simulation: Simulation) -> dict[str, list[Any]]:
 
 def check(simulation: Simulation) -> None:
     """Raise `Broken` for the first promise that does not hold."""
-    committed = _Committed(simulation)
+    committed = Committed(simulation)
     check_markers(simulation)
     _check_published(simulation, committed)
     _check_looks(simulation, committed)
     _check_versions(simulation, committed)
+    windows_truth.check(simulation, committed)
     _check_files(simulation, committed)
     _check_consumers(simulation, committed)
     _check_runs(simulation)
@@ -117,82 +110,31 @@ def check(simulation: Simulation) -> None:
     _check_storage(simulation, committed)
 
 
-class _Committed:
-    """The transactions that have committed, oldest commit first."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        rows = simulation.ground.sql(
-            "SELECT t.write_pointer, t.commit_seq, t.run_id, coalesce(p.name, 'notebook') FROM tx AS t"
-            " JOIN run AS r ON r.run_id = t.run_id LEFT JOIN program AS p ON p.program_id = r.program_id"
-            " WHERE t.state = 'committed' ORDER BY t.commit_seq"
-        )
-        self.rows: list[tuple[int, int, str, str]] = rows
-        self.first_attempts: dict[str, int] = dict(
-            simulation.ground.sql("SELECT run_id, min(write_pointer) FROM tx GROUP BY run_id")
-        )
-        """The write pointers by which runs could take for the first time."""
-        self.datasets: dict[str, str] = dict(simulation.ground.sql("SELECT name, dataset_id FROM dataset"))
-        self.inputs: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
-        for run_id, dataset_id, pointer, item, version in simulation.ground.sql(
-            "SELECT run_id, dataset_id, write_pointer, item, content_version FROM run_input"
-        ):
-            self.inputs.setdefault((run_id, dataset_id), []).append((pointer, item, version))
-        self.changes: list[tuple[int, str, int, int | None, str]] = simulation.ground.sql(
-            "SELECT write_pointer, partition_key, commit_seq, superseded_seq, location FROM partition_change"
-            f" WHERE dataset_id = '{self.datasets['lines']}' AND delivers = 1 ORDER BY write_pointer, partition_key"
-        )
-
-    def inputs_of(self, run_id: str, dataset: str) -> list[tuple[int, str, str]]:
-        """What the catalog says the run has taken of a data set."""
-        return self.inputs.get((run_id, self.datasets.get(dataset, "")), [])
-
-
-def _refuse(holds: object, kind: str, why: str) -> None:
-    from tests.sim.simulation import Broken
-
-    if not holds:
-        raise Broken(f"{kind}: {why}")
-
-
-def _check_published(simulation: Simulation, committed: _Committed) -> None:
+def _check_published(simulation: Simulation, committed: Committed) -> None:
     """What is published is what the committed transactions wrote, one after the other, and nothing else."""
     everything = Snapshot(WritePointer(2**62), simulation.ground.catalog.incarnation)
-    for name in OUTPUTS:
+    for name in PUBLISHED:
         if name not in committed.datasets:
             continue
         dataset_id: Any = committed.datasets[name]
         partitions = simulation.ground.catalog.read(lambda db, one=dataset_id: read_partitions(db, one, everything))
         found = read_tokens(simulation.folder / name, partitions)
-        wanted = _publish(simulation, committed, name)
-        _refuse(_same(found, wanted), "dirty", f"{name} holds {found}, committed was {wanted}")
+        wanted = publish(simulation, committed, name)
+        refuse(_same(found, wanted), "dirty", f"{name} holds {found}, committed was {wanted}")
 
 
-def _check_looks(simulation: Simulation, committed: _Committed) -> None:
+def _check_looks(simulation: Simulation, committed: Committed) -> None:
     """Who looks at a whole file set sees what has committed before he began, whenever he looks."""
     for pointer, seen in simulation.looked:
-        wanted = _publish(simulation, committed, "lines", before=pointer)
-        _refuse(_same(seen, wanted), "dirty", f"{pointer} sees {seen} of lines, committed was {wanted}")
-
-
-def _publish(simulation: Simulation, committed: _Committed, name: str, before: int = 2**62) -> dict[str, list[str]]:
-    """What the transactions that committed before that leave in a data set, one after the other."""
-    published: dict[str, list[str]] = {}
-    for pointer, seq, *_ in committed.rows:
-        if seq < before:
-            for key, (replaces, tokens) in fold(simulation.intents.get(pointer, ()), name).items():
-                published[key] = [*([] if replaces else published.get(key, [])), *tokens]
-    return published
+        wanted = publish(simulation, committed, "lines", before=pointer)
+        refuse(_same(seen, wanted), "dirty", f"{pointer} sees {seen} of lines, committed was {wanted}")
 
 
 def _same(found: Mapping[str, list[str]], wanted: Mapping[str, list[str]]) -> bool:
     return found.keys() == wanted.keys() and all(sorted(found[key]) == sorted(wanted[key]) for key in found)
 
 
-def _plain(key: str) -> str:
-    return key.rpartition("=")[2]
-
-
-def _check_versions(simulation: Simulation, committed: _Committed) -> None:
+def _check_versions(simulation: Simulation, committed: Committed) -> None:
     """The refresh that began last is current, each was until a later one committed, and was announced if ever it was.
 
     Readers were given what was current at their begin.
@@ -212,18 +154,18 @@ def _check_versions(simulation: Simulation, committed: _Committed) -> None:
         f"SELECT write_pointer, commit_seq, superseded_seq FROM partition_change WHERE dataset_id = '{dataset_id}'"
     )
     found = {pointer: (seq, superseded) for pointer, seq, superseded in rows}
-    _refuse(found == wanted, "dirty", f"the versions are {found}, not {wanted}")
+    refuse(found == wanted, "dirty", f"the versions are {found}, not {wanted}")
     told = Counter(
         json.loads(p)["version"] for (p,) in sql("SELECT payload FROM message WHERE event_type = 'refreshed'")
     )
     current = Counter(pointer for pointer, (seq, superseded) in wanted.items() if superseded != seq)
-    _refuse(told == current, "lost", f"announced were {told}, current were {current}")
+    refuse(told == current, "lost", f"announced were {told}, current were {current}")
     for pointer, version in simulation.viewed:
         visible = max((one for one, seq in sequences.items() if seq < pointer), default=None)
-        _refuse(version == visible, "dirty", f"{pointer} was given version {version}, current was {visible}")
+        refuse(version == visible, "dirty", f"{pointer} was given version {version}, current was {visible}")
 
 
-def _check_files(simulation: Simulation, committed: _Committed) -> None:
+def _check_files(simulation: Simulation, committed: Committed) -> None:
     """Each version of a file that was taken is in one committed run, and its content is what that run published."""
     for inbox, program, output in (("raw", "load", "lines"), ("again", "both", "mixed")):
         counted: Counter[str] = Counter()
@@ -233,13 +175,13 @@ def _check_files(simulation: Simulation, committed: _Committed) -> None:
             versions = [version for _, _, version in committed.inputs_of(run_id, inbox)]
             counted.update(versions)
             unknown = [version for version in versions if version not in simulation.landed]
-            _refuse(not unknown, "dirty", f"{run_id} took what never landed: {unknown}")
+            refuse(not unknown, "dirty", f"{run_id} took what never landed: {unknown}")
             given = Counter(token for version in versions for token in simulation.landed[version][2])
             texts = fold(simulation.intents.get(pointer, ()), output)
             wrote = Counter(t for _, tokens in texts.values() for t in tokens if not t.endswith("+b"))
-            _refuse(given == wrote, "dirty", f"{run_id} took {given} of {inbox} and published {wrote}")
+            refuse(given == wrote, "dirty", f"{run_id} took {given} of {inbox} and published {wrote}")
         doubled = {simulation.landed[v][1]: n for v, n in counted.items() if n > 1}
-        _refuse(not doubled, "doubled", f"files in several runs: {doubled}")
+        refuse(not doubled, "doubled", f"files in several runs: {doubled}")
         status = {
             version: (state, failures, error)
             for version, state, failures, error in simulation.ground.sql(
@@ -251,20 +193,20 @@ def _check_files(simulation: Simulation, committed: _Committed) -> None:
             if where != inbox:
                 continue
             state = status.get(version, ("never seen", 0, ""))
-            _refuse(
+            refuse(
                 (counted[version] == 1) == (state[0] == "SUCCESS"),
                 "lost",
                 f"{name} is {state}, in {counted[version]} runs",
             )
             if simulation.newest[inbox, name] == version:
                 wanted = "QUARANTINED" if name.startswith("poison") else "SUCCESS"
-                _refuse(state[0] == wanted, "lost", f"the last version of {name} is {state}")
+                refuse(state[0] == wanted, "lost", f"the last version of {name} is {state}")
 
 
-def _check_consumers(simulation: Simulation, committed: _Committed) -> None:
+def _check_consumers(simulation: Simulation, committed: Committed) -> None:
     """Each committed change is in one committed run of each consumer; the catalog says of it what the program got."""
     programs = {name for (name,) in simulation.ground.sql("SELECT name FROM program")}
-    plain = {(pointer, key): _plain(key) for pointer, key, *_ in committed.changes}
+    names = {(pointer, key): plain(key) for pointer, key, *_ in committed.changes}
     for consumer in CONSUMERS:
         if consumer not in programs:
             continue
@@ -274,35 +216,35 @@ def _check_consumers(simulation: Simulation, committed: _Committed) -> None:
             if name != consumer:
                 continue
             own.add(pointer)
-            recorded = Counter((taken, _plain(key)) for taken, key, _ in committed.inputs_of(run_id, "lines"))
+            recorded = Counter((taken, plain(key)) for taken, key, _ in committed.inputs_of(run_id, "lines"))
             given = Counter(simulation.taken.get(pointer, ()))
-            _refuse(recorded == given, "dirty", f"{run_id} got {given}, the catalog says {recorded}")
+            refuse(recorded == given, "dirty", f"{run_id} got {given}, the catalog says {recorded}")
             delivered.update(recorded)
         doubled = {change: n for change, n in delivered.items() if n > 1}
-        _refuse(not doubled, "doubled", f"{consumer} got {doubled}")
+        refuse(not doubled, "doubled", f"{consumer} got {doubled}")
         given_up = {
-            (pointer, _plain(key))
+            (pointer, plain(key))
             for pointer, key in simulation.ground.sql(
                 "SELECT w.write_pointer, w.partition_key FROM consumer_work AS w JOIN consumer AS c"
                 f" ON c.consumer_id = w.consumer_id WHERE w.state = 'discarded' AND c.name LIKE '%.{consumer}'"
             )
         }
         poison = (
-            {(p, key) for (p, _), key in plain.items() if key == "p"} if simulation.shape.poison_partition else set()
+            {(p, key) for (p, _), key in names.items() if key == "p"} if simulation.shape.poison_partition else set()
         )
         wrong = given_up ^ (poison if consumer == "sum_up" else set())
-        _refuse(not wrong, "lost", f"{consumer} has given up {given_up}")
+        refuse(not wrong, "lost", f"{consumer} has given up {given_up}")
         for pointer, key, _, superseded, _ in committed.changes:
-            change = (pointer, plain[pointer, key])
+            change = (pointer, names[pointer, key])
             skipped = pointer in own or superseded is not None or change in given_up
-            _refuse(delivered[change] or skipped, "lost", f"{consumer} never got {change}")
-            _refuse(not (delivered[change] and pointer in own), "doubled", f"{consumer} got its own {change}")
-        replaced = {(pointer, plain[pointer, key]): superseded for pointer, key, _, superseded, _ in committed.changes}
+            refuse(delivered[change] or skipped, "lost", f"{consumer} never got {change}")
+            refuse(not (delivered[change] and pointer in own), "doubled", f"{consumer} got its own {change}")
+        replaced = {(pointer, names[pointer, key]): superseded for pointer, key, _, superseded, _ in committed.changes}
         for _, _, run_id, name in committed.rows:
             for taken, key, _ in committed.inputs_of(run_id, "lines") if name == consumer else ():
-                superseded = replaced.get((taken, _plain(key)))
+                superseded = replaced.get((taken, plain(key)))
                 late = superseded is not None and superseded < committed.first_attempts[run_id]
-                _refuse(not late, "doubled", f"{run_id} got {key} of {taken}, which had been replaced at {superseded}")
+                refuse(not late, "doubled", f"{run_id} got {key} of {taken}, which had been replaced at {superseded}")
 
 
 def _check_runs(simulation: Simulation) -> None:
@@ -313,7 +255,7 @@ def _check_runs(simulation: Simulation) -> None:
         " AND t.state = 'committed' GROUP BY r.run_id, r.state"
         " HAVING count(t.commit_seq) <> CASE WHEN r.state = 'COMPLETED' THEN 1 ELSE 0 END"
     )
-    _refuse(not odd, "doubled", f"runs and their commits differ: {odd}")
+    refuse(not odd, "doubled", f"runs and their commits differ: {odd}")
     told = Counter(
         (end["run_id"], end["state"])
         for end in (json.loads(text) for (text,) in sql("SELECT payload FROM message WHERE topic = 'program'"))
@@ -321,25 +263,25 @@ def _check_runs(simulation: Simulation) -> None:
     ended = Counter(
         sql("SELECT run_id, state FROM run WHERE kind = 'program' AND coalesce(exit_reason, '') <> 'no_input'")
     )
-    _refuse(told == ended, "doubled", f"told ends and ends of runs differ: {told - ended} {ended - told}")
+    refuse(told == ended, "doubled", f"told ends and ends of runs differ: {told - ended} {ended - told}")
     fires = Counter(sql("SELECT schedule_id, fire_time FROM fire WHERE job_id NOT IN (SELECT job_id FROM job)"))
     runs = Counter()
     for schedule_id, text in sql("SELECT schedule_id, triggered_by FROM run WHERE schedule_id IS NOT NULL"):
         for trigger in json.loads(text)["triggers"]:
             for fire in trigger["fires"]:
                 runs[schedule_id, fire] += 1
-    _refuse(all(n == 1 for n in runs.values()), "doubled", f"a time has several runs: {runs}")
+    refuse(all(n == 1 for n in runs.values()), "doubled", f"a time has several runs: {runs}")
     dropped = {job_id for (job_id,) in sql("SELECT job_id FROM job_history WHERE run_id IS NULL")}
     for schedule_id, fire_time in fires:
         if (schedule_id, fire_time) not in runs:
             jobs = {j for (j,) in sql(f"SELECT job_id FROM fire WHERE fire_time = {fire_time}")}
-            _refuse(jobs & dropped, "lost", f"the time {fire_time} has no run")
+            refuse(jobs & dropped, "lost", f"the time {fire_time} has no run")
     for pointer in simulation.committed_notebooks:
         state = sql(f"SELECT state FROM tx WHERE write_pointer = {pointer}")
-        _refuse(state == [("committed",)], "lost", f"a notebook that went well is {state}")
+        refuse(state == [("committed",)], "lost", f"a notebook that went well is {state}")
     for pointer in simulation.refused_notebooks:
         state = sql(f"SELECT state FROM tx WHERE write_pointer = {pointer}")
-        _refuse(state != [("committed",)], "dirty", f"a notebook that was refused is {state}")
+        refuse(state != [("committed",)], "dirty", f"a notebook that was refused is {state}")
 
 
 def _check_attempts(simulation: Simulation) -> None:
@@ -358,14 +300,14 @@ def _check_attempts(simulation: Simulation) -> None:
         failed = ends.get(run_id, []).count("failed")
         refused = simulation.refused[run_id]
         what = f"{run_id} is {state} after {failures} failures of {retries + 1}: {ends.get(run_id)}, {refused} refused"
-        _refuse(failures <= failed + refused + max(0, epoch - failed - refused) // 5, "retries", what)
+        refuse(failures <= failed + refused + max(0, epoch - failed - refused) // 5, "retries", what)
         if state in {"FAILED", "REJECTED"}:
-            _refuse(failures == retries + 1, "retries", what)
+            refuse(failures == retries + 1, "retries", what)
         if state != "KILLED":
             lost = "".join("l" if end == "lost" else "." for end in ends.get(run_id, ()) if end in {"lost", "failed"})
-            _refuse(failures >= failed + sum(len(one) // 5 for one in lost.split(".")), "retries", what)
+            refuse(failures >= failed + sum(len(one) // 5 for one in lost.split(".")), "retries", what)
         rejected[schedule_id] += state == "REJECTED"
-    _refuse(max(rejected.values(), default=0) <= MOST_REJECTED, "spins", f"runs without Java: {rejected}")
+    refuse(max(rejected.values(), default=0) <= MOST_REJECTED, "spins", f"runs without Java: {rejected}")
 
 
 def _check_messages(simulation: Simulation) -> None:
@@ -392,10 +334,10 @@ def _check_messages(simulation: Simulation) -> None:
         counted = heard.get(names[schedule_id], Counter())
         wrong = {place: counted[place] for place in places if counted[place] != 1}
         kind = "lost" if 0 in wrong.values() else "doubled"
-        _refuse(not wrong, kind, f"{names[schedule_id]} heard of {event_key}: {wrong}")
+        refuse(not wrong, kind, f"{names[schedule_id]} heard of {event_key}: {wrong}")
 
 
-def _check_follower(simulation: Simulation, committed: _Committed) -> None:
+def _check_follower(simulation: Simulation, committed: Committed) -> None:
     """What the consumer gave by write pointers is what committed between its looks (R19)."""
     if not simulation.follows:
         return
@@ -406,7 +348,7 @@ def _check_follower(simulation: Simulation, committed: _Committed) -> None:
     for result in simulation.followed:
         until = result.state.start_version
         wanted = Counter(
-            (location, _plain(key))
+            (location, plain(key))
             for _, key, seq, superseded, location in committed.changes
             if before <= seq < until and not (superseded is not None and superseded < until)
         )
@@ -415,8 +357,8 @@ def _check_follower(simulation: Simulation, committed: _Committed) -> None:
             for partition in result.partitions
             for place in {path.removeprefix(f"{root}/").partition("/")[0] for path in partition.files}
         )
-        _refuse(not wanted - got, "lost", f"by commit sequence {before}..{until}: {wanted - got} is missing")
-        _refuse(not got - wanted, "doubled", f"by commit sequence {before}..{until}: {got - wanted} is too much")
+        refuse(not wanted - got, "lost", f"by commit sequence {before}..{until}: {wanted - got} is missing")
+        refuse(not got - wanted, "doubled", f"by commit sequence {before}..{until}: {got - wanted} is too much")
         before = until
 
 
@@ -424,10 +366,10 @@ def _check_audit(simulation: Simulation) -> None:
     """What the product itself can tell of its state says the same."""
     report = audit(simulation.ground.catalog)
     found = [f"{finding.kind} {finding.subject}: {finding.what}" for finding in report.findings]
-    _refuse(not found, "audit", "; ".join(found))
+    refuse(not found, "audit", "; ".join(found))
 
 
-def _check_storage(simulation: Simulation, committed: _Committed) -> None:
+def _check_storage(simulation: Simulation, committed: Committed) -> None:
     """Once the janitor has been there, only what is committed lies in the folders, marked as such."""
     simulation.machine.stop()
     simulation.ground.clock.jump(timedelta(days=4))
@@ -442,7 +384,7 @@ def _check_storage(simulation: Simulation, committed: _Committed) -> None:
             continue
         found = {path.name for path in folder.glob("tx=*")}
         wanted = places[committed.datasets[name]]
-        _refuse(found == wanted, "orphaned", f"{name} has {found - wanted} too much, {wanted - found} too little")
+        refuse(found == wanted, "orphaned", f"{name} has {found - wanted} too much, {wanted - found} too little")
         named = {place: {"_committed", "_manifest.json"} for place in wanted}
         for location, manifest in simulation.ground.sql(
             f"SELECT location, manifest FROM partition_change WHERE dataset_id = '{committed.datasets[name]}'"
@@ -451,7 +393,7 @@ def _check_storage(simulation: Simulation, committed: _Committed) -> None:
         for place, files in named.items():
             lying = {str(path.relative_to(folder / place)) for path in (folder / place).rglob("*") if path.is_file()}
             what = f"{name}/{place} has {lying - files} too much, {files - lying} too little"
-            _refuse(lying == files, "orphaned", what)
+            refuse(lying == files, "orphaned", what)
 
 
 def check_markers(simulation: Simulation) -> None:
@@ -464,4 +406,4 @@ def check_markers(simulation: Simulation) -> None:
     if marked:
         rows = simulation.ground.sql("SELECT write_pointer FROM tx WHERE state = 'committed'")
         wrong = marked - {pointer for (pointer,) in rows}
-        _refuse(not wrong, "dirty", f"marked as committed, and have not: {wrong}")
+        refuse(not wrong, "dirty", f"marked as committed, and have not: {wrong}")

@@ -18,6 +18,8 @@ from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.lake.window.partition_time import Zone, from_wall
 from tidemill.lake.window.window_plan import Grid, WindowShape
 from tidemill.names import WritePointer
+from tidemill.narration import Narrator
+from tidemill.roles import Discoverer
 from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
 from tidemill.run.external import open_transaction
 from tidemill.schedule.loop import Scheduler
@@ -246,6 +248,28 @@ def test_a_failing_window_is_found_and_stops_what_comes_after_it_only(plain):
     assert second.state == "FAILED"
     assert "window [2021-03-19 10:00:00, 2021-03-19 11:00:00) cannot be computed" in second.exit_reason
     assert "day=2021-03-19 hour=10" in second.exit_reason
+
+
+def test_windows_of_a_run_that_is_killed_are_not_forgotten(plain):
+    """The message that started it is used up, and the watermark may never move again: the keeper says it once more."""
+    scheduler = Scheduler(plain.mill.catalog, World(), lambda _launched: None)
+    keeper = Discoverer(plain.mill.catalog, Narrator(World(), lambda _: None, as_json=False))
+    plain.add("2021-03-19 10:00", 5)
+    while scheduler.step() == timedelta(0):
+        pass
+    (run,) = plain.mill.list_runs(limit=1)
+    plain.mill.kill_run(run.run_id)
+    told = plain.is_more()
+    plain.sql("UPDATE window_program SET retry_at = 1 RETURNING 1")
+
+    keeper.step()
+    while scheduler.step() == timedelta(0):
+        pass
+    plain.drive()
+    keeper.step()
+
+    assert (told, plain.results()) == (False, {"10:00": 1})
+    assert plain.sql("SELECT retry_at, failing_since FROM window_program") == [(None, None)]
 
 
 def test_of_two_runs_of_one_program_one_publishes(plain):

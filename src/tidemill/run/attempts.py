@@ -21,6 +21,7 @@ from tidemill.catalog.transactions import EndTransaction, TxState
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, Fenced
 from tidemill.lake.consumer.claims import holds_any
+from tidemill.lake.window.retries import PutOffWindows
 from tidemill.names import RunId, program_event
 from tidemill.run.inputs import Blame, Inputs, find_claimed, find_inputs, give_back_claims, keep_claims
 from tidemill.run.programs import Program, find_program_by_id
@@ -314,12 +315,14 @@ def _announce_rest(
     """Say what the run has left to others, so that work never sticks; or have it said later, so that nothing spins."""
     if inputs is None:
         return []
+    wait = min(backoff, LONGEST_BACKOFF)
+    windows = [] if run.program_id is None else [PutOffWindows(run.program_id, wait)]
     # What a job was launched for and nobody has taken: its messages are used up with the job.
     unread = inputs.note_unread() if run.job_id is not None and not held else []
     if state is RunState.KILLED or (state is RunState.FAILED and held):
-        return [*unread, *inputs.announce_rest()]
+        return [*unread, *inputs.announce_rest(), *windows]
     # A run that could not be started, or failed before it took, left all there was: at once it would start its like.
-    return [*unread, *inputs.announce_rest_later(min(backoff, LONGEST_BACKOFF))]
+    return [*unread, *inputs.announce_rest_later(wait), *windows]
 
 
 def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inputs | None, bool]:

@@ -102,10 +102,10 @@ class MoveWindows:
             )
         ]
         if kept := [*self.new, *self.again]:
-            written: dict[str, Param] = {"windows": _rows(kept), "write_pointer": self.tx.write_pointer}
+            written: dict[str, Param] = {"windows": to_rows(kept), "write_pointer": self.tx.write_pointer}
             calls.append(Call(SQL.put_results, {**one, **written}))
         if self.gone:
-            calls.append(Call(SQL.forget_results, {**one, "windows": _rows(self.gone)}))
+            calls.append(Call(SQL.forget_results, {**one, "windows": to_rows(self.gone)}))
         return [*calls, *self._message().writes(), self._announce_left()]
 
     def _message(self) -> Publish:
@@ -242,7 +242,7 @@ def read_keys(db: Db, fileset: Fileset, snapshot: Snapshot, keys: Iterable[str])
 
 def find_results(db: Db, program_id: ProgramId, windows: Sequence[Window]) -> list[Result]:
     """Those of `windows` that have results."""
-    return _results(db.all(SQL.find_results, program_id=program_id, windows=_rows(windows)))
+    return _results(db.all(SQL.find_results, program_id=program_id, windows=to_rows(windows)))
 
 
 def list_stale(db: Db, program_id: ProgramId, upto: WallTime, limit: int) -> list[Result]:
@@ -273,7 +273,8 @@ def _results(rows: Sequence[Sequence[Param]]) -> list[Result]:
     return [Result(Window(start, end), pointer) for start, end, pointer in typed]
 
 
-def _rows(windows: Iterable[Window]) -> str:
+def to_rows(windows: Iterable[Window]) -> str:
+    """As a set of rows in a statement."""
     return json.dumps([{"window_start": start, "window_end": end} for start, end in windows])
 
 

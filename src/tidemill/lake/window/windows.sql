@@ -20,7 +20,9 @@ SELECT tidemill_refuse('windows_moved', CAST(:name AS TEXT))
  WHERE NOT EXISTS (SELECT 1 FROM window_program WHERE program_id = :program_id AND revision = :revision)
 
 -- name: move_state
-UPDATE window_program SET computed = :computed, seen = :seen, revision = revision + 1
+-- Nothing is left to be tried again, unless what follows says so.
+UPDATE window_program
+   SET computed = :computed, seen = :seen, revision = revision + 1, retry_at = NULL, failing_since = NULL
  WHERE program_id = :program_id AND revision = :revision
 
 -- name: put_results

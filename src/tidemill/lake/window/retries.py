@@ -1,0 +1,143 @@
+"""Windows that are tried again: those of a run that did not publish, and those that could not be computed.
+
+Nobody else would speak of them: the messages that started the run are used up, and the watermark may never move again.
+So the state of a window program says when the keeper is to announce that there is work left; a commit that leaves
+nothing behind takes it back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.durations import to_milliseconds
+from tidemill.lake.datasets import find_by_id
+from tidemill.lake.window.partition_time import WallTime
+from tidemill.lake.window.window_plan import Window
+from tidemill.lake.window.windows import find_state, to_rows
+from tidemill.names import ProgramId, backlog_event
+
+SQL: Final = load_sql(__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A window that was set aside, with the partitions that it could not be computed from; times in milliseconds."""
+
+    window: Window
+    reason: str
+    partitions: tuple[str, ...]
+    since: int = 0
+    tried_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PutOffWindows:
+    """Have the keeper announce that a window program has work left, after `wait` at the soonest.
+
+    The longer its runs have failed the later, up to an hour. Of what is no window program it changes nothing.
+    """
+
+    program_id: ProgramId
+    wait: timedelta
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """When."""
+        params: dict[str, Param] = {"program_id": self.program_id, "wait": max(1, to_milliseconds(self.wait))}
+        return (Call(SQL.put_off, params),)
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Note in the commit of a run which windows it could not compute, to be tried again, and which it could at last.
+
+    Stands after `MoveWindows`, which takes back when to try again.
+    """
+
+    program_id: ProgramId
+    failures: Sequence[Failure]
+    mended: Sequence[Window]
+    left: bool
+    """Whether others are set aside, which this run has not tried."""
+    wait: timedelta
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """The windows, and when they are tried again."""
+        one: dict[str, Param] = {"program_id": self.program_id}
+        calls = []
+        if self.mended:
+            calls.append(Call(SQL.forget_failures, {**one, "windows": to_rows(self.mended)}))
+        if self.failures:
+            rows = [
+                {
+                    "window_start": failure.window.start,
+                    "window_end": failure.window.end,
+                    "reason": failure.reason,
+                    "partitions": json.dumps(failure.partitions),
+                }
+                for failure in self.failures
+            ]
+            calls.append(Call(SQL.note_failures, {**one, "failures": json.dumps(rows)}))
+        if self.failures or self.left:
+            calls += PutOffWindows(self.program_id, self.wait).writes()
+        return calls
+
+
+def list_failures(db: Db, program_id: ProgramId, limit: int) -> list[Failure]:
+    """The windows that are set aside; those that were tried longest ago come first."""
+    rows = cast(
+        "list[tuple[WallTime, WallTime, str, str, int, int]]",
+        db.all(SQL.list_failures, program_id=program_id, limit=limit),
+    )
+    return [
+        Failure(Window(start, end), reason, tuple(json.loads(partitions)), since, tried_at)
+        for start, end, reason, partitions, since, tried_at in rows
+    ]
+
+
+def next_due(db: Db) -> int | None:
+    """When a window program is to be told of its work again, epoch milliseconds, maybe past; None for never."""
+    return cast("int | None", db.all(SQL.next_due)[0][0])
+
+
+def announce_due(catalog: Catalog) -> int:
+    """Announce the work of window programs whose time to wait is over; how many. A role calls it."""
+    due = catalog.read(_find_due)
+    for program in due:
+        catalog.apply([program])
+    return len(due)
+
+
+@dataclass(frozen=True, slots=True)
+class _AnnounceDue:
+    params: dict[str, Param]
+
+    def guards(self) -> Sequence[Call]:
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        return Call(SQL.publish_due, self.params), Call(SQL.clear_due, {"program_id": self.params["program_id"]})
+
+
+def _find_due(db: Db) -> list[_AnnounceDue]:
+    found = []
+    for (program_id,) in db.all(SQL.find_due):
+        state = find_state(db, ProgramId(str(program_id)))
+        assert state is not None, "it was found just now"  # noqa: S101
+        source = find_by_id(db, state.dataset_id)
+        key = backlog_event(source.namespace, source.name)
+        found.append(_AnnounceDue({"program_id": state.program_id, "dataset": source.qualified_name, "event_key": key}))
+    return found

@@ -1,0 +1,54 @@
+-- name: put_off
+-- The longer it has failed the later, up to an hour, and never sooner than :wait.
+UPDATE window_program
+   SET failing_since = found.since,
+       retry_at = tidemill_now() + CASE WHEN tidemill_now() - found.since > 3600000 THEN 3600000
+                                        WHEN tidemill_now() - found.since > :wait THEN tidemill_now() - found.since
+                                        ELSE :wait END
+  FROM (SELECT p.program_id,
+               coalesce(p.failing_since,
+                        (SELECT min(f.since) FROM window_failure AS f WHERE f.program_id = p.program_id),
+                        tidemill_now()) AS since
+          FROM window_program AS p WHERE p.program_id = :program_id) AS found
+ WHERE window_program.program_id = found.program_id
+
+-- name: note_failures
+INSERT INTO window_failure (program_id, window_end, window_start, reason, partitions, since, tried_at)
+SELECT :program_id, f.window_end, f.window_start, f.reason, f.partitions, tidemill_now(), tidemill_now()
+  FROM {rows:failures(window_start bigint, window_end bigint, reason text, partitions text)} AS f
+ WHERE true
+    ON CONFLICT (program_id, window_end, window_start) DO UPDATE
+   SET reason = excluded.reason, partitions = excluded.partitions, tried_at = excluded.tried_at
+
+-- name: forget_failures
+DELETE FROM window_failure
+ WHERE program_id = :program_id
+   AND (window_end, window_start) IN (SELECT w.window_end, w.window_start
+                                        FROM {rows:windows(window_start bigint, window_end bigint)} AS w)
+
+-- name: forget_failures_after
+-- A reset: what ends later is planned anew.
+DELETE FROM window_failure WHERE program_id = :program_id AND window_end > :from_end
+
+-- name: list_failures
+-- What was tried last comes last. (Few windows are set aside, so they are sorted.)
+SELECT window_start, window_end, reason, partitions, since, tried_at FROM window_failure
+ WHERE program_id = :program_id ORDER BY tried_at, window_end, window_start LIMIT :limit
+
+-- name: find_due
+SELECT program_id FROM window_program WHERE retry_at <= tidemill_now() ORDER BY program_id
+
+-- name: next_due
+SELECT min(retry_at) FROM window_program WHERE retry_at IS NOT NULL
+
+-- name: publish_due
+INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
+SELECT 'data', {commit_seq},
+       (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}),
+       tidemill_now(), 'backlog', :event_key,
+       '{"dataset":"' || CAST(:dataset AS TEXT) || '","consumer":"' || name || '"}'
+  FROM window_program WHERE program_id = :program_id AND retry_at <= tidemill_now()
+
+-- name: clear_due
+-- So that it is announced once: what comes of it says when to announce it again.
+UPDATE window_program SET retry_at = NULL WHERE program_id = :program_id AND retry_at <= tidemill_now()

@@ -1,0 +1,75 @@
+"""What the transactions of a simulated schedule have committed, by what the simulation knows they wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.sim.simulation import Intent, Simulation
+
+
+def refuse(holds: object, kind: str, why: str) -> None:
+    """Raise `Broken`, unless it holds."""
+    from tests.sim.simulation import Broken
+
+    if not holds:
+        raise Broken(f"{kind}: {why}")
+
+
+def plain(key: str) -> str:
+    """The values of a partition's key."""
+    return key.rpartition("=")[2]
+
+
+def fold(intents: Iterable[Intent], dataset: str) -> dict[str, tuple[bool, list[str]]]:
+    """What one transaction does to the partitions of a data set: whether it replaces, and its tokens."""
+    folded: dict[str, tuple[bool, list[str]]] = {}
+    for intent in intents:
+        if intent.dataset == dataset:
+            for key, tokens in intent.texts.items():
+                replaces, before = folded.get(key, (False, []))
+                folded[key] = (
+                    (True, tokens) if intent.op in {"overwrite", "replace"} else (replaces, [*before, *tokens])
+                )
+    return folded
+
+
+class Committed:
+    """The transactions that have committed, oldest commit first."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        rows = simulation.ground.sql(
+            "SELECT t.write_pointer, t.commit_seq, t.run_id, coalesce(p.name, 'notebook') FROM tx AS t"
+            " JOIN run AS r ON r.run_id = t.run_id LEFT JOIN program AS p ON p.program_id = r.program_id"
+            " WHERE t.state = 'committed' ORDER BY t.commit_seq"
+        )
+        self.rows: list[tuple[int, int, str, str]] = rows
+        self.first_attempts: dict[str, int] = dict(
+            simulation.ground.sql("SELECT run_id, min(write_pointer) FROM tx GROUP BY run_id")
+        )
+        """The write pointers by which runs could take for the first time."""
+        self.datasets: dict[str, str] = dict(simulation.ground.sql("SELECT name, dataset_id FROM dataset"))
+        self.inputs: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
+        for run_id, dataset_id, pointer, item, version in simulation.ground.sql(
+            "SELECT run_id, dataset_id, write_pointer, item, content_version FROM run_input"
+        ):
+            self.inputs.setdefault((run_id, dataset_id), []).append((pointer, item, version))
+        self.changes: list[tuple[int, str, int, int | None, str]] = simulation.ground.sql(
+            "SELECT write_pointer, partition_key, commit_seq, superseded_seq, location FROM partition_change"
+            f" WHERE dataset_id = '{self.datasets['lines']}' AND delivers = 1 ORDER BY write_pointer, partition_key"
+        )
+
+    def inputs_of(self, run_id: str, dataset: str) -> list[tuple[int, str, str]]:
+        """What the catalog says the run has taken of a data set."""
+        return self.inputs.get((run_id, self.datasets.get(dataset, "")), [])
+
+
+def publish(simulation: Simulation, committed: Committed, name: str, before: int = 2**62) -> dict[str, list[str]]:
+    """What the transactions that committed before that leave in a data set, one after the other."""
+    published: dict[str, list[str]] = {}
+    for pointer, seq, *_ in committed.rows:
+        if seq < before:
+            for key, (replaces, tokens) in fold(simulation.intents.get(pointer, ()), name).items():
+                published[key] = [*([] if replaces else published.get(key, [])), *tokens]
+    return published

@@ -1,0 +1,155 @@
+"""Windows in simulated projects: ticks in parts of hours that come in any order, and what a program makes of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.manual_clock import NOON
+from tidemill import App, Watermark, WatermarkPassed
+from tidemill.lake.fileset.fileset import Partition
+from tidemill.lake.window.partition_time import from_wall
+from tidemill.lake.window.window_plan import Window
+from tidemill.run.external import open_transaction
+from tidemill.run.programs import ProgramKind
+from tidemill.run.spans import DeclaredSpan
+from tidemill.sql.batches import Batch
+from tidemill.sql.window_program import WindowProgram
+
+if TYPE_CHECKING:
+    from tests.sim.processes import Process
+    from tests.sim.simulation import Simulation
+
+FIRST: Final = NOON.replace(tzinfo=None) - timedelta(hours=6)
+HOUR: Final = timedelta(hours=1)
+PARTS: Final = ("x", "y")
+Reader = Callable[[Any, Partition], list[str]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the windows of a project lie, and what becomes of gaps and of what is late."""
+
+    size: int
+    slide: int
+    gap: str
+    late: str
+    pairs: bool
+    """Whether an hour is complete when both of its parts are there."""
+
+    @classmethod
+    def of(cls, chance: random.Random) -> Kind:
+        """One by chance."""
+        size, slide = chance.choice([(1, 1), (2, 2), (2, 1), (3, 1)])
+        return cls(
+            size,
+            slide,
+            gap=chance.choice(["skip", "skip", "wait"]),
+            late=chance.choice(["recompute", "recompute", "drop"]),
+            pairs=chance.random() < 0.3,
+        )
+
+
+def declare(app: App, kind: Kind, folder: Path, read: Reader) -> None:
+    """Ticks with a watermark, and a program that keeps a partition for each window of them."""
+    ticks = app.fileset(
+        "ticks",
+        keys={"hour": "string", "part": "string"},
+        location=str(folder / "ticks"),
+        watermark=Watermark(
+            "ts",
+            interval="1h",
+            pattern="$hour",
+            formatter="yyyyMMddHH",
+            gap=kind.gap,
+            late=kind.late,
+            expected={"part": PARTS} if kind.pairs else {},
+        ),
+    )
+    app.fileset("hourly", keys={"start": "string"}, location=str(folder / "hourly"))
+    shape = f"TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '{kind.size}' HOUR)"
+    if kind.slide < kind.size:
+        shape = f"HOP(TABLE ticks, DESCRIPTOR(ts), INTERVAL '{kind.slide}' HOUR, INTERVAL '{kind.size}' HOUR)"
+    program = WindowProgram(
+        "gather",
+        f"INSERT INTO hourly SELECT window_start, count(*) AS n FROM TABLE({shape}) GROUP BY window_start",
+        calculator=lambda _: Hours(read),
+    )
+    app.add_windows(program, ProgramKind.PYTHON, retries=3, backoff=timedelta(seconds=1))
+    app.schedule("gather", "gather", trigger=WatermarkPassed(ticks, every="1h"), resume=True)
+
+
+class Hours:
+    """Gathers what lies in each window; a result is a partition of its own, named by the window's start."""
+
+    def __init__(self, read: Reader) -> None:
+        self._read = read
+
+    def compute(self, run: Any, batch: Batch) -> dict[str, list[str]]:
+        """The windows that have ticks."""
+        found: dict[str, list[str]] = {}
+        for partition in batch.partitions:
+            begins, _ = batch.instants[partition.partition_key]
+            ticks = self._read(run, partition)
+            for window in batch.windows:
+                if window.start <= begins < window.end:
+                    found.setdefault(name_of(from_wall(window.start)), []).extend(ticks)
+        return found
+
+    def replace(self, run: Any, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]) -> Any:
+        """What is there is written anew."""
+        new = self.compute(run, batch) if batch.windows else {}
+        replaced = {name_of(from_wall(window.start)) for window in (*batch.windows, *gone)}
+        held = sorted({str(batch.sink.keys.decode(one.partition_key)[0]) for one in old} & replaced)
+        over = {name: ticks for name, ticks in new.items() if name in held}
+        more = {name: ticks for name, ticks in new.items() if name not in held}
+        return over, more or None, [{"start": name} for name in held]
+
+
+def name_of(time: datetime) -> str:
+    """An hour, as its partitions are named."""
+    return f"{time:%Y%m%d%H}"
+
+
+def make_story(simulation: Simulation, draw: random.Random) -> Iterator[tuple[int, Callable[[], object]]]:
+    """When somebody publishes ticks in a schedule."""
+    for number in range(draw.randint(3, 6) if simulation.shape.windowed else 0):
+        yield int(draw.random() ** 2 * simulation.active), partial(start_station, simulation, number)
+
+
+def start_station(simulation: Simulation, number: int) -> None:
+    """Somebody publishes ticks of an hour or two: late, ahead of others, again, with the times declared or not."""
+    draw = simulation.whims
+    hour = min(max(number // 2 + draw.choice([-1, 0, 0, 0, 1]), 0), 4)
+    hours = [FIRST + HOUR * (hour + after) for after in range(draw.choice([1, 1, 2]))]
+    declares = draw.random() < 0.4
+    op = draw.choice(["append", "append", "append", "overwrite"])
+    texts: Mapping[str, list[str]] = {
+        f"{name_of(time)}!{part}": [f"{number}{part}@{name_of(time)}"]
+        for time in hours
+        for part in draw.choice([PARTS, PARTS[:1], PARTS[1:]])
+    }
+    slow = draw.random() < 0.3
+    span = DeclaredSpan("default.ticks", hours[0], hours[-1] + HOUR)
+
+    def body(process: Process) -> None:
+        writes = [span if declares else "default.ticks"]
+        with open_transaction(process.catalog, process.world, writes, writer=simulation.write) as tx:
+            if declares:
+                simulation.spans[tx.write_pointer] = instant(hours[0]), instant(hours[-1] + HOUR)
+            simulation.reach("ticks")
+            if slow:
+                process.world.clock.sleep(timedelta(seconds=8))
+            simulation.put(tx.write_pointer, tx.fileset("default.ticks"), "ticks", op, texts)
+
+    simulation.machine.start(f"station {number}", body, simulation.machine.group(f"station {number}", "desk"))
+
+
+def instant(time: datetime) -> int:
+    """As the catalog keeps it: microseconds; the projects' zone is UTC."""
+    return (time - datetime(1970, 1, 1)) // timedelta(microseconds=1)  # noqa: DTZ001  # a wall-clock time of UTC

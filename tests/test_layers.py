@@ -49,6 +49,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "lake.frames",
         "lake.checked",
         "lake.inbox.duplicates",
+        "lake.snapshot.version_diff",
         "run.session",
     ),
     "sqlglot": ("sql",),

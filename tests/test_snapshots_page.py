@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
@@ -9,39 +10,89 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.machine import write_texts
 from tidemill.cli.main import main
 from tidemill.lake.snapshot.guards import Guard
+from tidemill.mill import snapshots
 from tidemill.mill.mill import open_project
 from tidemill.run.external import open_transaction
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "snapshots.md").read_text(encoding="utf-8")
 
 
-def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys):
+@pytest.mark.spark
+def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys, spark, monkeypatch):
     """A reader types it as it stands; the database it names is not asked before the program runs."""
+    monkeypatch.setattr(snapshots, "spark_of_our_own", lambda *_: contextlib.nullcontext(spark))
     app, commands = (re.search(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)[1] for kind in ("python", "console"))
     (tmp_path / "app.py").write_text(app, encoding="utf-8")
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
     with open_project(tmp_path, create=True) as mill:
         mill.deploy()
-        for text in ("a\n", "a\nb\n"):
-            with open_transaction(mill.catalog, mill.world, ["default.users"], writer=write_texts) as tx:
-                tx.snapshot("default.users").replace({"": text})
-        oldest = str(mill.list_versions("users")[-1].version)
+        for names in ("(1, 'ann'), (2, 'ben')", "(1, 'anna'), (3, 'carl'), (4, 'dora')"):
+            with open_transaction(mill.catalog, mill.world, ["default.users"]) as tx:
+                tx.snapshot("default.users").replace(spark.sql(f"SELECT * FROM VALUES {names} AS t(id, name)"))
+        newest, oldest = (str(one.version) for one in mill.list_versions("users"))
     printed = []
     for line in commands.strip().splitlines():
-        words = shlex.split(line.removeprefix("$ tidemill ").replace("OLDEST", oldest))
+        words = shlex.split(line.removeprefix("$ tidemill ").replace("OLDEST", oldest).replace("NEWEST", newest))
         with pytest.raises(SystemExit) as ended:
             main(["--project", str(tmp_path), *words])
         assert not ended.value.code, line
         printed.append(capsys.readouterr().out)
 
-    newest, *_, first = json.loads(printed[2])
+    last, *_, first = json.loads(printed[3])
     assert "kept_for" in printed[0]
-    assert f"with the 1 rows of version {oldest}" in printed[1]
-    assert (newest["current"], newest["rolled_back_to"], str(first["version"])) == (True, int(oldest), oldest)
-    assert printed[3] == f"let go version {oldest} of users\n"
+    assert [line.split() for line in printed[1].splitlines()] == [
+        ["change", "key", "before", "after"],
+        ["updated", "id=1", "name=ann", "name=anna"],
+        ["deleted", "id=2", "name=ben", "-"],
+        ["inserted", "id=3", "-", "name=carl"],
+        ["inserted", "id=4", "-", "name=dora"],
+        f"default.users from version {oldest} to {newest}: 2 inserted, 1 deleted, 1 updated".split(),
+    ]
+    assert f"with the 2 rows of version {oldest}" in printed[2]
+    assert (last["current"], last["rolled_back_to"], str(first["version"])) == (True, int(oldest), oldest)
+    assert printed[4] == f"let go version {oldest} of users\n"
+
+
+@pytest.mark.spark
+def test_a_diff_tells_programs_every_change_on_a_line(sqlite_catalog_url, tmp_path, capsys, spark, monkeypatch):
+    """With whole rows, also of a version without any, and by a key that the snapshot does not declare."""
+    monkeypatch.setattr(snapshots, "spark_of_our_own", lambda *_: contextlib.nullcontext(spark))
+    declared = "import tidemill as tm\napp = tm.App('shop')\napp.snapshot('codes', allow_empty=True)\n"
+    (tmp_path / "app.py").write_text(declared, encoding="utf-8")
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
+    with open_project(tmp_path, create=True) as mill:
+        mill.deploy()
+        for rows in (0, 2):
+            with open_transaction(mill.catalog, mill.world, ["default.codes"]) as tx:
+                tx.snapshot("default.codes").replace(
+                    spark.sql(f"SELECT id AS code, NULL AS since_at FROM range({rows})")
+                )
+        new, old = (one.version for one in mill.list_versions("codes"))
+
+    with pytest.raises(SystemExit) as ended:
+        main(
+            [
+                "--project",
+                str(tmp_path),
+                "snapshot",
+                "diff",
+                "codes",
+                *map(str, (old, new)),
+                "--key=code",
+                "--json",
+                "--limit=1",
+            ]
+        )
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    counts = {"inserted": 2, "deleted": 0, "updated": 0, "shown": 1}
+    assert not ended.value.code
+    assert lines == [
+        {"change": "inserted", "key": {"code": 0}, "before": None, "after": {"code": 0, "since_at": None}},
+        {"dataset": "default.codes", "old": old, "new": new, **counts},
+    ]
 
 
 def test_wrong_commands_are_refused_in_a_line(sqlite_catalog_url, tmp_path, capsys):
@@ -66,6 +117,14 @@ def test_wrong_commands_are_refused_in_a_line(sqlite_catalog_url, tmp_path, caps
     code, told = refused("snapshot rollback users 7")
     assert code == 4
     assert "no version named '7 of default.users'; `tidemill snapshot versions default.users` shows" in told
+    code, told = refused("snapshot diff users 7 8")
+    assert code == 4
+    assert "no version named '7 of default.users'" in told
+    assert refused("snapshot diff users 7 7") == (
+        2,
+        "error: versions of default.users cannot be compared: version 7 is named twice  [not_comparable]\n",
+    )
+    assert refused("snapshot diff users 7 8 --limit=-1")[0] == 2
 
 
 def test_every_guard_is_on_the_page():

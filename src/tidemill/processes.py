@@ -102,6 +102,9 @@ class Spawner(Protocol):
     def listens_on(self, address: str) -> str:
         """Why no port of `address` can be listened on; empty when one can."""
 
+    def pass_on(self, environ: Mapping[str, str]) -> None:
+        """Add these variables to what this process's children inherit, for libraries that start some themselves."""
+
     def surrounded(self, stdout: Path, stderr: Path) -> AbstractContextManager[None]:
         """For user code: appends what this process, and what it starts, prints to these files, from now on.
 
@@ -239,6 +242,10 @@ class LocalSpawner:
                 return ""
         except OSError as error:
             return str(error)
+
+    def pass_on(self, environ: Mapping[str, str]) -> None:
+        """Change the environment of this process."""
+        os.environ.update(environ)
 
     @contextmanager
     def surrounded(self, stdout: Path, stderr: Path) -> Iterator[None]:

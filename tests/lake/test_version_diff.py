@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tidemill.lake.snapshot.version_diff import NotComparable, diff_frames
+from tidemill.lake.snapshot.version_diff import NotComparable, RowChange, count_changes, diff_frames
 
 pytestmark = pytest.mark.spark
 
@@ -68,11 +68,36 @@ def test_versions_that_cannot_be_compared_are_refused(spark):
     twice = spark.sql("SELECT id, 'a' AS name FROM VALUES (1), (1) AS t(id)")
     null = spark.sql("SELECT CAST(NULL AS INT) AS id, 'a' AS name")
 
-    with pytest.raises(NotComparable, match="it has no key; name its columns where it is declared"):
+    with pytest.raises(NotComparable, match="it has no key: name its columns where it is declared"):
         diff_frames("default.users", once, once, [])
-    with pytest.raises(NotComparable, match="has no column nr, which is in its key"):
-        diff_frames("default.users", once, once, ["nr"])
+    with pytest.raises(NotComparable, match="has no column nam, which is in the key; did you mean 'name'"):
+        diff_frames("default.users", once, once, ["nam"])
+    with pytest.raises(NotComparable, match="has columns change, before, after of its own, and the key has before too"):
+        diff_frames("default.users", once, once, ["before"])
     with pytest.raises(NotComparable, match="the key id=1 stands in 2 rows"):
         diff_frames("default.users", once, twice, ["id"])
     with pytest.raises(NotComparable, match="or is null"):
         diff_frames("default.users", null, once, ["id"])
+
+
+def test_a_diff_is_counted_whole_and_shown_in_part(spark):
+    """The first by key, as JSON has them, whatever the types; the counts are of all that differ."""
+    old = spark.sql("SELECT id, DATE'2026-01-01' AS day, CAST(NULL AS STRING) AS name FROM range(6)")
+    new = spark.sql("SELECT id, DATE'2026-01-01' AS day, nullif('a', if(id = 3, '', 'a')) AS name FROM range(2, 10)")
+    differing = diff_frames("default.users", old, new, ["id"])
+
+    found = count_changes(differing, "default.users", (5, 7), ["id"], 3)
+    none = count_changes(differing, "default.users", (5, 7), ["id"], 0)
+
+    assert (found.inserted, found.deleted, found.updated, found.total) == (4, 2, 1, 7)
+    assert found.rows == (
+        RowChange("deleted", {"id": 0}, {"id": 0, "day": "2026-01-01", "name": None}, None),
+        RowChange("deleted", {"id": 1}, {"id": 1, "day": "2026-01-01", "name": None}, None),
+        RowChange(
+            "updated",
+            {"id": 3},
+            {"id": 3, "day": "2026-01-01", "name": None},
+            {"id": 3, "day": "2026-01-01", "name": "a"},
+        ),
+    )
+    assert (none.total, none.rows) == (7, ())

@@ -21,7 +21,7 @@ _COMMANDS: Final = {
     "run": ("tidemill.cli.run", "Runs of programs: list, show, start, retry, kill, logs."),
     "tx": ("tidemill.cli.tx", "Transactions: list, show, abort."),
     "dataset": ("tidemill.cli.dataset", "Data sets: list, show, partitions, files."),
-    "snapshot": ("tidemill.cli.snapshot", "Snapshots and their versions: versions, rollback, expire."),
+    "snapshot": ("tidemill.cli.snapshot", "Snapshots and their versions: versions, diff, rollback, expire."),
     "inbox": ("tidemill.cli.inbox", "Files that arrived: files."),
     "consumer": ("tidemill.cli.consumer", "Consumers and what waits for them: list, show, peek, lag, reset, requeue."),
     "watermark": ("tidemill.cli.watermark", "Watermarks and windows: list, show, advance, reset."),

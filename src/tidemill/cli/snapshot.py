@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from tidemill.cli.output import json_option, open_mill, say, show_list
+
+if TYPE_CHECKING:
+    from tidemill.lake.snapshot.version_diff import RowChange
 
 
 @click.group(name="snapshot", help="Snapshots: mirrors of sources, in versions.")
@@ -23,6 +29,53 @@ def versions(name: str, *, as_json: bool) -> None:
         rows = mill.list_versions(name)
     columns = ("version", "committed_at", "rows", "bytes", "run_id", "current", "rolled_back_to", "kept_for")
     show_list(rows, columns, as_json=as_json, empty=f"{name} has no version yet: run the program that refreshes it")
+
+
+@command.command()
+@click.argument("name")
+@click.argument("old", type=int)
+@click.argument("new", type=int)
+@click.option("--key", multiple=True, metavar="COLUMN", help="Columns that tell rows apart, if not the declared key.")
+@click.option(
+    "--limit", default=100, show_default=True, type=click.IntRange(0, 1_000_000), help="How many rows to show."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print a JSON document a line: each row that differs, then counts."
+)
+def diff(name: str, old: int, new: int, key: Sequence[str], limit: int, *, as_json: bool) -> None:
+    """Show the rows by which version NEW differs from OLD, and how many were inserted, deleted and updated.
+
+    Of an updated row the columns that differ are shown, with --json all. Starts Spark.
+    """
+    if sys.stderr.isatty():
+        click.echo(f"starting Spark to compare versions {old} and {new} of {name} …", err=True)
+    with open_mill() as mill:
+        found = mill.diff_versions(name, old, new, key=key, limit=limit)
+    if as_json:
+        for row in found.rows:
+            click.echo(json.dumps({"change": row.change, "key": row.key, "before": row.before, "after": row.after}))
+        counts = {kind: getattr(found, kind) for kind in ("inserted", "deleted", "updated")}
+        click.echo(json.dumps({"dataset": found.dataset, "old": old, "new": new, **counts, "shown": len(found.rows)}))
+        return
+    if found.rows:
+        show_list([_cells(row) for row in found.rows], ("change", "key", "before", "after"), as_json=False, empty="")
+    more = f" ({found.total - len(found.rows)} of them not shown)" if found.total > len(found.rows) else ""
+    counts_told = f"{found.inserted} inserted, {found.deleted} deleted, {found.updated} updated{more}"
+    click.echo(f"{found.dataset} from version {old} to {new}: {counts_told}")
+
+
+def _cells(row: RowChange) -> dict[str, str]:
+    before, after = row.before or {}, row.after or {}
+    own = [name for name in {**before, **after} if name not in row.key]
+    if row.before is not None and row.after is not None:
+        own = [name for name in own if before.get(name) != after.get(name)]
+    told = [", ".join(f"{name}={_text(side[name])}" for name in own if name in side) for side in (before, after)]
+    key = ", ".join(f"{name}={_text(value)}" for name, value in row.key.items())
+    return {"change": row.change, "key": key, "before": told[0], "after": told[1]}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 @command.command()

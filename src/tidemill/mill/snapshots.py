@@ -1,17 +1,19 @@
-"""Snapshots, as `Mill` offers them: their versions, the way back to one, and the end of those that may go.
+"""Snapshots, as `Mill` offers them: their versions, what differs, the way back to one, the end of those that may go.
 
 Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from tidemill.catalog.db import Db
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
-from tidemill.lake.snapshot.versions import KeptVersion, expire_of, list_versions
+from tidemill.lake.snapshot.version_diff import NotComparable, VersionDiff, check_key, count_changes
+from tidemill.lake.snapshot.versions import KeptVersion, expire_of, find_version, list_versions
 from tidemill.mill.project import Project
 from tidemill.run.external import open_transaction
+from tidemill.run.session import spark_of_our_own
 
 
 class Snapshots(Project):
@@ -41,6 +43,32 @@ class Snapshots(Project):
         """
         snapshot = self.catalog.read(lambda db: self._snapshot(db, name))
         return list(expire_of(self.catalog, snapshot, self.config.keep_superseded, versions))
+
+    def diff_versions(
+        self, name: str, old: int, new: int, *, key: Sequence[str] = (), limit: int = 1000
+    ) -> VersionDiff:
+        """By how many rows version `new` of a snapshot differs from `old`, and the first `limit` of them by key.
+
+        `key` names columns where another is wanted than the declared one. Starts Spark in this process, and compares
+        in a transaction that keeps both versions. Raises `NotFound`, `VersionGone`, `NotComparable`.
+        """
+        snapshot = self.catalog.read(lambda db: self._snapshot(db, name))
+        qualified, columns = snapshot.qualified_name, tuple(key) or snapshot.spec.key
+        if old == new:
+            raise NotComparable(qualified, f"version {old} is named twice")
+
+        def check(db: Db) -> None:
+            for number in (old, new):
+                check_key(qualified, f"version {number}", find_version(db, snapshot, number).columns.names, columns)
+
+        self.catalog.read(check)  # before Spark is started
+        settings = {"spark.master": self.config.spark_master, **self.config.spark_conf}
+        with (
+            spark_of_our_own(self.world, self.config.state, self.config.cache, settings) as spark,
+            open_transaction(self.catalog, self.world, [], lease=self.config.lease) as tx,
+        ):
+            differing = tx.diff(spark, qualified, old, new, key=columns)
+            return count_changes(differing, qualified, (old, new), columns, limit)
 
     def _snapshot(self, db: Db, name: str) -> SnapshotDataset:
         return SnapshotDataset.of(self._dataset(db, name))

@@ -461,13 +461,14 @@ class Run:
         self.reads.add(fileset, seen)
         return frame
 
-    def diff(self, dataset: Declared | str, old: int, new: int) -> DataFrame:
+    def diff(self, dataset: Declared | str, old: int, new: int, *, key: Sequence[str] = ()) -> DataFrame:
         """By which rows version `new` of a snapshot differs from `old`, by key: `change`, the key, `before`, `after`.
 
-        `change` is inserted, deleted or updated. `VersionGone`, `NotComparable`.
+        `change` is inserted, deleted or updated; `key` where another is wanted than the declared one. `VersionGone`,
+        `NotComparable`.
         """
         snapshot = self.ask(lambda db, _: find_snapshot(db, qualified_name(dataset)))
-        return self.versions.diff(self.spark, snapshot, old, new)
+        return self.versions.diff(self.spark, snapshot, old, new, key)
 
     # For programs that are no user code (a window program, a pipeline).
 

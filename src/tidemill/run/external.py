@@ -95,9 +95,11 @@ class ExternalTransaction:
         """The rows of a version of a snapshot, kept until the end of the block; `NotFound`, `VersionGone`."""
         return self._versions.read(spark, self._snapshot(dataset), version)
 
-    def diff(self, spark: SparkSession, dataset: Declared | str, old: int, new: int) -> DataFrame:
+    def diff(
+        self, spark: SparkSession, dataset: Declared | str, old: int, new: int, *, key: Sequence[str] = ()
+    ) -> DataFrame:
         """By which rows version `new` of a snapshot differs from `old` (see `Run.diff`); read it within the block."""
-        return self._versions.diff(spark, self._snapshot(dataset), old, new)
+        return self._versions.diff(spark, self._snapshot(dataset), old, new, key)
 
     @property
     def _versions(self) -> VersionReader:

@@ -84,6 +84,19 @@ def find_java(world: World, cache: Path, *, install: bool = True) -> Java:
     raise NoJava("; ".join(why for why in tried if why))
 
 
+def spark_environ(java: Java) -> dict[str, str]:
+    """What Spark's processes need to know, beside what they inherit."""
+    return {
+        "JAVA_HOME": str(java.home),
+        # Python workers took another interpreter from the PATH (tried).
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        # Else Java 17 cannot name a file `day=fête`.
+        "LC_ALL": "C.UTF-8",
+    }
+
+
 def _candidates(environ: Mapping[str, str]) -> list[tuple[str, Path]]:
     found = []
     if home := environ.get("JAVA_HOME"):

@@ -21,7 +21,7 @@ from tidemill.errors import TidemillError
 from tidemill.names import RunId
 from tidemill.processes import Child
 from tidemill.run.class_data import JAVA_OPTIONS, Archive, Training, find_archive, trainer_command
-from tidemill.run.java import find_java
+from tidemill.run.java import find_java, spark_environ
 from tidemill.run.programs import Program, code_digest
 from tidemill.world import World
 
@@ -315,15 +315,7 @@ class Launcher:
             if self.options.class_data:
                 self._archive = find_archive(self.options.cache, java, self.options.spark_settings)
                 self._wanted = self._archive if self._archive.is_wanted(self.world) else None
-            # Python workers took another interpreter from the PATH (tried).
-            self._spark_env = {
-                "JAVA_HOME": str(java.home),
-                "PYSPARK_PYTHON": sys.executable,
-                "PYSPARK_DRIVER_PYTHON": sys.executable,
-                "SPARK_LOCAL_IP": "127.0.0.1",
-                # Else Java 17 cannot name a file `day=fête`.
-                "LC_ALL": "C.UTF-8",
-            }
+            self._spark_env = spark_environ(java)
         return self._spark_env
 
     def _cap_logs(self, logs: Path) -> None:

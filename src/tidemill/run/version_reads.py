@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,10 +46,12 @@ class VersionReader:
         self.reads.add(snapshot.fileset, parts)
         return frame
 
-    def diff(self, spark: SparkSession, snapshot: SnapshotDataset, old: int, new: int) -> DataFrame:
-        """By which rows version `new` differs from `old` (`diff_frames`), both pinned."""
+    def diff(
+        self, spark: SparkSession, snapshot: SnapshotDataset, old: int, new: int, key: Sequence[str] = ()
+    ) -> DataFrame:
+        """By which rows version `new` differs from `old` (`diff_frames`), both pinned; `key`: not the declared one."""
         before, after = (self.read(spark, snapshot, number) for number in (old, new))
-        return diff_frames(snapshot.qualified_name, before, after, snapshot.spec.key)
+        return diff_frames(snapshot.qualified_name, before, after, key or snapshot.spec.key)
 
     def _pin(self, snapshot: SnapshotDataset, number: int) -> Version:
         pin_id = PinId(self.catalog.world.new_id("pin"))

@@ -70,6 +70,11 @@ class ColumnSchema:
     text: str
 
     @property
+    def names(self) -> list[str]:
+        """The columns, in their order."""
+        return [str(field["name"]) for field in json.loads(self.text)["fields"]]
+
+    @property
     def schema_id(self) -> str:
         """The same for the same columns, in the same order."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]

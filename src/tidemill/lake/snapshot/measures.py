@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidemill.lake.fileset.fileset import ColumnSchema, Partition
+from tidemill.lake.frames import quoted
 from tidemill.lake.snapshot.guards import Figures, Guard, RefreshRefused
 from tidemill.lake.spark import read_partitions
 from tidemill.world import World
@@ -29,7 +30,7 @@ def measure(
     if missing and spec.guards.check_key:
         why = f"it lacks {', '.join(missing)} of its key"
         raise RefreshRefused(snapshot.qualified_name, [(Guard.KEY, why)], None)
-    key = [_quoted(name) for name in spec.key] if spec.guards.check_key else []
+    key = [quoted(name) for name in spec.key] if spec.guards.check_key else []
     no_key = " OR ".join(f"{name} IS NULL" for name in key) or "FALSE"
     checks = spec.guards.checks or {}
     # A condition that is neither true nor false does not hold.
@@ -41,7 +42,3 @@ def measure(
 
 def _count_doubled(frame: DataFrame, key: Sequence[str]) -> int:
     return frame.groupBy(*key).count().where("count > 1").count()
-
-
-def _quoted(column: str) -> str:
-    return "`" + column.replace("`", "``") + "`"

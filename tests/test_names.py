@@ -6,6 +6,7 @@ from tidemill.names import (
     DEFAULT_NAMESPACE,
     BadName,
     Namespace,
+    advise,
     backlog_event,
     check_name,
     file_event,
@@ -73,6 +74,13 @@ def test_the_nearest_name_is_the_one_that_was_meant() -> None:
     assert nearest("click", known) == "clicks"
     assert nearest("zzz", known) is None
     assert nearest("clicks", []) is None
+
+
+def test_advice_names_what_was_meant_or_says_what_else_there_is() -> None:
+    """One phrase for all that people mistype; nothing at all where there is nothing to say."""
+    assert advise("clikcs", ["clicks", "users"], "there are two", before="; ") == "; did you mean 'clicks'?"
+    assert advise("xyz", ["clicks", "users"], "there are two", before="; ") == "; there are two"
+    assert advise("xyz", ["clicks", "users"], before="; ") == ""
 
 
 def test_event_keys_tell_kinds_of_events_apart() -> None:

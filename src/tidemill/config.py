@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from tidemill.durations import BadDuration, format_duration, parse_duration
 from tidemill.errors import UserError
-from tidemill.names import BadName, check_name, nearest
+from tidemill.names import BadName, advise, check_name
 from tidemill.world import World
 
 _T = TypeVar("_T")
@@ -203,8 +203,7 @@ def _from_file(world: World, path: Path) -> tuple[dict[str, str], dict[str, str]
                 raise BadConfig(name, FILE_NAME, f"one value is wanted, not {value!r}")
             given[name] = _text(value)
         else:
-            close = nearest(name, [*_SETTINGS, _SPARK_CONF])
-            advice = f"did you mean {close!r}?" if close else f"known are {', '.join(_SETTINGS)}"
+            advice = advise(name, [*_SETTINGS, _SPARK_CONF], f"known are {', '.join(_SETTINGS)}")
             raise BadConfig(name, FILE_NAME, f"there is no such setting; {advice}")
     return given, spark_conf
 

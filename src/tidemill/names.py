@@ -75,6 +75,16 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return close[0] if close else None
 
 
+def advise(given: str, known: Iterable[str], otherwise: str = "", *, before: str = "") -> str:
+    """What to say to a person who typed `given`: the one of `known` that was most likely meant, else `otherwise`.
+
+    `before` parts it from what stands before it, where there is something to say.
+    """
+    meant = nearest(given, known)
+    advice = f"did you mean {str(meant)!r}?" if meant else otherwise
+    return f"{before}{advice}" if advice else ""
+
+
 def partition_event(namespace: Namespace, dataset: str) -> EventKey:
     """The key of messages about new, appended and overwritten partitions of a file set."""
     return EventKey(f"partition:{qualified(namespace, dataset)}")

@@ -26,7 +26,7 @@ from tidemill.lake.snapshot.jdbc import Jdbc
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
 from tidemill.lake.snapshot.version_retention import Retention
 from tidemill.lake.window.watermark_spec import WatermarkSpec
-from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, qualified
+from tidemill.names import DEFAULT_NAMESPACE, Namespace, advise, check_name, nearest, qualified
 from tidemill.run.acceptors import Acceptor
 from tidemill.run.context import Declared
 from tidemill.run.programs import Argument, ArgumentType, Code, ProgramKind, Value
@@ -548,8 +548,7 @@ def _one_of(options: type[_E], given: str, subject: str) -> _E:
         return options(given)
     except ValueError:
         known = [option.value for option in options]
-        close = nearest(given, known)
-        advice = f"did you mean {close!r}?" if close else f"use one of {', '.join(known)}"
+        advice = advise(given, known, f"use one of {', '.join(known)}")
         raise BadDeclaration(subject, f"is {given!r}, which is not known: {advice}") from None
 
 

@@ -9,7 +9,7 @@ from tidemill.errors import UserError
 from tidemill.lake.consumer.starts import Start
 from tidemill.lake.consumer.terms import MOST_TAKEN, OnChange, Order, Terms
 from tidemill.lake.filters import Where
-from tidemill.names import nearest
+from tidemill.names import advise
 from tidemill.run.acceptors import Acceptor
 from tidemill.run.context import Declared
 from tidemill.sizes import parse_bytes
@@ -84,6 +84,5 @@ class Reads:
 def _one_of(dataset: str, what: str, given: str, known: list[str]) -> str:
     if given in known:
         return given
-    meant = nearest(given, known)
-    advice = f"did you mean {meant!r}?" if meant else f"use one of {', '.join(known)}"
+    advice = advise(given, known, f"use one of {', '.join(known)}")
     raise BadReads(dataset, f"{what} is {given!r}, which is not known: {advice}")

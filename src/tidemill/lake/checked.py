@@ -25,7 +25,7 @@ from tidemill.lake.checks import (
 )
 from tidemill.lake.frames import quoted
 from tidemill.lake.spark import read_counts
-from tidemill.names import nearest
+from tidemill.names import advise
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -139,7 +139,6 @@ def _breaks(rows: DataFrame, columns: Sequence[str], check: RowCheck) -> Column:
 
 def _known(columns: Sequence[str], column: str, check: str) -> str:
     if column.lower() not in {known.lower() for known in columns}:
-        meant = nearest(column, columns)
-        hint = f"did you mean {meant!r}?" if meant else f"there are {', '.join(columns)}"
-        raise BadCheck(check, f"names a column that the rows do not have; {hint}")
+        advice = advise(column, columns, f"there are {', '.join(columns)}")
+        raise BadCheck(check, f"names a column that the rows do not have; {advice}")
     return column

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from tidemill.lake.keys import BadKey, Key, KeyField, KeySchema, KeyText, KeyValue
-from tidemill.names import nearest
+from tidemill.names import advise
 
 _SIGNS: Final = (">=", "<", "=")
 # In a KeyText `!` follows a field and `"` is the next sign: between them lies all that begins with the field.
@@ -150,8 +150,7 @@ def _split(text: str) -> tuple[str, str, str]:
 
 def _find(fields: Mapping[str, KeyField], name: str) -> KeyField:
     if name not in fields:
-        meant = nearest(name, fields)
-        raise BadKey(name, f"is not a field of this key; {f'did you mean {meant!r}?' if meant else _known(fields)}")
+        raise BadKey(name, f"is not a field of this key; {advise(name, fields, _known(fields))}")
     return fields[name]
 
 

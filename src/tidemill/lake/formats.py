@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from urllib.parse import quote
 
 from tidemill.errors import UserError
-from tidemill.names import nearest
+from tidemill.names import advise
 from tidemill.storage.files import Files, FileStatus
 
 CHUNK_BYTES: Final = 1 << 20
@@ -88,9 +88,7 @@ class RawFormat:
         known = _OPTIONS[self.format]
         for name in self.options:
             if name not in known:
-                close = nearest(name, known)
-                meant = f"; did you mean {close!r}?" if close else ""
-                raise BadFormat(self.format, f"option {name!r} is not known here{meant}")
+                raise BadFormat(self.format, f"option {name!r} is not known here{advise(name, known, before='; ')}")
         if self.format is FileFormat.CSV and self.schema is None:
             raise BadFormat(
                 self.format, "it needs a schema (`id INT, name STRING`), to tell a good line from a cut one"

@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Final, NewType, TypeAlias, assert_never
 
 from tidemill.errors import UserError
-from tidemill.names import nearest
+from tidemill.names import advise
 
 KeyValue: TypeAlias = str | int | date | datetime
 Key: TypeAlias = tuple[KeyValue, ...]
@@ -188,9 +188,8 @@ class KeySchema:
         """Give the key with these values by field name; a missing, extra or wrongly typed field raises `BadKey`."""
         for name in values:
             if name not in self.names:
-                meant = nearest(name, self.names)
-                hint = f"; did you mean {meant!r}?" if meant else f"; there are {', '.join(self.names)}"
-                raise BadKey(name, f"is not a field of this key{hint}")
+                advice = advise(name, self.names, f"there are {', '.join(self.names)}")
+                raise BadKey(name, f"is not a field of this key; {advice}")
         for name in self.names:
             if name not in values:
                 raise BadKey(name, "is missing")
@@ -257,9 +256,8 @@ def _key_type(name: str, text: str) -> KeyType:
     try:
         return KeyType(text)
     except ValueError:
-        meant = nearest(str(text), [key_type.value for key_type in KeyType])
-        hint = f"; did you mean {meant!r}?" if meant else ""
-        raise BadKey(name, f"has no type {text!r}: there are {', '.join(KeyType)}{hint}") from None
+        advice = advise(str(text), list(KeyType), before="; ")
+        raise BadKey(name, f"has no type {text!r}: there are {', '.join(KeyType)}{advice}") from None
 
 
 def _escape(text: str) -> str:

@@ -13,7 +13,7 @@ from tidemill.lake.inbox import inbox
 from tidemill.lake.inbox.discovery import discover, read_lateness
 from tidemill.lake.inbox.file_endings import release_quarantined, retry_files
 from tidemill.mill.project import Project
-from tidemill.names import RunId, nearest
+from tidemill.names import RunId, advise
 from tidemill.run.outside_claims import (
     CLAIM_LEASE,
     FileClaim,
@@ -140,6 +140,5 @@ def _state(given: str) -> inbox.FileState:
     try:
         return inbox.FileState(given.upper())
     except ValueError:
-        close = nearest(given.upper(), list(inbox.FileState))
-        meant = f"; did you mean {close}?" if close else ""
-        raise UserError(f"a file is {', '.join(inbox.FileState)}, not {given!r}{meant}") from None
+        advice = advise(given.upper(), list(inbox.FileState), before="; ")
+        raise UserError(f"a file is {', '.join(inbox.FileState)}, not {given!r}{advice}") from None

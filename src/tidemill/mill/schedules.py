@@ -14,7 +14,7 @@ from tidemill.durations import format_duration
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.project import Project, program_names
-from tidemill.names import ProgramId, dataset_events, nearest
+from tidemill.names import ProgramId, advise, dataset_events
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.schedule import jobs, schedules
@@ -210,8 +210,7 @@ def _changed(spec: ScheduleSpec, options: Mapping[str, object]) -> ScheduleSpec:
     before = spec_to_json(spec)
     for name in options:
         if name not in before:
-            close = nearest(name, before)
-            raise BadSchedule(f"it has no {name!r}; " + (f"did you mean {close!r}?" if close else ", ".join(before)))
+            raise BadSchedule(f"it has no {name!r}; {advise(name, before, ', '.join(before))}")
     return spec_from_json({**before, **{name: _plain(value) for name, value in options.items()}})
 
 

@@ -22,7 +22,7 @@ from tidemill.lake.inbox.file_checks import FileOutcome, failed, find_changed, p
 from tidemill.lake.inbox.file_claims import MOST_FILES, ClaimedFile, claim_waiting, read_claims
 from tidemill.lake.inbox.file_endings import CloseSome, PublishInboxBacklog
 from tidemill.lake.inbox.inbox import FileState, Inbox
-from tidemill.names import DatasetId, RunId, nearest
+from tidemill.names import DatasetId, RunId, advise
 from tidemill.run.attempts import SQL as ATTEMPTS
 from tidemill.run.attempts import AttemptEnd, Cause, RunTaken, end_attempt, renew
 from tidemill.run.runs import RunKind, RunState, create_external, find_run
@@ -63,9 +63,8 @@ class NotClaimed(Conflict):
     def __init__(self, claim_id: str, name: str, held: Sequence[str]) -> None:
         self.claim_id = claim_id
         self.name = name
-        close = nearest(name, held)
-        meant = f"; did you mean {close!r}?" if close else ""
-        super().__init__(f"{claim_id} does not hold file {name!r}, but {len(held)} others{meant}")
+        advice = advise(name, held, before="; ")
+        super().__init__(f"{claim_id} does not hold file {name!r}, but {len(held)} others{advice}")
 
 
 def get_latest_files(

@@ -18,7 +18,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
 from tidemill.durations import format_duration, parse_duration
 from tidemill.errors import NotFound, UserError
-from tidemill.names import Namespace, ProgramId, check_name, nearest, qualified, split_qualified
+from tidemill.names import Namespace, ProgramId, advise, check_name, nearest, qualified, split_qualified
 from tidemill.world import Disk
 
 SQL = load_sql(__file__)
@@ -167,10 +167,7 @@ class Program:
         declared = {argument.name: argument for argument in self.arguments}
         for name in given:
             if name not in declared:
-                meant = nearest(name, declared)
-                raise BadArgument(
-                    self.qualified_name, name, "it is not declared" + (f"; did you mean {meant!r}?" if meant else "")
-                )
+                raise BadArgument(self.qualified_name, name, "it is not declared" + advise(name, declared, before="; "))
         bound: dict[str, Value] = {}
         for argument in self.arguments:
             if argument.name in given:

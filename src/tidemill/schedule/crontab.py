@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
-from tidemill.names import nearest
+from tidemill.names import advise, nearest
 
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
@@ -154,9 +154,8 @@ def _read_zone(name: str) -> ZoneInfo:
 
 
 def _unknown(given: str, known: Sequence[str] | dict[str, str], what: str) -> str:
-    close = nearest(given, known)
     usual = ", ".join(_MACROS) if what == "name" else "one as Europe/Berlin, or UTC"
-    return f"there is no {what} {given!r}; {f'did you mean {close!r}?' if close else f'use {usual}'}"
+    return f"there is no {what} {given!r}; {advise(given, known, f'use {usual}')}"
 
 
 def _offsets(zone: ZoneInfo, wall: datetime) -> tuple[timedelta, timedelta]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidemill.names import nearest
+from tidemill.names import advise, nearest
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, AnyOf, BadTrigger, Trigger
@@ -47,9 +47,7 @@ def _parse(value: object) -> Trigger:
     known = {**form.required, **form.optional}
     for name, given in fields.items():
         if name not in known:
-            close = nearest(name, known)
-            advice = f"did you mean {close!r}?" if close else f"it has {form}"
-            raise BadTrigger(_short(value), f"{kind} has no field {name!r}; {advice}")
+            raise BadTrigger(_short(value), f"{kind} has no field {name!r}; {advise(name, known, f'it has {form}')}")
         if not isinstance(given, known[name]):
             raise BadTrigger(_short(value), f"{name} must be {_WORDS[known[name]]}, not {given!r}")
     if missing := [name for name in form.required if name not in fields]:

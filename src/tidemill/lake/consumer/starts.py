@@ -16,7 +16,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot, find_in_progress
 from tidemill.errors import UserError
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState
-from tidemill.names import CommitSeq, DatasetId, WritePointer, nearest
+from tidemill.names import CommitSeq, DatasetId, WritePointer, advise
 
 SQL: Final = load_sql(__file__)
 
@@ -59,9 +59,8 @@ class Start:
         try:
             time = datetime.fromisoformat(given)
         except ValueError:
-            meant = nearest(given, [start.value for start in From])
-            advice = f"did you mean {meant!r}?" if meant else "use beginning, now or a time like 2026-01-31T06:00:00Z"
-            raise BadStart(given, advice) from None
+            usual = "use beginning, now or a time like 2026-01-31T06:00:00Z"
+            raise BadStart(given, advise(given, [start.value for start in From], usual)) from None
         return cls(From.NOW, time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC))
 
     def __str__(self) -> str:

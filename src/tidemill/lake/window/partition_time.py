@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from tidemill.lake.keys import Key, KeySchema, KeyValue
 from tidemill.lake.window.time_formats import DEFAULT_FORMATTER, BadPartitionTime, check_formatter, read_time
-from tidemill.names import nearest
+from tidemill.names import advise, nearest
 
 Instant = NewType("Instant", int)
 """Microseconds since 1970-01-01T00:00Z."""
@@ -76,9 +76,8 @@ class Zone:
         try:
             _info(self.name)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            meant = nearest(self.name, available_timezones())
-            advice = f"; did you mean {meant!r}?" if meant else "; use a name like Europe/Berlin"
-            raise BadPartitionTime("time zone", self.name, f"there is no such zone{advice}") from None
+            advice = advise(self.name, available_timezones(), "use a name like Europe/Berlin")
+            raise BadPartitionTime("time zone", self.name, f"there is no such zone; {advice}") from None
 
     def local(self, instant: int) -> datetime:
         """The wall-clock time at `instant`, naive."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidemill.app.app import App as App
-    from tidemill.app.app import Fileset as Fileset
-    from tidemill.app.app import Inbox as Inbox
-    from tidemill.app.app import Snapshot as Snapshot
+    from tidemill.app.declared import Fileset as Fileset
+    from tidemill.app.declared import Inbox as Inbox
+    from tidemill.app.declared import Snapshot as Snapshot
     from tidemill.app.reads import Reads as Reads
     from tidemill.app.watermark import Watermark as Watermark
     from tidemill.errors import Conflict as Conflict
@@ -57,8 +57,8 @@ _HOMES = {
     "Every": "schedule.time_triggers",
     "Expect": "lake.checks",
     "Fenced": "errors",
-    "Fileset": "app.app",
-    "Inbox": "app.app",
+    "Fileset": "app.declared",
+    "Inbox": "app.declared",
     "Jdbc": "lake.snapshot.jdbc",
     "Mill": "mill.mill",
     "NewData": "schedule.data_triggers",
@@ -74,7 +74,7 @@ _HOMES = {
     "Refreshed": "schedule.data_triggers",
     "Rows": "lake.checks",
     "Run": "run.context",
-    "Snapshot": "app.app",
+    "Snapshot": "app.declared",
     "TidemillError": "errors",
     "Unavailable": "errors",
     "Unique": "lake.checks",

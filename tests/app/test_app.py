@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tidemill as tm
-from tidemill.app.app import BadDeclaration
+from tidemill.app.declared import BadDeclaration
 from tidemill.errors import NotFound, UserError
 from tidemill.names import BadName
 

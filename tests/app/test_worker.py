@@ -11,7 +11,7 @@ import tidemill as tm
 from tests.app.stage import staged
 from tests.app.test_deploy import redeploy
 from tests.run.conftest import rows_of
-from tidemill.app.app import BadDeclaration
+from tidemill.app.declared import BadDeclaration
 from tidemill.errors import UserError
 from tidemill.run.attempts import AttemptEnd, Cause, ask_kill, end_attempt, take_runs
 from tidemill.run.launchers import Assignment

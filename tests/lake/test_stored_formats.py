@@ -12,7 +12,8 @@ import pytest
 
 from tests.lake.conftest import make_fileset
 from tests.lake.test_spark import partitions, rows_of
-from tidemill.app.app import App, BadDeclaration
+from tidemill.app.app import App
+from tidemill.app.declared import BadDeclaration
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.fileset.publish import SchemaChanged
 from tidemill.lake.formats import BadFormat

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, assert_never
 
-from tidemill.app.app import App, BadDeclaration, DeclaredProgram, Inbox, Snapshot, WindowCode
-from tidemill.app.app import Fileset as DeclaredFileset
+from tidemill.app.app import App
+from tidemill.app.declared import BadDeclaration, DeclaredProgram, Inbox, Snapshot, WindowCode
+from tidemill.app.declared import Fileset as DeclaredFileset
 from tidemill.app.reads import Reads
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql

@@ -11,7 +11,7 @@ from tidemill.lake.consumer.terms import MOST_TAKEN, OnChange, Order, Terms
 from tidemill.lake.filters import Where
 from tidemill.names import advise
 from tidemill.run.acceptors import Acceptor
-from tidemill.run.context import Declared
+from tidemill.run.declared import Declared
 from tidemill.sizes import parse_bytes
 
 

@@ -11,7 +11,7 @@ from tidemill.config import Config
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset
 from tidemill.names import Namespace, ProgramId, qualified, split_qualified
-from tidemill.run.context import Declared
+from tidemill.run.declared import Declared
 from tidemill.run.programs import Program, find_program, list_programs
 from tidemill.schedule import schedules
 from tidemill.schedule.specs import Schedule

@@ -16,7 +16,7 @@ from tidemill.lake.keys import KeyText
 from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id, fields_of
 from tidemill.names import WritePointer
 from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
-from tidemill.run.context import Declared
+from tidemill.run.declared import Declared
 from tidemill.run.external import ExternalTransaction, open_transaction
 
 SQL: Final = load_sql(__file__)

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tidemill.catalog.db import Catalog, Db, Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.durations import parse_duration
 from tidemill.errors import UserError
-from tidemill.lake.checks import Check
 from tidemill.lake.consumer.consumer import ConsumedPartition, describe
 from tidemill.lake.consumer.take import Delivery, give_back
 from tidemill.lake.datasets import DatasetKind
-from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
-from tidemill.lake.fileset.metadata import MetadataChange
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema, pin, read_partitions
 from tidemill.lake.fileset.publish import PartitionWrite, see_own
 from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, seq_before
 from tidemill.lake.filters import Where, make_filter
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.keys import KeyText, KeyValue
-from tidemill.lake.snapshot.guards import parse_allowed
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, find_current
-from tidemill.names import ConsumerId, PinId, ProgramId, RunId, qualified, split_qualified
+from tidemill.names import ConsumerId, PinId, ProgramId, RunId
+from tidemill.run.declared import Declared, qualified_name
 from tidemill.run.inputs import find_dataset
-from tidemill.run.outputs import Dropped, Outputs
+from tidemill.run.output import Output
+from tidemill.run.outputs import Outputs
 from tidemill.run.programs import Value
 from tidemill.run.reads import Reads
 from tidemill.run.runs import RunRecord
@@ -40,14 +39,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-
-class Declared(Protocol):
-    """A data set as an app declares it."""
-
-    @property
-    def qualified_name(self) -> str:
-        """`<namespace>.<name>`."""
 
 
 class NotAnInput(UserError):
@@ -185,92 +176,6 @@ class SnapshotInput:
     def read(self) -> DataFrame:
         """All its rows."""
         return self._run.versions.read_pinned(self._run.spark, self._snapshot, self._version)
-
-
-class Output:
-    """A file set or snapshot that this run may publish to; all it writes becomes visible at once, with its commit."""
-
-    def __init__(self, outputs: Outputs, name: str) -> None:
-        self._outputs = outputs
-        self._name = name
-
-    def append(
-        self,
-        rows: DataFrame,
-        *,
-        metadata: Mapping[str, str] | None = None,
-        expect: Sequence[Check] = (),
-        quarantine: Declared | str | None = None,
-    ) -> None:
-        """Add `rows` to their partitions, which are made where there are none; `metadata` joins what they have.
-
-        `expect` are checks that the rows have to pass before anything of them is published: `NotNull("id")`,
-        `Unique("id")`, `Rows(min=1)`, `Expect("amount >= 0", otherwise="warn")`. Rows that a check with
-        `otherwise="quarantine"` puts aside are appended to the file set `quarantine`, also an output, with a column
-        `failed_checks`. Results stand in the run's facts and in the partitions' metadata.
-        """
-        self._write(WriteOp.APPEND, rows, metadata, expect, quarantine)
-
-    def overwrite(
-        self,
-        rows: DataFrame,
-        *,
-        metadata: Mapping[str, str] | None = None,
-        expect: Sequence[Check] = (),
-        quarantine: Declared | str | None = None,
-    ) -> None:
-        """Replace the partitions that `rows` have rows of, with their metadata; checks as for `append`."""
-        self._write(WriteOp.OVERWRITE, rows, metadata, expect, quarantine)
-
-    def create(
-        self,
-        rows: DataFrame,
-        *,
-        metadata: Mapping[str, str] | None = None,
-        expect: Sequence[Check] = (),
-        quarantine: Declared | str | None = None,
-    ) -> None:
-        """Make the partitions of `rows`; one that exists already fails the whole run. Checks as for `append`."""
-        self._write(WriteOp.CREATE, rows, metadata, expect, quarantine)
-
-    def _write(
-        self,
-        op: WriteOp,
-        rows: DataFrame,
-        metadata: Mapping[str, str] | None,
-        expect: Sequence[Check],
-        quarantine: Declared | str | None,
-    ) -> None:
-        aside = None if quarantine is None else qualified_name(quarantine)
-        self._outputs.write(self._name, op, rows, metadata=metadata, expect=expect, quarantine=aside)
-
-    def drop(self, where: Where) -> list[Dropped]:
-        """Drop the partitions that `where` accepts (`{"day": date(2026, 1, 1)}`); what they were.
-
-        Consumers that have not taken them yet never get them. Their files are kept for a while: see `keep_superseded`.
-        """
-        return self._outputs.drop(self._name, where)
-
-    def describe(
-        self,
-        key: Mapping[str, object],
-        *,
-        add: Mapping[str, str] | None = None,
-        set: Mapping[str, str] | None = None,  # noqa: A002  # the word for it
-        remove: Collection[str] = (),
-    ) -> None:
-        """Change the metadata of the partition `key`: `add` what must not be there yet, `set`, and `remove` names.
-
-        Another transaction that changed the same name meanwhile fails the commit of the later.
-        """
-        self._outputs.describe(self._name, key, MetadataChange(add or {}, set or {}, remove))
-
-    def replace(self, rows: DataFrame, *, allow: Sequence[str] = ()) -> None:
-        """Refresh a snapshot: `rows` become its next version. `RefreshRefused` when its guards do not let them pass.
-
-        `allow` names guards that are to let them pass (`["drop"]`), as the argument of that name does for a run.
-        """
-        self._outputs.replace(self._name, rows, parse_allowed(",".join(allow)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,14 +422,6 @@ class Run:
     def columns_of(self, fileset: Fileset) -> ColumnSchema | None:
         """The columns in a file set's files; None before its first commit."""
         return self._catalog.read(lambda db: find_schema(db, fileset.dataset_id))
-
-
-def qualified_name(dataset: Declared | str) -> str:
-    """The qualified name of a data set that is given by itself or by name."""
-    if not isinstance(dataset, str):
-        return dataset.qualified_name
-    namespace, names = split_qualified("data set", dataset, 1)
-    return qualified(namespace, *names)
 
 
 def _to_time(milliseconds: int) -> datetime:

@@ -23,8 +23,9 @@ from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.snapshot.versions import RollBack, find_version
 from tidemill.names import RunId
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt, renew
-from tidemill.run.context import Declared, Output, qualified_name
+from tidemill.run.declared import Declared, qualified_name
 from tidemill.run.inputs import find_dataset
+from tidemill.run.output import Output
 from tidemill.run.outputs import Dropped, Outputs, Writer, write_frames
 from tidemill.run.reads import Reads
 from tidemill.run.runner import LEASE, RENEWALS_IN_A_LEASE

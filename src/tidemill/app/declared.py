@@ -1,0 +1,110 @@
+"""Data sets, programs and schedules as an app declares them: values, before any catalog knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from tidemill.app.reads import Reads
+from tidemill.errors import UserError
+from tidemill.lake.fileset import fileset as lake_fileset
+from tidemill.lake.fileset.stored import Storing
+from tidemill.lake.inbox.inbox import InboxSpec
+from tidemill.lake.snapshot.snapshot import SnapshotSpec
+from tidemill.lake.window.watermark_spec import WatermarkSpec
+from tidemill.run.programs import Argument, Code, ProgramKind
+from tidemill.run.spans import DeclaredSpan
+from tidemill.schedule.specs import ScheduleSpec
+
+
+class BadDeclaration(UserError):
+    """An app that declares something twice, or something that cannot be."""
+
+    code = "bad_declaration"
+
+    def __init__(self, subject: str, why: str) -> None:
+        self.subject = subject
+        self.why = why
+        super().__init__(f"{subject} {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """A folder into which others write files, as an app declares it."""
+
+    qualified_name: str
+    name: str
+    location: str
+    spec: InboxSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Fileset:
+    """A file set, as an app declares it; `location` is None for the site's usual place."""
+
+    qualified_name: str
+    name: str
+    location: str | None
+    storing: Storing
+    watermark: WatermarkSpec | None = None
+
+    def span(self, start: str | datetime | None = None, end: str | datetime | None = None) -> DeclaredSpan:
+        """Declare, in a transaction's `writes`, the times `[start, end)` of the partitions that it will write.
+
+        Wall-clock times in the zone of the watermark, either side open: the watermark does not pass them meanwhile.
+        """
+        return DeclaredSpan(self.qualified_name, start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A mirror of a source in versions, as an app declares it; `location` is None for the site's usual place."""
+
+    qualified_name: str
+    name: str
+    location: str | None
+    spec: SnapshotSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredProgram:
+    """A program, as an app declares it; `reads` and `writes` are qualified names, `terms` of those read on terms."""
+
+    name: str
+    kind: ProgramKind
+    code: Code
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    retries: int
+    backoff: timedelta
+    run_on_empty: bool | None
+    deliver_own: bool
+    arguments: tuple[Argument, ...]
+    terms: Mapping[str, Reads] = field(default_factory=dict)
+    instances: int = 0
+    """Of a worker: how many runs of it are kept alive."""
+    windows: WindowCode | None = None
+
+
+class WindowCode(Protocol):
+    """The code of a window program, as a deployment needs to know it."""
+
+    source: str
+
+    def check(self, source: lake_fileset.Fileset) -> None:
+        """Raise a `UserError` for a file set over which it cannot be computed."""
+
+    def definition(self, source: lake_fileset.Fileset) -> str:
+        """What its results depend on beside the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredSchedule:
+    """A schedule, as an app declares it; its consumers are known when it is deployed."""
+
+    name: str
+    program: str
+    spec: ScheduleSpec
+    resume: bool

@@ -11,6 +11,7 @@ from tests.sim.committed import Committed, fold, plain, publish, refuse
 from tests.sim.windows import HOUR, PARTS, Kind, instant, name_of
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.fileset.fileset import read_partitions
+from tidemill.lake.window.partition_time import from_wall
 from tidemill.names import WritePointer
 
 if TYPE_CHECKING:
@@ -111,8 +112,11 @@ def _check_windows(simulation: Simulation, committed: Committed, moves: list[tup
         refuse(reached is None or (passed is not None and reached <= max(passed, computed or passed)), "dirty", what)
         shown = gather(kind, publish(simulation, committed, "ticks", before=pointer), reached)
         new = {start: ticks for start, ticks in shown.items() if computed is None or _closes(kind, start) > computed}
+        failed = {name_of(from_wall(start)) for start, _ in said["failed"]}
+        new = {start: ticks for start, ticks in new.items() if start not in failed}
         refuse(said["closed"] == len(new), "lost", f"{what}: {said['closed']} windows, not {sorted(new)}")
-        results = shown if kind.late == "recompute" else results | new
+        mended = {name_of(from_wall(start)) for start, _ in said["mended"]}
+        results |= new | {start: shown[start] for start in mended & shown.keys()}
         computed = reached
     if kind.late == "recompute":
         results = gather(kind, publish(simulation, committed, "ticks"), computed)

@@ -234,20 +234,73 @@ def test_a_batch_is_cut_at_its_limit_and_the_rest_said_to_be_left(catalog_url, t
     plain.mill.close()
 
 
-def test_a_failing_window_is_found_and_stops_what_comes_after_it_only(plain):
-    """A row outside its partition: the batch is halved until the window is known; its partitions are named."""
+def test_a_failing_window_is_set_aside_and_holds_up_no_other(plain):
+    """A row outside its partition: the batch is halved until the window is known, and shown with its partitions."""
     for hour in (8, 9, 11):
         plain.add(f"2021-03-19 {hour:02}:00", 1)
     plain.add("2021-03-19 10:00", 61)
 
     first = plain.run()
+    plain.add("2021-03-19 12:00", 1)
     second = plain.run()
+    (shown,) = plain.mill.show_watermark("clicks")["programs"]
 
-    assert first.state == "COMPLETED", plain.spawner.complaints
-    assert plain.results() == {"08:00": 1, "09:00": 1}
-    assert second.state == "FAILED"
-    assert "window [2021-03-19 10:00:00, 2021-03-19 11:00:00) cannot be computed" in second.exit_reason
-    assert "day=2021-03-19 hour=10" in second.exit_reason
+    assert (first.state, second.state) == ("COMPLETED", "COMPLETED"), plain.spawner.complaints
+    assert plain.results() == {"08:00": 1, "09:00": 1, "11:00": 1, "12:00": 1}
+    assert shown["computed"] == "2021-03-19 13:00:00"
+    (failing,) = shown["failing"]
+    assert failing["window"] == "[2021-03-19 10:00:00, 2021-03-19 11:00:00)"
+    assert failing["partitions"] == ["day=2021-03-19 hour=10"]
+    assert "AssertionError" in failing["reason"]
+    assert failing["tried_at"] > failing["since"]
+    assert plain.sql("SELECT count(*) FROM window_program WHERE retry_at > failing_since") == [(1,)]
+
+
+def test_a_late_window_that_fails_keeps_its_rows_until_it_can_be_computed(plain):
+    """Later windows go on; once its partitions are mended it is replaced, and nothing is left to be tried."""
+    for hour in (8, 9):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+    plain.add("2021-03-19 08:00", 2, 99)
+    plain.add("2021-03-19 10:00", 1)
+
+    failing = plain.run()
+    before = plain.results()
+    plain.add("2021-03-19 08:00", 3, how="overwrite")
+    plain.settle()
+
+    assert failing.state == "COMPLETED", plain.spawner.complaints
+    assert before == {"08:00": 1, "09:00": 1, "10:00": 1}
+    assert plain.results() == before
+    assert len(plain.lines("hourly")) == 3
+    assert plain.sql("SELECT count(*) FROM window_failure") == [(0,)]
+    assert plain.sql("SELECT retry_at FROM window_program") == [(None,)]
+
+
+def test_when_no_window_can_be_computed_the_run_fails(plain):
+    """It may be no single window's fault; the run says which one failed, and of which partitions."""
+    plain.add("2021-03-19 10:00", 61)
+
+    run = plain.run()
+
+    assert run.state == "FAILED"
+    assert "window [2021-03-19 10:00:00, 2021-03-19 11:00:00) cannot be computed" in run.exit_reason
+    assert "day=2021-03-19 hour=10" in run.exit_reason
+    assert plain.sql("SELECT computed FROM window_program") == [(None,)]
+
+
+def test_where_many_windows_fail_the_rest_is_left_to_the_next_run(plain):
+    """Finding each costs some jobs: after eight of one batch the run publishes what it has."""
+    for hour in range(12):
+        plain.add(f"2021-03-19 {hour:02}:00", 61 if 0 < hour < 11 else 1)
+
+    plain.run()
+    first, more = plain.results(), plain.is_more()
+    plain.run()
+
+    assert (first, more) == ({"00:00": 1}, True)
+    assert plain.results() == {"00:00": 1, "11:00": 1}
+    assert plain.sql("SELECT count(*) FROM window_failure") == [(10,)]
 
 
 def test_windows_of_a_run_that_is_killed_are_not_forgotten(plain):

@@ -9,8 +9,11 @@ from tidemill.catalog.db import Db
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, find_by_id
 from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.inbox.inbox import from_ms
 from tidemill.lake.window.partition_time import Instant, Zone, from_wall, to_wall
+from tidemill.lake.window.retries import forget_failures, list_failures
 from tidemill.lake.window.watermark import (
+    EARLIEST,
     AdvanceWatermark,
     WatermarkRow,
     find_watermark,
@@ -129,7 +132,9 @@ class Watermarks(Project):
             computed = None if to is None else zone.closes(_parse(to))
             if computed is not None and (state.computed is None or computed > state.computed):
                 raise BadTime(f"{to} (it has computed up to {_shown(state.computed, zone)})")
-            reset_windows(db, state, computed, None if to is None else to_wall(_parse(to)), self._by_hand())
+            upto = None if to is None else to_wall(_parse(to))
+            reset_windows(db, state, computed, upto, self._by_hand())
+            forget_failures(db, state.program_id, EARLIEST if upto is None else upto)
             return _shown(computed, zone)
 
         return self.catalog.write(block)
@@ -173,6 +178,16 @@ def _program_view(db: Db, state: WindowState, zone: Zone) -> dict[str, object]:
         "latest": [
             {"window": f"[{from_wall(one.start)}, {from_wall(one.end)})", "write_pointer": pointer, "stale": stale}
             for one, pointer, stale in latest
+        ],
+        "failing": [
+            {
+                "window": f"[{from_wall(one.window.start)}, {from_wall(one.window.end)})",
+                "reason": one.reason,
+                "partitions": list(one.partitions),
+                "since": from_ms(one.since),
+                "tried_at": from_ms(one.tried_at),
+            }
+            for one in list_failures(db, state.program_id, _FEW)
         ],
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -400,6 +401,10 @@ class Run:
         frame = read_frame(self.world, self.spark, fileset, partitions, self.columns_of(fileset))
         self.reads.add(fileset, partitions)
         return frame
+
+    def undone_on_error(self, dataset: Declared | str) -> AbstractContextManager[None]:
+        """A block that has written nothing to this output when it raises."""
+        return self._outputs.undone_on_error(qualified_name(dataset))
 
     def written(self, dataset: Declared | str) -> list[PartitionWrite]:
         """What this attempt has written to one of its outputs so far, by partition."""

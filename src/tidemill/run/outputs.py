@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -283,6 +284,17 @@ class Outputs:
         if written.manifests:
             output.schema = written.schema
         return written
+
+    @contextmanager
+    def undone_on_error(self, name: str) -> Iterator[None]:
+        """Forget what the block writes to an output when it raises; its files go before the commit."""
+        output = self._find(name)
+        before, schema = list(output.writes), output.schema
+        try:
+            yield
+        except BaseException:
+            output.writes, output.schema, output.forgot = before, schema, True
+            raise
 
     def written(self, name: str) -> list[PartitionWrite]:
         """What has been written to an output so far, folded; nothing for what is no output."""

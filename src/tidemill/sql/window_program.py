@@ -1,7 +1,8 @@
 """Window programs: plan what is closed, compute it in batches, publish it with the state that says so.
 
 One run computes one batch, as one transaction: rows, `computed` and messages are published together or not at all, and
-the next run goes on from there. A window that has been published before is replaced: the partitions of the output that
+the next run goes on from there. A window that cannot be computed is set aside, tried again by later runs, and holds up
+no other. A window that has been published before is replaced: the partitions of the output that
 hold rows of it are written anew without them.
 """
 
@@ -9,16 +10,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Transaction
-from tidemill.errors import Conflict, Fenced, UserError
+from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import Fileset, Partition
 from tidemill.lake.fileset.publish import see_own
 from tidemill.lake.keys import KeyText
-from tidemill.lake.window.partition_time import Instant, from_wall
+from tidemill.lake.window.partition_time import Instant, WallTime, from_wall
+from tidemill.lake.window.retries import Failure, SetAside, list_failures
 from tidemill.lake.window.watermark import value_at
 from tidemill.lake.window.watermark_spec import LatePolicy, WatermarkSpec
 from tidemill.lake.window.window_plan import MARGIN, Grid, Limits, Plan, Reached, Stored, Window, plan
@@ -37,15 +41,18 @@ from tidemill.lake.window.windows import (
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, ProgramId, WritePointer, qualified
 from tidemill.run.inputs import find_dataset
 from tidemill.sql.batches import Batch, Calculator
+from tidemill.sql.window_tries import MOST_FAILING, Tries, WindowFailed
 from tidemill.sql.windows import WindowQuery, read_query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidemill.run.context import Run
+    from tidemill.run.output import Output
 
 _MOST_STALE: Final = 100_000
-_MOST_NAMED: Final = 5
+_AGAIN: Final = timedelta(minutes=1)
+"""When windows that were set aside are tried again, at the soonest."""
 
 
 class NoWatermark(UserError):
@@ -61,19 +68,6 @@ class NoWatermark(UserError):
         )
 
 
-class WindowFailed(UserError):
-    """One window cannot be computed: what comes after it waits."""
-
-    code = "window_failed"
-
-    def __init__(self, window: str, partitions: Sequence[str], reason: str) -> None:
-        self.window = window
-        self.partitions = tuple(partitions)
-        self.reason = reason
-        shown = ", ".join(partitions[:_MOST_NAMED]) + (" …" if len(partitions) > _MOST_NAMED else "")
-        super().__init__(f"window {window} cannot be computed from {shown or 'no partition'}: {reason}")
-
-
 @dataclass(frozen=True, slots=True)
 class _Look:
     """What a run finds."""
@@ -84,6 +78,10 @@ class _Look:
     plan: Plan
     written_by: dict[Window, WritePointer]
     gone: tuple[Window, ...]
+    aside: tuple[Window, ...]
+    """Windows that were set aside, and this plan does not hold; what was tried last comes last."""
+    failing: frozenset[Window]
+    """All windows that were set aside."""
 
 
 class WindowProgram:
@@ -145,28 +143,55 @@ class WindowProgram:
         world = run.world
         world.mark("windows.planned")
         calculator = self._make_calculator()
-        todo, late = look.plan.new, look.plan.late
-        if late or look.gone:
-            self._write(run, calculator, look, late, look.gone)
-        done = self._write_front(run, calculator, look, todo) if todo else 0
+        if look.gone:
+            self._write(run, calculator, look, (), look.gone)
+        tries = Tries(
+            lambda windows: self._write(run, calculator, look, windows),
+            lambda window, error: self._blame(run, look, window, error),
+        )
+        late = tries.compute(look.plan.late)
+        for window in look.aside[:MOST_FAILING]:
+            tries.compute([window])
+        new = tries.compute(look.plan.new)
         world.mark("windows.written")
-        cut = done < len(todo)
-        grid = self._grid(look.source)
-        computed = grid.closes(todo[done - 1]) if cut else look.plan.computed
-        rows = sum(write.manifest.total_rows for write in run.written(look.sink))
+        moved = self._find_move(run, look, tries, late, new)
+        if tries.failed and not tries.done and (look.plan.late or look.plan.new or not moved.advances):
+            # Nothing has gone well: it may be no single window's fault, and publishing would hide it.
+            raise next(iter(tries.failed.values()))
         run.also(
-            MoveWindows(
-                tx=run.ask(lambda _, tx: tx),
-                source=look.source,
-                state=look.state,
-                computed=computed,
-                seen=look.plan.seen,
-                new=todo[:done],
-                again=late,
-                gone=look.gone,
-                rows=rows,
-                more=look.plan.more or cut,
-            )
+            moved,
+            SetAside(
+                look.state.program_id,
+                [Failure(one, error.reason, error.partitions) for one, error in tries.failed.items()],
+                moved.mended,
+                left=not {*look.aside} <= {*moved.mended, *tries.failed},
+                wait=_AGAIN,
+            ),
+        )
+
+    def _find_move(self, run: Run, look: _Look, tries: Tries, late: int, new: int) -> MoveWindows:
+        """How the state moves, of so many late and new windows that were tried."""
+        plan, grid = look.plan, self._grid(look.source)
+        computed, seen = plan.computed, plan.seen
+        if late < len(plan.late):
+            seen = look.state.seen  # all changes are looked at again: who has failed is set aside by then
+        if new < len(plan.new):
+            # Windows that close at one instant are passed together.
+            computed = Instant(min(grid.closes(plan.new[new - 1]), grid.closes(plan.new[new]) - 1))
+        fresh = {*plan.new}
+        return MoveWindows(
+            tx=run.ask(lambda _, tx: tx),
+            source=look.source,
+            state=look.state,
+            computed=computed,
+            seen=seen,
+            new=[window for window in tries.done if window in fresh],
+            again=[window for window in tries.done if window not in fresh],
+            gone=look.gone,
+            failed=[*tries.failed],
+            mended=[window for window in tries.done if window in look.failing],
+            rows=sum(write.manifest.total_rows for write in run.written(look.sink)),
+            more=plan.more or late < len(plan.late) or new < len(plan.new),
         )
 
     def _look(self, run: Run) -> Callable[[Db, Transaction], _Look]:
@@ -187,47 +212,28 @@ class WindowProgram:
             # A window that is not computed yet may begin as much before `computed` as it is long.
             since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
             found = plan(grid, at, list_waiting(db, source, tx, since), dirty, limits)
-            written_by = {
-                one.window: one.write_pointer for one in find_results(db, state.program_id, found.new + found.late)
-            }
-            gone = self._gone(db, state.program_id, grid, found)
+            failing = [one.window for one in list_failures(db, state.program_id, _MOST_STALE)]
+            aside = tuple(window for window in failing if window not in {*found.new, *found.late})
+            wanted = (*found.new, *found.late, *aside)
+            written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
+            gone = self._gone(db, state.program_id, grid, found.computed, {*wanted})
             written_by |= gone
-            return _Look(state, source, sink, found, written_by, tuple(gone))
+            return _Look(state, source, sink, found, written_by, tuple(gone), aside, frozenset(failing))
 
         return block
 
-    def _gone(self, db: Db, program_id: ProgramId, grid: Grid, found: Plan) -> dict[Window, WritePointer]:
+    def _gone(
+        self, db: Db, program_id: ProgramId, grid: Grid, computed: Instant | None, kept: AbstractSet[Window]
+    ) -> dict[Window, WritePointer]:
         """Windows of before a reset that this run passes, and nobody computes any more."""
-        if found.computed is None:
+        if computed is None:
             return {}
-        wall = found.computed + 2 * 86_400_000_000
-        stale = list_stale(db, program_id, wall, _MOST_STALE)  # type: ignore[arg-type]
-        kept = {*found.new, *found.late}
+        stale = list_stale(db, program_id, WallTime(computed + 2 * 86_400_000_000), _MOST_STALE)
         return {
             one.window: one.write_pointer
             for one in stale
-            if one.window not in kept and grid.closes(one.window) <= found.computed
+            if one.window not in kept and grid.closes(one.window) <= computed
         }
-
-    def _write_front(self, run: Run, calculator: Calculator, look: _Look, windows: Sequence[Window]) -> int:
-        """Compute `windows` from the front as far as it can be done; how many. `WindowFailed` for the first."""
-        try:
-            self._write(run, calculator, look, windows)
-        except (Conflict, Fenced):
-            raise
-        except Exception as error:  # whatever Spark, or a function of the user's in it, raises
-            if len(windows) == 1:
-                raise self._failed(run, look, windows[0], error) from error
-        else:
-            return len(windows)
-        half = len(windows) // 2
-        done = self._write_front(run, calculator, look, windows[:half])
-        if done < half:
-            return done
-        try:
-            return half + self._write_front(run, calculator, look, windows[half:])
-        except WindowFailed:
-            return half
 
     def _write(
         self,
@@ -237,8 +243,22 @@ class WindowProgram:
         windows: Sequence[Window],
         gone: Sequence[Window] = (),
     ) -> None:
-        """Compute and write `windows`: those that have been published before are replaced, `gone` ones removed."""
-        output = run.output(look.sink)
+        """Compute and write `windows`: those that have been published before are replaced, `gone` ones removed.
+
+        What it raises leaves nothing written.
+        """
+        with run.undone_on_error(look.sink):
+            self._write_into(run.output(look.sink), run, calculator, look, windows, gone)
+
+    def _write_into(  # one after the other
+        self,
+        output: Output,
+        run: Run,
+        calculator: Calculator,
+        look: _Look,
+        windows: Sequence[Window],
+        gone: Sequence[Window],
+    ) -> None:
         again = [window for window in windows if window in look.written_by]
         if again or gone:
             pointers = [look.written_by[window] for window in (*again, *gone)]
@@ -276,11 +296,13 @@ class WindowProgram:
 
         return run.ask(block)
 
-    def _failed(self, run: Run, look: _Look, window: Window, error: Exception) -> WindowFailed:
+    def _blame(self, run: Run, look: _Look, window: Window, error: Exception) -> WindowFailed:
         batch = self._batch(run, look, [window])
         partitions = [look.source.show(partition.partition_key) for partition in batch.partitions]
         shown = f"[{from_wall(window.start)}, {from_wall(window.end)})"
-        return WindowFailed(shown, partitions, f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
+        failed = WindowFailed(shown, partitions, f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
+        failed.__cause__ = error
+        return failed
 
     def _grid(self, source: Fileset) -> Grid:
         return Grid(self.query.shape, _spec(source).window_zone)

@@ -96,6 +96,11 @@ class SetAside:
         return calls
 
 
+def forget_failures(db: Db, program_id: ProgramId, from_end: int) -> None:
+    """Forget the windows that end after `from_end`, at a reset, by which they are planned anew."""
+    db.run(SQL.forget_failures_after, program_id=program_id, from_end=from_end)
+
+
 def list_failures(db: Db, program_id: ProgramId, limit: int) -> list[Failure]:
     """The windows that are set aside; those that were tried longest ago come first."""
     rows = cast(

@@ -69,7 +69,8 @@ class Result:
 class MoveWindows:
     """Publish windows: `new` ones, `again` ones, and `gone` ones that have no rows any more; the state moves with them.
 
-    It is refused when another run has moved the state since `state` was read. `more` says that work is left.
+    It is refused when another run has moved the state since `state` was read. `failed` ones could not be computed,
+    `mended` ones could at last. `more` says that work is left.
     """
 
     tx: Transaction
@@ -80,8 +81,15 @@ class MoveWindows:
     new: Sequence[Window] = ()
     again: Sequence[Window] = ()
     gone: Sequence[Window] = ()
+    failed: Sequence[Window] = ()
+    mended: Sequence[Window] = ()
     rows: int = 0
     more: bool = False
+
+    @property
+    def advances(self) -> bool:
+        """Whether results are published up to a later time than before."""
+        return self.computed != self.state.computed
 
     def guards(self) -> Sequence[Call]:
         """Nobody else has moved it."""
@@ -118,6 +126,8 @@ class MoveWindows:
             "first": self.new[0] if self.new else None,
             "last": self.new[-1] if self.new else None,
             "recomputed": len(self.again) + len(self.gone),
+            "failed": list(self.failed),
+            "mended": list(self.mended),
             "rows": self.rows,
         }
         return Publish(Topic.DATA, "windows", window_event(self.state.name), payload)

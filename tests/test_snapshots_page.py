@@ -10,11 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.test_pipeline import LentSpark, Site
 from tidemill.cli.main import main
 from tidemill.lake.snapshot.guards import Guard
 from tidemill.mill import snapshots
 from tidemill.mill.mill import open_project
+from tidemill.run.driver import DriverProcess
 from tidemill.run.external import open_transaction
+from tidemill.run.launchers import Start
+from tidemill.world import World
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "snapshots.md").read_text(encoding="utf-8")
 
@@ -93,6 +97,29 @@ def test_a_diff_tells_programs_every_change_on_a_line(sqlite_catalog_url, tmp_pa
         {"change": "inserted", "key": {"code": 0}, "before": None, "after": {"code": 0, "since_at": None}},
         {"dataset": "default.codes", "old": old, "new": new, **counts},
     ]
+
+
+@pytest.mark.spark
+def test_the_program_that_reads_changes_gets_them(sqlite_catalog_url, tmp_path, spark, capfd):
+    """First all who are there, then only who has come."""
+    shop, mail = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
+    with open_project(tmp_path, create=True, world=World(environ={"TIDEMILL_PROCESS": "run/driver"})) as mill:
+        for app in (shop, mail):
+            mill.config.app.write_text(app, encoding="utf-8")
+            mill.deploy()
+        begin = Start(mill.catalog.url, str(mill.config.app), str(tmp_path), spark=True, warm=True, spark_settings={})
+        driver = DriverProcess(mill.world, mill.catalog, begin, "driver")
+        driver.spark = LentSpark(spark)
+        ended, said = [], []
+        for names in ("(1, 'ann'), (2, 'ben')", "(1, 'anna'), (3, 'carl')"):
+            with open_transaction(mill.catalog, mill.world, ["default.users"]) as tx:
+                tx.snapshot("default.users").replace(spark.sql(f"SELECT * FROM VALUES {names} AS t(id, name)"))
+            ended.append(Site(mill, driver, spark).run("mail.greet"))
+            said.append(sorted(line for line in capfd.readouterr().out.splitlines() if "welcome" in line))
+
+    assert ended == [("COMPLETED", "")] * 2
+    assert said == [["welcome ann", "welcome ben"], ["welcome carl"]]
 
 
 def test_wrong_commands_are_refused_in_a_line(sqlite_catalog_url, tmp_path, capsys):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tidemill.app.declared import Fileset as Fileset
     from tidemill.app.declared import Inbox as Inbox
     from tidemill.app.declared import Snapshot as Snapshot
+    from tidemill.app.reads import Changes as Changes
     from tidemill.app.reads import Reads as Reads
     from tidemill.app.watermark import Watermark as Watermark
     from tidemill.errors import Conflict as Conflict
@@ -50,6 +51,7 @@ _HOMES = {
     "AllOf": "schedule.triggers",
     "AnyOf": "schedule.triggers",
     "App": "app.app",
+    "Changes": "app.reads",
     "Concurrency": "schedule.constraints",
     "Conflict": "errors",
     "ConsumedPartition": "lake.consumer.consumer",

@@ -20,7 +20,7 @@ from tidemill.app.declared import (
     Snapshot,
 )
 from tidemill.app.pipeline import Pipeline, Reading, Writing
-from tidemill.app.reads import Reads
+from tidemill.app.reads import Changes, Reads
 from tidemill.app.watermark import Watermark
 from tidemill.durations import parse_duration
 from tidemill.errors import NotFound, UserError
@@ -201,7 +201,7 @@ class App:
     def spark(
         self,
         *,
-        reads: Iterable[Inbox | Fileset | Snapshot | Reads | str] = (),
+        reads: Iterable[Inbox | Fileset | Snapshot | Reads | Changes | str] = (),
         writes: Iterable[Fileset | Snapshot | str] = (),
         retries: int = 0,
         backoff: str | timedelta = "10s",
@@ -211,7 +211,8 @@ class App:
     ) -> Callable[[_C], _C]:
         """Register the decorated function as a program that is called with `(run, spark)`.
 
-        `reads` are the data sets it consumes (as `Reads` on terms of its own), `writes` those it may publish to (by
+        `reads` are the data sets it consumes (as `Reads` on terms of its own; of a snapshot as `Changes` only what has
+        changed), `writes` those it may publish to (by
         name, if another app's). A failed attempt is repeated `retries` times, after `backoff`, then twice that.
         `arguments` are `{"name": default}` or `{"name": type}`.
         `run_on_empty` says whether it is called when nothing waits; left out, it is when a time trigger (`Every`) fed
@@ -225,7 +226,7 @@ class App:
     def python(
         self,
         *,
-        reads: Iterable[Inbox | Fileset | Snapshot | Reads | str] = (),
+        reads: Iterable[Inbox | Fileset | Snapshot | Reads | Changes | str] = (),
         writes: Iterable[Fileset | Snapshot | str] = (),
         retries: int = 0,
         backoff: str | timedelta = "10s",
@@ -278,7 +279,7 @@ class App:
     def worker(
         self,
         *,
-        reads: Iterable[Fileset | Snapshot | Reads | str],
+        reads: Iterable[Fileset | Snapshot | Reads | Changes | str],
         writes: Iterable[Fileset | Snapshot | str] = (),
         instances: int = 1,
         spark: bool = False,
@@ -387,12 +388,13 @@ class App:
     def find_acceptors(self, program: str) -> Mapping[str, Acceptor]:
         """The acceptors of a program, by the qualified names of what they judge; for its driver."""
         terms = self.programs[program].terms if program in self.programs else {}
-        return {name: reads.accept for name, reads in terms.items() if reads.accept is not None}
+        partitions = {name: reads for name, reads in terms.items() if isinstance(reads, Reads)}
+        return {name: reads.accept for name, reads in partitions.items() if reads.accept is not None}
 
     def _program(
         self,
         kind: ProgramKind,
-        reads: Iterable[Inbox | Fileset | Snapshot | Reads | str],
+        reads: Iterable[Inbox | Fileset | Snapshot | Reads | Changes | str],
         writes: Iterable[Fileset | Snapshot | str],
         retries: int,
         backoff: str | timedelta,
@@ -400,7 +402,7 @@ class App:
         deliver_own: bool,  # noqa: FBT001  # as above
         arguments: Mapping[str, type | Value],
     ) -> Callable[[_C], _C]:
-        given = [one if isinstance(one, Reads) else Reads(one) for one in reads]
+        given = [one if isinstance(one, Reads | Changes) else Reads(one) for one in reads]
         read_names = tuple(self._name_of(one.dataset) for one in given)
         terms = {name: one for name, one in zip(read_names, given, strict=True) if one != Reads(one.dataset)}
         written = tuple(map(self._name_of, writes))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from tidemill.app.reads import Reads
+from tidemill.app.reads import Changes, Reads
 from tidemill.errors import UserError
 from tidemill.lake.fileset import fileset as lake_fileset
 from tidemill.lake.fileset.stored import Storing
@@ -82,7 +82,7 @@ class DeclaredProgram:
     run_on_empty: bool | None
     deliver_own: bool
     arguments: tuple[Argument, ...]
-    terms: Mapping[str, Reads] = field(default_factory=dict)
+    terms: Mapping[str, Reads | Changes] = field(default_factory=dict)
     instances: int = 0
     """Of a worker: how many runs of it are kept alive."""
     windows: WindowCode | None = None

@@ -16,7 +16,7 @@ from typing import Final, assert_never
 from tidemill.app.app import App
 from tidemill.app.declared import BadDeclaration, DeclaredProgram, Inbox, Snapshot, WindowCode
 from tidemill.app.declared import Fileset as DeclaredFileset
-from tidemill.app.reads import Reads
+from tidemill.app.reads import Changes, Reads
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.config import Config
@@ -27,7 +27,9 @@ from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.filters import make_filter
 from tidemill.lake.inbox.inbox import ensure_inbox
+from tidemill.lake.snapshot.changes import forget_feeds
 from tidemill.lake.snapshot.guards import ALLOW
+from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.window.watermark import declare_watermark
 from tidemill.lake.window.windows import find_state, put_state
 from tidemill.names import CommitSeq, DatasetId, ProgramId, ScheduleId
@@ -113,6 +115,7 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
         if update_schedules:
             changes, named = _schedule_changes(db, app, programs)
         dropped = change_schedules(db, world, seq, changes)
+        _forget_feeds(db, app, programs)
         for dataset in known.values():
             if dataset.kind is DatasetKind.FILESET:
                 declare_watermark(db, Fileset.of(dataset), f"deployment of {app.name}")
@@ -222,9 +225,12 @@ def _put(
         dataset = known.get(name) or find_dataset(db, name)
         if dataset.kind is DatasetKind.INBOX and program.kind.is_worker:
             raise BadDeclaration(f"worker {program.name!r}", f"reads the inbox {name}: a worker reads file sets")
-        if dataset.kind is DatasetKind.FILESET:
-            _put_consumer(db, dataset, program, declared.terms.get(name), tick)
-        elif name in declared.terms:
+        terms = declared.terms.get(name)
+        if dataset.kind is DatasetKind.FILESET and not isinstance(terms, Changes):
+            _put_consumer(db, dataset, program, terms, tick)
+        elif isinstance(terms, Changes):
+            _put_feed(db, dataset, program, terms, tick)
+        elif terms is not None:
             why = f"reads {name} on terms, but that is a data set of kind {dataset.kind}, not a file set"
             raise BadDeclaration(f"program {program.name!r}", why)
     if declared.windows is not None:
@@ -241,6 +247,28 @@ def _put_consumer(db: Db, dataset: Dataset, program: Program, reads: Reads | Non
         position = find_position(db, dataset.dataset_id, reads.starts_at, tick)
         wanted = make_filter(Fileset.of(dataset).keys, reads.where).to_json() if reads.where else None
         ensure_consumer(db, dataset.dataset_id, name, replace(reads.terms, where=wanted), position)
+
+
+def _put_feed(db: Db, dataset: Dataset, program: Program, changes: Changes, tick: CommitSeq) -> None:
+    subject, name = f"program {program.name!r}", dataset.qualified_name
+    if dataset.kind is not DatasetKind.SNAPSHOT:
+        raise BadDeclaration(
+            subject, f"reads the changes of {name}: that is a data set of kind {dataset.kind}, no snapshot"
+        )
+    if program.kind.is_worker:
+        raise BadDeclaration(subject, f"reads the changes of {name}: a worker reads file sets")
+    if not SnapshotDataset.of(dataset).spec.key:
+        why = "it has no key by which its rows could be told apart: declare it with key=[…]"
+        raise BadDeclaration(subject, f"reads the changes of {name}: {why}")
+    position = find_position(db, dataset.dataset_id, changes.starts_at, tick)
+    ensure_consumer(db, dataset.dataset_id, program.qualified_name, position=position)
+
+
+def _forget_feeds(db: Db, app: App, programs: Mapping[str, Program]) -> None:
+    """After the schedules, whose rows are locked before those of consumers."""
+    for name, declared in app.programs.items():
+        followed = [dataset for dataset, terms in declared.terms.items() if isinstance(terms, Changes)]
+        forget_feeds(db, programs[name].qualified_name, [find_dataset(db, dataset).dataset_id for dataset in followed])
 
 
 def _put_windows(db: Db, program: Program, code: WindowCode, source: Fileset) -> None:

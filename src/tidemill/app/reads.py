@@ -1,4 +1,4 @@
-"""`Reads`: the terms on which a program consumes a file set: where it starts, how much it takes, in which order."""
+"""`Reads`: the terms on which a program consumes a file set; `Changes`: a snapshot, of which it gets what changed."""
 
 from __future__ import annotations
 
@@ -79,6 +79,30 @@ class Reads:
     def name(self) -> str:
         """The data set, as people read it."""
         return self.dataset if isinstance(self.dataset, str) else self.dataset.qualified_name
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """A snapshot of which a program gets what changed: `reads=[tm.Changes(users)]`.
+
+    Each committed run gets by which rows the version that is current at its begin differs from the one that the last of
+    them had got: each change comes once, and what was changed and changed back between two runs not at all. A roll-back
+    comes as what it changes. The snapshot needs a `key`. `start` counts at the first deployment: from the `"beginning"`
+    all rows come as inserted, from `"now"` or a time what changed since; `tidemill consumer reset` changes it later.
+    The version that it has seen is kept until it has seen the next.
+    """
+
+    dataset: Declared | str
+    start: str | datetime = "beginning"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be where it is written."""
+        _ = self.starts_at
+
+    @property
+    def starts_at(self) -> Start:
+        """Where it starts when it is made."""
+        return Start.parse(self.start)
 
 
 def _one_of(dataset: str, what: str, given: str, known: list[str]) -> str:

@@ -30,10 +30,11 @@ from tidemill.lake.consumer.managed import (
 from tidemill.lake.consumer.resets import list_resets, requeue, reset
 from tidemill.lake.consumer.starts import Start
 from tidemill.lake.consumer.take import peek_claims
-from tidemill.lake.datasets import Dataset
+from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.filters import Where, make_filter
 from tidemill.lake.keys import KeyText, KeyValue
+from tidemill.lake.snapshot.changes import measure_feed
 from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id, fields_of
 from tidemill.names import nearest
 from tidemill.schedule import jobs
@@ -204,7 +205,7 @@ class Consumers(Project):
                 self._consumer(db, dataset, name)
             chosen = [c for c in list_consumers(db) if only in {None, c.dataset_id} and name in {None, c.name}]
             now = db.now()
-            return [_lag_view(consumer, measure_lag(db, consumer), by_id, now) for consumer in chosen]
+            return [_lag_view(consumer, _measure(db, consumer, by_id), by_id, now) for consumer in chosen]
 
         return self.catalog.read(block)
 
@@ -225,6 +226,11 @@ class Consumers(Project):
         return found, find_consumer(db, found.dataset_id, name)
 
 
+def _measure(db: Db, consumer: Consumer, by_id: Mapping[str, Dataset]) -> Lag:
+    is_feed = by_id[consumer.dataset_id].kind is DatasetKind.SNAPSHOT
+    return measure_feed(db, consumer) if is_feed else measure_lag(db, consumer)
+
+
 def _lag_view(consumer: Consumer, lag: Lag, by_id: Mapping[str, Dataset], now: int) -> LagView:
     oldest = None if lag.oldest is None else jobs.to_ms(lag.oldest)
     age = None if oldest is None else format_duration(timedelta(seconds=max(now - oldest, 0) // 1000))
@@ -233,7 +239,7 @@ def _lag_view(consumer: Consumer, lag: Lag, by_id: Mapping[str, Dataset], now: i
 
 
 def _consumer_view(db: Db, consumer: Consumer, by_id: Mapping[str, Dataset]) -> ConsumerView:
-    lag = measure_lag(db, consumer)
+    lag = _measure(db, consumer, by_id)
     held = {
         state: len(list_work(db, consumer.consumer_id, state, MOST_SHOWN))
         for state in (WorkState.IN_PROGRESS, WorkState.DISCARDED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,6 +22,7 @@ from tidemill.lake.filters import Where, make_filter
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.keys import KeyText, KeyValue
+from tidemill.lake.snapshot.changes import Changed
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, find_current
 from tidemill.names import ConsumerId, PinId, ProgramId, RunId
 from tidemill.run.declared import Declared, qualified_name
@@ -31,7 +32,7 @@ from tidemill.run.outputs import Outputs
 from tidemill.run.programs import Value
 from tidemill.run.reads import Reads
 from tidemill.run.runs import RunRecord
-from tidemill.run.version_reads import VersionReader, find_snapshot
+from tidemill.run.version_reads import ChangesInput, SnapshotInput, VersionReader, find_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -161,24 +162,6 @@ class FileInput:
         return read_files(self._run.world, self._run.spark, inbox, self.claimed)
 
 
-class SnapshotInput:
-    """The version of a snapshot that was current at the begin of this attempt; it stays while the attempt lasts."""
-
-    def __init__(self, run: Run, snapshot: SnapshotDataset, version: Version) -> None:
-        self._run = run
-        self._snapshot = snapshot
-        self._version = version
-
-    @property
-    def version(self) -> int:
-        """Its number: the write pointer of its refresh, its logical time."""
-        return self._version.version
-
-    def read(self) -> DataFrame:
-        """All its rows."""
-        return self._run.versions.read_pinned(self._run.spark, self._snapshot, self._version)
-
-
 @dataclass(frozen=True, slots=True)
 class Taken:
     """What an attempt has claimed or pinned, by the qualified name of its data set."""
@@ -187,13 +170,16 @@ class Taken:
     files: Mapping[str, tuple[Inbox, Sequence[ClaimedFile]]]
     versions: Mapping[str, tuple[SnapshotDataset, Version]]
     """Pinned, not claimed: there is always one, which says nothing about work."""
+    changes: Mapping[str, Changed] = field(default_factory=dict)
+    """Of snapshots; consumed with the commit."""
 
     @property
     def empty(self) -> bool:
         """Whether there are inputs, and nothing in any of them."""
         partitions = [taken.deliveries for taken in self.partitions.values()]
         files = [claimed for _, claimed in self.files.values()]
-        return bool(partitions or files) and not any(partitions) and not any(files)
+        changes = [not changed.empty for changed in self.changes.values()]
+        return bool(partitions or files or changes) and not (any(partitions) or any(files) or any(changes))
 
 
 class Run:
@@ -269,10 +255,10 @@ class Run:
             raise NeedsSpark
         return self._spark
 
-    def input(self, dataset: Declared | str) -> PartitionInput | FileInput | SnapshotInput:
+    def input(self, dataset: Declared | str) -> PartitionInput | FileInput | SnapshotInput | ChangesInput:
         """What this run has taken of one of its inputs; the same in every retry. `NotAnInput` for others.
 
-        Of a snapshot it is what was current when the attempt began.
+        Of a snapshot it is what was current when the attempt began, of `Changes` what has changed until then.
         """
         name = qualified_name(dataset)
         if name in self._taken.partitions:
@@ -281,7 +267,10 @@ class Run:
             return FileInput(self, *self._taken.files[name])
         if name in self._taken.versions:
             return SnapshotInput(self, *self._taken.versions[name])
-        raise NotAnInput(name, ", ".join([*self._taken.partitions, *self._taken.files, *self._taken.versions]))
+        if name in self._taken.changes:
+            return ChangesInput(self, self._taken.changes[name])
+        taken = self._taken
+        raise NotAnInput(name, ", ".join([*taken.partitions, *taken.files, *taken.versions, *taken.changes]))
 
     def output(self, dataset: Declared | str) -> Output:
         """Where to write one of the outputs; `NotAnOutput` for others."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from tidemill.catalog.db import Db, Effect
@@ -14,6 +14,7 @@ from tidemill.lake.fileset.fileset import Fileset, Unpin
 from tidemill.lake.inbox.file_claims import ClaimedFile, RestampFiles, find_claimed_inboxes
 from tidemill.lake.inbox.file_endings import FailFiles, PublishInboxBacklog, PutOffInboxBacklog, ReleaseFiles
 from tidemill.lake.inbox.inbox import Inbox
+from tidemill.lake.snapshot.changes import find_feed
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.names import ConsumerId, DatasetId, RunId, split_qualified
 from tidemill.run.programs import Program
@@ -22,11 +23,15 @@ from tidemill.texts import printable
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The data sets that a program reads, by qualified name: file sets by its consumer, inboxes, pinned snapshots."""
+    """The data sets that a program reads, by qualified name: file sets by its consumer, inboxes, pinned snapshots.
+
+    `feeds` are the snapshots of which it gets what changed.
+    """
 
     filesets: dict[str, tuple[Fileset, Consumer]]
     inboxes: dict[str, Inbox]
     snapshots: dict[str, SnapshotDataset]
+    feeds: dict[str, tuple[SnapshotDataset, Consumer]] = field(default_factory=dict)
 
     def announce_rest(self) -> list[Effect]:
         """Say what can be claimed still: the last effects of an end of a run."""
@@ -69,7 +74,11 @@ def find_inputs(db: Db, program: Program) -> Inputs:
         if dataset.kind is DatasetKind.INBOX:
             inputs.inboxes[name] = Inbox.of(dataset)
         elif dataset.kind is DatasetKind.SNAPSHOT:
-            inputs.snapshots[name] = SnapshotDataset.of(dataset)
+            feed = find_feed(db, dataset.dataset_id, program.qualified_name)
+            if feed is None:
+                inputs.snapshots[name] = SnapshotDataset.of(dataset)
+            else:
+                inputs.feeds[name] = (SnapshotDataset.of(dataset), feed)
         else:
             consumer = find_consumer(db, dataset.dataset_id, program.qualified_name)
             inputs.filesets[name] = (Fileset.of(dataset), consumer)

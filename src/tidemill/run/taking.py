@@ -14,7 +14,8 @@ from tidemill.lake.fileset.fileset import Fileset, Unpin
 from tidemill.lake.inbox.file_checks import FileOutcome, sort_out, succeeded
 from tidemill.lake.inbox.file_claims import ClaimedFile, claim_files
 from tidemill.lake.inbox.file_endings import CloseFiles
-from tidemill.lake.snapshot.snapshot import PinVersions, find_current
+from tidemill.lake.snapshot.changes import MoveFeed, find_changes
+from tidemill.lake.snapshot.snapshot import PinVersions, Version, find_current
 from tidemill.names import PinId
 from tidemill.run.acceptors import choose
 from tidemill.run.attempts import AttachTransaction
@@ -44,12 +45,17 @@ class Claims:
         for name, (_, version) in self.given.versions.items():
             rows = version.manifest.total_rows
             counted.append({"dataset": name, "kind": "snapshot", "count": 1, "rows": rows, "version": version.version})
+        for name, changed in self.given.changes.items():
+            versions = {"since": _number(changed.old), "version": _number(changed.new)}
+            count = int(not changed.empty)
+            counted.append({"dataset": name, "kind": "changes", "count": count, "rows": None, **versions})
         return counted
 
 
 def begin_taking(catalog: Catalog, run: RunRecord, inputs: Inputs, outputs: Mapping[str, Fileset]) -> Transaction:
     """Begin a transaction of an attempt: it pins what it reads as a whole, and claims of earlier attempts follow it."""
-    pins = [(PinId(catalog.world.new_id("pin")), snapshot.dataset_id) for snapshot in inputs.snapshots.values()]
+    pinned = [*inputs.snapshots.values(), *(snapshot for snapshot, _ in inputs.feeds.values())]
+    pins = [(PinId(catalog.world.new_id("pin")), snapshot.dataset_id) for snapshot in pinned]
     return begin(
         catalog,
         run_id=run.run_id,
@@ -70,6 +76,10 @@ def claim(catalog: Catalog, tx: Transaction, program: Program, inputs: Inputs) -
         name: (snapshot, catalog.read(partial(find_current, snapshot=snapshot, seen=tx)))
         for name, snapshot in inputs.snapshots.items()
     }
+    changes = {
+        name: catalog.read(partial(find_changes, snapshot=snapshot, consumer=feed, tx=tx))
+        for name, (snapshot, feed) in inputs.feeds.items()
+    }
     consumers = {consumer.consumer_id: consumer.terms for _, consumer in inputs.filesets.values()}
     delivered = take_claims(catalog, tx, consumers) if consumers else {}
     partitions = {
@@ -83,7 +93,7 @@ def claim(catalog: Catalog, tx: Transaction, program: Program, inputs: Inputs) -
         name: (inbox, [file for file in good if file.dataset_id == inbox.dataset_id])
         for name, inbox in inputs.inboxes.items()
     }
-    return Claims(Taken(partitions, files, versions), good, others)
+    return Claims(Taken(partitions, files, versions, changes), good, others)
 
 
 def accept(catalog: Catalog, tx: Transaction, claims: Claims, acceptors: Mapping[str, Code]) -> None:
@@ -105,6 +115,8 @@ def effects_of(program: Program, inputs: Inputs, claims: Claims, written: Output
     """What the commit does to outputs and claims. Raises what a look at the written files finds wrong."""
     tx = written.tx
     effects: list[Effect] = [*written.prepare(), CompleteClaims(tx.run_id, tx.epoch), Unpin(tx.run_id)]
+    changes = claims.given.changes.values()
+    effects += [MoveFeed(tx, changed.consumer) for changed in changes if not changed.empty]
     if inputs.inboxes:
         outcomes = (*claims.outcomes, *map(succeeded, claims.files))
         effects.append(CloseFiles(tx.run_id, tx.epoch, outcomes))
@@ -112,3 +124,7 @@ def effects_of(program: Program, inputs: Inputs, claims: Claims, written: Output
         own = [consumer for name, (_, consumer) in inputs.filesets.items() if name in program.writes]
         effects += [SkipOwn(tx, consumer.dataset_id, consumer.name) for consumer in own]
     return effects
+
+
+def _number(version: Version | None) -> int | None:
+    return None if version is None else version.version

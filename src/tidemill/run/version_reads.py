@@ -1,15 +1,16 @@
-"""Reading versions of snapshots: pinned for a run first, so that retention leaves them until it ends."""
+"""Reading versions of snapshots, and what changed between them: pinned for a run first, so that they stay meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.fileset.fileset import pin
-from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version
+from tidemill.lake.snapshot.changes import Changed
+from tidemill.lake.snapshot.snapshot import NoVersionYet, SnapshotDataset, Version
 from tidemill.lake.snapshot.version_diff import diff_frames
 from tidemill.lake.snapshot.versions import find_version
 from tidemill.names import PinId, RunId, WritePointer
@@ -23,6 +24,58 @@ if TYPE_CHECKING:
 def find_snapshot(db: Db, name: str) -> SnapshotDataset:
     """The snapshot of that qualified name; `NotFound`, `NotASnapshot`."""
     return SnapshotDataset.of(find_dataset(db, name))
+
+
+class Reading(Protocol):
+    """The run that an input is of."""
+
+    @property
+    def spark(self) -> SparkSession:
+        """Its session."""
+
+    @property
+    def versions(self) -> VersionReader:
+        """By which its inputs read."""
+
+
+class SnapshotInput:
+    """The version of a snapshot that was current at the begin of this attempt; it stays while the attempt lasts."""
+
+    def __init__(self, run: Reading, snapshot: SnapshotDataset, version: Version) -> None:
+        self._run = run
+        self._snapshot = snapshot
+        self._version = version
+
+    @property
+    def version(self) -> int:
+        """Its number: the write pointer of its refresh, its logical time."""
+        return self._version.version
+
+    def read(self) -> DataFrame:
+        """All its rows."""
+        return self._run.versions.read_pinned(self._run.spark, self._snapshot, self._version)
+
+
+class ChangesInput:
+    """What has changed in a snapshot since the last run of this program that committed, and no other run of it gets."""
+
+    def __init__(self, run: Reading, changed: Changed) -> None:
+        self._run = run
+        self._changed = changed
+
+    @property
+    def since(self) -> int | None:
+        """The version that this program has seen; None at the first time, when all rows are inserted."""
+        return None if self._changed.old is None else self._changed.old.version
+
+    @property
+    def version(self) -> int | None:
+        """The version that was current at the begin of this attempt; None before the first."""
+        return None if self._changed.new is None else self._changed.new.version
+
+    def read(self) -> DataFrame:
+        """The rows that differ, as `Run.diff` has them: `change`, the key, `before` and `after`."""
+        return self._run.versions.diff_changed(self._run.spark, self._changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +105,17 @@ class VersionReader:
         """By which rows version `new` differs from `old` (`diff_frames`), both pinned; `key`: not the declared one."""
         before, after = (self.read(spark, snapshot, number) for number in (old, new))
         return diff_frames(snapshot.qualified_name, before, after, key or snapshot.spec.key)
+
+    def diff_changed(self, spark: SparkSession, changed: Changed) -> DataFrame:
+        """The rows that changed; all of the first version as inserted. `NoVersionYet`."""
+        snapshot = changed.snapshot
+        if changed.new is None:
+            raise NoVersionYet(snapshot.qualified_name)
+        new = changed.new.version
+        if changed.old is not None:
+            return self.diff(spark, snapshot, changed.old.version, new)
+        after = self.read(spark, snapshot, new)
+        return diff_frames(snapshot.qualified_name, after.limit(0), after, snapshot.spec.key)
 
     def _pin(self, snapshot: SnapshotDataset, number: int) -> Version:
         pin_id = PinId(self.catalog.world.new_id("pin"))

@@ -18,7 +18,7 @@ from tidemill.lake.consumer.take import has_work
 from tidemill.lake.fileset.fileset import Fileset, Unpin
 from tidemill.names import RunId
 from tidemill.run.attempts import SQL as ATTEMPTS
-from tidemill.run.context import FileInput, PartitionInput, Run, SnapshotInput
+from tidemill.run.context import FileInput, PartitionInput, Run
 from tidemill.run.declared import Declared
 from tidemill.run.inputs import Inputs, find_inputs
 from tidemill.run.output import Output
@@ -26,6 +26,7 @@ from tidemill.run.outputs import Outputs, Writer
 from tidemill.run.programs import Code, Program, Value
 from tidemill.run.runs import RunRecord
 from tidemill.run.taking import Claims, accept, begin_taking, claim, effects_of
+from tidemill.run.version_reads import ChangesInput, SnapshotInput
 from tidemill.run.workers import SQL as WORKERS
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class Worker:
         self._step = None
         self.commits += 1
 
-    def input(self, dataset: Declared | str) -> PartitionInput | FileInput | SnapshotInput:
+    def input(self, dataset: Declared | str) -> PartitionInput | FileInput | SnapshotInput | ChangesInput:
         """What the last take has brought of one of its inputs. `NotAnInput`, `NothingTaken`."""
         return self._now.run.input(dataset)
 

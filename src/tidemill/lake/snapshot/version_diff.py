@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 from tidemill.errors import Unavailable, UserError
 from tidemill.lake.frames import quoted
 from tidemill.lake.spark import read_counts
-from tidemill.names import nearest
+from tidemill.names import advise
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,8 +72,7 @@ def check_key(dataset: str, version: str, columns: Sequence[str], key: Sequence[
         if name.lower() in _OWN:
             raise NotComparable(dataset, f"a diff has columns {', '.join(_OWN)} of its own, and the key has {name} too")
         if name.lower() not in present:
-            meant = nearest(name, columns)
-            hint = f"did you mean {meant!r}?" if meant else f"it has {', '.join(columns)}"
+            hint = advise(name, columns, f"it has {', '.join(columns)}")
             raise NotComparable(dataset, f"{version} has no column {name}, which is in the key; {hint}")
 
 

@@ -24,6 +24,7 @@ from tidemill.names import RunId, WritePointer
 SQL: Final = load_sql(__file__)
 
 _KEY: Final = NO_KEYS.encode(())
+_READERS: Final = ("run_", "changes for ")
 
 
 @refusal
@@ -164,7 +165,7 @@ def expire_of(
             find_version(db, snapshot, number)  # says what is wrong with it
         named = [one for one in versions if one.version in by_hand]
         for one in named:
-            held = [why for why in one.kept_for if why == "current" or why.startswith("run_")]
+            held = [why for why in one.kept_for if why == "current" or why.startswith(_READERS)]
             if held:
                 raise VersionHeld(snapshot.qualified_name, one.version, held)
         return named or [one for one in versions if not one.kept_for and not by_hand]
@@ -186,6 +187,6 @@ def expire_of(
 
 
 def _readers_of(commit_seq: object, superseded_seq: object, readers: Sequence[tuple[int, str]]) -> tuple[str, ...]:
-    """The runs that see a version; one that never was current is pinned at its own commit."""
+    """The runs and feeds that see a version; one that never was current is pinned at its own commit."""
     first, last = cast("int", commit_seq), cast("int | None", superseded_seq)
     return tuple(sorted({run for at, run in readers if first <= at and (last is None or at <= last)}))

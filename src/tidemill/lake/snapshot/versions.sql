@@ -8,10 +8,13 @@ SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.fi
  ORDER BY change.write_pointer DESC
 
 -- name: list_readers
--- At which pointer each reader looks: by pins, and all that is open, which may pin what it sees later.
+-- At which pointer each reader looks: by pins, all that is open, which may pin what it sees later, and programs that
+-- want to know next what has changed since.
 SELECT commit_seq, run_id FROM reader_pin WHERE dataset_id = :dataset_id
  UNION
 SELECT write_pointer, run_id FROM tx {indexed_by:tx_open} WHERE state = 'in_progress'
+ UNION
+SELECT start_version, 'changes for ' || name FROM consumer WHERE dataset_id = :dataset_id
 
 -- name: find_version
 SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.location, change.manifest, schema.schema,

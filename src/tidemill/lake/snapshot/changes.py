@@ -1,0 +1,127 @@
+"""Change feeds: what differs between the version that a program has seen last and the one that is current.
+
+A feed is a consumer of a snapshot. Its position is the write pointer of the transaction that committed with it last:
+what that saw is what the program has seen, and is kept for it. A run gets the difference from there to what its own
+transaction sees, and moves the position in its commit, by compare-and-set: so every change is in the input of exactly
+one committed run, however many run at once, and a roll-back is a change like any other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, cast
+
+from tidemill.catalog.db import Db, refusal
+from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.catalog.transactions import Snapshot as TransactionSnapshot
+from tidemill.catalog.transactions import Transaction
+from tidemill.errors import Conflict, UserError
+from tidemill.lake.consumer.managed import SQL as CONSUMERS
+from tidemill.lake.consumer.managed import Consumer, Lag, to_consumer
+from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, VersionGone, find_visible
+from tidemill.names import DatasetId
+
+SQL: Final = load_sql(__file__)
+
+
+@refusal
+class FeedMoved(Conflict):
+    """Another run has committed with the same changes, or somebody has reset the consumer."""
+
+    code = "feed_moved"
+
+    def __init__(self, consumer: str) -> None:
+        self.consumer = consumer
+        super().__init__(
+            f"another run of {consumer} has committed with these changes, or its consumer was reset meanwhile; run "
+            "again to get those since then"
+        )
+
+
+class BaseGone(UserError):
+    """The version that a feed was to start from is no longer there."""
+
+    code = "base_gone"
+
+    def __init__(self, dataset: str, consumer: str, version: int) -> None:
+        self.dataset = dataset
+        self.consumer = consumer
+        self.version = version
+        super().__init__(
+            f"{consumer} cannot get what changed in {dataset} since version {version}, which retention has let go; "
+            f"`tidemill consumer reset {dataset} {consumer} --to beginning` gives it all rows as inserted"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a transaction sees of a feed: from `old` (None: nothing yet) to `new` (None: there is no version yet)."""
+
+    snapshot: SnapshotDataset
+    consumer: Consumer
+    old: Version | None
+    new: Version | None
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has changed."""
+        return self.new is None or (self.old is not None and self.old.version == self.new.version)
+
+
+def find_feed(db: Db, dataset_id: DatasetId, name: str) -> Consumer | None:
+    """The feed of the program of that name, if it has one of this snapshot."""
+    row = db.one(CONSUMERS.find_consumer, dataset_id=dataset_id, name=name)
+    return None if row is None else to_consumer(row)
+
+
+def forget_feeds(db: Db, name: str, but: Collection[DatasetId]) -> None:
+    """Forget the feeds of a program, but for those of some snapshots: it no longer asks for them, nothing is kept."""
+    db.run(SQL.forget_feeds, name=name, followed=json.dumps(sorted(but)))
+
+
+def find_changes(db: Db, snapshot: SnapshotDataset, consumer: Consumer, tx: Transaction) -> Changed:
+    """What the feed has for this transaction; `BaseGone` when a reset has put it before what retention keeps."""
+    new = find_visible(db, snapshot.dataset_id, tx)
+    position = consumer.state.start_version
+    if position >= tx.write_pointer:
+        return Changed(snapshot, consumer, new, new)  # one that began later has committed: going back would double
+    try:
+        old = find_visible(db, snapshot.dataset_id, TransactionSnapshot(position, tx.incarnation))
+    except VersionGone as error:
+        raise BaseGone(snapshot.qualified_name, consumer.name, error.version) from None
+    return Changed(snapshot, consumer, old, new)
+
+
+def measure_feed(db: Db, consumer: Consumer) -> Lag:
+    """Whether there is a version that the feed has not got to, and since when; bytes are of that version."""
+    row = db.one(SQL.find_unseen, dataset_id=consumer.dataset_id, position=consumer.state.start_version)
+    if row is None:
+        return Lag(0, 0, None)
+    size, at = cast("tuple[int, int]", row)
+    return Lag(1, size, datetime.fromtimestamp(at / 1000, UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class MoveFeed:
+    """The changes that a transaction was given are consumed with its commit; `FeedMoved` if somebody was faster."""
+
+    tx: Transaction
+    consumer: Consumer
+
+    def guards(self) -> Sequence[Call]:
+        """None: its row is locked in the order of locks, among the writes."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """Compare, and set."""
+        place: dict[str, Param] = {
+            "consumer_id": self.consumer.consumer_id,
+            "position": self.consumer.state.start_version,
+        }
+        return (
+            Call(SQL.refuse_if_feed_moved, {**place, "name": self.consumer.name}),
+            Call(SQL.move_feed, {**place, "write_pointer": self.tx.write_pointer}),
+        )

@@ -1,0 +1,259 @@
+"""Change feeds: each version's changes are in the input of exactly one committed run, on both databases."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.acceptance.machine import write_texts
+from tests.app.stage import Stage, staged
+from tests.run.conftest import rows_of
+from tidemill.app.app import BadDeclaration
+from tidemill.cli.main import main
+from tidemill.lake.janitor import sweep
+from tidemill.lake.snapshot.versions import VersionHeld, expire_versions
+from tidemill.mill.mill import open_project
+from tidemill.run.external import open_transaction
+
+APP = """
+import tidemill as tm
+app = tm.App("shop")
+users = app.snapshot("users", key=["id"], max_versions=1)
+
+@app.python(reads=[tm.Changes(users)])
+def follow(run):
+    given = run.input(users)
+    with open("said.txt", "a") as said:
+        said.write(f"{given.since} {given.version}\\n")
+    MORE
+"""
+FOLLOW = "default.shop.follow"
+
+
+@contextlib.contextmanager
+def site(folder, url, more: str = "pass") -> Iterator[Stage]:
+    """The project; what the program does beside telling what it was given."""
+    with staged(folder, url, APP.replace("MORE", more).replace('"said.txt"', repr(str(folder / "said.txt")))) as stage:
+        yield stage
+
+
+@pytest.fixture
+def stage(catalog_url, tmp_path):
+    """The project on each database."""
+    with site(tmp_path, catalog_url) as opened:
+        yield opened
+
+
+def refresh(stage: Stage, text: str = "a\n") -> int:
+    """A version; its number."""
+    with open_transaction(stage.mill.catalog, stage.world, ["default.users"], writer=write_texts) as tx:
+        tx.snapshot("default.users").replace({"": text}, allow=["drop"])
+    return tx.write_pointer
+
+
+def start(stage: Stage) -> list[tuple[str, str]]:
+    """Start the program, and work on what is pending: how those runs ended."""
+    stage.mill.start_run("shop.follow", {})
+    return [(str(run.state), run.exit_reason or "") for run in stage.work()]
+
+
+def said(stage: Stage) -> list[str]:
+    """What committed and failed runs were given: since, version."""
+    return stage.said()
+
+
+def test_each_run_gets_what_changed_since_the_last_that_committed(stage):
+    """First all, then from version to version; nothing is no reason to call the program."""
+    none = start(stage)
+    first = refresh(stage)
+    start(stage)
+    idle = start(stage)
+    refresh(stage)
+    third = refresh(stage)
+    start(stage)
+
+    assert none == idle == [("COMPLETED", "no_input")]
+    assert said(stage) == [f"None {first}", f"{first} {third}"]
+    assert stage.mill.audit().clean
+
+
+def test_a_roll_back_is_a_change(stage):
+    """What downstream has built on the bad version has to go too."""
+    good = refresh(stage)
+    bad = refresh(stage)
+    start(stage)
+    back = stage.mill.roll_back("users", good).version
+    start(stage)
+
+    assert said(stage) == [f"None {bad}", f"{bad} {back}"]
+
+
+def test_what_a_failed_run_was_given_comes_again(catalog_url, tmp_path):
+    """The position moves with the commit, or not at all."""
+    with site(tmp_path, catalog_url, "import os; 1 / os.path.exists('good')") as stage:
+        first = refresh(stage)
+        failed = start(stage)
+        second = refresh(stage)
+        start(stage)
+
+        assert failed[0][0] == "FAILED"
+        assert said(stage) == [f"None {first}", f"None {second}"]
+
+
+def test_of_two_runs_with_the_same_changes_one_commits(stage):
+    """The other is no failure: it starts again, and has nothing left."""
+    refresh(stage)
+
+    def other() -> None:
+        stage.mill.start_run("shop.follow", {})
+        stage.work()
+
+    stage.at["driver.before_commit"] = other
+    first = start(stage)
+    again = stage.work()
+
+    assert first[0][0] == "PENDING"
+    assert [(str(run.state), run.exit_reason, run.failures) for run in again] == [("COMPLETED", "no_input", 0)]
+    completed = [run for run in stage.runs() if run.exit_reason == ""]
+    assert len(completed) == 1
+
+
+def test_the_version_that_a_feed_has_seen_is_kept_for_it(stage):
+    """However many come: else nobody could say what has changed since."""
+    seen = refresh(stage)
+    start(stage)
+    skipped = refresh(stage)
+    newest = refresh(stage)
+    expire_versions(stage.mill.catalog)
+    sweep(stage.mill.catalog)
+
+    kept = {one.version: one.kept_for for one in stage.mill.list_versions("users")}
+    assert kept == {seen: (f"changes for {FOLLOW}",), newest: ("current", "min_versions=1", "ttl=7d")}
+    with pytest.raises(VersionHeld, match=f"stays: changes for {FOLLOW}"):
+        stage.mill.expire_versions("users", [seen])
+    start(stage)
+    expire_versions(stage.mill.catalog)
+    assert [one.version for one in stage.mill.list_versions("users")] == [newest]
+    assert skipped not in kept
+    assert said(stage)[-1] == f"{seen} {newest}"
+
+
+def test_a_reset_gives_all_again_or_only_what_comes(stage, tmp_path, capsys):
+    """By the verbs of consumers, which tell how far behind it is."""
+    version = refresh(stage)
+    (behind,) = stage.mill.measure_lag(dataset="users")
+    start(stage)
+    (there,) = stage.mill.measure_lag(dataset="users")
+    stage.mill.reset_consumer("users", FOLLOW, "beginning")
+    start(stage)
+    stage.mill.reset_consumer("users", FOLLOW, "now")
+    idle = start(stage)
+    later = refresh(stage)
+    start(stage)
+    with pytest.raises(SystemExit):
+        main(["--project", str(stage.mill.config.folder), "consumer", "lag", "--json"])
+
+    assert (behind.partitions, there.partitions) == (1, 0)
+    assert idle == [("COMPLETED", "no_input")]
+    assert said(stage) == [f"None {version}", f"None {version}", f"{version} {later}"]
+    assert json.loads(capsys.readouterr().out)[0]["partitions"] == 0
+
+
+def test_a_reset_to_what_is_gone_fails_with_the_cure(stage):
+    """Not with an empty difference, and not with all."""
+    gone = refresh(stage)
+    refresh(stage)
+    expire_versions(stage.mill.catalog)
+    # As a reset to a time leaves it.
+    rows_of(
+        stage.mill.catalog,
+        "UPDATE consumer SET start_version = (SELECT min(superseded_seq) FROM partition_change) RETURNING 1",
+    )
+    ((state, reason),) = start(stage)
+
+    assert state == "FAILED"
+    assert reason.startswith(f"base_gone: {FOLLOW} cannot get what changed in default.users since version {gone}, ")
+    assert f"`tidemill consumer reset default.users {FOLLOW} --to beginning` gives it all rows" in reason
+
+
+def test_a_program_that_no_longer_asks_for_changes_keeps_nothing(stage):
+    """Else the version that it saw last would stay for ever."""
+    seen = refresh(stage)
+    start(stage)
+    refresh(stage)
+    text = stage.mill.config.app.read_text(encoding="utf-8").replace("tm.Changes(users)", "users").replace(".since", "")
+    stage.mill.config.app.write_text(text, encoding="utf-8")
+    with open_project(stage.mill.config.folder) as mill:
+        mill.deploy()
+
+        assert mill.list_consumers(dataset="users") == []
+    assert seen not in {one.version for one in stage.mill.list_versions("users") if one.kept_for}
+
+
+@pytest.mark.parametrize(
+    ("reads", "why"),
+    [
+        ("tm.Changes(plain)", "it has no key by which its rows could be told apart: declare it with key=…"),
+        ("tm.Changes(lines)", "that is a data set of kind fileset, no snapshot"),
+    ],
+)
+def test_changes_of_what_has_none_are_refused_at_deployment(sqlite_catalog_url, tmp_path, reads, why):
+    """Before the first run finds out."""
+    app = f"""
+import tidemill as tm
+app = tm.App("shop")
+plain = app.snapshot("plain")
+lines = app.fileset("lines", keys={{"hour": "int"}})
+@app.python(reads=[{reads}])
+def follow(run): ...
+"""
+    with pytest.raises(BadDeclaration) as refused, staged(tmp_path, sqlite_catalog_url, app):
+        pass
+
+    assert why.removesuffix("…") in str(refused.value)
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(["refresh", "late", "run", "reset", "expire", "race"]), max_size=10))
+def test_the_inputs_of_committed_runs_are_one_chain_of_versions(tmp_path_factory, deeds):
+    """Whatever happens between: each begins where the one before ended, and the last with what is current."""
+    folder = tmp_path_factory.mktemp("chain")
+    with site(folder, f"sqlite:///{folder}/catalog.db") as stage:
+        for deed in [*deeds, "run"]:
+            match deed:
+                case "refresh":
+                    refresh(stage)
+                case "late":  # one that began earlier ends last, and never becomes current
+                    with open_transaction(stage.mill.catalog, stage.world, ["default.users"], writer=write_texts) as tx:
+                        refresh(stage)
+                        tx.snapshot("default.users").replace({"": "late\n"}, allow=["drop"])
+                case "run":
+                    start(stage)
+                case "reset":
+                    stage.mill.reset_consumer("users", FOLLOW, "beginning")
+                case "expire":
+                    expire_versions(stage.mill.catalog)
+                case "race":
+                    stage.at["driver.before_commit"] = lambda: (refresh(stage), start(stage))
+                    start(stage)
+                    stage.at.clear()
+                    stage.work()
+        given = [input_of(run) for run in stage.runs() if run.state == "COMPLETED" and run.exit_reason == ""]
+        current = [one.version for one in stage.mill.list_versions("users") if one.current]
+
+        assert all(since in {None, last} for (_, last), (since, _) in itertools.pairwise(given))
+        assert sum(since is None for since, _ in given) <= 1 + deeds.count("reset")
+        assert ([given[-1][1]] if given else []) == current
+        assert stage.mill.audit().clean
+
+
+def input_of(run) -> tuple[int | None, int]:
+    """From where to where a run got the changes, by its record."""
+    (fact,) = run.facts["inputs"]
+    return fact["since"], fact["version"]

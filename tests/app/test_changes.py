@@ -80,6 +80,9 @@ def test_each_run_gets_what_changed_since_the_last_that_committed(stage):
 
     assert none == idle == [("COMPLETED", "no_input")]
     assert said(stage) == [f"None {first}", f"{first} {third}"]
+    last = [run for run in stage.runs() if run.exit_reason == ""][-1]
+    (taken,) = stage.mill.show_run(last.run_id)["inputs"]
+    assert (taken.dataset, taken.item) == ("default.users", f"version {third}")
     assert stage.mill.audit().clean
 
 

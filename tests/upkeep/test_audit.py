@@ -7,7 +7,8 @@ import pytest
 from tests.lake.conftest import Lake, make_lake
 from tests.run.conftest import rows_of
 from tidemill.catalog.engine import open_catalog
-from tidemill.upkeep.audit import FindingKind, audit
+from tidemill.upkeep.audit import audit
+from tidemill.upkeep.search import FindingKind
 from tidemill.world import World
 
 CONSUMER = "default.shop.report"

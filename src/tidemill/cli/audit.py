@@ -40,6 +40,10 @@ def command(datasets: tuple[str, ...], *, as_json: bool) -> None:
             states = ", ".join(f"{number} {state}" for state, number in inbox.states.items()) or "no files"
             rows = f"{inbox.rows} rows in {inbox.counted} files; of others rows are not recorded"
             click.echo(f"inbox     {inbox.dataset}: {states}; {inbox.announced} announced; {rows}")
+        for snapshot in found.snapshots:
+            now = "none is current" if snapshot.current is None else f"{snapshot.current} is current"
+            told = f"{snapshot.versions} versions, {snapshot.announced} announced, {now}"
+            click.echo(f"snapshot  {snapshot.dataset}: {told}")
         click.echo()
         show_list(found.findings, ("kind", "subject", "what", "next_step"), as_json=False, empty="nothing was found")
         if found.not_shown:

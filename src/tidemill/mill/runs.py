@@ -81,7 +81,7 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class InputView:
-    """What a run took: a partition, or a file with its content version."""
+    """What a run took: a partition, a file with its content version, or the version of a snapshot."""
 
     dataset: str
     write_pointer: int
@@ -185,4 +185,6 @@ def _input_view(row: Row, by_id: Mapping[str, Dataset]) -> InputView:
     shown = str(item)
     if dataset.kind is DatasetKind.FILESET:
         shown = Fileset.of(dataset).show(KeyText(shown))
+    elif dataset.kind is DatasetKind.SNAPSHOT:
+        shown = f"version {write_pointer!r}"
     return InputView(dataset.qualified_name, cast("int", write_pointer), shown, str(version))

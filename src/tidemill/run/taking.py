@@ -15,7 +15,7 @@ from tidemill.lake.inbox.file_checks import FileOutcome, sort_out, succeeded
 from tidemill.lake.inbox.file_claims import ClaimedFile, claim_files
 from tidemill.lake.inbox.file_endings import CloseFiles
 from tidemill.lake.snapshot.changes import MoveFeed, find_changes
-from tidemill.lake.snapshot.snapshot import PinVersions, Version, find_current
+from tidemill.lake.snapshot.snapshot import PinVersions, RecordVersions, Version, find_current
 from tidemill.names import PinId
 from tidemill.run.acceptors import choose
 from tidemill.run.attempts import AttachTransaction
@@ -115,8 +115,11 @@ def effects_of(program: Program, inputs: Inputs, claims: Claims, written: Output
     """What the commit does to outputs and claims. Raises what a look at the written files finds wrong."""
     tx = written.tx
     effects: list[Effect] = [*written.prepare(), CompleteClaims(tx.run_id, tx.epoch), Unpin(tx.run_id)]
-    changes = claims.given.changes.values()
-    effects += [MoveFeed(tx, changed.consumer) for changed in changes if not changed.empty]
+    changes = [changed for changed in claims.given.changes.values() if not changed.empty]
+    effects += [MoveFeed(tx, changed.consumer) for changed in changes]
+    read = [(snapshot.dataset_id, version.version) for snapshot, version in claims.given.versions.values()]
+    read += [(changed.snapshot.dataset_id, changed.new.version) for changed in changes if changed.new]
+    effects.append(RecordVersions(tx.run_id, read))
     if inputs.inboxes:
         outcomes = (*claims.outcomes, *map(succeeded, claims.files))
         effects.append(CloseFiles(tx.run_id, tx.epoch, outcomes))

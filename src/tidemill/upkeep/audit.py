@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Final, TypeAlias, cast
+from typing import Final, cast
 
 from tidemill.catalog.db import Catalog
-from tidemill.catalog.named import Param, Statement, load_sql
+from tidemill.catalog.named import Param, load_sql
 from tidemill.lake.consumer.managed import Consumer, WorkState, list_consumers
 from tidemill.lake.consumer.resets import list_resets
 from tidemill.lake.consumer.take import Closing
@@ -23,42 +22,16 @@ from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.inbox.inbox import FileState
 from tidemill.lake.keys import KeyText
-from tidemill.names import ConsumerId, EventKey, file_event, partition_event
-from tidemill.upkeep.findings import Findings
+from tidemill.lake.snapshot.snapshot import SnapshotDataset
+from tidemill.names import ConsumerId, EventKey, file_event, partition_event, snapshot_event
+from tidemill.upkeep.audit_versions import SnapshotAudit, audit_versions
+from tidemill.upkeep.search import WINDOW, AuditFinding, FindingKind, Row, Search, Value
 
 SQL: Final = load_sql(__file__)
 
-_Value: TypeAlias = str | int | None
-_Row: TypeAlias = tuple[_Value, ...]
 
-_WINDOW: Final = 1000
 _COMMITS: Final = 100  # each may have published 50,000 partitions
 _END: Final = 1 << 62
-
-
-class FindingKind(StrEnum):
-    """What is wrong, in the words of the promises."""
-
-    LOST = "lost"
-    """Committed, and nobody will ever get it; or closed as done by a run that has not committed."""
-    DOUBLED = "doubled"
-    """Delivered, consumed or announced more than once."""
-    DIRTY = "dirty"
-    """Visible, though its transaction has not committed so."""
-    ORPHANED = "orphaned"
-    """Held by a run or transaction that has ended."""
-    BROKEN = "broken"
-    """Two records of one fact that differ."""
-
-
-@dataclass(frozen=True, slots=True)
-class AuditFinding:
-    """One thing that must not be: what, of which object, and what to do next."""
-
-    kind: FindingKind
-    subject: str
-    what: str
-    next_step: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +87,7 @@ class Audit:
     filesets: tuple[FilesetAudit, ...]
     consumers: tuple[ConsumerAudit, ...]
     inboxes: tuple[InboxAudit, ...]
+    snapshots: tuple[SnapshotAudit, ...]
     findings: tuple[AuditFinding, ...]
     not_shown: int
     """Findings beyond the first `MOST_SHOWN`."""
@@ -132,11 +106,12 @@ def audit(catalog: Catalog, datasets: Sequence[Dataset] | None = None) -> Audit:
     """
     tick = int(catalog.write(lambda db: db.tick()))
     chosen = catalog.read(list_datasets) if datasets is None else list(datasets)
-    search = _Search(catalog, tick)
+    search = Search(catalog, tick)
     filesets: dict[str, Fileset] = {d.dataset_id: Fileset.of(d) for d in chosen if d.kind is DatasetKind.FILESET}
+    snapshots = {d.dataset_id: SnapshotDataset.of(d) for d in chosen if d.kind is DatasetKind.SNAPSHOT}
     inboxes = [d for d in chosen if d.kind is DatasetKind.INBOX]
     files = [_audit_inbox(search, inbox) for inbox in inboxes]
-    announced = _audit_commits(search, filesets)
+    announced = _audit_commits(search, {**filesets, **{key: one.fileset for key, one in snapshots.items()}})
     return Audit(
         tick=tick,
         commits=announced.commits,
@@ -148,46 +123,26 @@ def audit(catalog: Catalog, datasets: Sequence[Dataset] | None = None) -> Audit:
             if consumer.dataset_id in filesets
         ),
         inboxes=tuple(_compare_files(search, *one, announced.files) for one in zip(inboxes, files, strict=True)),
+        snapshots=tuple(
+            audit_versions(search, snapshot, announced.versions[snapshot.qualified_name])
+            for snapshot in snapshots.values()
+        ),
         findings=tuple(search.findings.shown),
         not_shown=search.findings.not_shown,
     )
 
 
-class _Search:
-    """A catalog as of one tick, and what was found in it so far."""
-
-    def __init__(self, catalog: Catalog, tick: int) -> None:
-        self.catalog = catalog
-        self.tick = tick
-        self.findings = Findings[AuditFinding]()
-
-    def ask(self, statement: Statement, **params: Param) -> list[_Row]:
-        rows = self.catalog.read(lambda db: db.all(statement, **params))
-        return cast("list[_Row]", rows)  # no statement of the audit reads a manifest
-
-    def report(self, kind: FindingKind, subject: str, what: str, next_step: str) -> None:
-        self.findings.add(AuditFinding(kind, subject, what, next_step))
-
-    def windows(
-        self, statement: Statement, first: _Value, *, most: int = _WINDOW, **params: _Value
-    ) -> Iterator[tuple[_Value, _Value]]:
-        """Ranges (after, bound] of a key with about `most` rows each; the first are small, so that there are some."""
-        after, place = first, 0
-        while (bound := self.ask(statement, after=after, place=place, **params)[0][0]) is not None:
-            yield after, bound
-            after, place = bound, min(place * 5 // 4 + 1, most - 1)
-
-
 @dataclass(slots=True)
 class _Announced:
-    """How many partitions and files were announced by each event key, and how many commits there are."""
+    """How many partitions, files and versions were announced, and how many commits there are."""
 
     commits: int = 0
     partitions: Counter[str] = field(default_factory=Counter)
+    versions: Counter[str] = field(default_factory=Counter)
     files: Counter[str] = field(default_factory=Counter)
 
     def read(
-        self, search: _Search, by_event: Mapping[EventKey, Fileset], after: _Value, bound: _Value
+        self, search: Search, by_event: Mapping[EventKey, Fileset], after: Value, bound: Value
     ) -> Counter[tuple[object, str, str]]:
         """Count a window of messages, and give the partitions that they announce, as people read them."""
         told: Counter[tuple[object, str, str]] = Counter()
@@ -195,26 +150,37 @@ class _Announced:
             payload = json.loads(str(text))
             if event_type == "files":
                 self.files[str(event_key)] += payload["count"]
-            elif (fileset := by_event.get(EventKey(str(event_key)))) is not None:
+            elif (fileset := by_event.get(EventKey(str(event_key)))) is None:
+                continue
+            elif event_type == "refreshed":
+                told[seq, fileset.qualified_name, f"version {payload['version']}"] += 1
+                self.versions[fileset.qualified_name] += 1
+            else:
                 for partition in payload["partitions"]:
-                    told[seq, fileset.qualified_name, partition["key"]] += 1
+                    told[seq, fileset.qualified_name, f"partition {partition['key']}"] += 1
                 self.partitions[str(event_key)] += len(payload["partitions"])
         return told
 
 
-def _audit_commits(search: _Search, filesets: Mapping[str, Fileset]) -> _Announced:
+def _audit_commits(search: Search, filesets: Mapping[str, Fileset]) -> _Announced:
     """Each commit is that of its run, and what it published was announced, once; the run's own count agrees."""
     announced = _Announced()
-    by_event = {partition_event(f.dataset.namespace, f.dataset.name): f for f in filesets.values()}
+    by_event = {_event_of(fileset): fileset for fileset in filesets.values()}
     names = {fileset.qualified_name for fileset in filesets.values()}
-    last: _Value = 0
+    last: Value = 0
     for after, bound in search.windows(SQL.find_bound_of_commits, 0, most=_COMMITS, pointer=search.tick):
         published: Counter[tuple[object, str, str]] = Counter()
         rows: Counter[tuple[object, str]] = Counter()
-        for seq, dataset_id, key, delivers, row_count in search.ask(SQL.read_published, after=after, bound=bound):
-            if (fileset := filesets.get(str(dataset_id))) is not None:
-                rows[seq, fileset.qualified_name] += cast("int", row_count or 0)
-                published[seq, fileset.qualified_name, fileset.show(KeyText(str(key)))] += cast("int", delivers)
+        for row in search.ask(SQL.read_published, after=after, bound=bound):
+            seq, dataset_id, key, delivers, row_count, write_pointer, superseded_seq = row
+            if (fileset := filesets.get(str(dataset_id))) is None:
+                continue
+            rows[seq, fileset.qualified_name] += cast("int", row_count or 0)
+            if fileset.dataset.kind is DatasetKind.SNAPSHOT:  # what was history from the first brought nothing to read
+                published[seq, fileset.qualified_name, f"version {write_pointer}"] += int(superseded_seq != seq)
+            else:
+                shown = f"partition {fileset.show(KeyText(str(key)))}"
+                published[seq, fileset.qualified_name, shown] += cast("int", delivers)
         _compare_messages(search, published, announced.read(search, by_event, after, bound))
         for commit in search.ask(SQL.read_commits, after=after, bound=bound):
             _compare_run(search, commit, rows, names)
@@ -225,19 +191,25 @@ def _audit_commits(search: _Search, filesets: Mapping[str, Fileset]) -> _Announc
     return announced
 
 
+def _event_of(fileset: Fileset) -> EventKey:
+    dataset = fileset.dataset
+    event = snapshot_event if dataset.kind is DatasetKind.SNAPSHOT else partition_event
+    return event(dataset.namespace, dataset.name)
+
+
 def _compare_messages(
-    search: _Search, published: Counter[tuple[object, str, str]], told: Counter[tuple[object, str, str]]
+    search: Search, published: Counter[tuple[object, str, str]], told: Counter[tuple[object, str, str]]
 ) -> None:
     see = "publish to the topic by hand, or start what listens by `tidemill run start`"
     for seq, dataset, key in sorted(+published - told, key=str):
-        search.report(FindingKind.LOST, dataset, f"partition {key} of commit {seq} was not announced", see)
+        search.report(FindingKind.LOST, dataset, f"{key} of commit {seq} was not announced", see)
     for seq, dataset, key in sorted(told - published, key=str):
         kind = FindingKind.DOUBLED if published[seq, dataset, key] else FindingKind.DIRTY
         what = "more than once" if kind is FindingKind.DOUBLED else "and is not in it"
-        search.report(kind, dataset, f"partition {key} of commit {seq} was announced {what}", "report it as a bug")
+        search.report(kind, dataset, f"{key} of commit {seq} was announced {what}", "report it as a bug")
 
 
-def _compare_run(search: _Search, commit: _Row, rows: Mapping[tuple[object, str], int], known: set[str]) -> None:
+def _compare_run(search: Search, commit: Row, rows: Mapping[tuple[object, str], int], known: set[str]) -> None:
     seq, write_pointer, run_id, state, last, facts, is_worker = commit
     if state is None or is_worker:
         return  # of another life of the catalog, or without a record; or one of many
@@ -251,7 +223,7 @@ def _compare_run(search: _Search, commit: _Row, rows: Mapping[tuple[object, str]
             search.report(FindingKind.BROKEN, name, what, f"compare `tidemill tx show {write_pointer}` with the files")
 
 
-def _audit_fileset(search: _Search, fileset: Fileset, announced: Mapping[str, int]) -> FilesetAudit:
+def _audit_fileset(search: Search, fileset: Fileset, announced: Mapping[str, int]) -> FilesetAudit:
     """Rows are committed and superseded as they should be, and both ways of delivery give the same, step by step."""
     follower = _Follower(search, fileset)
     changes = 0
@@ -269,7 +241,7 @@ def _audit_fileset(search: _Search, fileset: Fileset, announced: Mapping[str, in
     )
 
 
-def _check_change(search: _Search, fileset: Fileset, row: _Row) -> None:
+def _check_change(search: Search, fileset: Fileset, row: Row) -> None:
     write_pointer, key, commit_seq, superseded_seq, _, differs, expected = row
     where = f"partition {fileset.show(KeyText(str(key)))} of transaction {write_pointer}"
     if differs != "":
@@ -283,14 +255,14 @@ def _check_change(search: _Search, fileset: Fileset, row: _Row) -> None:
         search.report(FindingKind.BROKEN, fileset.qualified_name, what, "overwrite the partition from its source")
 
 
-def _is_later(search: _Search, seq: _Value) -> bool:
+def _is_later(search: Search, seq: Value) -> bool:
     return isinstance(seq, int) and seq >= search.tick
 
 
 class _Follower:
     """The seed's consumer from the beginning, beside a reader that goes by commit sequences (R19)."""
 
-    def __init__(self, search: _Search, fileset: Fileset) -> None:
+    def __init__(self, search: Search, fileset: Fileset) -> None:
         self.by_pointer = 0
         self.by_commit = 0
         self._search = search
@@ -318,7 +290,7 @@ class _Follower:
                 self._search.report(kind, self._fileset.qualified_name, told, "check the database's indexes")
 
 
-def _audit_consumer(search: _Search, fileset: Fileset, consumer: Consumer) -> ConsumerAudit:
+def _audit_consumer(search: Search, fileset: Fileset, consumer: Consumer) -> ConsumerAudit:
     """The working set has what the state says, and what is completed is the input of one committed run."""
     subject = f"{consumer.name} of {fileset.qualified_name}"
     place: dict[str, Param] = {"dataset_id": fileset.dataset_id, "consumer_id": consumer.consumer_id}
@@ -361,9 +333,7 @@ def _audit_consumer(search: _Search, fileset: Fileset, consumer: Consumer) -> Co
     )
 
 
-def _audit_work(
-    search: _Search, fileset: Fileset, subject: str, consumer_id: ConsumerId, *, past: bool
-) -> Counter[str]:
+def _audit_work(search: Search, fileset: Fileset, subject: str, consumer_id: ConsumerId, *, past: bool) -> Counter[str]:
     """Look at each row of a working set, of a consumer or of one as it was before a reset, and count them."""
     counts: Counter[str] = Counter()
     lone: list[tuple[str, str]] = []
@@ -384,7 +354,7 @@ def _audit_work(
     return counts
 
 
-def _check_work(search: _Search, subject: str, where: str, row: _Row, lone: list[tuple[str, str]]) -> str:
+def _check_work(search: Search, subject: str, where: str, row: Row, lone: list[tuple[str, str]]) -> str:
     """What to count a row of a working set as."""
     _, _, state, run_id, error, made_by, superseded_seq, is_input, run_state, tx_state, is_worker = row
     run = str(run_id)
@@ -413,7 +383,7 @@ _ENDED: Final = frozenset({"COMPLETED", "FAILED", "KILLED", "REJECTED"})
 
 
 def _check_completed(
-    search: _Search, subject: str, row: tuple[str, str, _Value, _Value, _Value], lone: list[tuple[str, str]]
+    search: Search, subject: str, row: tuple[str, str, Value, Value, Value], lone: list[tuple[str, str]]
 ) -> None:
     """What is done was done by a run that has it as its input, and has committed."""
     where, run, is_input, run_state, tx_state = row
@@ -427,14 +397,14 @@ def _check_completed(
         search.report(FindingKind.LOST, subject, what, "run its program on it by hand; report it as a bug")
 
 
-def _check_lone(search: _Search, subject: str, lone: Iterable[tuple[str, str]]) -> None:
+def _check_lone(search: Search, subject: str, lone: Iterable[tuple[str, str]]) -> None:
     """What was done by runs that have no record: their transactions say whether they have committed."""
     by_run: dict[str, str] = {}
     for where, run in lone:
         by_run.setdefault(run, where)
     runs = sorted(by_run)
-    for start in range(0, len(runs), _WINDOW):
-        some = runs[start : start + _WINDOW]
+    for start in range(0, len(runs), WINDOW):
+        some = runs[start : start + WINDOW]
         committed = {row[0] for row in search.ask(SQL.find_commits_of_runs, runs=json.dumps(some))}
         for run in some:
             if run not in committed:
@@ -442,7 +412,7 @@ def _check_lone(search: _Search, subject: str, lone: Iterable[tuple[str, str]]) 
                 search.report(FindingKind.LOST, subject, what, "run its program on it by hand; report it as a bug")
 
 
-def _audit_inbox(search: _Search, inbox: Dataset) -> InboxAudit:
+def _audit_inbox(search: Search, inbox: Dataset) -> InboxAudit:
     """Each content is the input of one committed run, or still to come, or set aside."""
     name = inbox.qualified_name
     states: Counter[str] = Counter()
@@ -465,7 +435,7 @@ def _audit_inbox(search: _Search, inbox: Dataset) -> InboxAudit:
     return InboxAudit(name, states.total(), dict(sorted(states.items())), 0, counted, rows)
 
 
-def _compare_files(search: _Search, inbox: Dataset, files: InboxAudit, announced: Mapping[str, int]) -> InboxAudit:
+def _compare_files(search: Search, inbox: Dataset, files: InboxAudit, announced: Mapping[str, int]) -> InboxAudit:
     """All files that are or were new were announced; messages are read after the files, so that none is missed."""
     told = announced.get(file_event(inbox.namespace, inbox.name), 0)
     # Others may have been recorded as what they are, without ever being new.
@@ -476,7 +446,7 @@ def _compare_files(search: _Search, inbox: Dataset, files: InboxAudit, announced
     return replace(files, announced=told)
 
 
-def _audit_runs(search: _Search, chosen: Mapping[str, Dataset]) -> int:
+def _audit_runs(search: Search, chosen: Mapping[str, Dataset]) -> int:
     """Runs, their transactions and their inputs agree, and none that has ended holds anything."""
     runs = 0
     ((last_run, last_input),) = search.ask(SQL.find_last_runs)
@@ -499,7 +469,7 @@ def _audit_runs(search: _Search, chosen: Mapping[str, Dataset]) -> int:
     return runs
 
 
-def _audit_left(search: _Search) -> None:
+def _audit_left(search: Search) -> None:
     mend = "report it as a bug"
     for write_pointer, run_id, state in search.ask(SQL.list_open):
         if state in {*_ENDED, "PENDING", "in another attempt"}:

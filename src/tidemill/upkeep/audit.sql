@@ -103,10 +103,12 @@ SELECT coalesce((SELECT run_id FROM run_input
 
 -- name: find_unheld_inputs
 -- Inputs of runs that neither a working set, also of a consumer before a reset, nor an inbox knows as completed by that
--- very run: somebody else has completed them too, or nobody. Of a file that has gone since no row is left.
+-- very run: somebody else has completed them too, or nobody. Of a file that has gone since no row is left. A version of
+-- a snapshot may be read by any number.
 SELECT input.run_id, input.dataset_id, input.write_pointer, input.item, input.content_version
   FROM run_input AS input
  WHERE input.run_id > :after AND input.run_id <= :bound
+   AND (SELECT kind FROM dataset WHERE dataset.dataset_id = input.dataset_id) <> 'snapshot'
    AND (SELECT 1 FROM consumer CROSS JOIN consumer_work AS work
          WHERE consumer.dataset_id = input.dataset_id AND work.consumer_id = consumer.consumer_id
            AND work.write_pointer = input.write_pointer AND work.partition_key = input.item
@@ -160,13 +162,14 @@ SELECT tx.commit_seq, tx.write_pointer, tx.run_id, run.state, run.write_pointer,
  ORDER BY tx.commit_seq
 
 -- name: read_published
-SELECT tx.commit_seq, change.dataset_id, change.partition_key, change.delivers, change.row_count
+SELECT tx.commit_seq, change.dataset_id, change.partition_key, change.delivers, change.row_count,
+       change.write_pointer, change.superseded_seq
   FROM tx CROSS JOIN partition_change AS change
  WHERE tx.commit_seq > :after AND tx.commit_seq <= :bound AND change.write_pointer = tx.write_pointer
 
 -- name: read_announced
 SELECT seq, event_type, event_key, payload FROM message
- WHERE topic = 'data' AND seq > :after AND seq <= :bound AND event_type IN ('partitions', 'files')
+ WHERE topic = 'data' AND seq > :after AND seq <= :bound AND event_type IN ('partitions', 'files', 'refreshed')
 
 -- name: find_commits_of_runs
 -- Whether runs without a record have committed: for what should not be there, reads all transactions.

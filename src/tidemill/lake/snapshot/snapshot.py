@@ -245,6 +245,23 @@ class PinVersions:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class RecordVersions:
+    """Note which versions a run has read, with its other inputs: what came of a bad one is found by it."""
+
+    run_id: RunId
+    versions: Sequence[tuple[DatasetId, WritePointer]]
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """One row each."""
+        read = json.dumps([{"dataset_id": dataset_id, "version": version} for dataset_id, version in self.versions])
+        return (Call(SQL.record_read, {"run_id": self.run_id, "read": read}),) if self.versions else ()
+
+
 def to_version(row: Row) -> Version:
     """The version in a row of `find_visible`."""
     write_pointer, commit_seq, superseded_seq, location, manifest, schema, run_id, at, metadata = row

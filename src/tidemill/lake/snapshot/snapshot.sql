@@ -3,6 +3,13 @@
 INSERT INTO reader_pin (pin_id, dataset_id, commit_seq, run_id, until)
 VALUES (:pin_id, :dataset_id, {commit_seq}, :run_id, NULL)
 
+-- name: record_read
+INSERT INTO run_input (run_id, dataset_id, write_pointer, item)
+SELECT CAST(:run_id AS TEXT), seen.dataset_id, seen.version, ''
+  FROM {rows:read(dataset_id text, version bigint)} AS seen
+ WHERE true
+    ON CONFLICT (run_id, dataset_id, write_pointer, item, content_version) DO NOTHING
+
 -- name: find_visible
 -- The version that a snapshot sees: the current one, or one that was replaced since.
 SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.location, change.manifest, schema.schema,

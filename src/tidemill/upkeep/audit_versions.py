@@ -1,0 +1,60 @@
+"""The audit of a snapshot: whether its versions replaced one another as they should, and never went back in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, cast
+
+from tidemill.catalog.named import load_sql
+from tidemill.lake.snapshot.snapshot import SnapshotDataset
+from tidemill.upkeep.search import FindingKind, Search
+
+SQL: Final = load_sql(__file__)
+
+_AGAIN: Final = "refresh it, or roll it back to a version that is right"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotAudit:
+    """A snapshot: its versions, those of them that were announced since they became current, and the current one."""
+
+    dataset: str
+    versions: int
+    announced: int
+    current: int | None
+
+
+def audit_versions(search: Search, snapshot: SnapshotDataset, announced: int) -> SnapshotAudit:
+    """Go through the versions in the order of their commits, and say where what is recorded differs from the rule.
+
+    The rule: the greatest write pointer is current; one that commits behind a greater is history from the first; any
+    other is replaced by the next that is greater. So at each commit one version is current, and none comes again.
+    """
+    versions = 0
+    current: tuple[int, int | None] | None = None  # its write pointer, and when it says that it was replaced
+    dataset_id = snapshot.dataset_id
+    for after, bound in search.windows(SQL.find_bound_of_versions, 0, pointer=search.tick, dataset_id=dataset_id):
+        for row in search.ask(SQL.read_versions, after=after, bound=bound, dataset_id=dataset_id):
+            version, commit_seq, superseded_seq = cast("tuple[int, int, int | None]", row[:3])
+            versions += 1
+            if row[3] != "":
+                what = f"version {version} can be seen from {commit_seq} on; its transaction is {row[3] or 'unknown'}"
+                search.report(FindingKind.DIRTY, snapshot.qualified_name, what, _AGAIN)
+            if current is not None and version < current[0]:
+                _compare(search, snapshot, version, superseded_seq, commit_seq)
+                continue
+            if current is not None:
+                _compare(search, snapshot, *current, commit_seq)
+            current = version, superseded_seq
+    if current is not None:
+        _compare(search, snapshot, *current, None)
+    return SnapshotAudit(snapshot.qualified_name, versions, announced, current[0] if current else None)
+
+
+def _compare(search: Search, snapshot: SnapshotDataset, version: int, said: int | None, expected: int | None) -> None:
+    if said == expected or (expected is None and said is not None and said >= search.tick):
+        return
+    is_said = "is current" if said is None else f"was replaced at {said}"
+    should = "it should be current" if expected is None else f"it should have been replaced at {expected}"
+    what = f"version {version} {is_said}, and {should}"
+    search.report(FindingKind.BROKEN, snapshot.qualified_name, what, _AGAIN)

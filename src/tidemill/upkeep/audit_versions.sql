@@ -1,0 +1,16 @@
+-- name: find_bound_of_versions
+SELECT coalesce((SELECT commit_seq FROM partition_change {indexed_by:partition_commit}
+                  WHERE dataset_id = :dataset_id AND commit_seq > :after AND commit_seq < :pointer
+                  ORDER BY commit_seq LIMIT 1 OFFSET :place),
+                (SELECT max(commit_seq) FROM partition_change
+                  WHERE dataset_id = :dataset_id AND commit_seq > :after AND commit_seq < :pointer))
+
+-- name: read_versions
+-- A window of versions in the order of their commits, with what their transactions say.
+SELECT change.write_pointer, change.commit_seq, change.superseded_seq,
+       (SELECT CASE WHEN tx.state = 'committed' AND tx.commit_seq = change.commit_seq THEN ''
+                    ELSE tx.state || ' ' || coalesce(CAST(tx.commit_seq AS TEXT), '') END
+          FROM tx WHERE tx.write_pointer = change.write_pointer)
+  FROM partition_change AS change {indexed_by:partition_commit}
+ WHERE change.dataset_id = :dataset_id AND change.commit_seq > :after AND change.commit_seq <= :bound
+ ORDER BY change.commit_seq

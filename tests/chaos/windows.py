@@ -1,0 +1,206 @@
+"""Real drivers of a window program, killed (-9) at every step: `python -m tests.chaos.windows --kills 100`.
+
+Hours come in any order, late and again; runner, scheduler and discoverer are the product's own, in this process. Each
+driver is a process of its own, which kills itself at a mark that is drawn for it, with nothing of Python in between.
+After each commit, and at the end, each window is there once, and equals one plain computation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from tests.sql.hours import APP, HOP, TUMBLE, Plain, open_plain
+from tests.sql.plain import write_texts
+from tidemill.lake import janitor
+from tidemill.narration import Narrator
+from tidemill.processes import LocalChild, LocalSpawner
+from tidemill.roles import Discoverer
+from tidemill.run.driver import main as drive
+from tidemill.run.launchers import DriverOptions, Launcher
+from tidemill.run.runner import Runner
+from tidemill.schedule.loop import Scheduler
+from tidemill.upkeep.audit import audit
+from tidemill.world import World
+
+FIRST = datetime(2021, 3, 19)  # noqa: DTZ001  # a wall-clock time of UTC
+_FATAL = "TIDEMILL_FATAL_MARK"
+_KILLS = "TIDEMILL_KILLS"
+_PATIENCE = 120.0
+_MARKS_OF_A_RUN = 26
+"""About so many steps has a driver on its way from its start to its end."""
+
+
+class FatalSpawner(LocalSpawner):
+    """Starts drivers that die at a step which is drawn for each."""
+
+    def __init__(self, chance: random.Random, told: Path) -> None:
+        super().__init__()
+        self._chance = chance
+        self._told = told
+        self.deadly = True
+
+    def start(self, argv, *, env, **how) -> LocalChild:  # noqa: ARG002  # it is another program
+        fatal = self._chance.randint(1, _MARKS_OF_A_RUN) if self.deadly and self._chance.random() < 0.8 else 0
+        env = {**env, _FATAL: str(fatal), _KILLS: str(self._told)}
+        return super().start([sys.executable, "-m", "tests.chaos.windows", "--driver"], env=env, **how)
+
+
+def drive_until_killed() -> None:
+    """Be a driver, up to its fatal mark."""
+    fatal, told = int(os.environ[_FATAL]), os.environ[_KILLS]
+    reached = 0
+
+    def marked(name: str) -> None:
+        nonlocal reached
+        reached += 1
+        if reached == fatal:
+            with Path(told).open("a", encoding="utf-8") as kills:
+                kills.write(f"{name}\n")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    drive(World(marked=marked), writer=write_texts)
+
+
+class Campaign:
+    """A project, and those who work on it."""
+
+    def __init__(self, folder: Path, windows: str, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.told = folder / "kills"
+        self.plain: Plain = open_plain(folder / "project", f"sqlite:///{folder}/catalog.db", windows=windows)
+        text = APP.format(zone="UTC", windows=windows, more="max_windows=3")
+        self.plain.deploy(text.replace("ProgramKind.PYTHON)", "ProgramKind.PYTHON, retries=100)"))
+        self.spawner = FatalSpawner(self.chance, self.told)
+        world = World(spawner=self.spawner)
+        catalog = self.plain.mill.catalog
+        launcher = Launcher(world, DriverOptions(catalog.url, folder / "state", folder / "cache", warm=0))
+        self.runner = Runner(world, catalog, launcher, slots=1)
+        self.scheduler = Scheduler(catalog, world, lambda _: None)
+        self.discoverer = Discoverer(catalog, Narrator(world, lambda _: None, as_json=False))
+        self.hour = 0
+        self.looks = 0
+        self.seen = 0
+
+    def kills(self) -> Counter[str]:
+        """How many drivers have died at each mark."""
+        return Counter(self.told.read_text(encoding="utf-8").split()) if self.told.exists() else Counter()
+
+    def play(self, kills: int) -> None:
+        """Publish and kill until so many have died; then let all work come to its end."""
+        while self.kills().total() < kills:
+            if self.is_idle():
+                self.publish()
+            self.step()
+        self.spawner.deadly = False
+        until = time.monotonic() + _PATIENCE
+        while not self.is_idle():
+            assert time.monotonic() < until, "stuck: it comes to no end"
+            self.step()
+        self.runner.launcher.close()
+
+    def publish(self) -> None:
+        """An hour or two: the next, an earlier one that is late, or one again."""
+        for _ in range(self.chance.randint(1, 3)):
+            what = self.chance.random()
+            late = self.hour and what < 0.4
+            hour = self.chance.randrange(self.hour) if late else self.hour
+            self.hour += not late
+            how = "overwrite" if what < 0.1 else "append"
+            minutes = self.chance.sample(range(60), self.chance.randint(1, 3))
+            self.plain.add(str(FIRST + timedelta(hours=hour)), *minutes, how=how)
+
+    def step(self) -> None:
+        """Everybody's turn; what was published meanwhile is looked at."""
+        while self.scheduler.step() == timedelta(0):
+            pass
+        self.runner.step()
+        self.discoverer.step()
+        ((commits,),) = self.plain.sql("SELECT count(*) FROM message WHERE event_type = 'windows'")
+        if commits > self.seen:
+            self.seen = commits
+            self.look()
+        time.sleep(0.02)
+
+    def look(self) -> None:
+        """No window is there twice."""
+        self.looks += 1
+        windows = Counter(tuple(line.split()[:2]) for line in self.plain.lines("hourly"))
+        twice = {window: number for window, number in windows.items() if number > 1}
+        assert not twice, f"doubled: {twice}"
+
+    def is_idle(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.plain.sql(
+            "SELECT 1 FROM run WHERE ended_at IS NULL UNION ALL SELECT 1 FROM job WHERE state <> 'PENDING_TRIGGER'"
+            " UNION ALL SELECT 1 FROM window_program AS p JOIN watermark AS w ON w.dataset_id = p.dataset_id"
+            " WHERE w.value > coalesce(p.computed, -1) OR p.retry_at IS NOT NULL OR EXISTS (SELECT 1"
+            " FROM partition_change AS c WHERE c.dataset_id = p.dataset_id AND c.commit_seq >= p.seen"
+            " AND c.partition_time < p.computed)"
+        )
+
+    def judge(self) -> dict[str, object]:
+        """What came of it; AssertionError where a promise does not hold."""
+        plain = self.plain
+        found, wanted = plain.lines("hourly"), plain.expected(plain.passed)
+        assert found == wanted, f"the windows are {found}, not {wanted}"
+        computed = None
+        for (text,) in plain.sql("SELECT payload FROM message WHERE event_type = 'windows' ORDER BY seq"):
+            said = json.loads(text)
+            assert said["from"] == computed, f"computed went on from {said['from']}, not {computed}"
+            computed = said["to"]
+        findings = audit(plain.mill.catalog).findings
+        assert not findings, f"the audit finds {findings}"
+        janitor.sweep(plain.mill.catalog)
+        left = plain.sql("SELECT count(*) FROM tx WHERE state = 'in_progress'")
+        assert left == [(0,)], "a transaction is open"
+        kills = self.kills()
+        ((attempts,),) = plain.sql("SELECT sum(epoch) FROM run WHERE kind = 'program'")
+        ((runs,),) = plain.sql("SELECT count(*) FROM run WHERE kind = 'program' AND state = 'COMPLETED'")
+        return {
+            "drivers killed (-9)": kills.total(),
+            "at so many steps": len(kills),
+            "attempts / completed runs": f"{attempts} / {runs}",
+            "hours": self.hour,
+            "windows": len(found),
+            "looks of readers": self.looks,
+            "lost, doubled, wrong": 0,
+        }
+
+
+def main() -> int:
+    """What to do, from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.windows", description=__doc__)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=20261121)
+    parser.add_argument("--hop", action="store_true", help="windows that overlap")
+    parser.add_argument("--driver", action="store_true", help="be one of its drivers")
+    asked = parser.parse_args()
+    if asked.driver:
+        drive_until_killed()
+        return 0
+    began = time.monotonic()
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="tidemill-windows-", dir=memory) as folder:
+        campaign = Campaign(Path(folder), HOP if asked.hop else TUMBLE, asked.seed)
+        campaign.play(asked.kills)
+        figures = campaign.judge()
+        for name, number in campaign.kills().most_common():
+            print(f"  {name:<40}{number:>6}")
+        campaign.plain.mill.close()
+    for name, figure in {**figures, "seconds": round(time.monotonic() - began)}.items():
+        print(f"{name:<42}{figure:>12}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

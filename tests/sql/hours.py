@@ -1,0 +1,110 @@
+"""A project of hourly windows over lines of text, in this process, and the plain computation that they must equal."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.sql.conftest import Windows, open_windows
+from tests.sql.plain import count, read_lines, to_texts, write_texts
+from tidemill.catalog.transactions import Snapshot
+from tidemill.lake.fileset.fileset import Fileset, read_partitions
+from tidemill.lake.window.partition_time import Zone, from_wall
+from tidemill.lake.window.window_plan import Grid, WindowShape
+from tidemill.names import WritePointer
+from tidemill.run.external import open_transaction
+from tidemill.world import World
+
+HOUR = 3_600_000_000
+TUMBLE = "TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)"
+HOP = "HOP(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '3' HOUR)"
+
+APP = """
+import tidemill as tm
+from tests.sql.plain import PlainWindows
+from tidemill.run.programs import ProgramKind
+from tidemill.sql.window_program import WindowProgram
+
+app = tm.App("shop")
+clicks = app.fileset("clicks", keys={{"day": "date", "hour": "int"}}, watermark=tm.Watermark(
+    "ts", pattern="$day $hour:00:00", interval="1h", zone="{zone}", {more}))
+hourly = app.fileset("hourly", keys={{"day": "date"}})
+app.add_windows(WindowProgram("count_hours", '''
+    INSERT INTO hourly SELECT window_start, window_end, count(*) AS n FROM TABLE({windows})
+     GROUP BY window_start, window_end''', calculator=PlainWindows), ProgramKind.PYTHON)
+app.schedule("count", "count_hours", trigger=tm.WatermarkPassed(clicks, every="1h"), resume=True)
+"""
+
+
+class Plain(Windows):
+    """Clicks as lines, in hours of days."""
+
+    zone = Zone("UTC")
+    shape = WindowShape(HOUR, HOUR, 0)
+
+    def add(self, local: str, *minutes: int, how: str = "append") -> None:
+        """Publish rows of the hour that begins at `local`, at these minutes of it (of a doubled hour: up to 120)."""
+        time = datetime.fromisoformat(local)
+        opens = self.zone.opens(time)
+        text = "".join(f"{opens + minute * 60_000_000} {minute}\n" for minute in minutes)
+        self.publish("clicks", {f"day={time:%Y-%m-%d}/hour={time.hour}": text}, how)
+
+    def publish(self, name, frame, how="append") -> None:
+        """One commit, of lines."""
+        with open_transaction(self.mill.catalog, World(), [f"default.{name}"], writer=write_texts) as tx:
+            getattr(tx.fileset(f"default.{name}"), how)(frame)
+
+    def lines(self, name: str) -> list[str]:
+        """All that is published."""
+
+        def block(db):
+            fileset = Fileset.of(self.mill._dataset(db, name))
+            everything = Snapshot(WritePointer(2**60), self.mill.catalog.incarnation)
+            return fileset, read_partitions(db, fileset.dataset_id, everything)
+
+        fileset, partitions = self.mill.catalog.read(block)
+        return sorted(line for partition in partitions for line in read_lines(World(), fileset, partition))
+
+    def results(self) -> dict[str, int]:
+        """How many rows each window has, by its start."""
+        rows = [line.split() for line in self.lines("hourly")]
+        return {f"{from_wall(int(start)):%H:%M}": int(number) for start, _, number, _ in rows}
+
+    def settle(self, most: int = 50) -> None:
+        """Run until nothing is left: as often as there is a message that says so."""
+        for _ in range(most):
+            before = self.sql("SELECT computed, seen FROM window_program")
+            run = self.run()
+            assert run.state == "COMPLETED", (run.exit_reason, self.spawner.complaints)
+            after = self.sql("SELECT computed, seen FROM window_program")
+            if before[0][0] == after[0][0] and not self.is_more():
+                return
+        pytest.fail("it comes to no end")
+
+    def is_more(self) -> bool:
+        """Whether the last commit says that work is left."""
+        last = "(SELECT max(seq) FROM message WHERE topic = 'data')"
+        return bool(self.sql(f"SELECT 1 FROM message WHERE event_type = 'backlog' AND seq = {last}"))
+
+    def expected(self, passed: int) -> list[str]:
+        """One plain computation over all rows, of the windows that are closed."""
+        grid = Grid(self.shape, self.zone)
+        counted = count(self.lines("clicks"), self.shape, self.zone)
+        closed = {window: found for window, found in counted.items() if grid.closes(window) <= passed}
+        return sorted(line for text in to_texts(closed).values() for line in text.splitlines())
+
+    @property
+    def passed(self) -> int:
+        """W."""
+        return int(self.sql("SELECT value FROM watermark")[0][0])
+
+
+def open_plain(folder: Path, catalog_url: str, zone: str = "UTC", windows: str = TUMBLE, more: str = "") -> Plain:
+    """Such a project."""
+    made = open_windows(folder, catalog_url, APP.format(zone=zone, windows=windows, more=more))
+    plain = Plain(made.mill, writer=write_texts)
+    plain.zone = Zone(zone)
+    plain.shape = WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0)
+    return plain

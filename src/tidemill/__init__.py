@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tidemill.mill.mill import Mill as Mill
     from tidemill.mill.mill import open_mill as open  # noqa: A004, F401  # read as `tm.open`
     from tidemill.run.acceptors import Accept as Accept
+    from tidemill.run.context import DiscardedPartition as DiscardedPartition
     from tidemill.run.context import Run as Run
     from tidemill.schedule.constraints import Concurrency as Concurrency
     from tidemill.schedule.data_triggers import NewData as NewData
@@ -56,6 +57,7 @@ _HOMES = {
     "Conflict": "errors",
     "ConsumedPartition": "lake.consumer.consumer",
     "Cron": "schedule.time_triggers",
+    "DiscardedPartition": "run.context",
     "Every": "schedule.time_triggers",
     "Expect": "lake.checks",
     "Fenced": "errors",

@@ -13,6 +13,7 @@ from tidemill.catalog.transactions import Transaction
 from tidemill.durations import parse_duration
 from tidemill.errors import UserError
 from tidemill.lake.consumer.consumer import ConsumedPartition, describe
+from tidemill.lake.consumer.discards import Discard, find_untold
 from tidemill.lake.consumer.take import Delivery, give_back
 from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema, pin, read_partitions
@@ -85,6 +86,16 @@ class TakenPartitions:
     deliveries: list[Delivery]
     wait: timedelta
     """How long at least what is put back waits."""
+    discards: Sequence[Discard] | None = None
+    """What was given up of it before and nobody was told of; None until the program asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardedPartition:
+    """A partition that failed too often, alone, or that changed where that is an error; `error` is what was said."""
+
+    key: Mapping[str, KeyValue]
+    error: str
 
 
 class PartitionInput:
@@ -105,6 +116,20 @@ class PartitionInput:
         """Their keys, in the same order."""
         keys = self._fileset.keys
         return [dict(zip(keys.names, keys.decode(d.partition_key), strict=True)) for d in self.deliveries]
+
+    @property
+    def discarded(self) -> list[DiscardedPartition]:
+        """Partitions that were given up: no run gets them any more, until `tidemill consumer requeue`.
+
+        Each is told to one committed run of this program that asks.
+        """
+        taken, keys = self._taken, self._fileset.keys
+        if taken.discards is None:
+            taken.discards = self._run.ask(lambda db, _: find_untold(db, taken.consumer_id))
+        return [
+            DiscardedPartition(dict(zip(keys.names, keys.decode(one.partition_key), strict=True)), one.error)
+            for one in taken.discards
+        ]
 
     @property
     def delivered(self) -> list[ConsumedPartition]:

@@ -9,6 +9,7 @@ from functools import partial
 from tidemill.catalog.db import Catalog, Effect
 from tidemill.catalog.transactions import Transaction, begin
 from tidemill.lake.consumer.claims import CompleteClaims, SkipOwn
+from tidemill.lake.consumer.discards import TellDiscards
 from tidemill.lake.consumer.take import give_back, take_claims
 from tidemill.lake.fileset.fileset import Fileset, Unpin
 from tidemill.lake.inbox.file_checks import FileOutcome, sort_out, succeeded
@@ -115,6 +116,11 @@ def effects_of(program: Program, inputs: Inputs, claims: Claims, written: Output
     """What the commit does to outputs and claims. Raises what a look at the written files finds wrong."""
     tx = written.tx
     effects: list[Effect] = [*written.prepare(), CompleteClaims(tx.run_id, tx.epoch), Unpin(tx.run_id)]
+    effects += [
+        TellDiscards(tx.run_id, consumer, told)
+        for name, (_, consumer) in inputs.filesets.items()
+        if (told := claims.given.partitions[name].discards)
+    ]
     changes = [changed for changed in claims.given.changes.values() if not changed.empty]
     effects += [MoveFeed(tx, changed.consumer) for changed in changes]
     read = [(snapshot.dataset_id, version.version) for snapshot, version in claims.given.versions.values()]

@@ -48,7 +48,7 @@ SELECT write_pointer, partition_key FROM consumer_work {indexed_by:consumer_work
 
 -- name: requeue
 -- The error stays: it says that the partition was offered before.
-UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, failures = 0, not_before = 0
+UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, failures = 0, not_before = 0, told_by = NULL
  WHERE (consumer_id, write_pointer, partition_key) IN
        (SELECT CAST(:consumer_id AS TEXT), listed.write_pointer, listed.partition_key
           FROM {rows:discarded(write_pointer bigint, partition_key text)} AS listed)

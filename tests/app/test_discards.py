@@ -1,0 +1,105 @@
+"""Partitions that were given up are told to one committed run of their program."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.app.stage import staged
+from tests.run.conftest import rows_of
+from tidemill.lake.consumer.discards import TellDiscards, find_untold
+from tidemill.lake.consumer.managed import list_consumers
+from tidemill.names import RunId
+from tidemill.run.runs import RunState
+
+APP = """
+from pathlib import Path
+import tidemill as tm
+
+HERE = Path(__file__).parent
+app = tm.App("shop")
+lines = app.fileset("lines", keys={"hour": "int"})
+
+
+@app.python(reads=[tm.Reads(lines, on_change="error")], retries=1, backoff="0s")
+def look(run):
+    new = run.input(lines)
+    told = [(one.key["hour"], one.error) for one in new.discarded]
+    with (HERE / "said.txt").open("a") as said:
+        said.write(f"{[partition['hour'] for partition in new.partitions]} {told}\\n")
+    if (HERE / "fails").exists():
+        (HERE / "fails").unlink()
+        raise ValueError("it fails once")
+
+
+app.schedule("look", look, trigger=tm.NewPartitions(lines), resume=True)
+"""
+CHANGED = "(1, 'changed after it was delivered')"
+
+
+@pytest.fixture
+def stage(tmp_path, catalog_url):
+    """A program for which a change is an error, and hour 1, which has changed after it was delivered."""
+    with staged(tmp_path, catalog_url, APP) as stage:
+        stage.publish("lines", "hour=1")
+        stage.play()
+        stage.publish("lines", "hour=1")
+        stage.play()
+        yield stage
+
+
+def test_what_was_given_up_is_told_to_the_next_run_that_commits_and_to_no_other(stage):
+    """A run that fails was told in vain; its next attempt is told again."""
+    (stage.mill.config.folder / "fails").touch()
+    stage.publish("lines", "hour=2")
+    stage.play()
+    stage.publish("lines", "hour=3")
+    stage.play()
+
+    assert stage.said() == ["[1] []", f"[2] [{CHANGED}]", f"[2] [{CHANGED}]", "[3] []"]
+    told_by = rows_of(stage.mill.catalog, "SELECT told_by FROM consumer_work WHERE state = 'discarded'")
+    assert told_by == [(stage.runs()[-2].run_id,)]
+    assert stage.mill.audit().clean
+
+
+def test_what_is_given_up_anew_is_told_anew(stage):
+    """After a requeue it is delivered like any other; then all begins again."""
+    stage.publish("lines", "hour=2")
+    stage.play()
+    stage.mill.requeue_consumer("lines", "default.shop.look")
+    stage.play()
+    stage.publish("lines", "hour=1")
+    stage.play()
+    stage.publish("lines", "hour=3")
+    stage.play()
+
+    assert stage.said() == ["[1] []", f"[2] [{CHANGED}]", "[1] []", f"[3] [{CHANGED}]"]
+
+
+def test_of_two_runs_that_are_told_the_same_one_commits(stage):
+    """The other is tried again, with the same input, and is told nothing then: it is nobody's failure."""
+
+    def tell_another() -> None:
+        catalog = stage.mill.catalog
+        (consumer,) = catalog.read(list_consumers)
+        untold = catalog.read(lambda db: find_untold(db, consumer.consumer_id))
+        catalog.apply([TellDiscards(RunId("run_other"), consumer, untold)])
+
+    stage.publish("lines", "hour=2")
+    stage.schedule()
+    stage.at["driver.before_commit"] = tell_another
+    stage.work()
+    stage.play()
+
+    assert stage.said() == ["[1] []", f"[2] [{CHANGED}]", "[2] []"]
+    assert [(run.state, run.failures) for run in stage.runs()][-1] == (RunState.COMPLETED, 0)
+
+
+def test_what_is_requeued_while_a_run_works_costs_it_nothing(stage):
+    """It was told; the partition is delivered to the next run."""
+    stage.publish("lines", "hour=2")
+    stage.schedule()
+    stage.at["driver.before_commit"] = lambda: stage.mill.requeue_consumer("lines", "default.shop.look")
+    stage.work()
+    stage.play()
+
+    assert stage.said() == ["[1] []", f"[2] [{CHANGED}]", "[1] []"]

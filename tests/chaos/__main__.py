@@ -20,6 +20,7 @@ import apsw
 
 from tests.chaos.campaign import Outcome, run_campaign
 from tests.chaos.site import STARTS, WAITS
+from tests.chaos.minutes import WINDOWS
 
 CRASHES = 10
 _REST = 25
@@ -55,6 +56,7 @@ def main(arguments: list[str]) -> int:
             report=lambda line: print(line, flush=True),
         )
         print(f"{name}: at rest after {outcome.settled_after:.1f} s; {_found(outcome)}", flush=True)
+        print(f"{name}: windows: {_of_windows(outcome)} kills of their drivers", flush=True)
         outcomes.append((name, outcome))
     print(_table(outcomes, options.seed, time.monotonic() - began))
     complaints = list(_complaints(outcomes, long=options.seconds >= _LONG))
@@ -102,6 +104,7 @@ def _table(outcomes: list[tuple[str, Outcome]], seed: int, seconds: float) -> st
         row(f"{victim}: kills / stops", lambda o, v=victim: f"{o.figures.kills[v]} / {o.figures.stops[v]}")
     row("killed at a mark of the product", lambda o: sum(_at_marks(o).values()))
     row("different marks at which", lambda o: len(_at_marks(o)))
+    row("windows: kills of their drivers", _of_windows)
     row("server crashes", lambda o: len(o.crashes))
     for what in outcomes[0][1].verdict.counts:
         row(what, lambda o, w=what: o.verdict.counts.get(w, "-"))
@@ -124,7 +127,16 @@ def _table(outcomes: list[tuple[str, Outcome]], seed: int, seconds: float) -> st
 
 
 def _at_marks(outcome: Outcome) -> Counter[str]:
-    return Counter({mark: n for mark, n in outcome.figures.stood.items() if mark not in {STARTS, WAITS}})
+    found: Counter[str] = Counter()
+    for stood, n in outcome.figures.stood.items():
+        if stood not in {STARTS, WAITS}:
+            found[stood.partition(" ")[0]] += n
+    return found
+
+
+def _of_windows(outcome: Outcome) -> int:
+    """Kills of drivers of window programs, while they were at it."""
+    return sum(n for stood, n in outcome.figures.stood.items() if stood.partition(" ")[2] in WINDOWS)
 
 
 def _slowest(seconds: list[float | None]) -> str:

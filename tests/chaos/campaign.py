@@ -156,7 +156,7 @@ def _settle_and_judge(site: Site, storm: Storm, report: Callable[[str], None]) -
     with backdoor_of(site.catalog_url) as sql, contextlib.closing(open_catalog(site.catalog_url, World())) as catalog:
         judge = Judge(site, catalog, sql)
         storm.calm()
-        storm.close(Kind.WRITER, Kind.LANDER)
+        storm.close(Kind.WRITER, Kind.TICKER, Kind.LANDER)
         began = time.monotonic()
         settled = storm.wait_until(lambda: not judge.unquiet(), _SETTLES_WITHIN)
         settled_after = time.monotonic() - began

@@ -1,5 +1,7 @@
 """The project that the chaos works on: rows go through three programs by way of triggers, each row once.
 
+Beside them a feed of minutes, over which windows are computed, and with which a snapshot is refreshed.
+
 As the app file of a site it stands alone in a folder; without Spark, a file of a partition is a text with a row a line.
 """
 
@@ -10,18 +12,37 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from tidemill import App, Concurrency, NewFiles, NewPartitions
+from tests.chaos.minutes import WINDOWS, Counts
+from tidemill import App, Concurrency, NewFiles, NewPartitions, Watermark, WatermarkPassed
+from tidemill.run.programs import ProgramKind
+from tidemill.sql.window_program import WindowProgram
 
 HERE = Path(__file__).parent
 BUCKETS = 4
 
 app = App("chaos")
-raw = app.inbox("raw", str(HERE / "landing"), format="text", list_every="300ms", attempts=1000, retry_after="100ms")
+raw = app.inbox(
+    "raw",
+    str(HERE / "landing"),
+    format="text",
+    list_every="300ms",
+    attempts=1000,
+    retry_after="100ms",
+    after="archive",
+    archive=str(HERE / "archive"),
+)
 lines = app.fileset("lines", keys={"writer": "int", "number": "int"}, location=str(HERE / "data/lines"))
 pairs = app.fileset("pairs", keys={"writer": "int", "number": "int"}, location=str(HERE / "data/pairs"))
 loaded = app.fileset("loaded", keys={"bucket": "int"}, location=str(HERE / "data/loaded"))
 totals = app.fileset("totals", keys={"bucket": "int"}, location=str(HERE / "data/totals"))
 final = app.fileset("final", keys={"bucket": "int"}, location=str(HERE / "data/final"))
+ticks = app.fileset(
+    "ticks",
+    keys={"minute": "string"},
+    location=str(HERE / "data/ticks"),
+    watermark=Watermark("ts", interval="1 minute", pattern="$minute", formatter="yyyyMMddHHmm"),
+)
+mirror = app.snapshot("mirror", max_versions=3, location=str(HERE / "data/mirror"))
 
 
 class Stumble(Exception):
@@ -53,6 +74,25 @@ def finish(run):
     run.output(final).append(_by_bucket(rows[1::2]))
 
 
+@app.python(writes=[mirror], retries=100, backoff="100ms")
+def refresh(run):
+    """Take the source over, as it is at this moment."""
+    _stumble(run)
+    run.output(mirror).replace({(): [f"as of {run.write_pointer}"]})
+
+
+for name, (slide, size) in WINDOWS.items():
+    app.fileset(f"by_{name}", keys={"begins": "string"}, location=str(HERE / f"data/by_{name}"))
+    shape = (
+        f"TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '{size}' MINUTE)"
+        if slide == size
+        else f"HOP(TABLE ticks, DESCRIPTOR(ts), INTERVAL '{slide}' MINUTE, INTERVAL '{size}' MINUTE)"
+    )
+    query = f"INSERT INTO by_{name} SELECT window_start, count(*) AS n FROM TABLE({shape}) GROUP BY window_start"
+    app.add_windows(WindowProgram(name, query, calculator=Counts), ProgramKind.PYTHON, retries=100)
+    passed = WatermarkPassed(ticks, every="1m")
+    app.schedule(name, name, trigger=passed, constraints=[Concurrency(3)], resume=True)
+app.schedule("refresh", refresh, trigger=NewPartitions(ticks), constraints=[Concurrency(2)], resume=True)
 for program, trigger in ((load, NewFiles(raw)), (sum_up, NewPartitions(lines))):
     app.schedule(program.__name__, program, trigger=trigger, constraints=[Concurrency(30)], resume=True)
 for name, source in (("finish_loaded", loaded), ("finish_totals", totals)):

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Final
 
+from tests.chaos.minutes import WINDOWS
 from tidemill.catalog.db import Catalog
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
 from tidemill.lake.keys import Key
@@ -28,13 +29,14 @@ STARTS: Final = "(starts)"
 WAITS: Final = "(waits)"
 """Where a process stands that has not begun to work, and one that has nothing to do; else at a mark."""
 SCHEMA: Final = ColumnSchema('{"type":"struct","fields":[{"name":"row","type":"string"}]}')
-DATASETS: Final = ("lines", "pairs", "loaded", "totals", "final")
+DATASETS: Final = ("lines", "pairs", "loaded", "totals", "final", "ticks", *(f"by_{name}" for name in WINDOWS))
 
 
 class Kind(StrEnum):
     """What a forked process does; a driver is started by a runner."""
 
     WRITER = "writer"
+    TICKER = "ticker"
     LANDER = "lander"
     FOLLOWER = "follower"
     WORKER = "worker"
@@ -74,6 +76,11 @@ class Site:
         return self.folder / "landing"
 
     @property
+    def archive(self) -> Path:
+        """Where files go that were processed."""
+        return self.folder / "archive"
+
+    @property
     def complaints(self) -> Path:
         """What processes print, with the trace of each error that they did not expect."""
         return self.folder / "complaints.log"
@@ -82,13 +89,17 @@ class Site:
         """What a writer wrote down of its transactions: `tried`, `done`, `dropped` or `unknown`, and a number."""
         return self.folder / "notes" / str(slot)
 
+    def tick_notes(self, slot: int) -> Path:
+        """The same of a ticker."""
+        return self.folder / "tick_notes" / str(slot)
+
     def state(self, slot: int) -> Path:
         """A follower's state with the keys that it was given, replaced in one step."""
         return self.folder / "followers" / str(slot)
 
     def set_up(self) -> None:
         """Make folders, project and catalog."""
-        for name in ("landing", "arriving", "notes", "followers", "state/drivers", "state/logs"):
+        for name in ("landing", "arriving", "notes", "tick_notes", "followers", "state/drivers", "state/logs"):
             (self.folder / name).mkdir(parents=True)
         shutil.copy(Path(__file__).with_name("project.py"), self.app_file)
         options = {"catalog": self.catalog_url, "state": str(self.folder / "state")}
@@ -114,7 +125,7 @@ def write_texts(
     files = open_files(fileset.dataset.location, world)
     counts = {}
     for key, texts in rows.items():
-        name = f"{directory}/{fileset.keys.to_path(key)}/part-0.txt"
+        name = "/".join(filter(None, (directory, fileset.keys.to_path(key), "part-0.txt")))
         written = list(texts)
         files.put(name, "".join(f"{text}\n" for text in written).encode())
         counts[name] = len(written)

@@ -23,12 +23,14 @@ import apsw
 
 from tests.chaos.site import MARK, STARTS, WAITS, Kind, Site
 from tests.chaos.stands import Stands
+from tests.chaos.minutes import WINDOWS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RATE: Final = 26
 """Faults a second that are tried; some find nobody to strike."""
 POPULATION: Final[Mapping[Kind, int]] = {
     Kind.WRITER: 7,
+    Kind.TICKER: 2,
     Kind.LANDER: 1,
     Kind.FOLLOWER: 2,
     Kind.WORKER: 10,
@@ -41,8 +43,10 @@ POPULATION: Final[Mapping[Kind, int]] = {
 }
 DRIVER: Final = "driver"
 BOTH: Final = "runner and driver"
+OF_WINDOWS: Final = "worker in a window program"
 KILLS: Final[Mapping[str, float]] = {
     Kind.WRITER: 30,
+    Kind.TICKER: 1.5,
     Kind.LANDER: 4,
     Kind.FOLLOWER: 6,
     Kind.WORKER: 30,
@@ -53,9 +57,11 @@ KILLS: Final[Mapping[str, float]] = {
     Kind.RUNNER: 0.7,
     DRIVER: 1.4,
     BOTH: 0.7,
+    OF_WINDOWS: 5,
 }
 STOPS: Final[Mapping[str, float]] = {
     Kind.WRITER: 1.4,
+    Kind.TICKER: 0.1,
     Kind.LANDER: 0.1,
     Kind.FOLLOWER: 0.3,
     Kind.WORKER: 1.6,
@@ -66,6 +72,7 @@ STOPS: Final[Mapping[str, float]] = {
     Kind.RUNNER: 0.3,
     DRIVER: 0.4,
     BOTH: 0.3,
+    OF_WINDOWS: 0.4,
 }
 LONG: Final = 0.6
 """The share of stops that outlast the lease and whoever looks at it."""
@@ -302,6 +309,9 @@ class Storm:
 
     def _find_places(self, fault: Fault) -> list[Place]:
         """Whom it may strike: of its kind, and for a kill in the middle of work rather another kind than nobody."""
+        if fault.victim == OF_WINDOWS:
+            workers = self._unstopped(self._alive(Kind.WORKER))
+            return [place for place in workers if self._stands.read(place.slot).partition(" ")[2] in WINDOWS]
         places = self._unstopped(self._alive(Kind(fault.victim)))
         if not fault.at_work:
             return places

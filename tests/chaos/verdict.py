@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tests.chaos.breadth import find_wrong_windows, judge_inbox, judge_snapshot, judge_windows
 from tests.chaos.site import DATASETS, MARK, Kind, Site, find_fileset, rows_of
 from tests.chaos.workers import read_follower
 from tests.manual_clock import Backdoor
@@ -32,7 +33,8 @@ from tidemill.upkeep.fsck import fsck
 
 CONSUMERS: Final = {"lines": "sum_up", "loaded": "finish", "totals": "finish"}
 _TABLES: Final = ("tx", "in_progress", "partition_change", "consumer", "consumer_work", "inbox_file", "run",
-                  "run_input", "slot", "job", "job_history", "message", "garbage", "subscriber")  # fmt: skip
+                  "run_input", "slot", "job", "job_history", "message", "garbage", "subscriber",
+                  "watermark", "watermark_move", "window_program", "window_result")  # fmt: skip
 _UNQUIET: Final = {
     "runs": "SELECT count(*) FROM run WHERE state NOT IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')",
     "transactions": "SELECT count(*) FROM tx WHERE state = 'in_progress'",
@@ -81,9 +83,10 @@ class Judge:
     def unquiet(self) -> dict[str, int]:
         """What is still to be done, by kind; nothing when the site has come to rest."""
         found = {what: int(self.sql(query)[0][0]) for what, query in _UNQUIET.items()}
-        found["landed"] = len(self._landed()) - int(
+        found["landed"] = len(self.landed()) - int(
             self.sql("SELECT count(*) FROM inbox_file WHERE status = 'SUCCESS'")[0][0]
         )
+        found["windows"] = len(find_wrong_windows(self))
         found["lag"] = sum(self._lags())
         found["idle"] = 0 if self.catalog.read(_is_idle) else 1
         return {what: count for what, count in found.items() if count}
@@ -94,12 +97,16 @@ class Judge:
             self._orphaned_processes()
         self._sweep()
         rows = {name: self._rows(name) for name in DATASETS}
-        self._writers(rows["lines"], rows["pairs"])
+        self._writers("notes", rows["lines"], rows["pairs"])
+        self._writers("tick_notes", rows["ticks"])
         self._programs(rows)
         self._transactions()
         self._messages()
         self._deliveries()
         self._followers()
+        judge_windows(self)
+        judge_snapshot(self)
+        judge_inbox(self)
         self._left_over()
         self._directories()
         self._audit()
@@ -136,12 +143,14 @@ class Judge:
                 rows.update(texts)
         return rows
 
-    def _landed(self) -> list[str]:
-        return [path.name for path in self.site.landing.iterdir()]
+    def landed(self) -> set[str]:
+        """The names of all files that ever landed."""
+        found = [path.name for folder in (self.site.archive, self.site.landing) for path in folder.iterdir()]
+        return {name for name in found if not name.startswith(".")}
 
-    def _notes(self) -> Iterator[tuple[int, dict[int, str]]]:
+    def _notes(self, folder: str) -> Iterator[tuple[int, dict[int, str]]]:
         """How each transaction of a writer ended, as it saw it: the last word of each."""
-        for path in (self.site.folder / "notes").iterdir():
+        for path in (self.site.folder / folder).iterdir():
             ended: dict[int, str] = {}
             for line in path.read_text().splitlines():
                 what, number = line.split()
@@ -150,29 +159,31 @@ class Judge:
 
     # What must hold
 
-    def _writers(self, lines: Counter[str], pairs: Counter[str]) -> None:
+    def _writers(self, notes: str, *seen: Counter[str]) -> None:
+        """What those who wrote such notes know of each transaction is so, in each of the file sets that they write."""
         allowed: set[str] = set()
         acknowledged = 0
-        for slot, ended in self._notes():
+        for slot, ended in self._notes(notes):
             for number, what in ended.items():
                 rows = rows_of(slot, number)
-                there = [sum(seen[row] for row in rows) for seen in (lines, pairs)]
+                there = [sum(one[row] for row in rows) for one in seen]
+                whole = [len(rows)] * len(seen)
                 if what == "dropped" and any(there):
                     self.verdict.dirty.append(f"writer {slot} dropped {number}, which is there: {there}")
-                elif what == "done" and there != [len(rows)] * 2:
+                elif what == "done" and there != whole:
                     self.verdict.lost.append(f"writer {slot} was told that {number} is committed; there are {there}")
-                elif there not in ([0, 0], [len(rows)] * 2):
+                elif there not in ([0] * len(seen), whole):
                     self.verdict.dirty.append(f"half of {number} of writer {slot} is there: {there}")
                 acknowledged += what == "done"
                 allowed.update(rows)
-        self._doubles("lines", lines)
-        self._doubles("pairs", pairs)
-        self.verdict.dirty += [f"nobody wrote {row}" for row in (lines | pairs) if row not in allowed]
-        self.verdict.counts["acknowledged commits of writers"] = acknowledged
+        for one in seen:
+            self._doubles(notes, one)
+            self.verdict.dirty += [f"nobody wrote {row}" for row in one if row not in allowed]
+        self.verdict.counts[f"acknowledged commits ({notes})"] = acknowledged
 
     def _programs(self, rows: dict[str, Counter[str]]) -> None:
         """What went in has come out, once."""
-        landed = {row for name in self._landed() for row in rows_of(*map(int, name.removesuffix(".txt").split(".")))}
+        landed = {row for name in self.landed() for row in rows_of(*map(int, name.removesuffix(".txt").split(".")))}
         expected = {"loaded": landed, "totals": set(rows["lines"]), "final": landed | set(rows["lines"])}
         for name, wanted in expected.items():
             self._doubles(name, rows[name])
@@ -203,18 +214,22 @@ class Judge:
     def _messages(self) -> None:
         """Each publication is announced once and each end of a run; what was not committed is announced by nobody."""
         said: Counter[tuple[int, str]] = Counter()
+        partitions: Counter[tuple[int, str, str]] = Counter()
         ends: Counter[tuple[str, str]] = Counter()
         for kind, text in self.sql("SELECT event_type, payload FROM message"):
             payload = json.loads(text)
             if kind == "partitions":
-                said[payload["write_pointer"], payload["dataset"]] += 1
+                # What is too much for one message comes in several.
+                place = payload["write_pointer"], payload["dataset"]
+                said[place] = 1
+                partitions.update((*place, one["key"]) for one in payload["partitions"])
             elif kind == "run_ended":
                 ends[payload["run_id"], payload["state"]] += 1
         published = {
             (pointer, f"default.{name}")
             for pointer, name in self.sql(
                 "SELECT DISTINCT c.write_pointer, d.name FROM partition_change AS c"
-                " JOIN dataset AS d ON d.dataset_id = c.dataset_id"
+                " JOIN dataset AS d ON d.dataset_id = c.dataset_id WHERE d.kind = 'fileset'"
             )
         }
         ended = {
@@ -229,6 +244,7 @@ class Judge:
             self.verdict.lost += [f"{what} {one} is not announced" for one in wanted - set(counted)]
             self.verdict.dirty += [f"{what} {one} is announced and never was" for one in set(counted) - wanted]
             self.verdict.doubled += [f"{what} {one} is announced {n} times" for one, n in counted.items() if n > 1]
+        self.verdict.doubled += [f"{one} is announced {n} times" for one, n in partitions.items() if n > 1]
         launched = self.sql(
             "SELECT h.job_id FROM job_history AS h LEFT JOIN run AS r ON r.job_id = h.job_id"
             " WHERE h.outcome IN ('LAUNCHED', 'FORCED') AND r.run_id IS NULL"

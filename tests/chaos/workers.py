@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.chaos.site import WAITS, Kind, Site, find_fileset, rows_of, write_texts
+from tests.chaos.minutes import MINUTE, minute_at, name_of
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.errors import Conflict, Fenced, Unavailable
@@ -30,9 +31,11 @@ from tidemill.run.attempts import is_any_due, renew, take_runs
 from tidemill.run.driver import DriverProcess
 from tidemill.run.external import open_transaction
 from tidemill.run.launchers import Assignment, DriverOptions, Launcher, Start
+from tidemill.run.programs import find_program_by_id
 from tidemill.run.reaper import Reaper
 from tidemill.run.runner import RENEWALS_IN_A_LEASE, Runner
 from tidemill.run.runs import RunRecord
+from tidemill.run.spans import DeclaredSpan
 from tidemill.schedule.loop import Scheduler
 from tidemill.world import Disk, World
 
@@ -40,6 +43,10 @@ HOSTS = 3
 PAUSED = 0.05
 """The share of marks at which a process rests for some milliseconds, so that it may be struck there."""
 BETWEEN_TAKES = 2.0
+MINUTES_A_SECOND = 4
+LATE = 0.1
+SAYS_WHEN = 0.9
+"""The share of ticks whose transactions declare the minute that they will write, so that others may pass them."""
 AWAY = 0.2
 NAP = timedelta(milliseconds=100)
 
@@ -58,6 +65,8 @@ class Post:
     incarnation: int
     stand: Callable[[str], None]
     """Shows those who strike where this process stands."""
+    program: str = ""
+    """What it carries out, if that is a program."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(f"{self.slot}/{self.incarnation}")
@@ -73,7 +82,7 @@ class Post:
         time.sleep(self.random.uniform(0, longest))
 
     def _reach(self, mark: str) -> None:
-        self.stand(mark)
+        self.stand(f"{mark} {self.program}")
         if self.random.random() < PAUSED:
             time.sleep(self.random.uniform(0, 0.005))
 
@@ -133,6 +142,33 @@ def _write(post: Post, catalog: Catalog) -> None:
         post.rest()
 
 
+def _tick(post: Post, catalog: Catalog) -> None:
+    """Publish minutes as they pass, four a second, and now and then one that is late."""
+    notes = os.open(post.site.tick_notes(post.slot), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    began = post.site.app_file.stat().st_mtime
+    for number in post.numbers():
+        place = int((time.time() - began) * MINUTES_A_SECOND)
+        if post.random.random() < LATE:
+            place = max(0, place - post.random.randrange(1, 200))
+        minute = minute_at(place)
+        writes = DeclaredSpan("default.ticks", minute, minute + MINUTE)
+        opened = open_transaction(
+            catalog,
+            post.world,
+            [writes if post.random.random() < SAYS_WHEN else "default.ticks"],
+            lease=post.site.lease,
+            writer=write_texts,
+        )
+        os.write(notes, f"tried {number}\n".encode())
+        try:
+            with opened as tx:
+                tx.fileset("default.ticks").append({(name_of(minute),): rows_of(post.slot, number)})
+            os.write(notes, f"done {number}\n".encode())
+        except (Unavailable, Fenced):
+            time.sleep(AWAY)
+        post.rest(0.5)
+
+
 def _land(post: Post, _: Catalog) -> None:
     """Let files arrive, each in one step."""
     for number in post.numbers():
@@ -177,8 +213,10 @@ def _work(post: Post, catalog: Catalog) -> None:
     driver = DriverProcess(post.world, catalog, start, tag, writer=write_texts)
     waiter = _waiter(catalog)
     while True:
+        post.program = ""
         with suppress(Unavailable):
             if run := _take(post, catalog, tag):
+                post.program = catalog.read(lambda db: find_program_by_id(db, run.program_id)).name
                 logs = post.site.folder / "state/logs" / run.run_id / str(run.epoch)
                 logs.mkdir(parents=True, exist_ok=True)
                 with post.world.beside("lease", post.site.lease / RENEWALS_IN_A_LEASE, _renewal(post, catalog, run)):
@@ -266,6 +304,7 @@ def _waiter(catalog: Catalog):
 
 _WORK = {
     Kind.WRITER: _write,
+    Kind.TICKER: _tick,
     Kind.LANDER: _land,
     Kind.FOLLOWER: _follow,
     Kind.WORKER: _work,

@@ -1,0 +1,135 @@
+"""What must hold of windows, of the watermark, of a snapshot and of the inbox when the storm is over."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tests.chaos.site import find_fileset, rows_of
+from tests.chaos.minutes import WINDOWS, compute_plainly
+from tidemill.catalog.transactions import Snapshot
+from tidemill.lake.fileset.fileset import read_partitions
+from tidemill.lake.inbox.leaving import take_away
+from tidemill.lake.window.partition_time import from_wall
+from tidemill.names import WritePointer
+
+if TYPE_CHECKING:
+    from tests.chaos.verdict import Judge
+
+_OF = "JOIN dataset AS d ON d.dataset_id = {0}.dataset_id WHERE d.name = '{1}'"
+
+
+def find_wrong_windows(judge: Judge) -> list[str]:
+    """Windows that are not there once, with the result that a plain computation over the visible ticks has."""
+    ticks = {key: [row for texts in files for row in texts] for key, files in _by_key(judge, "ticks")}
+    closed_to = _watermark(judge)
+    wrong = []
+    for name in WINDOWS:
+        expected = {} if closed_to is None else compute_plainly(ticks, name, closed_to)
+        found = dict(_by_key(judge, f"by_{name}"))
+        wrong += [f"window {key} of {name} is missing" for key in expected.keys() - found.keys()]
+        wrong += [f"window {key} of {name} came from nowhere" for key in found.keys() - expected.keys()]
+        for key in found.keys() & expected.keys():
+            if found[key] != [[expected[key]]]:
+                wrong.append(f"window {key} of {name} says {found[key]}, and should say {expected[key]}")
+    return wrong
+
+
+def judge_windows(judge: Judge) -> None:
+    """Each window is there exactly once, equal to a plain computation; the watermark moved from where it had stood."""
+    judge.verdict.differing += find_wrong_windows(judge)
+    moves = judge.sql(
+        f"SELECT m.previous, m.value FROM watermark_move AS m {_OF.format('m', 'ticks')} ORDER BY commit_seq"
+    )
+    told = [
+        json.loads(text)
+        for (text,) in judge.sql("SELECT payload FROM message WHERE event_key = 'watermark:default.ticks'")
+    ]
+    if [before for before, _ in moves[1:]] != [value for _, value in moves[:-1]]:
+        judge.verdict.differing.append(f"the watermark did not move from where it had stood: {moves}")
+    if Counter((one["from"], one["to"]) for one in told) != Counter(map(tuple, moves)):
+        judge.verdict.differing.append("moves of the watermark are not those that were announced")
+    judge.verdict.counts["moves of the watermark"] = len(moves)
+    judge.verdict.counts["windows"] = sum(1 for name in WINDOWS for _ in _by_key(judge, f"by_{name}"))
+    judge.verdict.counts["windows computed again"] = int(
+        judge.sql(
+            "SELECT count(*) FROM partition_change AS c JOIN dataset AS d ON d.dataset_id = c.dataset_id"
+            " WHERE d.name LIKE 'by_%' AND c.superseded_seq IS NOT NULL"
+        )[0][0]
+    )
+
+
+def judge_snapshot(judge: Judge) -> None:
+    """Its versions never go back, each that became current was told once, and the newest is there with those kept."""
+    rows = judge.sql(
+        f"SELECT c.write_pointer, c.location, c.superseded_seq, c.expired_at FROM partition_change AS c"
+        f" {_OF.format('c', 'mirror')} ORDER BY c.commit_seq"
+    )
+    current, became = 0, []
+    for pointer, *_ in rows:
+        if pointer > current:
+            current = pointer
+            became.append(pointer)
+    told = sorted(
+        json.loads(text)["version"]
+        for (text,) in judge.sql("SELECT payload FROM message WHERE event_key = 'snapshot:default.mirror'")
+    )
+    if told != became:
+        judge.verdict.differing.append(f"versions {became} became current, told were {told}")
+    if rows and [pointer for pointer, _, superseded, _ in rows if superseded is None] != [current]:
+        judge.verdict.differing.append(f"not version {current} of the snapshot is current, or not alone")
+    for pointer, location, _, expired in rows:
+        files = (judge.site.folder / "data" / "mirror" / location).rglob("part-0.txt")
+        if expired is None and [path.read_text() for path in files] != [f"as of {pointer}\n"]:
+            judge.verdict.lost.append(f"version {pointer} of the snapshot is not whole")
+    judge.verdict.counts["versions of the snapshot"] = len(rows)
+    judge.verdict.counts["of them let go"] = sum(1 for *_, expired in rows if expired is not None)
+
+
+def judge_inbox(judge: Judge) -> None:
+    """Each file was closed by one committed run, and lies in the archive as it landed; nothing else does."""
+    judge.sql("UPDATE inbox_file SET leave_at = 0 WHERE leave_at IS NOT NULL RETURNING name")
+    while take_away(judge.catalog):
+        pass
+    closed = Counter(
+        name
+        for (name,) in judge.sql(
+            f"SELECT i.item FROM run_input AS i JOIN run AS r ON r.run_id = i.run_id {_OF.format('i', 'raw')}"
+            " AND r.state = 'COMPLETED'"
+        )
+    )
+    landed = set(judge.landed())
+    judge.verdict.doubled += [f"file {name} was closed {times} times" for name, times in closed.items() if times > 1]
+    judge.verdict.lost += [f"file {name} was closed by nobody" for name in landed - closed.keys()]
+    left = [path.name for path in judge.site.landing.iterdir() if not path.name.startswith(".")]
+    judge.verdict.orphaned += [f"file {name} was not taken away" for name in left]
+    there = {path.name: path for path in judge.site.archive.iterdir() if not path.name.startswith(".")}
+    judge.verdict.lost += [f"file {name} is not in the archive" for name in closed.keys() - there.keys()]
+    judge.verdict.dirty += [f"file {name} is in the archive" for name in there.keys() - closed.keys()]
+    for name, path in there.items():
+        rows = rows_of(*map(int, name.removesuffix(".txt").split(".")))
+        if path.read_text().splitlines() != rows:
+            judge.verdict.lost.append(f"file {name} is not in the archive as it had landed")
+    fates = judge.sql("SELECT name, afterwards FROM inbox_file WHERE status = 'SUCCESS' AND afterwards <> 'archived'")
+    judge.verdict.differing += [f"file {name} is {fate}" for name, fate in fates]
+    judge.verdict.counts["files archived"] = len(there)
+    judge.verdict.counts["hidden files left by killed janitors"] = sum(
+        path.name.startswith(".") for folder in (judge.site.landing, judge.site.archive) for path in folder.iterdir()
+    )
+
+
+def _watermark(judge: Judge) -> datetime | None:
+    rows = judge.sql(f"SELECT w.value FROM watermark AS w {_OF.format('w', 'ticks')}")
+    return from_wall(rows[0][0]) if rows and rows[0][0] is not None else None
+
+
+def _by_key(judge: Judge, name: str) -> Iterator[tuple[str, list[list[str]]]]:
+    """The rows of each visible partition, a list a file."""
+    fileset = find_fileset(judge.catalog, name)
+    snapshot = Snapshot(WritePointer(judge.catalog.write(lambda db: db.tick())), judge.catalog.incarnation)
+    for partition in judge.catalog.read(lambda db: read_partitions(db, fileset.dataset_id, snapshot)):
+        texts = [(judge.site.folder / "data" / name / path).read_text().splitlines() for path, _ in partition.files]
+        yield str(fileset.keys.decode(partition.partition_key)[0]), texts

@@ -1,0 +1,95 @@
+"""Windows over the ticks of a chaos site: computed without Spark, and once more, plainly, by those who judge."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from tidemill.lake.fileset.fileset import Partition
+from tidemill.lake.window.partition_time import from_wall
+from tidemill.lake.window.window_plan import Window
+from tidemill.sql.batches import Batch
+from tidemill.sql.windows import WindowQuery
+from tidemill.storage.files import open_files
+
+MINUTE: Final = timedelta(minutes=1)
+WINDOWS: Final[Mapping[str, tuple[int, int]]] = {
+    "threes": (3, 3),
+    "fives": (5, 5),
+    "sixes": (2, 6),
+    "fours": (1, 4),
+    "twos": (2, 2),
+    "sevens": (7, 7),
+}
+"""Window programs, and the minutes from one of their windows to the next, and in one."""
+_FORMAT: Final = "%Y%m%d%H%M"
+_BEGIN: Final = datetime(2000, 1, 1)  # noqa: DTZ001  # a wall-clock time
+_ALIGNED: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # to which windows are
+_WORK: Final = 0.1
+"""Seconds: so long a driver can be struck while it has computed and not yet written."""
+
+
+def minute_at(place: int) -> datetime:
+    """The minute of that number, long ago."""
+    return _BEGIN + place * MINUTE
+
+
+def name_of(begin: datetime) -> str:
+    """How a minute, or a window that begins with it, is called."""
+    return begin.strftime(_FORMAT)
+
+
+def result_of(rows: Iterable[str]) -> str:
+    """What a window says of its rows, in any order."""
+    listed = list(rows)
+    return f"{len(listed)} rows, {sum(zlib.crc32(row.encode()) for row in listed)}"
+
+
+def compute_plainly(ticks: Mapping[str, Sequence[str]], name: str, closed_to: datetime) -> dict[str, str]:
+    """The result of each window of a program that ends by `closed_to` and has rows; `ticks` are rows by minute."""
+    slide, size = WINDOWS[name]
+    found: dict[datetime, list[str]] = defaultdict(list)
+    for minute, rows in ticks.items():
+        at = datetime.strptime(minute, _FORMAT)  # noqa: DTZ007
+        latest = _ALIGNED + (at - _ALIGNED) // (slide * MINUTE) * slide * MINUTE
+        for back in range(-(-size // slide)):
+            begin = latest - back * slide * MINUTE
+            if begin + size * MINUTE > at:
+                found[begin] += rows
+    return {name_of(begin): result_of(rows) for begin, rows in found.items() if begin + size * MINUTE <= closed_to}
+
+
+class Counts:
+    """What a window program does in a driver: each window with rows is a partition, named by its begin."""
+
+    def __init__(self, query: WindowQuery) -> None:
+        """Nothing of it is needed."""
+
+    def compute(self, run, batch: Batch) -> dict[tuple[str], list[str]]:
+        """The windows that have rows."""
+        files = open_files(batch.source.dataset.location, run.world)
+        rows: dict[str, list[str]] = defaultdict(list)
+        for partition in batch.partitions:
+            begins, _ = batch.instants[partition.partition_key]
+            inside = [window for window in batch.windows if window.start <= begins < window.end]
+            for path, _ in partition.files if inside else ():
+                texts = files.read(path).decode().splitlines()
+                for window in inside:
+                    rows[name_of(from_wall(window.start))] += texts
+        run.world.mark("windows.computed")
+        time.sleep(_WORK)
+        return {(name,): [result_of(texts)] for name, texts in rows.items()}
+
+    def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
+        """A window is a partition of its own: it is written anew."""
+        new = self.compute(run, batch) if batch.windows else {}
+        replaced = {name_of(from_wall(window.start)) for window in (*batch.windows, *gone)}
+        present = {str(batch.sink.keys.decode(partition.partition_key)[0]) for partition in old}
+        held = sorted(present & replaced)
+        over = {key: texts for key, texts in new.items() if key[0] in held}
+        more = {key: texts for key, texts in new.items() if key[0] not in held}
+        return over, more or None, [{"begins": name} for name in held]

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import cast
 
 from tests.explore import promises
 from tests.explore.consumers import cut_power, fencer, killer, note_given, take_run
@@ -19,11 +20,13 @@ from tidemill.catalog.transactions import begin, commit
 from tidemill.errors import Conflict, Fenced
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.formats import FileFormat, RawFormat
+from tidemill.lake.inbox import leaving
 from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.file_checks import sort_out, succeeded, verify_claims
 from tidemill.lake.inbox.file_claims import claim_files
-from tidemill.lake.inbox.file_endings import CloseFiles, publish_due_backlog
-from tidemill.lake.inbox.inbox import FileState, Inbox, InboxSpec, ensure_inbox
+from tidemill.lake.inbox.file_endings import CloseFiles, publish_due_backlog, release_quarantined
+from tidemill.lake.inbox.inbox import After, FileState, Inbox, InboxSpec, ensure_inbox
+from tidemill.lake.inbox.leaving import take_away
 from tidemill.names import DatasetId, Namespace, ProgramId, RunId
 from tidemill.run.attempts import (
     AttachTransaction,
@@ -33,10 +36,10 @@ from tidemill.run.attempts import (
     end_attempt,
 )
 from tidemill.run.inputs import take_over_claims
-from tidemill.run.outside_claims import close_claim, get_latest_files
+from tidemill.run.outside_claims import close_claim, get_latest_files, renew_claim
 from tidemill.run.programs import Program, ProgramKind, put_program
 from tidemill.run.runs import NewRun, create_pending
-from tidemill.storage.files import FileStatus, Seen
+from tidemill.storage.files import FileChanged, Files, FileStatus, Seen, open_files
 from tidemill.world import World
 
 SPEC = InboxSpec(
@@ -61,11 +64,27 @@ class _Landing:
     def stat(self, name: str) -> FileStatus | None:
         return next((file for file in self._list() if file.name == name), None)
 
+    def delete(self, name: str, *, etag: str | None = None) -> None:
+        self._stage.turn(lambda: self._delete(name, etag))
+
+    def _delete(self, name: str, etag: str | None) -> None:
+        query = (
+            "SELECT landed.version, file.status FROM landed LEFT JOIN inbox_file AS file"
+            " ON file.name = landed.name AND file.etag = CAST(landed.version AS TEXT)"
+            " WHERE landed.version > 0 AND landed.name = ?"
+        )
+        for version, status in self._stage.connection.execute(query, (name,)).fetchall():
+            if etag is not None and str(version) != etag:
+                raise FileChanged(self.url, name, etag, str(version))
+            must(status == "SUCCESS", f"{name} {version} is deleted, and is {status or 'not known'}")
+            self._stage.connection.execute("UPDATE landed SET version = -version WHERE name = ?", (name,))
+
     def _list(self) -> list[FileStatus]:
         return self._stage.turn(self._look) if self._stage.files_change else self._look()
 
     def _look(self) -> list[FileStatus]:
-        rows = self._stage.connection.execute("SELECT name, version FROM landed ORDER BY name").fetchall()
+        query = "SELECT name, version FROM landed WHERE version > 0 ORDER BY name"
+        rows = self._stage.connection.execute(query).fetchall()
         return [FileStatus(name, 0, START, str(version)) for name, version in rows]
 
 
@@ -80,6 +99,13 @@ class _PlayedInbox(Inbox):
 INBOX = _PlayedInbox(RAW, SPEC)
 
 
+def _open_files(location: str, world: World) -> Files:
+    return cast("Files", _Landing(Stage.on_stage)) if location == RAW.location else open_files(location, world)
+
+
+leaving.open_files = _open_files  # the janitor opens locations as they are recorded, and this one lies on the stage
+
+
 def lander(name: str, file: str) -> Actor:
     """Somebody writes a file, or writes it again."""
 
@@ -92,7 +118,7 @@ def lander(name: str, file: str) -> Actor:
 def land(stage: Stage, file: str) -> None:
     """Let a new content of the file be there."""
     stage.connection.execute(
-        "INSERT INTO landed VALUES (?, 1) ON CONFLICT DO UPDATE SET version = version + 1", (file,)
+        "INSERT INTO landed VALUES (?, 1) ON CONFLICT DO UPDATE SET version = abs(version) + 1", (file,)
     )
 
 
@@ -141,8 +167,8 @@ def load(stage: Stage, endings: Sequence[str] = ("commit",)) -> bool:
     return True
 
 
-def claimer(name: str) -> Actor:
-    """A workflow engine outside: claims a file, works, and closes it."""
+def claimer(name: str, *, renews: bool) -> Actor:
+    """A workflow engine outside: claims a file, works, perhaps renews its claim, and closes it."""
 
     def body(stage: Stage) -> None:
         catalog = copy.copy(stage.catalog)
@@ -152,11 +178,35 @@ def claimer(name: str) -> Actor:
             claim = get_latest_files(catalog, INBOX, limit=1)
             for file in claim.files:
                 note_given(stage, READER, claim.claim_id, 1, 0, f"{file.name} {file.etag}")
+                if renews:
+                    stage.turn(lambda: _renew(stage, claim.claim_id))
                 close_claim(catalog, INBOX, claim.claim_id, None, FileState.SUCCESS)
         except (Conflict, Fenced):
             pass
 
     return Actor(name, body, group="claimer")
+
+
+def _renew(stage: Stage, claim_id: RunId) -> None:
+    with stage.freely():
+        renew_claim(stage.catalog, claim_id)
+    query = "SELECT state FROM run WHERE run_id = ?"
+    ((state,),) = stage.connection.execute(query, (claim_id,)).fetchall()
+    must(state == "RUNNING", f"{claim_id} was renewed, and is {state}")
+
+
+def releaser(name: str) -> Actor:
+    """A person who gives a file another chance, whatever has become of it since it was looked at."""
+
+    def body(stage: Stage) -> None:
+        stage.catalog.write(lambda db: release_quarantined(db, INBOX, ["a"]))
+
+    return Actor(name, body)
+
+
+def janitor(name: str) -> Actor:
+    """Takes processed files away."""
+    return Actor(name, lambda stage: take_away(stage.catalog) and None, repeats=True, group="janitor")
 
 
 def _is_any_pending(stage: Stage) -> bool:
@@ -187,6 +237,8 @@ def all_loaded(tables: Tables) -> None:
     epochs = {run.run_id: run.epoch for run in tables["run"] if run.state == "COMPLETED"}
     given = {row.partition_key for row in tables["given"] if epochs.get(row.run_id) == row.epoch}
     for row in tables["landed"]:
+        if row.version < 0:
+            continue  # deleted, which was judged when it was done
         must(f"{row.name} {row.version}" in given, f"{row.name} was never processed as it is now ({row.version})")
 
 
@@ -213,6 +265,9 @@ def inbox(
     discoverers: int = 1,
     loaders: int = 1,
     claimers: int = 0,
+    renews: bool = False,
+    releasers: int = 0,
+    janitors: int = 0,
     runs: int = 2,
     fences: int = 0,
     kills: int = 0,
@@ -224,7 +279,8 @@ def inbox(
 
     def set_up(stage: Stage) -> None:
         def block(db: Db) -> None:
-            declare(db, RAW)
+            spec = replace(SPEC, after=After.DELETE if janitors else After.KEEP)
+            declare(db, replace(RAW, spec=spec.to_spec()))
             ensure_inbox(db, RAW.dataset_id)
             put_program(
                 db,
@@ -256,7 +312,9 @@ def inbox(
                 *(lander(f"lander{n}", file) for n, file in enumerate(landing)),
                 *(discoverer(f"discoverer{n}") for n in range(discoverers)),
                 *(loader(f"loader{n}", endings) for n in range(loaders)),
-                *(claimer(f"engine{n}") for n in range(claimers)),
+                *(claimer(f"engine{n}", renews=renews) for n in range(claimers)),
+                *(releaser(f"person{n}") for n in range(releasers)),
+                *(janitor(f"janitor{n}") for n in range(janitors)),
                 *(fencer(f"reaper{n}") for n in range(fences)),
                 *(killer(f"killer{n}") for n in range(kills)),
             ],
@@ -292,5 +350,8 @@ SCENARIOS = {
     "inbox-late": inbox(["b", "a"], discoverers=2, loaders=0, runs=1),
     "inbox-engines": inbox([], earlier=["a", "b"], discoverers=0, loaders=0, claimers=2, runs=1, fences=1),
     "inbox-engine-beside": inbox([], earlier=["a", "b"], discoverers=0, loaders=1, claimers=1, runs=1, fences=1),
+    "inbox-renewed": inbox([], earlier=["a"], discoverers=0, loaders=0, claimers=1, renews=True, runs=1, fences=1),
+    "inbox-released": inbox([], earlier=["a"], discoverers=0, loaders=1, runs=1, releasers=1),
+    "inbox-leaving": inbox(["a"], earlier=["a"], discoverers=1, loaders=1, runs=1, janitors=1),
     "inbox-killed": inbox(["a"], earlier=["a", "b"], discoverers=1, loaders=2, kills=1),
 }

@@ -489,4 +489,33 @@ MUTANTS: Final = (
         ),
         scenario="inbox-engines",
     ),
+    _mutant(
+        "renewed_after_the_fence",
+        "a claim that has been fenced is renewed, so that its holder goes on",
+        Edit(
+            "run/attempts.sql",
+            "h.epoch)\n   AND state IN ('STARTING', 'RUNNING', 'STOPPING')\nRETURNING run_id",
+            "h.epoch)\nRETURNING run_id",
+        ),
+        scenario="inbox-renewed",
+    ),
+    _mutant(
+        "released_whatever_it_is",
+        "a file that a person gives another chance is new again, though a run has it, or has processed it",
+        Edit(_FILE_ENDINGS_SQL, "{texts:names}) AND status = 'QUARANTINED'\n", "{texts:names})\n"),
+        scenario="inbox-released",
+    ),
+    _mutant(
+        "taken_away_by_name",
+        "what is taken away is the file that was processed only by its name, not by its content",
+        Edit("lake/inbox/leaving.py", "    if status.etag != file.etag:\n", "    if False:\n"),
+        Edit("lake/inbox/leaving.py", "    files.delete(file.name, etag=file.etag)\n", "    files.delete(file.name)\n"),
+        scenario="inbox-leaving",
+    ),
+    _mutant(
+        "taken_away_after_a_look",
+        "the content is looked at, and then whatever has the name is deleted",
+        Edit("lake/inbox/leaving.py", "    files.delete(file.name, etag=file.etag)\n", "    files.delete(file.name)\n"),
+        scenario="inbox-leaving",
+    ),
 )

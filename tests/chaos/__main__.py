@@ -19,8 +19,8 @@ from importlib.metadata import version
 import apsw
 
 from tests.chaos.campaign import Outcome, run_campaign
-from tests.chaos.site import STARTS, WAITS
 from tests.chaos.minutes import WINDOWS
+from tests.chaos.site import STARTS, WAITS
 
 CRASHES = 10
 _REST = 25

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tests.chaos.site import find_fileset, rows_of
 from tests.chaos.minutes import WINDOWS, compute_plainly
+from tests.chaos.site import find_fileset, rows_of
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.fileset.fileset import read_partitions
 from tidemill.lake.inbox.leaving import take_away

@@ -21,9 +21,9 @@ from typing import Final, Self
 
 import apsw
 
+from tests.chaos.minutes import WINDOWS
 from tests.chaos.site import MARK, STARTS, WAITS, Kind, Site
 from tests.chaos.stands import Stands
-from tests.chaos.minutes import WINDOWS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RATE: Final = 26

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from tests.chaos.site import WAITS, Kind, Site, find_fileset, rows_of, write_texts
 from tests.chaos.minutes import MINUTE, minute_at, name_of
+from tests.chaos.site import WAITS, Kind, Site, find_fileset, rows_of, write_texts
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.errors import Conflict, Fenced, Unavailable

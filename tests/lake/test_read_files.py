@@ -13,7 +13,7 @@ from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.formats import FileFormat, RawFormat, blame
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox, InboxSpec, content_version
-from tidemill.lake.spark import read_files
+from tidemill.lake.spark import count_of, read_files
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId
 from tidemill.world import World
 
@@ -33,6 +33,11 @@ ACTIONS = {
 
 def read(spark, folder: Path, raw: RawFormat, contents: dict[str, str | bytes]) -> DataFrame:
     """Land these files in an inbox and read all of them."""
+    return read_counted(spark, folder, raw, contents)[0]
+
+
+def read_counted(spark, folder: Path, raw: RawFormat, contents: dict[str, str | bytes]):
+    """The same, with what counts their rows."""
     dataset = Dataset(DatasetId("ds"), DEFAULT_NAMESPACE, "raw", DatasetKind.INBOX, folder.absolute().as_uri(), {})
     inbox = Inbox(dataset, InboxSpec(raw))
     files = inbox.files(World())
@@ -159,3 +164,19 @@ def test_text_and_parquet_are_read(spark, tmp_path):
     for bad in (content[:-20], bytes(flipped)):
         with pytest.raises(Exception, match=r"reading|read footer"):
             read(spark, tmp_path, parquet, {"p": bad}).agg({"id": "sum"}).collect()
+
+
+@pytest.mark.parametrize("kind", [FileFormat.CSV, FileFormat.TEXT, FileFormat.JSON])
+def test_rows_are_counted_as_they_are_read(spark, tmp_path, kind):
+    """Whatever the program keeps of them: so that they can be balanced. Before they are read nothing is known."""
+    raw, row = {
+        FileFormat.CSV: (CSV, HEADER + "1,a,10\n2,b,20\n"),
+        FileFormat.TEXT: (RawFormat(FileFormat.TEXT), "1\n2\n"),
+        FileFormat.JSON: (JSON, '{"id": 1}\n{"id": 2}\n'),
+    }[kind]
+    frame, counted = read_counted(spark, tmp_path, raw, {"a": row, "b": row, "empty": ""})
+
+    before = count_of(spark, counted)
+    kept = frame.where(frame[frame.columns[0]] == "1").count()
+
+    assert (before, kept, count_of(spark, counted)) == (None, 2, 4)

@@ -28,7 +28,7 @@ MOST_STEPS: Final = 60_000
 """Instructions of SQLite's machine: some 20 to 50 a row."""
 
 READS_ALL: Final[Mapping[str, str]] = {
-    "audit.find_commits_of_runs": "of what should not be there: runs without a record",
+    "completed.find_commits_of_runs": "of what should not be there: runs without a record",
     "audit.list_declarations": "audits all that is declared",
     "audit.list_garbage": "audits all that is to be deleted",
     "audit.list_pins": "audits all pins",

@@ -8,6 +8,7 @@ import sys
 import click
 
 from tidemill.cli.output import FOUND, json_option, open_mill, show_list, to_plain
+from tidemill.upkeep.balance import Balance
 
 
 @click.command(name="audit")
@@ -38,8 +39,7 @@ def command(datasets: tuple[str, ...], *, as_json: bool) -> None:
             )
         for inbox in found.inboxes:
             states = ", ".join(f"{number} {state}" for state, number in inbox.states.items()) or "no files"
-            rows = f"{inbox.rows} rows in {inbox.counted} files; of others rows are not recorded"
-            click.echo(f"inbox     {inbox.dataset}: {states}; {inbox.announced} announced; {rows}")
+            click.echo(f"inbox     {inbox.dataset}: {states}; {inbox.announced} announced; {_balance(inbox.balance)}")
         for snapshot in found.snapshots:
             now = "none is current" if snapshot.current is None else f"{snapshot.current} is current"
             told = f"{snapshot.versions} versions, {snapshot.announced} announced, {now}"
@@ -49,3 +49,13 @@ def command(datasets: tuple[str, ...], *, as_json: bool) -> None:
         if found.not_shown:
             click.echo(f"and {found.not_shown} more")
     sys.exit(0 if found.clean else FOUND)
+
+
+def _balance(balance: Balance) -> str:
+    """How the rows of raw files balance, in one line."""
+    runs = f"{balance.balanced} runs balance"
+    if balance.differing:
+        runs += f", {balance.differing} differ ({', '.join(balance.differ)})"
+    if balance.not_known:
+        runs += f", of {balance.not_known} it is not known"
+    return f"{runs}: {balance.rows_in} rows in, {balance.rows_out} out, {balance.duplicates} duplicates"

@@ -8,7 +8,6 @@ counted. A read takes exactly the files that the manifests name.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from tidemill.storage.files import Files, open_files
 from tidemill.world import World
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
     from pyspark.sql.types import StructType
 
 _UTC: Final = {"timeZone": "UTC"}
@@ -47,7 +46,6 @@ PINNED: Final[Mapping[str, str]] = {
 """Settings of every Spark session that reads or writes data sets, whatever a site sets; our own reads and writes repeat
 them as options, since a program may change its session."""
 
-_reads = itertools.count()  # numbers the reads of this process
 _WAIT_FOR_COUNT_S: Final = 60
 
 
@@ -131,8 +129,13 @@ def read_partitions(
     return spark.read.schema(schema).options(**options).format(fileset.storing.format).load(names)
 
 
-def read_files(world: World, spark: SparkSession, inbox: Inbox, files: Sequence[ClaimedFile]) -> DataFrame:
+def read_files(
+    world: World, spark: SparkSession, inbox: Inbox, files: Sequence[ClaimedFile]
+) -> tuple[DataFrame, Observation | None]:
     """The rows of these files of an inbox, each once, in no order; strict: what is wrong with a file fails the job.
+
+    And what observes how many there are (`count_of`), once they have been read to their end; of formats by columns
+    nothing does, since it would have filters look at what they can leave out.
 
     An action over all rows parses each column of each row, whatever it asks for. Spark's own FAILFAST does so only for
     the columns in use and the rows that a filter leaves: `count()` took a line with `x` for a number, a filter even a
@@ -142,20 +145,30 @@ def read_files(world: World, spark: SparkSession, inbox: Inbox, files: Sequence[
     raw = inbox.spec.format
     held = [file for file in files if file.bytes > 0]
     if not held:
-        return spark.createDataFrame([], _raw_schema(raw))
+        return spark.createDataFrame([], _raw_schema(raw)), None
     root = _root(inbox.files(world))
     reader = spark.read.format(raw.format).options(**_raw_options(raw))
     if raw.schema is not None:
         reader = reader.schema(raw.schema)
     frame = reader.load([_escaped(f"{root}/{file.name}") for file in held])
-    if raw.format not in {FileFormat.CSV, FileFormat.JSON}:
-        return frame  # a column of Parquet that is not in use is not read, and cannot be misread
+    if raw.format in {FileFormat.PARQUET, FileFormat.ORC}:
+        return frame, None  # a column that is not in use is not read, and cannot be misread
+    from pyspark.sql import Observation
     from pyspark.sql import functions as sf
 
-    # Who counts all columns needs them parsed, and no filter gets below it. The name is this read's own: two frames
+    # Who counts all columns needs them parsed, and no filter gets below it. Each read has a name of its own: two frames
     # in one query may not share it.
-    every = [sf.count(quoted(column)).alias(column) for column in frame.columns]
-    return frame.observe(f"tidemill read {next(_reads)}", *every)
+    counted = Observation()
+    every = [sf.count(quoted(column)).alias(f"column {place}") for place, column in enumerate(frame.columns)]
+    return frame.observe(counted, sf.count(sf.lit(1)).alias("rows"), *every), counted
+
+
+def count_of(spark: SparkSession, counted: Any) -> int | None:  # noqa: ANN401  # the JVM's side of PySpark has no types
+    """The `rows` that an observation has counted; None when nothing was read by it, or not to the end."""
+    if not counted._jo.future().isCompleted():  # noqa: SLF001  # as in read_counts
+        return None
+    seen = read_counts(spark, counted)
+    return None if seen is None else seen.get("rows")
 
 
 def _raw_options(raw: RawFormat) -> dict[str, str]:

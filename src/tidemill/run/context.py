@@ -36,7 +36,7 @@ from tidemill.run.runs import RunRecord
 from tidemill.run.version_reads import ChangesInput, SnapshotInput, VersionReader, find_snapshot
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
 
     from tidemill.lake.inbox.duplicates import Deduplicated
 
@@ -184,7 +184,9 @@ class FileInput:
         from tidemill.lake.spark import read_files
 
         inbox = self._inbox if schema is None else self._inbox.read_as(schema)
-        return read_files(self._run.world, self._run.spark, inbox, self.claimed)
+        frame, counted = read_files(self._run.world, self._run.spark, inbox, self.claimed)
+        self._run.note_read(inbox.qualified_name, counted)
+        return frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +234,7 @@ class Run:
         self._spark: SparkSession | None = None
         self.reads = Reads(self.world)
         """For the driver, which looks at what was read once more before the commit."""
+        self._rows_read: list[tuple[str, Observation | None]] = []
         self._duplicates: list[tuple[str, tuple[str, ...], Deduplicated]] = []
         self.effects: list[Effect] = []
         """What the commit does beside publishing; `also` fills it."""
@@ -325,6 +328,20 @@ class Run:
         found = leave_out_duplicates(rows, keys, published, name)
         self._duplicates.append((name, tuple(keys), found))
         return found.rows
+
+    def note_read(self, inbox: str, counted: Observation | None) -> None:
+        """Rows of an inbox are going to be read, and perhaps counted; the input's business."""
+        self._rows_read.append((inbox, counted))
+
+    @property
+    def rows_read(self) -> list[dict[str, object]]:
+        """How many rows were read of each inbox, for the run's facts; None when not known, or differently twice."""
+        from tidemill.lake.spark import count_of
+
+        rows: dict[str, set[int | None]] = {}
+        for name, counted in self._rows_read:
+            rows.setdefault(name, set()).add(None if counted is None else count_of(self.spark, counted))
+        return [{"dataset": name, "rows": seen.pop() if len(seen) == 1 else None} for name, seen in rows.items()]
 
     @property
     def duplicates(self) -> list[dict[str, object]]:

@@ -143,6 +143,7 @@ class DriverProcess:
         facts |= {
             "inputs": claims.counted(),
             "outputs": written.facts(),
+            "read": given.rows_read,
             "duplicates": given.duplicates,
             "files": [{"name": o.name, "status": o.status, "error": o.error} for o in claims.outcomes],
             "seconds": round((self.world.clock.monotonic() - started).total_seconds(), 3),

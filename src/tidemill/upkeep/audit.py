@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, cast
 
 from tidemill.catalog.db import Catalog
@@ -20,12 +20,14 @@ from tidemill.lake.consumer.resets import list_resets
 from tidemill.lake.consumer.take import Closing
 from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.inbox.inbox import FileState
 from tidemill.lake.keys import KeyText
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
-from tidemill.names import ConsumerId, EventKey, file_event, partition_event, snapshot_event
+from tidemill.names import ConsumerId, EventKey, partition_event, snapshot_event
+from tidemill.upkeep.audit_inboxes import InboxAudit, audit_inbox, compare_files
 from tidemill.upkeep.audit_versions import SnapshotAudit, audit_versions
-from tidemill.upkeep.search import WINDOW, AuditFinding, FindingKind, Row, Search, Value
+from tidemill.upkeep.balance import Balances
+from tidemill.upkeep.completed import ENDED, check_completed, check_lone
+from tidemill.upkeep.search import AuditFinding, FindingKind, Row, Search, Value
 
 SQL: Final = load_sql(__file__)
 
@@ -66,18 +68,6 @@ class ConsumerAudit:
 
 
 @dataclass(frozen=True, slots=True)
-class InboxAudit:
-    """An inbox: its files by state. Rows are known of `counted` of the processed ones, which have `rows` together."""
-
-    dataset: str
-    files: int
-    states: Mapping[str, int]
-    announced: int
-    counted: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
 class Audit:
     """What was looked at, up to which tick, and all that was found."""
 
@@ -110,7 +100,7 @@ def audit(catalog: Catalog, datasets: Sequence[Dataset] | None = None) -> Audit:
     filesets: dict[str, Fileset] = {d.dataset_id: Fileset.of(d) for d in chosen if d.kind is DatasetKind.FILESET}
     snapshots = {d.dataset_id: SnapshotDataset.of(d) for d in chosen if d.kind is DatasetKind.SNAPSHOT}
     inboxes = [d for d in chosen if d.kind is DatasetKind.INBOX]
-    files = [_audit_inbox(search, inbox) for inbox in inboxes]
+    files = [audit_inbox(search, inbox) for inbox in inboxes]
     announced = _audit_commits(search, {**filesets, **{key: one.fileset for key, one in snapshots.items()}})
     return Audit(
         tick=tick,
@@ -122,7 +112,10 @@ def audit(catalog: Catalog, datasets: Sequence[Dataset] | None = None) -> Audit:
             for consumer in catalog.read(list_consumers)
             if consumer.dataset_id in filesets
         ),
-        inboxes=tuple(_compare_files(search, *one, announced.files) for one in zip(inboxes, files, strict=True)),
+        inboxes=tuple(
+            compare_files(search, inbox, one, announced.files, announced.balances.of(inbox.qualified_name))
+            for inbox, one in zip(inboxes, files, strict=True)
+        ),
         snapshots=tuple(
             audit_versions(search, snapshot, announced.versions[snapshot.qualified_name])
             for snapshot in snapshots.values()
@@ -140,6 +133,7 @@ class _Announced:
     partitions: Counter[str] = field(default_factory=Counter)
     versions: Counter[str] = field(default_factory=Counter)
     files: Counter[str] = field(default_factory=Counter)
+    balances: Balances = field(default_factory=Balances)
 
     def read(
         self, search: Search, by_event: Mapping[EventKey, Fileset], after: Value, bound: Value
@@ -183,7 +177,7 @@ def _audit_commits(search: Search, filesets: Mapping[str, Fileset]) -> _Announce
                 published[seq, fileset.qualified_name, shown] += cast("int", delivers)
         _compare_messages(search, published, announced.read(search, by_event, after, bound))
         for commit in search.ask(SQL.read_commits, after=after, bound=bound):
-            _compare_run(search, commit, rows, names)
+            _compare_run(search, commit, rows, names, announced.balances)
             announced.commits += 1
         last = bound
     # Behind the last commit of a transaction there are only files that were found, some of them after the tick.
@@ -209,14 +203,18 @@ def _compare_messages(
         search.report(kind, dataset, f"{key} of commit {seq} was announced {what}", "report it as a bug")
 
 
-def _compare_run(search: Search, commit: Row, rows: Mapping[tuple[object, str], int], known: set[str]) -> None:
+def _compare_run(
+    search: Search, commit: Row, rows: Mapping[tuple[object, str], int], known: set[str], balances: Balances
+) -> None:
     seq, write_pointer, run_id, state, last, facts, is_worker = commit
     if state is None or is_worker:
         return  # of another life of the catalog, or without a record; or one of many
     if state != "COMPLETED" or last != write_pointer:
         what = f"transaction {write_pointer} of {run_id} has committed; the run is {state} with transaction {last}"
         search.report(FindingKind.BROKEN, str(run_id), what, f"look at `tidemill run show {run_id}`")
-    for output in json.loads(str(facts or "{}")).get("outputs", []):
+    said = json.loads(str(facts or "{}"))
+    balances.add(str(run_id), said)
+    for output in said.get("outputs", []):
         name = output["dataset"]
         if name in known and rows.get((seq, name), 0) != output["rows"]:
             what = f"{run_id} says that it wrote {output['rows']} rows, its manifests have {rows.get((seq, name), 0)}"
@@ -350,7 +348,7 @@ def _audit_work(search: Search, fileset: Fileset, subject: str, consumer_id: Con
             if early and row[3] != row[5]:
                 what = f"{where} is in the working set, and the state will deliver it again"
                 search.report(FindingKind.DOUBLED, subject, what, "stop the program; report it as a bug")
-    _check_lone(search, subject, lone)
+    check_lone(search, subject, lone)
     return counts
 
 
@@ -370,80 +368,13 @@ def _check_work(search: Search, subject: str, where: str, row: Row, lone: list[t
         case WorkState.COMPLETED if is_worker and is_input:
             pass  # by one of its commits, which record what they complete
         case WorkState.COMPLETED:
-            _check_completed(search, subject, (where, run, is_input, run_state, tx_state), lone)
-        case WorkState.IN_PROGRESS if run_state in _ENDED:
+            check_completed(search, subject, (where, run, is_input, run_state, tx_state), lone)
+        case WorkState.IN_PROGRESS if run_state in ENDED:
             what = f"{where} is claimed by {run}, which is {run_state}"
             search.report(FindingKind.ORPHANED, subject, what, "report it; until mended nobody gets the partition")
         case _:
             pass
     return str(state)
-
-
-_ENDED: Final = frozenset({"COMPLETED", "FAILED", "KILLED", "REJECTED"})
-
-
-def _check_completed(
-    search: Search, subject: str, row: tuple[str, str, Value, Value, Value], lone: list[tuple[str, str]]
-) -> None:
-    """What is done was done by a run that has it as its input, and has committed."""
-    where, run, is_input, run_state, tx_state = row
-    if is_input is None:
-        what = f"{where} is done, and is not in the input of {run}, which completed it"
-        search.report(FindingKind.LOST, subject, what, "run its program on it by hand; report it as a bug")
-    elif run_state is None:
-        lone.append((where, run))
-    elif tx_state != "closed by a claim" and (run_state != "COMPLETED" or tx_state != "committed"):
-        what = f"{where} is done by {run}, which is {run_state} with a transaction {tx_state or 'of none'}"
-        search.report(FindingKind.LOST, subject, what, "run its program on it by hand; report it as a bug")
-
-
-def _check_lone(search: Search, subject: str, lone: Iterable[tuple[str, str]]) -> None:
-    """What was done by runs that have no record: their transactions say whether they have committed."""
-    by_run: dict[str, str] = {}
-    for where, run in lone:
-        by_run.setdefault(run, where)
-    runs = sorted(by_run)
-    for start in range(0, len(runs), WINDOW):
-        some = runs[start : start + WINDOW]
-        committed = {row[0] for row in search.ask(SQL.find_commits_of_runs, runs=json.dumps(some))}
-        for run in some:
-            if run not in committed:
-                what = f"{by_run[run]} is done by {run}, which has not committed"
-                search.report(FindingKind.LOST, subject, what, "run its program on it by hand; report it as a bug")
-
-
-def _audit_inbox(search: Search, inbox: Dataset) -> InboxAudit:
-    """Each content is the input of one committed run, or still to come, or set aside."""
-    name = inbox.qualified_name
-    states: Counter[str] = Counter()
-    rows = counted = 0
-    lone: list[tuple[str, str]] = []
-    ((last,),) = search.ask(SQL.find_last_file, dataset_id=inbox.dataset_id)
-    for after, bound in search.windows(SQL.find_bound_of_files, "", dataset_id=inbox.dataset_id, last=last):
-        for row in search.ask(SQL.read_files, after=after, bound=bound, dataset_id=inbox.dataset_id):
-            file, version, status, run_id, row_count, is_input, run_state, tx_state = row
-            where = f"file {file} ({version})"
-            states[str(status)] += 1
-            if status == FileState.SUCCESS:
-                _check_completed(search, name, (where, str(run_id), is_input, run_state, tx_state), lone)
-                counted += row_count is not None
-                rows += cast("int", row_count or 0)
-            elif status == FileState.IN_PROGRESS and run_state in _ENDED:
-                what = f"{where} is claimed by {run_id}, which is {run_state}"
-                search.report(FindingKind.ORPHANED, name, what, "report it; until mended nobody gets the file")
-    _check_lone(search, name, lone)
-    return InboxAudit(name, states.total(), dict(sorted(states.items())), 0, counted, rows)
-
-
-def _compare_files(search: Search, inbox: Dataset, files: InboxAudit, announced: Mapping[str, int]) -> InboxAudit:
-    """All files that are or were new were announced; messages are read after the files, so that none is missed."""
-    told = announced.get(file_event(inbox.namespace, inbox.name), 0)
-    # Others may have been recorded as what they are, without ever being new.
-    new = sum(files.states.get(one, 0) for one in ("NEW", "IN_PROGRESS", "SUCCESS", "ERROR"))
-    if told < new:
-        what = f"{new} files were found, {told} were announced"
-        search.report(FindingKind.LOST, files.dataset, what, "start the program by `tidemill run start`")
-    return replace(files, announced=told)
 
 
 def _audit_runs(search: Search, chosen: Mapping[str, Dataset]) -> int:
@@ -472,7 +403,7 @@ def _audit_runs(search: Search, chosen: Mapping[str, Dataset]) -> int:
 def _audit_left(search: Search) -> None:
     mend = "report it as a bug"
     for write_pointer, run_id, state in search.ask(SQL.list_open):
-        if state in {*_ENDED, "PENDING", "in another attempt"}:
+        if state in {*ENDED, "PENDING", "in another attempt"}:
             what = f"transaction {write_pointer} is open, its run {run_id} is {state}"
             search.report(FindingKind.ORPHANED, str(run_id), what, f"`tidemill tx abort {write_pointer}`")
     for dataset_id, write_pointer, state in search.ask(SQL.list_declarations):
@@ -481,7 +412,7 @@ def _audit_left(search: Search) -> None:
             search.report(FindingKind.ORPHANED, str(write_pointer), what, mend)
     for statement, held in ((SQL.list_slots, "a slot of"), (SQL.list_pins, "pin")):
         for name, run_id, state in search.ask(statement):
-            if run_id is not None and (state is None or state in _ENDED):
+            if run_id is not None and (state is None or state in ENDED):
                 what = f"{held} {name} is held by {run_id}, which is {state or 'unknown'}"
                 search.report(FindingKind.ORPHANED, str(run_id), what, mend)
     for location, write_pointer, state in search.ask(SQL.list_garbage):

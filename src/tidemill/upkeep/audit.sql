@@ -93,9 +93,6 @@ SELECT work.write_pointer, work.partition_key, work.state, work.run_id, work.err
 -- Where to stop: there may be new ones faster than an audit reads.
 SELECT (SELECT max(run_id) FROM run), (SELECT max(run_id) FROM run_input)
 
--- name: find_last_file
-SELECT max(name) FROM inbox_file WHERE dataset_id = :dataset_id
-
 -- name: find_bound_of_inputs
 SELECT coalesce((SELECT run_id FROM run_input
                   WHERE run_id > :after AND run_id <= :last ORDER BY run_id LIMIT 1 OFFSET :place),
@@ -125,29 +122,6 @@ SELECT input.run_id, input.dataset_id, input.write_pointer, input.item, input.co
                AND file.content_version = input.content_version
                AND NOT coalesce(file.run_id = input.run_id AND file.status = 'SUCCESS', FALSE)) IS NOT NULL)
 
--- name: find_bound_of_files
-SELECT coalesce((SELECT name FROM inbox_file
-                  WHERE dataset_id = :dataset_id AND name > :after AND name <= :last
-                  ORDER BY name LIMIT 1 OFFSET :place),
-                (SELECT max(name) FROM inbox_file WHERE dataset_id = :dataset_id AND name > :after AND name <= :last))
-
--- name: read_files
--- A claim by an engine outside closes files one by one, each in a commit of its own: it needs no transaction, and what
--- it has closed stays so however it ends.
-SELECT file.name, file.content_version, file.status, file.run_id, file.row_count,
-       (SELECT 1 FROM run_input AS input
-         WHERE input.run_id = file.run_id AND input.dataset_id = :dataset_id AND input.write_pointer = 0
-           AND input.item = file.name AND input.content_version = file.content_version),
-       (SELECT run.state FROM run WHERE run.run_id = file.run_id),
-       CASE WHEN EXISTS (SELECT 1 FROM run
-                          WHERE run.run_id = file.run_id AND run.kind = 'external' AND run.write_pointer IS NULL)
-            THEN 'closed by a claim'
-            ELSE (SELECT tx.state FROM tx
-                   WHERE tx.write_pointer = (SELECT run.write_pointer FROM run WHERE run.run_id = file.run_id)) END
-  FROM inbox_file AS file
- WHERE file.dataset_id = :dataset_id AND file.name > :after AND file.name <= :bound
- ORDER BY file.name, file.content_version
-
 -- name: find_bound_of_commits
 SELECT coalesce((SELECT commit_seq FROM tx WHERE commit_seq > :after AND commit_seq < :pointer
                   ORDER BY commit_seq LIMIT 1 OFFSET :place),
@@ -170,10 +144,6 @@ SELECT tx.commit_seq, change.dataset_id, change.partition_key, change.delivers, 
 -- name: read_announced
 SELECT seq, event_type, event_key, payload FROM message
  WHERE topic = 'data' AND seq > :after AND seq <= :bound AND event_type IN ('partitions', 'files', 'refreshed')
-
--- name: find_commits_of_runs
--- Whether runs without a record have committed: for what should not be there, reads all transactions.
-SELECT DISTINCT run_id FROM tx WHERE state = 'committed' AND run_id IN ({texts:runs})
 
 -- name: find_bound_of_runs
 SELECT coalesce((SELECT run_id FROM run

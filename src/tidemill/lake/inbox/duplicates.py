@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.frames import quoted
-from tidemill.lake.spark import read_counts
+from tidemill.lake.spark import count_of
 from tidemill.names import nearest
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Deduplicated:
 
     def facts(self) -> dict[str, int | None]:
         """Rows in, left out within the run, left out as published, and out; None where nothing was written yet."""
-        seen = [_count(self.spark, one) for one in self.counted]
+        seen = [count_of(self.spark, one) for one in self.counted]
         before, once, after = (seen[0], seen[1], seen[-1])
         return {
             "rows_in": before,
@@ -95,10 +95,3 @@ def _check(keys: Sequence[str], where: str, columns: Sequence[str]) -> None:
     for key in keys:
         if key not in columns:
             raise BadKeys(key, where, columns)
-
-
-def _count(spark: SparkSession, counted: Any) -> int | None:  # noqa: ANN401  # the JVM's side of PySpark has no types
-    if not counted._jo.future().isCompleted():  # noqa: SLF001  # as in read_counts; never written, or not to its end
-        return None
-    seen = read_counts(spark, counted)
-    return None if seen is None else seen.get("rows")

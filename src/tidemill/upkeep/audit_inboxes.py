@@ -1,0 +1,62 @@
+"""The audit of an inbox: each content of a file is done once, waits, or was set aside; and how its rows balance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tidemill.catalog.named import load_sql
+from tidemill.lake.datasets import Dataset
+from tidemill.lake.inbox.inbox import FileState
+from tidemill.names import file_event
+from tidemill.upkeep.balance import Balance
+from tidemill.upkeep.completed import ENDED, check_completed, check_lone
+from tidemill.upkeep.search import FindingKind, Search
+
+SQL: Final = load_sql(__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class InboxAudit:
+    """An inbox: its files by state, and how the rows of those that were processed balance."""
+
+    dataset: str
+    files: int
+    states: Mapping[str, int]
+    announced: int
+    balance: Balance
+
+
+def audit_inbox(search: Search, inbox: Dataset) -> InboxAudit:
+    """Each content is the input of one committed run, or still to come, or set aside."""
+    name = inbox.qualified_name
+    states: Counter[str] = Counter()
+    lone: list[tuple[str, str]] = []
+    ((last,),) = search.ask(SQL.find_last_file, dataset_id=inbox.dataset_id)
+    for after, bound in search.windows(SQL.find_bound_of_files, "", dataset_id=inbox.dataset_id, last=last):
+        for row in search.ask(SQL.read_files, after=after, bound=bound, dataset_id=inbox.dataset_id):
+            file, version, status, run_id, is_input, run_state, tx_state = row
+            where = f"file {file} ({version})"
+            states[str(status)] += 1
+            if status == FileState.SUCCESS:
+                check_completed(search, name, (where, str(run_id), is_input, run_state, tx_state), lone)
+            elif status == FileState.IN_PROGRESS and run_state in ENDED:
+                what = f"{where} is claimed by {run_id}, which is {run_state}"
+                search.report(FindingKind.ORPHANED, name, what, "report it; until mended nobody gets the file")
+    check_lone(search, name, lone)
+    return InboxAudit(name, states.total(), dict(sorted(states.items())), 0, Balance())
+
+
+def compare_files(
+    search: Search, inbox: Dataset, files: InboxAudit, announced: Mapping[str, int], balance: Balance
+) -> InboxAudit:
+    """All files that are or were new were announced; messages are read after the files, so that none is missed."""
+    told = announced.get(file_event(inbox.namespace, inbox.name), 0)
+    # Others may have been recorded as what they are, without ever being new.
+    new = sum(files.states.get(one, 0) for one in ("NEW", "IN_PROGRESS", "SUCCESS", "ERROR"))
+    if told < new:
+        what = f"{new} files were found, {told} were announced"
+        search.report(FindingKind.LOST, files.dataset, what, "start the program by `tidemill run start`")
+    return replace(files, announced=told, balance=balance)

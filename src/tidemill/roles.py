@@ -99,6 +99,7 @@ class Janitor:
         apply_retention(self._catalog, self._catalog.world)
         expire_superseded(self._catalog, self._keep_superseded)
         expire_versions(self._catalog, self._keep_superseded)
+        watermark.expire_moves(self._catalog, self._keep_superseded)
         janitor.sweep(self._catalog)
         return timedelta(0) if leaving.take_away(self._catalog) == leaving.MOST_LEAVING else _SWEEP_EVERY
 

@@ -26,6 +26,7 @@ from tidemill.lake.window.watermark import (
     WatermarkChanged,
     WatermarkPassed,
     declare_watermark,
+    expire_moves,
     find_watermark,
     list_holders,
     list_holes,
@@ -322,6 +323,28 @@ def test_by_hand_it_goes_forward_only(tide):
     assert len(tide.messages()) == 2
     with pytest.raises(WatermarkPassed):
         tide.catalog.apply([AdvanceWatermark(tide.lines, noon, "by hand: anna")])
+
+
+def test_old_moves_are_forgotten_but_for_what_somebody_may_ask_for(tide):
+    """The history grows with each commit; where it stands, and stood for open transactions, stays known."""
+    for hour in (8, 9):
+        tide.publish(hour)
+    tx = tide.begin()
+    for hour in (10, 11):
+        tide.publish(hour)
+
+    expire_moves(tide.catalog, timedelta(days=1))
+    young = tide.moves
+    expire_moves(tide.catalog, -timedelta(days=1))
+    held = tide.moves
+    seen = tide.catalog.read(lambda db: value_at(db, tide.lines.dataset_id, tx.write_pointer))
+    tide.catalog.apply([EndTransaction(tx.write_pointer, TxState.ABORTED, "given up")])
+    expire_moves(tide.catalog, -timedelta(days=1))
+
+    assert young == held == [9, 10, 11, 12]
+    assert hours(seen) == 10
+    assert tide.moves == [12]
+    assert tide.value == 12
 
 
 def test_a_transaction_sees_it_as_it_stood_at_its_begin(tide):

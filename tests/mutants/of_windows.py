@@ -138,14 +138,4 @@ MUTANTS: Final = (
         Edit(_RETRIES, "        if self.failures:\n", "        if self.failures and not self.mended and self.left:\n"),
         first=Killer.SIMULATION,
     ),
-    _mutant(
-        "half_written_windows_published",
-        "what a window that fails has written before is not published",
-        Edit(
-            "run/outputs.py",
-            "output.writes, output.schema, output.forgot = before, schema, True",
-            "output.forgot = bool(before or schema or True)",
-        ),
-        first=Killer.SIMULATION,
-    ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -54,6 +55,19 @@ def clicks(works, memory_folder, monkeypatch):
 def names(files):
     """All files of the file set, below the transactions' directories."""
     return [status.name.partition("/")[2] for status in files.list_after("", None)]
+
+
+def test_what_a_block_wrote_before_it_failed_is_as_if_it_had_never_been(works, clicks):
+    """A window that fails in its second write has published nothing of its first; what was written before stays."""
+    with open_transaction(works.catalog, World(), ["default.clicks"]) as tx:
+        tx.fileset("default.clicks").append([1])
+        output = tx.fileset("default.clicks")
+        with suppress(ValueError), tx._outputs.undone_on_error("default.clicks"):
+            output.append([2])
+            output.append([None])
+
+    assert [name for name in names(clicks) if name.endswith(".parquet")] == ["1/part=1/a.parquet"]
+    assert list(seen(works)) == [1]
 
 
 def test_only_committed_files_stay_in_a_committed_directory(works, clicks):

@@ -195,12 +195,11 @@ class Simulation(Programs):
         """What programs saw of all of `lines`, by write pointer."""
         self.viewed: list[tuple[int, int]] = []
         """Which version of the copy an attempt was given, by write pointer."""
-        # The instants of ticks that a transaction has declared to write, by write pointer.
-        self.spans: dict[int, tuple[int, int]] = {}
+        self.ticks = windows.Ticks()
         self.refused: Counter[str] = Counter()
         """Attempts that could not be started, by run."""
         self.without_java_until = timedelta(0)
-        self._hour_to_come = False
+        self._hours_to_come = 0
         self.sleeper: Process | None = None
         """A runner that is stopped while a driver of his works on."""
         self._leased: dict[tuple[str, int], timedelta] = {}
@@ -266,6 +265,9 @@ class Simulation(Programs):
         self.reach(f"read {partition.partition_key}")
         if self.whims.random() < 0.1:
             run.world.clock.sleep(timedelta(seconds=6))  # others publish meanwhile, or compute the same
+        if self.ticks.are_unreadable(partition.partition_key, self.whims):
+            self._hours_to_come = 3  # so long may it take until it is tried again, when the clock was set
+            raise ValueError(f"cannot read {partition.partition_key}")
         return [token for name, _ in partition.files for token in read_text(self.folder / "ticks", name)]
 
     def reach(self, name: str) -> None:
@@ -461,7 +463,7 @@ class Simulation(Programs):
 
     def take_java_away(self) -> None:
         """For a while no attempt can be started."""
-        self._hour_to_come = True
+        self._hours_to_come = 1
         self.without_java_until = self.ground.clock.elapsed + timedelta(seconds=self.whims.randint(2, 20))
 
     def start_follower(self) -> None:
@@ -586,10 +588,11 @@ class Simulation(Programs):
                 if chance.step >= self.active:
                     chance.rest()
                     self.quiet_since = machine.clock.elapsed
-            elif self._hour_to_come and machine.clock.elapsed - self.quiet_since > _SOON:
+            elif self._hours_to_come and machine.clock.elapsed - self.quiet_since > _SOON:
                 # What a run that could not be started has left is put off for as long as it had waited, an hour at
                 # most; and the clock may have been set meanwhile.
-                self._hour_to_come = False
+                self._hours_to_come -= 1
+                self.quiet_since = machine.clock.elapsed
                 machine.clock.jump(timedelta(hours=1))
             elif chance.step > MOST_STEPS or machine.clock.elapsed - self.quiet_since > LONGEST_REST:
                 raise Broken(f"stuck: {truth.still_to_do(self)}")

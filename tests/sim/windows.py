@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -53,6 +53,25 @@ class Kind:
             late=chance.choice(["recompute", "recompute", "drop"]),
             pairs=chance.random() < 0.3,
         )
+
+
+@dataclass
+class Ticks:
+    """What a schedule knows of its ticks."""
+
+    spans: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The instants that a transaction has declared to write, by write pointer."""
+    unreadable: dict[str, int] = field(default_factory=dict)
+    """How often a partition still cannot be read."""
+
+    def are_unreadable(self, key: str, whims: random.Random) -> bool:
+        """Whether the program fails at these: one partition may have rows that it cannot read a few times."""
+        if not self.unreadable and whims.random() < 0.05:
+            self.unreadable[key] = whims.randint(3, 6)
+        left = self.unreadable.get(key, 0)
+        if left:
+            self.unreadable[key] -= 1
+        return bool(left)
 
 
 def declare(app: App, kind: Kind, folder: Path, read: Reader) -> None:
@@ -141,7 +160,7 @@ def start_station(simulation: Simulation, number: int) -> None:
         writes = [span if declares else "default.ticks"]
         with open_transaction(process.catalog, process.world, writes, writer=simulation.write) as tx:
             if declares:
-                simulation.spans[tx.write_pointer] = instant(hours[0]), instant(hours[-1] + HOUR)
+                simulation.ticks.spans[tx.write_pointer] = instant(hours[0]), instant(hours[-1] + HOUR)
             simulation.reach("ticks")
             if slow:
                 process.world.clock.sleep(timedelta(seconds=8))

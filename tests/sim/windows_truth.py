@@ -56,13 +56,13 @@ def _check_watermark(simulation: Simulation, committed: Committed) -> list[tuple
         refuse(reached is not None and value <= reached, "dirty", f"W is {value} at {seq}, complete is {reached}")
     refuse(_last(moves, 2**62) == _last(targets, 2**62), "lost", f"W moved {moves}, complete became {targets}")
     ends = {pointer: seq for pointer, seq, *_ in committed.rows}
-    for pointer, (begins, until) in simulation.spans.items():
+    for pointer, (begins, until) in simulation.ticks.spans.items():
         for seq, previous, value in rows:
             held = pointer < seq < ends.get(pointer, 0) and (previous is None or previous < until)
             refuse(not held or value <= begins, "dirty", f"W passed {begins} at {seq}, which {pointer} held")
     # Who died in his begin has not told what he declared.
     died = "SELECT tx.write_pointer FROM tx JOIN run USING (run_id) WHERE kind = 'external' AND tx.state <> 'committed'"
-    holders = {*simulation.spans, *(pointer for (pointer,) in sql(died))}
+    holders = {*simulation.ticks.spans, *(pointer for (pointer,) in sql(died))}
     for seq, target in targets:
         held = any(pointer < seq < ends.get(pointer, 2**62) for pointer in holders)
         refuse(held or _last(moves, seq + 1) == target, "lost", f"W did not become {target} with {seq}: {moves}")

@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from typing import Final, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.lake.datasets import find_by_id
 from tidemill.lake.fileset.fileset import Fileset
@@ -261,6 +263,17 @@ def list_moves(db: Db, dataset_id: DatasetId, limit: int) -> list[Move]:
     """The latest moves of W, newest first."""
     rows = db.all(SQL.list_moves, dataset_id=dataset_id, limit=limit)
     return [Move(*row) for row in cast("list[tuple[CommitSeq, Instant, Instant | None, str, int]]", rows)]
+
+
+def expire_moves(catalog: Catalog, keep: timedelta) -> None:
+    """Forget moves of watermarks that are older than `keep`, but for the last of them, on which later ones stand.
+
+    The janitor's work. A hundred of each watermark at most; cost: a look at so many of each.
+    """
+    found = catalog.read(lambda db: db.all(SQL.find_old_moves, keep=to_milliseconds(keep)))
+    for dataset_id, last in found:
+        if last is not None:
+            catalog.write(lambda db: db.run(SQL.forget_moves, dataset_id=dataset_id, last_move=last))  # noqa: B023  # at once
 
 
 def list_holders(db: Db, dataset_id: DatasetId) -> list[Holder]:

@@ -154,6 +154,21 @@ SELECT dataset_id, declared, value, target, next_time, next_check_at FROM waterm
 SELECT value FROM watermark_move
  WHERE dataset_id = :dataset_id AND commit_seq < :commit_seq ORDER BY commit_seq DESC LIMIT 1
 
+-- name: find_old_moves
+-- Of each watermark's first moves the last that is old: those before it are asked for by nobody, for W of any moment
+-- since is in it or in a later one. Unless a transaction of before is still open.
+SELECT w.dataset_id,
+       (SELECT CASE WHEN count(*) > 1 THEN max(o.commit_seq) END
+          FROM (SELECT m.commit_seq, m.at FROM watermark_move AS m
+                 WHERE m.dataset_id = w.dataset_id ORDER BY m.commit_seq LIMIT 100) AS o
+         WHERE o.at < tidemill_now() - :keep) AS last
+  FROM watermark AS w
+
+-- name: forget_moves
+DELETE FROM watermark_move
+ WHERE dataset_id = :dataset_id AND commit_seq < :last_move
+   AND NOT EXISTS (SELECT 1 FROM tx WHERE state = 'in_progress' AND write_pointer <= :last_move)
+
 -- name: list_moves
 SELECT commit_seq, value, previous, cause, at FROM watermark_move
  WHERE dataset_id = :dataset_id ORDER BY commit_seq DESC LIMIT :limit

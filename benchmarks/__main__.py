@@ -18,7 +18,7 @@ from pathlib import Path
 import apsw
 import psycopg
 
-from benchmarks import b4, b5, b6, b8, b9, b10, b13
+from benchmarks import b4, b5, b6, b7, b8, b9, b10, b13
 from benchmarks.table import Figure, to_markdown
 from tests.postgres_server import running_server
 
@@ -26,6 +26,7 @@ ALL: dict[str, Callable[[str], Iterator[Figure]]] = {
     "B4": b4.run,
     "B5": b5.run,
     "B6": b6.run,
+    "B7": b7.run,
     "B8": b8.run,
     "B9": b9.run,
     "B10": b10.run,

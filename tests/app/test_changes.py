@@ -32,6 +32,8 @@ def follow(run):
     with open("said.txt", "a") as said:
         said.write(f"{given.since} {given.version}\\n")
     MORE
+
+app.schedule("follow", follow, trigger=tm.Refreshed(users), resume=True)
 """
 FOLLOW = "default.shop.follow"
 
@@ -107,6 +109,38 @@ def test_what_a_failed_run_was_given_comes_again(catalog_url, tmp_path):
 
         assert failed[0][0] == "FAILED"
         assert said(stage) == [f"None {first}", f"None {second}"]
+
+
+def test_changes_that_a_failed_run_was_launched_for_are_announced_again_later(catalog_url, tmp_path):
+    """Its message is used up, and there may never be another refresh: work never sticks. Nor does it spin."""
+    with site(tmp_path, catalog_url, f"import os; 1 / os.path.exists({str(tmp_path / 'good')!r})") as stage:
+        version = refresh(stage)
+        failed = stage.play()
+        (put_off,) = rows_of(stage.mill.catalog, "SELECT not_before > tidemill_now() FROM consumer_work")
+        (tmp_path / "good").touch()
+        stage.pass_time()
+        again = stage.play()
+        stage.pass_time()
+
+        assert [(str(run.state), run.exit_reason or "") for run in again] == [("COMPLETED", "")]
+        assert [str(run.state) for run in failed] == ["FAILED"]
+        assert put_off[0]
+        assert said(stage) == [f"None {version}"] * 2
+        assert stage.play() == []
+        assert rows_of(stage.mill.catalog, "SELECT count(*) FROM consumer_work") == [(0,)]
+        assert stage.mill.audit().clean
+
+
+def test_changes_of_a_killed_run_are_announced_at_once(stage):
+    """A person killed the run, and not the work."""
+    version = refresh(stage)
+    stage.schedule()
+    (run,) = [run for run in stage.runs() if str(run.state) == "PENDING"]
+    stage.mill.kill_run(run.run_id)
+    again = stage.play()
+
+    assert [(str(run.state), run.exit_reason or "") for run in again] == [("COMPLETED", "")]
+    assert said(stage) == [f"None {version}"]
 
 
 def test_of_two_runs_with_the_same_changes_one_commits(stage):

@@ -274,8 +274,8 @@ MUTANTS: Final = (
         "a run that could not be started does not have its work announced later",
         Edit(
             "run/attempts.py",
-            "    return [*unread, *inputs.announce_rest_later(wait), *windows]\n",
-            "    return [*unread, *windows]\n",
+            "    return [*unread, *inputs.announce_rest_later(wait), *windows, *changes]\n",
+            "    return [*unread, *windows, *changes]\n",
         ),
         first=Killer.SIMULATION,
     ),
@@ -284,8 +284,8 @@ MUTANTS: Final = (
         "a run that could not be started has its work announced at once, which starts the next such run",
         Edit(
             "run/attempts.py",
-            "    return [*unread, *inputs.announce_rest_later(wait), *windows]\n",
-            "    return [*unread, *inputs.announce_rest(), *windows]\n",
+            "    return [*unread, *inputs.announce_rest_later(wait), *windows, *changes]\n",
+            "    return [*unread, *inputs.announce_rest(), *windows, *changes]\n",
         ),
         first=Killer.SIMULATION,
     ),

@@ -362,6 +362,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "versions.refuse_refreshed": {"dataset_id": "mirror", "write_pointer": _SNAPSHOT},
     "changes.forget_feeds": {"name": "reader", "followed": "[]"},
     "changes.find_unseen": {"dataset_id": "mirror", "position": 599_900},
+    "changes.note_unseen": {"consumer_id": "mirror"},
+    "changes.forget_unseen": {"consumer_id": "wide", "write_pointer": 599_950},
     "changes.refuse_if_feed_moved": {"consumer_id": "wide", "position": 599_600},
     "changes.move_feed": {"consumer_id": "wide", "position": 599_600},
     "snapshot.record_read": {"run_id": "new", "read": '[{"dataset_id": "mirror", "version": 599901}]'},

@@ -111,7 +111,7 @@ def test_a_refresh_satisfies_and_several_are_one_run():
     trigger = Refreshed("users")
     refresh = message("snapshot:default.users", count=1)
 
-    assert trigger.event_keys == (EventKey("snapshot:default.users"),)
+    assert trigger.event_keys == (EventKey("snapshot:default.users"), EventKey("backlog:default.users"))
     assert isinstance(trigger.check([Fed()]), Waiting)
     assert trigger.check([feed(trigger, refresh, refresh, refresh)]) == Satisfied("3/1 refreshes of default.users")
 

@@ -319,10 +319,12 @@ def _announce_rest(
     windows = [] if run.program_id is None else [PutOffWindows(run.program_id, wait)]
     # What a job was launched for and nobody has taken: its messages are used up with the job.
     unread = inputs.note_unread() if run.job_id is not None and not held else []
-    if state is RunState.KILLED or (state is RunState.FAILED and held):
-        return [*unread, *inputs.announce_rest(), *windows]
+    killed = state is RunState.KILLED
+    changes = inputs.leave_changes(None if killed else wait) if run.job_id is not None else []
+    if killed or (state is RunState.FAILED and held):
+        return [*unread, *inputs.announce_rest(), *windows, *changes]
     # A run that could not be started, or failed before it took, left all there was: at once it would start its like.
-    return [*unread, *inputs.announce_rest_later(wait), *windows]
+    return [*unread, *inputs.announce_rest_later(wait), *windows, *changes]
 
 
 def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inputs | None, bool]:

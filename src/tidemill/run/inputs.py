@@ -14,7 +14,7 @@ from tidemill.lake.fileset.fileset import Fileset, Unpin
 from tidemill.lake.inbox.file_claims import ClaimedFile, RestampFiles, find_claimed_inboxes
 from tidemill.lake.inbox.file_endings import FailFiles, PublishInboxBacklog, PutOffInboxBacklog, ReleaseFiles
 from tidemill.lake.inbox.inbox import Inbox
-from tidemill.lake.snapshot.changes import find_feed
+from tidemill.lake.snapshot.changes import NoteUnseen, find_feed
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.names import ConsumerId, DatasetId, RunId, split_qualified
 from tidemill.run.programs import Program
@@ -44,6 +44,11 @@ class Inputs:
     def note_unread(self) -> list[Effect]:
         """Have the rest include what nobody has taken a look at; stands before the announcement."""
         return [NoteUnread(self._consumers)]
+
+    def leave_changes(self, wait: timedelta | None) -> list[Effect]:
+        """Say that what changed in snapshots is left to the next run: at once, or never sooner than after `wait`."""
+        feeds = sorted(feed.consumer_id for _, feed in self.feeds.values())
+        return [NoteUnseen(feeds), PublishBacklog(feeds) if wait is None else PutOffBacklog(feeds, wait)]
 
     @property
     def _consumers(self) -> list[ConsumerId]:

@@ -301,7 +301,9 @@ def _cancel(db: Db, overdue: Sequence[_Overdue]) -> None:
 def _work_left(job: Job, schedule: Schedule, program: Program) -> list[Publish]:
     """One message for each data set of which the job was told something."""
     leaves = schedule.spec.trigger.leaves
-    fed = {leaf.backlog_key: leaf for no in job.fed if isinstance(leaf := leaves[no], DataTrigger)}
+    told = [leaf for no in job.fed if isinstance(leaf := leaves[no], DataTrigger)]
+    # Of a snapshot nothing is left to who reads it whole: the next refresh will do.
+    fed = {leaf.backlog_key: leaf for leaf in told if leaf.of_kind != "snapshot"}
     return [
         Publish(
             Topic.DATA,

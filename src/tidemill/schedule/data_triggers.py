@@ -197,33 +197,26 @@ class NewData(DataTrigger):
         return format_bytes(number) if self.unit is Unit.BYTES else str(number)
 
 
-class Refreshed(DatasetTrigger):
-    """A snapshot data set was refreshed: a newer version became current."""
+class Refreshed(DataTrigger):
+    """A snapshot data set was refreshed: a newer version became current. Also when its program has changes left."""
 
     __slots__ = ()
     of_kind = "snapshot"
 
+    def __init__(self, dataset: str | Named) -> None:
+        DataTrigger.__init__(self, dataset)
+
     @property
     def event_keys(self) -> tuple[EventKey, ...]:
-        """Its refreshes."""
-        return (self._event_key(snapshot_event),)
-
-    def __str__(self) -> str:
-        return f"Refreshed({self.dataset})"
-
-    def feed(self, fed: Fed, message: Message) -> Fed:
-        """What the leaf has after `message`, which is one refresh."""
-        del message
-        return replace(fed, count=fed.count + 1)
+        """Its refreshes, and changes that a run has left."""
+        return (self._event_key(snapshot_event), self.backlog_key)
 
     def check(self, fed: Sequence[Fed]) -> Answer:
-        """Satisfied by one refresh."""
-        count = fed[0].count
-        return (
-            Satisfied(f"{count}/1 refreshes of {self.dataset}")
-            if count
-            else Waiting(f"0/1 refreshes of {self.dataset}")
-        )
+        """Satisfied by one refresh, or by work left."""
+        counted = f"{fed[0].count}/1 refreshes of {self.dataset}"
+        if fed[0].count:
+            return Satisfied(counted)
+        return Satisfied(f"{counted}, and work left of earlier runs") if fed[0].backlog else Waiting(counted)
 
     def spec(self) -> dict[str, object]:
         """`{"type": "refreshed", "snapshot": …}`."""

@@ -22,7 +22,7 @@ from tidemill.errors import Conflict, UserError
 from tidemill.lake.consumer.managed import SQL as CONSUMERS
 from tidemill.lake.consumer.managed import Consumer, Lag, to_consumer
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, VersionGone, find_visible
-from tidemill.names import DatasetId
+from tidemill.names import ConsumerId, DatasetId
 
 SQL: Final = load_sql(__file__)
 
@@ -124,4 +124,26 @@ class MoveFeed:
         return (
             Call(SQL.refuse_if_feed_moved, {**place, "name": self.consumer.name}),
             Call(SQL.move_feed, {**place, "write_pointer": self.tx.write_pointer}),
+            Call(
+                SQL.forget_unseen,
+                {"consumer_id": self.consumer.consumer_id, "write_pointer": self.tx.write_pointer},
+            ),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class NoteUnseen:
+    """Have what these feeds have not got to count as work left, at the end of a run that was launched for it.
+
+    What announces work that is left (`PublishBacklog`, or later) comes after it.
+    """
+
+    feeds: Sequence[ConsumerId]
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """A row each, if there is anything."""
+        return tuple(Call(SQL.note_unseen, {"consumer_id": feed}) for feed in self.feeds)

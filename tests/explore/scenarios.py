@@ -1,8 +1,14 @@
 """All scenarios, by name."""
 
-from tests.explore import consumers, hands, inboxes, schedules
+from tests.explore import consumers, hands, inboxes, schedules, snapshots
 
-SCENARIOS = {**consumers.SCENARIOS, **hands.SCENARIOS, **inboxes.SCENARIOS, **schedules.SCENARIOS}
+SCENARIOS = {
+    **consumers.SCENARIOS,
+    **hands.SCENARIOS,
+    **inboxes.SCENARIOS,
+    **schedules.SCENARIOS,
+    **snapshots.SCENARIOS,
+}
 QUICK = [
     "kill-asked",
     "message",
@@ -49,6 +55,11 @@ QUICK = [
     "reset",
     "requeue",
     "loop",
+    "refreshes",
+    "refreshes-lost-reply",
+    "versions",
+    "rolled-back",
+    "least-versions",
 ]
 SHORT = [*QUICK, "held", "lost-replies-2", "timed-out-small", "inbox-rewritten", "messages", "drivers", "both"]
 LONG = list(SCENARIOS)

@@ -20,7 +20,8 @@ TABLES = {
     "message": "topic seq n event_type event_key payload",
     "subscriber": "topic name seq n",
     "garbage": "location dataset_id write_pointer reason",
-    "partition_change": "dataset_id write_pointer partition_key op commit_seq superseded_seq delivers run_id",
+    "partition_change": "dataset_id write_pointer partition_key op commit_seq superseded_seq delivers run_id "
+    "location expired_at",
     "consumer": "consumer_id dataset_id name start_version versions_to_check",
     "consumer_work": "consumer_id write_pointer partition_key commit_seq state failures not_before run_id epoch error",
     "inbox_file": "dataset_id name content_version status failures not_before run_id epoch alone error afterwards",
@@ -28,6 +29,7 @@ TABLES = {
     "kill_asked lease_until created_at exit_reason pid",
     "run_input": "run_id dataset_id write_pointer item content_version",
     "slot": "limit_key run_id",
+    "reader_pin": "pin_id dataset_id commit_seq run_id",
     "schedule": "schedule_id generation since_seq since_at program_id spec status",
     "timer": "schedule_id trigger_no next_fire_at behind",
     "fire": "schedule_id generation trigger_no fire_time job_id",

@@ -32,6 +32,7 @@ class Room(StrEnum):
     CONSUMERS = "consumers"
     RUNS = "runs"
     SCHEDULER = "scheduler"
+    SNAPSHOTS = "snapshots"
     WINDOWS = "windows"
 
 

@@ -20,7 +20,7 @@ SELECT consumer.consumer_id, change.write_pointer, change.partition_key, change.
     ON CONFLICT (consumer_id, write_pointer, partition_key) DO NOTHING
 
 -- name: forget_unseen
-DELETE FROM consumer_work
+DELETE FROM consumer_work {indexed_by:consumer_work_new}
  WHERE consumer_id = :consumer_id AND state = 'new' AND commit_seq < :write_pointer
 
 -- name: refuse_if_feed_moved

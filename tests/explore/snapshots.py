@@ -1,0 +1,257 @@
+"""Scenarios of snapshots: refreshes that overtake one another, readers, roll-back and expiry, in all orders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from tests.explore import promises
+from tests.explore.consumers import cut_power, fencer
+from tests.explore.promises import must
+from tests.explore.search import Actor, Broken, Scenario, Tables
+from tests.explore.stage import Stage
+from tidemill.catalog.db import Db
+from tidemill.catalog.transactions import begin, commit
+from tidemill.errors import Conflict, Fenced, NotFound
+from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.fileset.fileset import ColumnSchema, Unpin
+from tidemill.lake.manifest import DataFile, Manifest
+from tidemill.lake.snapshot.snapshot import (
+    PinVersions,
+    PublishVersion,
+    SnapshotDataset,
+    SnapshotSpec,
+    VersionGone,
+    find_current,
+)
+from tidemill.lake.snapshot.version_retention import Retention
+from tidemill.lake.snapshot.versions import RollBack, expire_of, find_version, list_versions
+from tidemill.names import DatasetId, Namespace, PinId, RunId
+from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt
+from tidemill.run.runs import create_external
+
+SCHEMA = ColumnSchema('{"type":"struct","fields":[]}')
+
+
+def users(retention: Retention) -> SnapshotDataset:
+    """The snapshot, kept so."""
+    spec = SnapshotSpec(retention=retention).to_spec()
+    return SnapshotDataset.of(
+        Dataset(DatasetId("users"), Namespace("default"), "users", DatasetKind.SNAPSHOT, "file:///lake/users", spec)
+    )
+
+
+def refresher(name: str, snapshot: SnapshotDataset, *, group: str = "refresher") -> Actor:
+    """Somebody who mirrors the source once."""
+
+    def body(stage: Stage) -> None:
+        refresh(stage, RunId(f"run_{name}"), snapshot)
+
+    return Actor(name, body, group=group)
+
+
+def refresh(stage: Stage, run_id: RunId, snapshot: SnapshotDataset) -> None:
+    """Begin, write, commit."""
+    try:
+        tx = begin(
+            stage.catalog,
+            run_id=run_id,
+            epoch=1,
+            writes=[snapshot.dataset_id],
+            effects=[AttachTransaction(run_id, 1)],
+        )
+        publish = PublishVersion(tx, snapshot, Manifest((DataFile("part.parquet", 10, 1, "e"),)), SCHEMA)
+        commit(stage.catalog, tx, [publish, FinishRun(run_id, 1, "", {}), Unpin(run_id)])
+    except Fenced:
+        pass
+
+
+def reader(name: str, snapshot: SnapshotDataset) -> Actor:
+    """A run that pins at its begin, and looks twice: the same version, which has not gone."""
+    run_id = RunId(f"run_{name}")
+
+    def body(stage: Stage) -> None:
+        try:
+            pins = PinVersions(run_id, [(PinId(f"pin_{name}"), snapshot.dataset_id)])
+            tx = begin(stage.catalog, run_id=run_id, epoch=1, effects=[AttachTransaction(run_id, 1), pins])
+            seen = []
+            for _ in range(2):
+                try:
+                    seen.append(stage.catalog.read(lambda db: find_current(db, snapshot, tx)).version)
+                except VersionGone as error:
+                    raise Broken(f"a version that {run_id} reads is gone: {error}") from None
+            rows = stage.connection.execute(
+                "SELECT max(write_pointer) FROM partition_change WHERE commit_seq < ?", (tx.write_pointer,)
+            ).fetchall()
+            if set(seen) != {rows[0][0]}:
+                raise Broken(f"{run_id} sees versions {seen}, and {rows[0][0]} was the newest at its begin")
+            commit(stage.catalog, tx, [FinishRun(run_id, 1, "", {}), Unpin(run_id)])
+        except Fenced:
+            pass
+
+    return Actor(name, body)
+
+
+def person(name: str, snapshot: SnapshotDataset) -> Actor:
+    """Somebody who rolls back to the oldest version there is."""
+    run_id = RunId(f"run_{name}")
+
+    def body(stage: Stage) -> None:
+        try:
+            tx = begin(
+                stage.catalog,
+                run_id=run_id,
+                epoch=1,
+                writes=[snapshot.dataset_id],
+                effects=[AttachTransaction(run_id, 1)],
+            )
+            oldest = stage.catalog.read(lambda db: list_versions(db, snapshot))[-1].version
+            found = stage.catalog.read(lambda db: find_version(db, snapshot, oldest))
+            commit(stage.catalog, tx, [RollBack(tx, snapshot, found), FinishRun(run_id, 1, "", {}), Unpin(run_id)])
+        except (Conflict, VersionGone, NotFound) as error:
+            end_attempt(stage.catalog, run_id, 1, AttemptEnd(Cause.FAILED, error.code))
+        except Fenced:
+            pass
+
+    return Actor(name, body)
+
+
+def janitor(name: str, snapshot: SnapshotDataset) -> Actor:
+    """The role that lets versions go."""
+    return Actor(name, lambda stage: expire_of(stage.catalog, snapshot, timedelta(days=7)) and None, group="janitor")
+
+
+# What must hold
+
+
+def one_is_current(tables: Tables) -> None:
+    """The greatest write pointer is current; all others were replaced by the next that was greater, or never were."""
+    rows = sorted(tables["partition_change"], key=lambda row: row.commit_seq)
+    states = {tx.write_pointer: tx for tx in tables["tx"]}
+    for row in rows:
+        tx = states[row.write_pointer]
+        must(tx.commit_seq == row.commit_seq, f"version {row.write_pointer} is visible, and {tx.state}")
+        later = [one.commit_seq for one in rows if one.write_pointer > row.write_pointer]
+        wanted = max(row.commit_seq, min(later)) if later else None
+        what = f"version {row.write_pointer} is superseded at {row.superseded_seq}, not at {wanted}"
+        must(row.superseded_seq == wanted, what)
+
+
+def announced_once(tables: Tables) -> None:
+    """Those that became current were announced with their commit, once; what came too late was not."""
+    told = sorted((row.seq, json.loads(row.payload)["version"]) for row in tables["message"])
+    wanted = sorted(
+        (row.commit_seq, row.write_pointer)
+        for row in tables["partition_change"]
+        if row.superseded_seq != row.commit_seq
+    )
+    must(told == wanted, f"announced were {told}, current became {wanted}")
+
+
+def kept(retention: Retention) -> Callable[[Tables], None]:
+    """What is current, among the newest, or seen by a reader has not gone."""
+
+    def judge(tables: Tables) -> None:
+        rows = tables["partition_change"]
+        newest = sorted((row.write_pointer for row in rows), reverse=True)[: retention.min_versions]
+        at = [pin.commit_seq for pin in tables["reader_pin"]]
+        for row in rows:
+            if row.expired_at is not None:
+                what = f"version {row.write_pointer} is gone"
+                must(row.superseded_seq is not None, f"{what}, and current")
+                must(row.write_pointer not in newest, f"{what}, and among the newest {retention.min_versions}")
+                seen = [pin for pin in at if row.commit_seq < pin <= row.superseded_seq]
+                must(not seen, f"{what}, and a reader sees it since {seen}")
+
+    return judge
+
+
+def rolls_back_as_meant(before: Tables, after: Tables) -> None:
+    """Not to a version that has gone, whose files may be deleted at any time; nor over what came meanwhile."""
+    promises.never_undone(before, after)
+    old = {row.write_pointer for row in before["partition_change"]}
+    gone = {row.location for row in before["partition_change"] if row.expired_at is not None}
+    for row in after["partition_change"]:
+        if row.write_pointer in old:
+            continue
+        must(row.location not in gone, f"{row.location} has gone, and is current again")
+        if any(row.location == one.location for one in before["partition_change"]):
+            hidden = [one.write_pointer for one in before["partition_change"] if one.commit_seq > row.write_pointer]
+            must(not hidden, f"the refreshes {hidden} came while somebody rolled back, and are hidden by it")
+
+
+def refreshed(
+    refreshers: int,
+    *,
+    earlier: int = 1,
+    readers: int = 0,
+    people: int = 0,
+    janitors: int = 0,
+    fences: int = 0,
+    losses: int = 0,
+    retention: Retention | None = None,
+) -> Callable[[str], Scenario]:
+    """One snapshot with so many versions."""
+    kept_so = retention or Retention(None, 1, 1)
+    snapshot = users(kept_so)
+
+    def actors() -> Sequence[Actor]:
+        return [
+            *(refresher(f"w{n}", snapshot) for n in range(refreshers)),
+            *(reader(f"r{n}", snapshot) for n in range(readers)),
+            *(person(f"p{n}", snapshot) for n in range(people)),
+            *(janitor(f"j{n}", snapshot) for n in range(janitors)),
+            *(fencer(f"f{n}") for n in range(fences)),
+        ]
+
+    def set_up(stage: Stage) -> None:
+        names = [f"e{n}" for n in range(earlier)]
+        names += [actor.name for actor in actors() if actor.name[0] in "wrp"]
+
+        def block(db: Db) -> None:
+            declare(db, snapshot.fileset.dataset)
+            for name in names:
+                create_external(db, RunId(f"run_{name}"), owner="me", host="here", pid=1, lease=60_000)
+
+        stage.catalog.write(block)
+        for n in range(earlier):
+            refresh(stage, RunId(f"run_e{n}"), snapshot)
+        stage.clock.at += timedelta(hours=1)
+
+    def recover(stage: Stage) -> None:
+        cut_power(stage)
+        stage.clock.at += timedelta(days=1)
+        expire_of(stage.catalog, snapshot, timedelta(days=7))
+
+    def at_rest(tables: Tables) -> None:
+        promises.at_rest(tables)
+        left = [row.write_pointer for row in tables["partition_change"] if row.expired_at is None]
+        must(len(left) <= (kept_so.max_versions or kept_so.min_versions), f"versions are left: {left}")
+        must(not tables["reader_pin"], "readers are left")
+
+    def make(name: str) -> Scenario:
+        return Scenario(
+            name,
+            "data never go back in time, a reader keeps its version, and just one version is current",
+            set_up,
+            actors,
+            promises.all_of(promises.transactions, one_is_current, announced_once, kept(kept_so)),
+            recover,
+            at_rest,
+            rolls_back_as_meant,
+            losses=losses,
+            tables=("tx", "in_progress", "garbage", "message", "partition_change", "run", "slot", "reader_pin"),
+        )
+
+    return make
+
+
+SCENARIOS = {
+    "refreshes": refreshed(2, fences=1),
+    "refreshes-lost-reply": refreshed(2, losses=1),
+    "versions": refreshed(2, readers=1, janitors=1),
+    "rolled-back": refreshed(1, people=1, janitors=1, earlier=2, retention=Retention(None, 1, 2)),
+    "least-versions": refreshed(2, janitors=2, earlier=2, retention=Retention(timedelta(seconds=1), 2)),
+    "versions-large": refreshed(3, readers=2, people=1, janitors=2, fences=1, earlier=2),
+}

@@ -1,0 +1,92 @@
+"""Mutants of snapshots: their versions, retention and roll-back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Edit, Room, mutants_of
+
+_SNAPSHOT: Final = "lake/snapshot/snapshot.py"
+_SNAPSHOT_SQL: Final = "lake/snapshot/snapshot.sql"
+_VERSIONS: Final = "lake/snapshot/versions.py"
+_RETENTION: Final = "lake/snapshot/version_retention.py"
+
+
+_mutant = mutants_of(Room.SNAPSHOTS)
+
+MUTANTS: Final = (
+    _mutant(
+        "older_refresh_becomes_current",
+        "whichever refresh ends last is current, also one that read the source before another",
+        Edit(_SNAPSHOT_SQL, "AND write_pointer < :write_pointer", "AND write_pointer <> :write_pointer"),
+        scenario="refreshes",
+    ),
+    _mutant(
+        "refresh_that_came_too_late_is_announced",
+        "every refresh is announced, also one that brings nothing to read",
+        Edit(_SNAPSHOT_SQL, "AND change.write_pointer = :write_pointer", "AND :write_pointer > 0"),
+        scenario="refreshes",
+    ),
+    _mutant(
+        "refresh_is_not_announced",
+        "the message is left to somebody else, after the commit",
+        Edit(
+            _SNAPSHOT,
+            '            Call(SQL.publish_if_current, {**place, "event_key": event_key, '
+            '"payload": json.dumps(payload)}),\n',
+            "",
+        ),
+        scenario="refreshes",
+    ),
+    _mutant(
+        "reader_sees_the_newest",
+        "a reader gets what is current when it looks, and not what was at its begin",
+        Edit(
+            _SNAPSHOT,
+            "version = find_visible(db, snapshot.dataset_id, seen)",
+            'version = find_visible(db, snapshot.dataset_id, TransactionSnapshot(WritePointer(1 << 62), ""))',
+        ),
+        scenario="versions",
+    ),
+    _mutant(
+        "retention_ignores_readers",
+        "a version goes while somebody reads it",
+        Edit(_VERSIONS, "_readers_of(row[1], row[2], readers))", "())"),
+        scenario="versions",
+    ),
+    _mutant(
+        "least_number_forgotten",
+        "the least number of versions is not kept when they are older than their time",
+        Edit(_RETENTION, "if place <= retention.min_versions:", "if one.current:"),
+        scenario="least-versions",
+    ),
+    _mutant(
+        "time_to_live_removes_the_last",
+        "a pipeline that has stopped loses its last version",
+        Edit(_RETENTION, 'found = ["current"] if one.current else []', "found: list[str] = []"),
+        Edit(_RETENTION, "if place <= retention.min_versions:", "if place < retention.min_versions:"),
+        scenario="least-versions",
+    ),
+    _mutant(
+        "roll_back_to_what_has_gone",
+        "nobody looks again, at the commit, whether retention was faster",
+        Edit(
+            _VERSIONS,
+            '            Call(SQL.refuse_expired, {"dataset_id": dataset_id, "dataset": name, '
+            '"version": self.version.version}),\n',
+            "",
+        ),
+        scenario="rolled-back",
+    ),
+    _mutant(
+        "roll_back_hides_a_refresh",
+        "a refresh that committed while somebody looked at the versions is replaced by an older one",
+        Edit(
+            _VERSIONS,
+            '            Call(SQL.refuse_refreshed, {"dataset_id": dataset_id, "dataset": name, '
+            '"write_pointer": pointer}),\n',
+            "",
+        ),
+        scenario="rolled-back",
+    ),
+)

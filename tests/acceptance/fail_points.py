@@ -80,16 +80,16 @@ def strike_everywhere(machine: Machine, kind: Kind, *, first_ways_only: bool = F
     return Figures(Counter(faults.struck.values()), len(faults.struck), rounds, int(str(fenced)))
 
 
-def strike_each_operation(machine: Machine, ordinal: Ordinal) -> int:
-    """Strike at the k-th operation of a round, k = 1, 2, … until one passes unstruck; how many were struck."""
-    for k in count(1):
+def strike_each_operation(machine: Machine, ordinal: Ordinal, first: int = 1, step: int = 1) -> int:
+    """Strike at the k-th operation of a round, k = first, first + step, … until one passes unstruck; that k."""
+    for number, k in enumerate(count(first, step), start=1):
         machine.countdown.start(k, ordinal)
-        play_plainly(machine, k)
-        if (passed := machine.countdown.left > 0) or k % _CHECK_EVERY == 0:
-            check(machine, k, "f")
+        play_plainly(machine, number)
+        if (passed := machine.countdown.left > 0) or number % _CHECK_EVERY == 0:
+            check(machine, number, "f")
         if passed:
             assert audit(machine.catalog).findings == ()
-            return k - 1
+            return k
     raise AssertionError
 
 
@@ -128,7 +128,7 @@ def main() -> None:
     for database, ordinal in product(databases, Ordinal if options.kind is None else ()):
         with _new_machine(database) as machine:
             operations = strike_each_operation(machine, ordinal)
-        print(f"{database}: operation k = 1 … {operations}: {ordinal}; 0 lost, 0 doubled, 0 dirty", flush=True)
+        print(f"{database}: operation k = 1 … {operations - 1}: {ordinal}; 0 lost, 0 doubled, 0 dirty", flush=True)
     print(_matrix(struck))
     versions = f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}, psycopg {psycopg.__version__}"
     print(f"{datetime.now(UTC).date()}, seed 1, {versions}")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count
 
 import apsw
@@ -78,45 +79,53 @@ def _run_clients(kind: str, url: str) -> list[int]:
 
 def _work(kind: str, url: str, client: str) -> None:
     """One client: ready after a few pairs, counts pairs from "go" on for `SECONDS`."""
-    makers = {OURS: _ours, BARE: _bare_sqlite if url.startswith("sqlite") else _bare_postgres}
     numbers = count()
     prefix = f"run_{random.getrandbits(60):x}_{client}"
-    pair = makers[kind](url)
-    for _ in range(5):
-        pair(f"{prefix}_{next(numbers)}")
-    print("ready", flush=True)
-    sys.stdin.readline()
-    until = time.monotonic() + SECONDS
-    pairs = 0
-    while time.monotonic() < until:
-        pair(f"{prefix}_{next(numbers)}")
-        pairs += 1
+    with made_pair(kind, url) as pair:
+        for _ in range(5):
+            pair(f"{prefix}_{next(numbers)}")
+        print("ready", flush=True)
+        sys.stdin.readline()
+        until = time.monotonic() + SECONDS
+        pairs = 0
+        while time.monotonic() < until:
+            pair(f"{prefix}_{next(numbers)}")
+            pairs += 1
     print(pairs, flush=True)
 
 
-def _ours(url: str) -> Callable[[str], None]:
+def made_pair(kind: str, url: str) -> AbstractContextManager[Callable[[str], None]]:
+    """What a client does again and again: a begin and a commit, for a run id of its own."""
+    makers = {OURS: _ours, BARE: _bare_sqlite if url.startswith("sqlite") else _bare_postgres}
+    return makers[kind](url)
+
+
+@contextmanager
+def _ours(url: str) -> Iterator[Callable[[str], None]]:
     catalog = open_catalog(url, World())
 
     def pair(run_id: str) -> None:
         tx = begin(catalog, run_id=RunId(run_id), epoch=1, writes=[DATASET])
         commit(catalog, tx, [])
 
-    return pair
+    yield pair
+    catalog.close()
 
 
-def _bare_postgres(url: str) -> Callable[[str], None]:
+@contextmanager
+def _bare_postgres(url: str) -> Iterator[Callable[[str], None]]:
     connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
     for statement in (*BEGIN, *COMMIT):
         connection.execute(f'PREPARE "{statement.name}" AS {statement.positional}')
     refuse_second, insert_tx, declare_writes, refuse_unless_open, commit_tx, forget_declared = (
         f'"{statement.name}"' for statement in (*BEGIN, *COMMIT)
     )
-    datasets = json.dumps([DATASET])
+    declared = json.dumps([{"dataset_id": DATASET, "from_time": None, "to_time": None}])
 
     def pair(run_id: str) -> None:
         cursor = connection.execute(
             f"BEGIN;SELECT tidemill_tick();EXECUTE {refuse_second}('{run_id}', 1);EXECUTE {insert_tx}('{run_id}', 1);"
-            f"EXECUTE {declare_writes}('{datasets}');COMMIT"
+            f"EXECUTE {declare_writes}('{declared}');COMMIT"
         )
         cursor.nextset()
         (tick,) = cursor.fetchone()
@@ -125,10 +134,12 @@ def _bare_postgres(url: str) -> Callable[[str], None]:
             f"EXECUTE {forget_declared}({tick});COMMIT"
         )
 
-    return pair
+    yield pair
+    connection.close()
 
 
-def _bare_sqlite(url: str) -> Callable[[str], None]:
+@contextmanager
+def _bare_sqlite(url: str) -> Iterator[Callable[[str], None]]:
     connection = apsw.Connection(url.removeprefix("sqlite:///"))
     connection.set_busy_timeout(0)
     _until_free(lambda: connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL").fetchall())
@@ -136,7 +147,7 @@ def _bare_sqlite(url: str) -> Callable[[str], None]:
     connection.create_scalar_function("tidemill_refuse", lambda *_: 1 // 0, -1)
     begin_texts = [statement.text(Dialect.SQLITE) for statement in BEGIN]
     commit_texts = [statement.text(Dialect.SQLITE) for statement in COMMIT]
-    datasets = json.dumps([DATASET])
+    declared = json.dumps([{"dataset_id": DATASET, "from_time": None, "to_time": None}])
 
     def transaction(texts: list[str], parameters: dict[str, object]) -> object:
         _until_free(lambda: connection.execute("BEGIN IMMEDIATE"))
@@ -147,10 +158,11 @@ def _bare_sqlite(url: str) -> Callable[[str], None]:
         return tick
 
     def pair(run_id: str) -> None:
-        tick = transaction(begin_texts, {"run_id": run_id, "epoch": 1, "datasets": datasets})
+        tick = transaction(begin_texts, {"run_id": run_id, "epoch": 1, "declared": declared})
         transaction(commit_texts, {"write_pointer": tick, "epoch": 1})
 
-    return pair
+    yield pair
+    connection.close()
 
 
 def _until_free(attempt: Callable[[], object]) -> None:

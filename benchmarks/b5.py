@@ -85,6 +85,7 @@ def spark_session() -> SparkSession:
     from tidemill.lake.spark import PINNED
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     for name, value in {**PINNED, "spark.driver.memory": "2g", "spark.sql.session.timeZone": "UTC"}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

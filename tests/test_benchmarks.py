@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.transactions import list_transactions
+from tidemill.world import World
+
 
 def test_every_benchmark_can_be_loaded_and_is_in_the_table():
     """One that imports what has moved would be found on the day when its figure is wanted."""
@@ -12,3 +16,17 @@ def test_every_benchmark_can_be_loaded_and_is_in_the_table():
     readme = (Path(__file__).resolve().parent.parent / "benchmarks" / "README.md").read_text(encoding="utf-8")
 
     assert [name for name in ALL if f"| {name} |" not in readme] == []
+
+
+def test_the_bare_statements_of_b10_are_still_those_of_a_begin_and_a_commit(catalog_url):
+    """They are put together by hand there, so that nothing of the product stands around them."""
+    from benchmarks.b10 import BARE, OURS, made_pair
+
+    catalog = open_catalog(catalog_url, World())
+    for kind in (OURS, BARE):
+        with made_pair(kind, catalog_url) as pair:
+            pair(f"run_{kind}")
+
+    rows = catalog.read(lambda db: list_transactions(db, limit=9, open_only=False))
+    catalog.close()
+    assert [(row.run_id, row.state) for row in rows] == [(f"run_{BARE}", "committed"), (f"run_{OURS}", "committed")]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+
 import pytest
 
 from tests.sql.conftest import APP, open_windows
+from tidemill.lake.keys import KeySchema
+from tidemill.sql.window_frames import literal_spans
 
 pytestmark = pytest.mark.spark
 
@@ -92,3 +96,39 @@ def test_windows_lie_on_the_clock_of_their_zone(sqlite_catalog_url, tmp_path, sp
     seven_utc = 1_636_268_400_000
     assert found["00:00"][1] == seven_utc - 1
     opened.mill.close()
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_keys_of_every_type_are_met_by_the_spans_of_their_partitions(spark, zone):
+    """They are joined with what is read: a key that came out otherwise would lose its rows in silence."""
+    keys = KeySchema.of({"s": "string", "i": "int", "l": "long", "d": "date", "t": "timestamp"})
+    wild = "a'b\"c\\\\d :rows {x} \n \u00e9\u4e2d\U0001f600"
+    before = datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+    values = [
+        (wild, -(2**31), -(2**63), date(1, 1, 2), before),
+        ("x", 2**31 - 1, 2**63 - 1, date(9999, 12, 31), datetime(2021, 11, 7, 5, 30, 0, 1, tzinfo=UTC)),
+    ]
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        found = literal_spans(spark, keys, {keys.encode(key): (-1, n) for n, key in enumerate(values)})
+        columns = ["s", "i", "l", "date_format(d, 'yyyy-MM-dd') AS d", "unix_micros(t) AS t", "__begins", "__ends"]
+        rows = [tuple(row) for row in found.selectExpr(*columns).collect()]
+        types = dict(found.dtypes)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    wanted = [
+        (s, i, long, d.isoformat(), round((t - epoch).total_seconds() * 1_000_000), -1, n)
+        for n, (s, i, long, d, t) in enumerate(values)
+    ]
+    assert rows == wanted
+    assert types == {
+        "s": "string",
+        "i": "int",
+        "l": "bigint",
+        "d": "date",
+        "t": "timestamp",
+        "__begins": "bigint",
+        "__ends": "bigint",
+    }

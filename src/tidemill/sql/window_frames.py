@@ -6,13 +6,16 @@ times of the windows' zone first, and rows are checked against the span of their
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import Partition
+from tidemill.lake.keys import KeySchema, KeyText, KeyType, KeyValue
 from tidemill.lake.window.partition_time import from_wall, to_wall
 from tidemill.lake.window.watermark_spec import OutsidePolicy
 from tidemill.lake.window.window_plan import Window
@@ -20,11 +23,23 @@ from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from tidemill.run.context import Run
 
 _VIEW: Final = "tidemill_windows"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_PLAIN_TYPES: Final[Mapping[KeyType, str]] = {
+    KeyType.STRING: "string",
+    KeyType.INT: "int",
+    KeyType.LONG: "bigint",
+    KeyType.DATE: "int",
+    KeyType.TIMESTAMP: "bigint",
+}
+_KEY_OF: Final[Mapping[KeyType, str]] = {
+    KeyType.DATE: "date_from_unix_date({})",
+    KeyType.TIMESTAMP: "timestamp_micros({})",
+}
 _HELPERS: Final = ("__begins", "__ends", "__local", "__window")
 
 
@@ -112,10 +127,7 @@ class SparkWindows:
         spec = batch.watermark
         if kind == "timestamp_ntz" and {spec.partition_time.zone.name, spec.window_zone.name} != {"UTC"}:
             raise BadTimeColumn(batch.source.qualified_name, column, "it is TIMESTAMP_NTZ, which has no time zone")
-        bounds = [(*keys.decode(key), begins, ends) for key, (begins, ends) in batch.instants.items()]
-        schema = rows.select(*keys.names).schema.add("__begins", "long").add("__ends", "long")
-        spans = run.spark.createDataFrame(bounds, schema)
-        joined = rows.join(sf.broadcast(spans), list(keys.names))
+        joined = rows.join(sf.broadcast(literal_spans(run.spark, keys, batch.instants)), list(keys.names))
         micros = sf.unix_micros(sf.col(column).cast("timestamp"))
         local = sf.col(column).cast("timestamp_ntz")
         inside = (micros >= sf.col("__begins")) & (micros < sf.col("__ends"))
@@ -162,6 +174,33 @@ class SparkWindows:
     def _column(self, rows: DataFrame) -> str:
         wanted = self._query.time_column
         return next((name for name in rows.columns if name.lower() == wanted.lower()), wanted)
+
+
+def literal_spans(spark: SparkSession, keys: KeySchema, instants: Mapping[KeyText, tuple[int, int]]) -> DataFrame:
+    """The keys of partitions, each with the instants (microseconds) of its rows; as one literal.
+
+    Rows that come from Python cost a job through a Python worker: half of what one small window takes.
+    """
+    rows: list[dict[str, str | int]] = [
+        {"b": begins, "e": ends, **{f"k{n}": _plain(value) for n, value in enumerate(keys.decode(key))}}
+        for key, (begins, ends) in instants.items()
+    ]
+    columns = [f"k{n}: {_PLAIN_TYPES[field.type]}" for n, field in enumerate(keys.fields)]
+    shape = f"array<struct<{', '.join([*columns, 'b: bigint, e: bigint'])}>>"
+    # No text of users is in it.
+    found = spark.sql(f"SELECT inline(from_json(:rows, '{shape}'))", {"rows": json.dumps(rows)})
+    named = [_KEY_OF.get(field.type, "{}").format(f"k{n}") for n, field in enumerate(keys.fields)]
+    return found.selectExpr(*named, "b", "e").toDF(*keys.names, "__begins", "__ends")
+
+
+def _plain(value: KeyValue) -> str | int:
+    match value:
+        case datetime():
+            return (value - _EPOCH) // timedelta(microseconds=1)
+        case date():
+            return (value - _EPOCH.date()).days
+        case _:
+            return value
 
 
 def _ranges(column: Column, walls: Sequence[int], step: int) -> Column:

@@ -186,6 +186,22 @@ def test_what_is_written_while_a_janitor_stands_anywhere_is_not_lost(mill, mark)
     assert process(mill) == ["a.txt"]
 
 
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_janitor_that_is_overtaken_anywhere_puts_no_second_copy(mill, mark):
+    """What another has put into the archive meanwhile is the same content, not one to tell apart."""
+    mill.land("a.txt", content="one\n")
+    process(mill)
+
+    def overtake(here: str) -> None:
+        if here == mark:
+            take_away(mill.catalog)
+
+    take_away(janitor(mill, overtake))
+
+    assert (contents(mill.folder), contents(archive_of(mill))) == ({}, {"a.txt": "one\n"})
+    assert fates(mill) == {"a.txt": Afterwards.ARCHIVED}
+
+
 def test_nothing_in_the_archive_is_overwritten(mill):
     """The same name twice a day is what feeds do; both contents are kept."""
     for content in ("monday\n", "tuesday\n", "monday\n"):

@@ -68,8 +68,9 @@ SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reas
   FROM tx WHERE write_pointer = :write_pointer
 
 -- name: list_open
+-- With the + not even PostgreSQL walks all transactions in order, to the few that are open.
 SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
-  FROM tx {indexed_by:tx_open} WHERE state = 'in_progress' ORDER BY write_pointer LIMIT :limit
+  FROM tx {indexed_by:tx_open} WHERE state = 'in_progress' ORDER BY +write_pointer LIMIT :limit
 
 -- name: list_newest
 SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason

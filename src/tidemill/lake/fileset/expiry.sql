@@ -8,11 +8,12 @@ SELECT superseded_seq FROM partition_change {indexed_by:partition_superseded}
 SELECT horizon FROM dataset WHERE dataset_id = :dataset_id {for_update}
 
 -- name: find_pinned
--- What pins and open transactions look at is what they saw at their begin, at any later time.
+-- What pins and open transactions look at is what they saw at their begin, at any later time. (The + keeps PostgreSQL
+-- from walking all transactions in order, to the first that is open: those that are open are the last ones.)
 SELECT min(needed.pointer) FROM (
     SELECT min(commit_seq) AS pointer FROM reader_pin WHERE dataset_id = :dataset_id
      UNION ALL
-    SELECT min(write_pointer) FROM tx {indexed_by:tx_open} WHERE state = 'in_progress') AS needed
+    SELECT min(+write_pointer) FROM tx {indexed_by:tx_open} WHERE state = 'in_progress') AS needed
 
 -- name: find_claimed
 -- What a run holds comes again with its next attempt, though it was replaced meanwhile. (What merely waits does not.)

@@ -110,12 +110,14 @@ def _not_there(archive: Files | None, file: _Leaving) -> _Leaving:
 
 def _copy(files: Files, archive: Files, file: _Leaving) -> str:
     """Have the content in the archive, and give the name that it has there; nothing that is there is overwritten."""
-    plain, told_apart = targets = _targets(file)
-    for target in reversed(targets):
+    plain, told_apart = _targets(file)
+    # Looked at once: a second look could see what another janitor has put there since, and take it for another content.
+    taken = [target for target in (told_apart, plain) if archive.stat(target) is not None]
+    for target in taken:
         # Where an earlier try has put it, or where the same content lies.
-        if archive.stat(target) is not None and checksum(archive, target) == checksum(files, file.name):
+        if checksum(archive, target) == checksum(files, file.name):
             return target
-    target = plain if archive.stat(plain) is None else told_apart
+    target = told_apart if plain in taken else plain
     archive.put_new(target, _content(files, file))
     return target
 

@@ -167,7 +167,7 @@ SELECT w.dataset_id,
 -- name: forget_moves
 DELETE FROM watermark_move
  WHERE dataset_id = :dataset_id AND commit_seq < :last_move
-   AND NOT EXISTS (SELECT 1 FROM tx WHERE state = 'in_progress' AND write_pointer <= :last_move)
+   AND NOT EXISTS (SELECT 1 FROM tx WHERE state = 'in_progress' AND +write_pointer <= :last_move)
 
 -- name: list_moves
 SELECT commit_seq, value, previous, cause, at FROM watermark_move

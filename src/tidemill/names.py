@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
-from typing import Final, NewType
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Final, NewType, TypeVar
 
 from tidemill.errors import UserError
+
+_Option = TypeVar("_Option", bound=StrEnum)
 
 WritePointer = NewType("WritePointer", int)
 """The tick of the catalog's clock that a transaction's begin took (seed 000)."""
@@ -83,6 +86,16 @@ def advise(given: str, known: Iterable[str], otherwise: str = "", *, before: str
     meant = nearest(given, known)
     advice = f"did you mean {str(meant)!r}?" if meant else otherwise
     return f"{before}{advice}" if advice else ""
+
+
+def one_of(options: type[_Option], given: str, refuse: Callable[[str], Exception]) -> _Option:
+    """The option that is called `given`; where there is none, raise what `refuse` makes of the reason."""
+    try:
+        return options(given)
+    except ValueError:
+        known = [option.value for option in options]
+        advice = advise(given, known, f"use one of {', '.join(known)}")
+        raise refuse(f"is {given!r}, which is not known: {advice}") from None
 
 
 def partition_event(namespace: Namespace, dataset: str) -> EventKey:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidemill.app.declared import (
@@ -32,7 +33,7 @@ from tidemill.lake.snapshot.guards import ColumnPolicy, Guards
 from tidemill.lake.snapshot.jdbc import Jdbc
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
 from tidemill.lake.snapshot.version_retention import Retention
-from tidemill.names import DEFAULT_NAMESPACE, Namespace, advise, check_name, nearest, qualified
+from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, one_of, qualified
 from tidemill.run.acceptors import Acceptor
 from tidemill.run.declared import Declared
 from tidemill.run.programs import Argument, ArgumentType, Code, ProgramKind, Value
@@ -456,16 +457,11 @@ class App:
 
 
 _D = TypeVar("_D", Inbox, Fileset, Snapshot)
-_E = TypeVar("_E", After, FileFormat, Misfire, OnRewrite, OnTimeout, ColumnPolicy, SchemaPolicy)
+_E = TypeVar("_E", bound=StrEnum)
 
 
 def _one_of(options: type[_E], given: str, subject: str) -> _E:
-    try:
-        return options(given)
-    except ValueError:
-        known = [option.value for option in options]
-        advice = advise(given, known, f"use one of {', '.join(known)}")
-        raise BadDeclaration(subject, f"is {given!r}, which is not known: {advice}") from None
+    return one_of(options, given, lambda why: BadDeclaration(subject, why))
 
 
 def _argument(name: str, given: type | Value) -> Argument:

@@ -9,7 +9,7 @@ from tidemill.errors import UserError
 from tidemill.lake.consumer.starts import Start
 from tidemill.lake.consumer.terms import MOST_TAKEN, OnChange, Order, Terms
 from tidemill.lake.filters import Where
-from tidemill.names import advise
+from tidemill.names import one_of
 from tidemill.run.acceptors import Acceptor
 from tidemill.run.declared import Declared
 from tidemill.sizes import parse_bytes
@@ -69,9 +69,9 @@ class Reads:
         return Terms(
             MOST_TAKEN if self.max_partitions is None else self.max_partitions,
             None if self.max_bytes is None else parse_bytes(self.max_bytes),
-            Order(_one_of(self.name, "order", self.order, [one.value for one in Order])),
+            one_of(Order, self.order, lambda why: BadReads(self.name, f"order {why}")),
             round(self.old_share * 100),
-            OnChange(_one_of(self.name, "on_change", self.on_change, [one.value for one in OnChange])),
+            one_of(OnChange, self.on_change, lambda why: BadReads(self.name, f"on_change {why}")),
             accepts=self.accept is not None,
         )
 
@@ -103,10 +103,3 @@ class Changes:
     def starts_at(self) -> Start:
         """Where it starts when it is made."""
         return Start.parse(self.start)
-
-
-def _one_of(dataset: str, what: str, given: str, known: list[str]) -> str:
-    if given in known:
-        return given
-    advice = advise(given, known, f"use one of {', '.join(known)}")
-    raise BadReads(dataset, f"{what} is {given!r}, which is not known: {advice}")

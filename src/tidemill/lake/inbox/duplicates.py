@@ -10,7 +10,7 @@ from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.frames import quoted
 from tidemill.lake.spark import count_of
-from tidemill.names import nearest
+from tidemill.names import advise
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,9 +24,8 @@ class BadKeys(UserError):
     def __init__(self, key: str, where: str, columns: Sequence[str]) -> None:
         self.key = key
         self.where = where
-        close = nearest(key, columns)
-        meant = f"; did you mean {close!r}?" if close else ""
-        super().__init__(f"{key!r} is no column of {where}, which has {', '.join(columns)}{meant}")
+        hint = advise(key, columns, before="; ")
+        super().__init__(f"{key!r} is no column of {where}, which has {', '.join(columns)}{hint}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 from tidemill.errors import UserError
-from tidemill.names import nearest
+from tidemill.names import advise
 
 ALLOW: Final = "allow"
 """The argument by which a run lets guards pass once."""
@@ -145,9 +145,8 @@ def _guard(word: str) -> Guard:
     try:
         return Guard(word)
     except ValueError:
-        meant = nearest(word, [guard.value for guard in Guard])
-        hint = f"did you mean {meant!r}? " if meant else ""
-        raise BadGuard(f"{ALLOW}={word}", f"there is no such guard; {hint}known are {', '.join(Guard)}") from None
+        hint = advise(word, Guard, before=" ")
+        raise BadGuard(f"{ALLOW}={word}", f"there is no such guard;{hint} known are {', '.join(Guard)}") from None
 
 
 def _compare_rows(guards: Guards, before: Figures | None, after: Figures) -> list[tuple[Guard, str]]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from tidemill.errors import Unavailable, UserError
-from tidemill.names import nearest
+from tidemill.names import advise
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -146,8 +146,7 @@ class Jdbc:
         if parts.password is not None or any(name.lower() == "password" for name, _ in parse_qsl(parts.query)):
             raise BadSource(self.shown, 'its URL holds a password, which would be stored; say password="env:NAME"')
         if parts.scheme not in set(Database):
-            meant = nearest(parts.scheme, [database.value for database in Database])
-            hint = f"did you mean {meant!r}?" if meant else f"there are {', '.join(Database)}"
+            hint = advise(parts.scheme, Database, f"there are {', '.join(Database)}")
             raise BadSource(self.shown, f"there is no database {parts.scheme!r}; {hint} (postgresql://host/database)")
         if not parts.hostname or not parts.path.strip("/"):
             raise BadSource(self.shown, "its URL names no host or no database: write postgresql://host/database")

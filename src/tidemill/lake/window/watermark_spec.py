@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from tidemill.errors import UserError
 from tidemill.lake.keys import Key, KeySchema
 from tidemill.lake.window.partition_time import Extractor, Interval, PartitionTime, Zone
-from tidemill.names import nearest
+from tidemill.names import advise
 from tidemill.sizes import parse_bytes
 
 _E = TypeVar("_E", bound=StrEnum)
@@ -206,8 +206,8 @@ def _known(given: Mapping[str, str], keys: KeySchema) -> dict[str, str]:
         if name in _OPTIONS or (name.startswith(EXPECTED) and name.removeprefix(EXPECTED) in keys.names):
             known[name] = value
         elif name.startswith(_OURS):
-            meant = nearest(name, [*_OPTIONS, *_LATER, *_ALIASES, *(EXPECTED + key for key in keys.names)])
-            raise BadOption(alias, value, "there is no such option" + (f"; did you mean '{meant}'?" if meant else ""))
+            all_known = [*_OPTIONS, *_LATER, *_ALIASES, *(EXPECTED + key for key in keys.names)]
+            raise BadOption(alias, value, "there is no such option" + advise(name, all_known, before="; "))
     for name, (only, why) in _ONE_VALUE.items():
         if known.get(name, only) != only:
             raise BadOption(name, known[name], f"only '{only}' is known: {why}")
@@ -250,9 +250,7 @@ class _Reader:
             return kind(value)
         if value in later or value.startswith("wait("):
             raise BadOption(name, value, f"it comes later: use {' or '.join(known)}")
-        meant = nearest(value, known)
-        advice = f"did you mean '{meant}'?" if meant else f"use {' or '.join(known)}"
-        raise BadOption(name, value, advice)
+        raise BadOption(name, value, advise(value, known, f"use {' or '.join(known)}"))
 
     def values(self, name: str) -> tuple[str, ...]:
         found = tuple(value.strip() for value in self.options[name].split(","))

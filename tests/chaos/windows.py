@@ -74,10 +74,10 @@ def drive_until_killed() -> None:
 class Campaign:
     """A project, and those who work on it."""
 
-    def __init__(self, folder: Path, windows: str, seed: int) -> None:
+    def __init__(self, folder: Path, url: str | None, windows: str, seed: int) -> None:
         self.chance = random.Random(seed)
         self.told = folder / "kills"
-        self.plain: Plain = open_plain(folder / "project", f"sqlite:///{folder}/catalog.db", windows=windows)
+        self.plain: Plain = open_plain(folder / "project", url or f"sqlite:///{folder}/catalog.db", windows=windows)
         text = APP.format(zone="UTC", windows=windows, more="max_windows=3")
         self.plain.deploy(text.replace("ProgramKind.PYTHON)", "ProgramKind.PYTHON, retries=100)"))
         self.spawner = FatalSpawner(self.chance, self.told)
@@ -182,6 +182,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.windows", description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=20261121)
+    parser.add_argument("--catalog", metavar="URL", help="an empty database; one of SQLite unless told")
     parser.add_argument("--hop", action="store_true", help="windows that overlap")
     parser.add_argument("--driver", action="store_true", help="be one of its drivers")
     asked = parser.parse_args()
@@ -191,7 +192,7 @@ def main() -> int:
     began = time.monotonic()
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="tidemill-windows-", dir=memory) as folder:
-        campaign = Campaign(Path(folder), HOP if asked.hop else TUMBLE, asked.seed)
+        campaign = Campaign(Path(folder), asked.catalog, HOP if asked.hop else TUMBLE, asked.seed)
         campaign.play(asked.kills)
         figures = campaign.judge()
         for name, number in campaign.kills().most_common():

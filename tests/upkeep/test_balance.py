@@ -31,6 +31,7 @@ def facts(read=10, out=(10,), duplicates=(), inputs=(TAKEN,)):
         (facts(duplicates=[(None, None)]), None),
         (facts(inputs=(TAKEN, {"dataset": "default.other", "kind": "fileset", "count": 1})), None),
         (facts(inputs=(TAKEN, {"dataset": "default.other", "kind": "fileset", "count": 0})), (10, 10, 0)),
+        (facts(out=(13,), inputs=(TAKEN, {"dataset": "default.users", "kind": "changes", "count": 1})), None),
         ({}, (0, 0, 0)),
     ],
 )

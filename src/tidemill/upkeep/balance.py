@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 MOST_NAMED: Final = 10
+_INBOX: Final = "inbox"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,9 @@ class Balances:
     def add(self, run_id: str, facts: Mapping[str, Any]) -> None:
         """Weigh a completed run by its facts, for each inbox of which it took files."""
         weighed = weigh(facts)
-        for name in _taken(facts, "inbox"):
-            self._of[name] = _add(self._of[name], run_id, weighed)
+        for name, kind in _taken(facts).items():
+            if kind == _INBOX:
+                self._of[name] = _add(self._of[name], run_id, weighed)
 
     def of(self, name: str) -> Balance:
         """That of an inbox."""
@@ -51,14 +53,16 @@ def weigh(facts: Mapping[str, Any]) -> tuple[int, int, int] | None:
     read = {one["dataset"]: one["rows"] for one in facts.get("read", [])}
     duplicates = [one for one in facts.get("duplicates", []) if one["rows_in"] != 0]
     left_out = [one[why] for one in duplicates for why in ("within", "published")]
-    known = set(read) == set(_taken(facts, "inbox")) and not _taken(facts, "fileset") and not _taken(facts, "snapshot")
-    if not known or None in (*read.values(), *left_out):
+    taken = _taken(facts)
+    only_raw = all(kind == _INBOX for kind in taken.values())
+    if not only_raw or set(read) != set(taken) or None in (*read.values(), *left_out):
         return None
     return sum(read.values()), sum(one["rows"] for one in facts.get("outputs", [])), sum(left_out)
 
 
-def _taken(facts: Mapping[str, Any], kind: str) -> Sequence[str]:
-    return [one["dataset"] for one in facts.get("inputs", []) if one["kind"] == kind and one["count"]]
+def _taken(facts: Mapping[str, Any]) -> Mapping[str, str]:
+    """The kinds of those inputs that had anything, by data set."""
+    return {one["dataset"]: one["kind"] for one in facts.get("inputs", []) if one["count"]}
 
 
 def _add(balance: Balance, run_id: str, weighed: tuple[int, int, int] | None) -> Balance:

@@ -46,6 +46,7 @@ _MIGRATION_LOCK: Final = "SELECT pg_advisory_xact_lock(1953064302, hashtext(curr
 _TICK: Final = "SELECT tidemill_tick(), pg_logical_emit_message(true, 'tidemill', 'tick')"
 _RETRIED: Final = (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable)
 _WAIT: Final = (timedelta(milliseconds=1), timedelta(milliseconds=20))
+_FRESH_TRIES: Final = 2
 _OPEN_WITHIN: Final = timedelta(seconds=10)
 _PLAIN: Final = re.compile(r"[^'\\\x00]*")
 _MOST_CONNECTIONS: Final = 16
@@ -207,7 +208,7 @@ class PostgresCatalog(Catalog):
 
     def _repeated(self, attempt: Callable[[_Connection], T], retried: tuple[type[psycopg.Error], ...] = _RETRIED) -> T:
         give_up_at = self.world.clock.monotonic() + RETRY_FOR
-        stale = False
+        fresh_tries = _FRESH_TRIES
         while True:
             connection: _Connection | None = None
             with self._translated():
@@ -219,12 +220,13 @@ class PostgresCatalog(Catalog):
                         raise
                 except psycopg.Error as error:
                     # Lost before its COMMIT was sent, so nothing happened. After a restart of the server all idle
-                    # connections are like this one: let the pool look at them, and try a fresh one, once.
+                    # connections are like this one: let the pool look at them, and try a fresh one. That may have been
+                    # lost too, while the pool was still opening it.
                     if connection is None or not _is_lost(connection, error):
                         raise
-                    if stale:
+                    if fresh_tries == 0:
                         raise CatalogUnavailable(self.shown_url, _first_line(error)) from error
-                    stale = True
+                    fresh_tries -= 1
                     self._pool.check()
             self.world.clock.sleep(self.world.between(*_WAIT))
 

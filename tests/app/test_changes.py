@@ -233,6 +233,55 @@ def test_a_program_that_no_longer_asks_for_changes_keeps_nothing(stage):
     assert seen not in {one.version for one in stage.mill.list_versions("users") if one.kept_for}
 
 
+def test_a_program_that_the_app_no_longer_has_keeps_nothing(catalog_url, tmp_path):
+    """Neither the version that it saw last, nor what waited for it: one of its name begins anew."""
+    with site(tmp_path, catalog_url, "1 / 0") as stage:
+        seen = refresh(stage)
+        stage.play()
+        waiting = rows_of(stage.mill.catalog, "SELECT count(*) FROM consumer_work WHERE state = 'new'")
+        refresh(stage)
+        redeploy(stage, APP[: APP.index("@app.python")])
+
+        assert waiting == [(1,)]
+        assert stage.mill.list_consumers(dataset="users") == []
+        assert rows_of(stage.mill.catalog, "SELECT count(*) FROM consumer_work") == [(0,)]
+        assert seen not in {one.version for one in stage.mill.list_versions("users") if one.kept_for}
+        assert stage.mill.audit().clean
+
+
+def test_a_run_of_a_program_that_the_app_no_longer_has_commits_no_changes(stage):
+    """It was given them by a feed that is gone: declared again, the program gets them all."""
+    refresh(stage)
+    text = stage.mill.config.app.read_text(encoding="utf-8")
+    stage.at["driver.before_commit"] = lambda: redeploy(stage, text[: text.index("@app.python")])
+    ((state, _),) = start(stage)
+    (failed,) = stage.work()
+    redeploy(stage, text)
+    last = refresh(stage)
+    start(stage)
+
+    assert state == "PENDING"
+    assert (str(failed.state), failed.exit_reason is not None) == ("FAILED", True)
+    assert said(stage)[-1] == f"None {last}"
+    assert stage.mill.audit().clean
+
+
+def test_another_app_keeps_its_feeds(stage):
+    """A deployment speaks for its own app."""
+    refresh(stage)
+    start(stage)
+    redeploy(stage, "import tidemill as tm\napp = tm.App('other')\n")
+
+    assert [consumer.name for consumer in stage.mill.list_consumers(dataset="users")] == [FOLLOW]
+
+
+def redeploy(stage: Stage, app: str) -> None:
+    """Deploy another text of the app file."""
+    stage.mill.config.app.write_text(app, encoding="utf-8")
+    with open_project(stage.mill.config.folder) as mill:
+        mill.deploy()
+
+
 @pytest.mark.parametrize(
     ("reads", "why"),
     [

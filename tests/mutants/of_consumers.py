@@ -254,7 +254,7 @@ MUTANTS: Final = (
         "the end of a run does not say that work is left",
         Edit(
             _BACKLOG,
-            "        return _lock(self.consumers), Call(SQL.publish_backlog, _named(self.consumers))\n",
+            "        return lock_consumers(self.consumers), Call(SQL.publish_backlog, _named(self.consumers))\n",
             "        return ()\n",
         ),
         scenario="retry",

@@ -131,6 +131,7 @@ SELECT 'pin_' || i, CASE WHEN i % 2 = 0 THEN 'wide' ELSE 'small_' || (i % 200) E
 -- name: fill_consumer
 INSERT INTO consumer (consumer_id, dataset_id, name, start_version, versions_to_check, spec, revision)
 SELECT dataset_id, dataset_id, 'reader', 599600, '[]', '{}', 0 FROM dataset
+ UNION ALL SELECT 'feed', 'mirror', 'default.app_1.p1', 599600, '[]', '{}', 0
 
 -- name: fill_consumer_reset
 -- Each data set's reader was reset once.

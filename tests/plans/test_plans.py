@@ -42,6 +42,7 @@ READS_ALL: Final[Mapping[str, str]] = {
 }
 """Statements whose work is to read a table as a whole."""
 READS_MORE: Final[Mapping[str, str]] = {
+    "changes.forget_all_unseen": "reads all that waits: of a feed a row or two, here 2,790",
     "changes.forget_unseen": "reads all that waits: of a feed a row or two, here 2,790",
     "file_endings.retry_all": "reads all that waits in one inbox: 2,800 files",
     "managed.list_work": "sorts all that waits: 2,790 rows",

@@ -115,7 +115,7 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
         if update_schedules:
             changes, named = _schedule_changes(db, app, programs)
         dropped = change_schedules(db, world, seq, changes)
-        _forget_feeds(db, app, programs)
+        _forget_feeds(db, app, programs)  # after the schedules, whose rows are locked before those of consumers
         for dataset in known.values():
             if dataset.kind is DatasetKind.FILESET:
                 declare_watermark(db, Fileset.of(dataset), f"deployment of {app.name}")
@@ -265,10 +265,13 @@ def _put_feed(db: Db, dataset: Dataset, program: Program, changes: Changes, tick
 
 
 def _forget_feeds(db: Db, app: App, programs: Mapping[str, Program]) -> None:
-    """After the schedules, whose rows are locked before those of consumers."""
-    for name, declared in app.programs.items():
-        followed = [dataset for dataset, terms in declared.terms.items() if isinstance(terms, Changes)]
-        forget_feeds(db, programs[name].qualified_name, [find_dataset(db, dataset).dataset_id for dataset in followed])
+    followed = {
+        (find_dataset(db, dataset).dataset_id, programs[name].qualified_name)
+        for name, declared in app.programs.items()
+        for dataset, terms in declared.terms.items()
+        if isinstance(terms, Changes)
+    }
+    forget_feeds(db, app.namespace, app.name, followed)
 
 
 def _put_windows(db: Db, program: Program, code: WindowCode, source: Fileset) -> None:

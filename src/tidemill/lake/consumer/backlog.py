@@ -36,7 +36,7 @@ class PublishBacklog:
         """Lock the consumers, so that takes under way have ended; then one message for each with work left."""
         if not self.consumers:
             return ()
-        return _lock(self.consumers), Call(SQL.publish_backlog, _named(self.consumers))
+        return lock_consumers(self.consumers), Call(SQL.publish_backlog, _named(self.consumers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class NoteUnread:
         """Lock the consumers, so that takes under way have ended; then a row or two for each."""
         if not self.consumers:
             return ()
-        return _lock(self.consumers), *(
+        return lock_consumers(self.consumers), *(
             Call(SQL.note_unread, {"consumer_id": consumer_id}) for consumer_id in self.consumers
         )
 
@@ -82,7 +82,7 @@ class PutOffBacklog:
         if not self.consumers:
             return ()
         wait = max(1, to_milliseconds(self.wait))
-        return _lock(self.consumers), *(Call(SQL.put_off, {"consumer_id": one, "wait": wait}) for one in self.consumers)
+        return lock_consumers(self.consumers), *(Call(SQL.put_off, {"consumer_id": one, "wait": wait}) for one in self.consumers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,8 @@ def publish_due(catalog: Catalog) -> int:
     return len(due)
 
 
-def _lock(consumers: Sequence[ConsumerId]) -> Call:
+def lock_consumers(consumers: Sequence[ConsumerId]) -> Call:
+    """What locks these consumers, in the order in which all do: a write that stands before those to their work."""
     return Call(SQL.lock_consumers, _named(consumers))
 
 

@@ -19,10 +19,11 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot as TransactionSnapshot
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import Conflict, UserError
+from tidemill.lake.consumer.backlog import lock_consumers
 from tidemill.lake.consumer.managed import SQL as CONSUMERS
 from tidemill.lake.consumer.managed import Consumer, Lag, to_consumer
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, VersionGone, find_visible
-from tidemill.names import ConsumerId, DatasetId
+from tidemill.names import ConsumerId, DatasetId, Namespace
 
 SQL: Final = load_sql(__file__)
 
@@ -77,9 +78,16 @@ def find_feed(db: Db, dataset_id: DatasetId, name: str) -> Consumer | None:
     return None if row is None else to_consumer(row)
 
 
-def forget_feeds(db: Db, name: str, but: Collection[DatasetId]) -> None:
-    """Forget the feeds of a program, but for those of some snapshots: it no longer asks for them, nothing is kept."""
-    db.run(SQL.forget_feeds, name=name, followed=json.dumps(sorted(but)))
+def forget_feeds(db: Db, namespace: Namespace, app: str, followed: Collection[tuple[DatasetId, str]]) -> None:
+    """Forget the feeds of an app's programs, also of those it no longer has, but for `followed`: snapshot and name.
+
+    Nobody asks for them any more, so that nothing is kept for them. A run that was given their changes cannot commit.
+    """
+    feeds = db.all(SQL.lock_feeds, namespace=namespace, app=app)
+    gone = [str(feed_id) for feed_id, dataset_id, name in feeds if (dataset_id, name) not in followed]
+    if gone:
+        db.run(SQL.forget_all_unseen, feeds=json.dumps(gone))
+        db.run(SQL.forget_feeds, feeds=json.dumps(gone))
 
 
 def find_changes(db: Db, snapshot: SnapshotDataset, consumer: Consumer, tx: Transaction) -> Changed:
@@ -145,5 +153,7 @@ class NoteUnseen:
         return ()
 
     def writes(self) -> Sequence[Call]:
-        """A row each, if there is anything."""
-        return tuple(Call(SQL.note_unseen, {"consumer_id": feed}) for feed in self.feeds)
+        """Lock the feeds, so that none is forgotten meanwhile; then a row each, if there is anything."""
+        if not self.feeds:
+            return ()
+        return lock_consumers(self.feeds), *(Call(SQL.note_unseen, {"consumer_id": feed}) for feed in self.feeds)

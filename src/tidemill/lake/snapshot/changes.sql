@@ -1,7 +1,17 @@
+-- name: lock_feeds
+-- Those of all programs that an app has ever had. Locked before what waits for them, as everywhere: a reset under way has
+-- ended, and gives its new id.
+SELECT consumer_id, dataset_id, name FROM consumer
+ WHERE dataset_id IN (SELECT dataset_id FROM dataset WHERE kind = 'snapshot')
+   AND name IN (SELECT namespace || '.' || app || '.' || name FROM program WHERE namespace = :namespace AND app = :app)
+ ORDER BY consumer_id {for_update}
+
+-- name: forget_all_unseen
+-- A feed that is declared again has its old id.
+DELETE FROM consumer_work {indexed_by:consumer_work_new} WHERE consumer_id IN ({texts:feeds}) AND state = 'new'
+
 -- name: forget_feeds
-DELETE FROM consumer
- WHERE name = :name AND dataset_id IN (SELECT dataset_id FROM dataset WHERE kind = 'snapshot')
-   AND NOT (dataset_id IN ({texts:followed}))
+DELETE FROM consumer WHERE consumer_id IN ({texts:feeds})
 
 -- name: find_unseen
 SELECT change.bytes, change.at

@@ -19,7 +19,7 @@ from tidemill.catalog import transactions
 from tidemill.lake.consumer import take
 from tidemill.run import attempts
 
-FIXED: Final = 400
+FIXED: Final = 200
 OF_THE_DAY: Final = 400
 _BATCH: Final = 200
 # A different part of the seeds each day; TIDEMILL_SEED=n plays those of another day again.

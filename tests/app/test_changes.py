@@ -202,6 +202,19 @@ def test_a_reset_gives_all_again_or_only_what_comes(stage, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)[0]["partitions"] == 0
 
 
+def test_a_reset_is_announced_at_once(stage):
+    """To what it brings back: the schedule does not wait for a refresh, which may never come."""
+    version = refresh(stage)
+    stage.play()
+    stage.mill.reset_consumer("users", FOLLOW, "beginning")
+    again = stage.play()
+    stage.mill.reset_consumer("users", FOLLOW, "now")
+
+    assert [(str(run.state), run.exit_reason or "") for run in again] == [("COMPLETED", "")]
+    assert said(stage) == [f"None {version}"] * 2
+    assert stage.play() == []
+
+
 def test_a_reset_to_what_is_gone_fails_with_the_cure(stage):
     """Not with an empty difference, and not with all."""
     gone = refresh(stage)

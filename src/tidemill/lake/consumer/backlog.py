@@ -82,7 +82,9 @@ class PutOffBacklog:
         if not self.consumers:
             return ()
         wait = max(1, to_milliseconds(self.wait))
-        return lock_consumers(self.consumers), *(Call(SQL.put_off, {"consumer_id": one, "wait": wait}) for one in self.consumers)
+        return lock_consumers(self.consumers), *(
+            Call(SQL.put_off, {"consumer_id": one, "wait": wait}) for one in self.consumers
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ from tidemill.lake.consumer.backlog import NoteUnread, PublishBacklog
 from tidemill.lake.consumer.consumer import PartitionConsumerState
 from tidemill.lake.consumer.managed import Consumer, find_consumer
 from tidemill.lake.consumer.starts import Position, Start, find_position
+from tidemill.lake.datasets import DatasetKind, find_by_id
 from tidemill.lake.keys import KeyText
+from tidemill.lake.snapshot.changes import NoteUnseen
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, WritePointer
 
 SQL: Final = load_sql(__file__)
@@ -63,14 +65,16 @@ def list_resets(db: Db, dataset_id: DatasetId | None = None, name: str | None = 
 def reset(catalog: Catalog, dataset_id: DatasetId, name: str, start: Start, by: str) -> Consumer:
     """Let a consumer start anew; give it as it is then. What waits for it then is announced at once.
 
-    What it has put aside is forgotten with the rest. `ClaimsInProgress` while a run holds anything of it: that run's
-    commit would complete what the new start delivers again. `NotFound`, `BadStart`.
+    Of a change feed that is what differs from the new start. What it has put aside is forgotten with the rest.
+    `ClaimsInProgress` while a run holds anything of it: that run's commit would complete what the new start delivers
+    again. `NotFound`, `BadStart`.
     """
     tick = catalog.write(lambda db: db.tick())
-    consumer, position = catalog.read(lambda db: _read_for_reset(db, dataset_id, name, start, tick))
+    kind, consumer, position = catalog.read(lambda db: _read_for_reset(db, dataset_id, name, start, tick))
     new_id = ConsumerId(catalog.world.new_id("consumer"))
+    note = NoteUnseen([new_id]) if kind is DatasetKind.SNAPSHOT else NoteUnread([new_id])
     catalog.apply(
-        [_Reset(consumer, new_id, position, str(start), by), NoteUnread([new_id]), PublishBacklog([new_id])],
+        [_Reset(consumer, new_id, position, str(start), by), note, PublishBacklog([new_id])],
         outcome=Call(SQL.find_reset, {"consumer_id": consumer.consumer_id, "new_id": new_id}),
     )
     return catalog.read(lambda db: find_consumer(db, dataset_id, name))
@@ -78,8 +82,9 @@ def reset(catalog: Catalog, dataset_id: DatasetId, name: str, start: Start, by: 
 
 def _read_for_reset(
     db: Db, dataset_id: DatasetId, name: str, start: Start, tick: CommitSeq
-) -> tuple[Consumer, Position]:
-    return find_consumer(db, dataset_id, name), find_position(db, dataset_id, start, tick)
+) -> tuple[DatasetKind, Consumer, Position]:
+    kind = find_by_id(db, dataset_id).kind
+    return kind, find_consumer(db, dataset_id, name), find_position(db, dataset_id, start, tick)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,23 @@ def test_changes_that_a_failed_run_was_launched_for_are_announced_again_later(ca
         assert stage.mill.audit().clean
 
 
+@pytest.mark.parametrize(("reads", "ran"), [("tm.Changes(users)", ["COMPLETED"]), ("users", [])])
+def test_changes_of_a_job_that_waited_too_long_are_announced(catalog_url, tmp_path, reads, ran):
+    """Its message is used up, too. Who reads the snapshot whole misses nothing: the next refresh will do."""
+    alone = APP.replace("resume=True", 'constraints=[tm.Concurrency(1)], timeout="1h", resume=True')
+    alone = alone.replace("tm.Changes(users)", reads).replace('f"{given.since} {given.version}\\n"', '"given"')
+    with staged(tmp_path, catalog_url, alone.replace("MORE", "pass")) as stage:
+        blocker = stage.mill.start_run("shop.follow", {})
+        refresh(stage)
+        stage.schedule()
+        rows_of(stage.mill.catalog, "UPDATE job SET satisfied_at = 1, next_check_at = 1 RETURNING 1")
+        stage.schedule()
+        stage.mill.kill_run(blocker)
+
+        assert [str(run.state) for run in stage.play()] == ran
+        assert "TIMED_OUT" in {job.outcome for job in stage.mill.list_ended_jobs("shop.follow")}
+
+
 def test_changes_of_a_killed_run_are_announced_at_once(stage):
     """A person killed the run, and not the work."""
     version = refresh(stage)

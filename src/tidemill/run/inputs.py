@@ -90,6 +90,13 @@ def find_inputs(db: Db, program: Program) -> Inputs:
     return inputs
 
 
+def follows_changes(db: Db, program: Program, name: str) -> bool:
+    """Whether `program` gets what changed in the data set of that (qualified) name, and not all of it."""
+    dataset = find_dataset(db, name)
+    is_snapshot = dataset.kind is DatasetKind.SNAPSHOT
+    return is_snapshot and find_feed(db, dataset.dataset_id, program.qualified_name) is not None
+
+
 def take_over_claims(run_id: RunId, epoch: int) -> list[Effect]:
     """The claims of earlier attempts follow the new one, in its begin."""
     return [RestampClaims(run_id, epoch), RestampFiles(run_id, epoch)]

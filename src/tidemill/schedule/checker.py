@@ -14,6 +14,7 @@ from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import load_sql
 from tidemill.errors import UserError
 from tidemill.names import JobId, RunId
+from tidemill.run.inputs import follows_changes
 from tidemill.run.programs import Program, Value, find_programs
 from tidemill.run.runs import NewRun, create_pending
 from tidemill.schedule.answers import Answer, Never, NotBefore, Satisfied, Waiting, all_of, verdict
@@ -293,23 +294,27 @@ def _cancel(db: Db, overdue: Sequence[_Overdue]) -> None:
     for job_id, job in found.items():
         if decided[job_id].outcome is Outcome.TIMED_OUT:
             schedule = schedules[job.schedule_id]
-            for publish in _work_left(job, schedule, programs[schedule.program_id]):
+            for publish in _work_left(db, job, schedule, programs[schedule.program_id]):
                 for call in publish.writes():
                     db.call(call)
 
 
-def _work_left(job: Job, schedule: Schedule, program: Program) -> list[Publish]:
+def _work_left(db: Db, job: Job, schedule: Schedule, program: Program) -> list[Publish]:
     """One message for each data set of which the job was told something."""
     leaves = schedule.spec.trigger.leaves
     told = [leaf for no in job.fed if isinstance(leaf := leaves[no], DataTrigger)]
     # Of a snapshot nothing is left to who reads it whole: the next refresh will do.
-    fed = {leaf.backlog_key: leaf for leaf in told if leaf.of_kind != "snapshot"}
+    fed = {
+        leaf.backlog_key: leaf
+        for leaf in told
+        if leaf.of_kind != "snapshot" or follows_changes(db, program, leaf.dataset)
+    }
     return [
         Publish(
             Topic.DATA,
             BACKLOG,
             key,
-            {"consumer": program.qualified_name} if leaf.of_kind == "fileset" else {},
+            {} if leaf.of_kind == "inbox" else {"consumer": program.qualified_name},
         )
         for key, leaf in fed.items()
     ]

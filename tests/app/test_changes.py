@@ -145,7 +145,7 @@ def test_changes_of_a_job_that_waited_too_long_are_announced(catalog_url, tmp_pa
         stage.mill.kill_run(blocker)
 
         assert [str(run.state) for run in stage.play()] == ran
-        assert "TIMED_OUT" in {job.outcome for job in stage.mill.list_ended_jobs("shop.follow")}
+        assert "timed_out" in {job.outcome for job in stage.mill.list_ended_jobs("shop.follow")}
 
 
 def test_changes_of_a_killed_run_are_announced_at_once(stage):

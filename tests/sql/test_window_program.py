@@ -10,7 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.sql.hours import APP, HOP, TUMBLE, Plain, open_plain
+from tests.sql.hours import APP, HOP, HOUR, TUMBLE, Plain, open_plain
+from tidemill.lake.window.partition_time import to_wall
+from tidemill.lake.window.window_plan import WindowShape
 from tidemill.narration import Narrator
 from tidemill.roles import Discoverer
 from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
@@ -201,6 +203,68 @@ def test_where_many_windows_fail_the_rest_is_left_to_the_next_run(plain):
     assert (first, more) == ({"00:00": 1}, True)
     assert plain.results() == {"00:00": 1, "11:00": 1}
     assert plain.sql("SELECT count(*) FROM window_failure") == [(10,)]
+
+
+@pytest.mark.parametrize("first", [[], ["2021-03-18 22:00"]])
+@pytest.mark.parametrize(
+    ("windows", "shape", "touched"),
+    [
+        (TUMBLE.replace("'1' HOUR", "'5' MINUTE"), WindowShape(HOUR // 12, HOUR // 12, 0), 12),
+        (HOP.replace("'3' HOUR", "'24' HOUR"), WindowShape(24 * HOUR, HOUR, 0), 24),
+    ],
+)
+def test_all_windows_of_a_bad_partition_hold_up_no_other(catalog_url, tmp_path, windows, shape, touched, first):
+    """It may have any number of them: the others come out in the same run, and these once the partition is mended."""
+    plain = open_plain(tmp_path / "project", catalog_url, windows=windows)
+    plain.shape = shape
+    plain.add("2021-03-19 00:00", 61)
+    for hour in (*first, "2021-03-19 01:00", "2021-03-19 02:00", "2021-03-20 01:00"):
+        plain.add(hour, 3)
+
+    run = plain.run()
+    before, aside = plain.lines("hourly"), plain.sql("SELECT count(*) FROM window_failure")
+    plain.add("2021-03-19 00:00", 7, how="overwrite")
+    plain.settle()
+
+    bad = to_wall(datetime.fromisoformat("2021-03-19 00:00"))
+    wanted = plain.expected(plain.passed)
+    assert run.state == "COMPLETED", run.exit_reason
+    assert aside == [(touched,)]
+    assert before == [line for line in wanted if int(line.split()[0]) >= bad + HOUR or int(line.split()[1]) <= bad]
+    assert plain.lines("hourly") == wanted
+    assert plain.sql("SELECT count(*) FROM window_failure") == [(0,)]
+    plain.mill.close()
+
+
+@pytest.mark.parametrize("more", ["", "max_windows=3"])
+def test_bad_partitions_in_front_of_all_others_hold_up_none(catalog_url, tmp_path, more):
+    """Nothing goes well in such a run: that the query is right is told by a window that it leaves to the next."""
+    plain = open_plain(tmp_path / "project", catalog_url, more=more)
+    for hour in range(15):
+        plain.add(f"2021-03-19 {hour:02}:00", 61 if hour < 12 else 1)
+
+    plain.run()
+    first = plain.results()
+    plain.settle()
+
+    assert first == {}
+    assert plain.results() == {"12:00": 1, "13:00": 1, "14:00": 1}
+    assert plain.sql("SELECT count(*) FROM window_failure") == [(12,)]
+    plain.mill.close()
+
+
+def test_late_windows_that_fail_hold_up_no_other_late_one(plain):
+    """What has failed is set aside, and not met first again by the next run."""
+    for hour in range(14):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+    for hour in range(14):
+        plain.add(f"2021-03-19 {hour:02}:00", 61 if hour > 1 else 2)
+
+    plain.settle()
+
+    assert plain.results() == {f"{hour:02}:00": 1 if hour > 1 else 2 for hour in range(14)}
+    assert plain.sql("SELECT count(*) FROM window_failure") == [(12,)]
 
 
 def test_windows_of_a_run_that_is_killed_are_not_forgotten(plain):

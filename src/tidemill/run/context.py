@@ -437,6 +437,10 @@ class Run:
         """A block that has written nothing to this output when it raises."""
         return self._outputs.undone_on_error(qualified_name(dataset))
 
+    def undone(self, dataset: Declared | str) -> AbstractContextManager[None]:
+        """A block that has written nothing to this output in any case: to see whether it can."""
+        return self._outputs.undone(qualified_name(dataset))
+
     def written(self, dataset: Declared | str) -> list[PartitionWrite]:
         """What this attempt has written to one of its outputs so far, by partition."""
         return self._outputs.written(qualified_name(dataset))

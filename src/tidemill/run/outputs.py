@@ -115,6 +115,10 @@ class _Output:
     def changes(self) -> list[PartitionWrite]:
         return fold(self.fileset, self.writes)
 
+    def forget_since(self, writes: list[PartitionWrite], schema: ColumnSchema | None) -> None:
+        """Be again as it was then."""
+        self.writes, self.schema, self.forgot = writes, schema, True
+
 
 class Outputs:
     """The file sets and snapshots that a transaction may write, and what it has written to each.
@@ -293,8 +297,18 @@ class Outputs:
         try:
             yield
         except BaseException:
-            output.writes, output.schema, output.forgot = before, schema, True
+            output.forget_since(before, schema)
             raise
+
+    @contextmanager
+    def undone(self, name: str) -> Iterator[None]:
+        """Forget what the block writes to an output, in any case; its files go before the commit."""
+        output = self._find(name)
+        before, schema = list(output.writes), output.schema
+        try:
+            yield
+        finally:
+            output.forget_since(before, schema)
 
     def written(self, name: str) -> list[PartitionWrite]:
         """What has been written to an output so far, folded; nothing for what is no output."""

@@ -41,7 +41,7 @@ from tidemill.lake.window.windows import (
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, ProgramId, WritePointer, qualified
 from tidemill.run.inputs import find_dataset
 from tidemill.sql.batches import Batch, Calculator
-from tidemill.sql.window_tries import MOST_FAILING, Tries, WindowFailed
+from tidemill.sql.window_tries import Tries, WindowFailed
 from tidemill.sql.windows import WindowQuery, read_query
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ class _Look:
     written_by: dict[Window, WritePointer]
     gone: tuple[Window, ...]
     aside: tuple[Window, ...]
-    """Windows that were set aside, and this plan does not hold; what was tried last comes last."""
-    failing: frozenset[Window]
-    """All windows that were set aside."""
+    """Windows that were set aside: those whose partitions have changed first, then what was tried longest ago."""
 
 
 class WindowProgram:
@@ -148,21 +146,25 @@ class WindowProgram:
         tries = Tries(
             lambda windows: self._write(run, calculator, look, windows),
             lambda window, error: self._blame(run, look, window, error),
+            lambda window, failed, others: self._suspect(run, look, window, failed, others),
         )
         late = tries.compute(look.plan.late)
-        for window in look.aside[:MOST_FAILING]:
-            tries.compute([window])
+        # Not one by one: once their cause is gone, they may be many and of one partition.
+        tries.compute(look.aside[: _spec(look.source).max_windows])
         new = tries.compute(look.plan.new)
-        world.mark("windows.written")
         moved = self._find_move(run, look, tries, late, new)
-        if tries.failed and not tries.done and (look.plan.late or look.plan.new or not moved.advances):
-            # Nothing has gone well: it may be no single window's fault, and publishing would hide it.
-            raise next(iter(tries.failed.values()))
+        if tries.failed and not tries.done and (look.plan.late or look.plan.new):
+            left = [*look.plan.late[late:], *look.plan.new[new:], *look.plan.beyond]
+            with run.undone(look.sink):
+                if not tries.find_sound(left):
+                    # It may be no single window's fault, and publishing would hide it.
+                    raise next(iter(tries.failed.values()))
+        world.mark("windows.written")
         run.also(
             moved,
             SetAside(
                 look.state.program_id,
-                [Failure(one, error.reason, error.partitions) for one, error in tries.failed.items()],
+                [Failure(one, error.reason, error.partitions) for one, error in _to_set_aside(look, tries).items()],
                 moved.mended,
                 left=not {*look.aside} <= {*moved.mended, *tries.failed},
                 wait=_AGAIN,
@@ -174,22 +176,22 @@ class WindowProgram:
         plan, grid = look.plan, self._grid(look.source)
         computed, seen = plan.computed, plan.seen
         if late < len(plan.late):
-            seen = look.state.seen  # all changes are looked at again: who has failed is set aside by then
+            seen = look.state.seen  # all changes are looked at again, but for who has failed: that is set aside by then
         if new < len(plan.new):
             # Windows that close at one instant are passed together.
             computed = Instant(min(grid.closes(plan.new[new - 1]), grid.closes(plan.new[new]) - 1))
-        fresh = {*plan.new}
+        again = tries.done - {*plan.new}
         return MoveWindows(
             tx=run.ask(lambda _, tx: tx),
             source=look.source,
             state=look.state,
             computed=computed,
             seen=seen,
-            new=[window for window in tries.done if window in fresh],
-            again=[window for window in tries.done if window not in fresh],
+            new=[window for window in plan.new if window in tries.done],
+            again=sorted(again),
             gone=look.gone,
-            failed=[*tries.failed],
-            mended=[window for window in tries.done if window in look.failing],
+            failed=[*_to_set_aside(look, tries)],
+            mended=[window for window in look.aside if window in tries.done],
             rows=sum(write.manifest.total_rows for write in run.written(look.sink)),
             more=plan.more or late < len(plan.late) or new < len(plan.new),
         )
@@ -211,14 +213,16 @@ class WindowProgram:
             limits = Limits(spec.max_windows, spec.max_partitions, spec.max_bytes)
             # A window that is not computed yet may begin as much before `computed` as it is long.
             since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
-            found = plan(grid, at, list_waiting(db, source, tx, since), dirty, limits)
-            failing = [one.window for one in list_failures(db, state.program_id, _MOST_STALE)]
-            aside = tuple(window for window in failing if window not in {*found.new, *found.late})
+            planned = plan(grid, at, list_waiting(db, source, tx, since), dirty, limits)
+            aside = [one.window for one in list_failures(db, state.program_id, _MOST_STALE)]
+            found = planned.without({*aside})  # else it would meet first what has failed before, and come no further
+            changed = {*planned.late}
+            aside.sort(key=lambda window: window not in changed)
             wanted = (*found.new, *found.late, *aside)
             written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
             gone = self._gone(db, state.program_id, grid, found.computed, {*wanted})
             written_by |= gone
-            return _Look(state, source, sink, found, written_by, tuple(gone), aside, frozenset(failing))
+            return _Look(state, source, sink, found, written_by, tuple(gone), tuple(aside))
 
         return block
 
@@ -299,10 +303,25 @@ class WindowProgram:
     def _blame(self, run: Run, look: _Look, window: Window, error: Exception) -> WindowFailed:
         batch = self._batch(run, look, [window])
         partitions = [look.source.show(partition.partition_key) for partition in batch.partitions]
-        shown = f"[{from_wall(window.start)}, {from_wall(window.end)})"
-        failed = WindowFailed(shown, partitions, f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+        failed = WindowFailed(_show(window), partitions, reason)
         failed.__cause__ = error
         return failed
+
+    def _suspect(
+        self, run: Run, look: _Look, window: Window, failed: WindowFailed, others: Sequence[Window]
+    ) -> dict[Window, WindowFailed]:
+        """What to say of `others` that need partitions of `window`, which has failed, if nobody tries them."""
+        grid = self._grid(look.source)
+        span = grid.spans(window)
+        near = run.ask(lambda db, tx: list_around(db, look.source, tx, [span]))[span]
+        reason = f"not tried, since it needs partitions of {failed.window}, which failed: {failed.reason}"
+        found = {}
+        for other in others:
+            begins, ends = grid.spans(other)
+            if shared := [KeyText(one.key) for one in near if one.begins < ends and one.ends > begins]:
+                found[other] = WindowFailed(_show(other), [look.source.show(key) for key in shared], reason)
+        return found
 
     def _grid(self, source: Fileset) -> Grid:
         return Grid(self.query.shape, _spec(source).window_zone)
@@ -313,6 +332,16 @@ class WindowProgram:
         from tidemill.sql.window_frames import SparkWindows
 
         return SparkWindows(self.query)
+
+
+def _to_set_aside(look: _Look, tries: Tries) -> dict[Window, WindowFailed]:
+    """What this run sets aside. What is aside already and was not tried keeps its place among what is tried next."""
+    known = {*look.aside}
+    return tries.failed | {one: error for one, error in tries.untried.items() if one not in known}
+
+
+def _show(window: Window) -> str:
+    return f"[{from_wall(window.start)}, {from_wall(window.end)})"
 
 
 def _merged(spans: Iterable[tuple[Instant, Instant]]) -> list[tuple[Instant, Instant]]:

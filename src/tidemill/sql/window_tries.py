@@ -1,15 +1,20 @@
-"""Computing windows so that one that fails holds up no other: a failing batch is halved until the window is known."""
+"""Computing windows so that one that fails holds up no other: a failing batch is halved until the window is known.
+
+The cause is mostly a partition, which all windows that need it share. So once a window has failed, those that share
+partitions with it wait until the others are computed; not all of them need to be tried to be set aside.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.window.window_plan import Window
 
 MOST_FAILING: Final = 8
-"""How many windows of one batch may fail before the rest is left to another run: finding each costs some jobs."""
+"""How many windows of one batch are tried alone and fail before the rest is left: finding each costs some jobs."""
+_SAMPLES: Final = 4
 _MOST_NAMED: Final = 5
 
 
@@ -29,37 +34,72 @@ class WindowFailed(UserError):
 class Tries:
     """What one run has computed, and what it could not.
 
-    `write` computes and writes some windows, or raises and has written nothing; `blame` says what is wrong with one.
+    `write` computes and writes some windows, or raises and has written nothing; `blame` says what is wrong with one;
+    `suspect` says of which others that fail with it, since they need partitions that it needs, were they tried.
     """
 
     def __init__(
-        self, write: Callable[[Sequence[Window]], None], blame: Callable[[Window, Exception], WindowFailed]
+        self,
+        write: Callable[[Sequence[Window]], None],
+        blame: Callable[[Window, Exception], WindowFailed],
+        suspect: Callable[[Window, WindowFailed, Sequence[Window]], Mapping[Window, WindowFailed]],
     ) -> None:
         self._write = write
         self._blame = blame
-        self._most = 0
-        self.done: list[Window] = []
+        self._suspect = suspect
+        self.done: set[Window] = set()
         self.failed: dict[Window, WindowFailed] = {}
+        self.untried: dict[Window, WindowFailed] = {}
+        """Those that are taken to fail like another."""
 
     def compute(self, windows: Sequence[Window]) -> int:
-        """Compute `windows` in their order; how many of them were tried, all but for too many that fail."""
-        self._most = len(self.failed) + MOST_FAILING
-        return self._halve(windows) if windows else 0
+        """Compute `windows` in their order; how many, from the first on, are done, failed or taken to fail.
 
-    def _halve(self, windows: Sequence[Window]) -> int:
+        All of them, unless too many fail that share no partition.
+        """
+        most = len(self.failed) + MOST_FAILING
+        suspects: dict[Window, WindowFailed] = {}
+        left = self._search(windows, most, suspects)
+        reached = windows.index(left[0]) if left else len(windows)
+        # The furthest from the one that failed first: the partition that is the cause is the less likely among theirs.
+        doubtful = [window for window in reversed(windows[:reached]) if window in suspects]
+        for window in self._search(doubtful, most):
+            self.untried[window] = suspects[window]
+        return reached
+
+    def _search(
+        self, windows: Sequence[Window], most: int, suspects: dict[Window, WindowFailed] | None = None
+    ) -> list[Window]:
+        """Try `windows` until so many have failed; those that are left. `suspects` takes up what is not tried."""
+        groups = [list(windows)]
+        while (groups := [group for group in groups if group]) and len(self.failed) < most:
+            first, *groups = groups
+            error = self._try(first)
+            if error is None:
+                self.done.update(first)
+            elif len(first) > 1:
+                half = len(first) // 2
+                groups = [first[:half], first[half:], *groups]
+            else:
+                self.failed[first[0]] = failed = self._blame(first[0], error)
+                if suspects is not None:
+                    suspects |= self._suspect(first[0], failed, [window for group in groups for window in group])
+                    groups = [[window for window in group if window not in suspects] for group in groups]
+        return [window for group in groups for window in group]
+
+    def find_sound(self, windows: Sequence[Window]) -> bool:
+        """Whether one of `windows` can be computed, as far as a few of them tell, which are written alone.
+
+        When all else has failed: then the query is right, and it is the windows' own fault.
+        """
+        step = -(-len(windows) // _SAMPLES) or 1
+        return any(self._try([window]) is None for window in windows[::-step])
+
+    def _try(self, windows: Sequence[Window]) -> Exception | None:
         try:
             self._write(windows)
         except (Conflict, Fenced, Unavailable):
             raise  # not the windows' doing
         except Exception as error:  # noqa: BLE001  # whatever Spark raises, or a function of the user's
-            if len(windows) == 1:
-                self.failed[windows[0]] = self._blame(windows[0], error)
-                return 1
-        else:
-            self.done += windows
-            return len(windows)
-        half = len(windows) // 2
-        tried = self._halve(windows[:half])
-        if tried < half or len(self.failed) >= self._most:
-            return tried
-        return half + self._halve(windows[half:])
+            return error
+        return None

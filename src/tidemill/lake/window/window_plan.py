@@ -7,6 +7,7 @@ needs the partitions whose rows may lie in it, and only those.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
@@ -120,6 +121,7 @@ class Plan:
     """What a run computes: `new` windows in the order of their ends, `late` ones again.
 
     `computed` and `seen` are what the program has reached once all of both is published; `more` says that work is left.
+    `beyond` are windows of that work, all or some.
     """
 
     new: tuple[Window, ...]
@@ -127,6 +129,16 @@ class Plan:
     computed: Instant | None
     seen: int
     more: bool
+    beyond: tuple[Window, ...] = ()
+
+    def without(self, windows: AbstractSet[Window]) -> Plan:
+        """The plan but for these, of which somebody else sees to it that they are computed."""
+        return replace(
+            self,
+            new=tuple(window for window in self.new if window not in windows),
+            late=tuple(window for window in self.late if window not in windows),
+            beyond=tuple(window for window in self.beyond if window not in windows),
+        )
 
 
 def times_within(partition_time: PartitionTime, row_lag: int, begins: int, ends: int) -> tuple[int, int]:
@@ -164,14 +176,15 @@ def plan(grid: Grid, at: Reached, waiting: Sequence[Stored], dirty: Iterable[Dir
             if closes <= at.passed and (at.computed is None or closes > at.computed):
                 holders.setdefault(window, set()).add(partition)
     due = sorted(holders, key=lambda window: (grid.closes(window), window))
-    late, left = _late(grid, at.computed, dirty, limits.windows // (2 if due else 1))
+    late, left, later = _late(grid, at.computed, dirty, limits.windows // (2 if due else 1))
     new = _fitting(grid, due, holders, replace(limits, windows=max(1, limits.windows - len(late))))
     # What is due now is computed as this snapshot shows it: of the changes in it only those left behind are unseen.
     seen = at.pointer if left is None else left
+    beyond = (*later, *due[len(new) :])
     if len(new) < len(due):
-        return Plan(tuple(new), tuple(late), grid.closes(new[-1]), seen, more=True)
+        return Plan(tuple(new), tuple(late), grid.closes(new[-1]), seen, more=True, beyond=beyond)
     reached = at.passed if at.computed is None else Instant(max(at.passed, at.computed))
-    return Plan(tuple(new), tuple(late), reached, seen, more=left is not None)
+    return Plan(tuple(new), tuple(late), reached, seen, more=left is not None, beyond=beyond)
 
 
 def _fitting(grid: Grid, due: Sequence[Window], holders: dict[Window, set[Stored]], limits: Limits) -> list[Window]:
@@ -190,16 +203,21 @@ def _fitting(grid: Grid, due: Sequence[Window], holders: dict[Window, set[Stored
     return taken
 
 
-def _late(grid: Grid, computed: Instant | None, dirty: Iterable[Dirty], room: int) -> tuple[list[Window], int | None]:
-    """Computed windows that unseen changes touch, newest first; and the first commit that is left for another run."""
+def _late(
+    grid: Grid, computed: Instant | None, dirty: Iterable[Dirty], room: int
+) -> tuple[list[Window], int | None, set[Window]]:
+    """Computed windows that unseen changes touch, newest first.
+
+    And the first commit that is left for another run, with the windows that its first change touches beside these.
+    """
     found: set[Window] = set()
     if computed is None:
-        return [], None
+        return [], None, set()
     ordered = sorted(dirty)
     for number, change in enumerate(ordered):
         touched = {one for one in grid.touched(change.begins, change.ends) if grid.closes(one) <= computed}
         whole = number == 0 or ordered[number - 1].commit_seq != change.commit_seq
         if whole and found and len(found | touched) > room:
-            return sorted(found, reverse=True), change.commit_seq
+            return sorted(found, reverse=True), change.commit_seq, touched - found
         found |= touched
-    return sorted(found, reverse=True), None
+    return sorted(found, reverse=True), None, set()

@@ -86,11 +86,6 @@ class MoveWindows:
     rows: int = 0
     more: bool = False
 
-    @property
-    def advances(self) -> bool:
-        """Whether results are published up to a later time than before."""
-        return self.computed != self.state.computed
-
     def guards(self) -> Sequence[Call]:
         """Nobody else has moved it."""
         params: dict[str, Param] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,9 +29,15 @@ ODD_NAMES = ("a b", "a%20b", "a#b", "é", "a{b,c}*[d]?", "back\\slash", "10:30",
 
 
 @pytest.fixture(params=["local"])
-def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
+def make_files(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[World], Files]:
+    """Open the same location in each kind of store, as one process sees it."""
+    return lambda world: open_files(tmp_path / "a location", world)
+
+
+@pytest.fixture
+def files(make_files: Callable[[World], Files]) -> Files:
     """An empty, writable location of each kind of store."""
-    location = open_files(tmp_path / "a location", World())
+    location = make_files(World())
     location.prepare()
     return location
 
@@ -166,6 +174,53 @@ def test_delete_spares_a_file_that_was_written_again(files):
     files.delete("file", etag=files.stat("file").etag)
     files.delete("file")
     assert files.stat("file") is None
+
+
+@pytest.mark.parametrize("rewritten", [False, True])
+@pytest.mark.parametrize("mark", ["storage.before_delete", "storage.set_aside"])
+def test_a_deletion_that_was_killed_is_ended_by_whoever_settles(make_files, mark, rewritten):
+    """Neither may what was processed stay hidden for ever, nor what nobody has processed."""
+
+    class Kill(BaseException):
+        """The end of a process."""
+
+    def strike(here: str) -> None:
+        if rewritten and here == "storage.before_delete":
+            files.put("sub/file", b"new")
+        if here == mark:
+            raise Kill
+
+    files = make_files(World())
+    files.put("sub/file", b"old")
+    known = files.stat("sub/file")
+    with suppress(Kill):
+        make_files(World(marked=strike)).delete("sub/file", etag=known.etag)
+
+    status = files.settle("sub/file")
+
+    assert status == files.stat("sub/file")
+    assert names(files) == ([] if status is None else ["sub/file"])
+    assert (status is None) == (mark == "storage.set_aside" and not rewritten)
+    if rewritten:
+        assert files.read("sub/file") == b"new"
+
+
+def test_what_was_put_back_is_not_put_back_again(make_files):
+    """Who deletes it next ends all that began before: else a processed file would come again from where it was."""
+    files = make_files(World())
+    files.put("file", b"old")
+    old = files.stat("file")
+
+    def write_again(here: str) -> None:
+        if here == "storage.before_delete":
+            files.put("file", b"new")
+        if here == "storage.set_aside":
+            files.settle("file")
+            files.delete("file", etag=files.stat("file").etag)
+
+    make_files(World(marked=write_again)).delete("file", etag=old.etag)
+
+    assert names(files) == []
 
 
 def test_local_path_and_url_name_the_same_place(files):

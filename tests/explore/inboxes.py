@@ -64,6 +64,9 @@ class _Landing:
     def stat(self, name: str) -> FileStatus | None:
         return next((file for file in self._list() if file.name == name), None)
 
+    def settle(self, name: str) -> FileStatus | None:
+        return self.stat(name)
+
     def delete(self, name: str, *, etag: str | None = None) -> None:
         self._stage.turn(lambda: self._delete(name, etag))
 

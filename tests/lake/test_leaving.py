@@ -19,7 +19,13 @@ from tidemill.run.outside_claims import get_latest_files, update_file_status
 from tidemill.world import World
 
 TEST_SQL = load_sql(__file__)
-MARKS = ("storage.before_put", "leaving.copied", "storage.before_delete", "leaving.before_note")
+MARKS = (
+    "storage.before_put",
+    "leaving.copied",
+    "storage.before_delete",
+    "storage.set_aside",
+    "leaving.before_note",
+)
 
 
 class Crash(BaseException):
@@ -200,6 +206,47 @@ def test_a_janitor_that_is_overtaken_anywhere_puts_no_second_copy(mill, mark):
 
     assert (contents(mill.folder), contents(archive_of(mill))) == ({}, {"a.txt": "one\n"})
     assert fates(mill) == {"a.txt": Afterwards.ARCHIVED}
+
+
+def test_what_a_janitor_took_by_mistake_and_died_with_comes_back(mill):
+    """Written between his look and his hand: it lies under no name then, and nobody has processed it."""
+    mill.land("a.txt", content="old\n")
+    process(mill)
+
+    def write_again_and_die(here: str) -> None:
+        if here == "storage.before_delete":
+            mill.land("a.txt", content="new\n")
+        if here == "storage.set_aside":
+            raise Crash
+
+    with pytest.raises(Crash):
+        take_away(janitor(mill, write_again_and_die))
+    hidden = not (mill.folder / "a.txt").exists()
+    take_away(mill.catalog)
+
+    assert hidden
+    assert contents(mill.folder) == {"a.txt": "new\n"}
+    assert fates(mill) == {"a.txt": Afterwards.REPLACED}
+    assert process(mill) == ["a.txt"]
+
+
+def test_a_janitor_that_was_overtaken_takes_nothing_that_came_since(mill):
+    """What he was to take is noted as taken, so nobody would look where he had put it, had he died with it."""
+    mill.land("a.txt", content="old\n")
+    process(mill)
+    reached = []
+
+    def be_overtaken(here: str) -> None:
+        reached.append(here)
+        if here == "storage.before_delete":
+            take_away(mill.catalog)
+            mill.land("a.txt", content="new\n")
+
+    take_away(janitor(mill, be_overtaken))
+
+    assert "storage.set_aside" not in reached
+    assert list(mill.folder.iterdir()) == [mill.folder / "a.txt"]
+    assert process(mill) == ["a.txt"]
 
 
 def test_nothing_in_the_archive_is_overwritten(mill):

@@ -7,6 +7,7 @@ circles, and one file name that is not UTF-8 fails its whole listing (tried, 0.1
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -28,6 +29,9 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITE_TEST: Final = ".tidemill-write-test"
 _CHUNK_BYTES: Final = 1 << 23
+_SET_ASIDE: Final = "file"
+_MOST_TRIES: Final = 100
+_CONTENDED: Final = "others are deleting it all the time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +179,17 @@ class Files(Protocol):
         """
 
     def delete(self, name: str, *, etag: str | None = None) -> None:
-        """Delete the file; nothing when there is none. With `etag`, only that very one, else `FileChanged`."""
+        """Delete the file; nothing when there is none. With `etag`, only that very one, else `FileChanged`.
+
+        A kill of who deletes by etag leaves the end of it to `settle`.
+        """
+
+    def settle(self, name: str) -> FileStatus | None:
+        """End all deletions of this file by etag that have begun, and give what `stat` then says.
+
+        None that began before touches what is there now, even if it goes on. Who wants to note what became of a file
+        settles before: what another has taken from its name to look at may be a content that nobody knows.
+        """
 
     def delete_empty_folder(self, name: str) -> None:
         """Delete a folder in which nothing is; nothing where a store has no folders, or when it is not empty."""
@@ -216,9 +230,13 @@ class LocalFiles:
     """A folder of this machine, or one mounted into it.
 
     Each listing scans all folders that can hold a matching name, since a folder has no ordered listing: its cost
-    grows with all files in it, not with the new ones (300,000 files about 1 s). Who deletes what others write (`delete`
-    with an etag) takes the file from its name before looking at it, and puts back what is another one: killed between
-    these two steps, it leaves the file under a hidden name (`.x.leaving`).
+    grows with all files in it, not with the new ones (300,000 files about 1 s).
+
+    A folder deletes nothing by etag in one step, so a deletion moves the file into a hidden folder before it looks at
+    it: `.<hash of its name>.leaving/<etag>.<id>/`, made before the etag is compared for the last time. `settle` finds
+    these folders by their name, deletes what is in them, or puts it back if it is another content, and removes them. A
+    deletion that has lost its folder can move nothing any more, and begins again with a look. So neither a kill nor a
+    stop between a look and a move takes anything from its name for good.
 
     The `world` is asked before each call of the store; an OSError raised at its mark is one of the store's.
     """
@@ -333,34 +351,60 @@ class LocalFiles:
 
     def delete(self, name: str, *, etag: str | None = None) -> None:
         """See `Files.delete`."""
-        status = self.stat(name)
-        if status is None:
-            return
-        if etag is not None and status.etag != etag:
-            raise FileChanged(self.url, name, etag, status.etag)
+        if etag is not None:
+            self._delete_exactly(name, etag)
+        elif self.stat(name) is not None:
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
         try:
             self._world.mark("storage.before_delete")
-            if etag is not None:
-                self._delete_exactly(name, etag)
-            else:
-                obstore.delete(self._store(), name)
+            obstore.delete(self._store(), name)
         except FileNotFoundError:
             return
         except (OSError, obstore.exceptions.BaseError) as error:
             raise StorageUnavailable(self.url, name, _reason(error)) from error
 
     def _delete_exactly(self, name: str, etag: str) -> None:
-        # A stop between a look and a deletion would have us delete what was written meanwhile.
+        for _ in range(_MOST_TRIES):
+            status = self.settle(name)
+            if status is None:
+                return
+            if status.etag != etag:
+                raise FileChanged(self.url, name, etag, status.etag)
+            if self._set_aside(name, etag):
+                self.settle(name)
+                return
+        raise StorageUnavailable(self.url, name, _CONTENDED)
+
+    def _set_aside(self, name: str, etag: str) -> bool:
+        """Whether it is now where `settle` deletes it: not if it has gone, is another one, or somebody has settled."""
         path = self._path(name)
-        taken = path.with_name(f".{path.name}.{self._world.new_id('file')}.leaving")
-        path.rename(taken)
-        status = taken.stat()
-        if _etag(status) != etag:
-            with suppress(FileExistsError):  # written once more: that one replaces this one anyway
-                os.link(taken, path)
-            taken.unlink()
-            raise FileChanged(self.url, name, etag, _etag(status))
-        taken.unlink()
+        folder = _aside(path) / f"{etag}.{self._world.new_id('leaving')}"
+        try:
+            folder.mkdir(parents=True)
+            if _etag(path.stat()) != etag:
+                return False
+            self._world.mark("storage.before_delete")
+            path.rename(folder / _SET_ASIDE)
+            self._world.mark("storage.set_aside")
+            return _etag((folder / _SET_ASIDE).stat()) == etag
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StorageUnavailable(self.url, name, _reason(error)) from error
+
+    def settle(self, name: str) -> FileStatus | None:
+        """See `Files.settle`."""
+        path = self._path(name)
+        for _ in range(_MOST_TRIES):
+            status = self.stat(name)  # first, so that who began to delete before it is found below
+            try:
+                if not _end_deletions(path):
+                    return status
+            except OSError as error:
+                raise StorageUnavailable(self.url, name, _reason(error)) from error
+        raise StorageUnavailable(self.url, name, _CONTENDED)
 
     def delete_empty_folder(self, name: str) -> None:
         """See `Files.delete_empty_folder`."""
@@ -402,6 +446,35 @@ def _etag(status: os.stat_result) -> str:
     # Inode, time and size together: a rename into place gives another inode; a rewrite in place another time, in
     # nanoseconds. Unseen stays only one of equal size within the kernel's clock step (4 ms or less) of the last write.
     return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
+
+
+def _aside(path: Path) -> Path:
+    # Not made of the name itself: that may be as long as names can be.
+    return path.with_name(f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:32]}.leaving")
+
+
+def _end_deletions(path: Path) -> bool:
+    """End what has begun to delete this file, and give whether anything had."""
+    try:
+        begun = list(_aside(path).iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    for folder in begun:
+        _end_deletion(path, folder)
+    with suppress(OSError):  # one more has begun
+        _aside(path).rmdir()
+    return bool(begun)
+
+
+def _end_deletion(path: Path, folder: Path) -> None:
+    taken = folder / _SET_ASIDE
+    with suppress(FileNotFoundError):  # nothing was taken, or somebody else is ending it too
+        if _etag(taken.stat()) != folder.name.split(".", 1)[0]:
+            with suppress(FileExistsError):  # written once more: that one replaces this one anyway
+                os.link(taken, path)
+        taken.unlink()
+    with suppress(OSError):  # it is gone, or the file has come into it just now: then the caller finds it again
+        folder.rmdir()
 
 
 def _status(name: str, status: os.stat_result) -> FileStatus:

@@ -84,7 +84,8 @@ def _take_away(catalog: Catalog, file: _Leaving) -> _Leaving:
 
 
 def _look_and_take(world: World, files: Files, archive: Files | None, file: _Leaving) -> _Leaving:
-    status = files.stat(file.name)
+    # What another has begun is ended first: he may die, and what is noted here nobody looks at again.
+    status = files.settle(file.name)
     if status is None:
         return _not_there(archive, file)
     if status.etag != file.etag:

@@ -72,6 +72,21 @@ def test_a_row_outside_its_partition_fails_the_window_by_name(windows, spark):
     assert "outside the time of its partition" in run.exit_reason
 
 
+def test_a_partition_with_a_lost_file_holds_up_only_its_window(windows, spark):
+    """It may be lost for ever: the window is set aside, and tried again until somebody sees to it."""
+    for time in ("08:10:00", "09:10:00", "10:10:00"):
+        windows.publish("clicks", clicks(spark, (time, 1)))
+    (lost,) = windows.mill.config.folder.glob("**/hour=8/*.parquet")
+    lost.unlink()
+
+    run = windows.run()
+
+    assert run.state == "COMPLETED", windows.spawner.complaints
+    assert hours(windows) == [("09:00", 1, 1), ("10:00", 1, 1)]
+    ((reason,),) = windows.sql("SELECT reason FROM window_failure")
+    assert "partition day=2021-03-19 hour=8 of default.clicks is damaged" in reason
+
+
 HOPS = APP.replace('interval="1h"', 'interval="1h", zone="America/New_York"').replace(
     "TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR)",
     "HOP(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '2' HOUR)",

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from tidemill.errors import Unavailable
+from tidemill.lake.manifest import DamagedFiles
 from tidemill.lake.window.window_plan import Window
 from tidemill.sql.window_tries import MOST_FAILING, Tries, WindowFailed
 
@@ -93,3 +95,16 @@ def test_a_query_is_sound_when_a_window_that_is_left_can_be_computed():
     assert Some(range(200)).find_sound(WINDOWS)
     assert Some(range(100, 240)).find_sound(WINDOWS)
     assert not Some(range(240)).find_sound([])
+
+
+def test_a_damaged_partition_is_its_windows_doing_and_a_store_that_is_away_is_not():
+    """The file may never come back; the store does."""
+    damaged = Some([3], error=DamagedFiles("default.clicks", "hour=3", ["a is gone"]))
+    away = Some([3], error=Unavailable("the store does not answer"))
+
+    damaged.compute(WINDOWS)
+    with pytest.raises(Unavailable, match="does not answer"):
+        away.compute(WINDOWS)
+
+    assert numbers(damaged.failed) == [3]
+    assert len(damaged.done) == 239

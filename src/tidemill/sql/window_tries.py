@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
+from tidemill.lake.manifest import DamagedFiles
 from tidemill.lake.window.window_plan import Window
 
 MOST_FAILING: Final = 8
@@ -98,6 +99,8 @@ class Tries:
     def _try(self, windows: Sequence[Window]) -> Exception | None:
         try:
             self._write(windows)
+        except DamagedFiles as damage:
+            return damage  # it may be away for ever, and is so for these windows alone
         except (Conflict, Fenced, Unavailable):
             raise  # not the windows' doing
         except Exception as error:  # noqa: BLE001  # whatever Spark raises, or a function of the user's

@@ -18,6 +18,7 @@ from tidemill.app.app import BadDeclaration
 from tidemill.cli.main import main
 from tidemill.lake.janitor import sweep
 from tidemill.lake.snapshot.versions import VersionHeld, expire_versions
+from tidemill.mill.consumers import NotPeekable
 from tidemill.mill.mill import open_project
 from tidemill.run.external import open_transaction
 
@@ -219,6 +220,14 @@ def test_a_reset_gives_all_again_or_only_what_comes(stage, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)[0]["partitions"] == 0
 
 
+def test_a_feed_is_not_peeked_at_as_if_nothing_waited(stage):
+    """It has no partitions; what there is to see, another verb shows."""
+    refresh(stage)
+
+    with pytest.raises(NotPeekable, match=r"`tidemill snapshot diff default.users SEEN NEWEST` what changed since"):
+        stage.mill.peek_consumer("users", FOLLOW)
+
+
 def test_a_reset_is_announced_at_once(stage):
     """To what it brings back: the schedule does not wait for a refresh, which may never come."""
     version = refresh(stage)
@@ -313,20 +322,21 @@ def redeploy(stage: Stage, app: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reads", "why"),
+    ("kind", "reads", "why"),
     [
-        ("tm.Changes(plain)", "it has no key by which its rows could be told apart: declare it with key=…"),
-        ("tm.Changes(lines)", "that is a data set of kind fileset, no snapshot"),
+        ("python", "tm.Changes(plain)", "it has no key by which its rows could be told apart: declare it with key=…"),
+        ("python", "tm.Changes(lines)", "that is a data set of kind fileset, no snapshot"),
+        ("worker", "tm.Changes(plain)", "a worker does not get: make it a program, and start it by Refreshed('plain')"),
     ],
 )
-def test_changes_of_what_has_none_are_refused_at_deployment(sqlite_catalog_url, tmp_path, reads, why):
+def test_changes_of_what_has_none_are_refused_at_deployment(sqlite_catalog_url, tmp_path, kind, reads, why):
     """Before the first run finds out."""
     app = f"""
 import tidemill as tm
 app = tm.App("shop")
 plain = app.snapshot("plain")
 lines = app.fileset("lines", keys={{"hour": "int"}})
-@app.python(reads=[{reads}])
+@app.{kind}(reads=[{reads}])
 def follow(run): ...
 """
     with pytest.raises(BadDeclaration) as refused, staged(tmp_path, sqlite_catalog_url, app):

@@ -280,7 +280,7 @@ class App:
     def worker(
         self,
         *,
-        reads: Iterable[Fileset | Snapshot | Reads | Changes | str],
+        reads: Iterable[Fileset | Snapshot | Reads | str],
         writes: Iterable[Fileset | Snapshot | str] = (),
         instances: int = 1,
         spark: bool = False,

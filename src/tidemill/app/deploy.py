@@ -256,7 +256,8 @@ def _put_feed(db: Db, dataset: Dataset, program: Program, changes: Changes, tick
             subject, f"reads the changes of {name}: that is a data set of kind {dataset.kind}, no snapshot"
         )
     if program.kind.is_worker:
-        raise BadDeclaration(subject, f"reads the changes of {name}: a worker reads file sets")
+        why = f"which a worker does not get: make it a program, and start it by Refreshed({dataset.name!r})"
+        raise BadDeclaration(subject, f"reads the changes of {name}, {why}")
     if not SnapshotDataset.of(dataset).spec.key:
         why = "it has no key by which its rows could be told apart: declare it with key=[…]"
         raise BadDeclaration(subject, f"reads the changes of {name}: {why}")

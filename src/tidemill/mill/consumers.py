@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
-from tidemill.errors import NotFound
+from tidemill.errors import NotFound, UserError
 from tidemill.lake.consumer.consumer import (
     FROM_BEGINNING,
     PartitionConsumerResult,
@@ -107,6 +107,21 @@ class ResetView:
     versions_to_check: tuple[int, ...]
 
 
+class NotPeekable(UserError):
+    """A change feed gives rows of a snapshot, by comparing two versions of it, and no partitions."""
+
+    code = "not_peekable"
+
+    def __init__(self, dataset: str, consumer: str) -> None:
+        self.dataset = dataset
+        self.consumer = consumer
+        super().__init__(
+            f"{consumer} gets what changed in the snapshot {dataset}, and no partitions; `tidemill snapshot versions "
+            f"{dataset}` says which version it has seen, `tidemill snapshot diff {dataset} SEEN NEWEST` what changed "
+            "since"
+        )
+
+
 class Consumers(Project):
     """Operations on consumers."""
 
@@ -145,8 +160,11 @@ class Consumers(Project):
         """What its next take would give now, in that order, by its own terms; nothing is taken.
 
         At most `limit` partitions, if that is less than its terms allow. An acceptor of the program is not asked.
+        `NotPeekable` for a change feed.
         """
         found, consumer = self.catalog.read(lambda db: self._consumer(db, dataset, name))
+        if found.kind is DatasetKind.SNAPSHOT:
+            raise NotPeekable(found.qualified_name, consumer.name)
         terms = consumer.terms if limit is None else replace(consumer.terms, partitions=limit, old_percent=0)
         fileset = Fileset.of(found)
         offered = []

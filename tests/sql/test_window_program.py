@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 from datetime import datetime, timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.sql.hours import APP, HOP, HOUR, TUMBLE, Plain, open_plain
 from tidemill.lake.window.partition_time import to_wall
+from tidemill.lake.window.retries import announce_due
 from tidemill.lake.window.window_plan import WindowShape
 from tidemill.narration import Narrator
 from tidemill.roles import Discoverer
@@ -287,6 +289,27 @@ def test_windows_of_a_run_that_is_killed_are_not_forgotten(plain):
 
     assert (told, plain.results()) == (False, {"10:00": 1})
     assert plain.sql("SELECT retry_at, failing_since FROM window_program") == [(None, None)]
+
+
+def test_programs_that_are_due_at_one_time_are_announced_together(catalog_url, tmp_path):
+    """Each by a message of its own, in one commit."""
+    plain = open_plain(tmp_path / "project", catalog_url)
+    plain.sql(
+        "INSERT INTO window_program (program_id, dataset_id, name, definition, late, seen, revision)"
+        " SELECT 'program_2', dataset_id, 'default.shop.another', '', late, 0, 0 FROM window_program RETURNING 1"
+    )
+    plain.sql("UPDATE window_program SET retry_at = 1 RETURNING 1")
+
+    announced = [announce_due(plain.mill.catalog), announce_due(plain.mill.catalog)]
+
+    said = plain.sql("SELECT event_key, payload FROM message WHERE event_type = 'backlog' ORDER BY seq, n")
+    assert announced == [2, 0]
+    assert plain.sql("SELECT count(DISTINCT seq) FROM message WHERE event_type = 'backlog'") == [(1,)]
+    assert {key for key, _ in said} == {"backlog:default.clicks"}
+    assert {json.loads(text)["dataset"] for _, text in said} == {"default.clicks"}
+    names = plain.sql("SELECT name FROM window_program ORDER BY name")
+    assert sorted(json.loads(text)["consumer"] for _, text in said) == [name for (name,) in names]
+    plain.mill.close()
 
 
 def test_of_two_runs_of_one_program_one_publishes(plain):

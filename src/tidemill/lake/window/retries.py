@@ -16,11 +16,10 @@ from typing import Final, cast
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import to_milliseconds
-from tidemill.lake.datasets import find_by_id
 from tidemill.lake.window.partition_time import WallTime
 from tidemill.lake.window.window_plan import Window
-from tidemill.lake.window.windows import find_state, to_rows
-from tidemill.names import ProgramId, backlog_event
+from tidemill.lake.window.windows import to_rows
+from tidemill.names import ProgramId
 
 SQL: Final = load_sql(__file__)
 
@@ -120,29 +119,19 @@ def next_due(db: Db) -> int | None:
 
 def announce_due(catalog: Catalog) -> int:
     """Announce the work of window programs whose time to wait is over; how many. A role calls it."""
-    due = catalog.read(_find_due)
-    for program in due:
-        catalog.apply([program])
+    due = [ProgramId(str(row[0])) for row in catalog.read(lambda db: db.all(SQL.find_due))]
+    if due:
+        catalog.apply([_AnnounceDue(due)])
     return len(due)
 
 
 @dataclass(frozen=True, slots=True)
 class _AnnounceDue:
-    params: dict[str, Param]
+    programs: Sequence[ProgramId]
 
     def guards(self) -> Sequence[Call]:
         return ()
 
     def writes(self) -> Sequence[Call]:
-        return Call(SQL.publish_due, self.params), Call(SQL.clear_due, {"program_id": self.params["program_id"]})
-
-
-def _find_due(db: Db) -> list[_AnnounceDue]:
-    found = []
-    for (program_id,) in db.all(SQL.find_due):
-        state = find_state(db, ProgramId(str(program_id)))
-        assert state is not None, "it was found just now"  # noqa: S101
-        source = find_by_id(db, state.dataset_id)
-        key = backlog_event(source.namespace, source.name)
-        found.append(_AnnounceDue({"program_id": state.program_id, "dataset": source.qualified_name, "event_key": key}))
-    return found
+        params: dict[str, Param] = {"program_ids": json.dumps(self.programs)}
+        return Call(SQL.publish_due, params), Call(SQL.clear_due, params)

@@ -44,11 +44,14 @@ SELECT min(retry_at) FROM window_program WHERE retry_at IS NOT NULL
 -- name: publish_due
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', {commit_seq},
-       (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}),
-       tidemill_now(), 'backlog', :event_key,
-       '{"dataset":"' || CAST(:dataset AS TEXT) || '","consumer":"' || name || '"}'
-  FROM window_program WHERE program_id = :program_id AND retry_at <= tidemill_now()
+       (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq})
+           + row_number() OVER (ORDER BY p.program_id) - 1,
+       tidemill_now(), 'backlog', 'backlog:' || dataset.namespace || '.' || dataset.name,
+       '{"dataset":"' || dataset.namespace || '.' || dataset.name || '","consumer":"' || p.name || '"}'
+  FROM window_program AS p JOIN dataset ON dataset.dataset_id = p.dataset_id
+ WHERE p.program_id IN ({texts:program_ids}) AND p.retry_at <= tidemill_now()
 
 -- name: clear_due
--- So that it is announced once: what comes of it says when to announce it again.
-UPDATE window_program SET retry_at = NULL WHERE program_id = :program_id AND retry_at <= tidemill_now()
+-- So that they are announced once: what comes of it says when to announce them again.
+UPDATE window_program SET retry_at = NULL
+ WHERE program_id IN ({texts:program_ids}) AND retry_at <= tidemill_now()

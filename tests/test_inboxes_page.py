@@ -43,7 +43,7 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys):
                     main(["--project", str(tmp_path), *words])
                 assert not ended.value.code, line
                 printed.append(re.sub(r"(?m)^file://.*\n", "", capsys.readouterr().out))
-        Janitor(mill.catalog).step()
+        Janitor(mill.catalog).take_away()
 
     scanned = json.loads(printed[0])
     assert scanned["found"] == ["a.csv", "b.csv"]

@@ -3,14 +3,71 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from datetime import timedelta
+from unittest.mock import patch
+
+import pytest
 
 from tests.lake.test_inbox import make_mill
+from tidemill.lake.inbox import leaving
+from tidemill.lake.inbox.inbox import After
 from tidemill.narration import Narrator
-from tidemill.roles import Discoverer
+from tidemill.roles import Discoverer, Janitor, _is_idle, _loop
+from tidemill.run.outside_claims import get_latest_files, update_file_status
+from tidemill.schedule.loop import Scheduler
 from tidemill.storage.hints import FolderHints
 
 PATIENCE_S = 20
+
+
+@pytest.fixture
+def mill(catalog_url, tmp_path):
+    """An inbox whose files are deleted when they have been processed, with three such files."""
+    mill = make_mill(catalog_url, tmp_path / "raw", after=After.DELETE)
+    mill.land("a", "b", "c")
+    mill.discover()
+    claim = get_latest_files(mill.catalog, mill.inbox)
+    update_file_status(mill.catalog, claim.claim_id, None, "SUCCESS")
+    yield mill
+    mill.catalog.close()
+
+
+def test_a_stop_does_not_wait_for_all_files_that_are_to_leave(mill):
+    """There may be a million, and who asked for the end has a machine to shut down."""
+    stopped = iter((False, True))
+
+    with patch.object(leaving, "_MOST_FILES", 1), closing(mill.catalog.waiter()) as waiter:
+        _loop(mill.catalog.world, Janitor(mill.catalog).take_away)(waiter, lambda: next(stopped))
+
+    assert len(list(mill.folder.iterdir())) == 2
+
+
+def test_to_take_files_away_holds_up_no_sweep_and_repeats_none(mill):
+    """Retention and expiry look at much more, and nobody needs them again after each few files."""
+    janitor = Janitor(mill.catalog)
+
+    nap = janitor.step()
+    left = sorted(path.name for path in mill.folder.iterdir())
+
+    assert nap > timedelta(0)
+    assert left == ["a", "b", "c"]
+    assert janitor.take_away() == timedelta(0)
+    assert list(mill.folder.iterdir()) == []
+    assert janitor.take_away() > timedelta(0)
+
+
+def test_it_is_not_idle_while_processed_files_are_to_leave(mill):
+    """`up --until-idle` in a nightly job would never archive: it ends as soon as the last run has."""
+    scheduler = Scheduler(mill.catalog, mill.catalog.world, lambda *_: None)
+    while scheduler.step() == timedelta(0):
+        pass
+
+    before = mill.catalog.read(_is_idle)
+    Janitor(mill.catalog).take_away()
+
+    assert not before
+    assert mill.catalog.read(_is_idle)
 
 
 def test_an_event_of_the_file_system_has_its_folder_listed_at_once(catalog_url, tmp_path):

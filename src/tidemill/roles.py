@@ -48,6 +48,8 @@ _SHORTEST_NAP: Final = timedelta(milliseconds=50)
 _LOOK_AGAIN: Final = timedelta(milliseconds=200)
 """How late a retry time may be seen that was set while the discoverer slept: it looks no oftener for commits."""
 _SWEEP_EVERY: Final = timedelta(seconds=30)
+_LEAVE_SOON: Final = timedelta(seconds=1)
+"""How long a processed file may stay where it is, unless many leave."""
 
 
 class Discoverer:
@@ -88,7 +90,10 @@ class Discoverer:
 
 
 class Janitor:
-    """Lets go what was replaced long ago, sweeps what nobody needs, marks commits, takes processed files away."""
+    """Lets go what was replaced long ago, sweeps what nobody needs, marks commits; and takes processed files away.
+
+    The latter is a step of its own, in a loop of its own: it may take long.
+    """
 
     def __init__(self, catalog: Catalog, keep_superseded: timedelta = KEEP_SUPERSEDED) -> None:
         self._catalog = catalog
@@ -101,7 +106,11 @@ class Janitor:
         expire_versions(self._catalog, self._keep_superseded)
         watermark.expire_moves(self._catalog, self._keep_superseded)
         janitor.sweep(self._catalog)
-        return timedelta(0) if leaving.take_away(self._catalog) == leaving.MOST_LEAVING else _SWEEP_EVERY
+        return _SWEEP_EVERY
+
+    def take_away(self) -> timedelta:
+        """Take some processed files away; then nothing for a while, if these were all."""
+        return timedelta(0) if leaving.take_away(self._catalog) else _SWEEP_EVERY
 
 
 def run_all(
@@ -141,11 +150,13 @@ def run_all(
     hints: FolderHints[DatasetId] = FolderHints()
     discoverer = Discoverer(catalog, narrator, hints)
     scheduler = Scheduler(catalog, world, narrator.launched)
+    sweeper = Janitor(catalog, config.keep_superseded)
     with _stopped_by_signals(loops):
         loops.start("scheduler", scheduler.run)
         loops.start("runner", lambda waiter, stopped: runner.run(waiter, stopped, taking=lambda: not loops.draining))
         loops.start("discoverer", _loop(world, discoverer.step, look_again=_LOOK_AGAIN, hints=hints))
-        loops.start("janitor", _loop(world, Janitor(catalog, config.keep_superseded).step))
+        loops.start("janitor", _loop(world, sweeper.step))
+        loops.start("janitor of inboxes", _loop(world, sweeper.take_away, look_again=_LEAVE_SOON))
         while not loops.wait(_LONGEST_NAP if not until_idle else _AWAY):
             if until_idle and discoverer.looked and runner.busy == 0 and catalog.read(_is_idle):
                 break
@@ -288,4 +299,4 @@ def _is_idle(db: Db) -> bool:
     jobs = list_jobs(db)
     waiting = any(job.state is not JobState.PENDING_TRIGGER for job in jobs)
     unchecked = any(job.next_check_at is not None and job.next_check_at <= now for job in jobs)
-    return not (waiting or unchecked or has_messages(db) or has_unfinished(db))
+    return not (waiting or unchecked or has_messages(db) or has_unfinished(db) or leaving.is_due(db))

@@ -467,6 +467,7 @@ class Up(Process):
     def sweep(self) -> None:
         """Clean up."""
         self.janitor.step()
+        self.janitor.take_away()
 
     def end_loudly(self) -> None:
         """What `run_all` does when a role has failed: drivers are ended, and their runs given back."""

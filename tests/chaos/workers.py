@@ -283,7 +283,8 @@ def _reap(post: Post, catalog: Catalog) -> None:
 
 def _sweep(post: Post, catalog: Catalog) -> None:
     """Clean up after them."""
-    _step(post, Janitor(catalog).step, timedelta(milliseconds=300))
+    janitor = Janitor(catalog)
+    _step(post, lambda: (janitor.step(), janitor.take_away()), timedelta(milliseconds=300))
 
 
 def _step(post: Post, step: Callable[[], object], every: timedelta) -> None:

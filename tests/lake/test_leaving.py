@@ -6,12 +6,14 @@ import copy
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from tests.lake.test_inbox import Mill, make_mill
 from tidemill.catalog.named import load_sql
 from tidemill.errors import UserError
+from tidemill.lake.inbox import leaving
 from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.inbox import After, Afterwards, InboxSpec, list_files
 from tidemill.lake.inbox.leaving import take_away
@@ -300,6 +302,19 @@ def test_janitors_at_once_do_no_harm(mill):
     assert contents(mill.folder) == {}
     assert set(fates(mill).values()) == {Afterwards.ARCHIVED}
     assert mill.catalog.read(lambda db: db.all(TEST_SQL.count_leaving)) == [(0,)]
+
+
+@pytest.mark.parametrize(("bound", "most", "taken"), [("_MOST_FILES", 2, [2, 2, 1]), ("_MOST_BYTES", 14, [3, 2])])
+def test_a_large_backlog_leaves_in_small_parts(mill, bound, most, taken):
+    """Who is asked to stop, or to look after something else, can do so in between; what was done is noted by then."""
+    mill.land(*"abcde", content="12345")
+    process(mill)
+
+    with patch.object(leaving, bound, most):
+        parts = list(iter(lambda: take_away(mill.catalog), 0))
+
+    assert parts == taken
+    assert set(fates(mill).values()) == {Afterwards.ARCHIVED}
 
 
 @pytest.mark.parametrize(("after", "archive"), [("archive", None), ("keep", "/old"), ("delete", "/old")])

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import Final, cast
 
-from tidemill.catalog.db import Catalog
+from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Row, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.errors import TidemillError
@@ -29,8 +29,8 @@ from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
 
-MOST_LEAVING: Final = 1000
-"""Files in one call of `take_away`."""
+_MOST_FILES: Final = 32
+_MOST_BYTES: Final = 256 << 20
 _WAIT: Final = timedelta(minutes=1)
 _LOOKS: Final = 3
 _VERSION_SHOWN: Final = 12
@@ -53,17 +53,28 @@ class _Leaving:
 
 
 def take_away(catalog: Catalog) -> int:
-    """Archive or delete what is due, at most `MOST_LEAVING` files; how many there were.
+    """Archive or delete some of what is due, and note what came of it; how many files it were, 0 when nothing is due.
 
-    Any number of janitors may do it at once. What cannot be moved now is tried again. Cost: what is due, and the
-    copying of what is archived.
+    Any number of janitors may do it at once. What cannot be moved now is tried again. Cost: a call ends after 32 files,
+    or with the one by which 256 MiB went into archives, so that a stop does not wait for a whole backlog.
     """
-    due = [_leaving(row) for row in catalog.read(lambda db: db.all(SQL.find_leaving, most=MOST_LEAVING))]
-    if due:
-        done = [_take_away(catalog, file) for file in due]
+    due = catalog.read(lambda db: db.all(SQL.find_leaving, most=_MOST_FILES))
+    done: list[_Leaving] = []
+    copied = 0
+    for file in map(_leaving, due):
+        done.append(_take_away(catalog, file))
+        copied += file.bytes if file.archive is not None else 0
+        if copied >= _MOST_BYTES:
+            break
+    if done:
         catalog.world.mark("leaving.before_note")
         catalog.write(lambda db: db.run(SQL.note_left, files=json.dumps([asdict(file) for file in done])))
-    return len(due)
+    return len(done)
+
+
+def is_due(db: Db) -> bool:
+    """Whether there is a file for `take_away`; what could not be moved is none until its next try."""
+    return db.one(SQL.find_leaving, most=1) is not None
 
 
 def _take_away(catalog: Catalog, file: _Leaving) -> _Leaving:

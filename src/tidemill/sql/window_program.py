@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
@@ -22,7 +21,7 @@ from tidemill.lake.fileset.fileset import Fileset, Partition
 from tidemill.lake.fileset.publish import see_own
 from tidemill.lake.keys import KeyText
 from tidemill.lake.window.partition_time import Instant, WallTime, from_wall
-from tidemill.lake.window.retries import Failure, SetAside, list_failures
+from tidemill.lake.window.retries import Failure, SetAside, list_aside
 from tidemill.lake.window.watermark import value_at
 from tidemill.lake.window.watermark_spec import LatePolicy, WatermarkSpec
 from tidemill.lake.window.window_plan import MARGIN, Grid, Limits, Plan, Reached, Stored, Window, plan
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
     from tidemill.run.output import Output
 
 _MOST_STALE: Final = 100_000
-_AGAIN: Final = timedelta(minutes=1)
-"""When windows that were set aside are tried again, at the soonest."""
 
 
 class NoWatermark(UserError):
@@ -167,7 +164,6 @@ class WindowProgram:
                 [Failure(one, error.reason, error.partitions) for one, error in _to_set_aside(look, tries).items()],
                 moved.mended,
                 left=not {*look.aside} <= {*moved.mended, *tries.failed},
-                wait=_AGAIN,
             ),
         )
 
@@ -214,7 +210,7 @@ class WindowProgram:
             # A window that is not computed yet may begin as much before `computed` as it is long.
             since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
             planned = plan(grid, at, list_waiting(db, source, tx, since), dirty, limits)
-            aside = [one.window for one in list_failures(db, state.program_id, _MOST_STALE)]
+            aside = list_aside(db, state.program_id, _MOST_STALE)
             found = planned.without({*aside})  # else it would meet first what has failed before, and come no further
             changed = {*planned.late}
             aside.sort(key=lambda window: window not in changed)

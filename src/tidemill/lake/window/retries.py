@@ -23,6 +23,9 @@ from tidemill.names import ProgramId
 
 SQL: Final = load_sql(__file__)
 
+_AGAIN: Final = timedelta(minutes=1)
+"""When windows that were set aside are tried again, at the soonest."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -67,7 +70,6 @@ class SetAside:
     mended: Sequence[Window]
     left: bool
     """Whether others are set aside, which this run has not tried."""
-    wait: timedelta
 
     def guards(self) -> Sequence[Call]:
         """None."""
@@ -91,7 +93,7 @@ class SetAside:
             ]
             calls.append(Call(SQL.note_failures, {**one, "failures": json.dumps(rows)}))
         if self.failures or self.left:
-            calls += PutOffWindows(self.program_id, self.wait).writes()
+            calls += PutOffWindows(self.program_id, _AGAIN).writes()
         return calls
 
 
@@ -110,6 +112,12 @@ def list_failures(db: Db, program_id: ProgramId, limit: int) -> list[Failure]:
         Failure(Window(start, end), reason, tuple(json.loads(partitions)), since, tried_at)
         for start, end, reason, partitions, since, tried_at in rows
     ]
+
+
+def list_aside(db: Db, program_id: ProgramId, limit: int) -> list[Window]:
+    """Which windows are set aside; those that were tried longest ago come first."""
+    rows = cast("list[tuple[WallTime, WallTime]]", db.all(SQL.list_aside, program_id=program_id, limit=limit))
+    return [Window(*row) for row in rows]
 
 
 def next_due(db: Db) -> int | None:

@@ -35,6 +35,11 @@ DELETE FROM window_failure WHERE program_id = :program_id AND window_end > :from
 SELECT window_start, window_end, reason, partitions, since, tried_at FROM window_failure
  WHERE program_id = :program_id ORDER BY tried_at, window_end, window_start LIMIT :limit
 
+-- name: list_aside
+-- Without what is said of them: there may be many.
+SELECT window_start, window_end FROM window_failure
+ WHERE program_id = :program_id ORDER BY tried_at, window_end, window_start LIMIT :limit
+
 -- name: find_due
 SELECT program_id FROM window_program WHERE retry_at <= tidemill_now() ORDER BY program_id
 

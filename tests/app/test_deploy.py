@@ -169,6 +169,40 @@ def test_an_archive_within_the_inbox_is_refused(mill, archive):
     assert mill.list_datasets() == []
 
 
+@pytest.mark.parametrize("to", ["landing/orders", "landing/orders/deep", "landing", "link", ".tidemill/data/default"])
+def test_an_archive_where_another_data_set_lies_is_refused(mill, to):
+    """Its files would go in there as new ones: two inboxes that archive into each other never end."""
+    (mill.config.folder / "landing" / "orders").mkdir(parents=True)
+    (mill.config.folder / "link").symlink_to(mill.config.folder / "landing" / "orders")
+    other = f'app.inbox("other", "other", format="text", after="archive", archive="{to}")\n'
+
+    with pytest.raises(UserError, match=r"archive .* of default.other"):
+        redeploy(mill, APP + other)
+
+    assert mill.list_datasets() == []
+
+
+def test_a_data_set_within_the_archive_of_another_is_refused(mill):
+    """Whichever comes first."""
+    first = 'import tidemill as tm\n\napp = tm.App("shop")\n'
+    first += 'app.inbox("other", "other", format="text", after="archive", archive="landing")\n'
+    redeploy(mill, first)
+
+    with pytest.raises(UserError, match=r"archive .* of default.other lies within .* of default.orders"):
+        redeploy(mill, APP)
+
+
+def test_two_inboxes_may_share_an_archive(mill):
+    """Nothing in it is overwritten, and nobody looks for files there."""
+    kept = 'after="archive", archive="kept"'
+    text = APP.replace('format="csv"', f'format="csv", {kept}')
+    text += f'app.inbox("other", "other", format="text", {kept})\n'
+
+    redeploy(mill, text)
+
+    assert {"default.orders", "default.other"} <= {dataset.name for dataset in mill.list_datasets()}
+
+
 def test_an_archive_beside_the_inbox_is_made(mill):
     """A relative one lies in the project, as the inbox does."""
     redeploy(mill, APP.replace('format="csv"', 'format="csv", after="archive", archive="landing/orders-done"'))

@@ -7,6 +7,7 @@ come, changed ones are deleted and recreated, equal ones stay untouched with the
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ from tidemill.run.programs import Argument, ArgumentType, Program, put_program
 from tidemill.run.workers import put_worker, retire_others
 from tidemill.schedule.schedules import Add, Change, Delete, Update, change_schedules, check_trigger, list_schedules
 from tidemill.schedule.specs import Owner
-from tidemill.storage.files import Files, open_files
+from tidemill.storage.files import Files, open_files, resolved
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
@@ -94,12 +95,13 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
     datasets = [_dataset(world, config, app, declared) for declared in app.datasets.values()]
     for dataset in datasets:
         open_files(dataset.location, world).prepare()
-        if isinstance(archive := dataset.spec.get("archive"), str):
-            open_files(archive, world).prepare()
+        if dataset.archive is not None:
+            open_files(dataset.archive, world).prepare()
+    resolve = functools.cache(resolved)
 
     def block(db: Db) -> Deployed:
         seq = db.tick()
-        known = {dataset.qualified_name: declare(db, dataset) for dataset in datasets}
+        known = {dataset.qualified_name: declare(db, dataset, resolve) for dataset in datasets}
         for dataset in known.values():
             if dataset.kind is DatasetKind.INBOX:
                 ensure_inbox(db, dataset.dataset_id)
@@ -139,7 +141,9 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
 def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredFileset | Snapshot) -> Dataset:
     match declared:
         case Inbox():
-            kind, spec = DatasetKind.INBOX, _with_archive(world, config, declared)
+            kind, spec = DatasetKind.INBOX, declared.spec.to_spec()
+            if declared.spec.archive is not None:
+                spec["archive"] = _locate(world, config, declared.spec.archive).url
         case DeclaredFileset():
             kind, spec = DatasetKind.FILESET, declared.storing.to_spec()
             if declared.watermark is not None:
@@ -163,31 +167,6 @@ def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredF
 def _locate(world: World, config: Config, location: str) -> Files:
     """A location that is a URL, a path, or one relative to the project."""
     return open_files(location if "://" in location else str(config.folder / location), world)
-
-
-def _with_archive(world: World, config: Config, declared: Inbox) -> dict[str, object]:
-    """The spec of an inbox, its archive as a URL; refused when one of both lies within the other.
-
-    What is archived would be listed again, as new files.
-    """
-    spec = declared.spec.to_spec()
-    if declared.spec.archive is not None:
-        inbox, archive = (_locate(world, config, location) for location in (declared.location, declared.spec.archive))
-        if _overlap(inbox, archive):
-            why = f"has its archive {archive.url} within {inbox.url}, or around it: its files would be found again"
-            raise BadDeclaration(f"inbox {declared.name!r}", why)
-        spec["archive"] = archive.url
-    return spec
-
-
-def _overlap(one: Files, other: Files) -> bool:
-    # By their links too, where they are folders.
-    folders = [files.local_path() for files in (one, other)]
-    first, second = (
-        f"{files.url if folder is None else folder.resolve()}/"
-        for files, folder in zip((one, other), folders, strict=True)
-    )
-    return first.startswith(second) or second.startswith(first)
 
 
 def _put(

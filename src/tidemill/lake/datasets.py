@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -12,6 +12,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
 from tidemill.errors import NotFound, UserError
 from tidemill.names import DatasetId, Namespace, check_name, nearest, qualified
+from tidemill.storage.files import resolved
 
 SQL: Final = load_sql(__file__)
 
@@ -57,6 +58,12 @@ class Dataset:
         return qualified(self.namespace, self.name)
 
     @property
+    def archive(self) -> str | None:
+        """Where the files of an inbox go when they have been processed, as a URL; None when nowhere."""
+        archive = self.spec.get("archive")
+        return archive if isinstance(archive, str) else None
+
+    @property
     def altered(self) -> Mapping[str, object]:
         """What statements (ALTER TABLE) have added to the spec: a deployment that says nothing of it leaves it."""
         watermark = self.spec.get("watermark")
@@ -64,19 +71,16 @@ class Dataset:
         return {"watermark": watermark} if by_statement else {}
 
 
-def declare(db: Db, dataset: Dataset) -> Dataset:
+def declare(db: Db, dataset: Dataset, resolve: Callable[[str], str] = resolved) -> Dataset:
     """Create the data set, or bring the one of this name up to date; give it with the id that it has in the catalog.
 
     `location` is an absolute URL, as `Files.url` gives it. Raises `DatasetClash` when the name belongs to another kind
     or another app, when the location is, holds or lies in that of another data set (the janitor would delete the
-    other's files), or when what is published would change its keys or its location, under which its files are.
+    other's files), when the one's archive is, holds or lies in the location of the other or of its own inbox (what is
+    moved there would be found as new), or when what is published would change its keys or its location, under which its
+    files are. Who declares many gives a `resolve` that remembers. Cost: grows with the number of data sets.
     """
-    for other in list_datasets(db):
-        if (other.namespace, other.name) == (dataset.namespace, dataset.name):
-            continue
-        if _nested(other.location, dataset.location) or _nested(dataset.location, other.location):
-            why = f"shares its location with {other.qualified_name}: {dataset.location} and {other.location}"
-            raise DatasetClash(dataset.qualified_name, f"{why}; give each a folder of its own")
+    _refuse_overlaps(db, dataset, resolve)
     row = db.one(SQL.find_by_name, namespace=dataset.namespace, name=dataset.name)
     if row is None:
         db.run(
@@ -138,6 +142,33 @@ def list_datasets(db: Db) -> list[Dataset]:
     return [_dataset(row) for row in db.all(SQL.list_all)]
 
 
+def _refuse_overlaps(db: Db, dataset: Dataset, resolve: Callable[[str], str]) -> None:
+    def meet(one: str | None, other: str | None) -> bool:
+        if one is None or other is None:
+            return False
+        first, second = f"{resolve(one)}/", f"{resolve(other)}/"
+        return first.startswith(second) or second.startswith(first)
+
+    name, location, archive = dataset.qualified_name, dataset.location, dataset.archive
+    if meet(archive, location):
+        why = f"has its archive {archive} within {location}, or around it: its files would be found again"
+        raise DatasetClash(name, why)
+    for other in list_datasets(db):
+        if other.qualified_name == name:
+            continue
+        if meet(location, other.location):
+            why = f"shares its location with {other.qualified_name}: {location} and {other.location}"
+            raise DatasetClash(name, f"{why}; give each a folder of its own")
+        # Two may share one archive: nothing in it is overwritten, and nobody looks for files there.
+        for whose, put, theirs, there in (
+            (name, archive, other.qualified_name, other.location),
+            (other.qualified_name, other.archive, name, location),
+        ):
+            if meet(put, there):
+                why = f"the archive {put} of {whose} lies within {there} of {theirs}, or around it"
+                raise DatasetClash(name, f"cannot be: {why}; files that are put there would be taken for files of it")
+
+
 def _refuse_change(present: Dataset, wanted: Dataset) -> None:
     name = present.qualified_name
     if present.kind is not wanted.kind:
@@ -152,10 +183,6 @@ def _refuse_change(present: Dataset, wanted: Dataset) -> None:
         if present.spec.get("format") != wanted.spec.get("format"):
             was = present.spec.get("format", "parquet")
             raise DatasetClash(name, f"has files of format {was}, which cannot be changed: give it another name")
-
-
-def _nested(outer: str, inner: str) -> bool:
-    return f"{inner}/".startswith(f"{outer}/")
 
 
 def _dataset(row: Row) -> Dataset:

@@ -200,14 +200,12 @@ class Files(Protocol):
 
 def open_files(location: str | Path, world: World) -> Files:
     """Give the files of a folder, named by its path or a `file:` URL. Touches nothing yet."""
-    text = str(location)
-    scheme = urlsplit(text).scheme if "://" in text else ""
-    if scheme not in {"", "file"}:
-        raise BadLocation(text, f"has the scheme {scheme!r}: only folders ('file') can be opened")
-    folder = unquote(urlsplit(text).path) if scheme else text
-    if not folder or _CONTROL.search(folder):
-        raise BadLocation(text, "is empty or has control characters")
-    return LocalFiles(Path(folder).absolute(), world)
+    return LocalFiles(_folder(str(location)).absolute(), world)
+
+
+def resolved(url: str) -> str:
+    """The URL of the same location with all links in it resolved: what lies in one place begins with one URL."""
+    return _folder(url).resolve().as_uri()
 
 
 def check_file_name(name: str) -> str:
@@ -424,6 +422,16 @@ class LocalFiles:
         if not path.resolve().is_relative_to(self._folder.resolve()):
             raise BadFileName(name, f"a link leads out of {self._folder}")
         return path
+
+
+def _folder(location: str) -> Path:
+    scheme = urlsplit(location).scheme if "://" in location else ""
+    if scheme not in {"", "file"}:
+        raise BadLocation(location, f"has the scheme {scheme!r}: only folders ('file') can be opened")
+    folder = unquote(urlsplit(location).path) if scheme else location
+    if not folder or _CONTROL.search(folder):
+        raise BadLocation(location, "is empty or has control characters")
+    return Path(folder)
 
 
 def _refusal(name: str) -> str | None:

@@ -359,3 +359,15 @@ def test_a_short_program_answers_with_its_code_and_output():
     assert (done.exit_code, done.output) == (4, "x\n")
     assert missing.exit_code == 127
     assert slow.exit_code == -signal.SIGKILL
+
+
+def test_what_is_passed_on_is_there_for_a_block_only(monkeypatch):
+    """A notebook that has had Spark started for a comparison goes on with the Java of its own."""
+    monkeypatch.setenv("TIDEMILL_HAD", "old")
+    spawner = LocalSpawner()
+
+    with spawner.passed_on({"TIDEMILL_HAD": "new", "TIDEMILL_HAD_NOT": "new"}):
+        within = os.environ["TIDEMILL_HAD"], os.environ["TIDEMILL_HAD_NOT"]
+
+    assert within == ("new", "new")
+    assert (os.environ["TIDEMILL_HAD"], "TIDEMILL_HAD_NOT" in os.environ) == ("old", False)

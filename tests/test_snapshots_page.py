@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shlex
@@ -13,7 +12,6 @@ import pytest
 from tests.app.test_pipeline import LentSpark, Site
 from tidemill.cli.main import main
 from tidemill.lake.snapshot.guards import Guard
-from tidemill.mill import snapshots
 from tidemill.mill.mill import open_project
 from tidemill.run.driver import DriverProcess
 from tidemill.run.external import open_transaction
@@ -24,9 +22,8 @@ PAGE = (Path(__file__).resolve().parent.parent / "docs" / "snapshots.md").read_t
 
 
 @pytest.mark.spark
-def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys, spark, monkeypatch):
+def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys, spark):
     """A reader types it as it stands; the database it names is not asked before the program runs."""
-    monkeypatch.setattr(snapshots, "spark_of_our_own", lambda *_: contextlib.nullcontext(spark))
     app, commands = (re.search(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)[1] for kind in ("python", "console"))
     (tmp_path / "app.py").write_text(app, encoding="utf-8")
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
@@ -60,9 +57,8 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys, spark,
 
 
 @pytest.mark.spark
-def test_a_diff_tells_programs_every_change_on_a_line(sqlite_catalog_url, tmp_path, capsys, spark, monkeypatch):
+def test_a_diff_tells_programs_every_change_on_a_line(sqlite_catalog_url, tmp_path, capsys, spark):
     """With whole rows, also of a version without any, and by a key that the snapshot does not declare."""
-    monkeypatch.setattr(snapshots, "spark_of_our_own", lambda *_: contextlib.nullcontext(spark))
     declared = "import tidemill as tm\napp = tm.App('shop')\napp.snapshot('codes', allow_empty=True)\n"
     (tmp_path / "app.py").write_text(declared, encoding="utf-8")
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")

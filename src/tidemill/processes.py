@@ -102,8 +102,8 @@ class Spawner(Protocol):
     def listens_on(self, address: str) -> str:
         """Why no port of `address` can be listened on; empty when one can."""
 
-    def pass_on(self, environ: Mapping[str, str]) -> None:
-        """Add these variables to what this process's children inherit, for libraries that start some themselves."""
+    def passed_on(self, environ: Mapping[str, str]) -> AbstractContextManager[None]:
+        """For a block: what this process's children inherit has these variables, for libraries that start some."""
 
     def surrounded(self, stdout: Path, stderr: Path) -> AbstractContextManager[None]:
         """For user code: appends what this process, and what it starts, prints to these files, from now on.
@@ -243,9 +243,19 @@ class LocalSpawner:
         except OSError as error:
             return str(error)
 
-    def pass_on(self, environ: Mapping[str, str]) -> None:
-        """Change the environment of this process."""
+    @contextmanager
+    def passed_on(self, environ: Mapping[str, str]) -> Iterator[None]:
+        """Change the environment of this process, and change it back."""
+        before = {name: os.environ.get(name) for name in environ}
         os.environ.update(environ)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
     @contextmanager
     def surrounded(self, stdout: Path, stderr: Path) -> Iterator[None]:

@@ -23,7 +23,6 @@ from tidemill.lake.consumer import backlog
 from tidemill.lake.fileset.expiry import KEEP_SUPERSEDED, expire_superseded
 from tidemill.lake.inbox import discovery, file_endings, leaving
 from tidemill.lake.inbox.inbox import Inbox
-from tidemill.lake.snapshot.jdbc import DRIVERS_SETTING
 from tidemill.lake.snapshot.versions import expire_versions
 from tidemill.lake.window import retries, watermark
 from tidemill.mill.mill import Mill
@@ -34,6 +33,7 @@ from tidemill.run.partitions import apply_retention
 from tidemill.run.programs import list_programs
 from tidemill.run.runner import Runner
 from tidemill.run.runs import has_unfinished
+from tidemill.run.session import settings_of
 from tidemill.schedule.jobs import JobState, from_ms, list_jobs
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.subscriber import has_messages
@@ -130,12 +130,11 @@ def run_all(
     world, config, catalog = mill.world, mill.config, mill.catalog
     narrator = Narrator(world, echo, as_json=as_json)
     deployed = [done.sentence() for done in mill.deploy()] if deploy else []
-    settings = {"spark.master": config.spark_master, DRIVERS_SETTING: config.jdbc_drivers, **config.spark_conf}
     options = DriverOptions(
         catalog.url,
         config.state,
         config.cache,
-        spark_settings=settings,
+        spark_settings=settings_of(config),
         warm=config.spark_warm,
         class_data=config.spark_class_data,
     )

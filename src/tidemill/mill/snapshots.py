@@ -13,7 +13,7 @@ from tidemill.lake.snapshot.version_diff import NotComparable, VersionDiff, chec
 from tidemill.lake.snapshot.versions import KeptVersion, expire_of, find_version, list_versions
 from tidemill.mill.project import Project
 from tidemill.run.external import open_transaction
-from tidemill.run.session import spark_of_our_own
+from tidemill.run.session import settings_of, spark_of_our_own
 
 
 class Snapshots(Project):
@@ -49,8 +49,9 @@ class Snapshots(Project):
     ) -> VersionDiff:
         """By how many rows version `new` of a snapshot differs from `old`, and the first `limit` of them by key.
 
-        `key` names columns where another is wanted than the declared one. Starts Spark in this process, and compares
-        in a transaction that keeps both versions. Raises `NotFound`, `VersionGone`, `NotComparable`.
+        `key` names columns where another is wanted than the declared one. Compares on the Spark of this process, which
+        is started if there is none, in a transaction that keeps both versions. Raises `NotFound`, `VersionGone`,
+        `NotComparable`.
         """
         snapshot = self.catalog.read(lambda db: self._snapshot(db, name))
         qualified, columns = snapshot.qualified_name, tuple(key) or snapshot.spec.key
@@ -62,9 +63,8 @@ class Snapshots(Project):
                 check_key(qualified, f"version {number}", find_version(db, snapshot, number).columns.names, columns)
 
         self.catalog.read(check)  # before Spark is started
-        settings = {"spark.master": self.config.spark_master, **self.config.spark_conf}
         with (
-            spark_of_our_own(self.world, self.config.state, self.config.cache, settings) as spark,
+            spark_of_our_own(self.world, self.config.state, self.config.cache, settings_of(self.config)) as spark,
             open_transaction(self.catalog, self.world, [], lease=self.config.lease) as tx,
         ):
             differing = tx.diff(spark, qualified, old, new, key=columns)

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tidemill.config import Config
+from tidemill.lake.snapshot.jdbc import DRIVERS_SETTING
 from tidemill.lake.spark import PINNED
 from tidemill.run.java import find_java, spark_environ
 from tidemill.world import World
@@ -15,12 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MASTER: Final = "spark.master"
+_TIME_ZONE: Final = "spark.sql.session.timeZone"
 _ALWAYS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.session.timeZone": "UTC",
+    _TIME_ZONE: "UTC",
     "spark.sql.catalogImplementation": "in-memory",
     **PINNED,
 }
@@ -126,20 +129,34 @@ class SparkHome:
                 session.catalog.dropGlobalTempView(view.name)
 
 
+def settings_of(config: Config) -> dict[str, str]:
+    """What a site sets for every Spark that we start."""
+    return {_MASTER: config.spark_master, DRIVERS_SETTING: config.jdbc_drivers, **config.spark_conf}
+
+
 @contextmanager
 def spark_of_our_own(world: World, state: Path, cache: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A Spark in this process for a block, some 8 s in the starting; its scratch and log lie below `state` meanwhile.
+    """A session of its own for a block: of the Spark that this process has, which is left alone, or of a new one.
 
-    For commands that need one and run no program. `NoJava`.
+    To start one takes some 8 s; its scratch and log lie below `state` meanwhile. For commands that need Spark and run
+    no program, and for notebooks, which may have it. `NoJava`.
     """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001  # PySpark has no other way to ask
+        session = SparkSession.builder.getOrCreate().newSession()
+        session.conf.set(_TIME_ZONE, _ALWAYS[_TIME_ZONE])
+        yield session
+        return
     folder = state / "drivers" / world.new_id("session")
     world.disk.make_folder(folder)
     try:
-        world.spawner.pass_on(spark_environ(find_java(world, cache)))
-        home = SparkHome(world, folder, settings, folder / "spark.log")
-        try:
-            yield home.new_session()
-        finally:
-            home.end()
+        with world.spawner.passed_on(spark_environ(find_java(world, cache))):
+            home = SparkHome(world, folder, settings, folder / "spark.log")
+            try:
+                yield home.new_session()
+            finally:
+                home.end()
     finally:
         world.disk.remove(folder)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
+import os
 import random
 import stat
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -99,6 +102,35 @@ def test_a_file_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Monk
 
 def _no_space(descriptor: int) -> None:
     raise OSError(28, "No space left on device", descriptor)
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_new_file_is_there_in_one_step_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, unnamed: bool
+) -> None:
+    """A kill must leave nothing that nobody removes, and what is there already stays; on NFS at least the latter."""
+    real = os.open
+
+    def as_nfs(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        return real(path, flags, mode)
+
+    if not unnamed:
+        monkeypatch.setattr(os, "open", as_nfs)
+    meanwhile = []
+
+    def chunks() -> Iterator[bytes]:
+        yield b"one "
+        meanwhile.extend(path.name for path in tmp_path.iterdir())
+        yield b"two"
+
+    written = [Disk().write_new(tmp_path / "file", chunks()), Disk().write_new(tmp_path / "file", [b"three"])]
+
+    assert written == [True, False]
+    assert len(meanwhile) == (0 if unnamed else 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"one two"
 
 
 def test_a_log_can_be_followed(tmp_path: Path) -> None:

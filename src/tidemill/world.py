@@ -7,6 +7,7 @@ code that runs in production.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import random
@@ -95,6 +96,32 @@ class Disk:
             Path(name).unlink(missing_ok=True)
             raise
 
+    def write_new(self, path: Path, chunks: Iterable[bytes]) -> bool:
+        """Write a file in one step where there is none; whether there was none. An error of `chunks` leaves nothing.
+
+        Nor does a kill, where the file system has files without names; else (NFS) a hidden one beside it. When it
+        returns, file and name are on the disk.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = _open_unnamed(path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                os.fsync(descriptor)
+                # A rename would replace. The descriptor has Python follow the link, as a file without a name needs it.
+                source = f"/proc/self/fd/{descriptor}" if name is None else name
+                try:
+                    os.link(source, path, src_dir_fd=descriptor)
+                except FileExistsError:
+                    return False
+        finally:
+            if name is not None:
+                Path(name).unlink(missing_ok=True)
+        _sync_folder(path.parent)
+        return True
+
     def append(self, path: Path, text: str) -> None:
         """Add `text` at the end of the file."""
         with path.open("a", encoding="utf-8") as file:
@@ -148,6 +175,24 @@ class Disk:
     def temporary_folder(self, prefix: str) -> Path:
         """Make a new folder that is nobody else's; the caller removes it."""
         return Path(tempfile.mkdtemp(prefix=prefix))
+
+
+def _open_unnamed(folder: Path) -> tuple[int, str | None]:
+    """A file that is open for writing, and its name if it has to have one."""
+    try:
+        return os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o600), None
+    except OSError as error:
+        if error.errno not in {errno.EOPNOTSUPP, errno.EISDIR}:
+            raise
+    return tempfile.mkstemp(dir=folder, prefix=".")
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.storage.files import BadFileName, FileChanged, FileExists, Files, open_files, read_chunks
+from tidemill.storage.files import (
+    BadFileName,
+    FileChanged,
+    FileExists,
+    Files,
+    StorageUnavailable,
+    open_files,
+    read_chunks,
+)
 from tidemill.world import World
 
 HOSTILE_NAMES = (
@@ -174,6 +182,32 @@ def test_delete_spares_a_file_that_was_written_again(files):
     files.delete("file", etag=files.stat("file").etag)
     files.delete("file")
     assert files.stat("file") is None
+
+
+@pytest.mark.parametrize("name", ["file/below", "file/far/below"])
+def test_put_new_below_a_file_is_an_error_of_the_store(files, name):
+    """A conflict would mean that somebody has written it: the caller would look again at once, and find nothing."""
+    files.put("file", b"in the way")
+
+    with pytest.raises(StorageUnavailable):
+        files.put_new(name, [b"content"])
+
+    assert names(files) == ["file"]
+
+
+def test_a_folder_is_deleted_only_when_nothing_is_in_it(files):
+    """Its owner may write into it at any time; and there is nothing to say when it has gone."""
+    files.put("folder/file", b"")
+
+    files.delete_empty_folder("folder")
+    kept = names(files)
+    files.delete("folder/file")
+    files.delete_empty_folder("folder")
+    files.delete_empty_folder("folder")
+
+    assert kept == ["folder/file"]
+    folder = files.local_path("folder")
+    assert folder is None or not folder.exists()
 
 
 @pytest.mark.parametrize("rewritten", [False, True])

@@ -100,11 +100,11 @@ def test_a_folder_that_is_not_there_is_not_an_empty_one(tmp_path):
         list(open_files(Path(tmp_path / "missing"), World()).list_after("", None))
 
 
-def test_the_longest_names_can_be_deleted_by_etag(tmp_path):
-    """Others write the files: whatever name they could give, we have to let go of."""
+def test_the_longest_names_can_be_written_and_deleted_by_etag(tmp_path):
+    """Others write the files: whatever name they could give, we have to archive and to let go of."""
     name = "n" * 255
-    (tmp_path / name).write_text("x")
     files = open_files(tmp_path, World())
+    files.put_new(name, [b"x"])
 
     files.delete(name, etag=files.stat(name).etag)
 

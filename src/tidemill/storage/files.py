@@ -335,17 +335,13 @@ class LocalFiles:
     def put_new(self, name: str, chunks: Iterable[bytes]) -> None:
         """See `Files.put_new`."""
         path = self._path(name)
-        written = path.with_name(f".{path.name}.{self._world.new_id('new')}")
         try:
             self._world.mark("storage.before_put")
-            self._world.disk.write_chunks(written, chunks)
-            os.link(written, path)  # a rename would replace
-        except FileExistsError:
-            raise FileExists(self.url, name) from None
+            is_new = self._world.disk.write_new(path, chunks)
         except OSError as error:
             raise StorageUnavailable(self.url, name, _reason(error)) from error
-        finally:
-            written.unlink(missing_ok=True)
+        if not is_new:
+            raise FileExists(self.url, name)
 
     def delete(self, name: str, *, etag: str | None = None) -> None:
         """See `Files.delete`."""

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -302,6 +303,39 @@ def test_janitors_at_once_do_no_harm(mill):
     assert contents(mill.folder) == {}
     assert set(fates(mill).values()) == {Afterwards.ARCHIVED}
     assert mill.catalog.read(lambda db: db.all(TEST_SQL.count_leaving)) == [(0,)]
+
+
+def test_where_it_lies_in_the_archive_is_known_though_its_janitor_died(mill):
+    """Under its name lies an earlier content of the same size: whoever looks there finds yesterday's orders."""
+    mill.land("a.txt", content="one\n")
+    process(mill)
+    take_away(mill.catalog)
+    mill.land("a.txt", content="two\n")
+    process(mill)
+
+    def die(here: str) -> None:
+        if here == "leaving.before_note":
+            raise Crash
+
+    with pytest.raises(Crash):
+        take_away(janitor(mill, die))
+    take_away(mill.catalog)
+
+    rows = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
+    kept = {Path(unquote(urlsplit(str(row.archive)).path)).read_text() for row in rows}
+    assert kept == {"one\n", "two\n"}
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "n" * 251 + ".txt", "é" * 127, "n." + "x" * 253])
+def test_two_contents_of_the_longest_names_are_archived(mill, name):
+    """What tells them apart needs room that such a name does not leave."""
+    for content in ("one\n", "two\n"):
+        mill.land(name, content=content)
+        process(mill)
+        take_away(mill.catalog)
+
+    assert contents(mill.folder) == {}
+    assert sorted(contents(archive_of(mill)).values()) == ["one\n", "two\n"]
 
 
 @pytest.mark.parametrize(("bound", "most", "taken"), [("_MOST_FILES", 2, [2, 2, 1]), ("_MOST_BYTES", 14, [3, 2])])

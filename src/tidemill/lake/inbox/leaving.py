@@ -34,6 +34,9 @@ _MOST_BYTES: Final = 256 << 20
 _WAIT: Final = timedelta(minutes=1)
 _LOOKS: Final = 3
 _VERSION_SHOWN: Final = 12
+_LONGEST_SUFFIX: Final = 64
+_LONGEST_NAME: Final = 255
+"""Bytes in the last part of a name, in folders."""
 
 _log = logging.getLogger(__name__)
 
@@ -110,10 +113,14 @@ def _look_and_take(world: World, files: Files, archive: Files | None, file: _Lea
 
 
 def _not_there(archive: Files | None, file: _Leaving) -> _Leaving:
-    """It was taken away: by a janitor that did not come to note it, or by somebody else."""
+    """It was taken away: by a janitor that did not come to note it, or by somebody else.
+
+    Somebody else may go unnoticed where an earlier content of that size is in the archive under its name.
+    """
     if archive is None:
         return replace(file, afterwards=Afterwards.DELETED)
-    for target in _targets(file):
+    plain, told_apart = _targets(file)
+    for target in (told_apart, plain):  # where the first is, the second is another content
         status = archive.stat(target)
         if status is not None and status.bytes == file.bytes:
             return replace(file, afterwards=Afterwards.ARCHIVED, archive=f"{archive.url}/{target}")
@@ -137,7 +144,10 @@ def _copy(files: Files, archive: Files, file: _Leaving) -> str:
 def _targets(file: _Leaving) -> tuple[str, str]:
     """Its names in the archive: its own, and one for when another content lies there."""
     path = PurePosixPath(file.name)
-    return file.name, str(path.with_name(f"{path.stem}-{file.content_version[:_VERSION_SHOWN]}{path.suffix}"))
+    stem, suffix = (path.stem, path.suffix) if len(path.suffix.encode()) < _LONGEST_SUFFIX else (path.name, "")
+    end = f"-{file.content_version[:_VERSION_SHOWN]}{suffix}"
+    begin = stem.encode()[: _LONGEST_NAME - len(end.encode())].decode(errors="ignore")
+    return file.name, str(path.with_name(begin + end))
 
 
 def _content(files: Files, file: _Leaving) -> Iterator[bytes]:

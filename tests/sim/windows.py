@@ -67,7 +67,7 @@ class Ticks:
     def are_unreadable(self, key: str, whims: random.Random) -> bool:
         """Whether the program fails at these: one partition may have rows that it cannot read a few times."""
         if not self.unreadable and whims.random() < 0.05:
-            self.unreadable[key] = whims.randint(3, 6)
+            self.unreadable[key] = whims.randint(2, 4)  # by each the waits double, up to an hour
         left = self.unreadable.get(key, 0)
         if left:
             self.unreadable[key] -= 1

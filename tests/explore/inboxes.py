@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import cast
+from unittest.mock import patch
 
 from tests.explore import promises
 from tests.explore.consumers import cut_power, fencer, killer, note_given, take_run
@@ -104,9 +105,6 @@ INBOX = _PlayedInbox(RAW, SPEC)
 
 def _open_files(location: str, world: World) -> Files:
     return cast("Files", _Landing(Stage.on_stage)) if location == RAW.location else open_files(location, world)
-
-
-leaving.open_files = _open_files  # the janitor opens locations as they are recorded, and this one lies on the stage
 
 
 def lander(name: str, file: str) -> Actor:
@@ -326,6 +324,8 @@ def inbox(
             promises.all_of(promises.at_rest, all_loaded),
             promises.never_undone,
             losses=losses,
+            # The janitor opens locations as they are recorded, and this one lies on the stage.
+            played=lambda: patch.object(leaving, "open_files", _open_files),
             tables=(
                 "tx",
                 "in_progress",

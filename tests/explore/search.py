@@ -6,6 +6,7 @@ import re
 import time
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, TypeAlias
@@ -93,6 +94,8 @@ class Scenario:
     at_rest: Callable[[Tables], None]
     each_turn: Callable[[Tables, Tables], None] = lambda _before, _after: None
     most_filled: int = take.MOST_FILLED
+    played: Callable[[], AbstractContextManager[object]] = nullcontext
+    """What of the product is replaced meanwhile."""
     """Changes that one transaction moves into a working set: as few as that a take is cut."""
     losses: int = 0
     """How many replies of commits are lost on one way, anywhere."""
@@ -156,7 +159,7 @@ class Search:
 
     def run(self) -> Figures:
         """Search, and give the figures; `Broken` with the way there."""
-        with patch.object(take, "MOST_FILLED", self.scenario.most_filled):
+        with patch.object(take, "MOST_FILLED", self.scenario.most_filled), self.scenario.played():
             return self._run()
 
     def _run(self) -> Figures:

@@ -518,4 +518,10 @@ MUTANTS: Final = (
         Edit("lake/inbox/leaving.py", "    files.delete(file.name, etag=file.etag)\n", "    files.delete(file.name)\n"),
         scenario="inbox-leaving",
     ),
+    _mutant(
+        "hidden_by_the_dead",
+        "what a janitor has taken from its name, and died with, is noted as gone without a look for it",
+        Edit("lake/inbox/leaving.py", "    status = files.settle(file.name)\n", "    status = files.stat(file.name)\n"),
+        first=Killer.FAIL_POINTS,
+    ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.sql.plain import replace_whole
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.window.partition_time import from_wall
 from tidemill.lake.window.window_plan import Window
@@ -33,12 +34,7 @@ class Days:
     def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
         """A window is a partition of its own: it is written anew."""
         new = self.compute(run, batch) if batch.windows else {}
-        replaced = {name_of(window) for window in (*batch.windows, *gone)}
-        present = {str(batch.sink.keys.decode(partition.partition_key)[0]) for partition in old}
-        held = sorted(present & replaced)
-        over = {name: text for name, text in new.items() if name in held}
-        more = {name: text for name, text in new.items() if name not in held}
-        return over, more or None, [{"source": name} for name in held]
+        return replace_whole(batch, gone, old, new, name_of)
 
 
 def name_of(window: Window) -> str:

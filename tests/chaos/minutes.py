@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from tests.sql.plain import replace_whole, starts_of
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.window.partition_time import from_wall
 from tidemill.lake.window.window_plan import Window
@@ -28,7 +29,6 @@ WINDOWS: Final[Mapping[str, tuple[int, int]]] = {
 """Window programs, and the minutes from one of their windows to the next, and in one."""
 _FORMAT: Final = "%Y%m%d%H%M"
 _BEGIN: Final = datetime(2000, 1, 1)  # noqa: DTZ001  # a wall-clock time
-_ALIGNED: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # to which windows are
 _WORK: Final = 0.1
 """Seconds: so long a driver can be struck while it has computed and not yet written."""
 
@@ -51,16 +51,13 @@ def result_of(rows: Iterable[str]) -> str:
 
 def compute_plainly(ticks: Mapping[str, Sequence[str]], name: str, closed_to: datetime) -> dict[str, str]:
     """The result of each window of a program that ends by `closed_to` and has rows; `ticks` are rows by minute."""
-    slide, size = WINDOWS[name]
+    slide, size = (number * MINUTE for number in WINDOWS[name])
     found: dict[datetime, list[str]] = defaultdict(list)
     for minute, rows in ticks.items():
         at = datetime.strptime(minute, _FORMAT)  # noqa: DTZ007
-        latest = _ALIGNED + (at - _ALIGNED) // (slide * MINUTE) * slide * MINUTE
-        for back in range(-(-size // slide)):
-            begin = latest - back * slide * MINUTE
-            if begin + size * MINUTE > at:
-                found[begin] += rows
-    return {name_of(begin): result_of(rows) for begin, rows in found.items() if begin + size * MINUTE <= closed_to}
+        for begin in starts_of(at, slide, size):
+            found[begin] += rows
+    return {name_of(begin): result_of(rows) for begin, rows in found.items() if begin + size <= closed_to}
 
 
 class Counts:
@@ -71,6 +68,15 @@ class Counts:
 
     def compute(self, run, batch: Batch) -> dict[tuple[str], list[str]]:
         """The windows that have rows."""
+        return _by_key(self._count(run, batch))
+
+    def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
+        """A window is a partition of its own: it is written anew."""
+        new = self._count(run, batch) if batch.windows else {}
+        over, more, keys = replace_whole(batch, gone, old, new, lambda window: name_of(from_wall(window.start)))
+        return _by_key(over), more and _by_key(more), keys
+
+    def _count(self, run, batch: Batch) -> dict[str, list[str]]:
         files = open_files(batch.source.dataset.location, run.world)
         rows: dict[str, list[str]] = defaultdict(list)
         for partition in batch.partitions:
@@ -82,14 +88,8 @@ class Counts:
                     rows[name_of(from_wall(window.start))] += texts
         run.world.mark("windows.computed")
         time.sleep(_WORK)
-        return {(name,): [result_of(texts)] for name, texts in rows.items()}
+        return {name: [result_of(texts)] for name, texts in rows.items()}
 
-    def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
-        """A window is a partition of its own: it is written anew."""
-        new = self.compute(run, batch) if batch.windows else {}
-        replaced = {name_of(from_wall(window.start)) for window in (*batch.windows, *gone)}
-        present = {str(batch.sink.keys.decode(partition.partition_key)[0]) for partition in old}
-        held = sorted(present & replaced)
-        over = {key: texts for key, texts in new.items() if key[0] in held}
-        more = {key: texts for key, texts in new.items() if key[0] not in held}
-        return over, more or None, [{"begins": name} for name in held]
+
+def _by_key(results: Mapping[str, list[str]]) -> dict[tuple[str], list[str]]:
+    return {(name,): texts for name, texts in results.items()}

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.chaos.minutes import WINDOWS, Counts
+from tests.sql.plain import write_windows
 from tidemill import App, Concurrency, NewFiles, NewPartitions, Watermark, WatermarkPassed
 from tidemill.run.programs import ProgramKind
 from tidemill.sql.window_program import WindowProgram
@@ -83,11 +84,7 @@ def refresh(run):
 
 for name, (slide, size) in WINDOWS.items():
     app.fileset(f"by_{name}", keys={"begins": "string"}, location=str(HERE / f"data/by_{name}"))
-    shape = (
-        f"TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '{size}' MINUTE)"
-        if slide == size
-        else f"HOP(TABLE ticks, DESCRIPTOR(ts), INTERVAL '{slide}' MINUTE, INTERVAL '{size}' MINUTE)"
-    )
+    shape = write_windows("ticks", slide, size, "MINUTE")
     query = f"INSERT INTO by_{name} SELECT window_start, count(*) AS n FROM TABLE({shape}) GROUP BY window_start"
     app.add_windows(WindowProgram(name, query, calculator=Counts), ProgramKind.PYTHON, retries=100)
     passed = WatermarkPassed(ticks, every="1m")

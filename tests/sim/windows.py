@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.manual_clock import NOON
+from tests.sql.plain import replace_whole, write_windows
 from tidemill import App, Watermark, WatermarkPassed
 from tidemill.lake.fileset.fileset import Partition
-from tidemill.lake.window.partition_time import from_wall
+from tidemill.lake.window.partition_time import from_wall, to_wall
 from tidemill.lake.window.window_plan import Window
 from tidemill.run.external import open_transaction
 from tidemill.run.programs import ProgramKind
@@ -91,9 +92,7 @@ def declare(app: App, kind: Kind, folder: Path, read: Reader) -> None:
         ),
     )
     app.fileset("hourly", keys={"start": "string"}, location=str(folder / "hourly"))
-    shape = f"TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '{kind.size}' HOUR)"
-    if kind.slide < kind.size:
-        shape = f"HOP(TABLE ticks, DESCRIPTOR(ts), INTERVAL '{kind.slide}' HOUR, INTERVAL '{kind.size}' HOUR)"
+    shape = write_windows("ticks", kind.slide, kind.size, "HOUR")
     program = WindowProgram(
         "gather",
         f"INSERT INTO hourly SELECT window_start, count(*) AS n FROM TABLE({shape}) GROUP BY window_start",
@@ -123,11 +122,7 @@ class Hours:
     def replace(self, run: Any, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]) -> Any:
         """What is there is written anew."""
         new = self.compute(run, batch) if batch.windows else {}
-        replaced = {name_of(from_wall(window.start)) for window in (*batch.windows, *gone)}
-        held = sorted({str(batch.sink.keys.decode(one.partition_key)[0]) for one in old} & replaced)
-        over = {name: ticks for name, ticks in new.items() if name in held}
-        more = {name: ticks for name, ticks in new.items() if name not in held}
-        return over, more or None, [{"start": name} for name in held]
+        return replace_whole(batch, gone, old, new, lambda window: name_of(from_wall(window.start)))
 
 
 def name_of(time: datetime) -> str:
@@ -160,15 +155,10 @@ def start_station(simulation: Simulation, number: int) -> None:
         writes = [span if declares else "default.ticks"]
         with open_transaction(process.catalog, process.world, writes, writer=simulation.write) as tx:
             if declares:
-                simulation.ticks.spans[tx.write_pointer] = instant(hours[0]), instant(hours[-1] + HOUR)
+                simulation.ticks.spans[tx.write_pointer] = to_wall(hours[0]), to_wall(hours[-1] + HOUR)
             simulation.reach("ticks")
             if slow:
                 process.world.clock.sleep(timedelta(seconds=8))
             simulation.put(tx.write_pointer, tx.fileset("default.ticks"), "ticks", op, texts)
 
     simulation.machine.start(f"station {number}", body, simulation.machine.group(f"station {number}", "desk"))
-
-
-def instant(time: datetime) -> int:
-    """As the catalog keeps it: microseconds; the projects' zone is UTC."""
-    return (time - datetime(1970, 1, 1)) // timedelta(microseconds=1)  # noqa: DTZ001  # a wall-clock time of UTC

@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.sim.committed import Committed, fold, plain, publish, refuse
-from tests.sim.windows import HOUR, PARTS, Kind, instant, name_of
+from tests.sim.windows import HOUR, PARTS, Kind, name_of
+from tests.sql.plain import starts_of
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.fileset.fileset import read_partitions
-from tidemill.lake.window.partition_time import from_wall
+from tidemill.lake.window.partition_time import from_wall, to_wall
 from tidemill.names import WritePointer
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ STILL_TO_DO: Final = {
     "set aside": "SELECT program_id, window_start, reason FROM window_failure",
     "put off": "SELECT program_id, retry_at FROM window_program WHERE retry_at IS NOT NULL",
 }
-_LONG_AGO: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # a wall-clock time of UTC
 
 
 def check(simulation: Simulation, committed: Committed) -> None:
@@ -80,7 +80,7 @@ def _find_targets(simulation: Simulation, committed: Committed) -> Iterator[tupl
         keys = fold(simulation.intents.get(pointer, ()), "ticks")
         for key in keys:
             time, _, part = key.partition("!")
-            parts.setdefault(instant(datetime.strptime(time, "%Y%m%d%H")), set()).add(part)  # noqa: DTZ007
+            parts.setdefault(to_wall(datetime.strptime(time, "%Y%m%d%H")), set()).add(part)  # noqa: DTZ007
         complete = {time for time, found in parts.items() if not kind.pairs or len(found) == len(PARTS)}
         if kind.gap == "skip":
             target = max((time + hour for time in complete), default=None)
@@ -135,13 +135,11 @@ def gather(kind: Kind, ticks: Published, until: int | None) -> dict[str, list[st
     found: dict[str, list[str]] = {}
     for key, tokens in ticks.items():
         time = datetime.strptime(key.partition("!")[0], "%Y%m%d%H")  # noqa: DTZ007  # a wall-clock time of UTC
-        start = time - (time - _LONG_AGO) % (HOUR * kind.slide)
-        while start > time - HOUR * kind.size:
+        for start in starts_of(time, HOUR * kind.slide, HOUR * kind.size):
             if until is not None and _closes(kind, name_of(start)) <= until:
                 found.setdefault(name_of(start), []).extend(tokens)
-            start -= HOUR * kind.slide
     return {start: sorted(tokens) for start, tokens in found.items()}
 
 
 def _closes(kind: Kind, start: str) -> int:
-    return instant(datetime.strptime(start, "%Y%m%d%H") + HOUR * kind.size)  # noqa: DTZ007  # of UTC
+    return to_wall(datetime.strptime(start, "%Y%m%d%H") + HOUR * kind.size)  # noqa: DTZ007  # of UTC

@@ -6,7 +6,9 @@ All but Spark's arithmetic is the product's: planning, reading, replacing, commi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition
 from tidemill.lake.manifest import group_by_partition, list_written
@@ -18,6 +20,7 @@ from tidemill.sql.windows import WindowQuery
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
+_ALIGNED: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # a wall-clock time, to which windows are
 Texts = Mapping[str, str]
 """By the directory of a partition (`day=2021-03-19`) its lines."""
 
@@ -42,12 +45,27 @@ def read_lines(world: World, fileset: Fileset, partition: Partition) -> list[str
     return [line for name, _ in partition.files for line in files.read(name).decode().splitlines()]
 
 
+def write_windows(table: str, slide: int, size: int, unit: str) -> str:
+    """Windows of so many of a unit (`HOUR`), as a statement names them."""
+    if slide == size:
+        return f"TUMBLE(TABLE {table}, DESCRIPTOR(ts), INTERVAL '{size}' {unit})"
+    return f"HOP(TABLE {table}, DESCRIPTOR(ts), INTERVAL '{slide}' {unit}, INTERVAL '{size}' {unit})"
+
+
+def starts_of(time: datetime, slide: timedelta, size: timedelta) -> list[datetime]:
+    """By the definition: when the windows begin in which a wall-clock time lies."""
+    start = time - (time - _ALIGNED) % slide
+    starts = []
+    while start + size > time:
+        starts.append(start)
+        start -= slide
+    return starts
+
+
 def windows_of(instant: int, shape: WindowShape, zone: Zone) -> list[Window]:
-    """By the definition: all windows in which the wall-clock time of a row lies."""
-    wall = to_wall(zone.local(instant))
-    last = wall - (wall - shape.offset) % shape.slide
-    starts = range(last, wall - shape.size, -shape.slide)
-    return [Window(start, start + shape.size) for start in starts]  # type: ignore[arg-type]
+    """All windows in which the wall-clock time of a row lies."""
+    slide, size = timedelta(microseconds=shape.slide), timedelta(microseconds=shape.size)
+    return [Window(to_wall(one), to_wall(one + size)) for one in starts_of(zone.local(instant), slide, size)]
 
 
 def count(rows: Iterable[str], shape: WindowShape, zone: Zone) -> dict[Window, tuple[int, int]]:
@@ -102,3 +120,18 @@ class PlainWindows:
                 text = "".join(f"{line}\n" for line in kept) + new.pop(path, "")
                 over |= {path: text} if text else {}
         return over, new or None, keys
+
+
+def replace_whole(
+    batch: Batch,
+    gone: Sequence[Window],
+    old: Sequence[Partition],
+    new: Mapping[str, Any],
+    name_of: Callable[[Window], str],
+) -> tuple[dict[str, Any], dict[str, Any] | None, list[dict[str, str]]]:
+    """What `replace` gives where each window is a partition of its own, which is written anew; `new` is by its name."""
+    replaced = {name_of(window) for window in (*batch.windows, *gone)}
+    held = sorted({str(batch.sink.keys.decode(partition.partition_key)[0]) for partition in old} & replaced)
+    over = {name: rows for name, rows in new.items() if name in held}
+    more = {name: rows for name, rows in new.items() if name not in held}
+    return over, more or None, [{batch.sink.keys.names[0]: name} for name in held]

@@ -19,7 +19,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from tests.sql.hours import APP, HOP, TUMBLE, Plain, open_plain
+from tests.sql.hours import HOP, TUMBLE, Plain, open_plain
 from tests.sql.plain import write_texts
 from tidemill.lake import janitor
 from tidemill.narration import Narrator
@@ -77,9 +77,13 @@ class Campaign:
     def __init__(self, folder: Path, url: str | None, windows: str, seed: int) -> None:
         self.chance = random.Random(seed)
         self.told = folder / "kills"
-        self.plain: Plain = open_plain(folder / "project", url or f"sqlite:///{folder}/catalog.db", windows=windows)
-        text = APP.format(zone="UTC", windows=windows, more="max_windows=3")
-        self.plain.deploy(text.replace("ProgramKind.PYTHON)", "ProgramKind.PYTHON, retries=100)"))
+        self.plain: Plain = open_plain(
+            folder / "project",
+            url or f"sqlite:///{folder}/catalog.db",
+            windows=windows,
+            more="max_windows=3",
+            retries=100,
+        )
         self.spawner = FatalSpawner(self.chance, self.told)
         world = World(spawner=self.spawner)
         catalog = self.plain.mill.catalog

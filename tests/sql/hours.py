@@ -33,7 +33,7 @@ clicks = app.fileset("clicks", keys={{"day": "date", "hour": "int"}}, watermark=
 hourly = app.fileset("hourly", keys={{"day": "date"}})
 app.add_windows(WindowProgram("count_hours", '''
     INSERT INTO hourly SELECT window_start, window_end, count(*) AS n FROM TABLE({windows})
-     GROUP BY window_start, window_end''', calculator=PlainWindows), ProgramKind.PYTHON)
+     GROUP BY window_start, window_end''', calculator=PlainWindows), ProgramKind.PYTHON, retries={retries})
 app.schedule("count", "count_hours", trigger=tm.WatermarkPassed(clicks, every="1h"), resume=True)
 """
 
@@ -101,9 +101,11 @@ class Plain(Windows):
         return int(self.sql("SELECT value FROM watermark")[0][0])
 
 
-def open_plain(folder: Path, catalog_url: str, zone: str = "UTC", windows: str = TUMBLE, more: str = "") -> Plain:
+def open_plain(
+    folder: Path, catalog_url: str, zone: str = "UTC", windows: str = TUMBLE, more: str = "", retries: int = 0
+) -> Plain:
     """Such a project."""
-    made = open_windows(folder, catalog_url, APP.format(zone=zone, windows=windows, more=more))
+    made = open_windows(folder, catalog_url, APP.format(zone=zone, windows=windows, more=more, retries=retries))
     plain = Plain(made.mill, writer=write_texts)
     plain.zone = Zone(zone)
     plain.shape = WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0)

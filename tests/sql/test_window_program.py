@@ -354,7 +354,7 @@ def test_a_reset_replaces_all_and_lets_another_query_in(plain):
     for hour in (8, 9):
         plain.add(f"2021-03-19 {hour:02}:00", 1, 31)
     plain.settle()
-    halves = APP.format(zone="UTC", windows=TUMBLE.replace("'1' HOUR", "'30' MINUTE"), more="")
+    halves = APP.format(zone="UTC", windows=TUMBLE.replace("'1' HOUR", "'30' MINUTE"), more="", retries=0)
 
     with pytest.raises(Exception, match=r"watermark reset shop\.count_hours"):
         plain.deploy(halves)

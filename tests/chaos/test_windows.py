@@ -1,0 +1,21 @@
+"""A few kills of drivers that compute windows; the many are `python -m tests.chaos.windows` (docs/proof.md)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.windows import Campaign
+from tests.sql.hours import HOP
+
+
+@pytest.mark.proof
+def test_windows_are_there_once_though_their_drivers_are_killed(catalog_url, memory_folder):
+    """Whatever step a driver dies at, the next goes on from there."""
+    campaign = Campaign(memory_folder, catalog_url, HOP, seed=1)
+
+    campaign.play(kills=3)
+    figures = campaign.judge()
+    campaign.plain.mill.close()
+
+    assert figures["drivers killed (-9)"] >= 3
+    assert figures["windows"] > 0

@@ -9,6 +9,7 @@ from tidemill.lake.fileset.fileset import Change, Partition, WriteOp
 from tidemill.lake.inbox.duplicates import BadKeys, leave_out_duplicates, since
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import Manifest
+from tidemill.lake.spark import counting
 from tidemill.names import CommitSeq, WritePointer
 
 
@@ -33,7 +34,8 @@ def test_each_key_is_there_once_and_not_again(spark):
 
     found = leave_out_duplicates(rows, ["id", "a b"], published, "default.flights")
     nothing_yet = found.facts()
-    kept = sorted((row[0], row[1] or "") for row in found.rows.collect())
+    with counting(found.rows, found.counted):
+        kept = sorted((row[0], row[1] or "") for row in found.rows.collect())
     itself = leave_out_duplicates(rows, ["id"], rows, "default.flights").rows.count()
 
     assert set(nothing_yet.values()) == {None}
@@ -48,7 +50,8 @@ def test_among_themselves_rows_need_nothing_published(spark):
     rows = spark.createDataFrame([(1, 1), (1, 2)], "id int, n int")
 
     found = leave_out_duplicates(rows, ["id"], None, "")
-    assert found.rows.count() == 1
+    with counting(found.rows, found.counted):
+        assert found.rows.count() == 1
     assert found.facts() == {"rows_in": 2, "within": 1, "published": 0, "rows_out": 1}
     with pytest.raises(BadKeys, match="'ids' is no column of the rows, which has id, n; did you mean 'id'"):
         leave_out_duplicates(rows, ["ids"], None, "")

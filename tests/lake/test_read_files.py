@@ -13,7 +13,7 @@ from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.formats import FileFormat, RawFormat, blame
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox, InboxSpec, content_version
-from tidemill.lake.spark import count_of, read_files
+from tidemill.lake.spark import count_of, counting, read_files
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId
 from tidemill.world import World
 
@@ -177,6 +177,38 @@ def test_rows_are_counted_as_they_are_read(spark, tmp_path, kind):
     frame, counted = read_counted(spark, tmp_path, raw, {"a": row, "b": row, "empty": ""})
 
     before = count_of(spark, counted)
-    kept = frame.where(frame[frame.columns[0]] == "1").count()
+    kept = frame.where(frame[frame.columns[0]] == "1")
+    with counting(kept, [counted]):
+        rows = kept.collect()
 
-    assert (before, kept, count_of(spark, counted)) == (None, 2, 4)
+    assert (before, len(rows), count_of(spark, counted)) == (None, 2, 4)
+
+
+ALL = "all of it"
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "rows"),
+    [
+        (None, lambda frame: frame, ALL),
+        (None, lambda frame: frame.join(frame.groupBy("qty").count(), "qty", "left_anti"), ALL),
+        (lambda frame: frame.isEmpty(), lambda frame: frame, None),
+        (lambda frame: frame.take(3), lambda frame: frame, None),
+        (None, lambda frame: frame.limit(3), None),
+        (None, lambda frame: frame.mapInPandas(lambda frames: [next(frames)], frame.schema), None),
+        (None, lambda frame: frame.join(frame.sparkSession.range(1).where("id > 1"), "id"), None),
+    ],
+)
+def test_a_count_is_known_only_of_all_rows(spark, tmp_path, first, then, rows):
+    """What stops early counts too few, and a run would be said to have made the others."""
+    body = HEADER + "".join(f"{row},n,{row}\n" for row in range(5000))
+    frame, counted = read_counted(spark, tmp_path, CSV, {"a": body, "b": body})
+
+    if first:
+        first(frame)
+    written = then(frame)
+    with counting(written, [counted]):
+        written.write.format("noop").mode("overwrite").save()
+    frame.isEmpty()
+
+    assert count_of(spark, counted) == (10_000 if rows == ALL else rows)

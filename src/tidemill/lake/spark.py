@@ -9,7 +9,8 @@ counted. A read takes exactly the files that the manifests name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -47,6 +48,34 @@ PINNED: Final[Mapping[str, str]] = {
 them as options, since a program may change its session."""
 
 _WAIT_FOR_COUNT_S: Final = 60
+_OPERATOR: Final = re.compile(r"^[^A-Za-z\n]*([A-Za-z]+)", re.MULTILINE)
+_WHOLE: Final = frozenset(
+    {
+        "Aggregate",
+        "ArrowEvalPython",
+        "BatchEvalPython",
+        "CollectMetrics",
+        "Except",
+        "Expand",
+        "Filter",
+        "Generate",
+        "Intersect",
+        "Join",
+        "LocalRelation",
+        "LogicalRDD",
+        "OneRowRelation",
+        "Project",
+        "Range",
+        "RebalancePartitions",
+        "Relation",
+        "Repartition",
+        "RepartitionByExpression",
+        "Sort",
+        "Union",
+        "Window",
+    }
+)
+"""Operators of Spark's optimized plans that take all that they are given."""
 
 
 class RowsDiffer(Unavailable):
@@ -131,11 +160,11 @@ def read_partitions(
 
 def read_files(
     world: World, spark: SparkSession, inbox: Inbox, files: Sequence[ClaimedFile]
-) -> tuple[DataFrame, Observation | None]:
+) -> tuple[DataFrame, RowCount | None]:
     """The rows of these files of an inbox, each once, in no order; strict: what is wrong with a file fails the job.
 
-    And what observes how many there are (`count_of`), once they have been read to their end; of formats by columns
-    nothing does, since it would have filters look at what they can leave out.
+    And their count, known once a write of all that is made of them has filled it (`counting`); of formats by columns
+    there is none, since it would have filters look at what they can leave out.
 
     An action over all rows parses each column of each row, whatever it asks for. Spark's own FAILFAST does so only for
     the columns in use and the rows that a filter leaves: `count()` took a line with `x` for a number, a filter even a
@@ -158,16 +187,51 @@ def read_files(
 
     # Who counts all columns needs them parsed, and no filter gets below it. Each read has a name of its own: two frames
     # in one query may not share it.
-    counted = Observation()
+    counted = RowCount(Observation())
     every = [sf.count(quoted(column)).alias(f"column {place}") for place, column in enumerate(frame.columns)]
-    return frame.observe(counted, sf.count(sf.lit(1)).alias("rows"), *every), counted
+    return frame.observe(counted.observation, sf.count(sf.lit(1)).alias("rows"), *every), counted
 
 
-def count_of(spark: SparkSession, counted: Any) -> int | None:  # noqa: ANN401  # the JVM's side of PySpark has no types
-    """The `rows` that an observation has counted; None when nothing was read by it, or not to the end."""
-    if not counted._jo.future().isCompleted():  # noqa: SLF001  # as in read_counts
-        return None
-    seen = read_counts(spark, counted)
+@dataclass(slots=True)
+class RowCount:
+    """How many rows come by a place in a data frame, by an observation of Spark's, which the first action fills.
+
+    Also one that stops early does: of 40,000 rows `isEmpty()` and `show()` counted two or three (tried). So it is
+    `whole` only where that action was a block of `counting`.
+    """
+
+    observation: Observation
+    whole: bool = False
+
+    @property
+    def name(self) -> str:
+        """Spark's name for it, in plans."""
+        return str(cast("Any", self.observation)._jo.name())  # noqa: SLF001  # as in read_counts
+
+    @property
+    def open(self) -> bool:
+        """Whether no action has filled it yet."""
+        return not cast("Any", self.observation)._jo.future().isCompleted()  # noqa: SLF001  # as in read_counts
+
+
+@contextmanager
+def counting(rows: DataFrame, counts: Sequence[RowCount]) -> Iterator[None]:
+    """For a block that takes all of `rows`: those of `counts` that it fills are of all rows that came by them.
+
+    Only where no operator of the plan can stop early, a limit or Python code that gets an iterator: by a list of those
+    that never do, so that what we do not know leaves a count unknown, and never too small.
+    """
+    plan = cast("Any", rows)._jdf.queryExecution().optimizedPlan().toString()  # noqa: SLF001  # PySpark has no other way
+    whole = _WHOLE.issuperset(_OPERATOR.findall(plan))
+    due = [one for one in counts if whole and one.open and one.name in plan]
+    yield
+    for one in due:
+        one.whole = not one.open
+
+
+def count_of(spark: SparkSession, count: RowCount) -> int | None:
+    """The rows that have come by; None while that is not known to be all of them."""
+    seen = read_counts(spark, count.observation) if count.whole else None
     return None if seen is None else seen.get("rows")
 
 
@@ -233,7 +297,7 @@ def _write(frame: DataFrame, fileset: Fileset, target: str) -> int | None:
 
 
 def read_counts(spark: SparkSession, counted: Any) -> Mapping[str, int] | None:  # noqa: ANN401  # the JVM's side of PySpark has no types
-    """The counts of an observation; None if Spark's event with it was lost: `Observation.get` would wait for ever."""
+    """The counts of an observation; None if there are none, or Spark's event was lost: `get` would wait for ever."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     jvm = cast("Any", spark)._jvm  # noqa: SLF001  # PySpark has no other way to wait with an end
@@ -241,6 +305,9 @@ def read_counts(spark: SparkSession, counted: Any) -> Mapping[str, int] | None: 
     try:
         jvm.scala.concurrent.Await.ready(counted._jo.future(), patience)  # noqa: SLF001  # as above
     except Py4JJavaError:
+        return None
+    # Spark has left the place out of its plan, as it does where a join has nothing on the other side.
+    if counted._jo.future().value().get().get().length() == 0:  # noqa: SLF001  # as above
         return None
     return cast("Mapping[str, int]", counted.get)
 

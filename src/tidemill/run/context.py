@@ -36,9 +36,10 @@ from tidemill.run.runs import RunRecord
 from tidemill.run.version_reads import ChangesInput, SnapshotInput, VersionReader, find_snapshot
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tidemill.lake.inbox.duplicates import Deduplicated
+    from tidemill.lake.spark import RowCount
 
 
 T = TypeVar("T")
@@ -234,7 +235,7 @@ class Run:
         self._spark: SparkSession | None = None
         self.reads = Reads(self.world)
         """For the driver, which looks at what was read once more before the commit."""
-        self._rows_read: list[tuple[str, Observation | None]] = []
+        self._rows_read: list[tuple[str, RowCount | None]] = []
         self._duplicates: list[tuple[str, tuple[str, ...], Deduplicated]] = []
         self.effects: list[Effect] = []
         """What the commit does beside publishing; `also` fills it."""
@@ -319,7 +320,8 @@ class Run:
 
         `within` looks only at what was published there in so long a time (`"7d"`), `where` only at these partitions.
         With what this run has written; runs at the same time do not see one another, so such a program wants
-        `Concurrency(1)`. The run's facts say how many rows there were and were left out, once the rows are written.
+        `Concurrency(1)`. The run's facts say how many rows there were and were left out, when all that is
+        given was written and nothing had looked at it before.
         """
         from tidemill.lake.inbox.duplicates import leave_out_duplicates
 
@@ -327,15 +329,20 @@ class Run:
         published = None if against is None else self._read(name, where, None, self._seq_before(within))
         found = leave_out_duplicates(rows, keys, published, name)
         self._duplicates.append((name, tuple(keys), found))
+        self._outputs.counts += found.counted
         return found.rows
 
-    def note_read(self, inbox: str, counted: Observation | None) -> None:
+    def note_read(self, inbox: str, counted: RowCount | None) -> None:
         """Rows of an inbox are going to be read, and perhaps counted; the input's business."""
         self._rows_read.append((inbox, counted))
+        self._outputs.counts += [] if counted is None else [counted]
 
     @property
     def rows_read(self) -> list[dict[str, object]]:
-        """How many rows were read of each inbox, for the run's facts; None when not known, or differently twice."""
+        """How many rows were read of each inbox, for the run's facts; None when not known, or differently twice.
+
+        Known of what was written to an output before anything else looked at it, whole.
+        """
         from tidemill.lake.spark import count_of
 
         rows: dict[str, set[int | None]] = {}

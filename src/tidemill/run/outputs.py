@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -36,7 +36,7 @@ from tidemill.world import World
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tidemill.lake.spark import PartitionWrites
+    from tidemill.lake.spark import PartitionWrites, RowCount
 
 _log = logging.getLogger(__name__)
 
@@ -139,6 +139,8 @@ class Outputs:
         self._writer = writer
         self._allowed = allowed
         self._outputs = {name: _Output(fileset) for name, fileset in filesets.items()}
+        self.counts: list[RowCount] = []
+        """Of rows that a program was given; a write takes all of its rows, so that they are known then."""
 
     def fileset(self, name: str) -> Fileset:
         """The declared output of that qualified name; `NotAnOutput` otherwise."""
@@ -186,7 +188,8 @@ class Outputs:
 
         if quarantine is not None:
             self._find_partitioned(quarantine)
-        checked = put_under(rows, expect, quarantine=quarantine is not None)
+        with self._counting(rows):
+            checked = put_under(rows, expect, quarantine=quarantine is not None)
         try:
             written = self._write(output, checked.rows, columns)
             total = sum(manifest.total_rows for manifest in written.manifests.values())
@@ -283,11 +286,19 @@ class Outputs:
         output.calls += 1
         # Each call has a directory of its own: what a failed one left there is nobody's, and goes before the commit.
         directory = f"{tx_directory(self.tx)}/{output.calls}"
-        written = self._writer(self.catalog.world, rows, output.fileset, directory, columns)
+        with self._counting(rows):
+            written = self._writer(self.catalog.world, rows, output.fileset, directory, columns)
         self.catalog.world.mark("output.written")
         if written.manifests:
             output.schema = written.schema
         return written
+
+    def _counting(self, rows: DataFrame) -> AbstractContextManager[None]:
+        if not self.counts:
+            return nullcontext()
+        from tidemill.lake.spark import counting
+
+        return counting(rows, self.counts)
 
     @contextmanager
     def undone_on_error(self, name: str) -> Iterator[None]:

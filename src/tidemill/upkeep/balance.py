@@ -17,7 +17,8 @@ class Balance:
 
     `rows_out` includes what checks have put aside, which is published too; `duplicates` were left out. Where a run
     differs its program has dropped or made rows, which may be as it should: it filters, or groups. Not known is the
-    balance of runs that read files by themselves, or beside other inputs, or not to the end.
+    balance of runs that read files by themselves, or beside other inputs, or of whose reading nothing shows that it
+    came to its end: what a program looks at (`count()`, `isEmpty()`), caches or cuts short before it writes it.
     """
 
     balanced: int = 0

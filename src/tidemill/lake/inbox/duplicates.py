@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.frames import quoted
-from tidemill.lake.spark import count_of
+from tidemill.lake.spark import RowCount, count_of
 from tidemill.names import advise
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ class Deduplicated:
 
     rows: DataFrame
     spark: SparkSession
-    counted: tuple[Any, ...]
-    """Observations of Spark: before, without those in it twice, and without those published before."""
+    counted: tuple[RowCount, ...]
+    """Before, without those in it twice, and without those published before."""
 
     def facts(self) -> dict[str, int | None]:
-        """Rows in, left out within the run, left out as published, and out; None where nothing was written yet."""
+        """Rows in, left out within the run, left out as published, and out; None where not all was written, at once."""
         seen = [count_of(self.spark, one) for one in self.counted]
         before, once, after = (seen[0], seen[1], seen[-1])
         return {
@@ -63,11 +63,11 @@ def leave_out_duplicates(
     if not keys:
         raise UserError("deduplicate() needs the columns that tell rows apart: keys=['id']")
     _check(keys, "the rows", rows.columns)
-    counted: list[Observation] = []
+    counted: list[RowCount] = []
 
     def count(frame: DataFrame) -> DataFrame:
-        counted.append(Observation())
-        return frame.observe(counted[-1], sf.count(sf.lit(1)).alias("rows"))
+        counted.append(RowCount(Observation()))
+        return frame.observe(counted[-1].observation, sf.count(sf.lit(1)).alias("rows"))
 
     once = count(count(rows).dropDuplicates(list(keys)))
     if published is None:

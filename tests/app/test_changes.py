@@ -66,11 +66,6 @@ def start(stage: Stage) -> list[tuple[str, str]]:
     return [(str(run.state), run.exit_reason or "") for run in stage.work()]
 
 
-def said(stage: Stage) -> list[str]:
-    """What committed and failed runs were given: since, version."""
-    return stage.said()
-
-
 def test_each_run_gets_what_changed_since_the_last_that_committed(stage):
     """First all, then from version to version; nothing is no reason to call the program."""
     none = start(stage)
@@ -82,7 +77,7 @@ def test_each_run_gets_what_changed_since_the_last_that_committed(stage):
     start(stage)
 
     assert none == idle == [("COMPLETED", "no_input")]
-    assert said(stage) == [f"None {first}", f"{first} {third}"]
+    assert stage.said() == [f"None {first}", f"{first} {third}"]
     last = [run for run in stage.runs() if run.exit_reason == ""][-1]
     (taken,) = stage.mill.show_run(last.run_id)["inputs"]
     assert (taken.dataset, taken.item) == ("default.users", f"version {third}")
@@ -97,7 +92,7 @@ def test_a_roll_back_is_a_change(stage):
     back = stage.mill.roll_back("users", good).version
     start(stage)
 
-    assert said(stage) == [f"None {bad}", f"{bad} {back}"]
+    assert stage.said() == [f"None {bad}", f"{bad} {back}"]
 
 
 def test_what_a_failed_run_was_given_comes_again(catalog_url, tmp_path):
@@ -109,7 +104,7 @@ def test_what_a_failed_run_was_given_comes_again(catalog_url, tmp_path):
         start(stage)
 
         assert failed[0][0] == "FAILED"
-        assert said(stage) == [f"None {first}", f"None {second}"]
+        assert stage.said() == [f"None {first}", f"None {second}"]
 
 
 def test_changes_that_a_failed_run_was_launched_for_are_announced_again_later(catalog_url, tmp_path):
@@ -126,7 +121,7 @@ def test_changes_that_a_failed_run_was_launched_for_are_announced_again_later(ca
         assert [(str(run.state), run.exit_reason or "") for run in again] == [("COMPLETED", "")]
         assert [str(run.state) for run in failed] == ["FAILED"]
         assert put_off[0]
-        assert said(stage) == [f"None {version}"] * 2
+        assert stage.said() == [f"None {version}"] * 2
         assert stage.play() == []
         assert rows_of(stage.mill.catalog, "SELECT count(*) FROM consumer_work") == [(0,)]
         assert stage.mill.audit().clean
@@ -158,7 +153,7 @@ def test_changes_of_a_killed_run_are_announced_at_once(stage):
     again = stage.play()
 
     assert [(str(run.state), run.exit_reason or "") for run in again] == [("COMPLETED", "")]
-    assert said(stage) == [f"None {version}"]
+    assert stage.said() == [f"None {version}"]
 
 
 def test_of_two_runs_with_the_same_changes_one_commits(stage):
@@ -196,7 +191,7 @@ def test_the_version_that_a_feed_has_seen_is_kept_for_it(stage):
     expire_versions(stage.mill.catalog)
     assert [one.version for one in stage.mill.list_versions("users")] == [newest]
     assert skipped not in kept
-    assert said(stage)[-1] == f"{seen} {newest}"
+    assert stage.said()[-1] == f"{seen} {newest}"
 
 
 def test_a_reset_gives_all_again_or_only_what_comes(stage, tmp_path, capsys):
@@ -216,7 +211,7 @@ def test_a_reset_gives_all_again_or_only_what_comes(stage, tmp_path, capsys):
 
     assert (behind.partitions, there.partitions) == (1, 0)
     assert idle == [("COMPLETED", "no_input")]
-    assert said(stage) == [f"None {version}", f"None {version}", f"{version} {later}"]
+    assert stage.said() == [f"None {version}", f"None {version}", f"{version} {later}"]
     assert json.loads(capsys.readouterr().out)[0]["partitions"] == 0
 
 
@@ -237,7 +232,7 @@ def test_a_reset_is_announced_at_once(stage):
     stage.mill.reset_consumer("users", FOLLOW, "now")
 
     assert [(str(run.state), run.exit_reason or "") for run in again] == [("COMPLETED", "")]
-    assert said(stage) == [f"None {version}"] * 2
+    assert stage.said() == [f"None {version}"] * 2
     assert stage.play() == []
 
 
@@ -301,7 +296,7 @@ def test_a_run_of_a_program_that_the_app_no_longer_has_commits_no_changes(stage)
 
     assert state == "PENDING"
     assert (str(failed.state), failed.exit_reason is not None) == ("FAILED", True)
-    assert said(stage)[-1] == f"None {last}"
+    assert stage.said()[-1] == f"None {last}"
     assert stage.mill.audit().clean
 
 

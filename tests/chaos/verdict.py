@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos.breadth import find_wrong_windows, judge_inbox, judge_snapshot, judge_windows
-from tests.chaos.site import DATASETS, MARK, Kind, Site, find_fileset, rows_of
+from tests.chaos.site import DATASETS, MARK, Site, find_fileset, rows_of
 from tests.chaos.workers import read_follower
 from tests.manual_clock import Backdoor
 from tidemill.catalog.db import Catalog
@@ -86,9 +86,10 @@ class Judge:
         found["landed"] = len(self.landed()) - int(
             self.sql("SELECT count(*) FROM inbox_file WHERE status = 'SUCCESS'")[0][0]
         )
-        found["windows"] = len(find_wrong_windows(self))
         found["lag"] = sum(self._lags())
         found["idle"] = 0 if self.catalog.read(_is_idle) else 1
+        if not any(found.values()):  # it reads seven file sets from disk
+            found["windows"] = len(find_wrong_windows(self))
         return {what: count for what, count in found.items() if count}
 
     def judge(self, *, processes_are_gone: bool = True) -> Verdict:
@@ -394,6 +395,3 @@ def processes_of(site: Site) -> dict[int, str]:
                 command = path.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 found[int(path.parent.name)] = command
     return found
-
-
-WORK_GOES_ON = (Kind.WORKER, Kind.RUNNER, Kind.SCHEDULER, Kind.DISCOVERER, Kind.REAPER, Kind.JANITOR)

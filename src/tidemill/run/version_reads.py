@@ -26,7 +26,7 @@ def find_snapshot(db: Db, name: str) -> SnapshotDataset:
     return SnapshotDataset.of(find_dataset(db, name))
 
 
-class Reading(Protocol):
+class ReadingRun(Protocol):
     """The run that an input is of."""
 
     @property
@@ -41,7 +41,7 @@ class Reading(Protocol):
 class SnapshotInput:
     """The version of a snapshot that was current at the begin of this attempt; it stays while the attempt lasts."""
 
-    def __init__(self, run: Reading, snapshot: SnapshotDataset, version: Version) -> None:
+    def __init__(self, run: ReadingRun, snapshot: SnapshotDataset, version: Version) -> None:
         self._run = run
         self._snapshot = snapshot
         self._version = version
@@ -59,7 +59,7 @@ class SnapshotInput:
 class ChangesInput:
     """What has changed in a snapshot since the last run of this program that committed, and no other run of it gets."""
 
-    def __init__(self, run: Reading, changed: Changed) -> None:
+    def __init__(self, run: ReadingRun, changed: Changed) -> None:
         self._run = run
         self._changed = changed
 

@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import Final
 
 from tidemill.errors import TidemillError
-from tidemill.lake.fileset.columns import column_names
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.fileset.publish import PartitionWrite, reconcile
 from tidemill.lake.formats import BadFormat, FileFormat
@@ -117,6 +116,6 @@ def _directories(files: Files, below: str) -> Iterator[tuple[str, list[FileStatu
 
 def _refuse_keys(fileset: Fileset, offered: ColumnSchema) -> None:
     names = {name.lower() for name in fileset.keys.names}
-    for name in column_names(offered):
+    for name in offered.names:
         if name.lower() in names:
             raise BadKey(name, "is a column in the files as well: the directory says it, and the two may differ")

@@ -47,11 +47,6 @@ def are_same(one: ColumnSchema, other: ColumnSchema) -> bool:
     return first == second
 
 
-def column_names(columns: ColumnSchema) -> list[str]:
-    """Their names, in order."""
-    return [str(field["name"]) for field in _fields(columns)]
-
-
 def _fields(columns: ColumnSchema) -> list[dict[str, Any]]:
     fields: list[dict[str, Any]] = json.loads(columns.text)["fields"]
     return fields

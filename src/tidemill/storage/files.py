@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +29,6 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITE_TEST: Final = ".tidemill-write-test"
 _CHUNK_BYTES: Final = 1 << 23
-_SET_ASIDE: Final = "file"
 _MOST_TRIES: Final = 100
 _CONTENDED: Final = "others are deleting it all the time"
 
@@ -231,10 +230,10 @@ class LocalFiles:
     grows with all files in it, not with the new ones (300,000 files about 1 s).
 
     A folder deletes nothing by etag in one step, so a deletion moves the file into a hidden folder before it looks at
-    it: `.<hash of its name>.leaving/<etag>.<id>/`, made before the etag is compared for the last time. `settle` finds
-    these folders by their name, deletes what is in them, or puts it back if it is another content, and removes them. A
-    deletion that has lost its folder can move nothing any more, and begins again with a look. So neither a kill nor a
-    stop between a look and a move takes anything from its name for good.
+    it: `.<hash of its name>.leaving/`, opened before the etag is compared for the last time. `settle` finds the folder
+    by its name, deletes what is in it, or puts it back if it is another content, and removes it. Who has that very
+    folder open, if one like it is made anew or not, can move nothing any more, and begins again with a look. So neither
+    a kill nor a stop between a look and a move takes anything from its name for good.
 
     The `world` is asked before each call of the store; an OSError raised at its mark is one of the store's.
     """
@@ -374,15 +373,15 @@ class LocalFiles:
     def _set_aside(self, name: str, etag: str) -> bool:
         """Whether it is now where `settle` deletes it: not if it has gone, is another one, or somebody has settled."""
         path = self._path(name)
-        folder = _aside(path) / f"{etag}.{self._world.new_id('leaving')}"
+        taken = f"{etag}.{self._world.new_id('leaving')}"
         try:
-            folder.mkdir(parents=True)
-            if _etag(path.stat()) != etag:
-                return False
-            self._world.mark("storage.before_delete")
-            path.rename(folder / _SET_ASIDE)
-            self._world.mark("storage.set_aside")
-            return _etag((folder / _SET_ASIDE).stat()) == etag
+            with _opened_folder(_aside(path)) as folder:
+                if _etag(path.stat()) != etag:
+                    return False
+                self._world.mark("storage.before_delete")
+                os.rename(path, taken, dst_dir_fd=folder)
+                self._world.mark("storage.set_aside")
+                return _etag(os.stat(taken, dir_fd=folder)) == etag
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -460,25 +459,28 @@ def _aside(path: Path) -> Path:
 def _end_deletions(path: Path) -> bool:
     """End what has begun to delete this file, and give whether anything had."""
     try:
-        begun = list(_aside(path).iterdir())
+        taken = list(_aside(path).iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return False
-    for folder in begun:
-        _end_deletion(path, folder)
-    with suppress(OSError):  # one more has begun
+    for one in taken:
+        with suppress(FileNotFoundError):  # somebody else is ending it too
+            if _etag(one.stat()) != one.name.split(".", 1)[0]:
+                with suppress(FileExistsError):  # written once more: that one replaces this one anyway
+                    os.link(one, path)
+            one.unlink()
+    with suppress(OSError):  # it is gone, or a file has come into it just now: then the caller finds it again
         _aside(path).rmdir()
-    return bool(begun)
+    return True
 
 
-def _end_deletion(path: Path, folder: Path) -> None:
-    taken = folder / _SET_ASIDE
-    with suppress(FileNotFoundError):  # nothing was taken, or somebody else is ending it too
-        if _etag(taken.stat()) != folder.name.split(".", 1)[0]:
-            with suppress(FileExistsError):  # written once more: that one replaces this one anyway
-                os.link(taken, path)
-        taken.unlink()
-    with suppress(OSError):  # it is gone, or the file has come into it just now: then the caller finds it again
-        folder.rmdir()
+@contextmanager
+def _opened_folder(path: Path) -> Iterator[int]:
+    path.mkdir(exist_ok=True)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)  # noqa: TID251  # files are this room's business
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _status(name: str, status: os.stat_result) -> FileStatus:

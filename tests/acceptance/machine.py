@@ -165,7 +165,13 @@ app.schedule(
     priority=-1,
     resume=True,
 )
-app.schedule("count", "count", trigger=WatermarkPassed(lines, every="1h"), constraints=[Concurrency(1)], resume=True)
+app.schedule(
+    "count",
+    "count",
+    trigger=WatermarkPassed(lines, every="1h", mode="each"),
+    constraints=[Concurrency(1)],
+    resume=True,
+)
 app.schedule("hourly", strike, trigger=Every("1h"), resume=True)
 '''
 

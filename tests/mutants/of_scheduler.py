@@ -20,7 +20,7 @@ _CONSTRAINTS: Final = "schedule/constraints.py"
 _ATTEMPTS: Final = "run/attempts.py"
 _RUNS: Final = "run/runs.py"
 _MESSAGES_SQL: Final = "catalog/messages.sql"
-
+_BOUNDARIES_SQL: Final = "schedule/boundaries.sql"
 
 _mutant = mutants_of(Room.SCHEDULER)
 
@@ -394,5 +394,15 @@ MUTANTS: Final = (
             "for m in messages if m.trigger_no > trigger_no],",
         ),
         scenario="message",
+    ),
+    _mutant(
+        "boundaries_waiting_passed_over",
+        "hours that a watermark passes later join those that wait",
+        Edit(
+            _BOUNDARIES_SQL,
+            "DO UPDATE SET last_at = excluded.last_at",
+            "DO UPDATE SET last_at = excluded.last_at, next_at = excluded.next_at",
+        ),
+        first=Killer.SIMULATION,
     ),
 )

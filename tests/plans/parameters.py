@@ -71,6 +71,12 @@ _FIRES: Final = [
 _TIMERS: Final = _rows(
     [{"schedule_id": f"schedule_{i}", "trigger_no": 1, "next_fire_at": _NOW, "behind": None} for i in range(100)]
 )
+_BOUNDARIES: Final = _rows(
+    [
+        {"schedule_id": f"schedule_{i}", "trigger_no": 1, "next_at": 2000, "last_at": 2000, "behind": None}
+        for i in range(100)
+    ]
+)
 
 _PARAMS: Final[Mapping[str, Param]] = {
     "after": "f2",
@@ -205,6 +211,8 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "state": "RUNNING",
     "taken": _changes(_WAITING),
     "timers": _TIMERS,
+    "moved": _BOUNDARIES,
+    "passed": _BOUNDARIES,
     "times": _list(*(2 * i * _HOUR for i in range(50))),
     "to_failures": 2,
     "topic": "data",

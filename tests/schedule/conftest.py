@@ -17,6 +17,7 @@ from tidemill.names import DEFAULT_NAMESPACE, EventKey, ProgramId, RunId
 from tidemill.run.attempts import FinishRun, register, take_runs
 from tidemill.run.programs import Program, ProgramKind, put_program
 from tidemill.run.runs import NewRun, RunRecord, create_pending, find_run
+from tidemill.schedule.boundaries import feed_boundaries
 from tidemill.schedule.checker import Launch, check_due
 from tidemill.schedule.jobs import EndedJob, Job, list_ended_jobs, list_jobs
 from tidemill.schedule.schedules import Add, Change, Changed, change_schedules, find_schedule
@@ -100,12 +101,18 @@ class Shop:
         """Commit new partitions of a file set."""
         return self.publish(f"partition:default.{dataset}", partitions)
 
+    def pass_to(self, hour: float, previous: float | None, dataset: str = "clicks") -> int:
+        """Commit a move of a watermark, in hours since 1970."""
+        before = None if previous is None else round(previous * 3_600_000_000)
+        return self.publish(f"watermark:default.{dataset}", **{"from": before, "to": round(hour * 3_600_000_000)})
+
     def step(self) -> list[Launch]:
         """Let the scheduler do all it can, as its loop does, and give the launches."""
         launches: list[Launch] = []
         done = True
         while done:
-            done = subscribe(self.catalog, self.world) + fire_due(self.catalog, self.world) > 0
+            fed = [feed(self.catalog, self.world) for feed in (subscribe, feed_boundaries, fire_due)]
+            done = any(fed)
             checked = check_due(self.catalog, self.world)
             launches += checked.launches
             done = done or checked.jobs > 0

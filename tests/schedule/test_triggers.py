@@ -215,6 +215,7 @@ def test_the_next_fire_is_never_late(duration, elapsed):
         (lambda: NewData("clicks", rows=True), BadTrigger),
         (lambda: Refreshed(5), BadTrigger),
         (lambda: WatermarkPassed("clicks", every="100ms"), BadTrigger),
+        (lambda: WatermarkPassed("clicks", mode="eahc"), BadTrigger),
         (lambda: Cron(5), BadTrigger),
         (lambda: Cron("@daily", zone=None), BadTrigger),
     ],
@@ -232,7 +233,7 @@ _leaves = st.one_of(
     st.builds(lambda name, size: NewData(name, bytes=f"{size} MB"), _names, st.integers(1, 10**6)),
     st.builds(lambda name, rows: NewData(name, rows=rows), _names, st.integers(1, 10**6)),
     st.builds(Refreshed, _names),
-    st.builds(WatermarkPassed, _names, st.sampled_from(["1h", "15m", "1d"])),
+    st.builds(WatermarkPassed, _names, st.sampled_from(["1h", "15m", "1d"]), st.sampled_from(["coalesce", "each"])),
     st.builds(Every, st.integers(1000, 10**10).map(lambda ms: timedelta(milliseconds=ms))),
     st.builds(Cron, st.sampled_from(["30 2 * * *", "@daily"]), st.sampled_from(["UTC", "Europe/Berlin"])),
 )

@@ -42,6 +42,8 @@ class Kind:
     late: str
     pairs: bool
     """Whether an hour is complete when both of its parts are there."""
+    mode: str
+    """Whether each hour that is passed has a run of its own."""
 
     @classmethod
     def of(cls, chance: random.Random) -> Kind:
@@ -53,6 +55,7 @@ class Kind:
             gap=chance.choice(["skip", "skip", "wait"]),
             late=chance.choice(["recompute", "recompute", "drop"]),
             pairs=chance.random() < 0.3,
+            mode=chance.choice(["coalesce", "each"]),
         )
 
 
@@ -99,7 +102,7 @@ def declare(app: App, kind: Kind, folder: Path, read: Reader) -> None:
         calculator=lambda _: Hours(read),
     )
     app.add_windows(program, ProgramKind.PYTHON, retries=3, backoff=timedelta(seconds=1))
-    app.schedule("gather", "gather", trigger=WatermarkPassed(ticks, every="1h"), resume=True)
+    app.schedule("gather", "gather", trigger=WatermarkPassed(ticks, every="1h", mode=kind.mode), resume=True)
 
 
 class Hours:

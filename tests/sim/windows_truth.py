@@ -27,6 +27,7 @@ STILL_TO_DO: Final = {
     " ON c.dataset_id = p.dataset_id AND c.commit_seq >= p.seen AND c.partition_time < p.computed"
     " WHERE p.late = 'recompute'",
     "set aside": "SELECT program_id, window_start, reason FROM window_failure",
+    "boundaries": "SELECT schedule_id, next_at, last_at FROM boundary",
     "put off": "SELECT program_id, retry_at FROM window_program WHERE retry_at IS NOT NULL",
 }
 
@@ -36,6 +37,7 @@ def check(simulation: Simulation, committed: Committed) -> None:
     if simulation.shape.windowed:
         moves = _check_watermark(simulation, committed)
         _check_windows(simulation, committed, moves)
+        _check_boundaries(simulation, [value for _, value in moves])
 
 
 def _check_watermark(simulation: Simulation, committed: Committed) -> list[tuple[int, int]]:
@@ -91,6 +93,19 @@ def _find_targets(simulation: Simulation, committed: Committed) -> Iterator[tupl
                 waits_for, target = at, at if target is None else max(target, at)
         if keys:
             yield seq, target
+
+
+def _check_boundaries(simulation: Simulation, moves: list[int]) -> None:
+    """Each hour that was passed is the logical time of one run, if each is to have one, and of none else."""
+    hour = HOUR // timedelta(microseconds=1)
+    each = simulation.shape.windows.mode == "each" and moves
+    wanted = [number * 3_600_000 for number in range(moves[0] // hour, moves[-1] // hour + 1)] if each else []
+    causes = simulation.ground.sql(
+        "SELECT r.created_at, r.triggered_by FROM run AS r JOIN program AS p USING (program_id)"
+        " WHERE p.name = 'gather' AND r.schedule_id IS NOT NULL"
+    )
+    told = [at for _, at in sorted((made, at) for made, text in causes for at in json.loads(text)["logical_times"])]
+    refuse(told == wanted, "lost", f"runs were told {told}, passed was {wanted}")
 
 
 def _last(moves: list[tuple[int, Any]], before: int) -> Any:

@@ -29,6 +29,7 @@ LOCK_ORDER: Final = (
     "subscriber",
     "timer",
     "schedule",
+    "boundary",
     "job",
     "slot_limit",
     "run",
@@ -43,7 +44,7 @@ _RANK: Final = {table: rank for rank, table in enumerate(LOCK_ORDER)} | {
     "consumer_work": LOCK_ORDER.index("consumer"),
     "fire": LOCK_ORDER.index("timer"),
 }
-_WAKING: Final = frozenset({"message", "run", "job", "timer", "schedule", "inbox_marker"})
+_WAKING: Final = frozenset({"message", "run", "job", "timer", "boundary", "schedule", "inbox_marker"})
 
 _HEAD = re.compile(r"^-- name: (?P<name>[a-z0-9_]+)\s*$", re.MULTILINE)
 _ONLY = re.compile(r"^-- only: (?P<only>sqlite|postgres)\s*$", re.MULTILINE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Protocol
 
@@ -16,6 +16,7 @@ from tidemill.names import (
     Namespace,
     backlog_event,
     file_event,
+    one_of,
     partition_event,
     qualified,
     snapshot_event,
@@ -27,6 +28,7 @@ from tidemill.schedule.triggers import BadTrigger, Fed, Leaf
 from tidemill.sizes import exact_bytes, format_bytes, parse_bytes
 
 _SHORTEST_PERIOD: Final = timedelta(seconds=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Named(Protocol):
@@ -223,22 +225,33 @@ class Refreshed(DataTrigger):
         return {"type": "refreshed", "snapshot": self.dataset}
 
 
+class PassedMode(StrEnum):
+    """How many runs are started when a watermark passed several ends of periods."""
+
+    COALESCE = "coalesce"
+    EACH = "each"
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class WatermarkPassed(DataTrigger):
     """The watermark of a file set passed the end of a period: so many full hours, days, … counted from 1970 in UTC.
 
-    However many it passed meanwhile, one run is started. Also when its program has windows left, or late ones.
+    However many it passed meanwhile, one run is started (`mode="coalesce"`), or one for each, in order, whose logical
+    time is the period's end (`mode="each"`). Also when its program has windows left, or late ones.
     """
 
     of_kind = "fileset"
     every: timedelta
+    mode: PassedMode
 
-    def __init__(self, dataset: str | Named, every: str | timedelta = "1h") -> None:
+    def __init__(self, dataset: str | Named, every: str | timedelta = "1h", mode: str = PassedMode.COALESCE) -> None:
         period = parse_duration(every)
         if period < _SHORTEST_PERIOD:
             raise BadTrigger("WatermarkPassed", f"every {every!r} is shorter than a second")
         DataTrigger.__init__(self, dataset)
         object.__setattr__(self, "every", period)
+        known = one_of(PassedMode, mode, lambda why: BadTrigger("WatermarkPassed", f"mode {why}"))
+        object.__setattr__(self, "mode", known)
 
     @property
     def event_keys(self) -> tuple[EventKey, ...]:
@@ -246,24 +259,39 @@ class WatermarkPassed(DataTrigger):
         return (self._event_key(watermark_event), self.backlog_key)
 
     def __str__(self) -> str:
-        return f"WatermarkPassed({self.dataset}, every='{format_duration(self.every)}')"
+        each = ", mode='each'" if self.mode is PassedMode.EACH else ""
+        return f"WatermarkPassed({self.dataset}, every='{format_duration(self.every)}'{each})"
 
     def feed(self, fed: Fed, message: Message) -> Fed:
         """What the leaf has after `message`, which says from where to where the watermark moved, in microseconds."""
         before, after = message.payload.get("from"), message.payload.get("to")
         if message.event_key == self.backlog_key or not isinstance(after, int):
             return DataTrigger.feed(self, fed, message)
+        first, last = self._periods(before, after)
+        return replace(fed, count=fed.count + last + 1 - first)
+
+    def boundaries(self, message: Message) -> tuple[datetime, datetime] | None:
+        """The first and the last end of a period that the watermark passed by the move in `message`; None: none."""
+        before, after = message.payload.get("from"), message.payload.get("to")
+        if not isinstance(after, int):
+            return None
+        first, last = self._periods(before, after)
+        return (_EPOCH + first * self.every, _EPOCH + last * self.every) if first <= last else None
+
+    def _periods(self, before: object, after: int) -> tuple[int, int]:
+        """The numbers of the first and the last period that ended with a move; of a first move only the last."""
         period = self.every // timedelta(microseconds=1)
-        passed = after // period - before // period if isinstance(before, int) else 1
-        return replace(fed, count=fed.count + passed)
+        last = after // period
+        return (before // period + 1 if isinstance(before, int) else last, last)
 
     def check(self, fed: Sequence[Fed]) -> Answer:
         """Satisfied by one period, or at once by work left."""
         return self._answer(fed[0], f"periods of {format_duration(self.every)}")
 
     def spec(self) -> dict[str, object]:
-        """`{"type": "watermark_passed", "fileset": …, "every": "1h"}`."""
-        return {"type": "watermark_passed", "fileset": self.dataset, "every": format_duration(self.every)}
+        """`{"type": "watermark_passed", "fileset": …, "every": "1h"}`, with `"mode": "each"`."""
+        mode = {"mode": self.mode.value} if self.mode is PassedMode.EACH else {}
+        return {"type": "watermark_passed", "fileset": self.dataset, "every": format_duration(self.every), **mode}
 
 
 def _new_partitions(message: Message) -> Iterator[Mapping[str, Any]]:

@@ -19,7 +19,7 @@ from tidemill.catalog.messages import Message
 from tidemill.catalog.named import Param, Row, load_sql
 from tidemill.errors import Conflict, Internal, NotFound
 from tidemill.names import JobId, RunId, ScheduleId
-from tidemill.schedule.data_triggers import MessageTrigger
+from tidemill.schedule.data_triggers import MessageTrigger, WatermarkPassed
 from tidemill.schedule.specs import Schedule
 from tidemill.schedule.time_triggers import TimeTrigger
 from tidemill.schedule.triggers import Fed
@@ -130,7 +130,7 @@ class Ending(NamedTuple):
 
 
 Fact: TypeAlias = Message | datetime
-"""What feeds a leaf: a message, or the logical time at which it was due."""
+"""What feeds a leaf: a message, or the logical time at which it was due (a time trigger, or a boundary passed)."""
 
 Schedules: TypeAlias = Mapping[ScheduleId, Schedule]
 
@@ -307,8 +307,8 @@ def _feed(fed: Mapping[int, Fed], facts: Sequence[tuple[int, Fact]], schedule: S
         match leaves[trigger_no], fact:
             case MessageTrigger() as leaf, Message():
                 after[trigger_no] = leaf.feed(before, fact)
-            case TimeTrigger() as leaf, datetime():
-                after[trigger_no] = leaf.feed(before, fact)
+            case TimeTrigger() | WatermarkPassed(), datetime():
+                after[trigger_no] = before.fired(fact)
             case leaf, _:
                 raise Internal(f"leaf {trigger_no} of schedule {schedule.qualified_name}, {leaf}, was fed {fact}")
     return after

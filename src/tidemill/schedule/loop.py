@@ -1,4 +1,4 @@
-"""The scheduler: subscriber, timekeeper and checker in turn, woken by whatever commits."""
+"""The scheduler: subscriber, boundaries, timekeeper and checker in turn, woken by whatever commits."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import Unavailable
+from tidemill.schedule.boundaries import feed_boundaries, has_boundaries
 from tidemill.schedule.checker import Launch, check_due, next_check_at
 from tidemill.schedule.jobs import from_ms
 from tidemill.schedule.subscriber import has_messages, subscribe
@@ -38,8 +39,10 @@ class Scheduler:
 
         Writes only when there is something to write: to ask costs one read.
         """
-        messages, fire_at, check_at, now = self._catalog.read(_look)
+        messages, boundaries, fire_at, check_at, now = self._catalog.read(_look)
         done = subscribe(self._catalog, self._world) if messages else 0
+        if boundaries:
+            done += feed_boundaries(self._catalog, self._world)
         if fire_at is not None and fire_at <= now:
             done += fire_due(self._catalog, self._world)
         if done or (check_at is not None and check_at <= now):
@@ -63,5 +66,5 @@ class Scheduler:
             waiter.wait(nap)
 
 
-def _look(db: Db) -> tuple[bool, datetime | None, datetime | None, datetime]:
-    return has_messages(db), next_timer_at(db), next_check_at(db), from_ms(db.now())
+def _look(db: Db) -> tuple[bool, bool, datetime | None, datetime | None, datetime]:
+    return has_messages(db), has_boundaries(db), next_timer_at(db), next_check_at(db), from_ms(db.now())

@@ -133,6 +133,7 @@ def change_schedules(db: Db, world: World, seq: CommitSeq, changes: Sequence[Cha
             case _:
                 assert_never(change)
     _store(db, old, new)
+    db.run(SQL.delete_boundaries, schedule_ids=json.dumps(sorted(dropping)))
     dropped = drop_jobs(db, dropping)
     return [Changed(schedule_id, dropped.get(schedule_id, 0)) for schedule_id in ids]
 

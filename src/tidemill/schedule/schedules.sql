@@ -40,6 +40,9 @@ SELECT r.schedule_id, r.trigger_no, r.next_fire_at
 -- name: delete_timers
 DELETE FROM timer WHERE schedule_id IN ({texts:schedule_ids})
 
+-- name: delete_boundaries
+DELETE FROM boundary WHERE schedule_id IN ({texts:schedule_ids})
+
 -- name: insert_limits
 INSERT INTO slot_limit (limit_key) SELECT r.limit_key FROM {rows:limits(limit_key text)} AS r WHERE true
     ON CONFLICT (limit_key) DO NOTHING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
@@ -9,7 +10,8 @@ from tidemill.catalog.messages import Message, Topic, lock_position, move_positi
 from tidemill.catalog.named import load_sql
 from tidemill.names import ProgramId, ScheduleId
 from tidemill.run.programs import Program, find_programs
-from tidemill.schedule.data_triggers import DataTrigger, WatermarkPassed
+from tidemill.schedule.boundaries import Queue, queue_boundaries
+from tidemill.schedule.data_triggers import DataTrigger, PassedMode, WatermarkPassed
 from tidemill.schedule.jobs import Fact, feed_jobs
 from tidemill.schedule.schedules import find_listeners, share_listening
 from tidemill.schedule.specs import Schedule
@@ -66,6 +68,7 @@ def _feed(db: Db, world: World, messages: list[Message]) -> None:
     schedules = share_listening(db, candidates)
     readers = _readers(db, messages, schedules)
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {}
+    passed: dict[Queue, tuple[datetime, datetime]] = {}
     for message in messages:
         for schedule_id, trigger_no in listeners.get(message.event_key, ()):
             schedule = schedules.get(schedule_id)
@@ -73,7 +76,14 @@ def _feed(db: Db, world: World, messages: list[Message]) -> None:
                 continue
             if message.event_type == BACKLOG and not _reads(readers, schedule, trigger_no, message):
                 continue
+            leaf = schedule.spec.trigger.leaves[trigger_no]
+            if isinstance(leaf, WatermarkPassed) and leaf.mode is PassedMode.EACH and message.event_type != BACKLOG:
+                if ends := leaf.boundaries(message):
+                    queue = Queue(schedule_id, trigger_no)
+                    passed[queue] = (passed.get(queue, ends)[0], ends[1])
+                continue
             facts.setdefault(schedule_id, []).append((trigger_no, message))
+    queue_boundaries(db, passed)
     feed_jobs(db, world, facts, schedules)
 
 

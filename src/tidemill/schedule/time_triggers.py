@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Final
@@ -35,10 +35,6 @@ class TimeTrigger(Leaf):
     def next_fire(self, counted_from: datetime) -> datetime:
         """The first of them."""
         return next(self.fires_after(counted_from))
-
-    def feed(self, fed: Fed, due_at: datetime) -> Fed:
-        """What the leaf has once it was due at `due_at`, its logical time."""
-        return replace(fed, count=fed.count + 1, fires=(*fed.fires, due_at))
 
 
 @dataclass(frozen=True, slots=True, init=False)

@@ -70,7 +70,7 @@ _FORMS: Final[Mapping[str, _Form]] = {
     "new_partitions": _Form(NewPartitions, {"fileset": str}, {"n": int}),
     "new_data": _Form(NewData, {"fileset": str}, {"bytes": str, "rows": int}),
     "refreshed": _Form(Refreshed, {"snapshot": str}),
-    "watermark_passed": _Form(WatermarkPassed, {"fileset": str}, {"every": str}),
+    "watermark_passed": _Form(WatermarkPassed, {"fileset": str}, {"every": str, "mode": str}),
     "every": _Form(Every, {"duration": str}),
     "cron": _Form(Cron, {"expression": str}, {"zone": str}),
     "all_of": _Form(lambda triggers: AllOf(*map(_parse, triggers)), {"triggers": list}),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import accumulate, pairwise
 
@@ -39,7 +39,11 @@ class Fed:
     backlog: bool = False
     """Whether a message said that work is left for the program: that is enough, whatever the number wanted."""
     fires: tuple[datetime, ...] = ()
-    """The logical times at which a time trigger fired, oldest first."""
+    """The logical times at which it fired, oldest first: of a time trigger, or ends of periods."""
+
+    def fired(self, logical_time: datetime) -> Fed:
+        """After one more time at which it was due."""
+        return replace(self, count=self.count + 1, fires=(*self.fires, logical_time))
 
     @property
     def fired_at(self) -> datetime | None:

@@ -1,0 +1,87 @@
+"""Ends of periods that a watermark has passed → jobs, one after the other: each gets a run of its own.
+
+What was passed is written down in the transaction that handles the message of the watermark's move. The next end
+becomes a job, with that end as its logical time, when the schedule has no open job that was fed an earlier one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, NamedTuple, cast
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import load_sql
+from tidemill.names import ScheduleId
+from tidemill.schedule.data_triggers import WatermarkPassed
+from tidemill.schedule.jobs import Fact, feed_jobs, from_ms, lock_open_jobs, to_ms
+from tidemill.schedule.schedules import share_listening
+from tidemill.world import World
+
+SQL: Final = load_sql(__file__)
+
+BATCH: Final = 500
+"""Leaves looked at in one transaction."""
+
+
+class Queue(NamedTuple):
+    """A leaf of a schedule's trigger, for which boundaries wait."""
+
+    schedule_id: ScheduleId
+    trigger_no: int
+
+
+def queue_boundaries(db: Db, passed: Mapping[Queue, tuple[datetime, datetime]]) -> None:
+    """Have the first to the last boundary of each leaf wait; the caller has share-locked the schedules."""
+    rows = [
+        {**queue._asdict(), "next_at": to_ms(first), "last_at": to_ms(last)} for queue, (first, last) in passed.items()
+    ]
+    db.run(SQL.queue, passed=json.dumps(sorted(rows, key=lambda row: (row["schedule_id"], row["trigger_no"]))))
+
+
+def has_boundaries(db: Db) -> bool:
+    """Whether there is one whose turn has come."""
+    return bool(db.all(SQL.find_ready, limit=1))
+
+
+def feed_boundaries(catalog: Catalog, world: World, limit: int = BATCH) -> int:
+    """Let each leaf whose turn has come feed its schedule's job with its next boundary; how many there were.
+
+    Cost: a handful of statements for all of them; queues that others hold are left to them.
+    """
+    return catalog.write(lambda db: _feed(db, world, limit))
+
+
+def _feed(db: Db, world: World, limit: int) -> int:
+    ready = {Queue(ScheduleId(str(row[0])), cast(int, row[1])) for row in db.all(SQL.find_ready, limit=limit)}
+    if not ready:
+        return 0
+    schedules = share_listening(db, {queue.schedule_id for queue in ready})
+    locked = db.all(SQL.lock, schedule_ids=json.dumps(sorted(schedules)))
+    world.mark("boundaries.locked")
+    # Asked only now: another scheduler may have fed a job of them since we looked.
+    open_jobs = {job.schedule_id: job for job in lock_open_jobs(db, schedules)}
+    facts: dict[ScheduleId, list[tuple[int, Fact]]] = {schedule_id: [] for schedule_id in open_jobs}
+    after: dict[Queue, datetime] = {}
+    for schedule_id, trigger_no, next_at, _ in locked:
+        queue = Queue(ScheduleId(str(schedule_id)), cast(int, trigger_no))
+        job = open_jobs.get(queue.schedule_id)
+        leaf = schedules[queue.schedule_id].spec.trigger.leaves[queue.trigger_no]
+        if queue not in ready or not isinstance(leaf, WatermarkPassed):
+            continue
+        boundary = from_ms(cast(int, next_at))
+        waits = job is not None and queue.trigger_no in job.fed and job.fed[queue.trigger_no].fires
+        if not waits:
+            facts.setdefault(queue.schedule_id, []).append((queue.trigger_no, boundary))
+        after[queue] = boundary if waits else boundary + leaf.every
+    jobs = feed_jobs(db, world, facts, schedules)
+    world.mark("boundaries.before_move")
+    moved = [
+        {**queue._asdict(), "next_at": to_ms(next_at), "behind": jobs[queue.schedule_id]}
+        for queue, next_at in after.items()
+    ]
+    db.run(SQL.move, moved=json.dumps(moved))
+    db.run(SQL.remove_done, schedule_ids=json.dumps(sorted({queue.schedule_id for queue in after})))
+    world.mark("boundaries.before_commit")
+    return len(after)

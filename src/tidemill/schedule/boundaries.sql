@@ -1,0 +1,29 @@
+-- name: queue
+-- Of the same leaf what was passed later joins what still waits.
+INSERT INTO boundary (schedule_id, trigger_no, next_at, last_at)
+SELECT r.schedule_id, r.trigger_no, r.next_at, r.last_at
+  FROM {rows:passed(schedule_id text, trigger_no bigint, next_at bigint, last_at bigint)} AS r
+ WHERE true
+    ON CONFLICT (schedule_id, trigger_no) DO UPDATE SET last_at = excluded.last_at
+
+-- name: find_ready
+-- Those whose job is gone. Cost: those that catch up, a look-up each.
+SELECT schedule_id, trigger_no FROM boundary
+ WHERE NOT EXISTS (SELECT 1 FROM job WHERE job.job_id = boundary.behind)
+ ORDER BY schedule_id, trigger_no LIMIT :limit
+
+-- name: lock
+-- Skipped when locked: another scheduler has it.
+SELECT schedule_id, trigger_no, next_at, last_at FROM boundary
+ WHERE schedule_id IN ({texts:schedule_ids}) ORDER BY schedule_id, trigger_no {skip_locked}
+
+-- name: move
+-- rank: job
+-- Their rows are held since they were found ready.
+UPDATE boundary SET next_at = r.next_at, behind = r.behind
+  FROM {rows:moved(schedule_id text, trigger_no bigint, next_at bigint, behind text)} AS r
+ WHERE boundary.schedule_id = r.schedule_id AND boundary.trigger_no = r.trigger_no
+
+-- name: remove_done
+-- rank: job
+DELETE FROM boundary WHERE next_at > last_at AND schedule_id IN ({texts:schedule_ids})

@@ -1,0 +1,160 @@
+"""A run for each period that a watermark has passed: in order, each once, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from tests.schedule.test_crashes import Crash
+from tidemill.schedule.boundaries import feed_boundaries
+from tidemill.schedule.checker import check_due
+from tidemill.schedule.constraints import Concurrency
+from tidemill.schedule.data_triggers import NewPartitions, WatermarkPassed
+from tidemill.schedule.schedules import Resume, Suspend, Update
+from tidemill.schedule.specs import ScheduleSpec
+from tidemill.schedule.subscriber import subscribe
+
+EACH = WatermarkPassed("clicks", every="1h", mode="each")
+MARKS = ["boundaries.locked", "boundaries.before_move", "boundaries.before_commit", "subscriber.before_commit"]
+
+
+def hours(shop, launches) -> list[list[float]]:
+    """The logical times that each run was told, in hours since 1970."""
+    return [[at / 3_600_000 for at in shop.run(launch).triggered_by["logical_times"]] for launch in launches]
+
+
+def test_each_period_has_a_run_of_its_own_in_order(shop):
+    """Also those of the far future: the clock says nothing of what has come."""
+    shop.schedule(EACH)
+
+    shop.pass_to(9_000_010.5, None)
+    first = shop.step()
+    shop.pass_to(9_000_010.9, 9_000_010.5)
+    within = shop.step()
+    shop.pass_to(9_000_012, 9_000_010.9)
+    shop.pass_to(9_000_013.2, 9_000_012)
+    later = shop.step()
+
+    assert hours(shop, first) == [[9_000_010]]
+    assert within == []
+    assert hours(shop, later) == [[9_000_011], [9_000_012], [9_000_013]]
+    assert shop.sql("SELECT count(*) FROM boundary") == [(0,)]
+
+
+def test_the_next_waits_for_the_job_before_it(shop):
+    """What is passed meanwhile joins the queue; a job that is never run does not hold it up."""
+    program = shop.program()
+    blocker = shop.start(program)
+    schedule = shop.schedule(EACH, program=program, constraints=(Concurrency(1),), timeout=timedelta(hours=1))
+    shop.pass_to(11, 9)
+    shop.step()
+    shop.pass_to(12, 11)
+    shop.step()
+    waiting = [job.fed[0].count for job in shop.jobs()]
+    shop.clock.move("1h")
+    shop.step()
+    outcomes = [job.outcome for job in shop.history(schedule)]
+    shop.end(blocker)
+    (launch,) = shop.step()
+    shop.end(launch.run_id)
+    (last,) = shop.step()
+
+    assert waiting == [1]
+    assert outcomes == ["timed_out"]
+    assert hours(shop, [launch, last]) == [[11], [12]]
+
+
+def test_a_period_joins_a_job_that_it_has_not_fed(shop):
+    """Of two things that must both be there, one comes alone; and work that is left is no period."""
+    shop.schedule(EACH & NewPartitions("clicks"))
+    shop.add()
+    alone = shop.step()
+    shop.pass_to(3, 1)
+    first = shop.step()
+    shop.add()
+    second = shop.step()
+
+    assert alone == []
+    assert hours(shop, [*first, *second]) == [[2], [3]]
+
+
+def test_work_that_is_left_starts_a_run_without_a_time(shop):
+    """Late windows, and those that failed, are announced so."""
+    shop.schedule(EACH)
+    shop.publish("backlog:default.clicks", consumer="default.shop.ingest")
+    launches = shop.step()
+
+    assert hours(shop, launches) == [[]]
+
+
+@pytest.mark.parametrize("change", [Suspend, lambda one: Update(one, ScheduleSpec(EACH | NewPartitions("clicks")))])
+def test_a_schedule_that_is_changed_starts_anew(shop, change):
+    """What waited was for what it said before."""
+    schedule = shop.schedule(EACH)
+    shop.pass_to(20, 10)
+    subscribe(shop.catalog, shop.world)
+    feed_boundaries(shop.catalog, shop.world)
+    shop.change(change(schedule.schedule_id))
+    left = shop.sql("SELECT * FROM boundary")
+    shop.change(Resume(schedule.schedule_id))
+    nothing = shop.step()
+    shop.pass_to(21, 20)
+
+    assert (left, nothing) == ([], [])
+    assert hours(shop, shop.step()) == [[21]]
+
+
+def test_two_schedulers_feed_each_period_once(shop):
+    """Whoever finds it; a second one neither doubles it nor passes it over."""
+    for number in range(6):
+        shop.schedule(EACH, name=f"s{number}", program=shop.program(f"p{number}"))
+    shop.pass_to(12, 0)
+    subscribe(shop.catalog, shop.world)
+    barrier = threading.Barrier(2)
+
+    def work() -> None:
+        barrier.wait()
+        while feed_boundaries(shop.catalog, shop.world, limit=3) + check_due(shop.catalog, shop.world).jobs:
+            pass
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    shop.step()
+
+    causes = [json.loads(str(text)) for (text,) in shop.sql("SELECT triggered_by FROM run ORDER BY run_id")]
+    fed = Counter((cause["schedule"], at) for cause in causes for at in cause["logical_times"])
+    assert (len(fed), set(fed.values())) == (6 * 12, {1})
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_crash_at_any_mark_loses_and_doubles_no_period(shop, mark):
+    """The message, its periods and their jobs are transactions each."""
+    shop.schedule(EACH)
+    shop.pass_to(4, 1)
+    crashes = 0
+
+    def crash(reached: str) -> None:
+        nonlocal crashes
+        if reached == mark and crashes < 2:
+            crashes += 1
+            raise Crash
+
+    shop.at_mark = crash
+    launches = []
+    while not launches or launches[-1]:
+        try:
+            launches.append(shop.step())
+        except Crash:
+            launches.append([None])
+    shop.at_mark = None
+
+    causes = [json.loads(str(text)) for (text,) in shop.sql("SELECT triggered_by FROM run")]
+    assert crashes == 2
+    assert sorted(at / 3_600_000 for cause in causes for at in cause["logical_times"]) == [2, 3, 4]

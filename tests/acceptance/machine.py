@@ -168,7 +168,7 @@ app.schedule(
 app.schedule(
     "count",
     "count",
-    trigger=WatermarkPassed(lines, every="1h", mode="each"),
+    trigger=WatermarkPassed(lines, every="1d", mode="each"),
     constraints=[Concurrency(1)],
     resume=True,
 )

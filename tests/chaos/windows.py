@@ -35,6 +35,7 @@ from tidemill.world import World
 FIRST = datetime(2021, 3, 19)  # noqa: DTZ001  # a wall-clock time of UTC
 _FATAL = "TIDEMILL_FATAL_MARK"
 _KILLS = "TIDEMILL_KILLS"
+ROOT = Path(__file__).resolve().parents[2]
 _PATIENCE = 120.0
 _MARKS_OF_A_RUN = 26
 """About so many steps has a driver on its way from its start to its end."""
@@ -51,7 +52,9 @@ class FatalSpawner(LocalSpawner):
 
     def start(self, argv, *, env, **how) -> LocalChild:  # noqa: ARG002  # it is another program
         fatal = self._chance.randint(1, _MARKS_OF_A_RUN) if self.deadly and self._chance.random() < 0.8 else 0
-        env = {**env, _FATAL: str(fatal), _KILLS: str(self._told)}
+        # Its folder is another one, and not everybody has this one among those of Python.
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT), env.get("PYTHONPATH", "")])
+        env = {**env, "PYTHONPATH": path, _FATAL: str(fatal), _KILLS: str(self._told)}
         return super().start([sys.executable, "-m", "tests.chaos.windows", "--driver"], env=env, **how)
 
 
@@ -101,10 +104,14 @@ class Campaign:
 
     def play(self, kills: int) -> None:
         """Publish and kill until so many have died; then let all work come to its end."""
-        while self.kills().total() < kills:
+        dead, since = 0, time.monotonic()
+        while dead < kills:
+            assert time.monotonic() < since + _PATIENCE, f"{dead} drivers died, and then none: do they start at all?"
             if self.is_idle():
                 self.publish()
             self.step()
+            if (now := self.kills().total()) > dead:
+                dead, since = now, time.monotonic()
         self.spawner.deadly = False
         until = time.monotonic() + _PATIENCE
         while not self.is_idle():

@@ -131,6 +131,8 @@ def test_a_new_file_is_there_in_one_step_or_not_at_all(
     assert len(meanwhile) == (0 if unnamed else 1)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() == b"one two"
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_a_log_can_be_followed(tmp_path: Path) -> None:

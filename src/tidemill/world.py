@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import random
+import secrets
 import shutil
 import tempfile
 import threading
@@ -22,6 +23,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
+from tidemill.epoch import to_ms
 from tidemill.processes import LocalSpawner, Spawner
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -178,13 +180,14 @@ class Disk:
 
 
 def _open_unnamed(folder: Path) -> tuple[int, str | None]:
-    """A file that is open for writing, and its name if it has to have one."""
+    """A file that is open for writing, and its name if it has to have one; others may read it as the umask says."""
     try:
-        return os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o600), None
+        return os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o666), None
     except OSError as error:
         if error.errno not in {errno.EOPNOTSUPP, errno.EISDIR}:
             raise
-    return tempfile.mkstemp(dir=folder, prefix=".")
+    name = f"{folder}/.{secrets.token_hex(8)}"
+    return os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666), name
 
 
 def _sync_folder(folder: Path) -> None:
@@ -247,7 +250,7 @@ class World:
 
     def new_id(self, prefix: str) -> str:
         """A new id `<prefix>_<26 characters>` whose order is about that of time (the form of a ULID); unique."""
-        milliseconds = int(self.clock.now().timestamp() * 1000)
+        milliseconds = to_ms(self.clock.now())
         value = (milliseconds << 80) | self.random.getrandbits(80)
         return f"{prefix}_" + "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
 

@@ -6,17 +6,14 @@ PostgreSQL, which takes four times as long, a third of them a day; `make fail-po
 
 from __future__ import annotations
 
-import os
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from tests.acceptance.fail_points import opened_machine, strike_each_operation
 from tests.acceptance.machine import Ordinal
+from tests.seed_of_the_day import TODAY
 
-_TODAY: Final = int(os.environ.get("TIDEMILL_SEED") or f"{datetime.now(UTC):%Y%m%d}")
 FEWEST = {Ordinal.FAILS: 100, Ordinal.DIES: 100, Ordinal.LOST_REPLY: 25}
 """Operations of a round, about: where there are much less, the round does not do what it should."""
 
@@ -26,7 +23,7 @@ FEWEST = {Ordinal.FAILS: 100, Ordinal.DIES: 100, Ordinal.LOST_REPLY: 25}
 def test_a_round_survives_a_fault_at_each_of_its_operations(catalog_url: str, memory_folder: Path, ordinal: Ordinal):
     """What lands is published once, whichever operation fails, is the last of its process, or loses its reply."""
     with opened_machine(catalog_url, memory_folder / "project") as machine:
-        a_third = (1 + _TODAY % 3, 3) if machine.catalog.dialect == "postgres" else (1, 1)
+        a_third = (1 + TODAY % 3, 3) if machine.catalog.dialect == "postgres" else (1, 1)
         passed = strike_each_operation(machine, ordinal, *a_third)
 
     assert passed > FEWEST[ordinal]

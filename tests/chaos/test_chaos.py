@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.campaign import run_campaign
+from tests.seed_of_the_day import TODAY
 
-SEEDS = (1, int(os.environ.get("TIDEMILL_SEED") or datetime.now(UTC).strftime("%Y%m%d")))
+SEEDS = (1, TODAY)
 
 
 @pytest.mark.proof

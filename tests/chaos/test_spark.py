@@ -6,17 +6,16 @@ Five kills at fixed moments, and a driver that is stopped with its node, at a mo
 
 from __future__ import annotations
 
-import os
 import random
-from datetime import date
 
 import pytest
 
 from tests.chaos.spark import MOMENTS, Blow, ClassArchive, Strike, find_java_home, open_site
+from tests.seed_of_the_day import TODAY
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.proof]
 
-SEED = os.environ.get("TIDEMILL_SEED", date.today().isoformat())  # noqa: DTZ011
+SEED = str(TODAY)
 KILLS = [Strike(Blow.KILL, moment, forks=number % 2 == 0) for number, moment in enumerate(MOMENTS[:5])]
 
 

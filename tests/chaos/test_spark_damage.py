@@ -5,17 +5,16 @@ The short form of `python -m tests.chaos.spark_damage`.
 
 from __future__ import annotations
 
-import os
 import random
-from datetime import date
 
 import pytest
 
 from tests.chaos.spark_damage import CODECS, HARMLESS, How, Outcome, Shelf, When, flip, flips, is_wrong
+from tests.seed_of_the_day import TODAY
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
-SEED = os.environ.get("TIDEMILL_SEED", date.today().isoformat())  # noqa: DTZ011
+SEED = str(TODAY)
 
 
 @pytest.fixture(scope="module", params=CODECS[:2])

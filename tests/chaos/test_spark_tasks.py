@@ -5,16 +5,14 @@ The short form of `python -m tests.chaos.spark_tasks`, in one process, where Spa
 
 from __future__ import annotations
 
-import os
-from datetime import date
-
 import pytest
 
 from tests.chaos.spark_tasks import TASKS, Works, disturbed
+from tests.seed_of_the_day import TODAY
 
 pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
-SEED = os.environ.get("TIDEMILL_SEED", date.today().isoformat())  # noqa: DTZ011
+SEED = str(TODAY)
 
 
 @pytest.fixture

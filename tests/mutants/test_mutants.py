@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
-from datetime import UTC, datetime
 
 import apsw
 import pytest
@@ -11,11 +9,11 @@ import pytest
 from tests.mutants.campaign import Fate, hunt
 from tests.mutants.every import MUTANTS
 from tests.mutants.mutant import SOURCE, Mutant, Room
+from tests.seed_of_the_day import TODAY
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import Dialect, load_sql
 from tidemill.world import World
 
-DAY = int(os.environ.get("TIDEMILL_SEED", "0")) or datetime.now(UTC).date().toordinal()
 QUICK = [mutant for mutant in MUTANTS if mutant.scenario]
 
 
@@ -58,9 +56,9 @@ def test_names_are_unique_and_rooms_well_filled():
 @pytest.mark.parametrize("room", sorted({mutant.room for mutant in QUICK}))
 def test_a_mutant_of_the_day_is_killed(room):
     """One of each room, of those that one small scenario finds; `make mutants` hunts them all."""
-    mutant = random.Random(DAY).choice([mutant for mutant in QUICK if mutant.room is room])
+    mutant = random.Random(TODAY).choice([mutant for mutant in QUICK if mutant.room is room])
 
     verdict = hunt(mutant)
 
-    again = f"TIDEMILL_SEED={DAY}, or python -m tests.mutants {mutant.name}"
+    again = f"TIDEMILL_SEED={TODAY}, or python -m tests.mutants {mutant.name}"
     assert verdict.fate is not Fate.SURVIVED, f"{mutant.name} survives: {mutant.forgets} ({again})"

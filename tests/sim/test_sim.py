@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
 from typing import Final
 
 import pytest
 
+from tests.seed_of_the_day import TODAY
 from tests.sim.campaign import play_batch, shorten
 from tests.sim.simulation import prepared
 from tidemill.catalog import transactions
@@ -22,11 +22,9 @@ from tidemill.run import attempts
 FIXED: Final = 200
 OF_THE_DAY: Final = 400
 _BATCH: Final = 200
-# A different part of the seeds each day; TIDEMILL_SEED=n plays those of another day again.
-_TODAY: Final = int(os.environ.get("TIDEMILL_SEED") or f"{datetime.now(UTC):%Y%m%d}")
 _BATCHES: Final = [
     *(range(first, first + _BATCH) for first in range(0, FIXED, _BATCH)),
-    *(range(_TODAY * 10_000 + first, _TODAY * 10_000 + first + _BATCH) for first in range(0, OF_THE_DAY, _BATCH)),
+    *(range(TODAY * 10_000 + first, TODAY * 10_000 + first + _BATCH) for first in range(0, OF_THE_DAY, _BATCH)),
 ]
 _TRACE = """
 import hashlib

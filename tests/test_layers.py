@@ -20,7 +20,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 LAYERS = (
-    {"errors", "world", "processes", "names", "durations", "sizes", "texts", "config"},
+    {"errors", "world", "processes", "names", "durations", "epoch", "sizes", "texts", "config"},
     {"catalog", "storage"},
     {"lake"},
     {"run"},

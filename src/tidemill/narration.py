@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from threading import Lock
 from typing import Final, cast
 
+from tidemill.epoch import from_ms
 from tidemill.lake.inbox.discovery import Discovered
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.run.runner import RunEvent, RunEventKind
@@ -81,7 +82,7 @@ class Narrator:
         else:
             again = ""
             if run.state is RunState.PENDING:
-                at = datetime.fromtimestamp(run.not_before / 1000, UTC).astimezone()
+                at = from_ms(run.not_before).astimezone()
                 again = f"   next try {at:%H:%M:%S}" if run.not_before else "   will be tried again"
             text = f"{program.app}.{program.name}   {run.state}: {run.exit_reason or ''}{again}"
             fields = {"state": run.state, "reason": run.exit_reason, "attempt": run.epoch}

@@ -17,6 +17,7 @@ from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.wakeups import Waiter
+from tidemill.epoch import from_ms
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake import datasets, janitor
 from tidemill.lake.consumer import backlog
@@ -34,7 +35,7 @@ from tidemill.run.programs import list_programs
 from tidemill.run.runner import Runner
 from tidemill.run.runs import has_unfinished
 from tidemill.run.session import settings_of
-from tidemill.schedule.jobs import JobState, from_ms, list_jobs
+from tidemill.schedule.jobs import JobState, list_jobs
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.subscriber import has_messages
 from tidemill.storage.hints import FolderHints

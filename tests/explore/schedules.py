@@ -16,6 +16,7 @@ from tests.explore.search import TABLES, Actor, Broken, Scenario, Tables
 from tests.explore.stage import START, Stage
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Publish, Topic
+from tidemill.epoch import from_ms
 from tidemill.lake.consumer.backlog import publish_due
 from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.datasets import declare
@@ -28,7 +29,6 @@ from tidemill.run.runs import NewRun, create_pending
 from tidemill.schedule.checker import check_due, next_check_at
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewPartitions
-from tidemill.schedule.jobs import from_ms
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.schedules import Add, Resume, Suspend, Update, change_schedules
 from tidemill.schedule.specs import Misfire, ScheduleSpec

@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from tidemill.epoch import from_ms, to_ms
 from tidemill.schedule import misfires, timekeeper
 from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewPartitions
-from tidemill.schedule.jobs import from_ms, to_ms
 from tidemill.schedule.schedules import Resume, Suspend, Update
 from tidemill.schedule.specs import Misfire, ScheduleSpec
 from tidemill.schedule.subscriber import subscribe

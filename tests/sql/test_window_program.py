@@ -156,7 +156,7 @@ def test_a_failing_window_is_set_aside_and_holds_up_no_other(plain):
     assert failing["window"] == "[2021-03-19 10:00:00, 2021-03-19 11:00:00)"
     assert failing["partitions"] == ["day=2021-03-19 hour=10"]
     assert "AssertionError" in failing["reason"]
-    assert failing["tried_at"] > failing["since"]
+    assert failing["tried_at"] > failing["since_at"]
     assert plain.sql("SELECT count(*) FROM window_program WHERE retry_at > failing_since") == [(1,)]
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias, cast
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Call, Row, load_sql
+from tidemill.epoch import from_ms
 from tidemill.errors import UserError
 from tidemill.names import EventKey
 
@@ -122,7 +123,7 @@ def to_message(row: Row) -> Message:
         str(topic),
         cast(int, seq),
         cast(int, n),
-        datetime.fromtimestamp(cast(int, at) / 1000, UTC),
+        from_ms(cast("int", at)),
         str(event_type),
         EventKey(str(event_key)),
         json.loads(str(payload)),

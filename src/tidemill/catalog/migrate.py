@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import NO_CATALOG_YET, CatalogUnavailable
 from tidemill.catalog.named import Dialect, load_sql, render
+from tidemill.epoch import to_ms
 from tidemill.errors import UserError
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def migrate(catalog: Catalog) -> list[int]:
 
 def _script(catalog: Catalog, version: int, name: str, texts: Mapping[Dialect, Sequence[str]]) -> str:
     script = "\n".join(render(text, catalog.dialect) for text in texts[catalog.dialect])
-    at = int(catalog.world.clock.now().timestamp() * 1000)
+    at = to_ms(catalog.world.clock.now())
     script += f"\nINSERT INTO migration (version, name, applied_at) VALUES ({version}, '{name}', {at});"
     if version > 1:
         return script

@@ -19,6 +19,7 @@ import psutil
 
 from tidemill.catalog.db import NO_CATALOG_YET, RETRY_FOR, Catalog, CatalogUnavailable, Db, Table, refused
 from tidemill.catalog.named import Call, Dialect, Param, Row
+from tidemill.epoch import to_ms
 from tidemill.errors import UserError
 from tidemill.names import CommitSeq
 
@@ -179,7 +180,7 @@ class SqliteCatalog(Catalog):
         clock = self.world.clock
 
         def now(*_: apsw.SQLiteValue) -> apsw.SQLiteValue:
-            return int(clock.now().timestamp() * 1000)
+            return to_ms(clock.now())
 
         connection.create_scalar_function("tidemill_now", now, 0)
         connection.create_scalar_function("tidemill_refuse", _refuse, -1)

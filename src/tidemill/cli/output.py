@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tidemill.epoch import from_ms
 from tidemill.errors import TidemillError, UserError
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _plain(name: str, value: object) -> object:
 def _iso(milliseconds: int) -> str | None:
     if milliseconds == 0:
         return None
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return from_ms(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _cell(value: object) -> str:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
+from tidemill.epoch import to_ms
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.consumer.consumer import (
     FROM_BEGINNING,
@@ -37,7 +38,6 @@ from tidemill.lake.keys import KeyText, KeyValue
 from tidemill.lake.snapshot.changes import measure_feed
 from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id, fields_of
 from tidemill.names import nearest
-from tidemill.schedule import jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Consumers(Project):
                 for w in list_work(db, consumer.consumer_id, state, MOST_SHOWN)
             ]
             resets = [
-                ResetView(jobs.to_ms(p.at), p.by, p.asked, p.state.start_version, tuple(p.state.versions_to_check))
+                ResetView(to_ms(p.at), p.by, p.asked, p.state.start_version, tuple(p.state.versions_to_check))
                 for p in list_resets(db, consumer.dataset_id, consumer.name)
             ]
             view = _consumer_view(db, consumer, {found.dataset_id: found})
@@ -250,7 +250,7 @@ def _measure(db: Db, consumer: Consumer, by_id: Mapping[str, Dataset]) -> Lag:
 
 
 def _lag_view(consumer: Consumer, lag: Lag, by_id: Mapping[str, Dataset], now: int) -> LagView:
-    oldest = None if lag.oldest is None else jobs.to_ms(lag.oldest)
+    oldest = None if lag.oldest is None else to_ms(lag.oldest)
     age = None if oldest is None else format_duration(timedelta(seconds=max(now - oldest, 0) // 1000))
     name = by_id[consumer.dataset_id].qualified_name
     return LagView(name, consumer.name, lag.partitions, lag.bytes, oldest, age)
@@ -267,7 +267,7 @@ def _consumer_view(db: Db, consumer: Consumer, by_id: Mapping[str, Dataset]) -> 
         consumer.name,
         lag.partitions,
         lag.bytes,
-        None if lag.oldest is None else jobs.to_ms(lag.oldest),
+        None if lag.oldest is None else to_ms(lag.oldest),
         held[WorkState.IN_PROGRESS],
         held[WorkState.DISCARDED],
         consumer.state.start_version,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from tidemill.catalog.db import Db
+from tidemill.epoch import to_ms
 from tidemill.mill.project import Project
 from tidemill.names import JobId, RunId, ScheduleId
 from tidemill.schedule import jobs, schedules
@@ -99,8 +100,8 @@ def _job_view(job: Job, names: Mapping[ScheduleId, str]) -> JobView:
         job.job_id,
         names.get(job.schedule_id, job.schedule_id),
         job.state,
-        jobs.to_ms(job.created_at),
-        None if job.next_check_at is None else jobs.to_ms(job.next_check_at),
+        to_ms(job.created_at),
+        None if job.next_check_at is None else to_ms(job.next_check_at),
         job.priority,
         _why(verdict),
         verdict,
@@ -119,7 +120,7 @@ def _ended_view(job: EndedJob, names: Mapping[ScheduleId, str]) -> EndedJobView:
         names.get(job.schedule_id, job.schedule_id),
         job.outcome,
         job.run_id,
-        jobs.to_ms(job.created_at),
-        jobs.to_ms(job.ended_at),
+        to_ms(job.created_at),
+        to_ms(job.ended_at),
         job.detail,
     )

@@ -11,13 +11,14 @@ from itertools import chain, islice
 
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
+from tidemill.epoch import to_ms
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.project import Project, program_names
 from tidemill.names import ProgramId, advise, dataset_events
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Program, find_program_by_id
-from tidemill.schedule import jobs, schedules
+from tidemill.schedule import schedules
 from tidemill.schedule.constraints import Concurrency, constraint_to_json
 from tidemill.schedule.schedules import Add, Delete, Resume, Suspend, Update, change_schedules
 from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, spec_from_json, spec_to_json
@@ -99,7 +100,7 @@ class Schedules(Project):
             timers = schedules.read_timers(db, schedule.schedule_id)
             leaves = schedule.spec.trigger.leaves
             fires = [
-                FireView(jobs.to_ms(at), str(leaf))
+                FireView(to_ms(at), str(leaf))
                 for trigger_no, first in timers.items()
                 if isinstance(leaf := leaves[trigger_no], TimeTrigger)
                 for at in islice(chain([first], leaf.fires_after(first)), limit)
@@ -201,7 +202,7 @@ def _schedule_view(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -
         priority=schedule.spec.priority,
         timeout=format_duration(schedule.spec.timeout),
         misfire=schedule.spec.misfire.value,
-        next_fire_at=None if fires_at is None else jobs.to_ms(fires_at),
+        next_fire_at=None if fires_at is None else to_ms(fires_at),
     )
 
 

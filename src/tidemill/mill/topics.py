@@ -12,6 +12,7 @@ from typing import Final, cast
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message, Position, Publish, Topic, read_messages, to_message
 from tidemill.catalog.named import Param, load_sql
+from tidemill.epoch import to_ms
 from tidemill.errors import NotFound, UserError
 from tidemill.mill.project import Project
 from tidemill.names import EventKey, check_name, nearest
@@ -117,7 +118,7 @@ def _view(message: Message) -> MessageView:
     return MessageView(
         message.topic,
         _shown(*message.position),
-        round(message.at.timestamp() * 1000),
+        to_ms(message.at),
         message.event_type,
         message.event_key,
         message.payload,

@@ -9,7 +9,6 @@ from tidemill.catalog.db import Db
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.datasets import Dataset, find_by_id
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.inbox.inbox import from_ms
 from tidemill.lake.window.partition_time import Instant, Zone, from_wall, to_wall
 from tidemill.lake.window.retries import forget_failures, list_failures
 from tidemill.lake.window.watermark import (
@@ -184,8 +183,8 @@ def _program_view(db: Db, state: WindowState, zone: Zone) -> dict[str, object]:
                 "window": f"[{from_wall(one.window.start)}, {from_wall(one.window.end)})",
                 "reason": one.reason,
                 "partitions": list(one.partitions),
-                "since": from_ms(one.since),
-                "tried_at": from_ms(one.tried_at),
+                "since_at": one.since,
+                "tried_at": one.tried_at,
             }
             for one in list_failures(db, state.program_id, _FEW)
         ],

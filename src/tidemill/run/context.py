@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from tidemill.catalog.db import Catalog, Db, Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.durations import parse_duration
+from tidemill.epoch import from_ms
 from tidemill.errors import UserError
 from tidemill.lake.consumer.consumer import ConsumedPartition, describe
 from tidemill.lake.consumer.discards import Discard, find_untold
@@ -269,13 +270,13 @@ class Run:
     def logical_time(self) -> datetime | None:
         """The time for which a time trigger fired (aware); None when none did."""
         moment = self._record.triggered_by.get("logical_time")
-        return _to_time(moment) if isinstance(moment, int) else None
+        return from_ms(moment) if isinstance(moment, int) else None
 
     @property
     def logical_times(self) -> tuple[datetime, ...]:
         """All times for which time triggers fired, oldest first: several after downtime, under `misfire="once"`."""
         moments = self._record.triggered_by.get("logical_times")
-        return tuple(map(_to_time, moments)) if isinstance(moments, list) else ()
+        return tuple(map(from_ms, moments)) if isinstance(moments, list) else ()
 
     @property
     def spark(self) -> SparkSession:
@@ -469,7 +470,3 @@ class Run:
     def columns_of(self, fileset: Fileset) -> ColumnSchema | None:
         """The columns in a file set's files; None before its first commit."""
         return self._catalog.read(lambda db: find_schema(db, fileset.dataset_id))
-
-
-def _to_time(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)

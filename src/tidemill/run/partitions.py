@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
+from tidemill.epoch import from_ms
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import DatasetKind, list_datasets
 from tidemill.lake.fileset.adopt import Refusal, look_through
@@ -72,7 +73,7 @@ def find_outlived(catalog: Catalog, fileset: Fileset, age: timedelta) -> KeyFilt
     field = next((field for field in fileset.keys.fields if field.type in _TIMES), None)
     if field is None:
         raise NoPartitionTime(fileset.qualified_name)
-    moment = datetime.fromtimestamp(catalog.read(lambda db: db.now()) / 1000, UTC) - age
+    moment = from_ms(catalog.read(lambda db: db.now())) - age
     where: Where = {field.name: Range(None, moment.date() if field.type is KeyType.DATE else moment)}
     return make_filter(fileset.keys, where)
 

@@ -13,9 +13,10 @@ from typing import Final, NamedTuple, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
+from tidemill.epoch import from_ms, to_ms
 from tidemill.names import ScheduleId
 from tidemill.schedule.data_triggers import WatermarkPassed
-from tidemill.schedule.jobs import Fact, feed_jobs, from_ms, lock_open_jobs, to_ms
+from tidemill.schedule.jobs import Fact, feed_jobs, lock_open_jobs
 from tidemill.schedule.schedules import share_listening
 from tidemill.world import World
 

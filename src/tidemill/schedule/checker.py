@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, cast
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import load_sql
+from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import UserError
 from tidemill.names import JobId, RunId
 from tidemill.run.inputs import follows_changes
@@ -28,14 +29,12 @@ from tidemill.schedule.jobs import (
     Outcome,
     Turn,
     end_jobs,
-    from_ms,
     list_waiting,
     lock_due_jobs,
     lock_job,
     lock_unchanged,
     read_job_messages,
     store_checked,
-    to_ms,
 )
 from tidemill.schedule.schedules import read_schedules
 from tidemill.schedule.specs import BadSchedule, OnTimeout, Schedule

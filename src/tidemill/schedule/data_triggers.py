@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Protocol
 
 from tidemill.catalog.messages import Message
 from tidemill.durations import format_duration, parse_duration
+from tidemill.epoch import EPOCH
 from tidemill.names import (
     EventKey,
     Namespace,
@@ -28,7 +29,6 @@ from tidemill.schedule.triggers import BadTrigger, Fed, Leaf
 from tidemill.sizes import exact_bytes, format_bytes, parse_bytes
 
 _SHORTEST_PERIOD: Final = timedelta(seconds=1)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Named(Protocol):
@@ -276,7 +276,7 @@ class WatermarkPassed(DataTrigger):
         if not isinstance(after, int):
             return None
         first, last = self._periods(before, after)
-        return (_EPOCH + first * self.every, _EPOCH + last * self.every) if first <= last else None
+        return (EPOCH + first * self.every, EPOCH + last * self.every) if first <= last else None
 
     def _periods(self, before: object, after: int) -> tuple[int, int]:
         """The numbers of the first and the last period that ended with a move; of a first move only the last."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message
 from tidemill.catalog.named import Param, Row, load_sql
+from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import Conflict, Internal, NotFound
 from tidemill.names import JobId, RunId, ScheduleId
 from tidemill.schedule.data_triggers import MessageTrigger, WatermarkPassed
@@ -26,9 +27,6 @@ from tidemill.schedule.triggers import Fed
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
-
-_MILLISECOND: Final = timedelta(milliseconds=1)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class JobState(StrEnum):
@@ -287,16 +285,6 @@ def list_jobs(db: Db) -> list[Job]:
 def list_ended_jobs(db: Db, schedule_id: ScheduleId, *, most: int) -> list[EndedJob]:
     """The newest of a schedule's jobs that have ended, newest first."""
     return [_ended(row) for row in db.all(SQL.list_ended, schedule_id=schedule_id, most=most)]
-
-
-def to_ms(at: datetime) -> int:
-    """Epoch milliseconds, as the catalog stores times."""
-    return (at - _EPOCH) // _MILLISECOND
-
-
-def from_ms(milliseconds: int) -> datetime:
-    """The time, aware, in UTC."""
-    return _EPOCH + milliseconds * _MILLISECOND
 
 
 def _feed(fed: Mapping[int, Fed], facts: Sequence[tuple[int, Fact]], schedule: Schedule) -> dict[int, Fed]:

@@ -9,10 +9,10 @@ from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.wakeups import Waiter
+from tidemill.epoch import from_ms
 from tidemill.errors import Unavailable
 from tidemill.schedule.boundaries import feed_boundaries, has_boundaries
 from tidemill.schedule.checker import Launch, check_due, next_check_at
-from tidemill.schedule.jobs import from_ms
 from tidemill.schedule.subscriber import has_messages, subscribe
 from tidemill.schedule.timekeeper import fire_due, next_timer_at
 from tidemill.world import World

@@ -15,11 +15,12 @@ from typing import Final, TypeAlias, assert_never, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
+from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import Conflict, NotFound
 from tidemill.names import CommitSeq, EventKey, Namespace, ProgramId, ScheduleId, check_name, nearest, qualified
 from tidemill.run.inputs import find_dataset
 from tidemill.schedule.data_triggers import DatasetTrigger
-from tidemill.schedule.jobs import Outcome, drop_jobs, from_ms, to_ms
+from tidemill.schedule.jobs import Outcome, drop_jobs
 from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status, spec_from_json, spec_to_json
 from tidemill.schedule.time_triggers import TimeTrigger
 from tidemill.schedule.triggers import Leaf, Trigger

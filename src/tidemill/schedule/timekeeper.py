@@ -9,8 +9,9 @@ from typing import Final, NamedTuple, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Param, load_sql
+from tidemill.epoch import from_ms, to_ms
 from tidemill.names import ScheduleId
-from tidemill.schedule.jobs import Fact, feed_jobs, from_ms, lock_open_jobs, to_ms
+from tidemill.schedule.jobs import Fact, feed_jobs, lock_open_jobs
 from tidemill.schedule.misfires import MOST_FIRES, Due, find_due
 from tidemill.schedule.schedules import share_listening
 from tidemill.schedule.specs import Schedule

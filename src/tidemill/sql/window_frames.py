@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
+from tidemill.epoch import EPOCH
 from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.keys import KeySchema, KeyText, KeyType, KeyValue
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tidemill.run.context import Run
 
 _VIEW: Final = "tidemill_windows"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PLAIN_TYPES: Final[Mapping[KeyType, str]] = {
     KeyType.STRING: "string",
     KeyType.INT: "int",
@@ -196,9 +196,9 @@ def literal_spans(spark: SparkSession, keys: KeySchema, instants: Mapping[KeyTex
 def _plain(value: KeyValue) -> str | int:
     match value:
         case datetime():
-            return (value - _EPOCH) // timedelta(microseconds=1)
+            return (value - EPOCH) // timedelta(microseconds=1)
         case date():
-            return (value - _EPOCH.date()).days
+            return (value - EPOCH.date()).days
         case _:
             return value
 

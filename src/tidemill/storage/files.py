@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -22,11 +22,11 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore
 
+from tidemill.epoch import EPOCH
 from tidemill.errors import Conflict, Unavailable, UserError
 from tidemill.world import World
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITE_TEST: Final = ".tidemill-write-test"
 _CHUNK_BYTES: Final = 1 << 23
 _MOST_TRIES: Final = 100
@@ -484,7 +484,7 @@ def _opened_folder(path: Path) -> Iterator[int]:
 
 
 def _status(name: str, status: os.stat_result) -> FileStatus:
-    modified_at = _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
+    modified_at = EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
     return FileStatus(name, status.st_size, modified_at, _etag(status))
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, cast
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Row, load_sql
+from tidemill.epoch import from_ms
 from tidemill.errors import Conflict, NotFound
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState
 from tidemill.lake.consumer.starts import Position
@@ -131,7 +132,7 @@ def measure_lag(db: Db, consumer: Consumer) -> Lag:
         versions_to_check=json.dumps(consumer.state.versions_to_check),
     )
     partitions, size, oldest = cast("tuple[int, int, int | None]", rows[0])
-    return Lag(int(partitions), int(size), None if oldest is None else datetime.fromtimestamp(oldest / 1000, UTC))
+    return Lag(int(partitions), int(size), None if oldest is None else from_ms(oldest))
 
 
 def to_consumer(row: Row) -> Consumer:
@@ -157,7 +158,7 @@ def _work(row: Row) -> Work:
         KeyText(str(key)),
         WorkState(str(state)),
         cast("int", failures),
-        datetime.fromtimestamp(waits / 1000, UTC) if waits else None,
+        from_ms(waits) if waits else None,
         None if run_id is None else RunId(str(run_id)),
         None if error is None else str(error),
     )

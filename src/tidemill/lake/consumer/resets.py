@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.named import Call, Param, Row, load_sql
+from tidemill.epoch import from_ms
 from tidemill.errors import Conflict
 from tidemill.lake.consumer.backlog import NoteUnread, PublishBacklog
 from tidemill.lake.consumer.consumer import PartitionConsumerState
@@ -152,5 +153,5 @@ def _past(row: Row) -> PastConsumer:
         PartitionConsumerState(WritePointer(cast("int", start_version)), late),
         str(asked),
         str(by),
-        datetime.fromtimestamp(cast("int", at) / 1000, UTC),
+        from_ms(cast("int", at)),
     )

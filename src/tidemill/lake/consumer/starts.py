@@ -14,6 +14,7 @@ from typing import Final
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot, find_in_progress
+from tidemill.epoch import to_ms
 from tidemill.errors import UserError
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState
 from tidemill.names import CommitSeq, DatasetId, WritePointer, advise
@@ -86,7 +87,7 @@ def find_position(db: Db, dataset_id: DatasetId, start: Start, tick: CommitSeq) 
         return Position(CommitSeq(0), FROM_BEGINNING)
     since = tick
     if start.time is not None:
-        moment = int(start.time.timestamp() * 1000)
+        moment = to_ms(start.time)
         if moment > db.now():
             raise BadStart(str(start), "that time is still to come; use now")
         row = db.one(SQL.find_last_before, dataset_id=dataset_id, moment=moment)

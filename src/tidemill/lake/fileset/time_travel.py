@@ -8,6 +8,7 @@ from typing import Final, TypeAlias, cast
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot
+from tidemill.epoch import to_ms
 from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import Fileset, NotKept
 from tidemill.names import DatasetId, WritePointer
@@ -42,7 +43,7 @@ def find_snapshot_at(db: Db, fileset: Fileset, as_of: AsOf | None, newest: Snaps
     if isinstance(as_of, datetime):
         if as_of.tzinfo is None:
             raise BadTime(str(as_of), "it has no time zone: write 2026-01-01T12:00Z, or give an aware datetime")
-        at = int(as_of.timestamp() * 1000)
+        at = to_ms(as_of)
         if at > db.now():
             raise BadTime(str(as_of), "that is still to come")
         row = db.one(SQL.find_commit_at, at=at)

@@ -11,8 +11,9 @@ from typing import Final, TypeVar, cast
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import format_duration, to_milliseconds
+from tidemill.epoch import from_ms, to_ms
 from tidemill.lake.inbox.in_flight import Watched, held_back
-from tidemill.lake.inbox.inbox import FileState, Inbox, OnRewrite, content_version, from_ms, to_ms
+from tidemill.lake.inbox.inbox import FileState, Inbox, OnRewrite, content_version
 from tidemill.lake.inbox.lookback import Marker
 from tidemill.names import DatasetId, file_event
 from tidemill.storage.files import Files, FileStatus, Seen

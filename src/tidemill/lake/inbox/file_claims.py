@@ -12,9 +12,10 @@ from typing import Final, cast
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Call, Param, Row, Statement, load_sql
 from tidemill.catalog.transactions import Transaction, TransactionEnded, find_transaction
+from tidemill.epoch import from_ms
 from tidemill.lake.consumer.claims import HALVE_AFTER
 from tidemill.lake.formats import blame
-from tidemill.lake.inbox.inbox import Inbox, from_ms
+from tidemill.lake.inbox.inbox import Inbox
 from tidemill.names import DatasetId, RunId
 from tidemill.storage.files import open_files
 from tidemill.world import World

@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final, cast
@@ -21,6 +21,7 @@ from typing import Final, cast
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Param, Row, load_sql
 from tidemill.durations import to_milliseconds
+from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import UserError
 from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
 from tidemill.lake.formats import FileFormat, RawFormat
@@ -32,9 +33,6 @@ SQL: Final = load_sql(__file__)
 
 ALWAYS_IGNORED: Final = ("*_current", "*.tmp", "*._COPYING_", "_*", ".*")
 """Names of files that are still being written, or are none of the data."""
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FileState(StrEnum):
@@ -278,17 +276,6 @@ def content_version(file: FileStatus) -> str:
     """A hash of what tells one content of a file from another: etag, size, time."""
     text = f"{file.etag}|{file.bytes}|{to_ms(file.modified_at)}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def to_ms(moment: datetime) -> int:
-    """Epoch milliseconds, as the catalog stores times."""
-    since = moment - _EPOCH
-    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
-
-
-def from_ms(milliseconds: int) -> datetime:
-    """The time, aware, in UTC."""
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def ensure_inbox(db: Db, dataset_id: DatasetId) -> None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final, cast
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot as TransactionSnapshot
 from tidemill.catalog.transactions import Transaction
+from tidemill.epoch import from_ms
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.consumer.backlog import lock_consumers
 from tidemill.lake.consumer.managed import SQL as CONSUMERS
@@ -109,7 +109,7 @@ def measure_feed(db: Db, consumer: Consumer) -> Lag:
     if row is None:
         return Lag(0, 0, None)
     size, at = cast("tuple[int, int]", row)
-    return Lag(1, size, datetime.fromtimestamp(at / 1000, UTC))
+    return Lag(1, size, from_ms(at))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,21 @@
+"""Moments as the catalog stores them: whole milliseconds since 1970, in UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def to_ms(moment: datetime) -> int:
+    """The millisecond in which `moment`, which is aware, lies."""
+    since = moment - EPOCH  # taken apart, which is faster than to divide it: files are listed by the million
+    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """The moment, aware, in UTC."""
+    return EPOCH + milliseconds * _MILLISECOND

@@ -261,7 +261,7 @@ SELECT 'schedule_' || i, 1, CASE WHEN i % 1000 = 0 THEN 1000 ELSE :now + 3600000
 
 -- name: fill_boundary
 INSERT INTO boundary (schedule_id, trigger_no, next_at, last_at, behind)
-SELECT 'schedule_' || i, 1, 1000, CASE WHEN i = 100 THEN 500 ELSE 3000 END, CASE WHEN i % 200 = 0 THEN 'job_' || i ELSE 'done_' || i END
+SELECT 'schedule_' || i, 1, 1000, 3000, CASE WHEN i % 200 = 0 THEN 'job_' || i ELSE 'done_' || i END
   FROM series WHERE i < 20000 AND i % 100 = 0
 
 -- name: fill_fire

@@ -74,7 +74,7 @@ _TIMERS: Final = _rows(
 _BOUNDARIES: Final = _rows(
     [
         {"schedule_id": f"schedule_{i}", "trigger_no": 1, "next_at": 2000, "last_at": 2000, "behind": None}
-        for i in range(100)
+        for i in range(0, 10_000, 100)
     ]
 )
 
@@ -211,6 +211,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "state": "RUNNING",
     "taken": _changes(_WAITING),
     "timers": _TIMERS,
+    "done": _BOUNDARIES,
     "moved": _BOUNDARIES,
     "passed": _BOUNDARIES,
     "times": _list(*(2 * i * _HOUR for i in range(50))),
@@ -470,6 +471,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "runs.insert_slots": {"runs": _NEW_RUNS},
     "jobs.insert_jobs": {"jobs": _NEW_JOBS},
     "jobs.insert_history": {"jobs": _NEW_JOBS},
+    "boundaries.lock": {"schedule_ids": _list(*(f"schedule_{i}" for i in range(0, 10_000, 100)))},
+    "schedules.delete_boundaries": {"schedule_ids": _list(*(f"schedule_{i}" for i in range(0, 10_000, 100)))},
     "jobs.find_ended": {"job_id": "done_1"},
     "jobs.delete_waits": {"job_ids": _list(*(f"job_{i}" for i in range(15_000, 15_100)))},
     "jobs.wake_beside": {"job_ids": _list(*(f"job_{i}" for i in range(15_000, 15_020)))},

@@ -65,17 +65,23 @@ def _feed(db: Db, world: World, limit: int) -> int:
     open_jobs = {job.schedule_id: job for job in lock_open_jobs(db, schedules)}
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {schedule_id: [] for schedule_id in open_jobs}
     after: dict[Queue, datetime] = {}
-    for schedule_id, trigger_no, next_at, _ in locked:
+    done: list[Queue] = []
+    for schedule_id, trigger_no, next_at, last_at in locked:
         queue = Queue(ScheduleId(str(schedule_id)), cast(int, trigger_no))
         job = open_jobs.get(queue.schedule_id)
         leaf = schedules[queue.schedule_id].spec.trigger.leaves[queue.trigger_no]
         if queue not in ready or not isinstance(leaf, WatermarkPassed):
             continue
-        boundary = from_ms(cast(int, next_at))
+        boundary, last = from_ms(cast(int, next_at)), from_ms(cast(int, last_at))
         waits = job is not None and queue.trigger_no in job.fed and job.fed[queue.trigger_no].fires
-        if not waits:
-            facts.setdefault(queue.schedule_id, []).append((queue.trigger_no, boundary))
-        after[queue] = boundary if waits else boundary + leaf.every
+        if waits:
+            after[queue] = boundary
+            continue
+        facts.setdefault(queue.schedule_id, []).append((queue.trigger_no, boundary))
+        if boundary + leaf.every <= last:
+            after[queue] = boundary + leaf.every
+        else:
+            done.append(queue)
     jobs = feed_jobs(db, world, facts, schedules)
     world.mark("boundaries.before_move")
     moved = [
@@ -83,6 +89,6 @@ def _feed(db: Db, world: World, limit: int) -> int:
         for queue, next_at in after.items()
     ]
     db.run(SQL.move, moved=json.dumps(moved))
-    db.run(SQL.remove_done, schedule_ids=json.dumps(sorted({queue.schedule_id for queue in after})))
+    db.run(SQL.remove, done=json.dumps([queue._asdict() for queue in done]))
     world.mark("boundaries.before_commit")
-    return len(after)
+    return len(after) + len(done)

@@ -24,6 +24,7 @@ UPDATE boundary SET next_at = r.next_at, behind = r.behind
   FROM {rows:moved(schedule_id text, trigger_no bigint, next_at bigint, behind text)} AS r
  WHERE boundary.schedule_id = r.schedule_id AND boundary.trigger_no = r.trigger_no
 
--- name: remove_done
+-- name: remove
 -- rank: job
-DELETE FROM boundary WHERE next_at > last_at AND schedule_id IN ({texts:schedule_ids})
+DELETE FROM boundary WHERE (schedule_id, trigger_no) IN (
+    SELECT r.schedule_id, r.trigger_no FROM {rows:done(schedule_id text, trigger_no bigint)} AS r)

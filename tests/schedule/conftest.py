@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -117,6 +120,24 @@ class Shop:
             launches += checked.launches
             done = done or checked.jobs > 0
         return launches
+
+    def feed_at_once(self, feed: Callable[[], int]) -> Counter[tuple[str, int]]:
+        """Have two schedulers `feed` jobs until there is nothing left; how often each schedule was told each time."""
+        barrier = threading.Barrier(2)
+
+        def work() -> None:
+            barrier.wait()
+            while feed() + check_due(self.catalog, self.world).jobs:
+                pass
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.step()
+        causes = [json.loads(str(text)) for (text,) in self.sql("SELECT triggered_by FROM run")]
+        return Counter((cause["schedule"], at) for cause in causes for at in cause["logical_times"])
 
     def jobs(self) -> list[Job]:
         """The open jobs."""

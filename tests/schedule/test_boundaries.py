@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections import Counter
 from datetime import timedelta
 
 import pytest
 
 from tests.schedule.test_crashes import Crash
 from tidemill.schedule.boundaries import feed_boundaries
-from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewPartitions, WatermarkPassed
 from tidemill.schedule.schedules import Resume, Suspend, Update
@@ -114,22 +111,9 @@ def test_two_schedulers_feed_each_period_once(shop):
         shop.schedule(EACH, name=f"s{number}", program=shop.program(f"p{number}"))
     shop.pass_to(12, 0)
     subscribe(shop.catalog, shop.world)
-    barrier = threading.Barrier(2)
 
-    def work() -> None:
-        barrier.wait()
-        while feed_boundaries(shop.catalog, shop.world, limit=3) + check_due(shop.catalog, shop.world).jobs:
-            pass
+    fed = shop.feed_at_once(lambda: feed_boundaries(shop.catalog, shop.world, limit=3))
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    shop.step()
-
-    causes = [json.loads(str(text)) for (text,) in shop.sql("SELECT triggered_by FROM run ORDER BY run_id")]
-    fed = Counter((cause["schedule"], at) for cause in causes for at in cause["logical_times"])
     assert (len(fed), set(fed.values())) == (6 * 12, {1})
 
 

@@ -523,13 +523,11 @@ class Site:
 def contents(folder: Path) -> dict[str, tuple[int, int]]:
     """All files below `folder`, with size and time."""
     found = {}
-    for path in folder.rglob("*"):
-        try:
-            stat = path.stat()
-        except FileNotFoundError:  # Spark moves what is whole
-            continue
-        if path.is_file():
-            found[str(path)] = (stat.st_size, stat.st_mtime_ns)
+    for above, _, names in os.walk(folder):  # which passes over folders that go meanwhile, as those of Spark's tasks do
+        for path in (Path(above, name) for name in names):
+            with suppress(FileNotFoundError):  # Spark moves what is whole
+                stat = path.stat()
+                found[str(path)] = (stat.st_size, stat.st_mtime_ns)
     return found
 
 

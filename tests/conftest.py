@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from tests.postgres_server import ADDRESS, running_server
+from tests.yardstick import patience
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +28,12 @@ hypothesis.settings.load_profile("tidemill")
 
 # Training runs beside the tests would take the cores from them, and write into the user's cache.
 os.environ.setdefault("TIDEMILL_SPARK_CLASS_DATA", "false")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each test as much more time as this machine is slow; pytest asks for the figure before each test."""
+    # pytest has no other way to change a setting of its own once a plugin can be asked.
+    config._inicache["faulthandler_timeout"] = patience(float(config.getini("faulthandler_timeout") or 0))
 
 
 @pytest.fixture(scope="session")

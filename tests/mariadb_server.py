@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.yardstick import patience
+
 SERVER = Path("/usr/sbin/mariadbd")
 PASSWORD = "a-secret-of-the-tests"
 _PR_SET_PDEATHSIG = 1
@@ -82,7 +84,7 @@ def running_mariadb() -> Iterator[MariaDb]:
 
 def _set_up(database: MariaDb, server: subprocess.Popen[bytes]) -> MariaDb:
     base = ["mariadb", "--no-defaults", f"--socket={database.folder / 's'}", "-uroot"]
-    until = time.monotonic() + 60
+    until = time.monotonic() + patience(60)
     while subprocess.run([*base, "-e", "SELECT 1"], capture_output=True, check=False).returncode:
         if server.poll() is not None or time.monotonic() > until:
             msg = f"MariaDB did not start:\n{(database.folder / 'log').read_text(errors='replace')}"

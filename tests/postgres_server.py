@@ -25,6 +25,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.yardstick import patience
+
 ADDRESS = "TIDEMILL_TEST_POSTGRES"
 DEBIAN = Path("/usr/lib/postgresql")
 SETTINGS = {
@@ -141,7 +143,7 @@ class MortalServer:
         """End it without a checkpoint, all its sessions with it: what `pg_ctl stop -m immediate` does."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=patience(30))
             self._process = None
 
 

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from tests.postgres_server import running_server
+from tests.yardstick import patience
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -78,7 +79,7 @@ def test_without_a_command_the_program_says_how_to_call_it():
 
 def _ends(address: str) -> bool:
     """Whether the server stops answering within ten seconds."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + patience(10)
     while time.monotonic() < deadline:
         try:
             psycopg.connect(address).close()

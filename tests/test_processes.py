@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.yardstick import patience
 from tidemill.processes import Child, LocalSpawner
 
 GREET = """
@@ -41,7 +42,7 @@ os.waitpid(pid, 0)
 
 def until(claim: Callable[[], bool], seconds: float = 20.0) -> None:
     """Look until `claim` holds; the only wait of these tests, for what other processes do."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while not claim():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.005)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.yardstick import patience
+
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 
 
@@ -38,7 +40,7 @@ def test_the_first_five_minutes_are_as_the_readme_shows(tmp_path):
             capture_output=True,
             text=True,
             check=False,
-            timeout=240,
+            timeout=patience(240),
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         return done.stdout

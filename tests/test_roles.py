@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.lake.test_inbox import make_mill
+from tests.yardstick import patience
 from tidemill.lake.inbox import leaving
 from tidemill.lake.inbox.inbox import After
 from tidemill.narration import Narrator
@@ -18,7 +19,7 @@ from tidemill.run.outside_claims import get_latest_files, update_file_status
 from tidemill.schedule.loop import Scheduler
 from tidemill.storage.hints import FolderHints
 
-PATIENCE_S = 20
+PATIENCE_S = patience(20)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import psutil
 
 from tests.acceptance.machine import write_texts
 from tests.manual_clock import backdoor_of
+from tests.yardstick import patience
 from tidemill.cli.main import main as tidemill
 from tidemill.errors import TidemillError
 from tidemill.lake import janitor, spark
@@ -216,7 +217,7 @@ def fill_under_spark(disk: MountedDisk | LimitedDisk, folder: Path, catalog: str
         run_id = mill.start_run("shop.load")
 
         def step_until(done: Callable[[], bool]) -> None:
-            give_up_at = mill.world.clock.monotonic() + timedelta(seconds=90)
+            give_up_at = mill.world.clock.monotonic() + timedelta(seconds=patience(90))
             while not done():
                 assert mill.world.clock.monotonic() < give_up_at, f"waited in vain: {events}"
                 with contextlib.suppress(TidemillError):  # the catalog's disk is full as well: the runner waits

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.yardstick import patience
+
 WAYS = (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"])
 
 
@@ -49,7 +51,7 @@ class FullDisk:
             cwd=Path(__file__).parents[2],
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=patience(200),
             check=False,
         )
         print(f"full disk: {kind} by {self.way}\n{done.stderr}")

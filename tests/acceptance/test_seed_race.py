@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from tests.acceptance import seed_race
+from tests.yardstick import patience
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Transaction, begin, commit
@@ -56,10 +57,10 @@ class Race:
         }
         at_work = [_start("write", url, str(number), str(transactions), *option) for number in range(writers)]
         for process in at_work:
-            process.communicate(timeout=280)
+            process.communicate(timeout=patience(280))
         given: dict[str, list[str]] = {}
         for name, processes in consumers.items():
-            outputs = [process.communicate("the writers are done\n", timeout=60)[0] for process in processes]
+            outputs = [process.communicate("the writers are done\n", timeout=patience(60))[0] for process in processes]
             given[name] = sorted(key for output in outputs for key in json.loads(output))
         codes = {process.returncode for process in [*at_work, *(p for some in consumers.values() for p in some)]}
         assert codes == {0}

@@ -21,6 +21,7 @@ import apsw
 import pytest
 
 from tests.manual_clock import Backdoor, backdoor_of
+from tests.yardstick import patience
 from tidemill.mill.mill import Mill, open_project
 from tidemill.mill.runs import RunView
 
@@ -206,7 +207,7 @@ def done(*states: str, transactions: list[str]) -> dict[str, list[tuple[Any, ...
 
 def until(claim: Callable[[], bool], seconds: float = 90) -> None:
     """Wait until `claim` holds."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while not claim():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+from tests.yardstick import patience
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.manifest import tx_directory
 from tidemill.mill.mill import Mill, open_project
@@ -75,7 +76,7 @@ class Up:
                 stderr=errors,
             )
         # Whatever hangs is ended, and the test fails where it reads.
-        self.timer = threading.Timer(280, self.process.kill)
+        self.timer = threading.Timer(patience(280), self.process.kill)
         self.timer.start()
 
     def events(self) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ from tests.mariadb_server import PASSWORD, MariaDb, running_mariadb, why_not
 from tidemill.lake.datasets import find
 from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.inbox import Inbox
-from tidemill.lake.snapshot.jdbc import DRIVERS_SETTING, MissingDriver, _Driver, _load_driver
+from tidemill.lake.snapshot.jdbc import _DRIVERS, DRIVERS_SETTING, Database, MissingDriver, _Driver, _load_driver
 from tidemill.mill.mill import Mill, open_project
 from tidemill.names import DEFAULT_NAMESPACE
 from tidemill.run.attempts import take_runs
@@ -93,12 +93,20 @@ def site(tmp_path: Path, sqlite_catalog_url: str, spark) -> Iterator[Site]:
         yield Site(mill, driver, spark)
 
 
+def _skip_without_driver(database: Database) -> None:
+    """Skip the test where the JDBC driver of `database` is missing: no package index has Debian's drivers."""
+    driver = _DRIVERS[database]
+    if not Path(driver.jar).exists():
+        pytest.skip(f"no JDBC driver for {database} here ({driver.jar} is missing): install {driver.package}")
+
+
 @pytest.fixture(scope="module")
 def mariadb() -> Iterator[MariaDb]:
     """A MariaDB for these tests."""
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
+    _skip_without_driver(Database.MARIADB)
     with running_mariadb() as server:
         yield server
 
@@ -114,6 +122,7 @@ class Source:
 @pytest.fixture
 def postgres(postgres_url: str) -> Iterator[Source]:
     """A schema of its own in the tests' PostgreSQL."""
+    _skip_without_driver(Database.POSTGRESQL)
     schema = f"crm_{uuid.uuid4().hex}"
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {schema}")

@@ -11,6 +11,7 @@ import tidemill as tm
 from tests.app.stage import staged
 from tests.app.test_deploy import redeploy
 from tests.run.conftest import rows_of
+from tests.yardstick import patience
 from tidemill.app.declared import BadDeclaration
 from tidemill.errors import UserError
 from tidemill.run.attempts import AttemptEnd, Cause, ask_kill, end_attempt, take_runs
@@ -253,7 +254,7 @@ def test_a_worker_waits_until_somebody_commits(stage):
     stage.mill.catalog.waiter = lambda: waits.set() or waiter()
     working = threading.Thread(target=work, args=[stage, run])
     working.start()
-    waits.wait(30)
+    waits.wait(patience(30))
     stage.publish("lines", "hour=7")
     working.join(30)
 

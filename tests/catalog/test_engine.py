@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from tests.catalog.conftest import OpenCatalog
+from tests.yardstick import patience
 from tidemill.catalog import migrate, sqlite
 from tidemill.catalog.db import Catalog, CatalogUnavailable
 from tidemill.catalog.engine import BadCatalogUrl, connect, open_catalog
@@ -232,7 +233,7 @@ def test_processes_that_start_at_once_make_one_catalog(catalog_url: str) -> None
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    incarnations = {process.communicate(timeout=60)[0].strip() for process in processes}
+    incarnations = {process.communicate(timeout=patience(60))[0].strip() for process in processes}
 
     assert [process.returncode for process in processes] == [0] * 4
     assert len(incarnations) == 1

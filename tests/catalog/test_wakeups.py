@@ -11,13 +11,14 @@ import pytest
 
 from tests.catalog.conftest import OpenCatalog
 from tests.catalog.test_named import SQL
+from tests.yardstick import patience
 from tidemill.catalog import wakeups
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.messages import Publish, Topic, lock_position
 from tidemill.catalog.wakeups import Waiter
 from tidemill.names import EventKey
 
-SOON = timedelta(seconds=20)
+SOON = timedelta(seconds=patience(20))
 NOT_LONG = timedelta(milliseconds=100)
 HELLO = Publish(Topic.DATA, "t", EventKey("partition:default.clicks"), {})
 
@@ -76,7 +77,7 @@ def test_a_commit_of_another_process_wakes(catalog: Catalog, any_waiter: Waiter)
         other.stdin.flush()
         woken.append(any_waiter.wait(SOON))
         other.stdout.readline()
-    other.communicate(timeout=20)
+    other.communicate(timeout=patience(20))
 
     assert woken == [True, True, True]
 

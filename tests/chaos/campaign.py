@@ -21,10 +21,11 @@ from tests.chaos.storm import AT_WORK, Figures, Storm
 from tests.chaos.verdict import Judge, Verdict
 from tests.manual_clock import backdoor_of
 from tests.postgres_server import MortalServer, mortal_server
+from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
 from tidemill.world import World
 
-_SETTLES_WITHIN = 120.0
+_SETTLES_WITHIN = patience(120)
 _DOWN = (0.2, 2.0)
 _RESUMES_WITHIN = 60.0
 _RUNS_WITHIN = 15.0

@@ -39,6 +39,7 @@ from pyarrow import parquet
 
 from tests.manual_clock import Backdoor, backdoor_of
 from tests.postgres_server import ADDRESS
+from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.janitor import CLEAN_SWEEPS, sweep
@@ -311,7 +312,7 @@ class Site:
 
     def until(self, claim: Callable[[], bool], *, taking: bool = False, seconds: float = 280) -> None:
         """Step the nodes that are awake until `claim` holds, and look as a reader does now and then."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patience(seconds)
         while not claim():
             assert time.monotonic() < deadline, "waited in vain"
             for node in self.nodes:
@@ -558,7 +559,7 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
 
 def wait(claim: Callable[[], bool], seconds: float = 60) -> None:
     """Wait until `claim` holds."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while not claim():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.005)

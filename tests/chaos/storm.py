@@ -24,6 +24,7 @@ import apsw
 from tests.chaos.minutes import WINDOWS
 from tests.chaos.site import MARK, STARTS, WAITS, Kind, Site
 from tests.chaos.stands import Stands
+from tests.yardstick import patience
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RATE: Final = 26
@@ -81,7 +82,7 @@ AT_WORK: Final = 0.25
 _STOPPED_WITHIN: Final = 0.3
 _SPARED: Final = 1.0
 """Seconds that who goes on has for what it was doing."""
-_BORN_WITHIN: Final = 60.0
+_BORN_WITHIN: Final = patience(60)
 _REPORT_EVERY: Final = 5.0
 
 
@@ -203,7 +204,7 @@ class Storm:
         for place in self.places:
             self._fill(place)
         if not self.wait_until(lambda: all(place.pid for place in self.places), _BORN_WITHIN):
-            msg = f"not all processes were started within {_BORN_WITHIN} s"
+            msg = f"not all processes were started within {_BORN_WITHIN:.0f} s"
             raise RuntimeError(msg)
         return self
 

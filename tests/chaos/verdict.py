@@ -21,6 +21,7 @@ from tests.chaos.breadth import find_wrong_windows, judge_inbox, judge_snapshot,
 from tests.chaos.site import DATASETS, MARK, Site, find_fileset, rows_of
 from tests.chaos.workers import read_follower
 from tests.manual_clock import Backdoor
+from tests.yardstick import patience
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.consumer.consumer import consume_partitions
@@ -348,7 +349,7 @@ class Judge:
         self.verdict.counts["files compared"] = compared.files
 
     def _orphaned_processes(self) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patience(10)
         while (left := processes_of(self.site)) and time.monotonic() < deadline:
             time.sleep(0.05)  # the kernel is about to end them
         for pid, command in left.items():

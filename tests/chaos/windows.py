@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tests.sql.hours import HOP, TUMBLE, Plain, open_plain
 from tests.sql.plain import write_texts
+from tests.yardstick import patience
 from tidemill.lake import janitor
 from tidemill.narration import Narrator
 from tidemill.processes import LocalChild, LocalSpawner
@@ -36,7 +37,7 @@ FIRST = datetime(2021, 3, 19)  # noqa: DTZ001  # a wall-clock time of UTC
 _FATAL = "TIDEMILL_FATAL_MARK"
 _KILLS = "TIDEMILL_KILLS"
 ROOT = Path(__file__).resolve().parents[2]
-_PATIENCE = 120.0
+_PATIENCE = patience(120)
 _MARKS_OF_A_RUN = 26
 """About so many steps has a driver on its way from its start to its end."""
 

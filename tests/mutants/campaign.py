@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutants.mutant import Killer, Mutant, copy_source
+from tests.yardstick import patience
 
 ROOT: Final = Path(__file__).parents[2]
 SEEDS: Final = 1000
@@ -32,7 +33,7 @@ _SIGNS: Final = ("BROKEN ", "AssertionError: ")
 _NO_PROGRAM: Final = re.compile(
     r"\b(?:TypeError|NameError|AttributeError|UnboundLocalError|ImportError|SyntaxError|SQLError|Internal)\b"
 )
-_PATIENCE: Final = 600.0
+_PATIENCE: Final = patience(600)
 """Seconds: ten times what the slower tool takes without a mutant."""
 _COMMANDS: Final = {
     Killer.EXPLORER: ("tests.explore", "--quick"),

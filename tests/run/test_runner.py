@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.run.conftest import Works
+from tests.yardstick import patience
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.transactions import TxState, begin, find_transaction
 from tidemill.names import RunId
@@ -274,7 +275,7 @@ def test_a_runner_works_on_no_more_runs_than_it_has_slots(mill):
 
 def until(claim: Callable[[], bool], step: Callable[[], object], seconds: float = 60) -> None:
     """Step until `claim` holds."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patience(seconds)
     while not claim():
         assert time.monotonic() < deadline, "waited in vain"
         step()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.run.conftest import Works
+from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.consumer.managed import ensure_consumer
@@ -141,7 +142,7 @@ class Mill:
         return self.works.start(self.program(name, ProgramKind.SPARK, reads, writes))
 
     def until(self, claim: Callable[[], bool], seconds: float = 120) -> None:
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patience(seconds)
         while not claim():
             assert time.monotonic() < deadline, "waited in vain"
             self.runner.step()

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.yardstick import patience
 from tidemill.storage.hints import FolderHints
 
-PATIENCE_S = 20
+PATIENCE_S = patience(20)
 
 
 @pytest.fixture

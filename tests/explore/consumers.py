@@ -17,7 +17,7 @@ from tidemill.lake.consumer.claims import CompleteClaims, put_back
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState, consume_partitions, take
 from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.consumer.take import MOST_FILLED, Delivery, take_claims
-from tidemill.lake.consumer.terms import Terms
+from tidemill.lake.consumer.terms import OnChange, Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Unpin, WriteOp, read_partitions
 from tidemill.lake.fileset.publish import AddPartitions, PartitionExists, PartitionWrite
@@ -86,10 +86,9 @@ def write_once(
 
 
 def _partitions(name: str, writes: Sequence[tuple[int, str]]) -> list[PartitionWrite]:
+    file = Manifest((DataFile(f"{name}.parquet", 10, 1, "e"),))
     return [
-        PartitionWrite(
-            LINES.keys.check({"hour": hour}), WriteOp(op), Manifest((DataFile(f"{name}.parquet", 10, 1, "e"),))
-        )
+        PartitionWrite(LINES.keys.check({"hour": hour}), WriteOp(op), Manifest(()) if op == "drop" else file)
         for hour, op in writes
     ]
 
@@ -101,6 +100,7 @@ def worker(
     endings: Sequence[str] = ("commit",),
     group: str = "worker",
     adds: Sequence[tuple[int, str]] = (),
+    on_change: OnChange = OnChange.AGAIN,
 ) -> Actor:
     """A runner with its driver: it takes a run that waits, and works on that attempt to its end.
 
@@ -109,7 +109,7 @@ def worker(
 
     def body(stage: Stage) -> None:
         stage.pick(lambda: ["take"] if _is_any_pending(stage) else [])
-        work(stage, most, endings, adds)
+        work(stage, most, endings, adds, on_change)
 
     return Actor(name, body, repeats=True, group=group)
 
@@ -126,7 +126,13 @@ def take_run(catalog: Catalog) -> tuple[RunRecord, Inputs] | None:
     return next(iter(catalog.write(take_one)), None)
 
 
-def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",), adds: Sequence[tuple[int, str]] = ()) -> bool:
+def work(
+    stage: Stage,
+    most: int,
+    endings: Sequence[str] = ("commit",),
+    adds: Sequence[tuple[int, str]] = (),
+    on_change: OnChange = OnChange.AGAIN,
+) -> bool:
     """One attempt of whatever run is due; whether there was one."""
     catalog = stage.catalog
     if (taken := take_run(catalog)) is None:
@@ -141,7 +147,7 @@ def work(stage: Stage, most: int, endings: Sequence[str] = ("commit",), adds: Se
             effects=[AttachTransaction(run.run_id, run.epoch), *take_over_claims(run.run_id, run.epoch)],
         )
         ((_, consumer),) = inputs.filesets.values()
-        got = take_claims(catalog, tx, {consumer.consumer_id: Terms(most)})[consumer.consumer_id]
+        got = take_claims(catalog, tx, {consumer.consumer_id: Terms(most, on_change=on_change)})[consumer.consumer_id]
         for delivery in got:
             for change in delivery.changes:
                 note_given(stage, consumer.name, run.run_id, run.epoch, change.write_pointer, change.partition_key)
@@ -377,7 +383,11 @@ def cut_power(stage: Stage) -> None:
 
 
 def recover(
-    *programs: str, readers: Sequence[str] = (), most: int = 10_000, ending: str = "commit"
+    *programs: str,
+    readers: Sequence[str] = (),
+    most: int = 10_000,
+    ending: str = "commit",
+    on_change: OnChange = OnChange.AGAIN,
 ) -> Callable[[Stage], None]:
     """Begin anew: work on what waits, and start runs until nothing is left to take."""
 
@@ -385,7 +395,7 @@ def recover(
         cut_power(stage)
         for _ in range(20):
             stage.clock.at += DAY
-            while work(stage, most, (ending,)):
+            while work(stage, most, (ending,), (), on_change):
                 pass
             publish_due(stage.catalog)
             left = stage.connection.execute(
@@ -417,6 +427,7 @@ SOUND = promises.all_of(
     promises.transactions,
     promises.changes,
     promises.consumers,
+    promises.drops_counted,
     promises.claims,
     promises.delivered,
     promises.seen_when_taken,
@@ -503,6 +514,7 @@ def managed(
     losses: int = 0,
     most_filled: int = MOST_FILLED,
     adds: Sequence[tuple[int, str]] = (),
+    on_change: OnChange = OnChange.AGAIN,
 ) -> Callable[[str], Scenario]:
     """Managed consumers, one for each program in `runs`."""
     names = [f"w{number}" for number in range(len(writes))]
@@ -515,7 +527,10 @@ def managed(
             lake(writers=names, runs=runs, earlier=earlier, retries=retries),
             lambda: [
                 *(writer(one, *ops, endings=writers_end) for one, ops in zip(names, writes, strict=True)),
-                *(worker(f"worker{n}", most=most, endings=endings, adds=adds) for n in range(workers)),
+                *(
+                    worker(f"worker{n}", most=most, endings=endings, adds=adds, on_change=on_change)
+                    for n in range(workers)
+                ),
                 *(fencer(f"reaper{n}") for n in range(fences)),
                 *(
                     killer(f"killer{n}", carried_out=kills_carried_out, at_once=not kills_carried_out)
@@ -528,7 +543,7 @@ def managed(
                 promises.failures(retries, failing=bool({"fail", "poison"} & set(endings))),
                 _only_poison_discarded,
             ),
-            recover(*programs, most=most, ending="poison" if "poison" in endings else "commit"),
+            recover(*programs, most=most, ending="poison" if "poison" in endings else "commit", on_change=on_change),
             _end(*(f"default.shop.{one}" for one in programs)),
             promises.never_undone,
             most_filled=most_filled,
@@ -564,6 +579,7 @@ TABLES = (
 
 A, B = [(1, "append")], [(2, "append")]
 OVER, NEW = [(1, "overwrite")], [(1, "create")]
+DROP = [(1, "drop")]
 BOTH = [(1, "append"), (2, "append")]
 
 ALWAYS = ("commit",)
@@ -574,6 +590,7 @@ SCENARIOS = {
     "zombie-small": managed([], ["sum"], fences=1, earlier=A),
     "limits-small": managed([], ["sum", "sum"], most=1, earlier=BOTH, endings=("commit", "fail")),
     "overwrite-small": managed([OVER], ["sum"], workers=1, earlier=A, most=1),
+    "dropped": managed([DROP, A], ["sum"], workers=1, earlier=A, most=1, writers_end=ALWAYS, on_change=OnChange.IGNORE),
     "conflicts": managed([A, OVER, OVER], [], workers=0, writers_end=ALWAYS),
     "creates": managed([NEW, NEW, OVER], [], workers=0, writers_end=ALWAYS),
     "conflicts-3": managed([A, OVER, OVER, NEW], [], workers=0, fences=1),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from tests.explore.search import Broken, Tables
 
 ENDED = {"COMPLETED", "FAILED", "KILLED", "REJECTED"}
+REPLACING = {"overwrite", "drop"}
 LIVE = {"STARTING", "RUNNING", "STOPPING"}
 
 
@@ -90,7 +91,7 @@ def changes(tables: Tables) -> None:
         must(tx.commit_seq == row.commit_seq, f"a change of tx {row.write_pointer} has another commit sequence")
         same = [one for one in rows if (one.dataset_id, one.partition_key) == (row.dataset_id, row.partition_key)]
         between = [one for one in same if row.write_pointer < one.commit_seq < row.commit_seq]
-        if row.op == "overwrite":
+        if row.op in REPLACING:
             must(not between, f"tx {row.write_pointer} has overwritten what it has not seen")
         if row.op == "create":
             must(
@@ -102,10 +103,32 @@ def changes(tables: Tables) -> None:
                 all(one.op == "append" for one in between),
                 f"tx {row.write_pointer} added to what was replaced meanwhile",
             )
-        later = [one.commit_seq for one in same if one.op == "overwrite" and one.commit_seq > row.commit_seq]
-        must(
-            row.superseded_seq == min(later, default=None), f"tx {row.write_pointer} is superseded at the wrong commit"
-        )
+        later = [one.commit_seq for one in same if one.op in REPLACING and one.commit_seq > row.commit_seq]
+        ends = row.commit_seq if row.op == "drop" else min(later, default=None)
+        must(row.superseded_seq == ends, f"tx {row.write_pointer} is superseded at the wrong commit")
+
+
+def is_new(change: object, tables: Tables) -> bool:
+    """Whether a change makes its partition: no other has committed to the key before it, or the last one is a drop."""
+    earlier = [
+        row
+        for row in tables["partition_change"]
+        if (row.dataset_id, row.partition_key) == (change.dataset_id, change.partition_key)
+        and row.commit_seq < change.commit_seq
+    ]
+    return not earlier or max(earlier, key=lambda row: row.commit_seq).op == "drop"
+
+
+def drops_counted(tables: Tables) -> None:
+    """The count of a consumer is the number of partitions that its takes found dropped."""
+    ends = {(row.write_pointer, row.partition_key): row.superseded_seq for row in tables["partition_change"]}
+    for consumer in tables["consumer"]:
+        drops = {
+            (work.partition_key, ends[work.write_pointer, work.partition_key])
+            for work in tables["consumer_work"]
+            if work.consumer_id == consumer.consumer_id and (work.error or "").startswith("dropped")
+        }
+        must(consumer.dropped == len(drops), f"{consumer.name} counts {consumer.dropped} dropped, not {sorted(drops)}")
 
 
 def consumers(tables: Tables) -> None:
@@ -293,7 +316,12 @@ def everything_delivered(*readers: str) -> Callable[[Tables], None]:
         dropped = {
             (work.write_pointer, work.partition_key)
             for work in tables["consumer_work"]
-            if work.state == "discarded" or (work.error or "").startswith("overwritten")
+            if work.state == "discarded" or (work.error or "").startswith(("overwritten", "dropped", "changed"))
+        }
+        ignored = {
+            (work.write_pointer, work.partition_key)
+            for work in tables["consumer_work"]
+            if (work.error or "").startswith("changed")
         }
         for reader in readers:
             got = {
@@ -308,6 +336,10 @@ def everything_delivered(*readers: str) -> Callable[[Tables], None]:
                     must(
                         change in got or change in dropped,
                         f"{reader} never got {row.partition_key!r} of tx {change[0]}",
+                    )
+                    must(
+                        change not in ignored or not is_new(row, tables),
+                        f"{reader} ignored the new partition {row.partition_key!r} of tx {change[0]}",
                     )
 
     return judge

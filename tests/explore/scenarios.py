@@ -18,6 +18,7 @@ QUICK = [
     "zombie-small",
     "limits-small",
     "overwrite-small",
+    "dropped",
     "filled",
     "filled-late",
     "beside",

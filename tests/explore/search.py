@@ -23,7 +23,7 @@ TABLES = {
     "garbage": "location dataset_id write_pointer reason",
     "partition_change": "dataset_id write_pointer partition_key op commit_seq superseded_seq delivers run_id "
     "location expired_at",
-    "consumer": "consumer_id dataset_id name start_version versions_to_check",
+    "consumer": "consumer_id dataset_id name start_version versions_to_check dropped",
     "consumer_work": "consumer_id write_pointer partition_key commit_seq state failures not_before run_id epoch error",
     "inbox_file": "dataset_id name content_version status failures not_before run_id epoch alone error afterwards",
     "run": "run_id program_id schedule_id job_id state epoch failures losses triggered_by write_pointer not_before "

@@ -45,6 +45,8 @@ class Lake:
 
     def write(self, hour: int, op: str = "append", rows: int = 1) -> PartitionWrite:
         """What a write call leaves of one partition: one file of `rows` rows and ten times as many bytes."""
+        if op == "drop":
+            return PartitionWrite(self.lines.keys.check({"hour": hour}), WriteOp.DROP)
         file = DataFile(f"1/hour={hour}/part-{next(self.files)}.parquet", rows * 10, rows, "etag")
         return PartitionWrite(self.lines.keys.check({"hour": hour}), WriteOp(op), Manifest((file,)))
 

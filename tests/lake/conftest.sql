@@ -23,3 +23,6 @@ UPDATE tx SET state = 'aborted', ended_at = tidemill_now() WHERE state = 'in_pro
 
 -- name: age_transactions
 UPDATE tx SET ended_at = ended_at - 86400000
+
+-- name: count_closings
+SELECT error, count(*) FROM consumer_work WHERE state = 'completed' AND error IS NOT NULL GROUP BY error

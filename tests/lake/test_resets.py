@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.lake.conftest import SQL
 from tests.lake.test_claims import MINUTE, backlog, fail, kinds
 from tidemill.lake.consumer.backlog import NoteUnread
 from tidemill.lake.consumer.claims import DISCARD_AFTER
@@ -35,6 +36,11 @@ def take_all(lake, terms=None):
     got = lake.take(tx, terms)
     lake.complete(tx)
     return lake.hours(got)
+
+
+def count_closings(lake):
+    """Rows of the working set that were closed without delivery, by reason."""
+    return dict(lake.read(lambda db: db.all(SQL.count_closings)))
 
 
 def wait_a_moment(lake):
@@ -309,6 +315,61 @@ def test_a_change_after_delivery_is_put_aside_if_it_is_an_error(lake):
 
     assert (none, aside.error) == ([], Closing.CHANGED)
     assert (lake.hours(got), kinds(got)) == ([1], ["overwritten"])
+
+
+@pytest.mark.parametrize("on_change", list(OnChange))
+def test_a_partition_that_is_dropped_and_created_again_is_new(lake, on_change):
+    """A drop ends the partition: the next one of its key has never been delivered."""
+    terms = Terms(on_change=on_change)
+    lake.publish(1)
+    first = take_all(lake, terms)
+    lake.publish(1, "drop")
+    nothing = take_all(lake, terms)
+    lake.publish(1, "create")
+    tx = lake.begin()
+    got = lake.take(tx, terms)
+    lake.complete(tx)
+    lake.publish(1)
+    appended = take_all(lake, terms)
+
+    assert (first, nothing, lake.hours(got), kinds(got)) == ([1], [], [1], ["new"])
+    assert appended == ([1] if on_change is OnChange.AGAIN else [])
+    assert lake.consumer().dropped == 0
+
+
+def test_partitions_that_are_dropped_before_a_run_processes_them_are_counted(lake):
+    """The count is of partitions, not of changes; an overwritten partition is no dropped one."""
+    lake.publish(1)
+    lake.publish(1)
+    lake.publish(1, "drop")
+    lake.publish(2)
+    lake.publish(2, "drop")
+    lake.publish(2, "create")
+    lake.publish(2, "drop")
+    lake.publish(2, "create")
+    lake.publish(3)
+    lake.publish(3, "overwrite")
+
+    got = take_all(lake)
+    take_all(lake)
+
+    assert sorted(got) == [2, 3]
+    assert lake.consumer().dropped == 3
+    assert count_closings(lake) == {Closing.DROPPED: 4, Closing.OVERWRITTEN: 1}
+
+
+def test_a_reset_counts_dropped_partitions_from_zero(lake):
+    """The count belongs to what the consumer has been offered since its start."""
+    lake.publish(1)
+    lake.publish(1, "drop")
+    take_all(lake)
+    before = lake.consumer().dropped
+
+    reset(lake.catalog, lake.lines.dataset_id, NAME, Start(), "ann")
+
+    assert (before, lake.consumer().dropped) == (1, 0)
+    take_all(lake)
+    assert lake.consumer().dropped == 1
 
 
 @pytest.mark.parametrize("on_change", [OnChange.IGNORE, OnChange.ERROR])

@@ -316,15 +316,27 @@ MUTANTS: Final = (
         "what was overwritten before anybody took it is delivered beside what replaced it",
         Edit(
             _TAKE,
-            "for _, write_pointer, _, size, superseded in group if not superseded]",
-            "for _, write_pointer, _, size, superseded in group]",
+            "for _, write_pointer, _, size, superseded, _ in group if not superseded]",
+            "for _, write_pointer, _, size, _, _ in group]",
         ),
         Edit(
             _TAKE,
-            "for _, write_pointer, _, _, superseded in group if superseded]",
-            "for _, write_pointer, _, _, superseded in group if False]",
+            "            if superseded:\n                closing =",
+            "            if False:\n                closing =",
         ),
         first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "repeated_across_a_drop",
+        "a partition that is created again after a drop counts as delivered before",
+        Edit(_TAKE_SQL, "           AND (earlier.op = 'drop'\n", "           AND (1 = 0\n"),
+        scenario="dropped",
+    ),
+    _mutant(
+        "dropped_not_counted",
+        "a partition that was dropped before it was processed is counted nowhere",
+        Edit(_TAKE, "        if drops:\n", "        if False:\n"),
+        scenario="dropped",
     ),
     _mutant(
         "input_not_recorded",

@@ -107,6 +107,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "definition": "{}",
     "delay": 1000,
     "delivers": 1,
+    "dropped": 1,
     "epoch": 1,
     "error": "it failed",
     "event_key": "partition:default.small_1",

@@ -52,7 +52,14 @@ def test_nothing_is_found_where_all_is_well(lake):
     assert found.clean
     (lines,), (consumer,) = found.filesets, found.consumers
     assert lines.changes == lines.by_pointer == lines.by_commit == lines.announced == 15
-    done = consumer.completed + consumer.overwritten + consumer.ignored + consumer.in_progress + consumer.new
+    done = (
+        consumer.completed
+        + consumer.overwritten
+        + consumer.ignored
+        + consumer.in_progress
+        + consumer.new
+        + consumer.dropped
+    )
     assert (done, consumer.in_progress, consumer.untaken) == (14, 2, 1)
 
 

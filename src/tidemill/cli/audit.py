@@ -33,7 +33,8 @@ def command(datasets: tuple[str, ...], *, as_json: bool) -> None:
         for consumer in found.consumers:
             click.echo(
                 f"consumer  {consumer.consumer} of {consumer.dataset}: {consumer.completed} done, "
-                f"{consumer.overwritten} overwritten before, {consumer.ignored} ignored, {consumer.own} its own, "
+                f"{consumer.overwritten} overwritten before, {consumer.dropped} dropped before, "
+                f"{consumer.ignored} ignored, {consumer.own} its own, "
                 f"{consumer.in_progress} in progress, {consumer.new} wait, {consumer.untaken} not taken yet, "
                 f"{consumer.discarded} discarded"
             )

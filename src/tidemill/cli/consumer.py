@@ -19,7 +19,7 @@ def list_(dataset: str | None, *, as_json: bool) -> None:
     """List consumers by data set and name."""
     with open_mill() as mill:
         rows = mill.list_consumers(dataset=dataset)
-    columns = ("dataset", "name", "waiting", "bytes", "in_progress", "discarded", "oldest_at")
+    columns = ("dataset", "name", "waiting", "bytes", "in_progress", "discarded", "dropped", "oldest_at")
     show_list(rows, columns, as_json=as_json, empty="no consumers yet; a program that reads a file set makes one")
 
 

@@ -44,7 +44,8 @@ from tidemill.names import nearest
 class ConsumerView:
     """A managed consumer of a file set: its state, and what waits for it.
 
-    `waiting` counts what it has not taken yet; `in_progress` and `discarded` what it has.
+    `waiting` counts the changes that no run has taken, `in_progress` and `discarded` those that a run has.
+    `dropped` counts the partitions that were dropped before a run processed them, since the last reset.
     """
 
     dataset: str
@@ -54,6 +55,7 @@ class ConsumerView:
     oldest_at: int | None
     in_progress: int
     discarded: int
+    dropped: int
     start_version: int
     versions_to_check: tuple[int, ...]
     terms: Mapping[str, object]
@@ -270,6 +272,7 @@ def _consumer_view(db: Db, consumer: Consumer, by_id: Mapping[str, Dataset]) -> 
         None if lag.oldest is None else to_ms(lag.oldest),
         held[WorkState.IN_PROGRESS],
         held[WorkState.DISCARDED],
+        consumer.dropped,
         consumer.state.start_version,
         tuple(consumer.state.versions_to_check),
         consumer.terms.to_spec(),

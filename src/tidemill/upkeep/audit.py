@@ -51,8 +51,9 @@ class FilesetAudit:
 class ConsumerAudit:
     """A managed consumer: its working set by state, and what it has not taken yet.
 
-    `overwritten` were replaced before anybody took them; what replaced them is delivered instead. `ignored` are what
-    its terms pass over. `own` were added by its own runs, which do not want them.
+    `overwritten` were replaced before a run took them; their replacements are delivered instead. `dropped` were dropped
+    before a run processed them. `ignored` are what its terms pass over. `own` were added by its own runs, which do not
+    want them.
     """
 
     dataset: str
@@ -62,6 +63,7 @@ class ConsumerAudit:
     in_progress: int
     discarded: int
     overwritten: int
+    dropped: int
     ignored: int
     own: int
     untaken: int
@@ -325,6 +327,7 @@ def _audit_consumer(search: Search, fileset: Fileset, consumer: Consumer) -> Con
         in_progress=counts[WorkState.IN_PROGRESS],
         discarded=counts[WorkState.DISCARDED],
         overwritten=counts["overwritten"],
+        dropped=counts["dropped"],
         ignored=counts["ignored"],
         own=counts["own"],
         untaken=cast("int", untaken),
@@ -363,6 +366,8 @@ def _check_work(search: Search, subject: str, where: str, row: Row, lone: list[t
             return "own"
         case WorkState.COMPLETED if is_input is None and error in {Closing.IGNORED, Closing.UNWANTED}:
             return "ignored"
+        case WorkState.COMPLETED if is_input is None and error == Closing.DROPPED:
+            return "dropped"
         case WorkState.COMPLETED if is_input is None and superseded_seq is not None and error is not None:
             return "overwritten"
         case WorkState.COMPLETED if is_worker and is_input:

@@ -46,7 +46,8 @@ class ConsumerMoved(Conflict):
 class Consumer:
     """A consumer whose state the catalog keeps; a program's is named `<namespace>.<app>.<program>`.
 
-    What committed before `since_seq` does not concern it.
+    Commits before `since_seq` do not concern the consumer. `dropped` counts the partitions that were dropped before a
+    run processed them, since the last reset.
     """
 
     consumer_id: ConsumerId
@@ -55,6 +56,7 @@ class Consumer:
     state: PartitionConsumerState
     since_seq: CommitSeq
     terms: Terms
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def measure_lag(db: Db, consumer: Consumer) -> Lag:
 
 def to_consumer(row: Row) -> Consumer:
     """A row of the columns that `find_consumer` selects, as a record."""
-    consumer_id, dataset_id, name, start_version, versions, since_seq, spec = row
+    consumer_id, dataset_id, name, start_version, versions, since_seq, spec, dropped = row
     late = tuple(map(WritePointer, json.loads(str(versions))))
     state = PartitionConsumerState(WritePointer(cast("int", start_version)), late)
     return Consumer(
@@ -147,6 +149,7 @@ def to_consumer(row: Row) -> Consumer:
         state,
         CommitSeq(cast("int", since_seq)),
         Terms.from_spec(json.loads(str(spec))),
+        cast("int", dropped),
     )
 
 

@@ -5,11 +5,11 @@ VALUES (:consumer_id, :dataset_id, :name, :since_seq, :start_version, :versions_
     ON CONFLICT (dataset_id, name) DO UPDATE SET spec = excluded.spec
 
 -- name: find_consumer
-SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec FROM consumer
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped FROM consumer
  WHERE dataset_id = :dataset_id AND name = :name
 
 -- name: list_consumers
-SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec FROM consumer ORDER BY name, dataset_id
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped FROM consumer ORDER BY name, dataset_id
 
 -- name: measure_lag
 -- What waits in the working set, and what no take has seen: by start_version and versions_to_check, never the history.

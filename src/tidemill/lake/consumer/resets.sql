@@ -39,7 +39,7 @@ DELETE FROM consumer_work WHERE consumer_id = :consumer_id AND state = 'new'
 -- name: start_anew
 UPDATE consumer
    SET consumer_id = :new_id, since_seq = :since_seq, start_version = :start_version,
-       versions_to_check = :versions_to_check, revision = revision + 1
+       versions_to_check = :versions_to_check, dropped = 0, revision = revision + 1
  WHERE consumer_id = :consumer_id
 
 -- name: find_discarded

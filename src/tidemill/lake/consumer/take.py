@@ -22,7 +22,7 @@ from tidemill.lake.consumer.consumer import PartitionConsumerState
 from tidemill.lake.consumer.managed import Consumer, ConsumerMoved, WorkState, to_consumer
 from tidemill.lake.consumer.terms import OnChange, Order, Terms
 from tidemill.lake.datasets import find_by_id
-from tidemill.lake.fileset.fileset import Change, ChangeKind, Fileset, kind_of, to_change
+from tidemill.lake.fileset.fileset import Change, ChangeKind, Fileset, WriteOp, kind_of, to_change
 from tidemill.lake.filters import KeyFilter
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile
@@ -40,6 +40,8 @@ class Closing(StrEnum):
 
     OVERWRITTEN = "overwritten before it was taken"
     """What the overwrite brought is delivered instead."""
+    DROPPED = "dropped before it was processed"
+    """Counted in `Consumer.dropped`."""
     IGNORED = "changed after it was delivered: ignored"
     UNWANTED = "not among the partitions that the consumer wants"
     CHANGED = "changed after it was delivered"
@@ -218,13 +220,22 @@ def _move(
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """What waits of one key: rows to deliver, rows that drop out, the failures of the worst, bytes to deliver."""
+    """Rows of one key that wait: those to deliver, with their bytes, and those that drop out.
+
+    `failures` are those of the row that failed most often. `drops` is how often the partition was dropped meanwhile.
+    """
 
     key: KeyText
     delivered: list[int]
-    dropped: list[int]
+    dropped_out: dict[Closing, list[int]]
+    drops: int
     failures: int
     bytes: int
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self.delivered) + sum(map(len, self.dropped_out.values()))
 
 
 @dataclass(slots=True)
@@ -254,14 +265,16 @@ def _claim_round(db: Db, consumer: Consumer, tx: Transaction, terms: Terms, clai
         if any(_as_often(waiting.failures) != claimed.alike for waiting in found):
             found = _find_claimable(db, consumer, tx, wanted, terms.order, claimed.alike)
         unwanted = _find_unwanted(db, consumer, found, terms)
-        claims, closed, full = _sort_out(found, unwanted, terms, claimed)
+        claims, closed, drops, full = _sort_out(found, unwanted, terms, claimed)
         for closing, rows in closed.items():
             state = WorkState.DISCARDED if closing is Closing.CHANGED else WorkState.COMPLETED
             db.run(SQL.close, closed=json.dumps(rows), state=state, error=closing, **owner)
+        if drops:
+            db.run(SQL.count_dropped, consumer_id=consumer.consumer_id, dropped=drops)
         if claims:
             db.run(SQL.claim, claims=json.dumps(claims), **owner)
         # All that was found is claimed or closed now: another round finds other keys.
-        if full or sum(len(waiting.delivered) + len(waiting.dropped) for waiting in found) < wanted:
+        if full or sum(waiting.rows for waiting in found) < wanted:
             return
 
 
@@ -270,25 +283,29 @@ _Row: TypeAlias = dict[str, str | int]
 
 def _sort_out(
     found: Sequence[_Waiting], unwanted: Mapping[KeyText, Closing], terms: Terms, claimed: _Claimed
-) -> tuple[list[_Row], dict[Closing, list[_Row]], bool]:
-    """What of `found` is claimed, what is closed and why, and whether the bytes have run out; counts in `claimed`."""
+) -> tuple[list[_Row], dict[Closing, list[_Row]], int, bool]:
+    """Sort `found` into claims and closings, with the number of drops, and whether the bytes have run out.
+
+    Counts in `claimed`.
+    """
     claims: list[_Row] = []
     closed: dict[Closing, list[_Row]] = {}
+    drops = 0
     for waiting in found:
         rows = [_row(waiting.key, pointer) for pointer in waiting.delivered]
-        if waiting.dropped:
-            dropped = [_row(waiting.key, pointer) for pointer in waiting.dropped]
-            closed.setdefault(Closing.OVERWRITTEN, []).extend(dropped)
+        for closing, pointers in waiting.dropped_out.items():
+            closed.setdefault(closing, []).extend(_row(waiting.key, pointer) for pointer in pointers)
+        drops += waiting.drops
         if waiting.key in unwanted and rows:
             closed.setdefault(unwanted[waiting.key], []).extend(rows)
             continue
         over = terms.bytes is not None and claimed.bytes + waiting.bytes > terms.bytes
         if over and claimed.partitions and rows:
-            return claims, closed, True
+            return claims, closed, drops, True
         claims += rows
         claimed.partitions += bool(rows)
         claimed.bytes += waiting.bytes
-    return claims, closed, False
+    return claims, closed, drops, False
 
 
 def _row(key: KeyText, write_pointer: int) -> _Row:
@@ -341,14 +358,22 @@ def _find_claimable(
     )
     found = []
     for key, grouped in groupby(rows, key=lambda row: row[0]):
-        group = cast("list[tuple[str, int, int, int, int]]", list(grouped))
-        delivered = [(write_pointer, size) for _, write_pointer, _, size, superseded in group if not superseded]
+        group = cast("list[tuple[str, int, int, int, int | None, str | None]]", list(grouped))
+        delivered = [(write_pointer, size) for _, write_pointer, _, size, superseded, _ in group if not superseded]
+        dropped_out: dict[Closing, list[int]] = {}
+        drops = set()
+        for _, write_pointer, _, _, superseded, successor in group:
+            if superseded:
+                closing = Closing.DROPPED if successor == WriteOp.DROP else Closing.OVERWRITTEN
+                dropped_out.setdefault(closing, []).append(write_pointer)
+                drops |= {superseded} if closing is Closing.DROPPED else set()
         found.append(
             _Waiting(
                 KeyText(str(key)),
                 [write_pointer for write_pointer, _ in delivered],
-                [write_pointer for _, write_pointer, _, _, superseded in group if superseded],
-                max(failures for _, _, failures, _, _ in group),
+                dropped_out,
+                len(drops),
+                max(failures for _, _, failures, *_ in group),
                 sum(size for _, size in delivered),
             )
         )

@@ -43,12 +43,15 @@ SELECT :consumer_id, write_pointer, partition_key, commit_seq, 'new'
     ON CONFLICT (consumer_id, write_pointer, partition_key) DO NOTHING
 
 -- name: lock_consumer
-SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec FROM consumer
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped FROM consumer
  WHERE consumer_id = :consumer_id {for_update}
 
 -- name: move_state
 UPDATE consumer SET start_version = :start_version, versions_to_check = :versions_to_check, revision = revision + 1
  WHERE consumer_id = :consumer_id
+
+-- name: count_dropped
+UPDATE consumer SET dropped = dropped + :dropped WHERE consumer_id = :consumer_id
 
 -- name: lock_open_tx
 -- Holds off whoever would fence or end the attempt until its claims are there to be re-stamped or released.
@@ -64,9 +67,14 @@ SELECT write_pointer FROM tx
 SELECT work.partition_key, work.write_pointer, work.failures,
        (SELECT bytes FROM partition_change
          WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer AND partition_key = work.partition_key),
-       CASE WHEN (SELECT superseded_seq FROM partition_change
-                   WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer
-                     AND partition_key = work.partition_key) < :write_pointer THEN 1 ELSE 0 END
+       (SELECT superseded_seq FROM partition_change
+         WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer AND partition_key = work.partition_key
+           AND superseded_seq < :write_pointer),
+       (SELECT successor.op FROM partition_change AS successor
+         WHERE successor.dataset_id = :dataset_id AND successor.partition_key = work.partition_key
+           AND successor.commit_seq = (SELECT superseded_seq FROM partition_change
+                                        WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer
+                                          AND partition_key = work.partition_key))
   FROM (SELECT first.partition_key, min(first.place) AS place
           FROM (SELECT next.partition_key, next.write_pointer AS place
                   FROM (SELECT waiting.partition_key, waiting.write_pointer
@@ -100,21 +108,23 @@ SELECT work.partition_key, work.write_pointer, work.failures,
  ORDER BY wanted.place, work.partition_key, work.commit_seq
 
 -- name: find_repeated
--- Of the oldest waiting row of each key: whether it follows one that this consumer has consumed. A row that was offered
--- before (it failed, or was requeued) has an error, and passes. The nearest earlier change is looked at first.
+-- Of the oldest waiting row of each key: whether it follows one that this consumer has consumed since the key was last
+-- dropped: a partition that is created again is new. A row that was offered before (it failed, or was requeued) has an
+-- error, and passes. The nearest earlier change is looked at first, and the search ends at the last drop.
 SELECT offered.partition_key
   FROM {rows:offered(partition_key text, write_pointer bigint)} AS offered
  CROSS JOIN consumer_work AS work
  WHERE work.consumer_id = :consumer_id AND work.write_pointer = offered.write_pointer
    AND work.partition_key = offered.partition_key AND work.error IS NULL
-   AND (SELECT 1 FROM partition_change AS earlier
+   AND (SELECT earlier.op FROM partition_change AS earlier
          WHERE earlier.dataset_id = :dataset_id AND earlier.partition_key = offered.partition_key
            AND earlier.commit_seq < work.commit_seq
-           AND (SELECT 1 FROM consumer_work AS done
-                 WHERE done.consumer_id = :consumer_id AND done.write_pointer = earlier.write_pointer
-                   AND done.partition_key = offered.partition_key
-                   AND done.state = 'completed' AND done.error IS NULL) IS NOT NULL
-         ORDER BY earlier.commit_seq DESC LIMIT 1) IS NOT NULL
+           AND (earlier.op = 'drop'
+                OR (SELECT 1 FROM consumer_work AS done
+                     WHERE done.consumer_id = :consumer_id AND done.write_pointer = earlier.write_pointer
+                       AND done.partition_key = offered.partition_key
+                       AND done.state = 'completed' AND done.error IS NULL) IS NOT NULL)
+         ORDER BY earlier.commit_seq DESC LIMIT 1) <> 'drop'
 
 -- name: claim
 -- The key's three columns as one value: each row is found by it. (As a join SQLite compares all that is new with all

@@ -45,16 +45,17 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys):
                 printed.append(re.sub(r"(?m)^file://.*\n", "", capsys.readouterr().out))
         Janitor(mill.catalog).take_away()
 
-    scanned = json.loads(printed[0])
+    assert json.loads(printed[0])["unusable"] == []
+    scanned = json.loads(printed[1])
     assert scanned["found"] == ["a.csv", "b.csv"]
     assert scanned["held_back"] == [["c.csv", "c.done is not there yet"]]
     assert ["d.csv_current", "*_current"] in scanned["ignored"]
-    assert json.loads(printed[1])["reconciled"] is True
-    assert printed[3] == "1 files of orders retried\n"
-    assert [file["name"] for file in json.loads(printed[4])["files"]] == ["b.csv"]
-    assert printed[6].endswith("holds 0 files\n")
-    assert printed[7] == "no such files in orders\n"
-    assert [(file["name"], file["afterwards"]) for file in json.loads(printed[8])] == [
+    assert json.loads(printed[2])["reconciled"] is True
+    assert printed[4] == "1 files of orders retried\n"
+    assert [file["name"] for file in json.loads(printed[5])["files"]] == ["b.csv"]
+    assert printed[7].endswith("holds 0 files\n")
+    assert printed[8] == "no such files in orders\n"
+    assert [(file["name"], file["afterwards"]) for file in json.loads(printed[9])] == [
         ("a.csv", "archive"),
         ("b.csv", "archive"),
     ]

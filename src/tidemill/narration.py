@@ -42,12 +42,12 @@ class Narrator:
             self._echo(line)
 
     def discovered(self, inbox: Inbox, found: Discovered) -> None:
-        """New files of an inbox, and what is ignored there and has not been named yet; hidden files never are."""
+        """New files of an inbox, and what is left out there and has not been named yet; hidden files never are."""
         ignored = {
             name: pattern
             for name, pattern in found.ignored
             if not name.rpartition("/")[2].startswith(".") and self._ignored.get(name) != pattern
-        }
+        } | {one.name: one.why for one in found.unusable if self._ignored.get(one.name) != one.why}
         self._ignored = {**self._ignored, **ignored}
         if (warning := found.warning(inbox)) is not None:
             late = found.longest // timedelta(milliseconds=1)

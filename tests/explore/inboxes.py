@@ -40,7 +40,7 @@ from tidemill.run.inputs import take_over_claims
 from tidemill.run.outside_claims import close_claim, get_latest_files, renew_claim
 from tidemill.run.programs import Program, ProgramKind, put_program
 from tidemill.run.runs import NewRun, create_pending
-from tidemill.storage.files import FileChanged, Files, FileStatus, Seen, open_files
+from tidemill.storage.files import FileChanged, Files, FileStatus, Seen, Unusable, open_files
 from tidemill.world import World
 
 SPEC = InboxSpec(
@@ -59,7 +59,9 @@ class _Landing:
     url = "file:///landing"
     lists_from_name = True
 
-    def list_after(self, _prefix: str, after: str | None, _seen: Seen) -> Iterator[FileStatus]:
+    def list_after(
+        self, _prefix: str, after: str | None, _seen: Seen, _unusable: list[Unusable]
+    ) -> Iterator[FileStatus]:
         return (file for file in self._list() if file.name > (after or ""))
 
     def stat(self, name: str) -> FileStatus | None:

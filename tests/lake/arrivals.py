@@ -21,7 +21,7 @@ from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox.discovery import Memory, discover
 from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId
-from tidemill.storage.files import FileStatus, Seen
+from tidemill.storage.files import FileStatus, Seen, Unusable
 from tidemill.world import World
 
 POLL = timedelta(minutes=1)
@@ -45,7 +45,9 @@ class Store:
         """A file arrives."""
         bisect.insort(self.there, FileStatus(name, 1, clock.at, f"{name} {clock.at}"), key=lambda file: file.name)
 
-    def list_after(self, _prefix: str, after: str | None, seen: Seen | None = None) -> Iterator[FileStatus]:
+    def list_after(
+        self, _prefix: str, after: str | None, seen: Seen | None = None, _unusable: list[Unusable] | None = None
+    ) -> Iterator[FileStatus]:
         for file in self.there[bisect.bisect_right(self.there, after or "", key=lambda one: one.name) :]:
             self.given += 1
             if seen is None or not seen.meets(file.name, file.etag):

@@ -20,7 +20,7 @@ from tests.manual_clock import ManualClock, backdoor_of
 from tidemill.catalog.engine import open_catalog
 from tidemill.errors import UserError
 from tidemill.lake.formats import FileFormat, RawFormat
-from tidemill.lake.inbox.discovery import Memory, discover, read_lateness
+from tidemill.lake.inbox.discovery import Memory, discover, read_lateness, read_listed
 from tidemill.lake.inbox.inbox import InboxSpec
 from tidemill.lake.inbox.lookback import Marker
 from tidemill.storage.files import Seen
@@ -188,6 +188,66 @@ def test_a_file_is_left_to_its_writer_until_it_is_old_enough_whole_and_flagged(m
     assert [file.name for file in found.new] == ["flagged.csv"]
     assert dict(found.held_back) == {"young.csv": "younger than 5m", "old.csv": "old.done is not there yet"}
     assert [file.name for file in later.new] == ["old.csv", "young.csv"]
+
+
+def test_a_flag_that_is_a_link_or_too_long_a_name_holds_up_no_other_file(mill, tmp_path):
+    """It ended `tidemill up`, again at each start; and an inbox with a name of more than 250 bytes stood still."""
+    (tmp_path / "elsewhere").touch()
+    mill.land("a.csv", "b.csv", "b.csv.done", "n" * 252, "z.csv", "z.csv.done")
+    (mill.folder / "a.csv.done").symlink_to(tmp_path / "elsewhere")
+    inbox = replace(mill.inbox, spec=replace(mill.inbox.spec, done_flag="{name}.done"))
+
+    found = discover(mill.catalog, inbox)
+
+    assert [file.name for file in found.new] == ["b.csv", "z.csv"]
+    held_back = dict(found.held_back)
+    assert held_back["a.csv"] == "a.csv.done is not there yet"
+    assert held_back["n" * 252].startswith("its done-flag would have a name of 257 bytes")
+
+
+def test_a_processed_file_that_becomes_a_link_ends_nothing(mill, tmp_path):
+    """A reconciliation looks at each name that it did not list."""
+    (tmp_path / "elsewhere").touch()
+    mill.land("a", "b")
+    mill.discover()
+    mill.process()
+    (mill.folder / "a").unlink()
+    (mill.folder / "a").symlink_to(tmp_path / "elsewhere")
+
+    found = discover(mill.catalog, mill.inbox, reconcile=True)
+
+    assert [(one.name, one.why) for one in found.unusable] == [("a", "it is a link")]
+
+
+def test_what_can_never_be_processed_is_named_and_counted(mill):
+    """Nobody looks for a file of which nothing is ever said; the others come all the same."""
+    mill.land("good", ".hidden\n")
+    (mill.folder / "line\nend").touch()
+    (mill.folder / os.fsdecode(b"bad\xff")).touch()
+    (mill.folder / os.fsdecode(b"worse\xfe")).touch()
+    os.mkfifo(mill.folder / "pipe")
+    memory = Memory()
+
+    first = discover(mill.catalog, mill.inbox, memory)
+    kept = mill.catalog.read(lambda db: read_listed(db, mill.inbox.dataset_id))
+    (mill.folder / "pipe").unlink()
+    discover(mill.catalog, mill.inbox, memory)
+    later = mill.catalog.read(lambda db: read_listed(db, mill.inbox.dataset_id))
+
+    assert [file.name for file in first.new] == ["good"]
+    assert sorted(one.name for one in first.unusable) == ["bad\\xff", "line\\x0aend", "pipe", "worse\\xfe"]
+    not_utf8, control = ("it is not UTF-8", 2, "bad\\xff"), ("it has control characters", 1, "line\\x0aend")
+    assert kept[1] == (control, ("it is a pipe", 1, "pipe"), not_utf8)
+    assert later[1] == (control, not_utf8)
+
+
+@pytest.mark.parametrize("name", ["a#1", "d#2/a", "100%", "a%20b"])
+def test_a_name_with_a_sign_of_urls_is_processed(mill, name):
+    """It was passed over, and nothing said so."""
+    mill.land(name)
+
+    assert mill.discover() == [name]
+    assert mill.process() == [name]
 
 
 class _Here(ManualClock):

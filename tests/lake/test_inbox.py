@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import functools
 import itertools
 import json
@@ -761,3 +762,23 @@ def test_bounds_that_allow_nothing_are_refused(bound):
     """A run that may take no file would never end its inbox's backlog."""
     with pytest.raises(UserError, match=f"{bound} of an inbox is at least 1, not 0"):
         InboxSpec(RawFormat(FileFormat.TEXT), **{bound: 0})
+
+
+def test_a_file_that_cannot_be_read_fails_alone(mill):
+    """No right to read it: the run went on to another attempt, for ever, and no other file came."""
+    mill.land("denied", "good")
+    mill.discover()
+    reads = itertools.count()
+
+    def deny(mark: str) -> None:
+        if mark == "storage.before_read" and next(reads) == 0:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    tx = mill.begin()
+    claimed = mill.claim(tx)
+    good, others = sort_out(World(marked=deny), [mill.inbox], claimed)
+
+    assert [file.name for file in good] == ["good"]
+    assert [(one.name, one.status, one.error) for one in others] == [
+        ("denied", FileState.ERROR, "it cannot be read: Permission denied")
+    ]

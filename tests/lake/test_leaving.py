@@ -94,7 +94,7 @@ def test_processed_files_are_moved_to_the_archive_under_their_names(mill):
     assert contents(mill.folder) == {"c.txt": "not yet\n"}
     (a, b) = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
     assert (a.afterwards, a.archive) == (Afterwards.ARCHIVED, (archive_of(mill) / "a.txt").as_uri())
-    assert b.archive == f"{archive_of(mill).as_uri()}/day=1/b.txt"
+    assert b.archive == (archive_of(mill) / "day=1" / "b.txt").as_uri()
     found = discover(mill.catalog, mill.inbox, reconcile=True)
     assert ([file.name for file in found.new], found.forgotten) == (["c.txt"], 2)
     assert take_away(mill.catalog) == 0

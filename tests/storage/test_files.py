@@ -5,10 +5,20 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 
-from tidemill.storage.files import BadFileName, BadLocation, StorageUnavailable, open_files
+from tidemill.storage.files import (
+    BadFileName,
+    BadLocation,
+    FileUnreadable,
+    StorageUnavailable,
+    Unusable,
+    open_files,
+    path_for_readers,
+)
 from tidemill.world import World
 
 
@@ -23,10 +33,14 @@ def test_links_are_neither_followed_by_a_listing_nor_out_of_the_location(tmp_pat
     (inbox / "round").symlink_to(inbox)
     files = open_files(inbox, World())
 
-    assert [file.name for file in files.list_after("", None)] == ["file"]
+    unusable: list[Unusable] = []
+    assert [file.name for file in files.list_after("", None, None, unusable)] == ["file"]
+    assert unusable == [Unusable(name, "it is a link") for name in ("out", "round", "secret")]
     for name in ("secret", "out/secret", "out/new"):
+        assert files.stat(name) is None
+        assert files.settle(name) is None
         with pytest.raises(BadFileName, match="link leads out"):
-            files.stat(name)
+            files.read(name)
         with pytest.raises(BadFileName, match="link leads out"):
             files.put(name, b"")
     assert (tmp_path / "secret").read_text() == "secret"
@@ -38,8 +52,53 @@ def test_one_unusable_name_does_not_hide_the_others(tmp_path):
     (tmp_path / os.fsdecode(b"bad\xff")).write_text("x")
     (tmp_path / "line\nend").write_text("x")
     os.mkfifo(tmp_path / "pipe")
+    unusable: list[Unusable] = []
 
-    assert [file.name for file in open_files(tmp_path, World()).list_after("", None)] == ["good"]
+    assert [file.name for file in open_files(tmp_path, World()).list_after("", None, None, unusable)] == ["good"]
+    assert {one.name: one.why for one in unusable} == {
+        "bad\\xff": "it is not UTF-8",
+        "line\\x0aend": "it has control characters",
+        "pipe": "it is a pipe",
+    }
+
+
+def test_a_name_that_no_folder_can_have_is_not_there(tmp_path):
+    """A done-flag is made of a file's name, which may be as long as names can be."""
+    assert open_files(tmp_path, World()).stat("n" * 256) is None
+
+
+def test_a_file_that_cannot_be_read_is_told_from_a_location_that_is_away(tmp_path):
+    """The first is a fault of the file, and of no other; the second is none of any file."""
+
+    def deny(mark: str) -> None:
+        if mark == "storage.before_read":
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "inbox" / "file").write_text("x")
+    files = open_files(tmp_path / "inbox", World(marked=deny))
+    with pytest.raises(FileUnreadable, match="Permission denied"):
+        files.read("file")
+    (tmp_path / "inbox").rename(tmp_path / "away")
+
+    with pytest.raises(StorageUnavailable, match="there is no such folder") as caught:
+        files.check_location()
+    assert not isinstance(caught.value, FileUnreadable)
+
+
+@pytest.mark.parametrize("name", ["a#1", "d#2/a", "100%", "a%20b"])
+def test_a_sign_that_urls_use_is_a_letter_as_any_other(tmp_path, name):
+    """Dates and shares are written so; with obstore a name that ended in `#1` could not be read (tried)."""
+    (tmp_path / "my folder" / name).parent.mkdir(parents=True)
+    (tmp_path / "my folder" / name).write_text("x")
+    files = open_files(tmp_path / "my folder", World())
+
+    assert [file.name for file in files.list_after("", None)] == [name]
+    assert files.read(name) == b"x"
+    assert Path(url2pathname(urlsplit(files.url_of(name)).path)).read_text() == "x"
+    assert Path(path_for_readers(files.url, name)).read_text() == "x"
+    files.delete(name, etag=files.stat(name).etag)
+    assert list(files.list_after("", None)) == []
 
 
 def test_a_rewrite_in_place_of_equal_size_is_seen(tmp_path):

@@ -35,6 +35,15 @@ def files(name: str, state: str | None, after: str, limit: int, *, as_json: bool
 @command.command()
 @click.argument("name")
 @json_option
+def show(name: str, *, as_json: bool) -> None:
+    """Show an inbox: its files by state, and the names that it can never process, with the reasons."""
+    with open_mill() as mill:
+        show_one(mill.show_inbox(name), as_json=as_json)
+
+
+@command.command()
+@click.argument("name")
+@json_option
 def scan(name: str, *, as_json: bool) -> None:
     """Look for new files now."""
     _look(name, reconcile=False, as_json=as_json)

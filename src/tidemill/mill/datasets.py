@@ -22,6 +22,7 @@ from tidemill.lake.keys import KeyText
 from tidemill.lake.snapshot.snapshot import find_visible
 from tidemill.mill.project import Project
 from tidemill.names import RunId
+from tidemill.storage.files import path_for_readers
 
 SQL: Final = load_sql(__file__)
 
@@ -109,10 +110,9 @@ class Datasets(Project):
             accepted = choose(fileset.keys, where)
             snapshot = find_snapshot_at(db, fileset, as_of, now(db, self.catalog.incarnation))
             partitions = read_partitions(db, fileset.dataset_id, snapshot, accepted)
-            location = fileset.dataset.location.removeprefix("file://").rstrip("/")
             return [
                 FileView(
-                    f"{location}/{path}",
+                    path_for_readers(fileset.dataset.location, path),
                     file.bytes,
                     file.rows,
                     fileset.show(partition.partition_key),

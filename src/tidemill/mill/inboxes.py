@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from tidemill.catalog.db import Db
 from tidemill.durations import parse_duration
 from tidemill.errors import UserError
 from tidemill.lake.inbox import inbox
-from tidemill.lake.inbox.discovery import discover, read_lateness
+from tidemill.lake.inbox.discovery import discover, read_lateness, read_listed
 from tidemill.lake.inbox.file_endings import release_quarantined, retry_files
 from tidemill.mill.project import Project
 from tidemill.names import RunId, advise
@@ -33,6 +33,8 @@ class ScanView:
     bytes: int
     ignored: tuple[tuple[str, str], ...]
     held_back: tuple[tuple[str, str], ...]
+    unusable: tuple[tuple[str, str], ...]
+    """Names that can never be processed, each with the reason."""
     reconciled: bool
     forgotten: int
     warning: str | None
@@ -41,8 +43,48 @@ class ScanView:
     longest_late: str
 
 
+@dataclass(frozen=True, slots=True)
+class InboxView:
+    """An inbox as the catalog knows it: files and bytes by state, and what its last listing could not use.
+
+    `unusable` are names that can never be processed: the reason, how many, and one of them.
+    """
+
+    inbox: str
+    location: str
+    files: Mapping[str, int]
+    bytes: Mapping[str, int]
+    unusable: tuple[tuple[str, int, str], ...]
+    reconciled_at: datetime | None
+    late_in_all: int
+    only_reconciled_in_all: int
+    longest_late: str
+
+
 class Inboxes(Project):
     """Operations on inboxes."""
+
+    def show_inbox(self, name: str) -> InboxView:
+        """Show what the catalog knows of an inbox. Cost: reads the states of all its files."""
+        watched = self._inbox(name)
+
+        def block(db: Db) -> InboxView:
+            counts = inbox.count_files(db, watched.dataset_id)
+            late, missed, longest = read_lateness(db, watched.dataset_id)
+            reconciled_at, unusable = read_listed(db, watched.dataset_id)
+            return InboxView(
+                watched.qualified_name,
+                watched.dataset.location,
+                {state.value: files for state, (files, _) in counts.items()},
+                {state.value: size for state, (_, size) in counts.items()},
+                unusable,
+                reconciled_at,
+                late,
+                missed,
+                str(longest),
+            )
+
+        return self.catalog.read(block)
 
     def list_inbox_files(
         self, name: str, *, state: str | None = None, after: str = "", limit: int = 100
@@ -65,6 +107,7 @@ class Inboxes(Project):
             sum(file.bytes for file in found.new),
             found.ignored,
             found.held_back,
+            tuple((one.name, one.why) for one in found.unusable),
             found.reconciled,
             found.forgotten,
             found.warning(watched),

@@ -218,5 +218,5 @@ def _outcome(inbox: Inbox, file: ClaimedFile, status: FileState, error: str, tog
 
 
 def _given(inbox: Inbox, catalog: Catalog, file: ClaimedFile) -> GivenFile:
-    url = f"{inbox.files(catalog.world).url}/{file.name}"
+    url = inbox.files(catalog.world).url_of(file.name)
     return GivenFile(file.name, url, file.bytes, file.modified_at, file.etag, file.failures)

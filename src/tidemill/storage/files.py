@@ -1,22 +1,24 @@
 """Files of a location (a folder now; object stores later, behind the same interface), by relative name.
 
-Bytes go through obstore, so that `put` is one step for every reader and a conditional `put` is decided by the store.
-Names and listings of a folder are ours: obstore lists a folder in no order, follows links out of it and round in
-circles, and one file name that is not UTF-8 fails its whole listing (tried, 0.12).
+`put` goes through obstore, so that it is one step for every reader and a conditional `put` is decided by the store.
+Names, listings and reads of a folder are ours: obstore lists a folder in no order, follows links out of it and round in
+circles, fails the whole listing for one name that is not UTF-8, and reads no name that ends in `#1` (tried, 0.12).
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError
@@ -26,9 +28,13 @@ from tidemill.epoch import EPOCH
 from tidemill.errors import Conflict, Unavailable, UserError
 from tidemill.world import World
 
+LONGEST_NAME: Final = 255
+"""Bytes in the last part of a name, in folders."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _WRITE_TEST: Final = ".tidemill-write-test"
 _CHUNK_BYTES: Final = 1 << 23
+_UNFINISHED_PUT: Final = re.compile(r"#\d+$")
+_NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 _MOST_TRIES: Final = 100
 _CONTENDED: Final = "others are deleting it all the time"
 
@@ -75,6 +81,12 @@ class StorageUnavailable(Unavailable):
         self.name = name
         self.why = why
         super().__init__(f"storage {location} fails at {name or 'the location itself'!r}: {why}")
+
+
+class FileUnreadable(StorageUnavailable):
+    """The location answers, and gives this one file or folder to nobody: no right to read, or damage on the disk."""
+
+    code = "file_unreadable"
 
 
 class FileExists(Conflict):
@@ -140,8 +152,8 @@ class Files(Protocol):
     """The files of one location. Conformance suite: tests/contract/test_files.py.
 
     Names are relative, separated by `/`. Every method raises `BadFileName` for a name with `..`, `.` or empty parts,
-    control characters, a leading `/`, or one that leads out of the location by a link; and `StorageUnavailable` when
-    the store cannot be reached, read or written.
+    control characters or a leading `/`. A name that leads out of the location by a link is not there for `stat` and
+    `settle`, and refused by the others. `StorageUnavailable` means that the store cannot be reached, read or written.
     """
 
     @property
@@ -155,15 +167,21 @@ class Files(Protocol):
     def prepare(self) -> None:
         """Make the location if it is missing and prove that it can be written; `BadLocation` when it cannot."""
 
-    def list_after(self, prefix: str, after: str | None, seen: Seen | None = None) -> Iterator[FileStatus]:
+    def check_location(self) -> None:
+        """Raise `StorageUnavailable` when the location is away: to be asked before a missing file counts as deleted."""
+
+    def list_after(
+        self, prefix: str, after: str | None, seen: Seen | None = None, unusable: list[Unusable] | None = None
+    ) -> Iterator[FileStatus]:
         """Files whose name begins with `prefix` and is greater than `after`, in bytewise order of the name.
 
         `prefix` is text, not a folder (`a` finds `ab/c`). Links, names that this interface refuses, and what `seen`
-        remembers are left out. Files that come or go meanwhile may or may not be in it.
+        remembers are left out. Files that come or go meanwhile may or may not be in it. `unusable` receives the names
+        that stand there and can never be listed, with the reason: a bad one hides no other.
         """
 
     def stat(self, name: str) -> FileStatus | None:
-        """What the store says of this file; None when there is none (a folder is none)."""
+        """What the store says of this file; None when there is none (a folder is none, and so is a link)."""
 
     def read(self, name: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """The content, or the part of it from `offset` on, shorter where the file ends; `FileNotFoundError`."""
@@ -196,6 +214,18 @@ class Files(Protocol):
     def local_path(self, name: str = "") -> Path | None:
         """Where the file (or the location) is on this machine's disk; None for a remote store."""
 
+    def url_of(self, name: str) -> str:
+        """The absolute URL of a file, percent-encoded as `url` is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """A name in a location that no listing gives, with the reason; a folder ends with a slash."""
+
+    name: str
+    """As people can read it: what is no text stands as `\\xff`."""
+    why: str
+
 
 def open_files(location: str | Path, world: World) -> Files:
     """Give the files of a folder, named by its path or a `file:` URL. Touches nothing yet."""
@@ -205,6 +235,11 @@ def open_files(location: str | Path, world: World) -> Files:
 def resolved(url: str) -> str:
     """The URL of the same location with all links in it resolved: what lies in one place begins with one URL."""
     return _folder(url).resolve().as_uri()
+
+
+def path_for_readers(location: str, name: str) -> str:
+    """The path or URL by which other readers find a file of a location: in a folder the plain path, nothing encoded."""
+    return str(_folder(location) / name)
 
 
 def check_file_name(name: str) -> str:
@@ -261,67 +296,99 @@ class LocalFiles:
         except (OSError, StorageUnavailable) as error:
             raise BadLocation(str(self._folder), f"cannot be written: {_reason(error)}") from error
 
-    def list_after(self, prefix: str, after: str | None, seen: Seen | None = None) -> Iterator[FileStatus]:
-        """See `Files.list_after`."""
-        if not self._folder.is_dir():
-            raise StorageUnavailable(self.url, "", "there is no such folder")
-        yield from self._scan(self._folder, "", prefix, after or "", seen)
-
-    def _scan(self, folder: Path, above: str, prefix: str, after: str, seen: Seen | None) -> Iterator[FileStatus]:
+    def check_location(self) -> None:
+        """See `Files.check_location`."""
         try:
-            with os.scandir(folder) as found:  # noqa: TID251  # files are this room's business
-                entries = [(entry.name + "/" * entry.is_dir(follow_symlinks=False), entry) for entry in found]
-        except FileNotFoundError:
-            return  # the folder went while we listed
+            with os.scandir(self._folder):  # noqa: TID251  # files are this room's business
+                pass
         except OSError as error:
-            raise StorageUnavailable(self.url, above, _reason(error)) from error
-        # A folder sorts as its name with the slash: so the whole walk is in the order of the full names.
-        for part, entry in sorted(entries, key=lambda e: e[0]):
+            why = "there is no such folder" if error.errno in _NOT_THERE else _reason(error)
+            raise StorageUnavailable(self.url, "", why) from error
+
+    def list_after(
+        self, prefix: str, after: str | None, seen: Seen | None = None, unusable: list[Unusable] | None = None
+    ) -> Iterator[FileStatus]:
+        """See `Files.list_after`."""
+        self.check_location()
+        refused: list[Unusable] = [] if unusable is None else unusable
+        yield from self._scan(self._folder, "", prefix, after or "", seen, refused)
+
+    def _scan(
+        self, folder: Path, above: str, prefix: str, after: str, seen: Seen | None, unusable: list[Unusable]
+    ) -> Iterator[FileStatus]:
+        for part, entry in self._entries(folder, above, unusable):
             name = above + part
-            if _refusal(part.removesuffix("/")):
-                continue
-            if part.endswith("/"):
+            if (why := _refusal(part.removesuffix("/"))) is not None:
+                unusable.append(Unusable(_shown(name), why))
+            elif part.endswith("/"):
                 may_match = name.startswith(prefix) or prefix.startswith(name)
                 if may_match and (name > after or after.startswith(name)):
-                    yield from self._scan(folder / entry.name, name, prefix, after, seen)
-            elif name.startswith(prefix) and name > after and entry.is_file(follow_symlinks=False):
-                try:
-                    status = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue  # it went while we listed
-                if seen is None or not seen.meets(name, _etag(status)):
+                    yield from self._scan(folder / entry.name, name, prefix, after, seen, unusable)
+            elif name.startswith(prefix) and name > after:
+                status = _status_of(entry, name, unusable)
+                if status is not None and (seen is None or not seen.meets(name, _etag(status))):
                     yield _status(name, status)
+
+    def _entries(self, folder: Path, above: str, unusable: list[Unusable]) -> list[tuple[str, os.DirEntry[str]]]:
+        """List a folder by name; none when it cannot be read, or went while we listed."""
+        try:
+            with os.scandir(folder) as found:  # noqa: TID251  # files are this room's business
+                # A folder sorts as its name with the slash: so the whole walk is in the order of the full names.
+                entries = [(entry.name + "/" * entry.is_dir(follow_symlinks=False), entry) for entry in found]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self.check_location()  # else each folder below a disk that has gone would be named
+            unusable.append(Unusable(_shown(above), _reason(error)))
+            return []
+        return sorted(entries, key=lambda entry: entry[0])
 
     def stat(self, name: str) -> FileStatus | None:
         """See `Files.stat`."""
-        path = self._path(name)
+        path = f"{self._folder}/{check_file_name(name)}"
         try:
-            status = path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+            if "/" in name and self._leads_out(name.rpartition("/")[0]):
+                return None
+            status = os.lstat(path)
         except OSError as error:
-            raise StorageUnavailable(self.url, name, _reason(error)) from error
-        return _status(name, status) if path.is_file() else None
+            if error.errno in _NOT_THERE:
+                return None
+            raise self._failure(name, error) from error
+        return _status(name, status) if stat.S_ISREG(status.st_mode) else None
 
     def read(self, name: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """See `Files.read`."""
-        status = self.stat(name)
-        if status is None:
-            raise FileNotFoundError(self._path(name))
-        end = status.bytes if length is None else min(offset + length, status.bytes)
-        if offset >= end:
-            return b""  # the store refuses an empty range
+        path = self._path(name)
         try:
             self._world.mark("storage.before_read")
-            return bytes(obstore.get_range(self._store(), name, start=offset, end=end))
-        except FileNotFoundError:
-            raise FileNotFoundError(self._path(name)) from None
-        except (OSError, obstore.exceptions.BaseError) as error:
-            raise StorageUnavailable(self.url, name, _reason(error)) from error
+            # A pipe would wait for its writer, and a link may lead out by now.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # noqa: TID251  # files are this room's business
+            try:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    raise FileNotFoundError(path)
+                end = status.st_size if length is None else min(offset + length, status.st_size)
+                return _read_range(descriptor, offset, end)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            if error.errno in _NOT_THERE or isinstance(error, FileNotFoundError):
+                raise FileNotFoundError(path) from None
+            raise self._failure(name, error) from error
+
+    def _failure(self, name: str, error: OSError) -> StorageUnavailable:
+        """Tell a file that cannot be read from a location that is away."""
+        try:
+            self.check_location()
+        except StorageUnavailable as away:
+            return away
+        return FileUnreadable(self.url, name, _reason(error))
 
     def put(self, name: str, content: bytes, *, if_absent: bool = False) -> None:
         """See `Files.put`."""
         self._path(name)
+        if _UNFINISHED_PUT.search(name):
+            raise BadFileName(name, "'#' and a number at the end marks an unfinished upload")
         try:
             self._world.mark("storage.before_put")
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -352,10 +419,8 @@ class LocalFiles:
     def _delete(self, name: str) -> None:
         try:
             self._world.mark("storage.before_delete")
-            obstore.delete(self._store(), name)
-        except FileNotFoundError:
-            return
-        except (OSError, obstore.exceptions.BaseError) as error:
+            self._path(name).unlink(missing_ok=True)
+        except OSError as error:
             raise StorageUnavailable(self.url, name, _reason(error)) from error
 
     def _delete_exactly(self, name: str, etag: str) -> None:
@@ -389,7 +454,9 @@ class LocalFiles:
 
     def settle(self, name: str) -> FileStatus | None:
         """See `Files.settle`."""
-        path = self._path(name)
+        path = self._folder / check_file_name(name)
+        if self._leads_out(name):
+            return None
         for _ in range(_MOST_TRIES):
             status = self.stat(name)  # first, so that who began to delete before it is found below
             try:
@@ -408,15 +475,33 @@ class LocalFiles:
         """See `Files.local_path`."""
         return self._path(name) if name else self._folder
 
+    def url_of(self, name: str) -> str:
+        """See `Files.url_of`."""
+        return f"{self.url}/{quote(check_file_name(name))}"
+
     def _store(self) -> LocalStore:
         # Made anew each time (some µs): it wants the folder to be there, and that may come later than we do.
         return LocalStore(self._folder)
 
     def _path(self, name: str) -> Path:
         path = self._folder / check_file_name(name)
-        if not path.resolve().is_relative_to(self._folder.resolve()):
+        if self._leads_out(name):
             raise BadFileName(name, f"a link leads out of {self._folder}")
         return path
+
+    def _leads_out(self, name: str) -> bool:
+        """Tell whether a link in `name` leads out of the location. Cost: a look at each part, some µs."""
+        place = str(self._folder)
+        for part in name.split("/"):
+            place = f"{place}/{part}"
+            try:
+                is_link = stat.S_ISLNK(os.lstat(place).st_mode)
+            except OSError:
+                return False  # nothing is there, so nothing leads anywhere
+            if is_link:
+                whole = os.path.realpath(f"{self._folder}/{name}")
+                return not Path(whole).is_relative_to(os.path.realpath(self._folder))
+        return False
 
 
 def _folder(location: str) -> Path:
@@ -440,9 +525,42 @@ def _refusal(name: str) -> str | None:
         name.encode()
     except UnicodeEncodeError:
         return "it is not UTF-8"
-    if re.search(r"#\d+$", name):
-        return "'#' and a number at the end marks an unfinished upload"
     return None
+
+
+def _shown(name: str) -> str:
+    """The name as a line of text that any terminal and database can keep."""
+    text = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def _status_of(entry: os.DirEntry[str], name: str, unusable: list[Unusable]) -> os.stat_result | None:
+    """Give the status of a regular file; None for what is none, which `unusable` then names."""
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None  # it went while we listed
+    except OSError as error:
+        unusable.append(Unusable(_shown(name), _reason(error)))
+        return None
+    if stat.S_ISREG(status.st_mode):
+        return status
+    unusable.append(Unusable(_shown(name), _kind(status)))
+    return None
+
+
+def _kind(status: os.stat_result) -> str:
+    if stat.S_ISLNK(status.st_mode):
+        return "it is a link"
+    return "it is a pipe" if stat.S_ISFIFO(status.st_mode) else "it is no file, but a device or a socket"
+
+
+def _read_range(descriptor: int, offset: int, end: int) -> bytes:
+    parts = []
+    while offset < end and (part := os.pread(descriptor, end - offset, offset)):
+        parts.append(part)
+        offset += len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _etag(status: os.stat_result) -> str:

@@ -24,6 +24,7 @@ from tidemill.lake.fileset.fileset import Change, ChangeKind, Fileset, Partition
 from tidemill.lake.filters import KeyFilter, Where
 from tidemill.lake.keys import KeyValue
 from tidemill.names import DatasetId, WritePointer
+from tidemill.storage.files import path_for_readers
 
 SQL: Final = load_sql(__file__)
 
@@ -201,11 +202,10 @@ def _gather(db: Db, fileset: Fileset, changes: Sequence[Change], snapshot: Snaps
 
 def describe(fileset: Fileset, kind: ChangeKind, partition: Partition) -> ConsumedPartition:
     """What people and programs read of a partition that is delivered."""
-    location = fileset.dataset.location.removeprefix("file://").rstrip("/")
     return ConsumedPartition(
         dict(zip(fileset.keys.names, fileset.keys.decode(partition.partition_key), strict=True)),
         kind,
-        tuple(f"{location}/{name}" for name, _ in partition.files),
+        tuple(path_for_readers(fileset.dataset.location, name) for name, _ in partition.files),
         partition.bytes,
         partition.rows,
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeVar, cast
 
 from tidemill.catalog.db import Catalog, Db
@@ -16,7 +17,7 @@ from tidemill.lake.inbox.in_flight import Watched, held_back
 from tidemill.lake.inbox.inbox import FileState, Inbox, OnRewrite, content_version
 from tidemill.lake.inbox.lookback import Marker
 from tidemill.names import DatasetId, file_event
-from tidemill.storage.files import Files, FileStatus, Seen
+from tidemill.storage.files import Files, FileStatus, FileUnreadable, Seen, Unusable
 
 SQL: Final = load_sql(__file__)
 
@@ -33,6 +34,7 @@ class Discovered:
     `held_back` are names of files that are left to their writers, with the reason. `late` of the new ones sort before
     names that were listed earlier; `missed` of those, no listing before this reconciliation would have found. `longest`
     is by how much one was late, at least. `forgotten` are names whose rows went because their files have gone.
+    `unusable` are names that can never be processed.
     """
 
     new: tuple[FileStatus, ...] = ()
@@ -43,6 +45,7 @@ class Discovered:
     longest: timedelta = timedelta(0)
     reconciled: bool = False
     forgotten: int = 0
+    unusable: tuple[Unusable, ...] = ()
 
     def warning(self, inbox: Inbox) -> str | None:
         """What to say when files came later than the inbox looks back; None when all is well."""
@@ -108,7 +111,7 @@ class _Listing:
         self._spec = inbox.spec
         self._memory = memory
         self._files = inbox.files(catalog.world)
-        self._marker, superseded, self._now = catalog.read(lambda db: _read_marker(db, inbox))
+        self._marker, superseded, self._noted, self._now = catalog.read(lambda db: _read_marker(db, inbox))
         self._whole = reconcile or self._marker.needs_reconciliation(self._now, self._spec.reconcile_every)
         self._before = memory.begin(inbox, superseded, whole=self._whole)
         self._start = self._marker.start(self._now, self._spec.lookback) if self._files.lists_from_name else None
@@ -116,13 +119,14 @@ class _Listing:
         self._settled: str | None = None
         self._ignored: list[tuple[str, str]] = []
         self._held_back: list[tuple[str, str]] = []
+        self._unusable: list[Unusable] = []
 
     def look(self) -> list[FileStatus]:
         """What is there, and neither ignored nor remembered, in order of name."""
         listed: list[FileStatus] = []
         after = None if self._whole else self._start
         settled_at = from_ms(self._now) - self._spec.lookback
-        for file in self._files.list_after("", after, self._memory.seen):
+        for file in self._files.list_after("", after, self._memory.seen, self._unusable):
             self._names.append(file.name)
             if file.modified_at <= settled_at:
                 self._settled = file.name
@@ -156,8 +160,14 @@ class _Listing:
             file,
             now=from_ms(self._now),
             unchanged_for=unchanged_for,
-            exists=lambda name: self._files.stat(name) is not None,
+            exists=self._exists,
         )
+
+    def _exists(self, name: str) -> bool:
+        try:
+            return self._files.stat(name) is not None
+        except FileUnreadable:
+            return True  # a flag says all by its name
 
     def end(self, new: list[FileStatus]) -> Discovered:
         """Keep how far it came; and after a reconciliation forget what has gone."""
@@ -173,6 +183,7 @@ class _Listing:
             max(late, default=timedelta(0)),
             self._whole,
             forgotten,
+            tuple(one for one in self._unusable if self._spec.ignored_by(one.name.removesuffix("/")) is None),
         )
         moved = self._marker
         if self._files.lists_from_name and self._names:
@@ -181,8 +192,19 @@ class _Listing:
             moved = replace(moved, reconciled_at=self._now)
         if moved != self._marker or found.late or found.missed:
             self._catalog.write(lambda db: _keep(db, self._inbox, self._marker, moved, found))
+        if self._start is None or self._whole:
+            self._note_unusable(found.unusable)
         self._memory.seen.turn()
         return found
+
+    def _note_unusable(self, unusable: Sequence[Unusable]) -> None:
+        """Keep for people how many names cannot be used, by reason; a write only when that has changed."""
+        examples = {one.why: one.name for one in reversed(unusable)}
+        counted = sorted(Counter(one.why for one in unusable).items())
+        noted = json.dumps([[why, count, examples[why]] for why, count in counted])
+        if noted != self._noted:
+            params: dict[str, Param] = {"dataset_id": self._inbox.dataset_id, "unusable": noted}
+            self._catalog.write(lambda db: db.run(SQL.note_unusable, **params))
 
     def _was_passed_over(self, file: FileStatus) -> bool:
         """Whether no listing but a reconciliation would have found it."""
@@ -192,14 +214,16 @@ class _Listing:
         return behind or self._before.meets(file.name, file.etag)
 
 
-def _read_marker(db: Db, inbox: Inbox) -> tuple[Marker, int, int]:
-    """Where listings have come, how often waiting contents were replaced, and the time."""
+def _read_marker(db: Db, inbox: Inbox) -> tuple[Marker, int, str, int]:
+    """Read where listings have come, how often waiting contents were replaced, the unusable names, and the time."""
     row = db.one(SQL.read_marker, dataset_id=inbox.dataset_id)
     if row is None:
-        return Marker(), 0, db.now()
-    name, positions, reconciled_at, superseded, now = cast("tuple[str | None, str, int | None, int, int]", row)
+        return Marker(), 0, "[]", db.now()
+    name, positions, reconciled_at, superseded, unusable, now = cast(
+        "tuple[str | None, str, int | None, int, str, int]", row
+    )
     known = tuple((int(at), str(position)) for at, position in json.loads(positions))
-    return Marker(name, known, reconciled_at), superseded, now
+    return Marker(name, known, reconciled_at), superseded, unusable, now
 
 
 def _keep(db: Db, inbox: Inbox, before: Marker, after: Marker, found: Discovered) -> None:
@@ -320,6 +344,16 @@ def read_lateness(db: Db, dataset_id: DatasetId) -> tuple[int, int, timedelta]:
     """Of all files so far: those that came late, those that only a reconciliation found, and the longest delay."""
     late, missed, longest = cast("tuple[int, int, int]", db.all(SQL.read_lateness, dataset_id=dataset_id)[0])
     return late, missed, timedelta(milliseconds=longest)
+
+
+def read_listed(db: Db, dataset_id: DatasetId) -> tuple[datetime | None, tuple[tuple[str, int, str], ...]]:
+    """Read when the inbox was last reconciled, and which names its last listing could not use: reason, number, one."""
+    row = db.one(SQL.read_listed, dataset_id=dataset_id)
+    if row is None:
+        return None, ()
+    reconciled_at, unusable = cast("tuple[int | None, str]", row)
+    listed = tuple((str(why), int(count), str(example)) for why, count, example in json.loads(unusable))
+    return None if reconciled_at is None else from_ms(reconciled_at), listed
 
 
 def due_listings(db: Db, limit: int = 100) -> list[tuple[DatasetId, int]]:

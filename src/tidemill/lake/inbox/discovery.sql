@@ -67,7 +67,7 @@ UPDATE inbox_marker SET superseded = superseded + 1
                   AND coalesce(other.status IN ('NEW', 'ERROR'), FALSE))
 
 -- name: read_marker
-SELECT marker, positions, reconciled_at, superseded, tidemill_now() FROM inbox_marker WHERE dataset_id = :dataset_id
+SELECT marker, positions, reconciled_at, superseded, unusable, tidemill_now() FROM inbox_marker WHERE dataset_id = :dataset_id
 
 -- name: move_marker
 -- quiet
@@ -81,6 +81,13 @@ UPDATE inbox_marker
    SET late_files = late_files + :late, missed_files = missed_files + :missed,
        longest_late = CASE WHEN longest_late < :longest THEN :longest ELSE longest_late END
  WHERE dataset_id = :dataset_id
+
+-- name: note_unusable
+-- quiet
+UPDATE inbox_marker SET unusable = :unusable WHERE dataset_id = :dataset_id
+
+-- name: read_listed
+SELECT reconciled_at, unusable FROM inbox_marker WHERE dataset_id = :dataset_id
 
 -- name: read_lateness
 SELECT late_files, missed_files, longest_late FROM inbox_marker WHERE dataset_id = :dataset_id

@@ -12,7 +12,7 @@ from tidemill.lake.formats import check_file
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import FileState, Inbox, content_version
 from tidemill.names import DatasetId
-from tidemill.storage.files import FileStatus
+from tidemill.storage.files import FileStatus, FileUnreadable
 from tidemill.texts import printable
 from tidemill.world import World
 
@@ -57,11 +57,15 @@ def sort_out(
     others: list[FileOutcome] = []
     for file in claimed:
         inbox, files = at[file.dataset_id]
-        status = files.stat(file.name)
+        status, why = None, None
         try:
+            status = files.stat(file.name)
             why = check_file(files, status, inbox.spec.format) if status and _is_same(file, status) else None
         except FileNotFoundError:
-            status, why = None, None
+            status = None
+        except FileUnreadable as error:
+            others.append(went_wrong(inbox, file, f"it cannot be read: {error.why}"))
+            continue
         if status is None or not _is_same(file, status):
             others.append(is_gone(file))
         elif why is not None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from tidemill.durations import format_duration
 from tidemill.lake.inbox.inbox import InboxSpec
-from tidemill.storage.files import FileStatus
+from tidemill.storage.files import LONGEST_NAME, FileStatus
 
 
 class Watched:
@@ -38,6 +38,8 @@ def held_back(
     if unchanged_for < spec.settle:
         return f"changed within {format_duration(spec.settle)}"
     flag = spec.flag_of(file.name)
-    if flag is not None and not exists(flag):
-        return f"{flag} is not there yet"
-    return None
+    if flag is None or exists(flag):
+        return None
+    if (length := len(flag.rpartition("/")[2].encode())) > LONGEST_NAME:
+        return f"its done-flag would have a name of {length} bytes, and no folder keeps more than {LONGEST_NAME}"
+    return f"{flag} is not there yet"

@@ -23,7 +23,7 @@ from tidemill.errors import TidemillError
 from tidemill.lake.inbox.inbox import Afterwards
 from tidemill.lake.manifest import checksum
 from tidemill.names import DatasetId
-from tidemill.storage.files import FileChanged, FileExists, Files, open_files, read_chunks
+from tidemill.storage.files import LONGEST_NAME, FileChanged, FileExists, Files, open_files, read_chunks
 from tidemill.texts import printable
 from tidemill.world import World
 
@@ -35,8 +35,6 @@ _WAIT: Final = timedelta(minutes=1)
 _LOOKS: Final = 3
 _VERSION_SHOWN: Final = 12
 _LONGEST_SUFFIX: Final = 64
-_LONGEST_NAME: Final = 255
-"""Bytes in the last part of a name, in folders."""
 
 _log = logging.getLogger(__name__)
 
@@ -104,12 +102,12 @@ def _look_and_take(world: World, files: Files, archive: Files | None, file: _Lea
         return _not_there(archive, file)
     if status.etag != file.etag:
         return replace(file, afterwards=Afterwards.REPLACED, archive=None)
-    moved_to = None if archive is None else _copy(files, archive, file)
+    moved_to = None if archive is None else archive.url_of(_copy(files, archive, file))
     world.mark("leaving.copied")
     files.delete(file.name, etag=file.etag)
-    if archive is None:
+    if moved_to is None:
         return replace(file, afterwards=Afterwards.DELETED)
-    return replace(file, afterwards=Afterwards.ARCHIVED, archive=f"{archive.url}/{moved_to}")
+    return replace(file, afterwards=Afterwards.ARCHIVED, archive=moved_to)
 
 
 def _not_there(archive: Files | None, file: _Leaving) -> _Leaving:
@@ -123,7 +121,7 @@ def _not_there(archive: Files | None, file: _Leaving) -> _Leaving:
     for target in (told_apart, plain):  # where the first is, the second is another content
         status = archive.stat(target)
         if status is not None and status.bytes == file.bytes:
-            return replace(file, afterwards=Afterwards.ARCHIVED, archive=f"{archive.url}/{target}")
+            return replace(file, afterwards=Afterwards.ARCHIVED, archive=archive.url_of(target))
     return replace(file, afterwards=Afterwards.GONE, archive=None)
 
 
@@ -146,7 +144,7 @@ def _targets(file: _Leaving) -> tuple[str, str]:
     path = PurePosixPath(file.name)
     stem, suffix = (path.stem, path.suffix) if len(path.suffix.encode()) < _LONGEST_SUFFIX else (path.name, "")
     end = f"-{file.content_version[:_VERSION_SHOWN]}{suffix}"
-    begin = stem.encode()[: _LONGEST_NAME - len(end.encode())].decode(errors="ignore")
+    begin = stem.encode()[: LONGEST_NAME - len(end.encode())].decode(errors="ignore")
     return file.name, str(path.with_name(begin + end))
 
 

@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile --no-config --universal --python-version 3.11 -
 SPARK_AND_DATA := pyproject.toml --extra spark --extra demo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark bench fmt lock clean \
+.PHONY: help demo test lint test-without-spark test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark bench first-minutes fmt lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -67,6 +67,9 @@ chaos-spark: set-up-test ## kill and stop real Spark drivers while they publish:
 
 bench: set-up-test ## benchmarks, all or some: ONLY="B4 B10"
 	@$(BIN)/python -m benchmarks $(ONLY)
+
+first-minutes: set-up-test ## the README's first five minutes, from the built wheel in a fresh environment
+	@$(BIN)/python -m tests.first_minutes
 
 fmt: set-up-test ## format and mend what can be mended without thinking
 	@$(BIN)/ruff check --fix-only --quiet

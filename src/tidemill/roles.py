@@ -34,7 +34,7 @@ from tidemill.run.partitions import apply_retention
 from tidemill.run.programs import list_programs
 from tidemill.run.runner import Runner
 from tidemill.run.runs import has_unfinished
-from tidemill.run.session import settings_of
+from tidemill.run.session import require_spark, settings_of
 from tidemill.schedule.jobs import JobState, list_jobs
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.subscriber import has_messages
@@ -266,11 +266,15 @@ def _stopped_by_signals(loops: _Loops) -> Iterator[None]:
 
 
 def _warm_up(mill: Mill, launcher: Launcher) -> str:
-    """Start Spark before anybody needs it; what to say of it."""
+    """Start Spark before a run needs it, and return what to say of Spark.
+
+    Raises `NoSpark`: without PySpark each run of such a program would fail, and its good files would be blamed.
+    """
     master = mill.config.spark_master
     programs = mill.catalog.read(list_programs)
     if not any(program.kind.needs_spark for program in programs):
         return f"{master} not needed"
+    require_spark()
     if mill.config.spark_warm == 0:
         return f"{master} cold"
     try:

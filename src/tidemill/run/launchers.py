@@ -23,6 +23,7 @@ from tidemill.processes import Child
 from tidemill.run.class_data import JAVA_OPTIONS, Archive, Training, find_archive, trainer_command
 from tidemill.run.java import find_java, spark_environ
 from tidemill.run.programs import Program, code_digest
+from tidemill.run.session import require_spark
 from tidemill.world import World
 
 _log = logging.getLogger(__name__)
@@ -133,7 +134,7 @@ class Launcher:
         self._digests_at: timedelta | None = None
 
     def launch(self, run_id: RunId, epoch: int, program: Program) -> Driver:
-        """Give the attempt to a warm driver that is free, or to a new one. Raises `NoJava`, `OSError`."""
+        """Give the attempt to a warm driver that is free, or to a new one. Raises `NoSpark`, `NoJava`, `OSError`."""
         logs = self.options.logs / run_id / str(epoch)
         self.world.disk.make_folder(logs)
         assignment = Assignment(run_id, epoch, str(logs))
@@ -159,7 +160,7 @@ class Launcher:
         return driver
 
     def warm_up(self, app_file: str) -> None:
-        """Keep warm drivers for `app_file` from now on. Raises `NoJava`, `OSError`."""
+        """Keep warm drivers for `app_file` from now on. Raises `NoSpark`, `NoJava`, `OSError`."""
         for _ in range(self._missing):
             self._start(app_file, spark=True, warm=True, logs=None)
         self._warm_for = app_file
@@ -311,6 +312,7 @@ class Launcher:
     def _find_spark_env(self) -> Mapping[str, str]:
         """What Spark's processes need to know; looked up when the first of them is started."""
         if self._spark_env is None:
+            require_spark()
             java = find_java(self.world, self.options.cache)
             if self.options.class_data:
                 self._archive = find_archive(self.options.cache, java, self.options.spark_settings)

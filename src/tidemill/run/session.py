@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tidemill.config import Config
+from tidemill.errors import Unavailable
 from tidemill.lake.snapshot.jdbc import DRIVERS_SETTING
 from tidemill.lake.spark import PINNED
 from tidemill.run.java import find_java, spark_environ
@@ -41,6 +44,24 @@ appender.file.fileName = ${sys:tidemill.log}
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS}{UTC}Z %p %c{1}: %m%n%ex
 """
+
+
+class NoSpark(Unavailable):
+    """PySpark is not installed where Tidemill is."""
+
+    code = "no_spark"
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"PySpark is not installed for {sys.executable}, and programs that read or write with Spark need it: "
+            '`pip install "tidemill[spark]"` (about 480 MB)'
+        )
+
+
+def require_spark() -> None:
+    """Raise `NoSpark` where PySpark is not installed, without importing PySpark."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise NoSpark
 
 
 class SparkHome:
@@ -139,8 +160,9 @@ def spark_of_our_own(world: World, state: Path, cache: Path, settings: Mapping[s
     """A session of its own for a block: of the Spark that this process has, which is left alone, or of a new one.
 
     To start one takes some 8 s; its scratch and log lie below `state` meanwhile. For commands that need Spark and run
-    no program, and for notebooks, which may have it. `NoJava`.
+    no program, and for notebooks, which may have it. `NoSpark`, `NoJava`.
     """
+    require_spark()
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

@@ -31,13 +31,15 @@ def test_terms_are_deployed_and_follow_the_app(mill):
     """The start counts once; how much is taken may change at any time."""
     redeploy(mill, APP.format(reads='tm.Reads(lines, start="now", max_partitions=3, order="newest", old_share=0.25)'))
     first = consumer(mill)
-    redeploy(mill, APP.format(reads='tm.Reads(lines, start="beginning", max_bytes="1 KB", on_change="ignore")'))
+    redeploy(
+        mill, APP.format(reads='tm.Reads(lines, start="beginning", max_bytes="1 KB", on_change="ignore", attempts=5)')
+    )
     second = consumer(mill)
     redeploy(mill, APP.format(reads="lines"))
 
     assert first["terms"] == {"partitions": 3, "order": "newest", "old_percent": 25}
     assert first["start_version"] > 0
-    assert second["terms"] == {"bytes": 1000, "on_change": "ignore"}
+    assert second["terms"] == {"bytes": 1000, "on_change": "ignore", "attempts": 5}
     assert second["start_version"] == first["start_version"]
     assert consumer(mill)["terms"] == {}
 
@@ -49,6 +51,7 @@ def test_terms_are_deployed_and_follow_the_app(mill):
         ({"order": "newst"}, "did you mean 'newest'"),
         ({"on_change": "fail"}, "use one of again, ignore, error"),
         ({"max_partitions": 0}, "must allow something"),
+        ({"attempts": 0}, "at least one attempt"),
         ({"max_bytes": "many"}, "many"),
         ({"old_share": 0.5, "order": "newest"}, "needs max_partitions or max_bytes"),
         ({"old_share": 0.5, "max_partitions": 4}, "goes with the newest first"),

@@ -37,6 +37,8 @@ class Lake:
     lines: Fileset
     runs: Iterator[int] = field(default_factory=count)
     files: Iterator[int] = field(default_factory=count)
+    terms: Terms | None = None
+    """With which consumers are deployed."""
 
     def begin(self, run: str | None = None, epoch: int = 1, effects: Sequence[Effect] = ()) -> Transaction:
         """A transaction of a run of its own, which may write the file set."""
@@ -82,7 +84,7 @@ class Lake:
 
     def consumer(self, name: str = "default.shop.report") -> Consumer:
         """The managed consumer of this name."""
-        return self.catalog.write(lambda db: ensure_consumer(db, self.lines.dataset_id, name))
+        return self.catalog.write(lambda db: ensure_consumer(db, self.lines.dataset_id, name, self.terms))
 
     def put_back(self, tx: Transaction, delivery: Delivery) -> None:
         """Return one delivery of the run of `tx`."""

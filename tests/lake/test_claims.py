@@ -14,7 +14,6 @@ from tidemill.errors import NotFound, UserError
 from tidemill.lake.consumer import take
 from tidemill.lake.consumer.backlog import PublishBacklog, publish_due
 from tidemill.lake.consumer.claims import (
-    DISCARD_AFTER,
     HALVE_AFTER,
     ClaimsTakenOver,
     CompleteClaims,
@@ -24,7 +23,7 @@ from tidemill.lake.consumer.claims import (
 )
 from tidemill.lake.consumer.managed import WorkState, find_consumer, list_consumers, measure_lag
 from tidemill.lake.consumer.take import take_claims
-from tidemill.lake.consumer.terms import Terms
+from tidemill.lake.consumer.terms import ATTEMPTS, Terms
 
 MINUTE = timedelta(minutes=1)
 
@@ -354,19 +353,35 @@ def test_halving_isolates_the_poison_partition_and_the_rest_flows(lake, poison, 
     (discarded,) = lake.list_work(WorkState.DISCARDED)
     assert sorted(good) == [hour for hour in range(8) if hour != poison]
     assert (lake.hour(discarded.partition_key), discarded.error) == (poison, "boom")
-    assert discarded.failures >= DISCARD_AFTER
+    assert discarded.failures >= ATTEMPTS
 
 
 def test_one_failure_alone_discards_nothing(lake):
     """A program with a bug, or a full disk, fails on everything."""
     lake.publish(1)
-    for _ in range(DISCARD_AFTER - 1):
+    for _ in range(ATTEMPTS - 1):
         tx = lake.begin()
         lake.take(tx)
         fail(lake, tx)
         lake.pass_time()
 
     assert lake.work() == [(1, "new", 2)]
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 5])
+def test_a_partition_is_discarded_after_as_many_failures_as_the_terms_say(lake, attempts):
+    """A program that calls a flaky service wants more attempts than one that only reads files."""
+    lake.terms = Terms(attempts=attempts)
+    lake.publish(1)
+    states = []
+    for _ in range(attempts):
+        tx = lake.begin()
+        lake.take(tx)
+        fail(lake, tx)
+        lake.pass_time()
+        states += [state for _, state, _ in lake.work()]
+
+    assert states == [*["new"] * (attempts - 1), "discarded"]
 
 
 def test_limits_by_number_and_bytes_leave_the_rest_for_the_next(lake):

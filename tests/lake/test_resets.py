@@ -10,12 +10,11 @@ import pytest
 from tests.lake.conftest import SQL
 from tests.lake.test_claims import MINUTE, backlog, fail, kinds
 from tidemill.lake.consumer.backlog import NoteUnread
-from tidemill.lake.consumer.claims import DISCARD_AFTER
 from tidemill.lake.consumer.managed import ConsumerMoved, WorkState, ensure_consumer, find_consumer, measure_lag
 from tidemill.lake.consumer.resets import ClaimsInProgress, list_resets, requeue, reset
 from tidemill.lake.consumer.starts import BadStart, Start, find_position
 from tidemill.lake.consumer.take import Closing, peek_claims, take_claims
-from tidemill.lake.consumer.terms import BadTerms, OnChange, Order, Terms
+from tidemill.lake.consumer.terms import ATTEMPTS, BadTerms, OnChange, Order, Terms
 
 NAME = "default.shop.report"
 
@@ -212,7 +211,7 @@ def test_a_reset_names_the_consumer_that_is_not_there(lake):
 def discard(lake, hour):
     """Give up a partition: it has failed alone as often as it may."""
     lake.publish(hour)
-    for _ in range(DISCARD_AFTER):
+    for _ in range(ATTEMPTS):
         tx = lake.begin()
         lake.take(tx)
         fail(lake, tx)
@@ -390,6 +389,7 @@ def test_a_failure_is_no_delivery(lake, on_change):
     "bad",
     [
         {"partitions": 0},
+        {"attempts": 0},
         {"bytes": 0},
         {"old_percent": 100, "order": Order.NEWEST},
         {"old_percent": 10},

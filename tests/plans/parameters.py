@@ -167,7 +167,6 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "more": 1,
     "most": 100,
     "metadata": None,
-    "most_failures": 3,
     "n": 0,
     "name": "s1",
     "namespace": "default",

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from tidemill.errors import UserError
 from tidemill.lake.consumer.starts import Start
-from tidemill.lake.consumer.terms import MOST_TAKEN, OnChange, Order, Terms
+from tidemill.lake.consumer.terms import ATTEMPTS, MOST_TAKEN, OnChange, Order, Terms
 from tidemill.lake.filters import Where
 from tidemill.names import one_of
 from tidemill.run.acceptors import Acceptor
@@ -37,6 +37,9 @@ class Reads:
     over (`on_change="ignore"`), or put aside as discarded (`"error"`). `where` says which partitions are wanted at all,
     by the fields of their keys, like the filter of a read; others are passed over, whatever it says later.
 
+    A partition that has failed `attempts` times, the last time alone, is discarded when its run ends. Each attempt of a
+    run in which the program or a check failed counts, over all runs; a lost attempt does not.
+
     `accept` is called with each partition (a `ConsumedPartition`) that a run has taken, in their order, and answers
     `Accept.ACCEPT`, `SKIP` or `STOP`: what it skips comes again after a while, and what it stops at, with all behind
     it, to the next run; neither counts as a failure.
@@ -51,6 +54,7 @@ class Reads:
     on_change: str = "again"
     where: Where | None = None
     accept: Acceptor | None = None
+    attempts: int = ATTEMPTS
 
     def __post_init__(self) -> None:
         """Refuse what cannot be where it is written."""
@@ -73,6 +77,7 @@ class Reads:
             round(self.old_share * 100),
             one_of(OnChange, self.on_change, lambda why: BadReads(self.name, f"on_change {why}")),
             accepts=self.accept is not None,
+            attempts=self.attempts,
         )
 
     @property

@@ -24,8 +24,6 @@ SQL: Final = load_sql(__file__)
 
 HALVE_AFTER: Final = 2
 """Failures of a row from which on its run keeps only half of what it holds."""
-DISCARD_AFTER: Final = 3
-"""Failures of a row from which on it is given up when it fails alone."""
 
 
 @refusal
@@ -114,9 +112,9 @@ class FailClaims:
 class ReleaseClaims:
     """Give back what the run holds, at its end without success.
 
-    When it `failed` the failure of its last attempt is counted (no `FailClaims` beside it), what was alone and has
-    failed `DISCARD_AFTER` times is discarded, and the rest waits for `backoff`, doubled with each failure, up to an
-    hour. When it was killed nothing is counted and nothing waits.
+    When the run `failed`, the failure of its last attempt is counted (no `FailClaims` beside it). A partition that was
+    alone and has failed as often as the consumer's terms allow is discarded. All others wait for `backoff`, doubled
+    with each failure, up to an hour. When the run was killed, nothing is counted and nothing waits.
     """
 
     run_id: RunId
@@ -137,7 +135,7 @@ class ReleaseClaims:
         backoff = max(1, self.backoff // timedelta(milliseconds=1))
         return (
             Call(SQL.count_failure, {**run, "error": self.error}),
-            Call(SQL.discard_alone, {**run, "most_failures": DISCARD_AFTER}),
+            Call(SQL.discard_alone, run),
             Call(SQL.release, {**run, "backoff": backoff}),
         )
 

@@ -55,7 +55,8 @@ UPDATE consumer_work SET failures = failures + 1, error = :error
 -- name: discard_alone
 -- After the failure was counted. Only what failed alone: beside it nothing else can have been the cause.
 UPDATE consumer_work SET state = 'discarded'
- WHERE run_id = :run_id AND state = 'in_progress' AND epoch <= :epoch AND failures >= :most_failures
+ WHERE run_id = :run_id AND state = 'in_progress' AND epoch <= :epoch
+   AND failures >= (SELECT attempts FROM consumer WHERE consumer.consumer_id = consumer_work.consumer_id)
    AND 1 = (SELECT count(*) FROM (SELECT DISTINCT held.consumer_id, held.partition_key FROM consumer_work AS held
                                    WHERE held.run_id = :run_id AND held.state = 'in_progress') AS keys)
    AND NOT EXISTS (SELECT 1 FROM inbox_file WHERE inbox_file.run_id = :run_id AND inbox_file.status = 'IN_PROGRESS')

@@ -88,7 +88,7 @@ def ensure_consumer(
     # Made from what it is unique by, so that two deployments at once make the same.
     digest = hashlib.sha256(f"{dataset_id}/{name}".encode()).hexdigest()
     state = FROM_BEGINNING if position is None else position.state
-    spec = json.dumps((terms or Terms()).to_spec())
+    terms = terms or Terms()
     db.run(
         SQL.put_consumer,
         consumer_id=f"consumer_{digest[:26]}",
@@ -97,7 +97,8 @@ def ensure_consumer(
         since_seq=0 if position is None else position.since_seq,
         start_version=state.start_version,
         versions_to_check=json.dumps(state.versions_to_check),
-        spec=spec,
+        spec=json.dumps(terms.to_spec()),
+        attempts=terms.attempts,
     )
     return find_consumer(db, dataset_id, name)
 

@@ -1,8 +1,9 @@
 -- name: put_consumer
 -- One that is there keeps its state: only its terms change.
-INSERT INTO consumer (consumer_id, dataset_id, name, since_seq, start_version, versions_to_check, spec, revision)
-VALUES (:consumer_id, :dataset_id, :name, :since_seq, :start_version, :versions_to_check, :spec, 0)
-    ON CONFLICT (dataset_id, name) DO UPDATE SET spec = excluded.spec
+INSERT INTO consumer (consumer_id, dataset_id, name, since_seq, start_version, versions_to_check, spec, attempts,
+                      revision)
+VALUES (:consumer_id, :dataset_id, :name, :since_seq, :start_version, :versions_to_check, :spec, :attempts, 0)
+    ON CONFLICT (dataset_id, name) DO UPDATE SET spec = excluded.spec, attempts = excluded.attempts
 
 -- name: find_consumer
 SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped FROM consumer

@@ -11,6 +11,8 @@ from tidemill.errors import UserError
 
 MOST_TAKEN: Final = 10_000
 """Partitions that one take claims at most, where nothing else is said."""
+ATTEMPTS: Final = 3
+"""Failures after which a partition that fails alone is discarded, where the program says nothing else."""
 _ALL: Final = 100
 
 
@@ -59,11 +61,15 @@ class Terms:
     """Of the keys, those that the consumer wants at all, as `KeyFilter.to_json` gives it; others are passed over."""
     accepts: bool = False
     """Whether its program looks at what was taken and puts back what it does not accept."""
+    attempts: int = ATTEMPTS
+    """How often a partition may fail. One that has failed so often, the last time alone, is discarded."""
 
     def __post_init__(self) -> None:
         """Refuse terms under which nothing could ever be taken."""
         if self.partitions < 1 or (self.bytes is not None and self.bytes < 1):
             raise BadTerms(f"they must allow something, not {self.partitions} partitions and {self.bytes} bytes")
+        if self.attempts < 1:
+            raise BadTerms(f"a partition has at least one attempt, not {self.attempts}")
         if not 0 <= self.old_percent < _ALL:
             raise BadTerms(f"the share of old ones must be at least 0 and less than 1, not {self.old_percent} %")
         if self.old_percent and self.order is Order.OLDEST:
@@ -98,4 +104,5 @@ class Terms:
             OnChange(str(spec.get("on_change", usual.on_change))),
             cast("Mapping[str, object] | None", spec.get("where", usual.where)),
             bool(spec.get("accepts", usual.accepts)),
+            cast("int", spec.get("attempts", usual.attempts)),
         )

@@ -121,6 +121,16 @@ MUTANTS: Final = (
         scenario="batches",
     ),
     _mutant(
+        "overwritten_not_counted",
+        "an overwritten partition, which the program is given, feeds no trigger",
+        Edit(
+            "lake/fileset/publish.py",
+            '                "count": len(partitions),\n',
+            '                "count": sum(one["kind"] is not ChangeKind.OVERWRITTEN for one in partitions),\n',
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
         "counts_messages",
         "a trigger counts messages, not the partitions or files that they tell of",
         Edit(_DATA_TRIGGERS, "replace(fed, count=fed.count + count)", "replace(fed, count=fed.count + 1)"),

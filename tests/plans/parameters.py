@@ -344,6 +344,10 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "subscriber.find_unhandled": {"name": "scheduler"},
     "managed.put_consumer": {"consumer_id": "new", "name": "new"},
     "managed.find_consumer": {"name": "reader"},
+    "managed.find_readers": {
+        "wanted": _rows([{"namespace": "default", "dataset": name, "consumer": "reader"} for name in ("wide", "deep")])
+    },
+    "take.find_offered": {"dataset_id": "deep", "consumer_id": "new", "write_pointer": 300_001, "repeats": 0},
     "take.fill": {"consumer_id": "new", "start_version": 599_800},
     "take.lock_open_tx": {"write_pointer": _OPEN},
     "take.claim": {"consumer_id": "wide"},

@@ -208,7 +208,6 @@ class Simulation(Programs):
         """How often a process still dies while it reads a file."""
         self._rewrites = int(self.whims.random() < 0.1)
         """How many files are still written again while they are read."""
-        self._next_came = False
         self.quiet_since: timedelta | None = None
         self._story = self._make_story()
 
@@ -632,9 +631,6 @@ class Simulation(Programs):
     def is_over(self) -> bool:
         """Nobody can go on: perhaps all is done."""
         if self.quiet_since is None or truth.is_busy(self):
-            if self.quiet_since is not None and not self._next_came and truth.waits_for_new(self):
-                self._next_came = True
-                self.start_notebook(8, key="n")
             return False
         # Who is stopped still has something in mind.
         return all(process.held_until is None for process in self.machine.processes)

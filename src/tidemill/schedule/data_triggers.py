@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -127,7 +127,7 @@ class NewFiles(DataTrigger):
 
 
 class NewPartitions(DataTrigger):
-    """At least `n` new or appended partitions in a file set."""
+    """At least `n` new, appended or overwritten partitions in a file set, of those that the program would be given."""
 
     __slots__ = ()
     of_kind = "fileset"
@@ -155,7 +155,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True, init=False)
 class NewData(DataTrigger):
-    """At least so many bytes, or rows, of new and appended partitions in a file set (seed 001, stories 10 and 11)."""
+    """At least so many bytes, or rows, of partitions that the program would be given (seed 001, stories 10 and 11)."""
 
     of_kind = "fileset"
     unit: Unit
@@ -184,7 +184,7 @@ class NewData(DataTrigger):
         """What the leaf has after `message`, which says the bytes and rows of each partition."""
         if message.event_key == self.backlog_key:
             return DataTrigger.feed(self, fed, message)
-        return replace(fed, count=fed.count + sum(partition[self.unit] for partition in _new_partitions(message)))
+        return replace(fed, count=fed.count + sum(partition[self.unit] for partition in _list_partitions(message)))
 
     def check(self, fed: Sequence[Fed]) -> Answer:
         """Satisfied by the amount, or at once by work left."""
@@ -294,9 +294,7 @@ class WatermarkPassed(DataTrigger):
         return {"type": "watermark_passed", "fileset": self.dataset, "every": format_duration(self.every), **mode}
 
 
-def _new_partitions(message: Message) -> Iterator[Mapping[str, Any]]:
-    """What a message says of the partitions in it that are new or appended to: an overwritten one is no new data."""
+def _list_partitions(message: Message) -> list[Mapping[str, Any]]:
+    """Partitions that a message announces, each with its shown key, kind, rows and bytes; none of other messages."""
     partitions = message.payload.get("partitions")
-    for partition in partitions if isinstance(partitions, list) else ():
-        if partition["kind"] != "overwritten":
-            yield partition
+    return partitions if isinstance(partitions, list) else []

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Message, Topic, lock_position, move_position, read_messages
 from tidemill.catalog.named import load_sql
-from tidemill.names import ProgramId, ScheduleId
+from tidemill.names import ScheduleId
+from tidemill.run.counted import start_counting
 from tidemill.run.programs import Program, find_programs
 from tidemill.schedule.boundaries import Queue, queue_boundaries
-from tidemill.schedule.data_triggers import DataTrigger, PassedMode, WatermarkPassed
+from tidemill.schedule.data_triggers import DataTrigger, NewData, NewPartitions, PassedMode, WatermarkPassed
 from tidemill.schedule.jobs import Fact, feed_jobs
 from tidemill.schedule.schedules import find_listeners, share_listening
-from tidemill.schedule.specs import Schedule
+from tidemill.schedule.triggers import Leaf
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
@@ -66,7 +68,10 @@ def _feed(db: Db, world: World, messages: list[Message]) -> None:
         return
     # One that was changed after we read its keys has ticked after these messages: they are behind its since_seq.
     schedules = share_listening(db, candidates)
-    readers = _readers(db, messages, schedules)
+    programs = find_programs(db, {schedule.program_id for schedule in schedules.values()})
+    leaves = chain.from_iterable(schedule.spec.trigger.leaves for schedule in schedules.values())
+    counted = {leaf.dataset for leaf in leaves if isinstance(leaf, NewPartitions | NewData)}
+    counting = start_counting(db, programs.values(), counted)
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {}
     passed: dict[Queue, tuple[datetime, datetime]] = {}
     for message in messages:
@@ -74,32 +79,28 @@ def _feed(db: Db, world: World, messages: list[Message]) -> None:
             schedule = schedules.get(schedule_id)
             if schedule is None or message.seq <= schedule.since_seq:
                 continue
-            if message.event_type == BACKLOG and not _reads(readers, schedule, trigger_no, message):
-                continue
             leaf = schedule.spec.trigger.leaves[trigger_no]
+            if message.event_type == BACKLOG and not _reads(programs.get(schedule.program_id), leaf, message):
+                continue
             if isinstance(leaf, WatermarkPassed) and leaf.mode is PassedMode.EACH and message.event_type != BACKLOG:
                 if ends := leaf.boundaries(message):
                     queue = Queue(schedule_id, trigger_no)
                     passed[queue] = (passed.get(queue, ends)[0], ends[1])
                 continue
-            facts.setdefault(schedule_id, []).append((trigger_no, message))
+            given: Message | None = message
+            if isinstance(leaf, NewPartitions | NewData):
+                given = counting.narrow(db, schedule.program_id, leaf.dataset, message)
+            if given is not None:
+                facts.setdefault(schedule_id, []).append((trigger_no, given))
     queue_boundaries(db, passed)
     feed_jobs(db, world, facts, schedules)
 
 
-def _readers(db: Db, messages: list[Message], schedules: dict[ScheduleId, Schedule]) -> dict[ProgramId, Program]:
-    """The programs of `schedules`, if there is a message whose work may be theirs or another's."""
-    if all(message.event_type != BACKLOG for message in messages):
-        return {}
-    return find_programs(db, {schedule.program_id for schedule in schedules.values()})
-
-
-def _reads(readers: dict[ProgramId, Program], schedule: Schedule, trigger_no: int, message: Message) -> bool:
-    """Whether the work that `message` says is left in a data set is left for the schedule's program.
+def _reads(program: Program | None, leaf: Leaf, message: Message) -> bool:
+    """Say whether the work that `message` says is left in a data set is left for the schedule's program.
 
     The message names the consumer, which has its program's name; an inbox has no consumers.
     """
-    program, leaf = readers.get(schedule.program_id), schedule.spec.trigger.leaves[trigger_no]
     if program is None or not isinstance(leaf, DataTrigger):
         return False
     if isinstance(leaf, WatermarkPassed):

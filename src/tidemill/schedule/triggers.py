@@ -35,7 +35,7 @@ class Fed:
     """What one leaf was fed within one job."""
 
     count: int = 0
-    """New and appended partitions, files, bytes, …; for a time trigger how often it fired."""
+    """Partitions, files, bytes, …; for a time trigger how often it fired."""
     backlog: bool = False
     """Whether a message said that work is left for the program: that is enough, whatever the number wanted."""
     fires: tuple[datetime, ...] = ()

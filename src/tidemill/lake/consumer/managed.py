@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -17,7 +18,7 @@ from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerSta
 from tidemill.lake.consumer.starts import Position
 from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.keys import KeyText
-from tidemill.names import CommitSeq, ConsumerId, DatasetId, RunId, WritePointer, nearest
+from tidemill.names import CommitSeq, ConsumerId, DatasetId, RunId, WritePointer, nearest, split_qualified
 
 SQL: Final = load_sql(__file__)
 
@@ -110,6 +111,13 @@ def find_consumer(db: Db, dataset_id: DatasetId, name: str) -> Consumer:
         known = [consumer.name for consumer in list_consumers(db) if consumer.dataset_id == dataset_id]
         raise NotFound("consumer", name, nearest(name, known), hint="`tidemill consumer list` shows those there are")
     return to_consumer(row)
+
+
+def find_readers(db: Db, wanted: Iterable[tuple[str, str]]) -> list[Consumer]:
+    """Return those consumers that exist, named by (qualified data set, consumer). Cost: a look-up for each name."""
+    names = [(*split_qualified("data set", dataset, 1), name) for dataset, name in sorted(set(wanted))]
+    rows = [{"namespace": namespace, "dataset": local, "consumer": name} for namespace, (local,), name in names]
+    return [to_consumer(row) for row in db.all(SQL.find_readers, wanted=json.dumps(rows))]
 
 
 def list_consumers(db: Db) -> list[Consumer]:

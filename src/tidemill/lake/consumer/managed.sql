@@ -9,6 +9,15 @@ VALUES (:consumer_id, :dataset_id, :name, :since_seq, :start_version, :versions_
 SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped FROM consumer
  WHERE dataset_id = :dataset_id AND name = :name
 
+-- name: find_readers
+-- The consumers of these names, with the data sets that they read: look-ups by name.
+SELECT consumer.consumer_id, consumer.dataset_id, consumer.name, consumer.start_version, consumer.versions_to_check,
+       consumer.since_seq, consumer.spec, consumer.dropped
+  FROM {rows:wanted(namespace text, dataset text, consumer text)} AS wanted
+ CROSS JOIN dataset CROSS JOIN consumer
+ WHERE dataset.namespace = wanted.namespace AND dataset.name = wanted.dataset AND dataset.dropped_at IS NULL
+   AND consumer.dataset_id = dataset.dataset_id AND consumer.name = wanted.consumer
+
 -- name: list_consumers
 SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped FROM consumer ORDER BY name, dataset_id
 

@@ -92,6 +92,25 @@ def has_work(db: Db, consumer: Consumer) -> bool:
     return bool(db.all(SQL.find_any, consumer_id=consumer.consumer_id, **unread))
 
 
+def list_offered(db: Db, consumer: Consumer, write_pointer: WritePointer) -> list[KeyText]:
+    """List the partitions of a transaction that a take of the consumer would deliver. Cost: what the transaction wrote.
+
+    A partition that a run still holds may be delivered again: the run's end decides. So it is listed.
+    """
+    rows = db.all(
+        SQL.find_offered,
+        consumer_id=consumer.consumer_id,
+        dataset_id=consumer.dataset_id,
+        write_pointer=write_pointer,
+        repeats=int(consumer.terms.on_change is OnChange.AGAIN),
+    )
+    keys = [KeyText(str(row[0])) for row in rows]
+    if consumer.terms.where is None:
+        return keys
+    wanted = KeyFilter.from_json(Fileset.of(find_by_id(db, consumer.dataset_id)).keys, consumer.terms.where)
+    return [key for key in keys if wanted.accepts(key)]
+
+
 def peek_claims(catalog: Catalog, consumer_id: ConsumerId, terms: Terms) -> list[Delivery]:
     """What a take would give now, without taking: it is done, looked at, and rolled back.
 

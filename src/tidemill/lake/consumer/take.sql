@@ -126,6 +126,27 @@ SELECT offered.partition_key
                        AND done.state = 'completed' AND done.error IS NULL) IS NOT NULL)
          ORDER BY earlier.commit_seq DESC LIMIT 1) <> 'drop'
 
+-- name: find_offered
+-- The partitions of one transaction that a take would offer: not those that a run has skipped as its own, and, unless
+-- :repeats, not those of which the consumer has consumed something since the last drop. The nearest earlier change that
+-- says so is looked at first.
+SELECT change.partition_key
+  FROM partition_change AS change
+ WHERE change.dataset_id = :dataset_id AND change.write_pointer = :write_pointer AND change.delivers = 1
+   AND (SELECT 1 FROM consumer_work AS own
+         WHERE own.consumer_id = :consumer_id AND own.write_pointer = change.write_pointer
+           AND own.partition_key = change.partition_key AND own.run_id = change.run_id) IS NULL
+   AND (:repeats = 1
+        OR coalesce((SELECT before.op FROM partition_change AS before
+                      WHERE before.dataset_id = change.dataset_id AND before.partition_key = change.partition_key
+                        AND before.commit_seq < change.commit_seq
+                        AND (before.op = 'drop'
+                             OR (SELECT 1 FROM consumer_work AS done
+                                  WHERE done.consumer_id = :consumer_id AND done.write_pointer = before.write_pointer
+                                    AND done.partition_key = change.partition_key
+                                    AND done.state = 'completed' AND done.error IS NULL) IS NOT NULL)
+                      ORDER BY before.commit_seq DESC LIMIT 1), 'drop') = 'drop')
+
 -- name: claim
 -- The key's three columns as one value: each row is found by it. (As a join SQLite compares all that is new with all
 -- that is claimed.)

@@ -359,7 +359,7 @@ class AddPartitions:
                 "dataset": self.fileset.qualified_name,
                 "run": self.tx.run_id,
                 "write_pointer": self.tx.write_pointer,
-                "count": sum(partition["kind"] is not ChangeKind.OVERWRITTEN for partition in partitions),
+                "count": len(partitions),
                 "partitions": partitions,
             }
             dataset = self.fileset.dataset

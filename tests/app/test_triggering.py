@@ -1,0 +1,131 @@
+"""Counting: a trigger counts the partitions that its schedule's program would be given (scheduler.md)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.app.stage import staged
+
+APP = """
+import tidemill as tm
+
+app = tm.App("shop")
+lines = app.fileset("lines", keys={{"hour": "int"}}, format="text")
+
+
+@app.python(reads=[{reads}])
+def report(run):
+    with open("said.txt", "a") as said:
+        print(*(f"{{part.kind}} {{part.key['hour']}}" for part in run.input(lines).delivered), sep=", ", file=said)
+
+
+app.schedule("report", report, trigger={trigger}, resume=True)
+"""
+
+
+@pytest.fixture
+def stage(catalog_url, tmp_path, monkeypatch):
+    """Make the project with these terms and this trigger."""
+    monkeypatch.chdir(tmp_path)
+    opened = []
+
+    def make(reads="lines", trigger="tm.NewPartitions(lines)"):
+        entered = staged(tmp_path, catalog_url, APP.format(reads=reads, trigger=trigger))
+        opened.append(entered)
+        return entered.__enter__()
+
+    yield make
+    for entered in opened:
+        entered.__exit__(None, None, None)
+
+
+def jobs(stage):
+    """What the open jobs wait for."""
+    return [job.why for job in stage.mill.list_jobs()]
+
+
+def test_an_overwritten_partition_starts_the_program_that_is_given_it(stage):
+    """A correction waited in its consumer until a new partition came, which may be never."""
+    made = stage()
+    made.publish("lines", "hour=1")
+    made.play()
+    made.publish("lines", "hour=1", op="overwrite")
+
+    made.play()
+
+    assert made.said() == ["new 1", "overwritten 1"]
+
+
+def test_overwritten_partitions_count_as_new_ones_do(stage):
+    """Two of three: the third may be of any kind."""
+    made = stage(trigger="tm.NewPartitions(lines, 3)")
+    made.publish("lines", "hour=1", "hour=2", "hour=3")
+    made.play()
+    made.publish("lines", "hour=1", "hour=2", op="overwrite")
+    made.schedule()
+    waits = jobs(made)
+    made.publish("lines", "hour=4")
+
+    made.play()
+
+    assert waits == ["2/3 new partitions of default.lines"]
+    assert made.said() == ["new 1, new 2, new 3", "overwritten 1, overwritten 2, new 4"]
+
+
+def test_the_bytes_of_overwritten_partitions_count(stage):
+    """The program reads them: a gigabyte of corrections is a gigabyte to do."""
+    made = stage(trigger="tm.NewData(lines, rows=2)")
+    made.publish("lines", "hour=1", "hour=2")
+    made.play()
+    made.publish("lines", "hour=1", "hour=2", op="overwrite")
+
+    made.play()
+
+    assert len(made.runs()) == 2
+
+
+@pytest.mark.parametrize("on_change", ["ignore", "error"])
+@pytest.mark.parametrize("op", ["append", "overwrite"])
+def test_a_changed_partition_that_the_consumer_is_not_given_starts_nobody(stage, on_change, op):
+    """A run that is given nothing tells its operator of work that there is not."""
+    made = stage(reads=f"tm.Reads(lines, on_change='{on_change}')")
+    made.publish("lines", "hour=1")
+    made.play()
+    made.publish("lines", "hour=1", op=op)
+    made.play()
+    alone = len(made.runs())
+    made.publish("lines", "hour=2")
+
+    made.play()
+
+    assert alone == 1
+    assert made.said() == ["new 1", "new 2"]
+
+
+@pytest.mark.parametrize("on_change", ["ignore", "error"])
+def test_a_changed_partition_that_was_never_delivered_counts(stage, on_change):
+    """A consumer that starts now is given an old partition when that changes: for the consumer it is the first time."""
+    made = stage(reads=f"tm.Reads(lines, on_change='{on_change}')", trigger="tm.NewPartitions(lines, 9)")
+    made.publish("lines", "hour=1")
+    made.mill.reset_consumer("lines", "default.shop.report", to="now")
+    made.schedule()
+    made.mill.update_schedule("shop.report", trigger={"type": "new_partitions", "fileset": "lines", "n": 1})
+    made.publish("lines", "hour=1", op="overwrite")
+
+    made.play()
+
+    assert made.said() == ["overwritten 1"]
+
+
+def test_partitions_that_a_consumer_passes_over_do_not_count(stage):
+    """What `where` leaves out is never given to the program."""
+    made = stage(reads="tm.Reads(lines, where={'hour': tm.Range(6, 22)})", trigger="tm.NewPartitions(lines, 2)")
+    made.publish("lines", "hour=1", "hour=2", "hour=7")
+    made.schedule()
+    waits = jobs(made)
+    made.publish("lines", "hour=8")
+
+    made.play()
+
+    assert waits == ["1/2 new partitions of default.lines"]
+    assert made.said() == ["new 7, new 8"]

@@ -17,7 +17,7 @@ COMPILE := $(BIN)/uv pip compile --no-config --universal --python-version 3.11 -
 SPARK_AND_DATA := pyproject.toml --extra spark --extra demo
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark bench first-minutes fmt lock clean \
+.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark bench first-minutes fmt lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -26,12 +26,24 @@ help: ## show what there is
 demo: set-up-demo ## the main job on real data, in a folder of its own (ARGS=--crash kills it in the middle)
 	@$(BIN)/tidemill demo $(ARGS)
 
-test: lint ## all that CI checks
+test: lint ## ruff, format, types, and the tests with a share of the long ones
 	@# Together: tests wait for databases, processes and Spark's start, and leave the cores to the short campaigns.
 	@$(MAKE) --no-print-directory --jobs 2 test-without-spark test-spark
 
 test-without-spark: set-up-test
-	@$(POSTGRES) -- $(PYTEST) -m "not spark" --numprocesses 3 --dist worksteal $(ARGS)
+	@$(POSTGRES) -- $(PYTEST) -m "not spark and not long" --numprocesses 3 --dist worksteal $(ARGS)
+
+test-long: set-up-test ## the long cases of the short campaigns and of the slowest tests, which `make test` leaves out
+	@$(MAKE) --no-print-directory --jobs 2 test-long-without-spark test-long-with-spark
+
+test-long-without-spark: set-up-test
+	@$(POSTGRES) -- $(PYTEST) -m "long and not spark" --numprocesses 2 --dist worksteal $(ARGS)
+
+test-long-with-spark: set-up-test
+	@$(POSTGRES) -- $(PYTEST) -m "long and spark" $(ARGS)
+
+test-jdbc: set-up-test ## the tests that are skipped where MariaDB or a JDBC driver is missing
+	@$(POSTGRES) -- $(PYTEST) -m jdbc $(ARGS)
 
 lint: set-up-test ## ruff, format, types
 	@$(BIN)/ruff check
@@ -39,13 +51,13 @@ lint: set-up-test ## ruff, format, types
 	@$(BIN)/mypy
 
 test-fast: set-up-test ## the tests without Spark, on both databases (ARGS goes to pytest)
-	@$(POSTGRES) -- $(PYTEST) -m "not spark and not proof" --numprocesses 2 $(ARGS)
+	@$(POSTGRES) -- $(PYTEST) -m "not spark and not proof and not long" --numprocesses 2 $(ARGS)
 
 test-proof: set-up-test ## short forms of the campaigns below that need no Spark
-	@$(POSTGRES) -- $(PYTEST) -m "proof and not spark" --numprocesses 2 $(ARGS)
+	@$(POSTGRES) -- $(PYTEST) -m "proof and not spark" --numprocesses 2 --dist worksteal $(ARGS)
 
-test-spark: set-up-test ## the tests with Spark
-	@$(POSTGRES) -- $(PYTEST) -m spark $(ARGS)
+test-spark: set-up-test ## the tests with Spark, but for the long ones
+	@$(POSTGRES) -- $(PYTEST) -m "spark and not long" $(ARGS)
 
 sim: set-up-test ## simulate that many schedules: SEEDS=1000000 (ARGS goes to tests.sim; --help says what there is)
 	@$(BIN)/python -m tests.sim --seeds $(SEEDS) $(ARGS)

@@ -36,6 +36,25 @@ def pytest_configure(config: pytest.Config) -> None:
     config._inicache["faulthandler_timeout"] = patience(float(config.getini("faulthandler_timeout") or 0))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as `long` each case of a test with a `share` that is not in the share, before `-m` selects tests."""
+    kept: dict[tuple[Path, tuple[str, ...]], set[str]] = {}
+    for item in items:
+        share = item.get_closest_marker("share")
+        if share is None:
+            continue
+        case = item.callspec.id if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ""
+        kept.setdefault((item.path, share.args), set()).add(case)
+        if case not in share.args:
+            item.add_marker(pytest.mark.long)
+    if any("::" in argument for argument in config.args):
+        return
+    for (path, cases), met in kept.items():
+        if missing := set(cases) - met:
+            raise pytest.UsageError(f"{path}: the share of `make test` names cases that are not there: {missing}")
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A PostgreSQL server for the whole run: the one that `make test` lends, else one of our own."""

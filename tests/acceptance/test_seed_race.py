@@ -113,6 +113,7 @@ def test_a_low_write_pointer_that_commits_late_comes_with_the_next_take(race: Ra
     assert takes == [["writer=1 number=2"], ["writer=1 number=1"], []]
 
 
+@pytest.mark.share("sqlite")
 def test_sixteen_writers_lose_nothing_and_double_nothing(race: Race) -> None:
     """Each of three consumers, one of them with two workers, is given each of 3,200 partitions once."""
     committed, given = race.run(writers=16, transactions=200)

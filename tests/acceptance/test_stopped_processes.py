@@ -25,7 +25,7 @@ from tests.yardstick import patience
 from tidemill.mill.mill import Mill, open_project
 from tidemill.mill.runs import RunView
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.share("sqlite", "sqlite-False", "sqlite-True", "postgres-True")]
 
 MARK = "TIDEMILL_TEST_NODE"
 APP = """

@@ -24,7 +24,7 @@ from tidemill.run.driver import DriverProcess
 from tidemill.run.launchers import Assignment, Start
 from tidemill.world import World
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
 
 FOUR = (
     "CREATE TABLE users (id INT PRIMARY KEY, name VARCHAR(20));INSERT INTO users VALUES (1,'a'),(2,'b'),(3,'c'),(4,'d')"

@@ -15,6 +15,7 @@ SEEDS = (1, TODAY)
 
 @pytest.mark.proof
 @pytest.mark.slow
+@pytest.mark.share("sqlite-0")
 @pytest.mark.parametrize(("database", "crashes"), [("sqlite", 0), ("postgres", 1)])
 def test_nothing_is_lost_doubled_dirty_or_orphaned_when_processes_die(database: str, crashes: int, tmp_path: Path):
     """Killed and stopped at any moment, and PostgreSQL crashed as well: what was committed is there, once."""

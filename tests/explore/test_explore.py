@@ -7,8 +7,12 @@ from tests.explore.search import Broken, Search, canonical
 from tidemill.lake.consumer import take
 from tidemill.schedule import subscriber
 
+LONGEST = {"timed-out-small", "lost-replies-2", "inbox-rewritten"}
+"""Scenarios of the short form that take three seconds or more."""
+
 
 @pytest.mark.proof
+@pytest.mark.share(*(name for name in SHORT if name not in LONGEST))
 @pytest.mark.parametrize("name", SHORT)
 def test_no_order_of_turns_breaks_a_promise(name):
     """R3, R4: consumers, inboxes and the scheduler in all orders; `python -m tests.explore` searches larger ones."""

@@ -151,6 +151,7 @@ def mill(works: Works, tmp_path: Path) -> Iterator[Mill]:
 
 
 @pytest.mark.slow
+@pytest.mark.share("sqlite")
 def test_a_driver_killed_at_any_mark_does_its_work_once(mill):
     """Before the commit nothing has happened, after it everything has; there is no third."""
     mill.work("clean.csv")

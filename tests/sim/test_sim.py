@@ -22,9 +22,9 @@ from tidemill.run import attempts
 FIXED: Final = 200
 OF_THE_DAY: Final = 400
 _BATCH: Final = 200
-_BATCHES: Final = [
-    *(range(first, first + _BATCH) for first in range(0, FIXED, _BATCH)),
-    *(range(TODAY * 10_000 + first, TODAY * 10_000 + first + _BATCH) for first in range(0, OF_THE_DAY, _BATCH)),
+_KEPT: Final = [range(first, first + _BATCH) for first in range(0, FIXED, _BATCH)]
+_LONG: Final = [
+    range(TODAY * 10_000 + first, TODAY * 10_000 + first + _BATCH) for first in range(0, OF_THE_DAY, _BATCH)
 ]
 _TRACE = """
 import hashlib
@@ -36,7 +36,11 @@ with prepared() as play:
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("seeds", _BATCHES, ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}")
+@pytest.mark.parametrize(
+    "seeds",
+    [*_KEPT, *(pytest.param(seeds, marks=pytest.mark.long) for seeds in _LONG)],
+    ids=lambda seeds: f"{seeds.start}-{seeds.stop - 1}",
+)
 def test_nothing_is_lost_doubled_or_dirty(seeds):
     """Under crashes, lost replies, pauses beyond the lease, jumps of the clock, full disks and failing programs."""
     outcomes = play_batch(seeds)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.durations import BadDuration, format_duration, parse_duration
+from tidemill.durations import BadDuration, BadLease, format_duration, parse_duration, parse_lease
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,16 @@ def test_what_is_written_is_read_back(milliseconds):
     duration = timedelta(milliseconds=milliseconds)
 
     assert parse_duration(format_duration(duration)) == duration
+
+
+@pytest.mark.parametrize("given", ["0s", "4999ms", "3601s", "10d", timedelta(days=10)])
+def test_a_lease_has_the_bounds_of_a_run(given):
+    """A claim of ten days whose owner died would hold its files for ten days."""
+    with pytest.raises(BadLease, match="from 5s to 1h"):
+        parse_lease(given)
+
+
+@pytest.mark.parametrize("given", ["5s", "1h"])
+def test_the_bounds_of_a_lease_are_leases(given):
+    """Both are said in the message."""
+    assert parse_lease(given) == parse_duration(given)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
-from tidemill.durations import BadDuration, format_duration, parse_duration
+from tidemill.durations import BadDuration, BadLease, format_duration, parse_duration, parse_lease
 from tidemill.errors import UserError
 from tidemill.names import BadName, advise, check_name
 from tidemill.world import World
@@ -22,8 +22,6 @@ from tidemill.world import World
 _T = TypeVar("_T")
 
 FILE_NAME: Final = "tidemill.toml"
-_SHORTEST_LEASE: Final = timedelta(seconds=5)
-_LONGEST_LEASE: Final = timedelta(hours=1)
 
 
 class BadConfig(UserError):
@@ -100,13 +98,6 @@ def _yes_or_no(text: str) -> bool:
     return text == "true"
 
 
-def _lease(text: str) -> timedelta:
-    lease = parse_duration(text)
-    if not _SHORTEST_LEASE <= lease <= _LONGEST_LEASE:
-        raise ValueError(f"use a duration from 5s to 1h, not {text!r}: a lease must outlive the steps it covers")
-    return lease
-
-
 def _keeping(text: str) -> timedelta:
     keeping = parse_duration(text)
     if keeping <= timedelta(0):
@@ -126,7 +117,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "state": _Setting(".tidemill", str),
     "cache": _Setting("", str),
     "runner.slots": _Setting("2", _whole(1, 1000)),
-    "runner.lease": _Setting("60s", _lease),
+    "runner.lease": _Setting("60s", parse_lease),
     "retention.superseded": _Setting("7d", _keeping),
     "spark.master": _Setting("local[*]", str),
     "spark.warm": _Setting("1", _whole(0, 16)),
@@ -226,7 +217,7 @@ def _text(value: object) -> str:
 def _parse(name: str, setting: _Setting, given: Mapping[str, str], sources: Mapping[str, str]) -> object:
     try:
         return setting.parse(given.get(name, setting.default))
-    except (ValueError, BadDuration, BadName) as error:
+    except (ValueError, BadDuration, BadLease, BadName) as error:
         raise BadConfig(name, sources.get(name, "default"), str(error)) from None
 
 

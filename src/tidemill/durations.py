@@ -18,6 +18,8 @@ _UNITS: Final = {
 _PART = r"(?:(?P<{name}>[0-9]{{1,8}}){unit})?"
 _DURATION: Final = re.compile("".join(_PART.format(name=unit, unit=unit) for unit in _UNITS))
 _LONGEST: Final = timedelta(days=36_500)
+_SHORTEST_LEASE: Final = _UNITS["s"] * 5
+_LONGEST_LEASE: Final = _UNITS["h"]
 
 
 class BadDuration(UserError):
@@ -33,6 +35,18 @@ class BadDuration(UserError):
         )
 
 
+class BadLease(UserError):
+    """A lease that is too short for the steps it covers, or so long that a dead owner holds others up."""
+
+    code = "bad_lease"
+
+    def __init__(self, given: str | timedelta) -> None:
+        self.given = format_duration(given) if isinstance(given, timedelta) else given
+        super().__init__(
+            f"lease {self.given} is refused: use a duration from 5s to 1h; work that takes longer renews its lease"
+        )
+
+
 def parse_duration(given: str | timedelta) -> timedelta:
     """Give the duration that `given` says, in whole milliseconds, zero to a century; raise `BadDuration` otherwise."""
     if isinstance(given, timedelta):
@@ -44,6 +58,13 @@ def parse_duration(given: str | timedelta) -> timedelta:
     if not timedelta(0) <= found <= _LONGEST or found % _UNITS["ms"]:
         raise BadDuration(given)
     return found
+
+
+def parse_lease(given: str | timedelta) -> timedelta:
+    """Give the lease that `given` says, five seconds to one hour; raise `BadLease` or `BadDuration` otherwise."""
+    if not _SHORTEST_LEASE <= (lease := parse_duration(given)) <= _LONGEST_LEASE:
+        raise BadLease(given)
+    return lease
 
 
 def format_duration(duration: timedelta) -> str:

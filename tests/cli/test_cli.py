@@ -175,6 +175,8 @@ WRONG = [
     ("dataset", "show", "a\0b"),
     ("dataset", "partitions", "orders"),
     ("inbox", "files", "clean"),
+    ("inbox", "claim", "orders", "--lease", "10d"),
+    ("inbox", "renew", "run_0", "--lease", "1s"),
     ("run", "start", "load"),
     ("run", "start", "shop.load", "--arg", "limit"),
     ("run", "start", "shop.load", "--arg", "limit=many"),

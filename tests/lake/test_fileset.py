@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tests.lake.conftest import SCHEMA
+from tests.lake.conftest import SCHEMA, make_fileset
 from tidemill.catalog.messages import Position, read_messages
-from tidemill.catalog.transactions import UndeclaredOutput, begin
+from tidemill.catalog.transactions import UndeclaredOutput, begin, commit
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import DatasetClash, DatasetKind, declare, find
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Unpin, WriteOp, find_schema, pin, read_partitions
@@ -184,6 +186,26 @@ def test_messages_tell_of_at_most_500_keys_each(lake):
         {"key": "hour=8", "kind": "overwritten", "rows": 1, "bytes": 10},
         {"key": "hour=10", "kind": "new", "rows": 1, "bytes": 10},
     ]
+
+
+def test_messages_are_cut_by_size_too(lake):
+    """Partitions with long keys are no reason to refuse a commit: 410 of them once were."""
+    names = [f"k{number}" for number in range(8)]
+    dataset = make_fileset("/lake/long", dict.fromkeys(names, "string"), "long").dataset
+    fileset = Fileset.of(lake.catalog.write(lambda db: declare(db, dataset)))
+    keys = [fileset.keys.check(dict.fromkeys(names, f"{number:04}" + "ä" * 70)) for number in range(410)]
+    tx = begin(lake.catalog, run_id=RunId("run_x"), epoch=1, writes=[fileset.dataset_id])
+    writes = [PartitionWrite(key, WriteOp.CREATE, Manifest(())) for key in keys]
+
+    commit(lake.catalog, tx, [AddPartitions(tx, fileset, writes, SCHEMA, frozenset())])
+
+    messages = lake.read(lambda db: read_messages(db, "data", Position(0, -1), 100))
+    assert len(messages) > 1
+    assert [m.n for m in messages] == list(range(len(messages)))
+    assert {m.seq for m in messages} == {messages[0].seq}
+    assert [p["key"] for m in messages for p in m.payload["partitions"]] == [fileset.keys.show(key) for key in keys]
+    assert [m.payload["count"] for m in messages] == [len(m.payload["partitions"]) for m in messages]
+    assert max(len(json.dumps(m.payload, separators=(",", ":"))) for m in messages) < 510_000
 
 
 def test_other_columns_than_the_first_commits_are_refused(lake):

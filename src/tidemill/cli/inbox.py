@@ -9,7 +9,11 @@ from tidemill.errors import UserError
 
 _STATES = ("NEW", "IN_PROGRESS", "SUCCESS", "ERROR", "QUARANTINED", "SKIPPED")
 _lease_option = click.option(
-    "--lease", default="10m", show_default=True, metavar="DURATION", help="How long the claim lasts unless renewed."
+    "--lease",
+    default="10m",
+    show_default=True,
+    metavar="DURATION",
+    help="How long the claim lasts unless renewed: 5s to 1h.",
 )
 
 

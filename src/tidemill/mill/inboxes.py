@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.catalog.db import Db
-from tidemill.durations import parse_duration
+from tidemill.durations import parse_lease
 from tidemill.errors import UserError
 from tidemill.lake.inbox import inbox
 from tidemill.lake.inbox.discovery import discover, read_lateness, read_listed
@@ -133,7 +133,7 @@ class Inboxes(Project):
         watched = self._inbox(name)
         if scan:
             discover(self.catalog, watched)
-        return get_latest_files(self.catalog, watched, limit=limit, lease=_lease(lease), owner=owner)
+        return get_latest_files(self.catalog, watched, limit=limit, lease=parse_lease(lease), owner=owner)
 
     def update_file_status(
         self, claim: FileClaim | str, files: Sequence[str] | None, status: str, *, error: str = ""
@@ -146,7 +146,7 @@ class Inboxes(Project):
 
     def renew_claim(self, claim: FileClaim | str, *, lease: str | timedelta = CLAIM_LEASE) -> None:
         """Keep a claim for `lease` from now; `Fenced` when it has ended."""
-        renew_claim(self.catalog, _claim_id(claim), _lease(lease))
+        renew_claim(self.catalog, _claim_id(claim), parse_lease(lease))
 
     def release_claim(self, claim: FileClaim | str) -> str:
         """Give back what a claim still holds, as new; the state of its run afterwards."""
@@ -171,12 +171,6 @@ class Inboxes(Project):
 
 def _claim_id(claim: FileClaim | str) -> RunId:
     return RunId(claim) if isinstance(claim, str) else claim.claim_id
-
-
-def _lease(given: str | timedelta) -> timedelta:
-    if (lease := parse_duration(given)) < timedelta(seconds=1):
-        raise UserError(f"the lease of a claim is at least 1s, not {given}")
-    return lease
 
 
 def _state(given: str) -> inbox.FileState:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Final, cast
 
 from tidemill.catalog.db import Db, refusal
@@ -33,6 +32,7 @@ SQL: Final = load_sql(__file__)
 MOST_CHANGES: Final = 50_000
 """Partitions in one commit."""
 _KEYS_A_MESSAGE: Final = 500
+_BYTES_A_MESSAGE: Final = 500_000
 _NOTHING: Final = Manifest(())
 _HAPPENED: Final = {"create": "created", "append": "appended to", "overwrite": "overwritten", "drop": "dropped"}
 
@@ -221,7 +221,9 @@ def fold(fileset: Fileset, writes: Iterable[PartitionWrite]) -> list[PartitionWr
 
 @dataclass(frozen=True, slots=True)
 class AddPartitions:
-    """Publish partitions, and say so in messages of at most 500 keys each; one for each file set in a commit.
+    """Publish partitions, and announce them in messages; one such effect for each file set in a commit.
+
+    A message names at most 500 partitions, in at most 500 KB.
 
     `changes` are folded. `schema` are their columns, None when no rows come; `base` those that they were evolved from.
     `existing` are the keys that the snapshot sees (`find_existing`): messages call the others new. With `delivers` off
@@ -344,25 +346,25 @@ class AddPartitions:
         }
 
     def _messages(self) -> Iterable[Call]:
-        announced = (change for change in self.changes if self.delivers and change.brings_rows)
-        while batch := list(islice(announced, _KEYS_A_MESSAGE)):
-            partitions = [
-                {
-                    "key": self.fileset.keys.show(change.key),
-                    "kind": self._kind(change),
-                    "rows": change.manifest.total_rows,
-                    "bytes": change.manifest.total_bytes,
-                }
-                for change in batch
-            ]
+        partitions = (
+            {
+                "key": self.fileset.keys.show(change.key),
+                "kind": self._kind(change),
+                "rows": change.manifest.total_rows,
+                "bytes": change.manifest.total_bytes,
+            }
+            for change in self.changes
+            if self.delivers and change.brings_rows
+        )
+        dataset = self.fileset.dataset
+        for batch in _cut(partitions):
             payload = {
                 "dataset": self.fileset.qualified_name,
                 "run": self.tx.run_id,
                 "write_pointer": self.tx.write_pointer,
-                "count": len(partitions),
-                "partitions": partitions,
+                "count": len(batch),
+                "partitions": batch,
             }
-            dataset = self.fileset.dataset
             event_key = partition_event(dataset.namespace, dataset.name)
             yield from Publish(Topic.DATA, "partitions", event_key, payload).writes()
 
@@ -395,6 +397,21 @@ def see_own(
         if write.op is not WriteOp.DROP:
             seen[key] = Partition(key, (own,) if write.op is WriteOp.OVERWRITE else (*before, own))
     return [seen[key] for key in sorted(seen)]
+
+
+def _cut(partitions: Iterable[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
+    """Cut the partitions of a commit, in their order, into those of one message each."""
+    batch: list[dict[str, object]] = []
+    left = _BYTES_A_MESSAGE
+    for partition in partitions:
+        size = len(json.dumps(partition, separators=(",", ":"))) + 1
+        if batch and (len(batch) == _KEYS_A_MESSAGE or size > left):
+            yield batch
+            batch, left = [], _BYTES_A_MESSAGE
+        batch.append(partition)
+        left -= size
+    if batch:
+        yield batch
 
 
 def _columns(schema: str) -> str:

@@ -13,6 +13,7 @@ from tests.app.test_pipeline import LentSpark, Site
 from tidemill.cli.main import main
 from tidemill.lake.snapshot.guards import Guard
 from tidemill.mill.mill import open_project
+from tidemill.run.bundles import AppCode
 from tidemill.run.driver import DriverProcess
 from tidemill.run.external import open_transaction
 from tidemill.run.launchers import Start
@@ -104,7 +105,7 @@ def test_the_program_that_reads_changes_gets_them(sqlite_catalog_url, tmp_path, 
         for app in (shop, mail):
             mill.config.app.write_text(app, encoding="utf-8")
             mill.deploy()
-        begin = Start(mill.catalog.url, str(mill.config.app), str(tmp_path), spark=True, warm=True, spark_settings={})
+        begin = Start(mill.catalog.url, AppCode(str(mill.config.app), ""), str(tmp_path), True, True, {})
         driver = DriverProcess(mill.world, mill.catalog, begin, "driver")
         driver.spark = LentSpark(spark)
         ended, said = [], []

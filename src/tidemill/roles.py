@@ -13,8 +13,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import Final
 
+from tidemill.app.edits import Edits
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.wakeups import Waiter
 from tidemill.epoch import from_ms
@@ -29,6 +32,7 @@ from tidemill.lake.window import retries, watermark
 from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator
+from tidemill.run.bundles import find_code, sweep_bundles
 from tidemill.run.launchers import DriverOptions, Launcher
 from tidemill.run.partitions import apply_retention
 from tidemill.run.programs import list_programs
@@ -49,6 +53,7 @@ _SHORTEST_NAP: Final = timedelta(milliseconds=50)
 _LOOK_AGAIN: Final = timedelta(milliseconds=200)
 """How late a retry time may be seen that was set while the discoverer slept: it looks no oftener for commits."""
 _SWEEP_EVERY: Final = timedelta(seconds=30)
+_LOOK_AT_EDITS: Final = timedelta(seconds=2)
 _LEAVE_SOON: Final = timedelta(seconds=1)
 """How long a processed file may stay where it is, unless many leave."""
 
@@ -96,9 +101,12 @@ class Janitor:
     The latter is a step of its own, in a loop of its own: it may take long.
     """
 
-    def __init__(self, catalog: Catalog, keep_superseded: timedelta = KEEP_SUPERSEDED) -> None:
+    def __init__(
+        self, catalog: Catalog, keep_superseded: timedelta = KEEP_SUPERSEDED, state: Path | None = None
+    ) -> None:
         self._catalog = catalog
         self._keep_superseded = keep_superseded
+        self._state = state
 
     def step(self) -> timedelta:
         """One sweep; then nothing for a while."""
@@ -107,6 +115,8 @@ class Janitor:
         expire_versions(self._catalog, self._keep_superseded)
         watermark.expire_moves(self._catalog, self._keep_superseded)
         janitor.sweep(self._catalog)
+        if self._state is not None:
+            sweep_bundles(self._catalog, self._state)
         return _SWEEP_EVERY
 
     def take_away(self) -> timedelta:
@@ -150,12 +160,15 @@ def run_all(
     hints: FolderHints[DatasetId] = FolderHints()
     discoverer = Discoverer(catalog, narrator, hints)
     scheduler = Scheduler(catalog, world, narrator.launched)
-    sweeper = Janitor(catalog, config.keep_superseded)
+    sweeper = Janitor(catalog, config.keep_superseded, config.state)
     with _stopped_by_signals(loops):
         loops.start("scheduler", scheduler.run)
         loops.start("runner", lambda waiter, stopped: runner.run(waiter, stopped, taking=lambda: not loops.draining))
         loops.start("discoverer", _loop(world, discoverer.step, look_again=_LOOK_AGAIN, hints=hints))
         loops.start("janitor", _loop(world, sweeper.step))
+        if deploy:
+            edits = Edits(catalog, config, lambda text: narrator.tell("edited", config.app.name, text, message=text))
+            loops.start("edits", _loop(world, partial(_look_at, edits)))
         loops.start("janitor of inboxes", _loop(world, sweeper.take_away, look_again=_LEAVE_SOON))
         while not loops.wait(_LONGEST_NAP if not until_idle else _AWAY):
             if until_idle and discoverer.looked and runner.busy == 0 and catalog.read(_is_idle):
@@ -272,16 +285,23 @@ def _warm_up(mill: Mill, launcher: Launcher) -> str:
     """
     master = mill.config.spark_master
     programs = mill.catalog.read(list_programs)
-    if not any(program.kind.needs_spark for program in programs):
+    programs = [program for program in programs if program.kind.needs_spark]
+    if not programs:
         return f"{master} not needed"
     require_spark()
     if mill.config.spark_warm == 0:
         return f"{master} cold"
     try:
-        launcher.warm_up(str(mill.config.app))
+        first = next((program for program in programs if program.app_file == str(mill.config.app)), programs[0])
+        launcher.warm_up(find_code(mill.catalog, mill.config.state, first, first.bundle))
     except (TidemillError, OSError) as error:
         return f"{master} not available: {error}"
     return f"{master} warming"
+
+
+def _look_at(edits: Edits) -> timedelta:
+    edits.step()
+    return _LOOK_AT_EDITS
 
 
 def _until_next(db: Db) -> timedelta:

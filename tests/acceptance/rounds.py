@@ -64,6 +64,7 @@ HEARD_BY = {
 def play(machine: Machine, number: int) -> None:
     """One round, to the end of all that it causes."""
     machine.clock.sleep(timedelta(hours=1))
+    machine.deploy(number)
     machine.misfortunes = {"load", "sum_up"} if number % 2 else {"load", "sum_up", "kill"}
     machine.land(f"f{number}", f"{number}\n" * 3)
     machine.land(f"g{number}", f"{number}\n", "side")

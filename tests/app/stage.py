@@ -17,9 +17,11 @@ from tidemill.mill.mill import Mill, open_project
 from tidemill.names import RunId
 from tidemill.processes import LocalSpawner
 from tidemill.run.attempts import take_runs
+from tidemill.run.bundles import find_code
 from tidemill.run.driver import DriverProcess
 from tidemill.run.external import open_transaction
 from tidemill.run.launchers import Assignment, Start
+from tidemill.run.programs import find_program_by_id
 from tidemill.run.runs import RunRecord, find_run, list_runs
 from tidemill.schedule.loop import Scheduler
 from tidemill.storage.files import open_files
@@ -82,13 +84,16 @@ class Stage:
             lambda db: take_runs(db, most=10, owner="stage", host="here", lease=timedelta(seconds=60))
         )
         for run in runs:
-            self.driver().work(Assignment(run.run_id, run.epoch, str(self.mill.config.folder)))
+            self.driver(run).work(Assignment(run.run_id, run.epoch, str(self.mill.config.folder)))
         return [self.run(run.run_id) for run in runs]
 
-    def driver(self) -> DriverProcess:
-        """A driver that has not worked yet."""
-        config = self.mill.config
-        start = Start(config.catalog, str(config.app), str(config.folder), spark=False, warm=False, spark_settings={})
+    def driver(self, run: RunRecord) -> DriverProcess:
+        """A driver with the code of this attempt."""
+        config, catalog, program_id = self.mill.config, self.mill.catalog, run.program_id
+        assert program_id is not None, "drivers work on runs of programs"
+        program = catalog.read(lambda db: find_program_by_id(db, program_id))
+        code = find_code(catalog, config.state, program, run.bundle)
+        start = Start(config.catalog, code, str(config.folder), spark=False, warm=False, spark_settings={})
         return DriverProcess(self.world, self.mill.catalog, start, "driver", writer=write_lines)
 
     def play(self, most: int = 20) -> list[RunRecord]:

@@ -20,6 +20,7 @@ from tidemill.lake.snapshot.jdbc import _DRIVERS, DRIVERS_SETTING, Database, Mis
 from tidemill.mill.mill import Mill, open_project
 from tidemill.names import DEFAULT_NAMESPACE
 from tidemill.run.attempts import take_runs
+from tidemill.run.bundles import AppCode
 from tidemill.run.driver import DriverProcess
 from tidemill.run.launchers import Assignment, Start
 from tidemill.world import World
@@ -87,7 +88,7 @@ def site(tmp_path: Path, sqlite_catalog_url: str, spark) -> Iterator[Site]:
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
     world = World(environ={"CRM_PASSWORD": PASSWORD, "TIDEMILL_PROCESS": "run/driver"})
     with open_project(tmp_path, create=True, world=world) as mill:
-        start = Start(mill.catalog.url, str(mill.config.app), str(tmp_path), spark=True, warm=True, spark_settings={})
+        start = Start(mill.catalog.url, AppCode(str(mill.config.app), ""), str(tmp_path), True, True, {})
         driver = DriverProcess(world, mill.catalog, start, "driver")
         driver.spark = LentSpark(spark)
         yield Site(mill, driver, spark)

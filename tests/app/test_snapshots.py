@@ -27,6 +27,7 @@ from tidemill.lake.spark import PartitionWrites
 from tidemill.mill.mill import Mill, open_project
 from tidemill.names import DEFAULT_NAMESPACE, PinId, RunId
 from tidemill.run.attempts import take_runs
+from tidemill.run.bundles import AppCode
 from tidemill.run.driver import DriverProcess
 from tidemill.run.external import open_transaction
 from tidemill.run.launchers import Assignment, Start
@@ -66,7 +67,7 @@ class Site:
     def __init__(self, mill: Mill) -> None:
         self.mill = mill
         self.folder = mill.config.folder
-        app = str(mill.config.app)
+        app = AppCode(str(mill.config.app), "")
         start = Start(mill.catalog.url, app, str(self.folder), spark=False, warm=False, spark_settings={})
         self.driver = DriverProcess(mill.world, mill.catalog, start, "driver", writer=write_texts)
 

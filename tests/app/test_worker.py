@@ -74,7 +74,7 @@ def start(stage):
 
 def work(stage, run):
     """Have a driver work on an attempt; how the run stands then."""
-    stage.driver().work(Assignment(run.run_id, run.epoch, str(stage.mill.config.folder)))
+    stage.driver(run).work(Assignment(run.run_id, run.epoch, str(stage.mill.config.folder)))
     return stage.run(run.run_id)
 
 
@@ -143,7 +143,7 @@ def test_a_worker_that_is_lost_goes_on_with_what_it_had_taken(stage):
     redeploy(stage.mill, app(ending="raise SystemError('gone')"))
     stage.publish("lines", "hour=1", "hour=2")
     run = start(stage)
-    driver = stage.driver()
+    driver = stage.driver(run)
     driver._end = lambda *_: None  # the process is gone before it can say anything
     driver.work(Assignment(run.run_id, run.epoch, str(stage.mill.config.folder)))
     stage.publish("lines", "hour=0")
@@ -162,7 +162,7 @@ def test_a_killed_worker_leaves_nothing_half_done_and_is_replaced(stage):
     redeploy(stage.mill, app(ending="raise SystemError('gone')"))
     stage.publish("lines", "hour=1")
     run = start(stage)
-    driver = stage.driver()
+    driver = stage.driver(run)
     driver._end = lambda *_: None
     driver.work(Assignment(run.run_id, run.epoch, str(stage.mill.config.folder)))
     ask_kill(stage.mill.catalog, run.run_id)
@@ -182,7 +182,7 @@ def test_a_fenced_worker_commits_nothing(stage):
     run = start(stage)
     lost = AttemptEnd(Cause.LOST, "its lease ran out", zombie=True)
     stage.at["worker.before_commit"] = lambda: end_attempt(stage.mill.catalog, run.run_id, run.epoch, lost)
-    stage.driver().work(Assignment(run.run_id, run.epoch, str(stage.mill.config.folder)))
+    stage.driver(run).work(Assignment(run.run_id, run.epoch, str(stage.mill.config.folder)))
     stands = stage.run(run.run_id)
     again = work(stage, start(stage))
 

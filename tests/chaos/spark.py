@@ -47,8 +47,10 @@ from tidemill.lake.manifest import tx_directory
 from tidemill.mill.mill import Mill, open_project
 from tidemill.names import RunId, WritePointer
 from tidemill.processes import LocalChild, LocalSpawner
+from tidemill.run.bundles import find_code
 from tidemill.run.java import find_java
 from tidemill.run.launchers import DONE, DriverOptions, Launcher
+from tidemill.run.programs import list_programs
 from tidemill.run.runner import Runner
 from tidemill.run.runs import RunRecord, RunState, find_run
 from tidemill.world import SystemClock, World
@@ -280,7 +282,8 @@ class Site:
         options = DriverOptions(self.mill.catalog.url, config.state, config.cache, settings, warm=1)
         world = World(spawner=PausingSpawner(name), environ={**os.environ, "PROJECT": str(self.folder)})
         launcher = Launcher(world, options)
-        launcher.warm_up(str(config.app))
+        program = next(one for one in self.mill.catalog.read(list_programs) if one.kind.needs_spark)
+        launcher.warm_up(find_code(self.mill.catalog, config.state, program, program.bundle))
         return Runner(world, self.mill.catalog, launcher, slots=1, lease=LEASE)
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ from tidemill.narration import Narrator
 from tidemill.processes import LocalChild, LocalSpawner
 from tidemill.roles import Discoverer, Janitor
 from tidemill.run.attempts import is_any_due, renew, take_runs
+from tidemill.run.bundles import AppCode
 from tidemill.run.driver import DriverProcess
 from tidemill.run.external import open_transaction
 from tidemill.run.launchers import Assignment, DriverOptions, Launcher, Start
@@ -207,9 +208,8 @@ def _work(post: Post, catalog: Catalog) -> None:
     tag = f"{post.kind}-{post.slot}-{post.incarnation}"
     folder = post.site.folder / "state/drivers" / f"post-{post.slot}"
     folder.mkdir(exist_ok=True)
-    start = Start(
-        post.site.catalog_url, str(post.site.app_file), str(folder), spark=False, warm=False, spark_settings={}
-    )
+    code = AppCode(str(post.site.app_file), "")
+    start = Start(post.site.catalog_url, code, str(folder), spark=False, warm=False, spark_settings={})
     driver = DriverProcess(post.world, catalog, start, tag, writer=write_texts)
     waiter = _waiter(catalog)
     while True:

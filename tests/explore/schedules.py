@@ -22,6 +22,7 @@ from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.datasets import declare
 from tidemill.names import EventKey, Namespace, ProgramId, RunId, ScheduleId
 from tidemill.run.attempts import take_runs
+from tidemill.run.bundles import AppCode
 from tidemill.run.driver import DriverProcess
 from tidemill.run.launchers import Assignment, Start
 from tidemill.run.programs import Program, ProgramKind, put_program
@@ -98,7 +99,7 @@ def drive(stage: Stage) -> bool:
         lambda db: take_runs(db, most=1, owner="runner", host="here", lease=timedelta(seconds=60))
     )
     for run in runs:
-        start = Start("sqlite:///nowhere", str(APP_FILE), "/nowhere", spark=False, warm=False, spark_settings={})
+        start = Start("sqlite:///nowhere", AppCode(str(APP_FILE), ""), "/nowhere", False, False, {})
         stage.pid = run.epoch
         process = DriverProcess(stage.world, stage.catalog, start, "driver")
         process.work(Assignment(run.run_id, run.epoch, "/nowhere"))

@@ -95,7 +95,7 @@ MUTANTS: Final = (
         "an attempt whose process died counts as a failure of the program",
         Edit(
             _ATTEMPTS,
-            "        case Cause.LOST if losses < LOSSES_FOR_A_FAILURE:\n",
+            "        case Cause.LOST | Cause.UNLOADED if losses < LOSSES_FOR_A_FAILURE:\n",
             "        case Cause.LOST if losses < 1:\n",
         ),
         first=Killer.SIMULATION,
@@ -105,9 +105,15 @@ MUTANTS: Final = (
         "a driver that always dies is started for ever",
         Edit(
             _ATTEMPTS,
-            "        case Cause.LOST if losses < LOSSES_FOR_A_FAILURE:\n",
-            "        case Cause.LOST if losses < 1 << 30:\n",
+            "        case Cause.LOST | Cause.UNLOADED if losses < LOSSES_FOR_A_FAILURE:\n",
+            "        case Cause.LOST | Cause.UNLOADED if losses < 1 << 30:\n",
         ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "load_failure_counts",
+        "code that a node cannot load counts as a failure of its program, and against the files that it holds",
+        Edit(_DRIVER, "AttemptEnd(Cause.UNLOADED, f", "AttemptEnd(Cause.FAILED, f"),
         first=Killer.SIMULATION,
     ),
     _mutant(

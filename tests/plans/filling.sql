@@ -190,9 +190,14 @@ SELECT 'inbox_' || i, CASE WHEN i < 20 THEN 1000 + i ELSE :now + 3600000 + i END
 INSERT INTO app (namespace, name, version, spec, deployed_at)
 SELECT 'default', 'app_' || i, 1, '{}', :now FROM series WHERE i < 20
 
+-- name: fill_bundle
+-- Of 20 apps; of some older ones nobody has swept yet, some on their way out.
+INSERT INTO bundle (digest, files, bytes, content, location, leaving, packed_at)
+SELECT 'bundle_' || i, '{}', 1, NULL, 'file:///data/bundle_' || i, CASE WHEN i < 25 THEN 0 ELSE 1 END, 0 FROM series WHERE i < 30
+
 -- name: fill_program
-INSERT INTO program (program_id, namespace, app, name, kind, spec)
-SELECT 'program_' || i, 'default', 'app_' || (i % 20), 'p' || i, 'spark', '{}' FROM series WHERE i < 300
+INSERT INTO program (program_id, namespace, app, name, kind, spec, bundle)
+SELECT 'program_' || i, 'default', 'app_' || (i % 20), 'p' || i, 'spark', '{}', 'bundle_' || (i % 20) FROM series WHERE i < 300
 
 -- name: fill_run
 -- 300,000 have ended, 200 are alive, 5,000 may start at once, 100 later.

@@ -9,6 +9,7 @@ import pytest
 
 from tidemill.processes import LocalSpawner
 from tidemill.run.attempts import take_runs
+from tidemill.run.bundles import AppCode
 from tidemill.run.driver import DriverProcess
 from tidemill.run.launchers import Assignment, Start
 from tidemill.run.runs import RunState
@@ -54,7 +55,7 @@ def test_what_a_program_does_beside_its_outputs_is_in_its_commit(works, tmp_path
     (taken,) = works.catalog.write(
         lambda db: take_runs(db, most=1, owner="runner", host="here", lease=timedelta(seconds=60))
     )
-    start = Start(works.catalog.url, str(app_file), str(tmp_path), spark=False, warm=False, spark_settings={})
+    start = Start(works.catalog.url, AppCode(str(app_file), ""), str(tmp_path), False, False, {})
 
     driver = DriverProcess(World(spawner=QuietSpawner()), works.catalog, start, "driver")
     driver.work(Assignment(taken.run_id, taken.epoch, str(tmp_path)))

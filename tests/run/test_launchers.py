@@ -14,6 +14,7 @@ from tests.run.test_programs import PROGRAM
 from tests.run.test_runner import SteppedClock, until
 from tidemill.names import RunId
 from tidemill.processes import LocalChild, LocalSpawner
+from tidemill.run.bundles import AppCode
 from tidemill.run.java import NoJava
 from tidemill.run.launchers import Driver, DriverOptions, Launcher
 from tidemill.run.programs import Program, ProgramKind
@@ -59,10 +60,11 @@ class Pool:
         self.launcher = Launcher(self.world, self.options)
         self.launcher._spark_env = {}  # no Java is needed
         self.program: Program = dataclasses.replace(PROGRAM, app_file=str(self.app_file))
+        self.code = AppCode(str(self.app_file), "first")
 
     def launch(self, run: str = "run_1", **changes: object) -> Driver:
         """Have an attempt worked on."""
-        return self.launcher.launch(RunId(run), 1, dataclasses.replace(self.program, **changes))
+        return self.launcher.launch(RunId(run), 1, dataclasses.replace(self.program, **changes), self.code)
 
     def serve(self, run: str = "run_1") -> Driver:
         """Have an attempt worked on to its end."""
@@ -76,7 +78,7 @@ class Pool:
 def pool(tmp_path: Path) -> Iterator[Pool]:
     """A launcher with one warm driver for the app file."""
     pool = Pool(tmp_path)
-    pool.launcher.warm_up(str(pool.app_file))
+    pool.launcher.warm_up(pool.code)
     until(pool.launcher.is_warm, pool.launcher.tend)
     yield pool
     pool.launcher.close()
@@ -139,11 +141,9 @@ def test_a_driver_that_does_not_come_to_an_end_is_killed(pool):
 def test_a_driver_of_other_code_gets_no_run_and_is_replaced(pool):
     """It has imported what is no longer so."""
     first = pool.serve()
-    (pool.app_file.parent / "helper.py").write_text("x = 1")
+    pool.code = dataclasses.replace(pool.code, digest="second")
 
     second = pool.launch("run_2")
-    pool.launcher.world = dataclasses.replace(pool.world, clock=pool.clock)
-    pool.clock.time += timedelta(seconds=10)
     pool.launcher.tend()
 
     assert second is not first

@@ -19,13 +19,14 @@ from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.lake.manifest import is_marked
 from tidemill.names import DatasetId, Namespace, RunId, WritePointer
+from tidemill.run.bundles import AppCode
 from tidemill.run.launchers import DriverOptions, Launcher
-from tidemill.run.programs import Program, ProgramKind
+from tidemill.run.programs import Program, ProgramKind, code_digest
 from tidemill.run.runner import Runner
 from tidemill.run.runs import RunRecord, RunState
 from tidemill.run.workers import put_worker
 from tidemill.storage.files import open_files
-from tidemill.world import World
+from tidemill.world import Disk, World
 
 pytestmark = pytest.mark.spark
 
@@ -183,7 +184,7 @@ def make_mill(sqlite_catalog_url: str, world: World, tmp_path: Path) -> Iterator
 def test_a_warm_driver_serves_runs_one_after_the_other(make_mill):
     """Spark starts once; each run has a session, logs and surroundings of its own, and nothing of the one before."""
     mill = make_mill(1)
-    mill.launcher.warm_up(str(mill.app_file))
+    mill.launcher.warm_up(AppCode(str(mill.app_file), code_digest(Disk(), mill.app_file)))
     mill.until(mill.launcher.is_warm)
 
     published = mill.finish(mill.start("publish", writes=("clicks",)))

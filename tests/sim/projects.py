@@ -122,11 +122,19 @@ class Programs:
 
 
 _current: list[App] = []
+_lacks_library: list[Callable[[], bool]] = [lambda: False]
 
 
 def current_app() -> App:
-    """The app of the schedule that is being simulated."""
+    """The app of the schedule that is being simulated; its code does not load while its nodes lack a library."""
+    if _lacks_library[-1]():
+        raise ModuleNotFoundError("No module named 'library'")
     return _current[-1]
+
+
+def lack_library(lacks: Callable[[], bool]) -> None:
+    """Have the app not load while `lacks` says so."""
+    _lacks_library[:] = [lacks]
 
 
 def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> App:
@@ -243,6 +251,7 @@ class Ground:
             self._apps[shape.number] = make_app(shape, self.folder, lambda: self._programs[-1])
         app = self._apps[shape.number]
         _current[:] = [app]
+        lack_library(lambda: False)
         if shape.number not in self._deployed:
             self._fill(self._empty)
             world = World(clock=self.clock, random=random.Random(shape.number), environ={})

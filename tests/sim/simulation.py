@@ -23,7 +23,7 @@ from tests.sim import truth, windows
 from tests.sim.chance import DEADLY, Chance, ProgramStumbled
 from tests.sim.committed import fold
 from tests.sim.processes import Group, Machine, PointKind, Process
-from tests.sim.projects import LEASE, SHAPES, Ground, Programs, Shape, read_text, write_texts
+from tests.sim.projects import LEASE, SHAPES, Ground, Programs, Shape, lack_library, read_text, write_texts
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerResult, consume_partitions
 from tidemill.lake.datasets import find
@@ -33,6 +33,7 @@ from tidemill.names import DEFAULT_NAMESPACE, PinId, RunId
 from tidemill.narration import Narrator
 from tidemill.roles import Discoverer, Janitor, _loop
 from tidemill.run.attempts import AttemptEnd, Cause, ask_kill
+from tidemill.run.bundles import AppCode
 from tidemill.run.external import open_transaction
 from tidemill.run.java import NoJava
 from tidemill.run.launchers import Driver, DriverOptions, Launcher
@@ -88,11 +89,11 @@ class PlayedLauncher(Launcher):
         super().__init__(process.world, options)
         self.simulation = simulation
 
-    def launch(self, run_id: RunId, epoch: int, program: Program) -> Driver:
+    def launch(self, run_id: RunId, epoch: int, program: Program, code: AppCode) -> Driver:
         if self.world.clock.monotonic() < self.simulation.without_java_until:
             self.simulation.refused[run_id] += 1
             raise NoJava("it was taken away")
-        return super().launch(run_id, epoch, program)
+        return super().launch(run_id, epoch, program, code)
 
 
 class PlayedRunner(Runner):
@@ -399,7 +400,16 @@ class Simulation(Programs):
             if draw.random() < share:
                 at(action, latest)
         story += windows.make_story(self, draw)
+        story += self._library_story()
         return sorted(story, key=lambda entry: -entry[0])
+
+    def _library_story(self) -> list[tuple[int, Callable[[], object]]]:
+        """By chance of its own, so that the rest of the story is as it was."""
+        draw = random.Random(f"library {self.seed}")
+        if draw.random() >= 0.1:
+            return []
+        duration = timedelta(seconds=draw.randint(1, 20))
+        return [(draw.randrange(self.active), lambda: self.take_library_away(duration))]
 
     def _inbox_folder(self, inbox: str) -> Path:
         return self.folder / ("landing" if inbox == "raw" else inbox)
@@ -464,6 +474,11 @@ class Simulation(Programs):
         """For a while no attempt can be started."""
         self._hours_to_come = 1
         self.without_java_until = self.ground.clock.elapsed + timedelta(seconds=self.whims.randint(2, 20))
+
+    def take_library_away(self, duration: timedelta) -> None:
+        """For a while no driver can load the code of the app."""
+        clock, until = self.ground.clock, self.ground.clock.elapsed + duration
+        lack_library(lambda: clock.elapsed < until)
 
     def start_follower(self) -> None:
         """Who keeps the state of his consumer by himself, and stores it with what he got, in one step."""

@@ -16,6 +16,7 @@ from tidemill.config import load_config
 from tidemill.mill.mill import Mill, open_project
 from tidemill.processes import LocalSpawner
 from tidemill.run.attempts import take_runs
+from tidemill.run.bundles import AppCode
 from tidemill.run.driver import DriverProcess
 from tidemill.run.launchers import Assignment, Start
 from tidemill.run.outputs import Writer, write_frames
@@ -99,9 +100,8 @@ class Windows:
         )
         for run in runs:
             folder = str(self.mill.config.folder)
-            start = Start(
-                self.mill.catalog.url, str(self.mill.config.app), folder, spark=True, warm=False, spark_settings={}
-            )
+            code = AppCode(str(self.mill.config.app), "")
+            start = Start(self.mill.catalog.url, code, folder, spark=True, warm=False, spark_settings={})
             world = world or World(spawner=self.spawner)
             catalog = copy.copy(self.mill.catalog)
             catalog.world = world

@@ -34,6 +34,7 @@ from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.window.watermark import declare_watermark
 from tidemill.lake.window.windows import find_state, put_state
 from tidemill.names import CommitSeq, DatasetId, ProgramId, ScheduleId
+from tidemill.run.bundles import StoredBundle, put_bundle
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Argument, ArgumentType, Program, put_program
 from tidemill.run.workers import put_worker, retire_others
@@ -86,8 +87,18 @@ class Deployed:
         return f"{line}   schedules: {'; '.join(told)}" if told else line
 
 
-def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_schedules: bool) -> Deployed:
+def deploy(
+    catalog: Catalog,
+    world: World,
+    config: Config,
+    app: App,
+    *,
+    update_schedules: bool,
+    bundle: StoredBundle | None = None,
+) -> Deployed:
     """Deploy `app` and give what changed; nothing of it when anything is refused.
+
+    Its programs run the code of `bundle`; without one, what lies at the app file when they run.
 
     Locations are made, and must be writable, before the transaction begins. Raises what the declarations' rooms
     refuse (`DatasetClash`, `BadLocation`, `BadArgument`).
@@ -101,14 +112,15 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
 
     def block(db: Db) -> Deployed:
         seq = db.tick()
+        digest = "" if bundle is None else put_bundle(db, bundle)
         known = {dataset.qualified_name: declare(db, dataset, resolve) for dataset in datasets}
-        for dataset in known.values():
-            if dataset.kind is DatasetKind.INBOX:
-                ensure_inbox(db, dataset.dataset_id)
+        for inbox in (one for one in known.values() if one.kind is DatasetKind.INBOX):
+            ensure_inbox(db, inbox.dataset_id)
         changes: list[Change] = []
         named: dict[str, list[str]] = {"added": [], "changed": [], "removed": [], "kept": []}
         programs = {
-            name: _put(db, world, config.app, app, declared, known, seq) for name, declared in app.programs.items()
+            name: _put(db, world, (config.app, digest), app, declared, known, seq)
+            for name, declared in app.programs.items()
         }
         workers = [programs[name] for name, declared in app.programs.items() if declared.kind.is_worker]
         for worker in workers:
@@ -118,10 +130,14 @@ def deploy(catalog: Catalog, world: World, config: Config, app: App, *, update_s
             changes, named = _schedule_changes(db, app, programs)
         dropped = change_schedules(db, world, seq, changes)
         _forget_feeds(db, app, programs)  # after the schedules, whose rows are locked before those of consumers
-        for dataset in known.values():
-            if dataset.kind is DatasetKind.FILESET:
-                declare_watermark(db, Fileset.of(dataset), f"deployment of {app.name}")
-        db.run(SQL.put_app, namespace=app.namespace, name=app.name, spec=json.dumps({"file": str(config.app)}))
+        for fileset in (one for one in known.values() if one.kind is DatasetKind.FILESET):
+            declare_watermark(db, Fileset.of(fileset), f"deployment of {app.name}")
+        db.run(
+            SQL.put_app,
+            namespace=app.namespace,
+            name=app.name,
+            spec=json.dumps({"file": str(config.app), "bundle": digest}),
+        )
         return Deployed(
             app.name,
             tuple(d.name for d in datasets if d.kind is DatasetKind.INBOX),
@@ -172,7 +188,7 @@ def _locate(world: World, config: Config, location: str) -> Files:
 def _put(
     db: Db,
     world: World,
-    app_file: Path,
+    code: tuple[Path, str],
     app: App,
     declared: DeclaredProgram,
     known: Mapping[str, Dataset],
@@ -184,7 +200,8 @@ def _put(
         app=app.name,
         name=declared.name,
         kind=declared.kind,
-        app_file=str(app_file),
+        app_file=str(code[0]),
+        bundle=code[1],
         reads=declared.reads,
         writes=declared.writes,
         retries=declared.retries,

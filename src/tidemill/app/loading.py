@@ -1,11 +1,21 @@
-"""Finding the apps that an app file declares."""
+"""Finding the apps that an app file declares, and the code that they run."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Final
 
 from tidemill.app.app import App
+from tidemill.app.packing import pack
+from tidemill.config import Config
+from tidemill.run.bundles import Bundle
 from tidemill.run.programs import BrokenApp, load_apps
+from tidemill.world import Disk
+
+_MOST_READS: Final = 5
+_brought: set[str] = set()
+"""The modules that app files have imported from beside them in this process."""
 
 
 def load_declared(app_file: Path) -> list[App]:
@@ -14,3 +24,39 @@ def load_declared(app_file: Path) -> list[App]:
     if not apps:
         raise BrokenApp(app_file, "it declares no app; write `app = tm.App(NAME)`")
     return apps
+
+
+def load_with_code(disk: Disk, config: Config) -> tuple[list[App], Bundle]:
+    """The apps of the configured app file, and its code: exactly the files that declared them.
+
+    Modules beside the app file are imported again. Raises `BrokenApp`, `BundleTooLarge`.
+    """
+    app_file = config.app
+    for _ in range(_MOST_READS):
+        for name in _brought & sys.modules.keys():
+            del sys.modules[name]
+        before = pack(disk, app_file) if disk.exists(app_file) else Bundle({})
+        known = set(sys.modules)
+        apps = load_declared(app_file)
+        new = {name: module for name, module in sys.modules.items() if name not in known}
+        beside = {
+            name: Path(file)
+            for name, module in new.items()
+            if (file := getattr(module, "__file__", None)) and _is_of_project(Path(file), config.folder, app_file)
+        }
+        _brought.update(beside)
+        bundle = pack(disk, app_file, {name: path for name, path in beside.items() if path != app_file})
+        if before.files.items() <= bundle.files.items():
+            return apps, bundle
+    raise BrokenApp(app_file, "it, or a module that it imports, changes all the time; deploy again when it is saved")
+
+
+def _is_of_project(file: Path, folder: Path, app_file: Path) -> bool:
+    """Whether a module belongs to the project, and not to an environment that lies in its folder."""
+    if file.suffix != ".py" or file.is_relative_to(sys.prefix):
+        return False
+    for root in (app_file.parent, folder):
+        if file.is_relative_to(root):
+            parts = file.relative_to(root).parts
+            return "site-packages" not in parts and not any(part.startswith(".") for part in parts)
+    return False

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tidemill.app.deploy import Deployed, deploy
-from tidemill.app.loading import load_declared
+from tidemill.app.loading import load_with_code
 from tidemill.catalog.engine import connect, open_catalog
 from tidemill.catalog.migrate import migrate
 from tidemill.config import load_config
@@ -28,6 +28,7 @@ from tidemill.mill.topics import Topics
 from tidemill.mill.transactions import Transactions
 from tidemill.mill.upkeep import Upkeep
 from tidemill.mill.watermarks import Watermarks
+from tidemill.run.bundles import delete_unused, store_bundle
 from tidemill.world import World
 
 
@@ -77,6 +78,16 @@ class Mill(
     """A project: its catalog, its configuration, and what can be done with them."""
 
     def deploy(self, *, update_schedules: bool = True) -> list[Deployed]:
-        """Deploy the apps of the configured app file, each in one transaction, in their order in the file."""
-        apps = load_declared(self.config.app)
-        return [deploy(self.catalog, self.world, self.config, app, update_schedules=update_schedules) for app in apps]
+        """Deploy the apps of the configured app file, each in one transaction, in their order in the file.
+
+        Their programs run the code that lies there at this moment, until the next deployment.
+        """
+        apps, bundle = load_with_code(self.world.disk, self.config)
+        stored = store_bundle(self.world, self.config.data, bundle)
+        try:
+            return [
+                deploy(self.catalog, self.world, self.config, app, update_schedules=update_schedules, bundle=stored)
+                for app in apps
+            ]
+        finally:
+            delete_unused(self.catalog, stored)

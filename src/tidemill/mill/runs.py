@@ -76,6 +76,8 @@ class RunView:
     ended_at: int | None
     exit_reason: str | None
     log_location: str | None
+    bundle: str
+    """The code of its last attempt."""
     facts: Mapping[str, object]
 
 
@@ -175,6 +177,7 @@ def _run_view(run: RunRecord, names: Mapping[ProgramId, str]) -> RunView:
         ended_at=run.ended_at,
         exit_reason=run.exit_reason,
         log_location=run.log_location,
+        bundle=run.bundle,
         facts=run.facts,
     )
 

@@ -8,7 +8,7 @@ transaction: its catalog transaction, the run's state, its claims, its slots and
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -71,8 +71,10 @@ class Cause(StrEnum):
     """It could not be started (no Java)."""
     LOST = "lost"
     """Its process or its runner is gone; nobody knows why."""
+    UNLOADED = "unloaded"
+    """Its code could not be loaded on its node."""
     RETURNED = "returned"
-    """Its runner stops and gives it back."""
+    """Its runner stops and returns it, or its program was deployed again before it began."""
     KILLED = "killed"
     """Somebody asked for it."""
 
@@ -97,9 +99,11 @@ def decide_ending(run: RunRecord, cause: Cause, *, retries: int, backoff: timede
             return Ending(RunState.PENDING, run.failures, run.losses)
         case Cause.LOST if run.kind is RunKind.EXTERNAL:
             return Ending(RunState.FAILED, run.failures, losses)  # nobody starts it again
-        case Cause.LOST if losses < LOSSES_FOR_A_FAILURE:
-            return Ending(RunState.PENDING, run.failures, losses, timedelta(seconds=losses - 1))
-        case Cause.FAILED | Cause.LOST | Cause.REFUSED:
+        case Cause.LOST | Cause.UNLOADED if losses < LOSSES_FOR_A_FAILURE:
+            # A node that could not load the code sees that before the next attempt is due, and leaves it to others.
+            wait = losses if cause is Cause.UNLOADED else losses - 1
+            return Ending(RunState.PENDING, run.failures, losses, timedelta(seconds=wait))
+        case Cause.FAILED | Cause.LOST | Cause.UNLOADED | Cause.REFUSED:
             failures = run.failures + 1
             if failures <= retries:
                 return Ending(RunState.PENDING, failures, 0, backoff_after(failures, backoff))
@@ -113,22 +117,32 @@ def backoff_after(failures: int, backoff: timedelta) -> timedelta:
     return min(min(backoff, LONGEST_BACKOFF) * int(2 ** min(failures - 1, 22)), LONGEST_BACKOFF)
 
 
-def take_runs(db: Db, *, most: int, owner: str, host: str, lease: timedelta) -> list[RunRecord]:
+def take_runs(
+    db: Db, *, most: int, owner: str, host: str, lease: timedelta, held_off: Iterable[str] = ()
+) -> list[RunRecord]:
     """Take at most `most` runs that are due, by priority, then the longest due: STARTING, a new epoch, a lease.
 
     And all due runs of workers, which count for nothing: `most` may be 0. What another runner is taking at this moment
-    is passed over.
+    is passed over, and so are runs of programs whose bundle is one of `held_off`.
     """
-    params: dict[str, Param] = {"owner": owner, "host": host, "lease": to_milliseconds(lease)}
+    params: dict[str, Param] = {
+        "owner": owner,
+        "host": host,
+        "lease": to_milliseconds(lease),
+        "held_off": json.dumps(sorted(held_off)),
+    }
     rows = db.all(SQL.take_workers, **params)
     rows += db.all(SQL.take_runs, most=most, **params) if most else []
     taken = find_runs(db, [RunId(str(row[0])) for row in rows])
     return sorted(taken, key=lambda run: (-run.priority, run.not_before, run.created_at))
 
 
-def is_any_due(db: Db, *, workers_only: bool = False) -> bool:
-    """Whether a run (of a worker) waits to be taken now."""
-    return bool(db.all(SQL.find_due_workers)) or (not workers_only and bool(db.all(SQL.find_due)))
+def is_any_due(db: Db, *, workers_only: bool = False, held_off: Iterable[str] = ()) -> bool:
+    """Whether a run (of a worker) waits to be taken now, of a program whose bundle is none of `held_off`."""
+    without = json.dumps(sorted(held_off))
+    if db.all(SQL.find_due_workers, held_off=without):
+        return True
+    return not workers_only and bool(db.all(SQL.find_due, held_off=without))
 
 
 def find_next_due(db: Db) -> int | None:
@@ -297,7 +311,7 @@ def _effects_of_end(
         state = TxState.INVALID if end.zombie else TxState.ABORTED
         effects.append(EndTransaction(run.write_pointer, state, f"{end.cause}: {reason}"))
     # Losses are nobody's fault until so many of them in a row counted as a failure.
-    failed = ending.failures > run.failures and end.cause is not Cause.REFUSED
+    failed = ending.failures > run.failures and end.cause not in {Cause.REFUSED, Cause.UNLOADED}
     blame = (end.blame or Blame(reason)) if failed else None
     if ending.state is RunState.PENDING:
         return [*effects, *keep_claims(run.run_id, run.epoch, blame)]

@@ -1,15 +1,18 @@
 -- name: take_runs
+-- Not what this node could not load a moment ago. The attempt has the code that its program has now.
 -- Materialized: PostgreSQL may run a sub-select with a limit more than once, and lock more than it takes.
 WITH picked AS MATERIALIZED (
     SELECT run_id FROM run
      WHERE state = 'PENDING' AND not_before <= tidemill_now()
        AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
+       AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:held_off})
      ORDER BY priority DESC, not_before, created_at
      LIMIT :most {skip_locked}
 )
 UPDATE run
    SET state = 'STARTING', epoch = epoch + 1, owner = :owner, host = :host, pid = NULL, write_pointer = NULL,
-       facts = NULL, lease_until = tidemill_now() + :lease
+       facts = NULL, lease_until = tidemill_now() + :lease,
+       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
 
@@ -20,22 +23,28 @@ WITH picked AS MATERIALIZED (
      WHERE state = 'PENDING' AND not_before <= tidemill_now()
        AND run_id IN (SELECT slot.run_id FROM worker CROSS JOIN slot
                        WHERE slot.limit_key = 'program:' || worker.program_id)
+       AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:held_off})
      {skip_locked}
 )
 UPDATE run
    SET state = 'STARTING', epoch = epoch + 1, owner = :owner, host = :host, pid = NULL, write_pointer = NULL,
-       facts = NULL, lease_until = tidemill_now() + :lease
+       facts = NULL, lease_until = tidemill_now() + :lease,
+       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
 
 -- name: find_due_workers
 SELECT 1 FROM worker CROSS JOIN slot CROSS JOIN run
  WHERE slot.limit_key = 'program:' || worker.program_id AND run.run_id = slot.run_id
-   AND run.state = 'PENDING' AND run.not_before <= tidemill_now() LIMIT 1
+   AND run.state = 'PENDING' AND run.not_before <= tidemill_now()
+   AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:held_off})
+ LIMIT 1
 
 -- name: find_due
 SELECT 1 FROM run WHERE state = 'PENDING' AND not_before <= tidemill_now()
-   AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL LIMIT 1
+   AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
+   AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:held_off})
+ LIMIT 1
 
 -- name: find_next_due
 SELECT min(not_before) FROM run WHERE state = 'PENDING' AND not_before > tidemill_now()

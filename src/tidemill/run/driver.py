@@ -30,11 +30,12 @@ from tidemill.run.attempts import (
     end_attempt,
     register,
 )
+from tidemill.run.bundles import CodeUnavailable
 from tidemill.run.context import Run
 from tidemill.run.inputs import Blame, Inputs, find_dataset, find_inputs
 from tidemill.run.launchers import DONE, READY, Assignment, Start
 from tidemill.run.outputs import Outputs, Writer, write_frames
-from tidemill.run.programs import LoadedProgram, Program, code_digest, find_program_by_id, load_program
+from tidemill.run.programs import LoadedProgram, Program, find_program_by_id, load_program
 from tidemill.run.runs import RunRecord, RunState, find_run
 from tidemill.run.taking import Claims, accept, begin_taking, claim, effects_of
 from tidemill.run.worker import NotCommitted, Worker
@@ -96,8 +97,7 @@ class DriverProcess:
 
     def _register_and_work(self, assignment: Assignment) -> None:
         run_id, epoch = assignment.run_id, assignment.epoch
-        digest = code_digest(self.world.disk, Path(self.start.app_file))
-        facts: dict[str, object] = {"driver": self.tag, "code": digest}
+        facts: dict[str, object] = {"driver": self.tag, "code": self.start.code.digest}
         pid = self.world.spawner.pid()
         self.catalog.write(lambda db: register(db, run_id, epoch, pid=pid, facts=facts, log_location=assignment.logs))
         self.world.mark("driver.registered")
@@ -105,6 +105,9 @@ class DriverProcess:
             self._carry_out(assignment, facts)
         except ProgramFailed as error:
             self._end(assignment, AttemptEnd(Cause.FAILED, str(error), error.blame))
+        except CodeUnavailable as error:
+            self._complain()
+            self._end(assignment, AttemptEnd(Cause.UNLOADED, f"{error.code}: {error}"))
         except UserError as error:
             self._complain()
             self._end(assignment, AttemptEnd(Cause.FAILED, f"{error.code}: {error}"))
@@ -116,12 +119,16 @@ class DriverProcess:
     def _carry_out(self, assignment: Assignment, facts: dict[str, object]) -> None:
         started = self.world.clock.monotonic()
         run, program, inputs, outputs = self.catalog.read(lambda db: _read(db, assignment))
+        if run.bundle != program.bundle:
+            self._end(assignment, AttemptEnd(Cause.RETURNED, "its program was deployed again before it began"))
+            return
         home = None
         if program.kind.needs_spark:
             home = self._spark(Path(assignment.logs) / "spark.log")
             facts["spark"] = home.application_id
+        loaded = self._load(program)
         if program.kind.is_worker:
-            self._work_until_stopped(run, program, outputs, home)
+            self._work_until_stopped(run, program, loaded, outputs, home)
             return
         tx = begin_taking(self.catalog, run, inputs, outputs)
         self.world.mark("driver.begun")
@@ -132,11 +139,11 @@ class DriverProcess:
         given = Run(self.catalog, run, tx, claims.given, written)
         if any(consumer.terms.accepts for _, consumer in inputs.filesets.values()):
             with self._blaming(claims, given):
-                accept(self.catalog, tx, claims, self._load(program).acceptors)
+                accept(self.catalog, tx, claims, loaded.acceptors)
         on_empty = run.fired_by_time if program.run_on_empty is None else program.run_on_empty
         empty = claims.given.empty and not on_empty
         if not empty:
-            self._call(program, claims, given, home)
+            self._call(loaded, claims, given, home)
         verify_claims(self.world, inputs.inboxes.values(), claims.files)
         given.reads.verify()
         effects = effects_of(program, inputs, claims, written)
@@ -156,10 +163,14 @@ class DriverProcess:
         written.mark(seq)
 
     def _work_until_stopped(
-        self, run: RunRecord, program: Program, outputs: Mapping[str, Fileset], home: SparkHome | None
+        self,
+        run: RunRecord,
+        program: Program,
+        loaded: LoadedProgram,
+        outputs: Mapping[str, Fileset],
+        home: SparkHome | None,
     ) -> None:
         """Call a worker program, which commits by itself; it returns when it does not want to go on."""
-        loaded = self._load(program)
         worker = Worker(self.catalog, run, program, outputs, loaded.acceptors, self.writer)
         session = home.new_session() if home else None
         worker.use_spark(session)
@@ -181,24 +192,28 @@ class DriverProcess:
         self.world.mark("driver.worker_returned")
         self.catalog.apply([finish, announce_end(run, program, RunState.COMPLETED), held_off])
 
-    def _call(self, program: Program, claims: Claims, run: Run, home: SparkHome | None) -> None:
-        """Load the program's code and call it; `ProgramFailed` whatever it raises."""
+    def _call(self, loaded: LoadedProgram, claims: Claims, run: Run, home: SparkHome | None) -> None:
+        """Call the program's code; `ProgramFailed` whatever it raises."""
         session = home.new_session() if home else None
         run.use_spark(session)
         try:
             with self._blaming(claims, run):
-                code = self._load(program).code
                 if session is None:
-                    code(run)
+                    loaded.code(run)
                 else:
-                    code(run, session)
+                    loaded.code(run, session)
         finally:
             if home and session and home.usable:
                 home.tidy(session)
         self.world.mark("driver.called")
 
     def _load(self, program: Program) -> LoadedProgram:
-        return load_program(Path(self.start.app_file), program)
+        """Load the code of `program`; `CodeUnavailable`, since what was deployed has loaded once: this node differs."""
+        code = self.start.code
+        try:
+            return load_program(Path(code.app_file), program, Path(code.folder) if code.folder else None)
+        except UserError as error:
+            raise CodeUnavailable(code.digest, str(error)) from error
 
     @contextmanager
     def _blaming(self, claims: Claims, run: Run) -> Iterator[None]:

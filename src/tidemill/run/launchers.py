@@ -3,7 +3,7 @@
 A driver is `python -m tidemill.run.driver`. It reads one line that says what it is for (`Start`), then one for each
 attempt (`Assignment`), and appends to the file `status` in its folder what it has done. Cold drivers serve one attempt;
 a warm one starts Spark before anybody asks (a cold start costs 8 s to the first job on 2 cores, a warm one 0.25 s) and
-serves many, one after the other, until its code has changed.
+serves many, one after the other, until other code was deployed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from typing import Final
 from tidemill.errors import TidemillError
 from tidemill.names import RunId
 from tidemill.processes import Child
+from tidemill.run.bundles import AppCode
 from tidemill.run.class_data import JAVA_OPTIONS, Archive, Training, find_archive, trainer_command
 from tidemill.run.java import find_java, spark_environ
-from tidemill.run.programs import Program, code_digest
+from tidemill.run.programs import Program
 from tidemill.run.session import require_spark
 from tidemill.world import World
 
@@ -31,8 +32,6 @@ _log = logging.getLogger(__name__)
 READY: Final = "ready"
 DONE: Final = "done"
 _FINISH_WITHIN: Final = timedelta(seconds=10)
-_CODE_EVERY: Final = timedelta(seconds=2)
-"""How often the code of waiting warm drivers is compared with what is on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Start:
     """What a driver is for; it comes by its standard input, since a catalog's URL may hold a password."""
 
     catalog_url: str
-    app_file: str
+    code: AppCode
     folder: str
     spark: bool
     warm: bool
@@ -53,7 +52,8 @@ class Start:
     @classmethod
     def from_line(cls, line: str) -> Start:
         """The inverse of `to_line`."""
-        return cls(**json.loads(line))
+        fields = json.loads(line)
+        return cls(**{**fields, "code": AppCode(**fields["code"])})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,7 @@ class Driver:
 
     child: Child
     folder: Path
-    app_file: str
-    digest: str
+    code: AppCode
     spark: bool
     warm: bool
     assignment: Assignment | None = None
@@ -122,19 +121,17 @@ class Launcher:
         self.world = world
         self.options = options
         self.drivers: list[Driver] = []
-        self._warm_for: str | None = None
-        """The app file for which missing warm drivers are started."""
+        self._warm_for: AppCode | None = None
+        """The code for which missing warm drivers are started."""
         self._spark_env: Mapping[str, str] | None = None
         self._archive: Archive | None = None
         """The classes of the Spark that drivers are started with, if they may share them."""
         self._wanted: Archive | None = None
         """The same while it is still to be made; nobody waits for it."""
         self._trainer: Child | None = None
-        self._digests: dict[str, str] = {}
-        self._digests_at: timedelta | None = None
 
-    def launch(self, run_id: RunId, epoch: int, program: Program) -> Driver:
-        """Give the attempt to a warm driver that is free, or to a new one. Raises `NoSpark`, `NoJava`, `OSError`."""
+    def launch(self, run_id: RunId, epoch: int, program: Program, code: AppCode) -> Driver:
+        """Give the attempt to a warm driver of its code, or to a new one. Raises `NoSpark`, `NoJava`, `OSError`."""
         logs = self.options.logs / run_id / str(epoch)
         self.world.disk.make_folder(logs)
         assignment = Assignment(run_id, epoch, str(logs))
@@ -142,34 +139,32 @@ class Launcher:
         # A worker never gives back what it got: it would take a warm driver from all others.
         shared = spark and not program.kind.is_worker
         if shared:
-            for driver in self._free_for(program.app_file):
+            for driver in self._free_for(code):
                 driver.served += driver.released_at is not None
                 driver.assignment, driver.released_at = assignment, None
                 if driver.child.send_line(assignment.to_line()):
-                    self._warm_for = program.app_file
+                    self._warm_for = code
                     return driver
                 self.end(driver)
         # Where a warm one is missing (the last was killed) this one becomes it: two Sparks starting at once take twice
         # as long.
         warm = shared and self._missing > 0
-        driver = self._start(program.app_file, spark=spark, warm=warm, logs=None if warm else logs)
+        driver = self._start(code, spark=spark, warm=warm, logs=None if warm else logs)
         if shared:
-            self._warm_for = program.app_file
+            self._warm_for = code
         driver.assignment = assignment
         driver.child.send_line(assignment.to_line())  # if it has died already, its end is seen soon
         return driver
 
-    def warm_up(self, app_file: str) -> None:
-        """Keep warm drivers for `app_file` from now on. Raises `NoSpark`, `NoJava`, `OSError`."""
+    def warm_up(self, code: AppCode) -> None:
+        """Keep warm drivers for `code` from now on. Raises `NoSpark`, `NoJava`, `OSError`."""
         for _ in range(self._missing):
-            self._start(app_file, spark=True, warm=True, logs=None)
-        self._warm_for = app_file
+            self._start(code, spark=True, warm=True, logs=None)
+        self._warm_for = code
 
     def tend(self) -> None:
         """Replace warm drivers that are dead, worn out or of other code, and end those that do not come to an end."""
         now = self.world.clock.monotonic()
-        if self._digests_at is None or now - self._digests_at > _CODE_EVERY:
-            self._digests, self._digests_at = {}, now
         for driver in list(self.drivers):
             try:
                 self._look_after(driver, now)
@@ -232,22 +227,19 @@ class Launcher:
         """How many warm drivers are wanted beside those there are."""
         return self.options.warm - sum(driver.warm for driver in self.drivers)
 
-    def _free_for(self, app_file: str) -> Iterator[Driver]:
-        digest = code_digest(self.world.disk, Path(app_file))
+    def _free_for(self, code: AppCode) -> Iterator[Driver]:
         for driver in list(self.drivers):
             over = driver.released_at is not None and (driver.committed or self._has_served(driver))
             free = driver.assignment is None or over
             worn = driver.served + 1 >= self.options.runs_per_driver and driver.assignment is not None
-            if driver.warm and free and not worn and (driver.app_file, driver.digest) == (app_file, digest):
+            if driver.warm and free and not worn and driver.code == code:
                 yield driver
 
     def _fit(self, driver: Driver) -> bool:
         """Whether a driver without an attempt may get another one."""
         if not driver.warm or driver.child.poll() is not None or driver.served >= self.options.runs_per_driver:
             return False
-        if driver.app_file not in self._digests:
-            self._digests[driver.app_file] = code_digest(self.world.disk, Path(driver.app_file))
-        return self._warm_for in {driver.app_file, None} and driver.digest == self._digests[driver.app_file]
+        return self._warm_for in {driver.code, None}
 
     def _has_served(self, driver: Driver) -> bool:
         assert driver.assignment is not None, "released with an attempt"  # noqa: S101
@@ -258,19 +250,20 @@ class Launcher:
         path = driver.folder / "status"
         return self.world.disk.read_bytes(path).decode().splitlines() if self.world.disk.exists(path) else []
 
-    def _start(self, app_file: str, *, spark: bool, warm: bool, logs: Path | None) -> Driver:
+    def _start(self, code: AppCode, *, spark: bool, warm: bool, logs: Path | None) -> Driver:
         tag = self.world.new_id("driver")
         folder = self.options.folder / "drivers" / tag
         logs = logs or self.options.logs / "drivers" / tag
         self.world.disk.make_folder(folder)
         self.world.disk.make_folder(logs)
-        app_folder = Path(app_file).parent
+        app_folder = Path(code.app_file).parent
         environ = {**self.world.environ, **(self._find_spark_env() if spark else {})}
         # For Spark's Python workers, which import the app's modules by name.
-        environ["PYTHONPATH"] = ":".join(filter(None, [str(app_folder), environ.get("PYTHONPATH", "")]))
+        modules = code.folder or str(app_folder)
+        environ["PYTHONPATH"] = ":".join(filter(None, [modules, environ.get("PYTHONPATH", "")]))
         environ["PYTHONUNBUFFERED"] = "1"
         child = self.world.spawner.start(
-            [sys.executable, "-m", "tidemill.run.driver"],
+            [sys.executable, "-P", "-m", "tidemill.run.driver"],
             tag=tag,
             env=environ,
             cwd=app_folder if self.world.disk.exists(app_folder) else folder,
@@ -278,10 +271,9 @@ class Launcher:
             stderr=logs / "stderr",
         )
         self.world.mark("launcher.spawned")
-        start = Start(self.options.catalog_url, app_file, str(folder), spark, warm, self._settings())
+        start = Start(self.options.catalog_url, code, str(folder), spark, warm, self._settings())
         child.send_line(start.to_line())
-        digest = code_digest(self.world.disk, Path(app_file))
-        driver = Driver(child, folder, app_file, digest, spark, warm)
+        driver = Driver(child, folder, code, spark, warm)
         self.drivers.append(driver)
         return driver
 

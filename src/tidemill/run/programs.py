@@ -19,6 +19,7 @@ from tidemill.catalog.named import Row, load_sql
 from tidemill.durations import format_duration, parse_duration
 from tidemill.errors import NotFound, UserError
 from tidemill.names import Namespace, ProgramId, advise, check_name, nearest, qualified, split_qualified
+from tidemill.run.modules import find_module, leave_bundles
 from tidemill.world import Disk
 
 SQL = load_sql(__file__)
@@ -129,7 +130,8 @@ class Program:
     `reads` and `writes` are qualified names of data sets. A failed attempt is repeated `retries` times, after
     `backoff`, then twice that, … up to an hour. `run_on_empty` says whether it is called when all its inputs are empty;
     None: when a time trigger fed its job.
-    `deliver_own=False` keeps its runs from consuming what they themselves publish. `app_file` holds its code.
+    `deliver_own=False` keeps its runs from consuming what they themselves publish. `bundle` holds its code as deployed
+    from `app_file`; it is empty for code that is read at `app_file` itself.
     """
 
     program_id: ProgramId
@@ -145,6 +147,7 @@ class Program:
     run_on_empty: bool | None = None
     deliver_own: bool = True
     arguments: tuple[Argument, ...] = ()
+    bundle: str = ""
 
     def __post_init__(self) -> None:
         check_name("app", self.app)
@@ -179,7 +182,7 @@ class Program:
         return bound
 
     def spec(self) -> str:
-        """The JSON form of all but its id, name and kind, which are columns."""
+        """The JSON form of all but its id, name, kind and bundle, which are columns."""
         return json.dumps(
             {
                 "version": SPEC_VERSION,
@@ -205,6 +208,7 @@ def put_program(db: Db, program: Program) -> ProgramId:
         name=program.name,
         kind=program.kind,
         spec=program.spec(),
+        bundle=program.bundle,
     )
     return ProgramId(str(rows[0][0]))
 
@@ -270,19 +274,26 @@ def code_digest(disk: Disk, app_file: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def load_apps(app_file: Path) -> Sequence[ProgramSource]:
+def load_apps(app_file: Path, bundle: Path | None = None) -> Sequence[ProgramSource]:
     """Import `app_file` and give the apps that it declares, in their order in the file; `BrokenApp` if it fails.
+
+    With the folder of an unpacked `bundle`, the app file and all that it imports come from there.
 
     It becomes the module of its stem, with its folder on the path, so that what Spark sends to its workers is found
     there. Each call executes it anew; modules beside it stay as they were first imported, so a process whose code has
     changed has to be replaced.
     """
-    spec = importlib.util.spec_from_file_location(app_file.stem, app_file)
+    if bundle is None:
+        spec = importlib.util.spec_from_file_location(app_file.stem, app_file)
+        leave_bundles()
+        folder = str(app_file.parent.resolve())
+        if folder in sys.path:
+            sys.path.remove(folder)
+        sys.path.insert(0, folder)  # first, before those of other projects in this process
+    else:
+        spec = find_module(bundle, app_file)
     if spec is None or spec.loader is None:
         raise BrokenApp(app_file, "it is not a Python file")
-    folder = str(app_file.parent.resolve())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     module = importlib.util.module_from_spec(spec)
     sys.modules[app_file.stem] = module
     try:
@@ -307,9 +318,9 @@ class LoadedProgram:
     acceptors: Mapping[str, Code]
 
 
-def load_program(app_file: Path, program: Program) -> LoadedProgram:
-    """The code of `program` from `app_file`."""
-    for app in load_apps(app_file):
+def load_program(app_file: Path, program: Program, bundle: Path | None = None) -> LoadedProgram:
+    """The code of `program` from `app_file`; see `load_apps`."""
+    for app in load_apps(app_file, bundle):
         if app.name == program.app:
             acceptors = app.find_acceptors(program.name) if isinstance(app, AcceptorSource) else {}
             return LoadedProgram(app.find_program(program.name), acceptors)
@@ -338,7 +349,7 @@ def _where(app_file: Path, error: Exception) -> str:
 
 
 def _program(row: Row) -> Program:
-    program_id, namespace, app, name, kind, text = (str(value) for value in row)
+    program_id, namespace, app, name, kind, text, bundle = (str(value) for value in row)
     spec = json.loads(text)
     return Program(
         program_id=ProgramId(program_id),
@@ -354,4 +365,5 @@ def _program(row: Row) -> Program:
         run_on_empty=spec["run_on_empty"],
         deliver_own=spec["deliver_own"],
         arguments=tuple(Argument(a["name"], ArgumentType(a["type"]), a["default"]) for a in spec["arguments"]),
+        bundle=bundle,
     )

@@ -1,19 +1,19 @@
 -- name: put_program
 -- Its id stays through all deployments: runs, schedules and slots name it.
-INSERT INTO program (program_id, namespace, app, name, kind, spec)
-VALUES (:program_id, :namespace, :app, :name, :kind, :spec)
-ON CONFLICT (namespace, app, name) DO UPDATE SET kind = excluded.kind, spec = excluded.spec
+INSERT INTO program (program_id, namespace, app, name, kind, spec, bundle)
+VALUES (:program_id, :namespace, :app, :name, :kind, :spec, :bundle)
+ON CONFLICT (namespace, app, name) DO UPDATE SET kind = excluded.kind, spec = excluded.spec, bundle = excluded.bundle
 RETURNING program_id
 
 -- name: find_program
-SELECT program_id, namespace, app, name, kind, spec
+SELECT program_id, namespace, app, name, kind, spec, bundle
   FROM program WHERE namespace = :namespace AND app = :app AND name = :name
 
 -- name: find_by_id
-SELECT program_id, namespace, app, name, kind, spec FROM program WHERE program_id = :program_id
+SELECT program_id, namespace, app, name, kind, spec, bundle FROM program WHERE program_id = :program_id
 
 -- name: find_by_ids
-SELECT program_id, namespace, app, name, kind, spec FROM program WHERE program_id IN ({texts:program_ids})
+SELECT program_id, namespace, app, name, kind, spec, bundle FROM program WHERE program_id IN ({texts:program_ids})
 
 -- name: list_programs
-SELECT program_id, namespace, app, name, kind, spec FROM program ORDER BY namespace, app, name
+SELECT program_id, namespace, app, name, kind, spec, bundle FROM program ORDER BY namespace, app, name

@@ -18,6 +18,7 @@ from tidemill.catalog.db import Catalog
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.names import RunId
 from tidemill.run.attempts import AttemptEnd, Cause, ask_kill, end_attempt, find_next_due, is_any_due, renew, take_runs
+from tidemill.run.bundles import CodeUnavailable, find_code
 from tidemill.run.launchers import Driver, Launcher
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.run.reaper import Reaper
@@ -38,6 +39,8 @@ _LOOK_EVERY: Final = timedelta(milliseconds=200)
 """How late the death of a driver may be seen; everything else wakes the runner through the catalog."""
 _IDLE: Final = timedelta(seconds=5)
 _AWAY: Final = timedelta(seconds=1)
+_LOAD_AGAIN: Final = timedelta(minutes=1)
+"""How long a node that could not load a bundle leaves the runs of that bundle to other nodes."""
 
 
 class RunEventKind(StrEnum):
@@ -88,6 +91,8 @@ class Runner:
         self._held: dict[RunId, _Held] = {}
         self._renewed_at: timedelta | None = None
         self._reaped_at: timedelta | None = None
+        self._unloaded: dict[str, timedelta] = {}
+        """When this node could not load a bundle, by our monotonic clock."""
 
     @property
     def busy(self) -> int:
@@ -109,11 +114,12 @@ class Runner:
         for surplus in balance(self.catalog):
             ask_kill(self.catalog, surplus)
         free = max(self.slots - self.busy, 0)
-        if not self.catalog.read(lambda db: is_any_due(db, workers_only=not free)):
+        held_off = self._held_off()
+        if not self.catalog.read(lambda db: is_any_due(db, workers_only=not free, held_off=held_off)):
             return []  # a look locks out no writer
         host = self.world.spawner.host()
         runs = self.catalog.write(
-            lambda db: take_runs(db, most=free, owner=self.runner_id, host=host, lease=self.lease)
+            lambda db: take_runs(db, most=free, owner=self.runner_id, host=host, lease=self.lease, held_off=held_off)
         )
         self.world.mark("runner.taken")
         return [run.run_id for run in runs if self._launch(run)]
@@ -194,7 +200,14 @@ class Runner:
         program_id = run.program_id
         program = self.catalog.read(lambda db: find_program_by_id(db, program_id))
         try:
-            driver = self.launcher.launch(run.run_id, run.epoch, program)
+            code = find_code(self.catalog, self.launcher.options.folder, program, run.bundle)
+            driver = self.launcher.launch(run.run_id, run.epoch, program, code)
+        except CodeUnavailable as error:
+            self._hold_off(run)
+            end = AttemptEnd(Cause.UNLOADED, f"{error.code}: {error}")
+            end_attempt(self.catalog, run.run_id, run.epoch, end)
+            self._tell(RunEventKind.ENDED, run.run_id, program)
+            return False
         except (TidemillError, OSError) as error:
             # A full disk or too many processes are this machine's trouble, and pass: they use up no retry.
             cause = Cause.LOST if isinstance(error, OSError) else Cause.REFUSED
@@ -218,7 +231,17 @@ class Runner:
         committed = run.state is RunState.COMPLETED and run.epoch == held.run.epoch
         self.launcher.release(held.driver, committed=committed)
         del self._held[run.run_id]
+        if run.epoch == held.run.epoch and (run.exit_reason or "").startswith(f"{CodeUnavailable.code}:"):
+            self._hold_off(held.run)
         self.on_event(RunEvent(RunEventKind.ENDED, run, held.program))
+
+    def _hold_off(self, run: RunRecord) -> None:
+        """Leave the code of `run` to other nodes for a while: this one could not load it."""
+        self._unloaded[run.bundle] = self.world.clock.monotonic()
+
+    def _held_off(self) -> list[str]:
+        now = self.world.clock.monotonic()
+        return [bundle for bundle, since in self._unloaded.items() if now - since < _LOAD_AGAIN]
 
     def _tell(self, kind: RunEventKind, run_id: RunId, program: Program) -> None:
         for run in self.catalog.read(lambda db: find_runs(db, [run_id])):

@@ -94,6 +94,8 @@ class RunRecord:
     exit_reason: str | None
     log_location: str | None
     facts: Mapping[str, object]
+    bundle: str
+    """The code of its last attempt; empty before the first."""
 
     @property
     def fired_by_time(self) -> bool:
@@ -176,7 +178,7 @@ def _record(row: Row) -> RunRecord:
     run_id, kind, program_id, schedule_id, job_id, state, *rest = row
     epoch, failures, losses, priority, arguments, triggered_by, write_pointer, *rest = rest
     owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at, *rest = rest
-    exit_reason, log_location, facts = rest
+    exit_reason, log_location, facts, bundle = rest
     return RunRecord(
         run_id=RunId(str(run_id)),
         kind=RunKind(str(kind)),
@@ -203,4 +205,5 @@ def _record(row: Row) -> RunRecord:
         exit_reason=cast("str | None", exit_reason),
         log_location=cast("str | None", log_location),
         facts=json.loads(str(facts)) if facts else {},
+        bundle=str(bundle),
     )

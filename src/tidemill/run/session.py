@@ -28,6 +28,8 @@ _ALWAYS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     _TIME_ZONE: "UTC",
     "spark.sql.catalogImplementation": "in-memory",
+    # Python workers import the modules that were deployed, not those that lie in the working folder.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
     **PINNED,
 }
 """What a site cannot change: results must not depend on it, and nothing may listen beyond this machine."""

@@ -1,0 +1,72 @@
+"""Edits: the app file and its modules on disk, compared with what is deployed."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable
+from typing import Final
+
+from tidemill.app.packing import pack
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import load_sql
+from tidemill.config import Config
+from tidemill.errors import UserError
+from tidemill.run.bundles import find_sums
+
+SQL: Final = load_sql(__file__)
+
+
+class Edits:
+    """Tells once of each edit that is not deployed."""
+
+    def __init__(self, catalog: Catalog, config: Config, tell: Callable[[str], None]) -> None:
+        self._catalog = catalog
+        self._config = config
+        self._tell = tell
+        self._told: dict[str, str] = {}
+
+    def step(self) -> None:
+        """Look at the files of the app; tell of an edit that was not there at the last look.
+
+        Cost: the files of the bundle are read, and hashed.
+        """
+        app_file = self._config.app
+        try:
+            packed = pack(self._catalog.world.disk, app_file)
+            broken = _complaint(packed.files[app_file.name])
+        except (OSError, UserError) as error:
+            self._say({"": str(error)}, f"{app_file.name} cannot be read: {error}; what is deployed runs on")
+            return
+        deployed = self._catalog.read(self._read_deployed)
+        changed = {name: sum_ for name, sum_ in packed.sums.items() if deployed.get(name) != sum_}
+        if not deployed or not changed:
+            self._told = {}
+        elif broken:
+            self._say(changed, f"{app_file.name} does not compile ({broken}); what is deployed runs on")
+        else:
+            names = ", ".join(changed)
+            self._say(
+                changed,
+                f"{app_file.name} differs from what is deployed ({names}): restart `up` or run `tidemill deploy`",
+            )
+
+    def _read_deployed(self, db: Db) -> dict[str, str]:
+        """The hashes of the files of the bundle that was deployed last from this app file."""
+        specs = [json.loads(str(row[0])) for row in db.all(SQL.list_specs)]
+        bundles = [spec.get("bundle", "") for spec in specs if spec["file"] == str(self._config.app)]
+        return find_sums(db, bundles[0]) if bundles else {}
+
+    def _say(self, edit: dict[str, str], text: str) -> None:
+        if edit != self._told:
+            self._told = edit
+            self._tell(text)
+
+
+def _complaint(content: bytes) -> str:
+    """Why a Python file does not compile; empty when it does."""
+    try:
+        ast.parse(content)
+    except (SyntaxError, ValueError) as error:
+        return str(error)
+    return ""

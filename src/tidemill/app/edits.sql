@@ -1,0 +1,3 @@
+-- name: list_specs
+-- Apps are few; the one that was deployed last comes first.
+SELECT spec FROM app ORDER BY deployed_at DESC

@@ -1,0 +1,210 @@
+"""Bundles: the code of a deployment, kept by its content, and unpacked once on each node that runs it.
+
+A bundle up to `MOST_IN_CATALOG` bytes lies in the catalog, a larger one below the site's data. Every attempt loads the
+bundle that its program had when the attempt was taken; an edit of the app file changes nothing until it is deployed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.named import load_sql
+from tidemill.errors import Unavailable
+from tidemill.run.programs import Program, code_digest
+from tidemill.storage.files import open_files
+from tidemill.world import World
+
+SQL: Final = load_sql(__file__)
+
+MOST_IN_CATALOG: Final = 1_000_000
+_FOLDER: Final = "bundles"
+_DIGITS: Final = 16
+_STAMP: Final = (1980, 1, 1, 0, 0, 0)
+"""The time of each file in the zip: the same code gives the same bytes."""
+
+
+class CodeUnavailable(Unavailable):
+    """The code of a program cannot be loaded on this node: a file or library is missing here, or the bundle is."""
+
+    code = "code_unavailable"
+
+    def __init__(self, digest: str, why: str) -> None:
+        self.digest = digest
+        self.why = why
+        super().__init__(
+            f"the deployed code {digest} cannot be loaded on this node: {why}; check what is installed here with "
+            "`tidemill doctor`, or deploy again"
+        )
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Files of a project by their names below the folder of the app file, with `/` between the parts."""
+
+    files: Mapping[str, bytes]
+
+    @cached_property
+    def sums(self) -> dict[str, str]:
+        """The hash of each file, in order of name."""
+        return {name: hashlib.sha256(self.files[name]).hexdigest() for name in sorted(self.files)}
+
+    @cached_property
+    def digest(self) -> str:
+        """Names the content."""
+        return hashlib.sha256(json.dumps(self.sums).encode()).hexdigest()[:_DIGITS]
+
+    def to_zip(self) -> bytes:
+        """The files as one archive, the same bytes for the same files."""
+        target = io.BytesIO()
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in self.sums:
+                archive.writestr(zipfile.ZipInfo(name, _STAMP), self.files[name], zipfile.ZIP_DEFLATED)
+        return target.getvalue()
+
+    @classmethod
+    def from_zip(cls, content: bytes) -> Bundle:
+        """The inverse of `to_zip`; `BadZipFile` for what is damaged."""
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return cls({name: archive.read(name) for name in archive.namelist()})
+
+
+@dataclass(frozen=True, slots=True)
+class AppCode:
+    """The code of an attempt on this node: the app file as it was deployed, and the folder of its unpacked bundle.
+
+    `folder` is empty for a program without a bundle, whose app file is read where it lies.
+    """
+
+    app_file: str
+    digest: str
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBundle:
+    """A bundle on its way into the catalog; a large one already lies at `location`, where nothing names it yet."""
+
+    bundle: Bundle
+    content: bytes | None = field(repr=False)
+    location: str | None
+
+
+def store_bundle(world: World, data: str, bundle: Bundle) -> StoredBundle:
+    """Write a bundle that is too large for the catalog below `data`; to be called before `put_bundle`."""
+    content = bundle.to_zip()
+    if len(content) <= MOST_IN_CATALOG:
+        return StoredBundle(bundle, content, None)
+    files = open_files(f"{data.rstrip('/')}/_{_FOLDER}", world)
+    # A name of its own: a janitor may be deleting the file of the same bundle at this moment.
+    name = f"{bundle.digest}-{world.token(8)}.zip"
+    files.prepare()
+    files.put(name, content)
+    return StoredBundle(bundle, None, f"{files.url}/{name}")
+
+
+def put_bundle(db: Db, stored: StoredBundle) -> str:
+    """Add a bundle to the catalog, in the caller's transaction, unless the catalog has it; give its digest."""
+    db.run(
+        SQL.put_bundle,
+        digest=stored.bundle.digest,
+        files=json.dumps(stored.bundle.sums),
+        bytes=sum(map(len, stored.bundle.files.values())),
+        content=stored.content,
+        location=stored.location,
+    )
+    return stored.bundle.digest
+
+
+def delete_unused(catalog: Catalog, stored: StoredBundle) -> None:
+    """Delete the file of a stored bundle that the catalog did not take: a deployment was refused, or had it already."""
+    if stored.location is None:
+        return
+    row = catalog.read(lambda db: db.one(SQL.find_bundle, digest=stored.bundle.digest))
+    if row is None or row[1] != stored.location:
+        _delete(catalog.world, stored.location)
+
+
+def find_sums(db: Db, digest: str) -> dict[str, str]:
+    """The hash of each file of a bundle, by name; empty when the catalog has no such bundle."""
+    row = db.one(SQL.find_files, digest=digest)
+    return {} if row is None else json.loads(str(row[0]))
+
+
+def find_code(catalog: Catalog, state: Path, program: Program, digest: str) -> AppCode:
+    """The code of an attempt of `program`: its bundle, unpacked below the state folder unless it is there already.
+
+    Raises `CodeUnavailable`, `CatalogUnavailable`, `OSError`.
+    """
+    disk = catalog.world.disk
+    if not digest:
+        return AppCode(program.app_file, code_digest(disk, Path(program.app_file)))
+    folder = state / _FOLDER / digest
+    if not disk.exists(folder):
+        _unpack(catalog, digest, folder)
+    return AppCode(program.app_file, digest, str(folder))
+
+
+def sweep_bundles(catalog: Catalog, state: Path) -> None:
+    """Delete the bundles that no program and no attempt under way names, and what is unpacked of such below `state`.
+
+    Cost: a look at the bundles that there are.
+    """
+    world = catalog.world
+    if catalog.read(lambda db: db.all(SQL.find_unnamed)):
+        catalog.write(lambda db: db.run(SQL.mark_leaving))
+        world.mark("bundles.leaving")
+    for digest, location in catalog.read(lambda db: db.all(SQL.list_leaving)):
+        if location is not None:
+            _delete(world, str(location))
+            world.mark("bundles.deleted")
+        catalog.write(lambda db: db.run(SQL.delete_bundle, digest=digest, location=location or ""))  # noqa: B023
+    kept = {str(row[0]) for row in catalog.read(lambda db: db.all(SQL.list_digests))}
+    for path in world.disk.list_folder(state / _FOLDER):
+        if not path.name.startswith(".") and path.name not in kept:
+            world.disk.remove(path)
+
+
+def _unpack(catalog: Catalog, digest: str, folder: Path) -> None:
+    """Unpack a bundle into `folder` in one step: another process sees nothing of it, or all."""
+    world, disk = catalog.world, catalog.world.disk
+    row = catalog.read(lambda db: db.one(SQL.find_bundle, digest=digest))
+    if row is None:
+        raise CodeUnavailable(digest, "the catalog has no such bundle any more")
+    try:
+        bundle = Bundle.from_zip(_read(world, row[1]) if row[0] is None else cast("bytes", row[0]))
+    except (zipfile.BadZipFile, FileNotFoundError, EOFError, Unavailable) as error:
+        raise CodeUnavailable(digest, f"its bundle cannot be read: {error}") from error
+    if bundle.digest != digest:
+        raise CodeUnavailable(digest, f"its bundle is damaged: the content has the digest {bundle.digest}")
+    begun = f".{digest}."
+    try:
+        temporary = folder.with_name(f"{begun}{world.token(8)}")
+        for name, content in bundle.files.items():
+            disk.write_bytes(temporary / name, content)
+        world.mark("bundles.unpacked")
+        disk.move(temporary, folder)
+    except OSError:
+        if not disk.exists(folder):  # another process was first: its folder is as good
+            raise
+    for path in disk.list_folder(folder.parent):
+        if path.name.startswith(begun):
+            disk.remove(path)
+
+
+def _delete(world: World, location: str) -> None:
+    folder, _, name = location.rpartition("/")
+    open_files(folder, world).delete(name)
+
+
+def _read(world: World, location: object) -> bytes:
+    folder, _, name = str(location).rpartition("/")
+    return open_files(folder, world).read(name)

@@ -1,0 +1,40 @@
+-- name: put_bundle
+-- A bundle that is being deleted is written again: its file, if it has one, has another name then.
+INSERT INTO bundle (digest, files, bytes, content, location, packed_at)
+VALUES (:digest, :files, :bytes, :content, :location, tidemill_now())
+ON CONFLICT (digest) DO UPDATE
+   SET content = excluded.content, location = excluded.location, leaving = 0, packed_at = excluded.packed_at
+ WHERE bundle.leaving = 1
+
+-- name: find_bundle
+SELECT content, location FROM bundle WHERE digest = :digest
+
+-- name: find_files
+SELECT files FROM bundle WHERE digest = :digest
+
+-- name: list_digests
+SELECT digest FROM bundle
+
+-- name: mark_leaving
+-- Bundles are few: one for each deployment of other code, until it is replaced and its last attempt has ended.
+UPDATE bundle SET leaving = 1
+ WHERE leaving = 0
+   AND NOT EXISTS (SELECT 1 FROM program WHERE program.bundle = bundle.digest)
+   AND NOT EXISTS (SELECT 1 FROM run WHERE run.state IN ('STARTING', 'RUNNING', 'STOPPING')
+                      AND run.bundle = bundle.digest)
+
+-- name: list_leaving
+SELECT digest, location FROM bundle WHERE leaving = 1
+
+-- name: delete_bundle
+-- Only while it is the one that was looked at: a deployment may have brought it back, with another file.
+DELETE FROM bundle WHERE digest = :digest AND leaving = 1 AND coalesce(location, '') = :location
+
+-- name: find_unnamed
+-- A look locks out no writer; `mark_leaving` decides.
+SELECT 1 FROM bundle
+ WHERE leaving = 0
+   AND NOT EXISTS (SELECT 1 FROM program WHERE program.bundle = bundle.digest)
+   AND NOT EXISTS (SELECT 1 FROM run WHERE run.state IN ('STARTING', 'RUNNING', 'STOPPING')
+                      AND run.bundle = bundle.digest)
+ LIMIT 1

@@ -1,0 +1,299 @@
+"""Bundles: what was deployed is what runs, whatever becomes of the files of the project."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.app.stage import Stage, staged
+from tests.app.test_deploy import redeploy
+from tests.run.conftest import rows_of
+from tidemill.app.edits import Edits
+from tidemill.app.packing import BundleTooLarge, pack
+from tidemill.catalog.named import Dialect, Statement
+from tidemill.narration import Narrator
+from tidemill.roles import Discoverer
+from tidemill.run import bundles
+from tidemill.run.attempts import LOSSES_FOR_A_FAILURE
+from tidemill.run.bundles import Bundle, CodeUnavailable, find_code, sweep_bundles
+from tidemill.run.programs import BrokenApp, list_programs
+from tidemill.run.runs import RunState
+from tidemill.world import Disk
+
+APP = """
+from pathlib import Path
+import tidemill as tm
+import helper
+
+app = tm.App("shop")
+files = app.inbox("files", "landing", format="text", list_every="1s")
+
+@app.python(reads=[files])
+def load(run):
+    from late import word
+    import package.deep
+    with (Path(__file__).parent / "said.txt").open("a") as said:
+        said.write(f"VERSION {helper.word} {word} {package.deep.word}\\n")
+
+app.schedule("on_files", load, trigger=tm.NewFiles(files), resume=True)
+"""
+
+
+@pytest.fixture
+def stage(tmp_path, catalog_url):
+    """A project of several modules; `late` is imported by the program only when it runs."""
+    (tmp_path / "helper.py").write_text("word = 'helper 1'")
+    (tmp_path / "late.py").write_text("word = 'late 1'")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "deep.py").write_text("from pathlib import Path\nfrom . import other\nword = other.word\n")
+    (tmp_path / "package" / "other.py").write_text("word = 'deep 1'")
+    (tmp_path / "package" / "query.sql").write_text("SELECT 1")
+    (tmp_path / "secrets.txt").write_text("hush")
+    with staged(tmp_path, catalog_url, APP.replace("VERSION", "app 1")) as stage:
+        yield stage
+
+
+def start(stage: Stage) -> RunState:
+    """Start the program by hand and work on it; how its run stands."""
+    run_id = stage.mill.start_run("shop.load")
+    stage.work()
+    return stage.run(run_id).state
+
+
+def test_an_edit_that_nobody_deployed_changes_nothing(stage):
+    """Of the app file, of a module, of one that is imported late: all runs have what was deployed."""
+    folder = stage.mill.config.folder
+    stage.mill.config.app.write_text("this is half sav(")
+    for name in ("helper.py", "late.py", "package/other.py"):
+        (folder / name).write_text("word = 'edited'")
+    stage.mill.start_run("shop.load")
+    (run,) = stage.work()
+
+    assert stage.said() == []  # the inbox is empty
+    assert run.state is RunState.COMPLETED
+
+
+def test_every_attempt_has_the_files_of_the_deployment(stage):
+    """With the project gone, too: a node needs no checkout."""
+    folder = stage.mill.config.folder
+    (folder / "landing" / "one.txt").write_text("1\n")
+    discover(stage)
+    stage.mill.config.app.write_text("import nothing_of_that_name")
+    for name in ("helper.py", "late.py"):
+        (folder / name).unlink()
+    shutil.rmtree(folder / "package")
+    (run,) = stage.play()
+
+    assert run.state is RunState.COMPLETED
+    assert stage.said() == ["app 1 helper 1 late 1 deep 1"]
+
+
+def discover(stage: Stage) -> None:
+    """List the inbox, as the discoverer does."""
+    Discoverer(stage.mill.catalog, Narrator(stage.world, lambda _: None, as_json=False)).step()
+
+
+def test_a_deployment_replaces_the_code_of_the_next_attempt(stage):
+    """The run record names the code of its attempt."""
+    folder = stage.mill.config.folder
+    (first,) = list(stage.mill.catalog.read(list_programs))
+    (folder / "helper.py").write_text("word = 'helper 2'")
+    redeploy(stage.mill, APP.replace("VERSION", "app 2"))
+    (second,) = list(stage.mill.catalog.read(list_programs))
+    (folder / "landing" / "one.txt").write_text("1\n")
+    discover(stage)
+    (run,) = stage.play()
+
+    assert stage.said() == ["app 2 helper 2 late 1 deep 1"]
+    assert first.bundle != second.bundle
+    assert stage.mill.show_run(run.run_id)["bundle"] == second.bundle
+    assert stage.mill.show_run(run.run_id)["facts"]["code"] == second.bundle
+
+
+def test_a_node_that_cannot_load_the_code_blames_neither_program_nor_file(stage):
+    """A library is missing there: the run waits for another node, five times; its file is never counted as bad."""
+    folder = stage.mill.config.folder
+    (folder / "landing" / "good.txt").write_text("1\n")
+    discover(stage)
+    stage.schedule()
+    for _ in range(LOSSES_FOR_A_FAILURE):
+        rows_of(stage.mill.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
+        spoil(stage)
+        (run,) = stage.work()
+        if run.state is RunState.PENDING:
+            assert run.failures == 0
+    files = rows_of(stage.mill.catalog, "SELECT status, failures FROM inbox_file")
+
+    assert run.state is RunState.FAILED
+    assert run.exit_reason.startswith("code_unavailable: ")
+    assert "library_of_no_node" in run.exit_reason
+    assert files == [("NEW", 0)]
+
+
+def spoil(stage: Stage) -> None:
+    """Have the unpacked code import what this node does not have."""
+    (program,) = stage.mill.catalog.read(list_programs)
+    code = find_code(stage.mill.catalog, stage.mill.config.state, program, program.bundle)
+    (Path(code.folder) / "helper.py").write_text("import library_of_no_node")
+    sys.modules.pop("helper", None)
+
+
+def test_a_program_that_was_deployed_again_before_its_attempt_began_is_returned(stage):
+    """Declaration and code belong together: the attempt costs the run nothing."""
+    stage.at["driver.registered"] = lambda: redeploy(stage.mill, APP.replace("VERSION", "app 2"))
+    run_id = stage.mill.start_run("shop.load")
+    (run,) = stage.work()
+    state, losses, failures = run.state, run.losses, run.failures
+    (again,) = stage.work()
+
+    assert (state, losses, failures) == (RunState.PENDING, 0, 0)
+    assert (again.run_id, again.state) == (run_id, RunState.COMPLETED)
+
+
+def test_what_travels_is_what_the_app_imports_and_its_packages(stage):
+    """Not the data, settings and secrets that lie beside it."""
+    packed = pack(Disk(), stage.mill.config.app)
+
+    assert set(packed.files) == {
+        "app.py",
+        "helper.py",
+        "late.py",
+        "package/__init__.py",
+        "package/deep.py",
+        "package/other.py",
+        "package/query.sql",
+    }
+    assert Bundle.from_zip(packed.to_zip()).digest == packed.digest
+
+
+def test_too_much_data_in_a_package_is_refused(stage, monkeypatch):
+    """A bundle is unpacked on each node."""
+    monkeypatch.setattr("tidemill.app.packing.MOST_BYTES", 100)
+    (stage.mill.config.folder / "package" / "data.bin").write_bytes(b"0" * 2000)
+
+    with pytest.raises(BundleTooLarge, match=r"above all package/data\.bin"):
+        stage.mill.deploy()
+
+
+def test_a_large_bundle_lies_below_the_data(stage, monkeypatch):
+    """The catalog stays small; a node unpacks it from there."""
+    monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
+    redeploy(stage.mill, APP.replace("VERSION", "app 2"))
+    (program,) = stage.mill.catalog.read(list_programs)
+    stage.mill.deploy()
+    stored = list((Path(stage.mill.config.data) / "_bundles").iterdir())
+
+    assert [path.name.split("-")[0] for path in stored] == [program.bundle]
+    assert start(stage) is RunState.COMPLETED
+
+
+def test_a_damaged_bundle_is_not_unpacked(stage):
+    """The digest says what the code is."""
+    (program,) = stage.mill.catalog.read(list_programs)
+    other = Bundle({"app.py": b"x = 1"}).to_zip()
+    text = "UPDATE bundle SET content = :content"
+    damage = Statement(
+        "damage", dict.fromkeys(Dialect, text), ("content",), None, False, text.replace(":content", "$1")
+    )
+    stage.mill.catalog.write(lambda db: db.run(damage, content=other))
+
+    with pytest.raises(CodeUnavailable, match="damaged"):
+        find_code(stage.mill.catalog, stage.mill.config.state, program, program.bundle)
+
+
+def test_bundles_that_nothing_names_are_deleted(stage, monkeypatch):
+    """From the catalog, from the data, and where they were unpacked; never those of an attempt under way."""
+    catalog, state = stage.mill.catalog, stage.mill.config.state
+    monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
+    redeploy(stage.mill, APP.replace("VERSION", "app 2"))
+    start(stage)
+    (large,) = catalog.read(list_programs)
+    stage.at["driver.begun"] = lambda: (
+        redeploy(stage.mill, APP.replace("VERSION", "app 3")),
+        sweep_bundles(catalog, state),
+        kept.append(digests(stage)),
+    )
+    kept: list[set[str]] = []
+    start(stage)
+    (last,) = catalog.read(list_programs)
+    sweep_bundles(catalog, state)
+
+    assert large.bundle in kept[0]
+    assert digests(stage) == {last.bundle}
+    assert [path.name.split("-")[0] for path in (Path(stage.mill.config.data) / "_bundles").iterdir()] == [last.bundle]
+    assert not (state / "bundles" / large.bundle).exists()
+
+
+def test_a_deletion_that_was_cut_short_does_not_harm_the_same_code_deployed_again(stage, monkeypatch):
+    """The janitor died between its intent and the deletion; meanwhile the old text is deployed again."""
+    catalog, state = stage.mill.catalog, stage.mill.config.state
+    monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
+    redeploy(stage.mill, APP.replace("VERSION", "app 2"))
+    redeploy(stage.mill, APP.replace("VERSION", "app 3"))
+
+    class Died(BaseException):
+        """The janitor's end."""
+
+    def die() -> None:
+        raise Died
+
+    stage.at["bundles.leaving"] = die
+    with pytest.raises(Died):
+        sweep_bundles(catalog, state)
+    redeploy(stage.mill, APP.replace("VERSION", "app 2"))
+    sweep_bundles(catalog, state)
+
+    assert start(stage) is RunState.COMPLETED
+
+
+def digests(stage: Stage) -> set[str]:
+    """The bundles of the catalog."""
+    return {str(row[0]) for row in rows_of(stage.mill.catalog, "SELECT digest FROM bundle")}
+
+
+def test_an_edit_that_is_not_deployed_is_told_once(stage):
+    """And a file that is only half saved; nothing is said when it is deployed, or taken back."""
+    told: list[str] = []
+    edits = Edits(stage.mill.catalog, stage.mill.config, told.append)
+    edits.step()
+    unedited = list(told)
+    for text in ("word = 'helper 2'", "word = 'helper 2'", "word = 'helper 1'", "word = 'helper 2'"):
+        (stage.mill.config.folder / "helper.py").write_text(text)
+        edits.step()
+    stage.mill.config.app.write_text("half sav(")
+    edits.step()
+
+    assert unedited == []
+    assert told == [
+        "app.py differs from what is deployed (helper.py): restart `up` or run `tidemill deploy`",
+        "app.py differs from what is deployed (helper.py): restart `up` or run `tidemill deploy`",
+        "app.py does not compile ('(' was never closed (<unknown>, line 1)); what is deployed runs on",
+    ]
+
+
+def test_an_app_file_that_changes_while_it_is_read_is_read_again(stage):
+    """What is packed is what declared the programs."""
+    folder = stage.mill.config.folder
+    redeploy(
+        stage.mill,
+        APP.replace("VERSION", "app 2")
+        + "\ncount = Path(__file__).parent / 'count'\n"
+        + "if not count.exists():\n    count.touch()\n    count.with_name('helper.py').write_text('word = 3')\n",
+    )
+    (program,) = stage.mill.catalog.read(list_programs)
+    code = find_code(stage.mill.catalog, stage.mill.config.state, program, program.bundle)
+
+    assert (Path(code.folder) / "helper.py").read_text() == (folder / "helper.py").read_text() == "word = 3"
+
+
+def test_an_app_file_that_always_changes_is_refused(stage):
+    """Rather than to deploy what nobody has seen as a whole."""
+    with pytest.raises(BrokenApp, match="changes all the time"):
+        redeploy(
+            stage.mill,
+            APP + "\nhelp = Path(__file__).with_name('helper.py')\nhelp.write_text(help.read_text() + '#')\n",
+        )

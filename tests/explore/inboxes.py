@@ -91,7 +91,10 @@ class _Landing:
     def _look(self) -> list[FileStatus]:
         query = "SELECT name, version FROM landed WHERE version > 0 ORDER BY name"
         rows = self._stage.connection.execute(query).fetchall()
-        return [FileStatus(name, 0, START, str(version)) for name, version in rows]
+        return [FileStatus(name, 0, START + timedelta(minutes=version), str(version)) for name, version in rows]
+
+    def read(self, _name: str, **_part: int) -> bytes:
+        return b""
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.lake.arrivals import LAWS, StoredInbox, make_stored_inbox, play
-from tests.lake.test_inbox import Mill, make_mill
+from tests.lake.test_inbox import TEST_SQL, Mill, make_mill
 from tests.manual_clock import ManualClock, backdoor_of
 from tidemill.catalog.engine import open_catalog
 from tidemill.errors import UserError
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox.discovery import Memory, discover, read_lateness, read_listed
-from tidemill.lake.inbox.inbox import InboxSpec
+from tidemill.lake.inbox.file_checks import FileRewritten, sort_out, verify_claims
+from tidemill.lake.inbox.inbox import InboxSpec, OnRewrite, exact_version
 from tidemill.lake.inbox.lookback import Marker
 from tidemill.storage.files import Seen
 from tidemill.world import World
@@ -164,7 +165,8 @@ def test_what_another_replaced_is_found_again_by_who_remembers_it(mill):
     discover(mill.catalog, mill.inbox, memory)
     from tidemill.lake.inbox import discovery
 
-    slow = discovery._RecordFound(mill.inbox, tuple((file, discovery.FileState.NEW) for file in old))
+    unknown = (discovery._Unknown(file, discovery.content_version(file), discovery.FileState.NEW) for file in old)
+    slow = discovery._RecordFound(mill.inbox, tuple(unknown))
     mill.catalog.apply([slow])
     found = discover(mill.catalog, mill.inbox, memory)
 
@@ -248,6 +250,103 @@ def test_a_name_with_a_sign_of_urls_is_processed(mill, name):
 
     assert mill.discover() == [name]
     assert mill.process() == [name]
+
+
+def copy_inbox(mill: Mill, seconds: int = 0) -> None:
+    """Move all files to another place and copy them back with their times, as `cp -a` does, or to whole seconds."""
+    kept = mill.folder.with_name("moved")
+    mill.folder.rename(kept)
+    mill.folder.mkdir()
+    for path in kept.iterdir():
+        copy = mill.folder / path.name
+        copy.write_bytes(path.read_bytes())
+        at = path.stat().st_mtime_ns
+        os.utime(copy, ns=(at, at - at % (seconds * 10**9) if seconds else at))
+
+
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_a_copy_of_the_inbox_is_not_processed_again(mill, seconds):
+    """Another disk, a restore, rsync: other inodes, and a time that may have lost its fraction."""
+    mill.land("a", "b", content="one\n")
+    mill.discover()
+    mill.process()
+    mill.land("waiting")
+    mill.discover()
+    copy_inbox(mill, seconds)
+
+    found = discover(mill.catalog, mill.inbox)
+    again = discover(mill.catalog, mill.inbox)
+
+    assert (found.new, again.new) == ((), ())
+    assert mill.process() == ["waiting"]
+    assert {one.name: one.status for one in mill.list()} == dict.fromkeys(("a", "b", "waiting"), "SUCCESS")
+
+
+def test_a_file_that_was_copied_after_it_was_found_is_processed(mill):
+    """It was closed as rewritten, and came again as another one."""
+    mill.land("a", content="one\n")
+    mill.discover()
+    copy_inbox(mill)
+
+    assert mill.process() == ["a"]
+    assert discover(mill.catalog, mill.inbox).new == ()
+
+
+def test_rows_of_an_earlier_version_are_not_processed_again(mill):
+    """Their content version held the inode, and nobody had read their content."""
+    mill.land("a", "b", content="one\n")
+    mill.discover()
+    mill.process()
+    statuses = {file.name: file for file in mill.inbox.files(mill.catalog.world).list_after("", None)}
+    for name, status in statuses.items():
+        old = {"name": name, "old": exact_version(status)}
+        mill.catalog.write(lambda db, old=old: db.run(TEST_SQL.as_an_earlier_version_left_it, **old))
+
+    unmoved = discover(mill.catalog, mill.inbox)
+    copy_inbox(mill)
+    copied = discover(mill.catalog, mill.inbox)
+    once_more = discover(mill.catalog, mill.inbox)
+
+    assert (unmoved.new, copied.new, once_more.new) == ((), (), ())
+    assert [row.content_version for row in mill.list()] == [exact_version(statuses[name]) for name in "ab"]
+
+
+@pytest.mark.parametrize("on_rewrite", OnRewrite)
+def test_another_content_of_the_same_size_and_time_is_found_by_its_checksum(mill, on_rewrite):
+    """Two writes within a step of the clock, or a tool that sets the time."""
+    inbox = replace(mill.inbox, spec=replace(mill.inbox.spec, on_rewrite=on_rewrite))
+    mill.land("a", content="one\n")
+    mill.discover()
+    mill.process()
+    at = (mill.folder / "a").stat().st_mtime_ns
+    mill.land("a", content="two\n")
+    os.utime(mill.folder / "a", ns=(at, at))
+
+    found = discover(mill.catalog, inbox)
+    again = discover(mill.catalog, inbox)
+
+    state = {"reprocess": "NEW", "ignore": "SKIPPED", "error": "QUARANTINED"}[on_rewrite]
+    assert [file.name for file in found.new] == ["a"] * (state == "NEW")
+    assert again.new == ()
+    assert sorted(row.status for row in mill.list()) == sorted(["SUCCESS", state])
+
+
+def test_a_copy_is_decided_only_when_nobody_works_on_the_file(mill):
+    """The commit compares the etag that the claim has: it must not be changed under it."""
+    mill.land("a", content="one\n")
+    mill.discover()
+    tx = mill.begin()
+    claimed = mill.claim(tx)
+    copy_inbox(mill)
+    meanwhile = discover(mill.catalog, mill.inbox)
+    good, _ = sort_out(mill.catalog.world, [mill.inbox], claimed)
+    at = (mill.folder / "a").stat().st_mtime_ns
+    mill.land("a", content="two\n")
+    os.utime(mill.folder / "a", ns=(at, at))
+
+    assert (meanwhile.new, [file.name for file in good]) == ((), ["a"])
+    with pytest.raises(FileRewritten):
+        verify_claims(mill.catalog.world, [mill.inbox], good)
 
 
 class _Here(ManualClock):

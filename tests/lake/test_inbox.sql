@@ -9,3 +9,6 @@ UPDATE inbox_file SET status = 'NEW' WHERE status = 'SKIPPED'
 
 -- name: select_inputs
 SELECT dataset_id, item, content_version FROM run_input ORDER BY item
+
+-- name: as_an_earlier_version_left_it
+UPDATE inbox_file SET content_version = :old, checksum = NULL WHERE name = :name

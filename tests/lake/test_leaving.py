@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,22 @@ def test_processed_files_are_moved_to_the_archive_under_their_names(mill):
     found = discover(mill.catalog, mill.inbox, reconcile=True)
     assert ([file.name for file in found.new], found.forgotten) == (["c.txt"], 2)
     assert take_away(mill.catalog) == 0
+
+
+def test_a_copy_of_a_processed_file_is_moved_too(mill):
+    """The inbox was restored while the file waited for the janitor: size, time and checksum say that it is the file."""
+    mill.land("a.txt", content="one\n")
+    mill.discover()
+    mill.process()
+    path = mill.folder / "a.txt"
+    at = path.stat().st_mtime_ns
+    mill.land("a.txt", content="one\n")
+    os.utime(path, ns=(at, at))
+
+    take_away(mill.catalog)
+
+    assert contents(archive_of(mill)) == {"a.txt": "one\n"}
+    assert contents(mill.folder) == {}
 
 
 def test_processed_files_are_deleted(catalog_url, tmp_path):

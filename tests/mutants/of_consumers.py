@@ -357,7 +357,7 @@ MUTANTS: Final = (
             "            catalog.apply([_RecordFound(inbox, tuple(found))])\n",
             "            import types\n"
             "            said, *recorded = _RecordFound(inbox, tuple(found)).writes()\n"
-            "            count = sum(status is FileState.NEW for _, status in found)\n"
+            "            count = sum(one.status is FileState.NEW for one in found)\n"
             "            catalog.apply([types.SimpleNamespace(guards=lambda: (), writes=lambda: recorded)])\n"
             "            if count:\n"
             "                from tidemill.catalog.messages import Publish, Topic\n"
@@ -413,7 +413,7 @@ MUTANTS: Final = (
         "nobody looks whether a file that was read is still the one that was claimed",
         Edit(
             _FILE_CHECKS,
-            "        if not _is_same(file, status):\n            raise",
+            "        if status.etag != file.etag:\n            raise",
             "        if False:\n            raise",
         ),
         first=Killer.SIMULATION,

@@ -61,7 +61,9 @@ _NEW_CHANGE: Final = {
     "metadata": None,
 }
 _NEW_FILES: Final = _files(_UNKNOWN, etag="e", bytes=1, modified_at=_NOW, status="NEW", error=None)
-_OUTCOMES: Final = _files(_BEING_PROCESSED, status="SUCCESS", error=None, row_count=1, failures=0, retry_after=None)
+_OUTCOMES: Final = _files(
+    _BEING_PROCESSED, status="SUCCESS", error=None, row_count=1, failures=0, retry_after=None, etag="e", checksum="c"
+)
 _SCHEDULES: Final = _list(*(f"schedule_{i}" for i in range(10, 110)))
 _JOBS: Final = [f"job_{i}" for i in range(100)]
 _FIRES: Final = [
@@ -101,6 +103,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "content": b"zip",
     "consumers": _list("wide", "deep", "small_1"),
     "content_version": "",
+    "copies": _files(_WAITING, known_etag="e", etag="f", modified_at=_NOW),
     "dataset": "default.wide",
     "discarded": _changes(range(297_200, 297_210)),
     "dataset_id": "wide",
@@ -121,6 +124,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "failed": 1,
     "failures": 1,
     "files": _files(_BEING_PROCESSED),
+    "unusable": "[]",
     "fires": _rows(_FIRES),
     "found": _NEW_FILES,
     "from_failures": 0,
@@ -397,6 +401,9 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "fileset.read_visible": {"dataset_id": "deep", "write_pointer": 599_900},
     "time_travel.find_commit_at": {"at": _NOW - 1_000_000},
     "discovery.select_unknown": {"dataset_id": "landing"},
+    "discovery.select_twins": {"listed": _files(_WAITING, bytes=1000, modified_at=0, latest=_NOW * 2)},
+    "discovery.note_unusable": {"dataset_id": "landing"},
+    "discovery.read_listed": {"dataset_id": "landing"},
     "discovery.publish_found": {"dataset_id": "landing"},
     "discovery.insert_found": {"dataset_id": "landing"},
     "discovery.supersede_found": {"found": _files(_WAITING).replace("v1", "v2")},

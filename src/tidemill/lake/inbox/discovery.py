@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -14,8 +14,9 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import format_duration, to_milliseconds
 from tidemill.epoch import from_ms, to_ms
 from tidemill.lake.inbox.in_flight import Watched, held_back
-from tidemill.lake.inbox.inbox import FileState, Inbox, OnRewrite, content_version
+from tidemill.lake.inbox.inbox import FileState, Inbox, OnRewrite, content_version, exact_version, latest_time
 from tidemill.lake.inbox.lookback import Marker
+from tidemill.lake.manifest import checksum
 from tidemill.names import DatasetId, file_event
 from tidemill.storage.files import Files, FileStatus, FileUnreadable, Seen, Unusable
 
@@ -97,7 +98,7 @@ def discover(catalog: Catalog, inbox: Inbox, memory: Memory | None = None, *, re
         catalog.world.mark("discover.before_commit")
         if found:
             catalog.apply([_RecordFound(inbox, tuple(found))])
-            new += [file for file, status in found if status is FileState.NEW]
+            new += [one.file for one in found if one.status is FileState.NEW]
         catalog.world.mark("discover.after_commit")
     return listing.end(new)
 
@@ -137,18 +138,19 @@ class _Listing:
             self._memory.seen.remember(file)
         return listed
 
-    def pick(self, unknown: Iterable[tuple[FileStatus, FileState | None]]) -> list[tuple[FileStatus, FileState]]:
+    def pick(self, unknown: Iterable[_Unknown]) -> list[_Unknown]:
         """What of the unknown files is to be recorded now; the rest is looked at again."""
-        picked: list[tuple[FileStatus, FileState]] = []
-        for file, status in unknown:
-            why = self._why_held_back(file) if status is FileState.NEW else None
-            if status is None or why is not None:
+        picked: list[_Unknown] = []
+        for one in unknown:
+            file = one.file
+            why = self._why_held_back(file) if one.status is FileState.NEW else None
+            if one.status is None or why is not None:
                 self._memory.seen.forget(file)
             if why is not None:
                 self._held_back.append((file.name, why))
-            elif status is not None:
+            elif one.status is not None:
                 self._memory.watched.forget(file.name)
-                picked.append((file, status))
+                picked.append(one)
         return picked
 
     def _why_held_back(self, file: FileStatus) -> str | None:
@@ -275,19 +277,122 @@ def _forget(catalog: Catalog, inbox: Inbox, names: str) -> int:
     return catalog.write(lambda db: db.run(SQL.forget_absent, dataset_id=inbox.dataset_id, names=names))
 
 
-def _find_unknown(
-    catalog: Catalog, inbox: Inbox, files: Sequence[FileStatus]
-) -> list[tuple[FileStatus, FileState | None]]:
+@dataclass(frozen=True, slots=True)
+class _Unknown:
+    """A file whose content is to be recorded in a state; None: not to be decided yet."""
+
+    file: FileStatus
+    version: str
+    status: FileState | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Twin:
+    """A recorded content with the size and time of a file that was listed under its name."""
+
+    version: str
+    etag: str
+    status: FileState
+    checksum: str | None
+
+
+def _find_unknown(catalog: Catalog, inbox: Inbox, files: Sequence[FileStatus]) -> list[_Unknown]:
     """Those of `files` that are to be recorded, with their state; None for those that cannot be decided yet."""
-    rows = [{"place": i, "name": f.name, "content_version": content_version(f)} for i, f in enumerate(files)]
-    unknown = catalog.read(lambda db: db.all(SQL.select_unknown, dataset_id=inbox.dataset_id, listed=json.dumps(rows)))
-    found: list[tuple[FileStatus, FileState | None]] = []
-    for place, sibling, recorded in cast("list[tuple[int, int, int]]", unknown):
-        status = _status_of_unknown(inbox.spec.on_rewrite, sibling)
+    rows = [
+        {
+            "dataset_id": inbox.dataset_id,
+            "place": place,
+            "name": file.name,
+            "content_version": content_version(file),
+            "exact_version": exact_version(file),
+            "etag": file.etag,
+            "bytes": file.bytes,
+            "modified_at": to_ms(file.modified_at),
+            "latest": latest_time(file.modified_at),
+        }
+        for place, file in enumerate(files)
+    ]
+    listed = json.dumps(rows)
+    unknown = catalog.read(lambda db: db.all(SQL.select_unknown, dataset_id=inbox.dataset_id, listed=listed))
+    seen = cast("list[tuple[int, int, int, int]]", unknown)
+    copies = _Copies(catalog, inbox, files, [rows[place] for place, _, _, twins in seen if twins])
+    found: list[_Unknown] = []
+    for place, sibling, recorded, _ in seen:
+        # A content that only its checksum tells from a processed one has that one for a sibling.
+        status = _status_of_unknown(inbox.spec.on_rewrite, max(sibling, int(place in copies.others)))
+        if place in copies.undecided:
+            found.append(_Unknown(files[place], "", None))
         # Skipped by rule, and recorded as such already: nothing to do.
-        if not (recorded and status in {FileState.SKIPPED, FileState.QUARANTINED}):
-            found.append((files[place], status))
+        elif place not in copies.known and not (recorded and status in {FileState.SKIPPED, FileState.QUARANTINED}):
+            version = exact_version(files[place]) if place in copies.others else content_version(files[place])
+            found.append(_Unknown(files[place], version, status))
+    copies.keep()
     return found
+
+
+class _Copies:
+    """Files that are copies of contents which the catalog knows, and files that only look like such copies.
+
+    A copy of the whole inbox (`cp -a`, rsync, a restore) has other etags, and the same names, sizes and times. Where
+    the content was read when it was processed, its checksum decides. Cost: reads the files that look like copies, once.
+    """
+
+    def __init__(
+        self, catalog: Catalog, inbox: Inbox, files: Sequence[FileStatus], doubtful: Sequence[dict[str, object]]
+    ) -> None:
+        self._catalog = catalog
+        self._inbox = inbox
+        self._listed = files
+        self._files = inbox.files(catalog.world)
+        self._recognized: list[dict[str, object]] = []
+        self.known: set[int] = set()
+        """Places of files that need not be recorded."""
+        self.undecided: set[int] = set()
+        """Places of files whose content a run holds, or that cannot be read now."""
+        self.others: set[int] = set()
+        """Places of other contents, of which only the checksum tells."""
+        twins: defaultdict[int, list[_Twin]] = defaultdict(list)
+        if doubtful:
+            listed = json.dumps(doubtful)
+            for row in catalog.read(lambda db: db.all(SQL.select_twins, listed=listed)):
+                place, version, etag, status, known = cast("tuple[int, str, str, str, str | None]", row)
+                twins[place].append(_Twin(version, etag, FileState(status), known))
+        for place, alike in twins.items():
+            self._decide(place, alike)
+
+    def _decide(self, place: int, twins: Sequence[_Twin]) -> None:
+        file = self._listed[place]
+        if any(twin.etag == file.etag for twin in twins):
+            self.known.add(place)
+        elif any(twin.status is FileState.IN_PROGRESS for twin in twins):
+            self.undecided.add(place)
+        else:
+            try:
+                same = self._find_same(file, twins)
+            except (FileNotFoundError, FileUnreadable):
+                self.undecided.add(place)
+                return
+            if same is None:
+                self.others.add(place)
+                return
+            self.known.add(place)
+            copy = {"name": file.name, "content_version": same.version, "known_etag": same.etag, "etag": file.etag}
+            self._recognized.append(copy | {"modified_at": to_ms(file.modified_at)})
+
+    def _find_same(self, file: FileStatus, twins: Sequence[_Twin]) -> _Twin | None:
+        """Find the content that this file is a copy of. One that nobody has read can be told apart by nothing more."""
+        unread = next((twin for twin in twins if twin.checksum is None), None)
+        if unread is not None and len(twins) == 1:
+            return unread
+        found = checksum(self._files, file.name)
+        return next((twin for twin in twins if twin.checksum == found), unread)
+
+    def keep(self) -> None:
+        """Write down the etags of the copies, so that nobody has to compare them again."""
+        if self._recognized:
+            copies = json.dumps([{"dataset_id": self._inbox.dataset_id, **copy} for copy in self._recognized])
+            self._catalog.write(lambda db: db.run(SQL.recognize_copies, copies=copies))
+            self._catalog.world.mark("discover.recognized")
 
 
 def _status_of_unknown(on_rewrite: OnRewrite, sibling: int) -> FileState | None:
@@ -307,7 +412,7 @@ class _RecordFound:
     """Record files that were found, with their message."""
 
     inbox: Inbox
-    found: tuple[tuple[FileStatus, FileState], ...]
+    found: tuple[_Unknown, ...]
 
     def guards(self) -> Sequence[Call]:
         return ()
@@ -316,17 +421,17 @@ class _RecordFound:
         rows = [
             {
                 "dataset_id": self.inbox.dataset_id,
-                "name": file.name,
-                "content_version": content_version(file),
-                "etag": file.etag,
-                "bytes": file.bytes,
-                "modified_at": to_ms(file.modified_at),
-                "status": status,
+                "name": one.file.name,
+                "content_version": one.version,
+                "etag": one.file.etag,
+                "bytes": one.file.bytes,
+                "modified_at": to_ms(one.file.modified_at),
+                "status": one.status,
                 "error": None
-                if status is FileState.NEW
+                if one.status is FileState.NEW
                 else f"written again after it was processed (on_rewrite={self.inbox.spec.on_rewrite})",
             }
-            for file, status in self.found
+            for one in self.found
         ]
         params: dict[str, Param] = {"dataset_id": self.inbox.dataset_id, "found": json.dumps(rows)}
         # Each statement parses its list: what only looks up gets no more than the keys.

@@ -1,18 +1,43 @@
 -- name: select_unknown
--- Of the files listed, those whose content nobody has recorded, or only as skipped: one look-up by key each. The
--- second column says how far another content of the same name has come: 2 claimed, 1 processed or set aside, else 0.
+-- Of the files listed, those whose content nobody has recorded, or only as skipped: two look-ups by key each, by the
+-- version that survives a copy and by the exact one. The second column says how far another content of the same name
+-- has come: 2 claimed, 1 processed or quarantined, else 0. The third says whether the content is recorded as skipped;
+-- the fourth, how many contents of the name have its size and time and may be the same: a copy has another etag.
 SELECT listed.place,
        coalesce((SELECT max(CASE other.status WHEN 'IN_PROGRESS' THEN 2 WHEN 'SUCCESS' THEN 1 WHEN 'QUARANTINED' THEN 1
                                               ELSE 0 END)
                    FROM inbox_file AS other
                   WHERE other.dataset_id = :dataset_id AND other.name = listed.name
                     AND other.content_version <> listed.content_version), 0),
-       CASE WHEN file.name IS NULL THEN 0 ELSE 1 END
-  FROM {rows:listed(place bigint, name text, content_version text)} AS listed
+       CASE WHEN file.etag = listed.etag OR exact.name IS NOT NULL THEN 1 ELSE 0 END,
+       (SELECT count(*) FROM inbox_file AS twin
+         WHERE twin.dataset_id = :dataset_id AND twin.name = listed.name AND twin.bytes = listed.bytes
+           AND twin.modified_at BETWEEN listed.modified_at AND listed.latest AND twin.status <> 'SKIPPED')
+  FROM {rows:listed(place bigint, name text, content_version text, exact_version text, etag text, bytes bigint, modified_at bigint, latest bigint)} AS listed
   LEFT JOIN inbox_file AS file
     ON file.dataset_id = :dataset_id AND file.name = listed.name AND file.content_version = listed.content_version
- WHERE file.name IS NULL OR file.status = 'SKIPPED'
+  LEFT JOIN inbox_file AS exact
+    ON exact.dataset_id = :dataset_id AND exact.name = listed.name AND exact.content_version = listed.exact_version
+ WHERE (file.name IS NULL OR file.status = 'SKIPPED' OR file.etag <> listed.etag)
+   AND (exact.name IS NULL OR exact.status = 'SKIPPED')
  ORDER BY listed.place
+
+-- name: select_twins
+-- Contents with size and time of a file that was listed under their name.
+SELECT listed.place, twin.content_version, twin.etag, twin.status, twin.checksum
+  FROM {rows:listed(dataset_id text, place bigint, name text, bytes bigint, modified_at bigint, latest bigint)} AS listed
+  JOIN inbox_file AS twin
+    ON twin.dataset_id = listed.dataset_id AND twin.name = listed.name AND twin.bytes = listed.bytes
+   AND coalesce(twin.modified_at BETWEEN listed.modified_at AND listed.latest AND twin.status <> 'SKIPPED', FALSE)
+ ORDER BY listed.place, twin.content_version
+
+-- name: recognize_copies
+-- The content is as it was, its etag is not. Not while a run holds the file: its commit compares the etag.
+UPDATE inbox_file SET etag = copy.etag, modified_at = copy.modified_at
+  FROM {rows:copies(dataset_id text, name text, content_version text, known_etag text, etag text, modified_at bigint)} AS copy
+ WHERE inbox_file.dataset_id = copy.dataset_id AND inbox_file.name = copy.name
+   AND inbox_file.content_version = copy.content_version
+   AND coalesce(inbox_file.etag = copy.known_etag AND inbox_file.status <> 'IN_PROGRESS', FALSE)
 
 -- name: publish_found
 -- Counts only what the next statement will record, so that of two who discover the same file at once one announces it.
@@ -38,7 +63,8 @@ SELECT :dataset_id, found.name, found.content_version, found.etag, found.bytes, 
   FROM {rows:found(name text, content_version text, etag text, bytes bigint, modified_at bigint, status text, error text)} AS found
  WHERE true
     ON CONFLICT (dataset_id, name, content_version) DO UPDATE
-   SET status = excluded.status, error = excluded.error, failures = 0, not_before = 0, alone = 0
+   SET status = excluded.status, error = excluded.error, failures = 0, not_before = 0, alone = 0,
+       etag = excluded.etag, checksum = NULL
  WHERE inbox_file.status = 'SKIPPED'
 
 -- name: supersede_found

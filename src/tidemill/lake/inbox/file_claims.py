@@ -38,6 +38,8 @@ class ClaimedFile:
     modified_at: datetime
     failures: int
     alone: bool = False
+    checksum: str | None = None
+    """Of the content that the attempt was given; None until somebody has read it."""
 
 
 def claim_files(catalog: Catalog, tx: Transaction, inboxes: Iterable[Inbox]) -> list[ClaimedFile]:

@@ -34,12 +34,13 @@ UPDATE inbox_file
                            AND newer.content_version <> inbox_file.content_version
                            AND coalesce(newer.status IN ('NEW', 'ERROR'), FALSE)) THEN 'SKIPPED'
            ELSE outcome.status END, error = outcome.error, row_count = outcome.row_count,
+       etag = coalesce(outcome.etag, inbox_file.etag), checksum = coalesce(outcome.checksum, inbox_file.checksum),
        failures = outcome.failures, alone = 0,
        not_before = CASE WHEN outcome.retry_after IS NULL THEN 0 ELSE tidemill_now() + outcome.retry_after END,
        afterwards = CASE WHEN outcome.status = 'SUCCESS' THEN marker.afterwards END,
        archive = CASE WHEN outcome.status = 'SUCCESS' THEN marker.archive END,
        leave_at = CASE WHEN outcome.status = 'SUCCESS' AND marker.afterwards IS NOT NULL THEN tidemill_now() END
-  FROM {rows:outcomes(dataset_id text, name text, content_version text, status text, error text, row_count bigint, failures bigint, retry_after bigint)} AS outcome
+  FROM {rows:outcomes(dataset_id text, name text, content_version text, status text, error text, row_count bigint, failures bigint, retry_after bigint, etag text, checksum text)} AS outcome
   LEFT JOIN inbox_marker AS marker ON marker.dataset_id = outcome.dataset_id
  WHERE inbox_file.dataset_id = outcome.dataset_id AND inbox_file.name = outcome.name
    AND inbox_file.content_version = outcome.content_version

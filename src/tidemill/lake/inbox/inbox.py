@@ -1,9 +1,10 @@
 """Inboxes: each file that others write into a folder is processed exactly once (seed 004).
 
-A file is known by its name and content version (a hash of etag, size and time): written again under its name, it is
-another file. `discovery` records what is new, in one commit with the message that triggers; a run claims files for
-itself through all its attempts (`file_claims`), and its commit closes them (`file_endings`). What was not processed can
-always be claimed again, until it has failed too often by itself.
+A content is known by its name, size and time, which a copy of the folder keeps; `checksum` decides where those are
+equal and the etag is not. Written again under its name, a file is another content. `discovery` records what is new, in
+one commit with the message that triggers; a run claims files for itself through all its attempts (`file_claims`), and
+its commit closes them (`file_endings`). What was not processed can always be claimed again, until it has failed too
+often by itself.
 """
 
 from __future__ import annotations
@@ -273,8 +274,28 @@ class InboxFile:
 
 
 def content_version(file: FileStatus) -> str:
-    """A hash of what tells one content of a file from another: etag, size, time."""
-    text = f"{file.etag}|{file.bytes}|{to_ms(file.modified_at)}"
+    """Hash what tells one content of a name from another and survives a copy: size and time."""
+    return _hash(f"{file.bytes}|{to_ms(file.modified_at)}")
+
+
+def exact_version(file: FileStatus) -> str:
+    """Hash the etag too: the version of a content that has size and time of an earlier one, and another checksum.
+
+    Catalogs of earlier versions have it for each content.
+    """
+    return _hash(f"{file.etag}|{file.bytes}|{to_ms(file.modified_at)}")
+
+
+def latest_time(modified_at: datetime) -> int:
+    """Return up to when a content of this time may have been written, epoch milliseconds.
+
+    A copy that keeps whole seconds only cuts the time: a time without milliseconds stands for all of its second.
+    """
+    milliseconds = to_ms(modified_at)
+    return milliseconds if milliseconds % 1000 else milliseconds + 999
+
+
+def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

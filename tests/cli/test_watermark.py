@@ -60,8 +60,24 @@ def test_advance_moves_it_forward_only(tidemill, plain):
     causes = plain.sql("SELECT cause FROM watermark_move ORDER BY commit_seq DESC LIMIT 1")
 
     assert (code, json.loads(text)) == (0, {"dataset": "clicks", "watermark": "2021-03-19 13:00:00"})
-    assert (back, "never goes back" in why) == (2, True)
+    assert (back, "watermark rewind" in why) == (2, True)
     assert causes[0][0].startswith("by hand: ")
+
+
+def test_rewind_moves_it_back(tidemill, plain):
+    """The counterpart of advance: recorded, and said with the programs whose windows are open again."""
+    code, text = tidemill("rewind", "clicks", "2021-03-19 09:00")
+    _, document = tidemill("show", "clicks", "--json")
+    again, why = tidemill("rewind", "clicks", "2021-03-19 09:00")
+    move = json.loads(document)["moves"][0]
+
+    assert (code, text.strip()) == (
+        0,
+        "the watermark of clicks is 2021-03-19 09:00:00; default.shop.count_hours goes on from there",
+    )
+    assert (move["from"], move["to"]) == ("2021-03-19 12:00:00", "2021-03-19 09:00:00")
+    assert move["cause"].startswith("by hand: ")
+    assert (again, "watermark advance" in why) == (2, True)
 
 
 def test_reset_has_windows_computed_again(tidemill, plain):
@@ -83,6 +99,8 @@ REFUSED = [
     (("show", "hourly"), "watermark=tm.Watermark("),
     (("advance", "clicks", "noon"), "write it on the file set's wall clock"),
     (("advance", "clicks", "2021-03-19 13:00+01:00"), "write it on the file set's wall clock"),
+    (("rewind", "clicks", "noon"), "write it on the file set's wall clock"),
+    (("rewind", "hourly", "2021-03-19 13:00"), "watermark=tm.Watermark("),
     (("advance", "hourly", "2021-03-19 13:00"), "watermark=tm.Watermark("),
     (("reset", "shop.count_hour"), "did you mean"),
     (("reset", "shop.count_hours", "--to", "2021-03-19 13:00"), "it has computed up to 2021-03-19 10:00:00"),

@@ -23,6 +23,7 @@ from tidemill.lake.window.watermark import (
     EARLIEST,
     LATEST,
     AdvanceWatermark,
+    NotAhead,
     WatermarkChanged,
     WatermarkPassed,
     declare_watermark,
@@ -34,6 +35,7 @@ from tidemill.lake.window.watermark import (
     list_moves,
     list_parked,
     release_due,
+    rewind_watermark,
     value_at,
 )
 from tidemill.names import DatasetId, Namespace, RunId
@@ -125,7 +127,12 @@ def test_the_commit_of_an_hour_moves_the_watermark_to_its_end(tide):
 
     assert tide.value == 11
     assert tide.messages() == [
-        {"dataset": tide.lines.qualified_name, "from": None, "to": MIDNIGHT + 11 * HOUR},
+        {
+            "dataset": tide.lines.qualified_name,
+            "from": None,
+            "to": MIDNIGHT + 11 * HOUR,
+            "since": MIDNIGHT + 10 * HOUR,
+        },
     ]
 
 
@@ -308,6 +315,107 @@ def test_a_watermark_comes_to_what_is_there_and_goes(tide):
 
     assert without is None
     assert added == 11
+    assert tide.value == 12
+
+
+def test_another_reading_of_time_recomputes_it_backwards_too(tide):
+    """A wrong zone put it eleven hours ahead: what is complete is found by the right one, and told."""
+    right = {"partition.time-zone": "Asia/Dubai"}
+    tide.declare(right)
+    tide.publish(10)
+    right_value = tide.value
+    tide.declare({"partition.time-zone": "America/Los_Angeles"})
+    ahead = tide.value
+    tide.declare(right)
+
+    back = tide.catalog.read(lambda db: list_moves(db, tide.lines.dataset_id, 1))[0]
+    assert (right_value, ahead, tide.value) == (7, 18, 7)
+    assert (hours(back.previous), hours(back.value)) == (18, 7)
+    assert [(m["from"] and hours(m["from"]), hours(m["to"])) for m in tide.messages()] == [(None, 7), (7, 18), (18, 7)]
+    tide.publish(11)
+    assert tide.value == 8
+
+
+def test_a_reading_by_which_no_partition_has_a_time_leaves_none(tide):
+    """All partitions are parked: nothing is complete, and the next reading begins from there."""
+    tide.publish(10)
+    tide.declare({"partition.time-extractor.timestamp-pattern": "$hour"})
+    none = tide.value
+    tide.declare({})
+
+    assert none is None
+    assert tide.moves == [11, None, 11]
+    assert tide.messages()[1]["to"] is None
+
+
+def test_a_change_that_is_not_about_time_never_moves_it_back(catalog):
+    """W under `skip` has passed a hole; `wait` begins where W stands."""
+    tide = make_tide(catalog)
+    for hour in (8, 10):
+        tide.publish(hour)
+
+    tide.declare({"partition.gap-policy": "wait"})
+    tide.declare({"partition.gap-policy": "wait", "partition.late-policy": "drop"})
+
+    assert tide.moves == [9, 11]
+
+
+def test_an_open_transaction_holds_another_reading_too(tide):
+    """What it has declared is still to come."""
+    tide.span(9, 10)
+    for hour in (8, 10):
+        tide.publish(hour)
+
+    tide.declare({"partition.row-lag": "30 min"})
+
+    assert tide.moves == [9, 8.5]
+
+
+def rewind(tide: Tide, hour: int) -> None:
+    """Move W back by hand."""
+    instant = Instant(MIDNIGHT + hour * HOUR)
+
+    def block(db):
+        db.tick()
+        rewind_watermark(db, tide.lines, instant, "by hand: anna")
+
+    tide.catalog.write(block)
+
+
+@pytest.mark.parametrize("gap", ["skip", "wait"])
+def test_by_hand_it_goes_back_and_on_with_what_comes_then(catalog, gap):
+    """The slots beyond count again when a commit brings them; nothing moves it before that."""
+    tide = make_tide(catalog, {"partition.gap-policy": gap})
+    for hour in (8, 9, 10, 11):
+        tide.publish(hour)
+
+    rewind(tide, 10)
+    released = release_due(catalog)
+    tide.publish(8)
+    stays = tide.value
+    tide.publish(10)
+
+    assert released == 0
+    assert stays == 10
+    assert tide.moves == [9, 10, 11, 12, 10, 11]
+    assert hours(tide.messages()[-2]["to"]) == 10
+    assert [move.cause for move in catalog.read(lambda db: list_moves(db, tide.lines.dataset_id, 2))][
+        1
+    ] == "by hand: anna"
+
+
+def test_an_advance_by_mistake_is_taken_back(tide):
+    """The counterpart of `advance`; what stands there already, or behind, is refused."""
+    tide.publish(10)
+    tide.catalog.apply([AdvanceWatermark(tide.lines, Instant(MIDNIGHT + 100 * HOUR), "by hand: anna")])
+
+    rewind(tide, 11)
+
+    assert tide.value == 11
+    for hour in (11, 12):
+        with pytest.raises(NotAhead, match="stands at"):
+            rewind(tide, hour)
+    tide.publish(11)
     assert tide.value == 12
 
 

@@ -222,6 +222,8 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "done": _BOUNDARIES,
     "moved": _BOUNDARIES,
     "passed": _BOUNDARIES,
+    "rereads": 0,
+    "rewound": _BOUNDARIES,
     "times": _list(*(2 * i * _HOUR for i in range(50))),
     "to_failures": 2,
     "topic": "data",
@@ -303,7 +305,18 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
             [{"window_start": i, "window_end": i + 1, "reason": "bad", "partitions": "[]"} for i in range(8)]
         )
     },
+    "windows.set_late": {"dataset_id": "small_1", "late": "drop"},
     "watermark.complete_slots": {"dataset_id": "small_1"},
+    "watermark.first_beyond": {"low": 298_900 * _HOUR, "ends": 298_990 * _HOUR},
+    "watermark.forget_slots_beyond": {"low": 298_900 * _HOUR, "ends": 298_990 * _HOUR},
+    "watermark.forget_members_beyond": {"low": 298_990 * _HOUR},
+    "watermark.lower_target": {"first": 1},
+    "watermark.note_rewind": {"value": 1},
+    "boundaries.remove_beyond": {
+        "rewound": _rows(
+            [{"schedule_id": f"schedule_{i}", "trigger_no": 1, "last_at": None} for i in range(0, 900, 100)]
+        )
+    },
     "watermark.raise_target_waiting": {"dataset_id": "deep"},
     "watermark.find_old_moves": {"keep": -1000},
     "watermark.forget_moves": {"dataset_id": "wide"},

@@ -42,6 +42,74 @@ def test_each_period_has_a_run_of_its_own_in_order(shop):
     assert shop.sql("SELECT count(*) FROM boundary") == [(0,)]
 
 
+def test_a_first_move_has_a_run_for_each_period_since_the_first_slot(shop):
+    """Three hours that come in one commit are three reports, not one."""
+    shop.schedule(EACH)
+
+    shop.pass_to(11.5, None, since=8)
+
+    assert hours(shop, shop.step()) == [[9], [10], [11]]
+
+
+def test_one_run_for_all_is_told_which_periods_it_covers(shop):
+    """As a Cron that was missed; the latest end is its logical time."""
+    shop.schedule(WatermarkPassed("clicks", every="1h"))
+    shop.pass_to(9, None, since=8)
+    shop.pass_to(12.5, 9)
+
+    (launch,) = shop.step()
+
+    assert hours(shop, [launch]) == [[9, 10, 11, 12]]
+    assert shop.run(launch).triggered_by["logical_time"] == 12 * 3_600_000
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one look", "two looks"])
+def test_a_watermark_that_moves_back_takes_back_what_still_waits(shop, together):
+    """Those periods are not complete: each has its run when the watermark passes it again."""
+    shop.schedule(EACH, constraints=(Concurrency(1),))
+    shop.pass_to(14, 10)
+    launches = shop.step()
+    for after, before in ((12.5, 14), (13, 12.5)):
+        shop.pass_to(after, before)
+        if not together:
+            subscribe(shop.catalog, shop.world)
+    for _ in range(3):
+        shop.end(launches[-1].run_id)
+        launches += shop.step()
+
+    assert hours(shop, launches) == [[11], [12], [13]]
+    assert shop.sql("SELECT count(*) FROM boundary") == [(0,)]
+
+
+def test_a_watermark_that_is_gone_takes_back_all_that_waits(shop):
+    """No partition has a time any more."""
+    blocker = shop.start(program := shop.program())
+    shop.schedule(EACH, program=program, constraints=(Concurrency(1),))
+    shop.pass_to(14, 10)
+    shop.step()
+    shop.publish("watermark:default.clicks", **{"from": 14 * 3_600_000_000, "to": None})
+    shop.end(blocker)
+    launches = shop.step()
+    shop.end(launches[-1].run_id)
+
+    assert hours(shop, launches) == [[11]]
+    assert shop.step() == []
+
+
+def test_a_job_that_waits_forgets_periods_that_the_watermark_no_longer_has_passed(shop):
+    """The count and the ends that its run is told."""
+    leaf = WatermarkPassed("clicks", every="1h")
+    shop.schedule(leaf & NewPartitions("clicks"))
+    shop.pass_to(14, 10)
+    subscribe(shop.catalog, shop.world)
+    shop.pass_to(11.5, 14)
+    subscribe(shop.catalog, shop.world)
+
+    (job,) = shop.jobs()
+
+    assert (job.fed[0].count, len(job.fed[0].fires)) == (1, 1)
+
+
 def test_the_next_waits_for_the_job_before_it(shop):
     """What is passed meanwhile joins the queue; a job that is never run does not hold it up."""
     program = shop.program()

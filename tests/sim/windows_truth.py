@@ -37,7 +37,7 @@ def check(simulation: Simulation, committed: Committed) -> None:
     if simulation.shape.windowed:
         moves = _check_watermark(simulation, committed)
         _check_windows(simulation, committed, moves)
-        _check_boundaries(simulation, [value for _, value in moves])
+        _check_boundaries(simulation, committed, moves)
 
 
 def _check_watermark(simulation: Simulation, committed: Committed) -> list[tuple[int, int]]:
@@ -50,6 +50,8 @@ def _check_watermark(simulation: Simulation, committed: Committed) -> list[tuple
         before = value
     messages = sql("SELECT seq, payload FROM message WHERE event_type = 'watermark' ORDER BY seq, n")
     told = [(seq, json.loads(text)["from"], json.loads(text)["to"]) for seq, text in messages]
+    first = [n for n, (_, text) in enumerate(messages) if "since" in json.loads(text)]
+    refuse(first == [0][: len(messages)], "dirty", f"{messages}")
     refuse(told == rows, "lost", f"W moved {rows}, told was {told}")
     moves = [(seq, value) for seq, _, value in rows]
     targets = list(_find_targets(simulation, committed))
@@ -95,17 +97,29 @@ def _find_targets(simulation: Simulation, committed: Committed) -> Iterator[tupl
             yield seq, target
 
 
-def _check_boundaries(simulation: Simulation, moves: list[int]) -> None:
-    """Each hour that was passed is the logical time of one run, if each is to have one, and of none else."""
+def _check_boundaries(simulation: Simulation, committed: Committed, moves: list[tuple[int, int]]) -> None:
+    """Each hour that was passed is a logical time of one run, from the first slot on; and of a run of its own."""
     hour = HOUR // timedelta(microseconds=1)
-    each = simulation.shape.windows.mode == "each" and moves
-    wanted = [number * 3_600_000 for number in range(moves[0] // hour, moves[-1] // hour + 1)] if each else []
+    # A transaction may hold the first move at an hour before all that are there.
+    first = min([moves[0][1], *_find_hours(simulation, committed, moves[0][0])]) if moves else 0
+    wanted = [number * 3_600_000 for number in range(first // hour + 1, moves[-1][1] // hour + 1)] if moves else []
     causes = simulation.ground.sql(
         "SELECT r.created_at, r.triggered_by FROM run AS r JOIN program AS p USING (program_id)"
         " WHERE p.name = 'gather' AND r.schedule_id IS NOT NULL"
     )
-    told = [at for _, at in sorted((made, at) for made, text in causes for at in json.loads(text)["logical_times"])]
+    times = [(made, json.loads(text)["logical_times"]) for made, text in causes]
+    told = [at for _, at in sorted((made, at) for made, several in times for at in several)]
     refuse(told == wanted, "lost", f"runs were told {told}, passed was {wanted}")
+    alone = simulation.shape.windows.mode != "each" or all(len(several) < 2 for _, several in times)
+    refuse(alone, "dirty", f"a run was told several of {times}")
+
+
+def _find_hours(simulation: Simulation, committed: Committed, until: int) -> Iterator[int]:
+    """The hours of which ticks were committed by the commit `until`."""
+    for pointer, seq, *_ in committed.rows:
+        if seq <= until:
+            for key in fold(simulation.intents.get(pointer, ()), "ticks"):
+                yield to_wall(datetime.strptime(key.partition("!")[0], "%Y%m%d%H"))  # noqa: DTZ007  # of UTC
 
 
 def _last(moves: list[tuple[int, Any]], before: int) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tidemill.app.deploy import Deployed
 from tidemill.config import load_config
 from tidemill.mill.mill import Mill, open_project
 from tidemill.processes import LocalSpawner
@@ -82,10 +83,11 @@ class Windows:
     writer: Writer = write_frames
     spawner: QuietSpawner = field(default_factory=QuietSpawner)
 
-    def deploy(self, text: str) -> None:
+    def deploy(self, text: str) -> Deployed:
         """Write the app file and deploy it."""
         self.mill.config.app.write_text(text, encoding="utf-8")
-        self.mill.deploy()
+        (deployed,) = self.mill.deploy()
+        return deployed
 
     def run(self, program: str = "shop.count_hours", world: World | None = None) -> Any:
         """Run the program once; its record."""

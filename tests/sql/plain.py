@@ -5,6 +5,7 @@ All but Spark's arithmetic is the product's: planning, reading, replacing, commi
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -35,7 +36,8 @@ def write_texts(
         files.put(f"{directory}/{path}/part-0.txt", text.encode())
     found = list_written(files, directory)
     counts = {status.name: files.read(status.name).count(b"\n") for status in found}
-    schema = ColumnSchema('{"type":"struct","fields":[{"name":"line","type":"string"}]}')
+    fields = [{"name": "line", "type": "string"}, {"name": "ts", "type": "timestamp"}]
+    schema = ColumnSchema(json.dumps({"type": "struct", "fields": fields}))
     return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), schema)
 
 

@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.sql.hours import APP, HOP, HOUR, TUMBLE, Plain, open_plain
+from tests.sql.plain import write_texts
 from tidemill.lake.window.partition_time import to_wall
 from tidemill.lake.window.retries import announce_due
 from tidemill.lake.window.window_plan import WindowShape
 from tidemill.narration import Narrator
 from tidemill.roles import Discoverer
 from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
+from tidemill.run.external import open_transaction
 from tidemill.schedule.loop import Scheduler
 from tidemill.world import World
 
@@ -364,6 +366,134 @@ def test_a_reset_replaces_all_and_lets_another_query_in(plain):
 
     assert plain.results() == {"08:00": 1, "08:30": 1, "09:00": 1, "09:30": 1}
     assert plain.sql("SELECT count(*) FROM window_result WHERE stale = 1") == [(0,)]
+
+
+def test_a_wrong_zone_is_mended_by_a_deployment(catalog_url, tmp_path):
+    """The gap that the mistake left is open again: with `late="drop"` all its data were left out in silence."""
+    wrong = open_plain(tmp_path / "project", catalog_url, zone="America/Los_Angeles", more='late="drop"')
+    wrong.add("2021-03-19 08:00")
+    wrong.settle()
+    ahead = wrong.mill.list_watermarks()[0].watermark
+    computed = wrong.sql("SELECT computed FROM window_program")
+    plain = Plain(wrong.mill, writer=write_texts)
+
+    deployed = plain.deploy(APP.format(zone="UTC", windows=TUMBLE, more='late="drop"', retries=0))
+    back = plain.mill.list_watermarks()[0].watermark
+    for hour in (9, 10):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+    again = plain.deploy(APP.format(zone="UTC", windows=TUMBLE, more='late="drop"', retries=0))
+
+    assert ahead == back == "2021-03-19 09:00:00"
+    assert computed == [(to_wall(datetime(2021, 3, 19, 16)),)]  # noqa: DTZ001  # of UTC
+    assert deployed.watermarks == (
+        (
+            "the watermark of default.clicks moved from 2021-03-19 16:00:00 to 2021-03-19 09:00:00: its times are read "
+            "in another way; default.shop.count_hours computes its windows again"
+        ),
+    )
+    assert again.watermarks == ()
+    assert plain.results() == {"09:00": 1, "10:00": 1}
+    plain.mill.close()
+
+
+def test_a_statement_that_changes_how_times_are_read_has_windows_computed_again(catalog_url, tmp_path):
+    """What is published stays until it is replaced; windows whose partitions are deleted by now are not lost."""
+    plain = open_plain(tmp_path / "project", catalog_url, more='late="drop"')
+    for hour in (6, 8, 9, 10):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+    with open_transaction(plain.mill.catalog, World(), ["default.clicks"]) as tx:
+        tx.drop("default.clicks", {"hour": 6})
+
+    (done,) = plain.mill.run_sql("ALTER TABLE clicks SET ('partition.row-lag'='20 min')")
+    before = plain.results()
+    plain.settle()
+
+    assert before == {"06:00": 1, "08:00": 1, "09:00": 1, "10:00": 1}
+    assert "moved from 2021-03-19 11:00:00 to 2021-03-19 10:40:00" in done.notices[0]
+    assert plain.results() == before
+    assert plain.sql("SELECT window_start FROM window_result WHERE stale = 1") != []  # 10:00 is not closed any more
+    plain.add("2021-03-19 11:00", 1, 2)
+    plain.settle()
+    assert plain.results() == before
+    assert plain.sql("SELECT count(*) FROM window_result WHERE stale = 1") == [(0,)]
+    plain.mill.close()
+
+
+def test_a_rewind_opens_windows_again(catalog_url, tmp_path):
+    """Also where late partitions are dropped: what comes now counts in the windows beyond."""
+    plain = open_plain(tmp_path / "project", catalog_url, more='late="drop"')
+    for hour in (8, 9, 10):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+
+    rewound = plain.mill.rewind_watermark("clicks", "2021-03-19 09:00")
+    plain.settle()
+    before = plain.results()
+    plain.add("2021-03-19 09:00", 2)
+    plain.add("2021-03-19 10:00", 2)
+    plain.settle()
+
+    assert (rewound.watermark, rewound.programs) == ("2021-03-19 09:00:00", ("default.shop.count_hours",))
+    assert before == {"08:00": 1, "09:00": 1, "10:00": 1}
+    assert plain.results() == {"08:00": 1, "09:00": 2, "10:00": 2}
+    plain.mill.close()
+
+
+def test_a_rewind_refuses_the_commit_of_a_run_that_computes_beyond(plain):
+    """It has planned by the watermark of before."""
+    plain.add("2021-03-19 09:00", 1)
+
+    def marked(name: str) -> None:
+        if name == "windows.written" and not plain.results():
+            plain.mill.rewind_watermark("clicks", "2021-03-19 09:00")
+
+    run = plain.run(world=World(spawner=plain.spawner, marked=marked))
+
+    assert run.state == "PENDING"
+    assert plain.results() == {}
+    plain.settle()
+    assert plain.results() == {}
+    plain.add("2021-03-19 09:00", 2)
+    plain.settle()
+    assert plain.results() == {"09:00": 2}
+
+
+def test_a_reset_of_some_windows_leaves_no_late_ones_behind(plain):
+    """A late partition that no run has seen yet touches a window that the reset leaves as it is."""
+    for hour in (8, 9):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+    plain.add("2021-03-19 08:00", 2)
+
+    plain.mill.reset_windows("shop.count_hours", "2021-03-19 09:00")
+    plain.settle()
+
+    assert plain.results() == {"08:00": 2, "09:00": 1}
+
+
+def test_another_late_policy_holds_at_once(catalog_url, tmp_path):
+    """The next late partition starts the program, though the watermark does not move and nothing is deployed."""
+    plain = open_plain(tmp_path / "project", catalog_url, more='late="drop"')
+    for hour in (8, 9):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+    plain.add("2021-03-19 08:00", 2)
+    dropped = plain.is_more()
+
+    plain.mill.run_sql("ALTER TABLE clicks SET ('partition.late-policy'='recompute')")
+    announced = plain.is_more()
+    plain.settle()
+    first = plain.results()
+    plain.add("2021-03-19 08:00", 3)
+    more = plain.is_more()
+    plain.settle()
+
+    assert (dropped, announced, more) == (False, True, True)
+    assert first == {"08:00": 2, "09:00": 1}
+    assert plain.results() == {"08:00": 3, "09:00": 1}
+    plain.mill.close()
 
 
 EVENTS = st.lists(

@@ -32,7 +32,7 @@ from tidemill.lake.snapshot.changes import forget_feeds
 from tidemill.lake.snapshot.guards import ALLOW
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.window.watermark import declare_watermark
-from tidemill.lake.window.windows import find_state, put_state
+from tidemill.lake.window.windows import find_state, put_state, redefine
 from tidemill.names import CommitSeq, DatasetId, ProgramId, ScheduleId
 from tidemill.run.bundles import StoredBundle, put_bundle
 from tidemill.run.inputs import find_dataset
@@ -60,6 +60,8 @@ class Deployed:
     schedules_removed: tuple[str, ...]
     schedules_kept: tuple[str, ...]
     dropped_jobs: int
+    watermarks: tuple[str, ...]
+    """Watermarks whose times are read in another way than before: where each moved, in words."""
 
     def record(self) -> dict[str, object]:
         """All fields, for JSON."""
@@ -84,7 +86,8 @@ class Deployed:
         told = [f"{what} {', '.join(names)}" for what, names in changes.items() if names]
         if self.dropped_jobs:
             told.append(f"dropped {_count(self.dropped_jobs, 'pending job')}")
-        return f"{line}   schedules: {'; '.join(told)}" if told else line
+        line = f"{line}   schedules: {'; '.join(told)}" if told else line
+        return "\n  ".join([line, *self.watermarks])
 
 
 def deploy(
@@ -130,8 +133,8 @@ def deploy(
             changes, named = _schedule_changes(db, app, programs)
         dropped = change_schedules(db, world, seq, changes)
         _forget_feeds(db, app, programs)  # after the schedules, whose rows are locked before those of consumers
-        for fileset in (one for one in known.values() if one.kind is DatasetKind.FILESET):
-            declare_watermark(db, Fileset.of(fileset), f"deployment of {app.name}")
+        filesets = [Fileset.of(dataset) for dataset in known.values() if dataset.kind is DatasetKind.FILESET]
+        reread = [declare_watermark(db, fileset, f"deployment of {app.name}") for fileset in filesets]
         db.run(
             SQL.put_app,
             namespace=app.namespace,
@@ -149,6 +152,7 @@ def deploy(
             tuple(named["removed"]),
             tuple(named["kept"]),
             sum(change.dropped_jobs for change in dropped),
+            tuple(str(one) for one in reread if one is not None),
         )
 
     return catalog.write(block)
@@ -272,21 +276,26 @@ def _forget_feeds(db: Db, app: App, programs: Mapping[str, Program]) -> None:
 
 
 def _put_windows(db: Db, program: Program, code: WindowCode, source: Fileset) -> None:
-    """Register a window program; refuse another definition than that of the windows which it has published."""
+    """Register a window program; refuse another query than that of the windows which it has published.
+
+    When only the times of its table are read in another way, `declare_watermark` has the windows computed again.
+    """
     try:
         code.check(source)
     except UserError as error:
         raise BadDeclaration(f"window program {program.name!r}", f"is refused: {error}") from error
     definition = code.definition(source)
     state = find_state(db, program.program_id)
-    if state is not None and state.computed is not None and state.definition != definition:
+    assert source.watermark is not None, "as checked above"  # noqa: S101
+    published = state is not None and state.computed is not None and redefine(state.definition, source.watermark)
+    if published and published != definition:
         why = (
-            "would give other windows than those that it has published (its query, or the time or zone of "
+            "would give other windows than those that it has published (its query, or the column or outside policy of "
             f"{source.qualified_name}): `tidemill watermark reset {program.app}.{program.name}` first has all of them "
             "computed again"
         )
         raise BadDeclaration(f"window program {program.name!r}", why)
-    late = source.watermark.late if source.watermark else ""
+    late = source.watermark.late
     put_state(db, program.program_id, program.qualified_name, source.dataset_id, definition, late)
 
 

@@ -43,6 +43,19 @@ def advance(dataset: str, to: str, *, as_json: bool) -> None:
 
 
 @command.command()
+@click.argument("dataset")
+@click.argument("to")
+@json_option
+def rewind(dataset: str, to: str, *, as_json: bool) -> None:
+    """Move a watermark back by hand, to a time on its wall clock, and open the windows that end after that time."""
+    with open_mill() as mill:
+        rewound = mill.rewind_watermark(dataset, to)
+    record = {"dataset": dataset, "watermark": rewound.watermark, "programs": list(rewound.programs)}
+    again = "".join(f"; {program} goes on from there" for program in rewound.programs)
+    say(record, f"the watermark of {dataset} is {rewound.watermark}{again}", as_json=as_json)
+
+
+@command.command()
 @click.argument("program")
 @click.option("--to", metavar="TIME", help="Only windows that end after this time.")
 @json_option

@@ -17,7 +17,7 @@ from tidemill.lake.fileset.publish import SQL as PUBLISH
 from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.formats import FileFormat
 from tidemill.lake.keys import KeySchema
-from tidemill.lake.window.watermark import declare_watermark
+from tidemill.lake.window.watermark import Reread, declare_watermark
 from tidemill.lake.window.watermark_spec import ENABLE, INTERVAL, WatermarkSpec, notices
 from tidemill.lake.window.windows import list_states
 from tidemill.mill.project import Project
@@ -83,8 +83,9 @@ class Statements(Project):
                 raise
             spec = dict(Fileset.of(dataset).dataset.spec)
             said = _alter(dataset.qualified_name, spec, statement)
-            self._change(db, dataset, spec)
-            return Done(said, tuple(notices(cast("Mapping[str, str]", spec["options"]))))
+            reread = self._change(db, dataset, spec)
+            told = [] if reread is None else [str(reread)]
+            return Done(said, (*told, *notices(cast("Mapping[str, str]", spec["options"]))))
 
         return self.catalog.write(block)
 
@@ -130,7 +131,7 @@ class Statements(Project):
         files.prepare()
         return self.catalog.write(block)
 
-    def _change(self, db: Db, dataset: Dataset, spec: dict[str, Any]) -> None:
+    def _change(self, db: Db, dataset: Dataset, spec: dict[str, Any]) -> Reread | None:
         before = Fileset.of(dataset)
         _check_column(db, before, spec)
         _derive(dataset.qualified_name, spec)
@@ -141,7 +142,7 @@ class Statements(Project):
                     why = f"{state.name} has published windows by it: `tidemill watermark reset` that program first"
                     raise BadTable(dataset.qualified_name, why)
         datasets.change_spec(db, after.dataset)
-        declare_watermark(db, after, "statement")
+        return declare_watermark(db, after, "statement")
 
     def _describe(self, db: Db, name: str) -> Done:
         fileset = Fileset.of(self._dataset(db, name))
@@ -235,7 +236,8 @@ def _format(table: str, given: str) -> str:
 
 
 def _shape(spec: WatermarkSpec | None) -> object:
-    """What the windows over a table depend on."""
-    if spec is None:
-        return None
-    return spec.column, spec.partition_time, spec.row_lag, spec.outside, spec.window_zone
+    """What published windows over a table hold on to: a change of it has to be preceded by a reset.
+
+    Not how its times are read, whose change makes the windows start over by itself.
+    """
+    return None if spec is None else (spec.column, spec.outside)

@@ -22,6 +22,7 @@ from tidemill.lake.window.watermark import (
     list_moves,
     list_parked,
     list_watermarks,
+    rewind_watermark,
 )
 from tidemill.lake.window.watermark_spec import WatermarkSpec
 from tidemill.lake.window.windows import WindowState, find_state, list_results, list_states, reset_windows
@@ -39,6 +40,14 @@ class BadTime(UserError):
     def __init__(self, given: str) -> None:
         self.given = given
         super().__init__(f"time {given!r} is refused: write it on the file set's wall clock, as '2021-03-19 11:00'")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewound:
+    """A rewind of a watermark by hand: where W stands, and the window programs whose windows are open again."""
+
+    watermark: str
+    programs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +91,7 @@ class Watermarks(Project):
                 "options": dict(spec.options),
                 "moves": [
                     {
+                        "from": _shown(move.previous, zone),
                         "to": _shown(move.value, zone),
                         "cause": move.cause,
                         "commit_seq": move.commit_seq,
@@ -105,15 +115,34 @@ class Watermarks(Project):
         return self.catalog.read(block)
 
     def advance_watermark(self, name: str, to: str) -> str:
-        """Move a watermark forward to a wall-clock time of its zone: what comes before it later is late. Where it is.
+        """Move a watermark forward to a wall-clock time of its zone, and return where it stands.
 
-        `WatermarkPassed` when it stands there already. It is noted who did it.
+        Partitions of earlier times that come later are late. The move is recorded with the user's name.
+        `WatermarkPassed` when the watermark stands there already.
         """
         fileset, spec, _ = self.catalog.read(lambda db: self._find(db, name))
         zone = spec.partition_time.zone
         value = zone.closes(_parse(to))
         self.catalog.apply([AdvanceWatermark(fileset, value, self._by_hand())])
         return _shown(value, zone) or ""
+
+    def rewind_watermark(self, name: str, to: str) -> Rewound:
+        """Move a watermark back to a wall-clock time of its zone, and open the windows that end after that time.
+
+        The counterpart of `advance_watermark`, recorded in the same way. The watermark passes that time when a commit
+        brings partitions beyond it. What window programs have published stays until it is replaced. `NotAhead` when
+        the watermark has not passed that time.
+        """
+
+        def block(db: Db) -> Rewound:
+            db.tick()
+            fileset, spec, _ = self._find(db, name)
+            zone = spec.partition_time.zone
+            value = zone.closes(_parse(to))
+            programs = rewind_watermark(db, fileset, value, self._by_hand())
+            return Rewound(_shown(value, zone) or "", programs)
+
+        return self.catalog.write(block)
 
     def reset_windows(self, program: str, to: str | None = None) -> str | None:
         """Have a window program (`app.program`) compute again what ends after `to`, or all; where it stands then.

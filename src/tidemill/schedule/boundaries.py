@@ -7,11 +7,12 @@ becomes a job, with that end as its logical time, when the schedule has no open 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple, cast
 
 from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.messages import Message
 from tidemill.catalog.named import load_sql
 from tidemill.epoch import from_ms, to_ms
 from tidemill.names import ScheduleId
@@ -33,10 +34,41 @@ class Queue(NamedTuple):
     trigger_no: int
 
 
-def queue_boundaries(db: Db, passed: Mapping[Queue, tuple[datetime, datetime]]) -> None:
-    """Have the first to the last boundary of each leaf wait; the caller has share-locked the schedules."""
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What moves of watermarks make of the boundaries that wait, in the order of their messages."""
+
+    passed: dict[Queue, tuple[datetime, datetime]] = field(default_factory=dict)
+    """The first and the last boundary that each leaf has passed."""
+    cut: dict[Queue, datetime | None] = field(default_factory=dict)
+    """The last boundary, if any, that still is passed of what waited before these messages: a watermark moved back."""
+
+    def add(self, queue: Queue, leaf: WatermarkPassed, message: Message) -> None:
+        """Take in the next move of a leaf's watermark."""
+        if not leaf.goes_back(message):
+            if ends := leaf.boundaries(message):
+                self.passed[queue] = (self.passed.get(queue, ends)[0], ends[1])
+            return
+        last = leaf.last_passed(message)
+        before = self.cut.get(queue, last)
+        self.cut[queue] = None if before is None or last is None else min(before, last)
+        if queue in self.passed:
+            first, end = self.passed.pop(queue)
+            if last is not None and first <= last:
+                self.passed[queue] = (first, min(end, last))
+
+
+def queue_boundaries(db: Db, moves: Moves) -> None:
+    """Have what each leaf has passed wait, and no longer what it has not; the caller has share-locked the schedules."""
+    if moves.cut:
+        cut = [
+            {**queue._asdict(), "last_at": None if last is None else to_ms(last)} for queue, last in moves.cut.items()
+        ]
+        for statement in (SQL.remove_beyond, SQL.cut):
+            db.run(statement, rewound=json.dumps(cut))
     rows = [
-        {**queue._asdict(), "next_at": to_ms(first), "last_at": to_ms(last)} for queue, (first, last) in passed.items()
+        {**queue._asdict(), "next_at": to_ms(first), "last_at": to_ms(last)}
+        for queue, (first, last) in moves.passed.items()
     ]
     db.run(SQL.queue, passed=json.dumps(sorted(rows, key=lambda row: (row["schedule_id"], row["trigger_no"]))))
 

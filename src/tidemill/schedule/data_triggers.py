@@ -29,6 +29,9 @@ from tidemill.schedule.triggers import BadTrigger, Fed, Leaf
 from tidemill.sizes import exact_bytes, format_bytes, parse_bytes
 
 _SHORTEST_PERIOD: Final = timedelta(seconds=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_MOST_ENDS: Final = 10_000
+"""How many ends of periods one run is told at most: the latest."""
 
 
 class Named(Protocol):
@@ -236,8 +239,9 @@ class PassedMode(StrEnum):
 class WatermarkPassed(DataTrigger):
     """The watermark of a file set passed the end of a period: so many full hours, days, … counted from 1970 in UTC.
 
-    However many it passed meanwhile, one run is started (`mode="coalesce"`), or one for each, in order, whose logical
-    time is the period's end (`mode="each"`). Also when its program has windows left, or late ones.
+    One run is started for all the periods that the watermark has passed (`mode="coalesce"`): their ends are the run's
+    logical times. Or each period has a run of its own, in order, with its end as logical time (`mode="each"`). A run
+    also starts when its program has windows left, or late ones.
     """
 
     of_kind = "fileset"
@@ -264,25 +268,44 @@ class WatermarkPassed(DataTrigger):
 
     def feed(self, fed: Fed, message: Message) -> Fed:
         """What the leaf has after `message`, which says from where to where the watermark moved, in microseconds."""
-        before, after = message.payload.get("from"), message.payload.get("to")
-        if message.event_key == self.backlog_key or not isinstance(after, int):
+        if message.event_key == self.backlog_key:
             return DataTrigger.feed(self, fed, message)
-        first, last = self._periods(before, after)
-        return replace(fed, count=fed.count + last + 1 - first)
+        if self.goes_back(message):
+            last = self.last_passed(message)
+            kept = tuple(end for end in fed.fires if last is not None and end <= last)
+            return replace(fed, count=max(0, fed.count - len(fed.fires) + len(kept)), fires=kept)
+        first, last_number = self._periods(message)
+        numbers = range(max(first, last_number + 1 - _MOST_ENDS), last_number + 1)
+        ends = (*fed.fires, *(EPOCH + number * self.every for number in numbers))
+        return replace(fed, count=fed.count + max(0, last_number + 1 - first), fires=ends[-_MOST_ENDS:])
 
     def boundaries(self, message: Message) -> tuple[datetime, datetime] | None:
         """The first and the last end of a period that the watermark passed by the move in `message`; None: none."""
-        before, after = message.payload.get("from"), message.payload.get("to")
-        if not isinstance(after, int):
-            return None
-        first, last = self._periods(before, after)
+        first, last = self._periods(message)
         return (EPOCH + first * self.every, EPOCH + last * self.every) if first <= last else None
 
-    def _periods(self, before: object, after: int) -> tuple[int, int]:
-        """The numbers of the first and the last period that ended with a move; of a first move only the last."""
-        period = self.every // timedelta(microseconds=1)
+    def goes_back(self, message: Message) -> bool:
+        """Whether `message` is about a move back: a rewind, or times that are read in another way."""
+        before, after = message.payload.get("from"), message.payload.get("to")
+        return isinstance(before, int) and (not isinstance(after, int) or after < before)
+
+    def last_passed(self, message: Message) -> datetime | None:
+        """The last end of a period that lies behind the watermark after the move in `message`; None: there is none."""
+        after = message.payload.get("to")
+        return EPOCH + after // (self.every // _MICROSECOND) * self.every if isinstance(after, int) else None
+
+    def _periods(self, message: Message) -> tuple[int, int]:
+        """The numbers of the first and the last period that ended with a move forward; else the first is the greater.
+
+        A first move passes all periods since the beginning of the first time slot, where the message says that.
+        """
+        before, after = message.payload.get("from"), message.payload.get("to")
+        if not isinstance(after, int):
+            return 1, 0
+        period = self.every // _MICROSECOND
         last = after // period
-        return (before // period + 1 if isinstance(before, int) else last, last)
+        since = message.payload.get("since") if before is None else before
+        return (since // period + 1 if isinstance(since, int) else last, last)
 
     def check(self, fed: Sequence[Fed]) -> Answer:
         """Satisfied by one period, or at once by work left."""

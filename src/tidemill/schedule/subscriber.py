@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from itertools import chain
 from typing import Final
 
@@ -12,7 +11,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.names import ScheduleId
 from tidemill.run.counted import start_counting
 from tidemill.run.programs import Program, find_programs
-from tidemill.schedule.boundaries import Queue, queue_boundaries
+from tidemill.schedule.boundaries import Moves, Queue, queue_boundaries
 from tidemill.schedule.data_triggers import DataTrigger, NewData, NewPartitions, PassedMode, WatermarkPassed
 from tidemill.schedule.jobs import Fact, feed_jobs
 from tidemill.schedule.schedules import find_listeners, share_listening
@@ -73,7 +72,7 @@ def _feed(db: Db, world: World, messages: list[Message]) -> None:
     counted = {leaf.dataset for leaf in leaves if isinstance(leaf, NewPartitions | NewData)}
     counting = start_counting(db, programs.values(), counted)
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {}
-    passed: dict[Queue, tuple[datetime, datetime]] = {}
+    moves = Moves()
     for message in messages:
         for schedule_id, trigger_no in listeners.get(message.event_key, ()):
             schedule = schedules.get(schedule_id)
@@ -83,16 +82,14 @@ def _feed(db: Db, world: World, messages: list[Message]) -> None:
             if message.event_type == BACKLOG and not _reads(programs.get(schedule.program_id), leaf, message):
                 continue
             if isinstance(leaf, WatermarkPassed) and leaf.mode is PassedMode.EACH and message.event_type != BACKLOG:
-                if ends := leaf.boundaries(message):
-                    queue = Queue(schedule_id, trigger_no)
-                    passed[queue] = (passed.get(queue, ends)[0], ends[1])
+                moves.add(Queue(schedule_id, trigger_no), leaf, message)
                 continue
             given: Message | None = message
             if isinstance(leaf, NewPartitions | NewData):
                 given = counting.narrow(db, schedule.program_id, leaf.dataset, message)
             if given is not None:
                 facts.setdefault(schedule_id, []).append((trigger_no, given))
-    queue_boundaries(db, passed)
+    queue_boundaries(db, moves)
     feed_jobs(db, world, facts, schedules)
 
 

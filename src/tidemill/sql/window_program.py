@@ -28,6 +28,7 @@ from tidemill.lake.window.window_plan import MARGIN, Grid, Limits, Plan, Reached
 from tidemill.lake.window.windows import (
     MoveWindows,
     WindowState,
+    describe_times,
     find_results,
     find_state,
     list_around,
@@ -106,11 +107,8 @@ class WindowProgram:
                 "select": query.select("<table>"),
                 "column": spec.column,
                 "windows": [query.shape.size, query.shape.slide, query.shape.offset, spec.window_zone.name],
-                "partitions": {
-                    name: value for name, value in spec.options.items() if name.startswith("partition.time")
-                },
-                "row_lag": spec.row_lag,
                 "outside": spec.outside,
+                **describe_times(spec),
             },
             sort_keys=True,
         )

@@ -2,8 +2,9 @@
 
 All partitions of one time form a slot. A slot is complete when the partitions that it waits for are committed, or any,
 if it waits for none by name. W is the end of the last complete slot (`skip`), or of the unbroken run of them (`wait`),
-less the lag of rows; it is held back by open transactions that declared times below it, and never goes back. What ends
-such a transaction knows nothing of lakes: the keeper sees it and moves W.
+less the lag of rows; open transactions that declared times below it hold it back. W goes back in two cases only: its
+times are read in another way, or a person rewinds it. What ends a transaction knows nothing of lakes: the keeper sees
+the end and moves W.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from itertools import islice
 from typing import Final, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
-from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.catalog.named import Call, Param, Row, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.lake.datasets import find_by_id
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.keys import Key, KeyText
-from tidemill.lake.window.partition_time import Instant, Span, WallTime
+from tidemill.lake.window.partition_time import Instant, Span, WallTime, from_wall, to_wall
+from tidemill.lake.window.reopening import reopen_windows
 from tidemill.lake.window.watermark_spec import GapPolicy, WatermarkSpec
+from tidemill.lake.window.window_plan import times_within
+from tidemill.lake.window.windows import change_late
 from tidemill.names import CommitSeq, DatasetId, RunId, WritePointer, watermark_event
 
 SQL: Final = load_sql(__file__)
@@ -51,14 +55,32 @@ class WatermarkChanged(Conflict):
 
 @refusal
 class WatermarkPassed(UserError):
-    """A watermark that would go back, or stay where it is."""
+    """An advance to a time that the watermark has reached already."""
 
     code = "watermark_passed"
 
     def __init__(self, dataset: str, value: str) -> None:
         self.dataset = dataset
         self.value = int(value)
-        super().__init__(f"the watermark of {dataset} stands at {value} µs already: it never goes back")
+        super().__init__(
+            f"the watermark of {dataset} stands at {_in_utc(self.value)} already: `tidemill watermark rewind` moves it "
+            "back"
+        )
+
+
+class NotAhead(UserError):
+    """A rewind to a time that the watermark has not passed."""
+
+    code = "watermark_not_ahead"
+
+    def __init__(self, dataset: str, value: int | None) -> None:
+        self.dataset = dataset
+        self.value = value
+        stands = "has not begun" if value is None else f"stands at {_in_utc(value)}"
+        super().__init__(
+            f"the watermark of {dataset} {stands}: give a time before it, or move it forward by `tidemill watermark "
+            "advance`"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +96,13 @@ class WatermarkRow:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A move of W by the commit `commit_seq`; `cause` is a run, the keeper, or who asked; `at` is in milliseconds."""
+    """A move of W by the commit `commit_seq`; `cause` is a run, the keeper, or who asked; `at` is in milliseconds.
+
+    `value` is None after a change by which no partition has a time.
+    """
 
     commit_seq: CommitSeq
-    value: Instant
+    value: Instant | None
     previous: Instant | None
     cause: str
     at: int
@@ -96,13 +121,17 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class MoveWatermark:
-    """Move W of a file set to where it stands now, and say so if it moved."""
+    """Move W of a file set to where it stands now, and publish the move if there is one.
+
+    `rereads` lets W go back: the times of the partitions are read in another way than before.
+    """
 
     fileset: Fileset
     cause: str
+    rereads: bool = False
 
     def guards(self) -> Sequence[Call]:
-        """None: it never goes back."""
+        """No guards: W stays where no move is due."""
         return ()
 
     def writes(self) -> Sequence[Call]:
@@ -112,7 +141,7 @@ class MoveWatermark:
         return (
             Call(SQL.raise_target_waiting if waits else SQL.raise_target_skipping, one),
             Call(SQL.put_off, one),
-            Call(SQL.note_move, {**one, "cause": self.cause}),
+            Call(SQL.note_move, {**one, "cause": self.cause, "rereads": int(self.rereads)}),
             *_settle(self.fileset),
         )
 
@@ -186,25 +215,79 @@ def fill_slots(fileset: Fileset, spans: dict[Key, Span | None]) -> Iterator[Call
     yield Call(SQL.complete_slots, {**one, **completed})
 
 
-def declare_watermark(db: Db, fileset: Fileset, cause: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """A change of how the times of a file set are read: W before and after, and the window programs that start over."""
+
+    fileset: Fileset
+    previous: Instant | None
+    value: Instant | None
+    programs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        before, after = (self._show(value) for value in (self.previous, self.value))
+        moved = f"stays at {after}" if before == after else f"moved from {before} to {after}"
+        again = f"; {', '.join(self.programs)} computes its windows again" if self.programs else ""
+        return f"the watermark of {self.fileset.qualified_name} {moved}: its times are read in another way{again}"
+
+    def _show(self, value: Instant | None) -> str:
+        return "none" if value is None else str(_spec(self.fileset).partition_time.zone.local(value))
+
+
+def declare_watermark(db: Db, fileset: Fileset, cause: str) -> Reread | None:
     """Bring what the catalog keeps of a file set's watermark in line with its declaration, in the same transaction.
 
-    Call it after a tick, as the last that the transaction locks. A declaration that is new, or another one, finds the
-    times of all partitions that are current anew; W stays where it stands, or moves on. Cost: nothing when nothing has
-    changed, else what is current.
+    Call it after a tick, as the last that the transaction locks. A new declaration, and one that changes which slots
+    there are, finds the times of all current partitions. When times are read in another way, W is computed from them,
+    backwards too, and the window programs over the file set compute their windows again: the result says so. After
+    any other change W stays, or moves on. Cost: nothing when nothing has changed, else what is current.
     """
     one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
     row = db.one(SQL.find_watermark, **one)
     declared = _declared(fileset)
-    if declared == ("" if row is None else row[1]):
-        return
+    stored = "" if row is None else str(row[1])
+    if declared == stored:
+        return None
+    if not declared:
+        for statement in (SQL.delete_members, SQL.delete_slots, SQL.delete_watermark):
+            db.run(statement, **one)
+        return None
+    spec = _spec(fileset)
+    before = WatermarkSpec.from_spec(json.loads(stored), fileset.keys) if stored else None
+    rereads = before is not None and before.reading != spec.reading
+    first = db.one(SQL.first_time, **one)
+    kept: dict[str, Param] = {"declared": declared, "gap": spec.gap}
+    kept |= {"row_lag": spec.row_lag, "max_ahead": spec.max_ahead, "rereads": int(rereads)}
+    db.run(SQL.put_watermark, **one, **kept)
+    if before is None or before.slots != spec.slots:
+        _fill_again(db, fileset)
+        for call in MoveWatermark(fileset, cause, rereads).writes():
+            db.call(call)
+    if before is not None and before.late is not spec.late:
+        change_late(db, fileset)
+    if row is None or before is None or not rereads:
+        return None
+    programs = reopen_windows(db, fileset, None, _last_without(before, first), cause)
+    moved = find_watermark(db, fileset.dataset_id)
+    return Reread(fileset, _row(row).value, moved.value if moved else None, programs)
+
+
+def _last_without(before: WatermarkSpec, first: Row | None) -> WallTime:
+    """The end of the last window without rows of current partitions, of which the earliest has the time `first`.
+
+    Its partitions are deleted by now: computed again, it would be lost. `before` is the declaration that it was
+    computed by.
+    """
+    if first is None:
+        return WallTime(LATEST)
+    begins = before.partition_time.span_at(from_wall(cast("int", first[0]))).begins
+    return to_wall(before.window_zone.local(begins - before.row_lag))
+
+
+def _fill_again(db: Db, fileset: Fileset) -> None:
+    one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
     for statement in (SQL.delete_members, SQL.delete_slots):
         db.run(statement, **one)
-    if not declared:
-        db.run(SQL.delete_watermark, **one)
-        return
-    spec = _spec(fileset)
-    db.run(SQL.put_watermark, **one, declared=declared, gap=spec.gap, row_lag=spec.row_lag, max_ahead=spec.max_ahead)
     stored = iter([KeyText(str(key)) for (key,) in db.all(SQL.read_keys, **one)])
     while batch := list(islice(stored, _BATCH)):
         spans = find_times(fileset, [fileset.keys.decode(key) for key in batch])
@@ -215,8 +298,29 @@ def declare_watermark(db: Db, fileset: Fileset, cause: str) -> None:
         db.run(SQL.set_times, **one, times=json.dumps(times))
         for call in fill_slots(fileset, spans):
             db.call(call)
-    for call in MoveWatermark(fileset, cause).writes():
+
+
+def rewind_watermark(db: Db, fileset: Fileset, value: Instant, cause: str) -> tuple[str, ...]:
+    """Move W back to `value` by hand; return the window programs whose windows are open again from there.
+
+    Call it after a tick. Time slots that end later count again when a commit brings partitions of theirs: until then
+    nothing moves W past them. `NotAhead` when W has not passed `value`. Cost: what lies beyond `value`.
+    """
+    row = find_watermark(db, fileset.dataset_id)
+    if row is None or row.value is None or row.value <= value:
+        raise NotAhead(fileset.qualified_name, None if row is None else row.value)
+    spec, one = _spec(fileset), {"dataset_id": fileset.dataset_id}
+    ends = value + spec.row_lag
+    low, _ = times_within(spec.partition_time, spec.row_lag, ends, ends)
+    first = db.all(SQL.first_beyond, **one, low=low, ends=ends)[0][0]
+    db.run(SQL.forget_slots_beyond, **one, low=low, ends=ends)
+    db.run(SQL.forget_members_beyond, **one, low=low)
+    db.run(SQL.lower_target, **one, value=value, first=first)
+    db.run(SQL.note_rewind, **one, value=value, cause=cause)
+    db.run(SQL.put_off, **one)
+    for call in _settle(fileset):
         db.call(call)
+    return reopen_windows(db, fileset, value, to_wall(spec.window_zone.local(value)), cause)
 
 
 def release_due(catalog: Catalog) -> int:
@@ -256,13 +360,13 @@ def list_watermarks(db: Db) -> list[WatermarkRow]:
 def value_at(db: Db, dataset_id: DatasetId, commit_seq: int) -> Instant | None:
     """Where W stood before the commit `commit_seq`: what a transaction with that write pointer sees of it."""
     row = db.one(SQL.value_at, dataset_id=dataset_id, commit_seq=commit_seq)
-    return None if row is None else Instant(cast("int", row[0]))
+    return None if row is None else cast("Instant | None", row[0])
 
 
 def list_moves(db: Db, dataset_id: DatasetId, limit: int) -> list[Move]:
     """The latest moves of W, newest first."""
     rows = db.all(SQL.list_moves, dataset_id=dataset_id, limit=limit)
-    return [Move(*row) for row in cast("list[tuple[CommitSeq, Instant, Instant | None, str, int]]", rows)]
+    return [Move(*row) for row in cast("list[tuple[CommitSeq, Instant | None, Instant | None, str, int]]", rows)]
 
 
 def expire_moves(catalog: Catalog, keep: timedelta) -> None:
@@ -297,6 +401,10 @@ def list_incomplete(db: Db, dataset_id: DatasetId, limit: int) -> list[tuple[Wal
     """Slots of which something is missing, earliest first, with how much of them has come."""
     rows = db.all(SQL.list_incomplete, dataset_id=dataset_id, limit=limit)
     return [(WallTime(cast("int", time)), cast("int", number)) for time, number in rows]
+
+
+def _in_utc(instant: int) -> str:
+    return f"{from_wall(instant)} UTC"
 
 
 def _declared(fileset: Fileset) -> str:

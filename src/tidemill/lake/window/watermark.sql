@@ -63,19 +63,23 @@ UPDATE watermark
  WHERE dataset_id = :dataset_id
 
 -- name: note_move
--- W = the target, or where an open transaction holds it that may still write rows of an earlier time; it never goes
--- back. What such a transaction declared is behind W already, when its end is.
-INSERT INTO watermark_move (dataset_id, commit_seq, value, previous, cause, at)
-SELECT w.dataset_id, {commit_seq}, free.value, w.value, :cause, tidemill_now()
+-- W = the target, or where an open transaction holds it that may still write rows of an earlier time. What such a
+-- transaction declared is behind W already, when its end is. W goes back only with :rereads, when its times are read in
+-- another way; it is NULL then if no partition has a time.
+INSERT INTO watermark_move (dataset_id, commit_seq, value, previous, cause, at, rewinds)
+SELECT w.dataset_id, {commit_seq}, free.value, w.value, :cause, tidemill_now(),
+       CASE WHEN free.value > coalesce(w.value, -2305843009213693952) THEN 0 ELSE 1 END
   FROM watermark AS w
  CROSS JOIN (SELECT min(bound.value) AS value
                FROM (SELECT t.target AS value FROM watermark AS t WHERE t.dataset_id = :dataset_id
                       UNION ALL
                      SELECT i.from_time - o.row_lag
                        FROM in_progress AS i JOIN watermark AS o ON o.dataset_id = i.dataset_id
-                      WHERE i.dataset_id = :dataset_id AND i.from_time IS NOT NULL
+                      WHERE o.target IS NOT NULL AND i.dataset_id = :dataset_id AND i.from_time IS NOT NULL
                         AND (o.value IS NULL OR i.to_time > o.value)) AS bound) AS free
- WHERE w.dataset_id = :dataset_id AND w.target IS NOT NULL AND free.value > coalesce(w.value, -2305843009213693952)
+ WHERE w.dataset_id = :dataset_id
+   AND (free.value > coalesce(w.value, -2305843009213693952)
+        OR (CAST(:rereads AS INTEGER) = 1 AND free.value IS DISTINCT FROM w.value))
 
 -- name: note_advance
 -- By hand.
@@ -83,18 +87,55 @@ INSERT INTO watermark_move (dataset_id, commit_seq, value, previous, cause, at)
 SELECT dataset_id, {commit_seq}, CAST(:value AS BIGINT), value, :cause, tidemill_now()
   FROM watermark WHERE dataset_id = :dataset_id
 
+-- name: forget_slots_beyond
+-- Slots that end after :ends count again when a commit brings partitions of theirs. None of them has a time below :low.
+DELETE FROM time_slot WHERE dataset_id = :dataset_id AND slot_time >= :low AND ends_at > :ends
+
+-- name: forget_members_beyond
+DELETE FROM slot_member
+ WHERE dataset_id = :dataset_id AND slot_time >= :low
+   AND NOT EXISTS (SELECT 1 FROM time_slot AS s
+                    WHERE s.dataset_id = slot_member.dataset_id AND s.slot_time = slot_member.slot_time
+                      AND s.slot_time >= :low)
+
+-- name: first_beyond
+SELECT min(slot_time) FROM time_slot WHERE dataset_id = :dataset_id AND slot_time >= :low AND ends_at > :ends
+
+-- name: lower_target
+-- An unbroken run of slots goes on from the first slot that is forgotten, if it had come that far.
+UPDATE watermark
+   SET target = CASE WHEN target > :value THEN :value ELSE target END,
+       next_time = CASE WHEN next_time > :first THEN :first ELSE next_time END
+ WHERE dataset_id = :dataset_id
+
+-- name: note_rewind
+-- By hand.
+INSERT INTO watermark_move (dataset_id, commit_seq, value, previous, cause, at, rewinds)
+SELECT dataset_id, {commit_seq}, CAST(:value AS BIGINT), value, :cause, tidemill_now(), 1
+  FROM watermark WHERE dataset_id = :dataset_id
+
+-- name: first_time
+-- Of the partitions that are current: what ends before it was computed from partitions that are deleted by now.
+SELECT partition_time FROM partition_change {indexed_by:partition_by_time}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_time IS NOT NULL
+ ORDER BY partition_time LIMIT 1
+
 -- name: move
 UPDATE watermark SET value = m.value
   FROM watermark_move AS m
  WHERE watermark.dataset_id = :dataset_id AND m.dataset_id = :dataset_id AND m.commit_seq = {commit_seq}
 
 -- name: publish_move
+-- since: where the first time slot begins, in the message of a first move only.
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', m.commit_seq,
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}),
        tidemill_now(), 'watermark', :event_key,
        '{"dataset":"' || CAST(:dataset AS TEXT) || '","from":' || coalesce(CAST(m.previous AS TEXT), 'null')
-           || ',"to":' || CAST(m.value AS TEXT) || '}'
+           || ',"to":' || coalesce(CAST(m.value AS TEXT), 'null')
+           || coalesce(',"since":' || CAST((SELECT s.begins_at FROM time_slot AS s
+                                             WHERE m.previous IS NULL AND s.dataset_id = m.dataset_id
+                                             ORDER BY s.slot_time LIMIT 1) AS TEXT), '') || '}'
   FROM watermark_move AS m
  WHERE m.dataset_id = :dataset_id AND m.commit_seq = {commit_seq}
 
@@ -118,11 +159,12 @@ SELECT dataset_id FROM watermark WHERE next_check_at <= tidemill_now()
 SELECT min(next_check_at) FROM watermark
 
 -- name: put_watermark
+-- With :rereads the target is found from the start, since its times are read in another way.
 INSERT INTO watermark (dataset_id, declared, gap, row_lag, max_ahead)
 VALUES (:dataset_id, :declared, :gap, :row_lag, :max_ahead)
     ON CONFLICT (dataset_id) DO UPDATE
    SET declared = excluded.declared, gap = excluded.gap, row_lag = excluded.row_lag, max_ahead = excluded.max_ahead,
-       next_time = NULL
+       next_time = NULL, target = CASE WHEN CAST(:rereads AS INTEGER) = 1 THEN NULL ELSE watermark.target END
 
 -- name: delete_watermark
 DELETE FROM watermark WHERE dataset_id = :dataset_id

@@ -177,6 +177,16 @@ class WatermarkSpec:
         """What the catalog keeps."""
         return {"column": self.column, "options": dict(self.options)}
 
+    @property
+    def reading(self) -> object:
+        """How times are read: with another reading a watermark is computed from the start, and so are windows."""
+        return self.partition_time, self.row_lag, self.window_zone
+
+    @property
+    def slots(self) -> object:
+        """What the time slots of a file set depend on, and when one of them counts."""
+        return self.reading, self.gap, self.expected, self.expected_count, self.max_ahead
+
     def member(self, keys: KeySchema, key: Key) -> str | None:
         """Which of the partitions that its slot waits for `key` is, as a text; None for one that nobody waits for."""
         if not self.expected:

@@ -21,6 +21,7 @@ from tidemill.lake.datasets import find_by_id
 from tidemill.lake.fileset.fileset import Fileset, Partition, to_change
 from tidemill.lake.keys import KeyText
 from tidemill.lake.window.partition_time import Instant, PartitionTime, WallTime, from_wall
+from tidemill.lake.window.watermark_spec import WatermarkSpec
 from tidemill.lake.window.window_plan import MARGIN, Dirty, Stored, Window, times_within
 from tidemill.names import DatasetId, ProgramId, WritePointer, backlog_event, window_event
 
@@ -174,6 +175,28 @@ def reset_windows(db: Db, state: WindowState, computed: Instant | None, upto: Wa
     ):
         for call in message.writes():
             db.call(call)
+
+
+def change_late(db: Db, source: Fileset) -> None:
+    """Bring the window programs over `source` in line with its late policy, and start them for what is late now."""
+    late = source.watermark.late if source.watermark else ""
+    db.run(SQL.set_late, dataset_id=source.dataset_id, late=late)
+    db.call(announce_late(source, Instant(-_EVER)))
+
+
+def describe_times(spec: WatermarkSpec) -> dict[str, object]:
+    """What the definition of a window program says of how the times of its table are read."""
+    return {
+        "partitions": {name: value for name, value in spec.options.items() if name.startswith("partition.time")},
+        "row_lag": spec.row_lag,
+    }
+
+
+def redefine(definition: str, spec: WatermarkSpec) -> str:
+    """The definition of a window program as it is once the times of its table are read as `spec` says."""
+    found = json.loads(definition) | describe_times(spec)
+    found["windows"] = [*found["windows"][:3], spec.window_zone.name]
+    return json.dumps(found, sort_keys=True)
 
 
 def find_state(db: Db, program_id: ProgramId) -> WindowState | None:

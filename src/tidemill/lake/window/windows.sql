@@ -54,8 +54,12 @@ SELECT window_start, window_end, write_pointer FROM window_result {indexed_by:wi
 UPDATE window_result SET stale = 1 WHERE program_id = :program_id AND window_end > :from_end
 
 -- name: reset_state
-UPDATE window_program SET computed = :computed, seen = {commit_seq}, revision = revision + 1
+-- seen stays: late changes of windows that end before are still to be looked at.
+UPDATE window_program SET computed = :computed, revision = revision + 1
  WHERE program_id = :program_id
+
+-- name: set_late
+UPDATE window_program SET late = :late WHERE dataset_id = :dataset_id
 
 -- name: list_results
 SELECT window_start, window_end, write_pointer, stale FROM window_result

@@ -1,0 +1,37 @@
+"""Windows that are open again: the watermark of their table has moved back, or its times are read in another way."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidemill.catalog.db import Db
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.partition_time import Instant, WallTime
+from tidemill.lake.window.retries import forget_failures
+from tidemill.lake.window.windows import WindowState, list_states, put_state, redefine, reset_windows
+
+_EVER: Final = -(1 << 60)
+
+
+def reopen_windows(
+    db: Db, source: Fileset, computed: Instant | None, upto: WallTime | None, cause: str
+) -> tuple[str, ...]:
+    """Move all window programs over `source` back to `computed` at most; return the names of those that had passed it.
+
+    Windows that end after `upto` are replaced when they are computed again. A run that is computing now is refused at
+    its commit. After a tick, when the watermark of `source` has moved back or its times are read in another way.
+    """
+    reopened = []
+    for state in list_states(db, source.dataset_id):
+        goes_back = state.computed is not None and (computed is None or state.computed > computed)
+        _redefine(db, state, source)
+        reset_windows(db, state, computed if goes_back else state.computed, upto, cause)
+        forget_failures(db, state.program_id, _EVER if upto is None else upto)
+        reopened += [state.name] if goes_back else []
+    return tuple(reopened)
+
+
+def _redefine(db: Db, state: WindowState, source: Fileset) -> None:
+    assert source.watermark is not None, "windows are reopened by the move of a watermark"  # noqa: S101
+    definition = redefine(state.definition, source.watermark)
+    put_state(db, state.program_id, state.name, state.dataset_id, definition, source.watermark.late)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Final, cast
 
-from tidemill.epoch import from_ms
+from tidemill.epoch import from_ms, show_time
 from tidemill.lake.inbox.discovery import Discovered
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.run.runner import RunEvent, RunEventKind
@@ -34,10 +34,9 @@ class Narrator:
         """Print one event: `text` for people, the rest for programs."""
         now = self._world.clock.now()
         if self._as_json:
-            at = now.astimezone(UTC).isoformat(timespec="milliseconds")
-            line = json.dumps({"at": at, "event": event, "subject": subject, **fields})
+            line = json.dumps({"at": show_time(now), "event": event, "subject": subject, **fields})
         else:
-            line = f"{now.astimezone():%H:%M:%S} {event:<7} {subject}   {text}".rstrip()
+            line = f"{_short_time(now)} {event:<7} {subject}   {text}".rstrip()
         with self._lock:
             self._echo(line)
 
@@ -82,14 +81,19 @@ class Narrator:
         else:
             again = ""
             if run.state is RunState.PENDING:
-                at = from_ms(run.not_before).astimezone()
-                again = f"   next try {at:%H:%M:%S}" if run.not_before else "   will be tried again"
+                at = _short_time(from_ms(run.not_before))
+                again = f"   next try {at}" if run.not_before else "   will be tried again"
             text = f"{program.app}.{program.name}   {run.state}: {run.exit_reason or ''}{again}"
             fields = {"state": run.state, "reason": run.exit_reason, "attempt": run.epoch}
             self.tell("retry" if again else "failed", subject, text, program=program.qualified_name, **fields)
         for file in _listed(run.facts, "files"):
             text = f"{file.get('status')}: {file.get('error') or ''}"
             self.tell("file", str(file.get("name")), text, run_id=run.run_id, **file)
+
+
+def _short_time(moment: datetime) -> str:
+    """Return the time of the day in UTC, as tables and logs have it."""
+    return f"{moment.astimezone(UTC):%H:%M:%SZ}"
 
 
 def _committed(event: RunEvent) -> str:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -56,6 +57,16 @@ _SWEEP_EVERY: Final = timedelta(seconds=30)
 _LOOK_AT_EDITS: Final = timedelta(seconds=2)
 _LEAVE_SOON: Final = timedelta(seconds=1)
 """How long a processed file may stay where it is, unless many leave."""
+
+
+class UntilIdle(StrEnum):
+    """When a process ends by itself: when nothing runs, waits or is due, by data or time; or by data alone.
+
+    With `DATA` the process starts nothing by `Cron` or `Every`, so that a short interval cannot keep it up for ever.
+    """
+
+    ALL = "all"
+    DATA = "data"
 
 
 class Discoverer:
@@ -129,11 +140,11 @@ def run_all(
     *,
     echo: Callable[[str], None],
     deploy: bool = True,
-    until_idle: bool = False,
+    until_idle: UntilIdle | None = None,
     drain: timedelta = timedelta(0),
     as_json: bool = False,
 ) -> None:
-    """Run scheduler, runner, discoverer and janitor until SIGINT or SIGTERM (or, `until_idle`, until nothing is left).
+    """Run scheduler, runner, discoverer and janitor until SIGINT or SIGTERM, or until `until_idle` holds.
 
     At the end nothing new is taken; runs get `drain` to end by themselves, then their drivers are ended and the runs
     given back. An error of a role ends all and is raised.
@@ -159,7 +170,7 @@ def run_all(
     loops = _Loops(catalog, world)
     hints: FolderHints[DatasetId] = FolderHints()
     discoverer = Discoverer(catalog, narrator, hints)
-    scheduler = Scheduler(catalog, world, narrator.launched)
+    scheduler = Scheduler(catalog, world, narrator.launched, timers=until_idle is not UntilIdle.DATA)
     sweeper = Janitor(catalog, config.keep_superseded, config.state)
     with _stopped_by_signals(loops):
         loops.start("scheduler", scheduler.run)
@@ -170,8 +181,8 @@ def run_all(
             edits = Edits(catalog, config, lambda text: narrator.tell("edited", config.app.name, text, message=text))
             loops.start("edits", _loop(world, partial(_look_at, edits)))
         loops.start("janitor of inboxes", _loop(world, sweeper.take_away, look_again=_LEAVE_SOON))
-        while not loops.wait(_LONGEST_NAP if not until_idle else _AWAY):
-            if until_idle and discoverer.looked and runner.busy == 0 and catalog.read(_is_idle):
+        while not loops.wait(_LONGEST_NAP if until_idle is None else _AWAY):
+            if until_idle is not None and discoverer.looked and runner.busy == 0 and catalog.read(_is_idle):
                 break
         loops.draining = True
         give_up_at = world.clock.monotonic() + drain

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.app.conftest import APP
+from tests.run.conftest import rows_of
+from tidemill.cli.main import _COMMANDS as COMMANDS
 from tidemill.cli.main import main
 from tidemill.mill.mill import open_project
+from tidemill.names import RunId
+from tidemill.run.attempts import AttemptEnd, Cause, end_attempt, take_runs
+
+OTHER_APP = """
+market = tm.App("market")
+
+@market.python(reads=[clean])
+def look(run):
+    pass
+
+market.schedule("on_orders", look, trigger=tm.NewPartitions(clean))
+"""
 
 
 @pytest.fixture
@@ -177,7 +195,6 @@ WRONG = [
     ("inbox", "files", "clean"),
     ("inbox", "claim", "orders", "--lease", "10d"),
     ("inbox", "renew", "run_0", "--lease", "1s"),
-    ("run", "start", "load"),
     ("run", "start", "shop.load", "--arg", "limit"),
     ("run", "start", "shop.load", "--arg", "limit=many"),
     ("run", "start", "shop.load", "--arg", "limt=3"),
@@ -206,6 +223,7 @@ WRONG = [
     ("run", "list", "--nothing"),
     ("--catalog", "mysql://x/y", "run", "list"),
     ("up", "--drain", "5"),
+    ("up", "--until-idle=tomorrow"),
     ("audit", "../clean"),
     ("catalog", "fsck", "orders"),
     ("catalog", "backup"),
@@ -366,10 +384,137 @@ def test_a_message_of_ones_own_is_read_back(tidemill):
     assert listed["own"]["newest"] == both[-1]["position"]
 
 
+SHORT = [
+    ("schedule", "show", "on_orders"),
+    ("schedule", "next", "on_orders"),
+    ("job", "list", "--history", "on_orders"),
+    ("run", "list", "--program", "load"),
+    ("run", "start", "load"),
+    ("consumer", "show", "clean", "report"),
+    ("consumer", "lag", "--dataset", "clean", "--name", "report"),
+]
+
+
+@pytest.mark.parametrize("command", SHORT, ids=" ".join)
+def test_a_short_name_is_enough_where_it_is_the_only_one(tidemill, command):
+    """`on_orders` is what stands in the app; nobody types `default.shop.on_orders` unless he must."""
+    assert tidemill(*command)[0] == 0
+
+
+def test_a_short_name_of_several_things_is_refused_with_their_names(tidemill, project):
+    """The command must not choose one of them."""
+    (project / "app.py").write_text(APP + "\n" + OTHER_APP, encoding="utf-8")
+    tidemill("deploy")
+
+    code, _, errors = tidemill("schedule", "show", "on_orders")
+
+    assert code == 2
+    assert "write one of default.market.on_orders, default.shop.on_orders" in errors
+    assert tidemill("schedule", "show", "market.on_orders")[0] == 0
+
+
+def test_the_nearest_of_all_short_names_is_given(tidemill):
+    """As for qualified names, whole, so that it can be typed."""
+    code, _, errors = tidemill("schedule", "show", "on_odrers")
+
+    assert (code, "did you mean 'default.shop.on_orders'" in errors) == (4, True)
+
+
+def test_a_pending_run_says_what_it_waits_for(tidemill):
+    """Without a runner it would wait for ever, and its record said no more than PENDING."""
+    run_id = json.loads(tidemill("run", "start", "load", "--json")[1])["run_id"]
+
+    why = json.loads(tidemill("run", "show", run_id, "--json")[1])["why"]
+
+    assert why == "waits for a runner: none is at work now; `tidemill up` starts one"
+    assert why in tidemill("run", "list")[1]
+
+
+def test_a_run_that_failed_before_shows_no_old_error_while_it_runs(tidemill, project):
+    """The reason of an attempt that is over stood beside RUNNING."""
+    run_id = RunId(json.loads(tidemill("run", "start", "load", "--json")[1])["run_id"])
+    with open_project(project) as mill:
+        lease = timedelta(minutes=1)
+        take = partial(take_runs, most=1, owner="r", host="h", lease=lease)
+        mill.catalog.write(take)
+        end_attempt(mill.catalog, run_id, 1, AttemptEnd(Cause.LOST, "its machine was away"))
+        rows_of(mill.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
+        waiting = mill.show_run(run_id)
+        mill.catalog.write(take)
+        starting = mill.show_run(run_id)
+
+    assert (waiting["state"], waiting["exit_reason"]) == ("PENDING", "its machine was away")
+    assert (starting["state"], starting["exit_reason"], starting["why"]) == ("STARTING", None, None)
+
+
+def test_new_files_say_what_they_wait_for(tidemill, project):
+    """A scheduler that is not up, a schedule that is suspended, or no program at all: each has another cure."""
+    (project / "landing/orders/1.csv").write_text("id,amount\n1,2\n", encoding="utf-8")
+    tidemill("inbox", "scan", "orders")
+    fresh = tidemill("inbox", "files", "orders")[1]
+    tidemill("schedule", "suspend", "on_orders")
+    suspended = tidemill("inbox", "files", "orders")[1]
+    tidemill("schedule", "delete", "on_orders")
+    alone = tidemill("inbox", "files", "orders")[1]
+    run_id = json.loads(tidemill("run", "start", "load", "--json")[1])["run_id"]
+    pending = tidemill("inbox", "files", "orders")[1]
+
+    assert "NEW: default.shop.on_orders has no job for them yet" in fresh
+    assert "NEW: default.shop.on_orders is suspended: `tidemill schedule resume default.shop.on_orders`" in suspended
+    assert "NEW: no schedule starts default.shop.load: `tidemill run start default.shop.load` does" in alone
+    assert f"NEW: {run_id} of default.shop.load has not started: `tidemill run show {run_id}` says why" in pending
+    assert json.loads(tidemill("inbox", "files", "orders", "--json")[1])[0]["status"] == "NEW"
+
+
+def test_up_until_idle_by_data_ends_beside_a_short_interval(tidemill, project):
+    """With a run each second something is always due, and `--until-idle` had no end (in CI: until its time-out)."""
+    (project / "app.py").write_text(
+        APP + '\napp.schedule("often", report, trigger=tm.Every("1s"), resume=True)\n', encoding="utf-8"
+    )
+    (project / "landing/orders/1.csv").write_text("id,amount\n1,2\n", encoding="utf-8")
+
+    code, told, errors = tidemill("up", "--until-idle=data")
+
+    started = [line for line in told.splitlines() if " start " in line]
+    assert (code, errors) == (0, "")
+    assert len(started) == 1
+    assert "shop.load" in started[0]
+
+
+def test_nested_fields_are_lines_for_people(tidemill):
+    """A record within a record was a blob of JSON in a table of lines."""
+    run_id = json.loads(tidemill("run", "start", "load", "--arg", "limit=3", "--json")[1])["run_id"]
+
+    shown = tidemill("run", "show", run_id)[1]
+
+    assert "arguments      limit  3\n" in shown
+    assert "triggered_by   asked  by hand\n" in shown
+    assert "{" not in shown
+
+
+def test_the_help_of_a_noun_is_the_same_in_both_lists(capsys):
+    """`tidemill --help` loads no noun; what it says of one was out of date."""
+    for noun, (module, summary) in COMMANDS.items():
+        command = importlib.import_module(module).command
+        assert not isinstance(command, click.Group) or command.help == summary, noun
+
+
+def test_the_log_of_a_run_is_what_the_program_wrote(tidemill, project, tmp_path):
+    """Spark's own lines, hundreds a run, buried the traceback; `--all` prints them too."""
+    run_id = RunId(json.loads(tidemill("run", "start", "load", "--json")[1])["run_id"])
+    (tmp_path / "logs").mkdir()
+    for name, text in {"stdout": "hello\n", "stderr": "ValueError: boom\n", "spark.log": "INFO much\n"}.items():
+        (tmp_path / "logs" / name).write_text(text, encoding="utf-8")
+    with open_project(project) as mill:
+        text = f"UPDATE run SET log_location = '{tmp_path / 'logs'}' WHERE run_id = '{run_id}' RETURNING 1"
+        rows_of(mill.catalog, text)
+
+    assert tidemill("run", "logs", run_id)[1] == "hello\nValueError: boom\n"
+    assert tidemill("run", "logs", run_id, "--all")[1] == "hello\nValueError: boom\nINFO much\n"
+
+
 def test_every_command_has_json_and_help(capsys):
     """One promise for all: `--json`; and a first line that says what it does."""
-    import click
-
     from tidemill.cli import main as entry
 
     def leaves(command, path):

@@ -29,11 +29,14 @@ def command() -> None:
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 100_000), help="How many at most.")
 @json_option
 def files(name: str, state: str | None, after: str, limit: int, *, as_json: bool) -> None:
-    """List the files of an inbox by name, with their states."""
+    """List the files of an inbox by name, with their states, and say what NEW files wait for."""
     with open_mill() as mill:
         rows = mill.list_inbox_files(name, state=state, after=after, limit=limit)
+        waiting = [] if as_json or all(row.status != "NEW" for row in rows) else mill.explain_new_files(name)
     columns = ("name", "status", "bytes", "modified_at", "failures", "run_id", "afterwards", "error")
     show_list(rows, columns, as_json=as_json, empty=f"no such files in {name}")
+    for sentence in waiting:
+        click.echo(f"NEW: {sentence}")
 
 
 @command.command()

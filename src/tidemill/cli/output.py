@@ -6,13 +6,13 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tidemill.epoch import from_ms
+from tidemill.epoch import from_ms, show_time
 from tidemill.errors import TidemillError, UserError
 
 if TYPE_CHECKING:
@@ -84,14 +84,9 @@ def show_list(records: Sequence[object], columns: Sequence[str], *, as_json: boo
 
 
 def show_one(record: object, *, as_json: bool) -> None:
-    """Print all fields of a record, one a line, or as a JSON object."""
+    """Print all fields of a record as indented lines, or as a JSON object."""
     plain = to_plain(record)
-    if as_json:
-        click.echo(json.dumps(plain, indent=2))
-        return
-    width = max(len(name) for name in plain)
-    for name, value in plain.items():
-        click.echo(f"{name:<{width}}  {_cell(value)}")
+    click.echo(json.dumps(plain, indent=2) if as_json else "\n".join(_lines(plain)))
 
 
 def say(record: Mapping[str, object], sentence: str, *, as_json: bool) -> None:
@@ -128,7 +123,7 @@ def _plain(name: str, value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool) and name.endswith(_TIMES):
         return _iso(value)
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat()
+        return show_time(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(str(key), inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -139,25 +134,49 @@ def _plain(name: str, value: object) -> object:
 
 
 def _iso(milliseconds: int) -> str | None:
-    if milliseconds == 0:
-        return None
-    return from_ms(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return show_time(from_ms(milliseconds)) if milliseconds else None
+
+
+def _lines(value: object) -> list[str]:
+    """Return a plain value as lines for people: a field a line, a table for a list of records."""
+    if isinstance(value, dict) and value:
+        width = max(map(len, value))
+        lines = []
+        for name, inner in value.items():
+            first, *more = _lines(inner)
+            lines.append(f"{name:<{width}}  {first}")
+            lines += [f"{'':<{width}}  {line}" for line in more]
+        return lines
+    if isinstance(value, list) and value:
+        if all(isinstance(inner, dict) for inner in value):
+            columns = list(dict.fromkeys(name for inner in value for name in inner))
+            rows = [[_cell(inner.get(column)) for column in columns] for inner in value]
+            return _aligned([columns, *rows])
+        if any(isinstance(inner, dict | list) for inner in value):
+            return [line for inner in value for line in (_lines(inner) if isinstance(inner, dict) else [_cell(inner)])]
+        return [", ".join(map(_cell, value))]
+    return _cell(value).splitlines()
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _cell(value: object) -> str:
     if value is None or value == "":
         return _NEVER
-    if isinstance(value, dict | list):
-        return json.dumps(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_cell(inner)}" for name, inner in value.items()) or _NEVER
+    if isinstance(value, list):
+        return ", ".join(map(_cell, value)) or _NEVER
     return str(value)
 
 
 def _print_table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
     if not sys.stdout.isatty():
         # Whole values for a pipe or file, aligned, nothing cut.
-        widths = [max(len(line[place]) for line in [columns, *rows]) for place in range(len(columns))]
-        for line in [columns, *rows]:
-            click.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+        click.echo("\n".join(_aligned([columns, *rows])))
         return
     from rich.console import Console
     from rich.table import Table

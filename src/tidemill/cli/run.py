@@ -26,7 +26,7 @@ def list_(program: str | None, limit: int, *, as_json: bool) -> None:
     """List the newest runs first."""
     with open_mill() as mill:
         runs = mill.list_runs(program=program, limit=limit)
-    columns = ("run_id", "program", "state", "epoch", "failures", "created_at", "ended_at", "exit_reason")
+    columns = ("run_id", "program", "state", "epoch", "failures", "created_at", "ended_at", "why")
     show_list(runs, columns, as_json=as_json, empty="no runs yet; `tidemill run start APP.PROGRAM` starts one")
 
 
@@ -76,9 +76,15 @@ def kill(run_id: str, *, as_json: bool) -> None:
 @click.argument("run_id")
 @click.option("--follow", is_flag=True, help="Go on printing until the run has ended.")
 @click.option("--attempt", type=click.IntRange(1), help="Which attempt; the newest when left out.")
+@click.option("--all", "whole", is_flag=True, help="Print Spark's log too, after the program's output.")
 @json_option
-def logs(run_id: str, attempt: int | None, *, follow: bool, as_json: bool) -> None:
-    """Print what a run's attempt wrote."""
+def logs(run_id: str, attempt: int | None, *, follow: bool, whole: bool, as_json: bool) -> None:
+    """Print what the program wrote in an attempt of a run; with --all, Spark's log after the program's output."""
+    empty = True
     with open_mill() as mill:
-        for line in mill.read_logs(run_id, attempt=attempt, follow_every=_FOLLOWED_EVERY if follow else None):
+        every = _FOLLOWED_EVERY if follow else None
+        for line in mill.read_logs(run_id, attempt=attempt, follow_every=every, whole=whole):
+            empty = False
             click.echo(json.dumps({"file": line.file, "line": line.text}) if as_json else line.text)
+    if empty and not as_json:
+        click.echo("the program wrote nothing" + ("" if whole else "; --all prints Spark's log"), err=True)

@@ -12,15 +12,22 @@ from tidemill.durations import parse_duration
 
 @click.command(name="up")
 @click.option("--no-deploy", is_flag=True, help="Run what is deployed, without reading the app file.")
-@click.option("--until-idle", is_flag=True, help="End when nothing runs, waits or is due: for CI and cron.")
+@click.option(
+    "--until-idle",
+    type=click.Choice(["all", "data"]),
+    is_flag=False,
+    flag_value="all",
+    help="End when nothing runs, waits or is due; with =data, start nothing by Cron or Every.",
+)
 @click.option(
     "--drain", metavar="DURATION", default="0s", show_default=True, help="How long to wait for runs at the end."
 )
 @json_option
-def command(drain: str, *, no_deploy: bool, until_idle: bool, as_json: bool) -> None:
+def command(drain: str, *, no_deploy: bool, until_idle: str | None, as_json: bool) -> None:
     """Run scheduler, runner, inbox discovery and janitor of this project until Ctrl-C, one line an event."""
-    from tidemill.roles import run_all
+    from tidemill.roles import UntilIdle, run_all
 
+    idle = None if until_idle is None else UntilIdle(until_idle)
     wait = parse_duration(drain) if drain != "0s" else timedelta(0)
     with open_mill(create=True) as mill:
-        run_all(mill, echo=click.echo, deploy=not no_deploy, until_idle=until_idle, drain=wait, as_json=as_json)
+        run_all(mill, echo=click.echo, deploy=not no_deploy, until_idle=idle, drain=wait, as_json=as_json)

@@ -36,7 +36,7 @@ from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.filters import Where, make_filter
 from tidemill.lake.keys import KeyText, KeyValue
 from tidemill.lake.snapshot.changes import measure_feed
-from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id, fields_of
+from tidemill.mill.project import MOST_SHOWN, Project, complete, datasets_by_id, fields_of
 from tidemill.names import nearest
 
 
@@ -243,6 +243,9 @@ class Consumers(Project):
 
     def _consumer(self, db: Db, dataset: str, name: str) -> tuple[Dataset, Consumer]:
         found = self._dataset(db, dataset)
+        names = [consumer.name for consumer in list_consumers(db) if consumer.dataset_id == found.dataset_id]
+        if "." not in name and name not in names:
+            name = complete("consumer", name, names)
         return found, find_consumer(db, found.dataset_id, name)
 
 

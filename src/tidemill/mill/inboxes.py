@@ -9,11 +9,14 @@ from datetime import datetime, timedelta
 from tidemill.catalog.db import Db
 from tidemill.durations import parse_lease
 from tidemill.errors import UserError
+from tidemill.lake.datasets import Dataset
 from tidemill.lake.inbox import inbox
 from tidemill.lake.inbox.discovery import discover, read_lateness, read_listed
 from tidemill.lake.inbox.file_endings import release_quarantined, retry_files
-from tidemill.mill.project import Project
-from tidemill.names import RunId, advise
+from tidemill.mill.jobs import explain_verdict
+from tidemill.mill.project import MOST_SHOWN, Project
+from tidemill.names import RunId, advise, dataset_events
+from tidemill.run import runs
 from tidemill.run.outside_claims import (
     CLAIM_LEASE,
     FileClaim,
@@ -22,6 +25,10 @@ from tidemill.run.outside_claims import (
     renew_claim,
     update_file_status,
 )
+from tidemill.run.programs import Program, list_programs
+from tidemill.run.runs import RunState
+from tidemill.schedule import jobs, schedules
+from tidemill.schedule.specs import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,18 @@ class Inboxes(Project):
                 missed,
                 str(longest),
             )
+
+        return self.catalog.read(block)
+
+    def explain_new_files(self, name: str) -> list[str]:
+        """Say what the NEW files of an inbox wait for: one sentence for each program that reads the inbox."""
+        watched = self._inbox(name)
+
+        def block(db: Db) -> list[str]:
+            reading = [program for program in list_programs(db) if watched.qualified_name in program.reads]
+            if not reading:
+                return ["no program reads this inbox: declare one in the app (`reads=[…]`) and `tidemill deploy`"]
+            return [_explain(db, program, watched.dataset) for program in reading]
 
         return self.catalog.read(block)
 
@@ -167,6 +186,28 @@ class Inboxes(Project):
             return inbox.Inbox.of(self._dataset(db, name))
 
         return self.catalog.read(block)
+
+
+def _explain(db: Db, program: Program, dataset: Dataset) -> str:
+    """Say what new files of `dataset` wait for before `program` takes them."""
+    of_program = runs.list_runs(db, most=MOST_SHOWN, program_id=program.program_id)
+    for state, what in ((RunState.PENDING, "has not started"), (RunState.STARTING, "starts")):
+        if found := next((run.run_id for run in of_program if run.state is state), None):
+            return f"{found} of {program.qualified_name} {what}: `tidemill run show {found}` says why"
+    listening = {
+        schedule.schedule_id: schedule
+        for key in dataset_events(dataset.namespace, dataset.name)
+        for schedule in schedules.list_schedules(db, event_key=key, program_id=program.program_id)
+    }
+    if not listening:
+        return f"no schedule starts {program.qualified_name}: `tidemill run start {program.qualified_name}` does"
+    for job in jobs.list_jobs(db):
+        if job.schedule_id in listening:
+            return f"{job.job_id} of {listening[job.schedule_id].qualified_name} waits: {explain_verdict(job.verdict)}"
+    if suspended := [s.qualified_name for s in listening.values() if s.status is Status.SUSPENDED]:
+        return f"{suspended[0]} is suspended: `tidemill schedule resume {suspended[0]}`"
+    name = next(iter(listening.values())).qualified_name
+    return f"{name} has no job for them yet: a scheduler makes one, as `tidemill up` has it"
 
 
 def _claim_id(claim: FileClaim | str) -> RunId:

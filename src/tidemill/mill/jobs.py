@@ -103,15 +103,16 @@ def _job_view(job: Job, names: Mapping[ScheduleId, str]) -> JobView:
         to_ms(job.created_at),
         None if job.next_check_at is None else to_ms(job.next_check_at),
         job.priority,
-        _why(verdict),
+        explain_verdict(verdict),
         verdict,
     )
 
 
-def _why(verdict: Mapping[str, object]) -> str:
-    """What a job waits for, in words: its trigger's answer, then those of its constraints."""
+def explain_verdict(verdict: Mapping[str, object] | None) -> str:
+    """Say what a job waits for: the answer of its trigger, then the answers of its constraints."""
+    verdict = verdict or {}
     answers = [verdict.get("trigger"), *cast("list[object]", verdict.get("constraints", []))]
-    return "; ".join(str(answer["why"]) for answer in answers if isinstance(answer, dict))
+    return "; ".join(str(answer["why"]) for answer in answers if isinstance(answer, dict)) or "not checked yet"
 
 
 def _ended_view(job: EndedJob, names: Mapping[ScheduleId, str]) -> EndedJobView:

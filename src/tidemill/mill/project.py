@@ -8,9 +8,10 @@ from typing import Final, Self
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.config import Config
+from tidemill.errors import NotFound, UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset
-from tidemill.names import Namespace, ProgramId, qualified, split_qualified
+from tidemill.names import Namespace, ProgramId, nearest, qualified, split_qualified
 from tidemill.run.declared import Declared
 from tidemill.run.programs import Program, find_program, list_programs
 from tidemill.schedule import schedules
@@ -19,6 +20,18 @@ from tidemill.world import World
 
 MOST_SHOWN: Final = 1000
 """Rows of what belongs to one object; more are not shown."""
+
+
+class AmbiguousName(UserError):
+    """A short name that several things have."""
+
+    code = "ambiguous_name"
+
+    def __init__(self, kind: str, name: str, known: Sequence[str]) -> None:
+        self.kind = kind
+        self.name = name
+        self.known = tuple(sorted(known))
+        super().__init__(f"several {kind}s are named {name!r}: write one of {', '.join(self.known)}")
 
 
 class Project:
@@ -46,10 +59,14 @@ class Project:
         return datasets.find(db, namespace, local)
 
     def _program(self, db: Db, name: str) -> Program:
+        if "." not in name:
+            name = complete("program", name, [program.qualified_name for program in list_programs(db)])
         namespace, (app, program) = self._split("program", name, 2)
         return find_program(db, namespace, app, program)
 
     def _schedule(self, db: Db, name: str) -> Schedule:
+        if "." not in name:
+            name = complete("schedule", name, [one.qualified_name for one in schedules.list_schedules(db)])
         namespace, (app, schedule) = self._split("schedule", name, 2)
         return schedules.find_schedule(db, namespace, app, schedule)
 
@@ -62,6 +79,23 @@ class Project:
             return None
         named = [(w, self._split("data set", w, 1)) if isinstance(w, str) else (w, None) for w in writes]
         return [w if parts is None else qualified(parts[0], *parts[1]) for w, parts in named]
+
+
+def complete(kind: str, short: str, known: Sequence[str]) -> str:
+    """Return the one of the qualified names `known` whose last part is `short`.
+
+    `NotFound` with the nearest name, and `AmbiguousName` where several names end so.
+    """
+    ends = [name for name in known if name.rpartition(".")[2] == short]
+    match ends:
+        case [name]:
+            return name
+        case []:
+            by_end = {name.rpartition(".")[2]: name for name in known}
+            meant = nearest(short, by_end)
+            raise NotFound(kind, short, by_end[meant] if meant else None)
+        case _:
+            raise AmbiguousName(kind, short, ends)
 
 
 def fields_of(view: object) -> dict[str, object]:

@@ -5,13 +5,16 @@ Fields ending in `_at` are epoch milliseconds; the command line shows them as IS
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
+from tidemill.epoch import from_ms, show_time
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
@@ -22,7 +25,7 @@ from tidemill.run import runs
 from tidemill.run.attempts import ask_kill
 from tidemill.run.logs import LogLine, follow_logs
 from tidemill.run.programs import find_program_by_id
-from tidemill.run.runs import NewRun, RunRecord, RunState
+from tidemill.run.runs import NewRun, RunKind, RunRecord, RunState
 
 SQL: Final = load_sql(__file__)
 
@@ -59,11 +62,17 @@ class NothingToRetry(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A run; `facts` is what its last attempt reported: rows in and out, seconds, process."""
+    """A run.
+
+    `why` says what a pending run waits for, or how a run ended. `exit_reason` is the end of the newest attempt that has
+    ended: no reason while another attempt is under way. `facts` is what the newest attempt reported: rows in and out,
+    seconds, process.
+    """
 
     run_id: RunId
     program: str | None
     state: str
+    why: str | None
     epoch: int
     failures: int
     losses: int
@@ -100,7 +109,8 @@ class Runs(Project):
         def block(db: Db) -> list[RunView]:
             program_id = None if program is None else self._program(db, program).program_id
             names = program_names(db)
-            return [_run_view(run, names) for run in runs.list_runs(db, most=limit, program_id=program_id)]
+            waits = _Waits(db)
+            return [_run_view(run, names, waits) for run in runs.list_runs(db, most=limit, program_id=program_id)]
 
         return self.catalog.read(block)
 
@@ -108,7 +118,7 @@ class Runs(Project):
         """A run with what it took; `NotFound`."""
 
         def block(db: Db) -> dict[str, object]:
-            view = _run_view(runs.find_run(db, RunId(run_id)), program_names(db))
+            view = _run_view(runs.find_run(db, RunId(run_id)), program_names(db), _Waits(db))
             by_id = datasets_by_id(db)
             rows = db.all(SQL.list_inputs, run_id=run_id, limit=MOST_SHOWN)
             return {**fields_of(view), "inputs": [_input_view(row, by_id) for row in rows]}
@@ -154,17 +164,47 @@ class Runs(Project):
         return ask_kill(self.catalog, RunId(run_id)).value
 
     def read_logs(
-        self, run_id: str, *, attempt: int | None = None, follow_every: timedelta | None = None
+        self, run_id: str, *, attempt: int | None = None, follow_every: timedelta | None = None, whole: bool = False
     ) -> Iterator[LogLine]:
-        """The lines that an attempt (the newest) wrote; with `follow_every` until the run has ended."""
-        return follow_logs(self.catalog, self.world, RunId(run_id), attempt=attempt, every=follow_every)
+        """Yield the lines that the program wrote in an attempt (the newest), and if `whole` those of Spark after them.
+
+        With `follow_every`, go on until the run has ended.
+        """
+        return follow_logs(self.catalog, self.world, RunId(run_id), attempt=attempt, every=follow_every, whole=whole)
 
 
-def _run_view(run: RunRecord, names: Mapping[ProgramId, str]) -> RunView:
+class _Waits:
+    """What pending runs wait for, as one read of the catalog shows it; it looks at runs under way when first asked."""
+
+    def __init__(self, db: Db) -> None:
+        self._db = db
+
+    def why(self, run: RunRecord) -> str:
+        """Say what `run`, which is pending, waits for."""
+        if run.not_before > self._db.now():
+            attempt = f"attempt {run.epoch + 1} at {show_time(from_ms(run.not_before))}"
+            return f"waits for {attempt}; the last ended: {run.exit_reason or 'without a reason'}"
+        if not self._at_work:
+            return "waits for a runner: none is at work now; `tidemill up` starts one"
+        under_way = ", ".join(f"{_count(number)} on {host}" for host, number in sorted(self._at_work.items()))
+        return f"waits for a free slot of a runner (`runner.slots`); under way: {under_way}"
+
+    @cached_property
+    def _at_work(self) -> Counter[str]:
+        return Counter(run.host or "?" for run in runs.list_live(self._db) if run.kind is RunKind.PROGRAM)
+
+
+def _count(number: int) -> str:
+    return f"{number} run{'' if number == 1 else 's'}"
+
+
+def _run_view(run: RunRecord, names: Mapping[ProgramId, str], waits: _Waits) -> RunView:
+    reason = None if run.state.live else run.exit_reason
     return RunView(
         run_id=run.run_id,
         program=None if run.program_id is None else names.get(run.program_id),
         state=run.state,
+        why=waits.why(run) if run.state is RunState.PENDING else reason,
         epoch=run.epoch,
         failures=run.failures,
         losses=run.losses,
@@ -175,7 +215,7 @@ def _run_view(run: RunRecord, names: Mapping[ProgramId, str]) -> RunView:
         created_at=run.created_at,
         started_at=run.started_at,
         ended_at=run.ended_at,
-        exit_reason=run.exit_reason,
+        exit_reason=reason,
         log_location=run.log_location,
         bundle=run.bundle,
         facts=run.facts,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 from tidemill.catalog.db import Catalog
 from tidemill.errors import NotFound
@@ -13,21 +14,30 @@ from tidemill.names import RunId
 from tidemill.run.runs import RunRecord, find_run
 from tidemill.world import World
 
+SPARK_LOG: Final = "spark.log"
+
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line; `file` is where it stands: `stdout`, `stderr` or `spark.log`."""
+    """A line of a log; `file` names its file: `stdout`, `stderr` or `spark.log`."""
 
     file: str
     text: str
 
 
 def follow_logs(
-    catalog: Catalog, world: World, run_id: RunId, *, attempt: int | None, every: timedelta | None
+    catalog: Catalog,
+    world: World,
+    run_id: RunId,
+    *,
+    attempt: int | None,
+    every: timedelta | None,
+    whole: bool = False,
 ) -> Iterator[LogLine]:
-    """The lines of an attempt (the newest when None), file by file as they come; with `every` until the run has ended.
+    """Yield the lines of an attempt (the newest when None), file by file; with `every` until the run has ended.
 
-    `NotFound` for an attempt that there was not. Lines of different files have no order among each other.
+    The program's own output comes first. Spark's log, which is longer, comes after the output, and only if `whole`.
+    `NotFound` for an attempt that the run has not had. Lines of different files have no order among each other.
     """
     offsets: dict[Path, int] = {}
     while True:
@@ -35,12 +45,15 @@ def follow_logs(
         run = catalog.read(lambda db: find_run(db, run_id))
         ended = every is None or run.state.ended
         folder = _folder(run, attempt)
-        for path in world.disk.list_folder(folder) if folder else ():
+        paths = world.disk.list_folder(folder) if folder else ()
+        for path in sorted(paths, key=lambda path: (path.name == SPARK_LOG, path.name != "stdout", path.name)):
+            if path.name == SPARK_LOG and not whole:
+                continue
             content = world.disk.read_from(path, offsets.get(path, 0))
             # Half a line waits for its end, unless there will be none.
-            whole = len(content) if ended else content.rfind(b"\n") + 1
-            offsets[path] = offsets.get(path, 0) + whole
-            for line in content[:whole].splitlines():
+            complete = len(content) if ended else content.rfind(b"\n") + 1
+            offsets[path] = offsets.get(path, 0) + complete
+            for line in content[:complete].splitlines():
                 yield LogLine(path.name, line.decode(errors="replace"))
         if every is None or ended:
             return

@@ -27,12 +27,18 @@ _log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Brings messages and due times to jobs, and jobs to runs. Any number of processes may have one on one catalog."""
+    """Brings messages and due times to jobs, and jobs to runs. Any number of processes may have one on one catalog.
 
-    def __init__(self, catalog: Catalog, world: World, launched: Callable[[Launch], None]) -> None:
+    Without `timers`, due times of `Cron` and `Every` are left to another scheduler, or to a later start.
+    """
+
+    def __init__(
+        self, catalog: Catalog, world: World, launched: Callable[[Launch], None], *, timers: bool = True
+    ) -> None:
         self._catalog = catalog
         self._world = world
         self._launched = launched
+        self._timers = timers
 
     def step(self) -> timedelta:
         """Do a batch of what can be done now, and give how long there is nothing more, unless somebody commits.
@@ -40,6 +46,8 @@ class Scheduler:
         Writes only when there is something to write: to ask costs one read.
         """
         messages, boundaries, fire_at, check_at, now = self._catalog.read(_look)
+        if not self._timers:
+            fire_at = None
         done = subscribe(self._catalog, self._world) if messages else 0
         if boundaries:
             done += feed_boundaries(self._catalog, self._world)

@@ -66,6 +66,20 @@ def start(stage: Stage) -> list[tuple[str, str]]:
     return [(str(run.state), run.exit_reason or "") for run in stage.work()]
 
 
+def test_a_refresh_while_the_schedule_is_suspended_is_followed_when_it_is_resumed(stage):
+    """The next refresh may come in a month."""
+    stage.mill.suspend_schedule("shop.follow")
+    refresh(stage)
+    stage.play()
+    stage.mill.resume_schedule("shop.follow")
+    runs = stage.play()
+    stage.mill.suspend_schedule("shop.follow")
+    stage.mill.resume_schedule("shop.follow")
+
+    assert [run.state for run in runs] == ["COMPLETED"]
+    assert stage.play() == []
+
+
 def test_each_run_gets_what_changed_since_the_last_that_committed(stage):
     """First all, then from version to version; nothing is no reason to call the program."""
     none = start(stage)

@@ -129,3 +129,109 @@ def test_partitions_that_a_consumer_passes_over_do_not_count(stage):
 
     assert waits == ["1/2 new partitions of default.lines"]
     assert made.said() == ["new 7, new 8"]
+
+
+def resumed(stage, act):
+    """Suspend the schedule, act, and resume it; the runs that come of it."""
+    stage.mill.suspend_schedule("shop.report")
+    act()
+    stage.play()
+    stage.mill.resume_schedule("shop.report")
+    return stage.play()
+
+
+def test_what_comes_while_a_schedule_is_suspended_is_taken_when_it_is_resumed(stage):
+    """The data lay until something else arrived, however long that took."""
+    made = stage(trigger="tm.NewPartitions(lines, 5)")
+
+    runs = resumed(made, lambda: made.publish("lines", "hour=1"))
+
+    assert [run.state for run in runs] == ["COMPLETED"]
+    assert made.said() == ["new 1"]
+
+
+def test_a_resumption_with_nothing_to_do_starts_nothing(stage):
+    """An operator who resumes all schedules must not start all programs."""
+    made = stage()
+    made.publish("lines", "hour=1")
+    made.play()
+
+    assert resumed(made, lambda: None) == []
+
+
+def test_a_schedule_that_listens_already_announces_nothing(stage):
+    """Resumed twice, by two operators: the job that waits for more must not start."""
+    made = stage(trigger="tm.NewPartitions(lines, 5)")
+    made.publish("lines", "hour=1")
+    made.schedule()
+
+    made.mill.resume_schedule("shop.report")
+
+    assert made.play() == []
+    assert jobs(made) == ["1/5 new partitions of default.lines"]
+
+
+def test_a_schedule_that_is_made_takes_what_waits(stage):
+    """A consumer that starts at the beginning has all that there is: nobody publishes it again."""
+    made = stage(trigger="tm.Every('1h')")
+    made.publish("lines", "hour=1")
+
+    trigger = {"type": "new_partitions", "fileset": "lines", "n": 5}
+    made.mill.create_schedule("shop.mine", "shop.report", trigger=trigger, resume=True)
+    made.play()
+
+    assert made.said() == ["new 1"]
+
+
+def test_a_changed_schedule_goes_on_with_what_its_dropped_job_had_counted(stage):
+    """An update drops the pending job; the partitions that it had counted would wait for others."""
+    made = stage(trigger="tm.NewPartitions(lines, 5)")
+    made.publish("lines", "hour=1")
+    made.schedule()
+
+    made.mill.update_schedule("shop.report", trigger={"type": "new_partitions", "fileset": "lines", "n": 3})
+    made.play()
+
+    assert made.said() == ["new 1"]
+
+
+def test_a_consumer_that_starts_now_has_nothing_waiting(stage):
+    """What was there before is not announced."""
+    made = stage(reads="tm.Reads(lines, start='now')", trigger="tm.Every('1h')")
+    made.publish("lines", "hour=1")
+    made.mill.reset_consumer("lines", "default.shop.report", to="now")
+    trigger = {"type": "new_partitions", "fileset": "lines"}
+
+    made.mill.create_schedule("shop.mine", "shop.report", trigger=trigger, resume=True)
+
+    assert made.play() == []
+
+
+FILES = """
+import tidemill as tm
+
+app = tm.App("shop")
+raw = app.inbox("raw", "landing", format="text")
+
+
+@app.python(reads=[raw])
+def report(run):
+    pass
+
+
+app.schedule("report", report, trigger=tm.NewFiles(raw, 5), resume=True)
+"""
+
+
+def test_files_that_land_while_a_schedule_is_suspended_are_taken_when_it_is_resumed(catalog_url, tmp_path, monkeypatch):
+    """An inbox has no consumers: its files are announced by themselves."""
+    monkeypatch.chdir(tmp_path)
+    with staged(tmp_path, catalog_url, FILES) as made:
+
+        def land():
+            (tmp_path / "landing" / "a.txt").write_text("1\n")
+            made.mill.scan_inbox("raw")
+
+        runs = resumed(made, land)
+
+        assert [run.state for run in runs] == ["COMPLETED"]

@@ -31,7 +31,7 @@ from tidemill.schedule.checker import check_due, next_check_at
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewPartitions
 from tidemill.schedule.loop import Scheduler
-from tidemill.schedule.schedules import Add, Resume, Suspend, Update, change_schedules
+from tidemill.schedule.schedules import Add, Resume, Suspend, Update, announce_work, change_schedules
 from tidemill.schedule.specs import Misfire, ScheduleSpec
 from tidemill.schedule.subscriber import has_messages, subscribe
 from tidemill.schedule.time_triggers import Cron, Every
@@ -125,7 +125,7 @@ def changer(name: str, *changes: Callable[[ScheduleId], object]) -> Actor:
         for change in changes:
 
             def block(db: Db, change=change) -> None:
-                change_schedules(db, stage.world, db.tick(), [change(_schedules(stage)[-1])])
+                announce_work(db, change_schedules(db, stage.world, db.tick(), [change(_schedules(stage)[-1])]))
 
             stage.catalog.write(block)
 
@@ -197,7 +197,7 @@ def shop(*specs: ScheduleSpec, programs: Sequence[str] = ("total",), runs: int =
                     Add(Namespace("default"), "shop", f"{name}{number}", program_id, spec, resume=True)
                     for number, spec in enumerate(specs)
                 ]
-            change_schedules(db, stage.world, seq, adds)
+            announce_work(db, change_schedules(db, stage.world, seq, adds))
             create_pending(db, [NewRun(RunId(f"run_{number}"), ProgramId(programs[0])) for number in range(runs)])
 
         # Deployments lock what they make in an order of their own: as two transactions.
@@ -227,7 +227,7 @@ def heard(tables: Tables) -> None:
                 must(times == 0, f"{what}, and is for {named}")
             elif (message.seq, message.n) > position:
                 must(times == 0, f"{what}, and nobody has read so far")
-            elif message.seq > schedule.since_seq and schedule.status == "SCHEDULED":
+            elif message.seq >= schedule.since_seq and schedule.status == "SCHEDULED":
                 must(times == 1, what)
             else:
                 must(times <= 1, what)
@@ -288,7 +288,7 @@ def launched(tables: Tables) -> None:
         must(job.generation == schedule.generation, f"{job.job_id} is of an old generation")
         must(schedule.status == "SCHEDULED", f"{job.job_id} is open, and its schedule {schedule.status}")
         for ref in tables["job_message"]:
-            late = ref.job_id != job.job_id or ref.seq > schedule.since_seq
+            late = ref.job_id != job.job_id or ref.seq >= schedule.since_seq
             must(late, f"{job.job_id} was fed with {ref.seq}, from before {schedule.since_seq}")
     runs = {run.run_id: run for run in tables["run"]}
     for run in runs.values():
@@ -409,15 +409,17 @@ def _fires_of_runs(tables: Tables) -> list[int]:
 # How it ends
 
 
-def recover(*, last: bool, timed: bool) -> Callable[[Stage], None]:
-    """Start everybody anew, until nothing moves; `last` brings one more message, for what a change has dropped."""
+def recover(*, resumed: bool, last: bool, timed: bool) -> Callable[[Stage], None]:
+    """Start everybody again, until nothing moves, after a resumption; `last` brings two more partitions."""
+
+    def resume(db: Db, stage: Stage) -> None:
+        announce_work(db, change_schedules(db, stage.world, db.tick(), list(map(Resume, _schedules(stage)))))
 
     def do(stage: Stage) -> None:
         cut_power(stage)
+        if resumed:
+            stage.catalog.write(lambda db: resume(db, stage))
         if last:
-            stage.catalog.write(
-                lambda db: change_schedules(db, stage.world, db.tick(), list(map(Resume, _schedules(stage))))
-            )
             _rest(stage)
             publish(stage, "last", (8, "append"), (9, "append"))
         _rest(stage)
@@ -531,7 +533,7 @@ def pipeline(
                 *([changer("person", *changes)] if changes else []),
             ],
             promises.all_of(*judges),
-            recover(last=bool(changes) or _wants_several(trigger), timed=timed),
+            recover(resumed=bool(changes), last=_wants_several(trigger), timed=timed),
             promises.all_of(
                 all_read,
                 promises.at_rest,

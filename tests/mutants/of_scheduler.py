@@ -83,10 +83,24 @@ MUTANTS: Final = (
         "a schedule hears messages from before it was made, changed or resumed",
         Edit(
             _SUBSCRIBER,
-            "            if schedule is None or message.seq <= schedule.since_seq:\n",
+            "            if schedule is None or message.seq < schedule.since_seq:\n",
             "            if schedule is None:\n",
         ),
         scenario="updated",
+    ),
+    _mutant(
+        "resume_announces_nothing",
+        "what came while a schedule was suspended, or changed, is not announced when it listens again",
+        Edit(
+            _SCHEDULES, "    if programs:\n        announce_waiting(", "    if not programs:\n        announce_waiting("
+        ),
+        scenario="suspended",
+    ),
+    _mutant(
+        "own_announcement_not_heard",
+        "a schedule does not hear what the commit announces that resumed it",
+        Edit(_SUBSCRIBER, "message.seq < schedule.since_seq", "message.seq <= schedule.since_seq"),
+        scenario="suspended",
     ),
     _mutant(
         "suspended_listens",
@@ -125,8 +139,8 @@ MUTANTS: Final = (
         "an overwritten partition, which the program is given, feeds no trigger",
         Edit(
             "lake/fileset/publish.py",
-            '                "count": len(partitions),\n',
-            '                "count": sum(one["kind"] is not ChangeKind.OVERWRITTEN for one in partitions),\n',
+            '                "count": len(batch),\n',
+            '                "count": sum(one["kind"] is not ChangeKind.OVERWRITTEN for one in batch),\n',
         ),
         first=Killer.SIMULATION,
     ),

@@ -299,6 +299,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "windows.mark_stale": {"program_id": "program_2"},
     "windows.list_dirty": {"write_pointer": 600_000},
     "windows.list_touched": {"pointers": _list(*(2 * i + 1 for i in range(200_000, 200_020)))},
+    "windows.publish_closed": {"margin": _HOUR},
     "windows.announce_left": {"more": 0, "write_pointer": 599_990, "high": 200_000 * _HOUR},
     "retries.note_failures": {
         "failures": _rows(

@@ -24,6 +24,14 @@ from tidemill.schedule.loop import Scheduler
 from tidemill.world import World
 
 
+def play(plain) -> int:
+    """Let the scheduler do all that it can, then a driver; the number of runs."""
+    scheduler = Scheduler(plain.mill.catalog, World(), lambda _launched: None)
+    while scheduler.step() == timedelta(0):
+        pass
+    return plain.drive()
+
+
 @pytest.fixture
 def plain(catalog_url, tmp_path):
     """Hourly windows of lines, on each database."""
@@ -46,21 +54,52 @@ def test_the_window_comes_out_when_its_hour_is_committed(plain):
 
 def test_the_trigger_fires_when_the_watermark_passes_and_when_windows_are_late(plain):
     """A late partition moves no watermark: its commit says that the program has work."""
-    scheduler = Scheduler(plain.mill.catalog, World(), lambda _launched: None)
-
-    def work() -> int:
-        while scheduler.step() == timedelta(0):
-            pass
-        return plain.drive()
-
     plain.add("2021-03-19 10:00", 5)
-    passed = work()
+    passed = play(plain)
     plain.add("2021-03-19 10:00", 6)
-    late = work()
+    late = play(plain)
 
     assert (passed, late) == (1, 1)
     assert plain.results() == {"10:00": 2}
-    assert work() == 0
+    assert play(plain) == 0
+
+
+def test_windows_that_close_or_change_while_the_schedule_is_suspended_come_out_when_it_is_resumed(plain):
+    """The watermark may stand for long: the program computed nothing until it moved again."""
+    plain.mill.suspend_schedule("shop.count")
+    plain.add("2021-03-19 10:00", 5)
+    play(plain)
+    plain.mill.resume_schedule("shop.count")
+    closed = play(plain)
+    plain.mill.suspend_schedule("shop.count")
+    plain.add("2021-03-19 10:00", 6)
+    play(plain)
+    plain.mill.resume_schedule("shop.count")
+
+    late = play(plain)
+
+    assert (closed, late) == (1, 1)
+    assert plain.results() == {"10:00": 2}
+
+
+def test_a_window_program_that_is_deployed_over_a_watermark_computes_what_is_closed(catalog_url, tmp_path):
+    """The table has been there for a year: its windows must not wait for the next hour."""
+    plain = open_plain(tmp_path / "project", catalog_url)
+    app = plain.mill.config.app
+    with_windows = app.read_text()
+    table = with_windows.partition("app.add_windows")[0]
+    with contextlib.closing(plain.mill):
+        app.write_text(table)
+        plain.mill.deploy()
+        plain.add("2021-03-19 10:00", 5)
+        play(plain)
+        app.write_text(with_windows)
+        plain.mill.deploy()
+
+        ran = play(plain)
+
+        assert ran == 1
+        assert plain.results() == {"10:00": 1}
 
 
 def test_a_late_partition_has_its_windows_computed_again_and_no_others(plain):

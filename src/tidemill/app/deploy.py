@@ -38,7 +38,16 @@ from tidemill.run.bundles import StoredBundle, put_bundle
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Argument, ArgumentType, Program, put_program
 from tidemill.run.workers import put_worker, retire_others
-from tidemill.schedule.schedules import Add, Change, Delete, Update, change_schedules, check_trigger, list_schedules
+from tidemill.schedule.schedules import (
+    Add,
+    Change,
+    Delete,
+    Update,
+    announce_work,
+    change_schedules,
+    check_trigger,
+    list_schedules,
+)
 from tidemill.schedule.specs import Owner
 from tidemill.storage.files import Files, open_files, resolved
 from tidemill.world import World
@@ -131,8 +140,9 @@ def deploy(
         retire_others(db, app.namespace, app.name, [worker.program_id for worker in workers])
         if update_schedules:
             changes, named = _schedule_changes(db, app, programs)
-        dropped = change_schedules(db, world, seq, changes)
+        changed = change_schedules(db, world, seq, changes)
         _forget_feeds(db, app, programs)  # after the schedules, whose rows are locked before those of consumers
+        announce_work(db, changed)
         filesets = [Fileset.of(dataset) for dataset in known.values() if dataset.kind is DatasetKind.FILESET]
         reread = [declare_watermark(db, fileset, f"deployment of {app.name}") for fileset in filesets]
         db.run(
@@ -151,7 +161,7 @@ def deploy(
             tuple(named["changed"]),
             tuple(named["removed"]),
             tuple(named["kept"]),
-            sum(change.dropped_jobs for change in dropped),
+            sum(change.dropped_jobs for change in changed),
             tuple(str(one) for one in reread if one is not None),
         )
 

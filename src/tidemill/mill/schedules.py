@@ -15,12 +15,21 @@ from tidemill.epoch import to_ms
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.project import Project, program_names
-from tidemill.names import ProgramId, advise, dataset_events
+from tidemill.names import CommitSeq, ProgramId, advise, dataset_events
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.schedule import schedules
 from tidemill.schedule.constraints import Concurrency, constraint_to_json
-from tidemill.schedule.schedules import Add, Delete, Resume, Suspend, Update, change_schedules
+from tidemill.schedule.schedules import (
+    Add,
+    Change,
+    Delete,
+    Resume,
+    Suspend,
+    Update,
+    announce_work,
+    change_schedules,
+)
 from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, spec_from_json, spec_to_json
 from tidemill.schedule.time_triggers import TimeTrigger
 from tidemill.schedule.trigger_json import trigger_from_json, trigger_to_json
@@ -75,17 +84,16 @@ class Schedules(Project):
 
         def block(db: Db) -> int:
             seq = db.tick()
-            change = Suspend(self._schedule(db, name).schedule_id)
-            return change_schedules(db, self.world, seq, [change])[0].dropped_jobs
+            return self._change_one(db, seq, Suspend(self._schedule(db, name).schedule_id))
 
         return self.catalog.write(block)
 
     def resume_schedule(self, name: str) -> None:
-        """Let a schedule listen to what comes from now on."""
+        """Let a schedule listen again; work that waits in its program's inputs is announced."""
 
         def block(db: Db) -> None:
             seq = db.tick()
-            change_schedules(db, self.world, seq, [Resume(self._schedule(db, name).schedule_id)])
+            self._change_one(db, seq, Resume(self._schedule(db, name).schedule_id))
 
         self.catalog.write(block)
 
@@ -142,8 +150,7 @@ class Schedules(Project):
             seq = db.tick()
             found = self._program(db, program)
             self._check(db, name, found, spec)
-            add = Add(namespace, app, local, found.program_id, spec, Owner.OPS, resume)
-            change_schedules(db, self.world, seq, [add])
+            self._change_one(db, seq, Add(namespace, app, local, found.program_id, spec, Owner.OPS, resume))
 
         self.catalog.write(block)
         return self.show_schedule(name)
@@ -159,7 +166,7 @@ class Schedules(Project):
             schedule = self._schedule(db, name)
             spec = _changed(schedule.spec, options)
             self._check(db, name, find_program_by_id(db, schedule.program_id), spec)
-            return change_schedules(db, self.world, seq, [Update(schedule.schedule_id, spec)])[0].dropped_jobs
+            return self._change_one(db, seq, Update(schedule.schedule_id, spec))
 
         return self.catalog.write(block)
 
@@ -168,10 +175,15 @@ class Schedules(Project):
 
         def block(db: Db) -> int:
             seq = db.tick()
-            change = Delete(self._schedule(db, name).schedule_id)
-            return change_schedules(db, self.world, seq, [change])[0].dropped_jobs
+            return self._change_one(db, seq, Delete(self._schedule(db, name).schedule_id))
 
         return self.catalog.write(block)
+
+    def _change_one(self, db: Db, seq: CommitSeq, change: Change) -> int:
+        """Make a change and announce what waits for its program; return the number of dropped jobs."""
+        changed = change_schedules(db, self.world, seq, [change])
+        announce_work(db, changed)
+        return changed[0].dropped_jobs
 
     def _written_or_named(self, db: Db, name: str) -> list[Dataset]:
         if "." in name:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -16,6 +17,7 @@ from tidemill.lake.inbox.file_endings import FailFiles, PublishInboxBacklog, Put
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.snapshot.changes import NoteUnseen, find_feed
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
+from tidemill.lake.window.windows import PublishClosed
 from tidemill.names import ConsumerId, DatasetId, RunId, split_qualified
 from tidemill.run.programs import Program
 from tidemill.texts import printable
@@ -88,6 +90,29 @@ def find_inputs(db: Db, program: Program) -> Inputs:
             consumer = find_consumer(db, dataset.dataset_id, program.qualified_name)
             inputs.filesets[name] = (Fileset.of(dataset), consumer)
     return inputs
+
+
+def announce_waiting(db: Db, programs: Iterable[Program]) -> None:
+    """Announce the work that waits in all inputs of `programs`; call it after a tick.
+
+    Work is what no take has seen, what a take may claim, what has changed in followed snapshots, and closed windows.
+    Locks consumers. Cost: a few look-ups for each input.
+    """
+    programs = list(programs)
+    inputs = [find_inputs(db, program) for program in programs]
+    consumers = [consumer.consumer_id for one in inputs for _, consumer in one.filesets.values()]
+    feeds = [feed.consumer_id for one in inputs for _, feed in one.feeds.values()]
+    inboxes = {inbox.dataset_id for one in inputs for inbox in one.inboxes.values()}
+    effects: list[Effect] = [
+        NoteUnread(sorted(consumers)),
+        NoteUnseen(sorted(feeds)),
+        PublishBacklog(sorted([*consumers, *feeds])),
+        PublishInboxBacklog(tuple(sorted(inboxes))),
+        PublishClosed(sorted(program.program_id for program in programs)),
+    ]
+    for effect in effects:
+        for call in effect.writes():
+            db.call(call)
 
 
 def follows_changes(db: Db, program: Program, name: str) -> bool:

@@ -18,7 +18,8 @@ from tidemill.catalog.named import Row, load_sql
 from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import Conflict, NotFound
 from tidemill.names import CommitSeq, EventKey, Namespace, ProgramId, ScheduleId, check_name, nearest, qualified
-from tidemill.run.inputs import find_dataset
+from tidemill.run.inputs import announce_waiting, find_dataset
+from tidemill.run.programs import find_programs
 from tidemill.schedule.data_triggers import DatasetTrigger
 from tidemill.schedule.jobs import Outcome, drop_jobs
 from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status, spec_from_json, spec_to_json
@@ -89,17 +90,22 @@ Change: TypeAlias = Add | Update | Delete | Suspend | Resume
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What became of one change: how many pending jobs it dropped."""
+    """Result of one change: the number of dropped jobs.
+
+    `begins` names the program when the schedule begins to listen for data: made, resumed, or recreated.
+    """
 
     schedule_id: ScheduleId
     dropped_jobs: int
+    begins: ProgramId | None = None
 
 
 def change_schedules(db: Db, world: World, seq: CommitSeq, changes: Sequence[Change]) -> list[Changed]:
     """Make all of `changes` and give what became of each, in their order; at most one for a schedule.
 
     `seq` is the tick that the caller took as the first lock of the block: it says which messages a schedule that is
-    made, changed or resumed does not listen to any more. Raises `NotFound`, `ScheduleExists`.
+    made, changed or resumed does not listen to any more. `announce_work` belongs behind it, in the same transaction.
+    Raises `NotFound`, `ScheduleExists`.
     """
     now = from_ms(db.now())
     ids = [ScheduleId(world.new_id("sched")) if isinstance(change, Add) else change.schedule_id for change in changes]
@@ -136,7 +142,25 @@ def change_schedules(db: Db, world: World, seq: CommitSeq, changes: Sequence[Cha
     _store(db, old, new)
     db.run(SQL.delete_boundaries, schedule_ids=json.dumps(sorted(dropping)))
     dropped = drop_jobs(db, dropping)
-    return [Changed(schedule_id, dropped.get(schedule_id, 0)) for schedule_id in ids]
+    begins = {s.schedule_id: s.program_id for s in new.values() if _begins(old.get(s.schedule_id), s)}
+    return [Changed(schedule_id, dropped.get(schedule_id, 0), begins.get(schedule_id)) for schedule_id in ids]
+
+
+def announce_work(db: Db, changed: Iterable[Changed]) -> None:
+    """Announce what waits for the programs of schedules that begin to listen: it came while none listened.
+
+    Call it after `change_schedules`, in the same transaction, before anything that locks watermarks.
+    """
+    programs = {one.begins for one in changed if one.begins is not None}
+    if programs:
+        announce_waiting(db, find_programs(db, programs).values())
+
+
+def _begins(before: Schedule | None, after: Schedule) -> bool:
+    """Say whether a schedule listens now, and did not, or listened as another generation."""
+    listens = after.status is Status.SCHEDULED
+    data = any(isinstance(leaf, DatasetTrigger) for leaf in after.spec.trigger.leaves)
+    return listens and data and (before is None or before.since_seq != after.since_seq)
 
 
 def check_trigger(db: Db, name: str, trigger: Trigger) -> None:

@@ -106,7 +106,10 @@ class Owner(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule as stored. Messages with `seq <= since_seq` are behind it; timers count from `since_at`."""
+    """A schedule as stored. Messages with `seq < since_seq` are behind it; timers count from `since_at`.
+
+    A message with `seq = since_seq` is of the commit that made, changed or resumed the schedule: work that waits.
+    """
 
     schedule_id: ScheduleId
     namespace: Namespace

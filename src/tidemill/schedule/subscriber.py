@@ -76,7 +76,7 @@ def _feed(db: Db, world: World, messages: list[Message]) -> None:
     for message in messages:
         for schedule_id, trigger_no in listeners.get(message.event_key, ()):
             schedule = schedules.get(schedule_id)
-            if schedule is None or message.seq <= schedule.since_seq:
+            if schedule is None or message.seq < schedule.since_seq:
                 continue
             leaf = schedule.spec.trigger.leaves[trigger_no]
             if message.event_type == BACKLOG and not _reads(programs.get(schedule.program_id), leaf, message):

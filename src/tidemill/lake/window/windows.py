@@ -142,6 +142,21 @@ class MoveWindows:
         return Call(SQL.announce_left, params)
 
 
+@dataclass(frozen=True, slots=True)
+class PublishClosed:
+    """Announce the work of these window programs, if any: windows that are closed and not published, or out of date."""
+
+    programs: Sequence[ProgramId]
+
+    def guards(self) -> Sequence[Call]:
+        """None."""
+        return ()
+
+    def writes(self) -> Sequence[Call]:
+        """One message for each program that has work; none for other programs."""
+        return (Call(SQL.publish_closed, {"program_ids": json.dumps(self.programs), "margin": MARGIN}),)
+
+
 def announce_late(source: Fileset, begins: Instant) -> Call:
     """Say in the commit of a partition whose rows begin at `begins` that computed windows may have to be done again."""
     dataset = source.dataset

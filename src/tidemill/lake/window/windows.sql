@@ -122,3 +122,24 @@ SELECT 'data', {commit_seq},
  WHERE CAST(:more AS INTEGER) = 1
     OR EXISTS (SELECT 1 FROM partition_change {indexed_by:partition_commit}
                 WHERE dataset_id = :dataset_id AND commit_seq > :write_pointer AND +partition_time < :high)
+
+-- name: publish_closed
+-- For programs that begin to be listened for: windows that the watermark has passed, results of before a reset, late
+-- changes that no run has seen, and failed windows whose next try was announced already.
+INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
+SELECT 'data', {commit_seq},
+       (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq})
+           + row_number() OVER (ORDER BY p.program_id) - 1,
+       tidemill_now(), 'backlog', 'backlog:' || dataset.namespace || '.' || dataset.name,
+       '{"dataset":"' || dataset.namespace || '.' || dataset.name || '","consumer":"' || p.name || '"}'
+  FROM window_program AS p CROSS JOIN dataset CROSS JOIN watermark
+ WHERE p.program_id IN ({texts:program_ids}) AND dataset.dataset_id = p.dataset_id
+   AND watermark.dataset_id = p.dataset_id AND watermark.value IS NOT NULL
+   AND (p.computed IS NULL OR watermark.value > p.computed
+        OR EXISTS (SELECT 1 FROM window_result AS r WHERE r.program_id = p.program_id AND r.stale = 1)
+        OR (p.late = 'recompute'
+            AND EXISTS (SELECT 1 FROM partition_change AS change {indexed_by:partition_commit}
+                         WHERE change.dataset_id = p.dataset_id AND change.commit_seq >= p.seen
+                           AND +change.partition_time < p.computed + :margin))
+        OR (p.retry_at IS NULL
+            AND EXISTS (SELECT 1 FROM window_failure AS f WHERE f.program_id = p.program_id)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, assert_never
@@ -33,10 +33,10 @@ from tidemill.lake.snapshot.guards import ALLOW
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.window.watermark import declare_watermark
 from tidemill.lake.window.windows import find_state, put_state, redefine
-from tidemill.names import CommitSeq, DatasetId, ProgramId, ScheduleId
+from tidemill.names import CommitSeq, DatasetId, Namespace, ProgramId, ScheduleId, qualified
 from tidemill.run.bundles import StoredBundle, put_bundle
 from tidemill.run.inputs import find_dataset
-from tidemill.run.programs import Argument, ArgumentType, Program, put_program
+from tidemill.run.programs import Argument, ArgumentType, Program, put_program, retire_programs
 from tidemill.run.workers import put_worker, retire_others
 from tidemill.schedule.schedules import (
     Add,
@@ -48,7 +48,7 @@ from tidemill.schedule.schedules import (
     check_trigger,
     list_schedules,
 )
-from tidemill.schedule.specs import Owner
+from tidemill.schedule.specs import Owner, Schedule
 from tidemill.storage.files import Files, open_files, resolved
 from tidemill.world import World
 
@@ -71,6 +71,8 @@ class Deployed:
     dropped_jobs: int
     watermarks: tuple[str, ...]
     """Watermarks whose times are read in another way than before: where each moved, in words."""
+    programs_retired: tuple[str, ...]
+    """Which the app declared before: nothing starts them any more."""
 
     def record(self) -> dict[str, object]:
         """All fields, for JSON."""
@@ -95,7 +97,10 @@ class Deployed:
         told = [f"{what} {', '.join(names)}" for what, names in changes.items() if names]
         if self.dropped_jobs:
             told.append(f"dropped {_count(self.dropped_jobs, 'pending job')}")
-        line = f"{line}   schedules: {'; '.join(told)}" if told else line
+        if told:
+            line += f"   schedules: {'; '.join(told)}"
+        if self.programs_retired:
+            line += f"   retired programs: {', '.join(self.programs_retired)}"
         return "\n  ".join([line, *self.watermarks])
 
 
@@ -138,8 +143,13 @@ def deploy(
         for worker in workers:
             put_worker(db, worker.program_id, app.programs[worker.name].instances)
         retire_others(db, app.namespace, app.name, [worker.program_id for worker in workers])
+        retired = retire_programs(db, app.namespace, app.name, [one.program_id for one in programs.values()])
         if update_schedules:
             changes, named = _schedule_changes(db, app, programs)
+        # Nothing may start these, also where the other schedules are kept, and whichever app a schedule is of.
+        orphans = _schedules_of(db, [*retired, *(worker.program_id for worker in workers)], changes)
+        changes += [Delete(schedule.schedule_id) for schedule in orphans]
+        named["removed"] += [schedule.name for schedule in orphans]
         changed = change_schedules(db, world, seq, changes)
         _forget_feeds(db, app, programs)  # after the schedules, whose rows are locked before those of consumers
         announce_work(db, changed)
@@ -163,9 +173,51 @@ def deploy(
             tuple(named["kept"]),
             sum(change.dropped_jobs for change in changed),
             tuple(str(one) for one in reread if one is not None),
+            tuple(retired.values()),
         )
 
     return catalog.write(block)
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What the deletion of an app did, by names."""
+
+    app: str
+    schedules: tuple[str, ...]
+    programs: tuple[str, ...]
+    dropped_jobs: int
+
+    def sentence(self) -> str:
+        """One line for people."""
+        schedules = f"{_count(len(self.schedules), 'schedule')} and {_count(self.dropped_jobs, 'pending job')}"
+        return f"deleted app {self.app} with {schedules}; retired {_count(len(self.programs), 'program')}"
+
+
+def delete_app(db: Db, world: World, seq: CommitSeq, namespace: Namespace, name: str) -> Deleted:
+    """Delete an app and all its schedules, and retire its programs; `seq` is the tick that the caller took first."""
+    retired = retire_programs(db, namespace, name, [])
+    retire_others(db, namespace, name, [])
+    own = [schedule for schedule in list_schedules(db) if (schedule.namespace, schedule.app) == (namespace, name)]
+    changes: list[Change] = [Delete(schedule.schedule_id) for schedule in own]
+    orphans = _schedules_of(db, retired, changes)
+    changes += [Delete(schedule.schedule_id) for schedule in orphans]
+    dropped = change_schedules(db, world, seq, changes)
+    forget_feeds(db, namespace, name, set())
+    db.run(SQL.delete_app, namespace=namespace, name=name)
+    return Deleted(
+        qualified(namespace, name),
+        tuple(schedule.qualified_name for schedule in (*own, *orphans)),
+        tuple(retired.values()),
+        sum(change.dropped_jobs for change in dropped),
+    )
+
+
+def _schedules_of(db: Db, programs: Iterable[ProgramId], changes: Sequence[Change]) -> list[Schedule]:
+    """The schedules that start one of `programs` and that `changes` do not delete already."""
+    deleted = {change.schedule_id for change in changes if isinstance(change, Delete)}
+    found = [schedule for program_id in programs for schedule in list_schedules(db, program_id=program_id)]
+    return [schedule for schedule in found if schedule.schedule_id not in deleted]
 
 
 def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredFileset | Snapshot) -> Dataset:

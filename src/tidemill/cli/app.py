@@ -1,10 +1,10 @@
-"""`tidemill app`: what was deployed."""
+"""`tidemill app`: what was deployed, and the end of it."""
 
 from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, show_list, show_one
+from tidemill.cli.output import json_option, open_mill, say, show_list, show_one, to_plain
 
 
 @click.group(name="app", help="Deployed apps.")
@@ -31,3 +31,17 @@ def show(name: str, *, as_json: bool) -> None:
     """Show an app as it was last deployed, with its data sets, programs and schedules."""
     with open_mill() as mill:
         show_one(mill.show_app(name), as_json=as_json)
+
+
+@command.command()
+@click.argument("name", metavar="APP")
+@json_option
+def delete(name: str, *, as_json: bool) -> None:
+    """Undo the deployment of an app: delete its schedules with their pending jobs, and retire its programs.
+
+    Data sets stay with their data, and runs under way go on. Consumers of retired programs stay until `tidemill
+    consumer drop`.
+    """
+    with open_mill() as mill:
+        deleted = mill.delete_app(name)
+    say(to_plain(deleted), deleted.sentence(), as_json=as_json)

@@ -19,7 +19,7 @@ def list_(dataset: str | None, *, as_json: bool) -> None:
     """List consumers by data set and name."""
     with open_mill() as mill:
         rows = mill.list_consumers(dataset=dataset)
-    columns = ("dataset", "name", "waiting", "bytes", "in_progress", "discarded", "dropped", "oldest_at")
+    columns = ("dataset", "name", "waiting", "bytes", "in_progress", "discarded", "dropped", "retired", "oldest_at")
     show_list(rows, columns, as_json=as_json, empty="no consumers yet; a program that reads a file set makes one")
 
 
@@ -44,6 +44,17 @@ def peek(dataset: str, name: str, limit: int | None, *, as_json: bool) -> None:
         rows = mill.peek_consumer(dataset, name, limit=limit)
     columns = ("partition", "kind", "files", "bytes", "rows")
     show_list(rows, columns, as_json=as_json, empty="nothing waits for it")
+
+
+@command.command()
+@click.argument("dataset")
+@click.argument("name")
+@json_option
+def drop(dataset: str, name: str, *, as_json: bool) -> None:
+    """Drop a retired consumer, one by which no program reads any more; who did so is on record."""
+    with open_mill() as mill:
+        mill.drop_consumer(dataset, name)
+    say({"dataset": dataset, "name": name, "dropped": True}, f"dropped consumer {name} of {dataset}", as_json=as_json)
 
 
 @command.command()

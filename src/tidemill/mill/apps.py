@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Final, cast
 
+from tidemill.app.deploy import Deleted, delete_app
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.errors import NotFound
@@ -50,6 +51,29 @@ class Apps(Project):
             raise NotFound("app", wanted, nearest(wanted, views))
         return views[wanted]
 
+    def delete_app(self, name: str) -> Deleted:
+        """Undo the deployment of an app; `NotFound` with the nearest name.
+
+        Its schedules go, with their pending jobs; its programs and their consumers are kept as retired. Data sets stay.
+        Runs under way go on. A deployment of the app brings all back but the schedules that it does not declare.
+        """
+        namespace, (local,) = self._split("app", name, 1)
+
+        def block(db: Db) -> Deleted:
+            seq = db.tick()
+            check_app(db, namespace, local)
+            return delete_app(db, self.world, seq, namespace, local)
+
+        return self.catalog.write(block)
+
+
+def check_app(db: Db, namespace: Namespace, name: str) -> None:
+    """Raise `NotFound`, with the nearest name, unless the app is deployed."""
+    if db.one(SQL.find_app, namespace=namespace, name=name) is None:
+        wanted = qualified(namespace, name)
+        known = [qualified(Namespace(str(row[0])), str(row[1])) for row in db.all(SQL.list_apps)]
+        raise NotFound("app", wanted, nearest(wanted, known))
+
 
 def _views(db: Db) -> list[AppView]:
     datasets, programs, schedules = list_datasets(db), list_programs(db), list_schedules(db)
@@ -63,7 +87,7 @@ def _views(db: Db) -> list[AppView]:
                 deployed_at=cast("int", deployed_at),
                 file=json.loads(str(spec))["file"],
                 datasets=tuple(d.name for d in datasets if (d.namespace, d.app) == own),
-                programs=tuple(p.name for p in programs if (p.namespace, p.app) == own),
+                programs=tuple(p.name for p in programs if (p.namespace, p.app) == own and not p.retired),
                 schedules=tuple(s.name for s in schedules if (s.namespace, s.app) == own),
             )
         )

@@ -1,2 +1,5 @@
 -- name: list_apps
 SELECT namespace, name, version, spec, deployed_at FROM app ORDER BY namespace, name
+
+-- name: find_app
+SELECT 1 FROM app WHERE namespace = :namespace AND name = :name

@@ -28,7 +28,7 @@ from tidemill.lake.consumer.managed import (
     list_work,
     measure_lag,
 )
-from tidemill.lake.consumer.resets import list_resets, requeue, reset
+from tidemill.lake.consumer.resets import drop_consumer, list_resets, requeue, reset
 from tidemill.lake.consumer.starts import Start
 from tidemill.lake.consumer.take import peek_claims
 from tidemill.lake.datasets import Dataset, DatasetKind
@@ -38,6 +38,7 @@ from tidemill.lake.keys import KeyText, KeyValue
 from tidemill.lake.snapshot.changes import measure_feed
 from tidemill.mill.project import MOST_SHOWN, Project, complete, datasets_by_id, fields_of
 from tidemill.names import nearest
+from tidemill.run.programs import Program, list_programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class ConsumerView:
     in_progress: int
     discarded: int
     dropped: int
+    retired: bool
+    """Whether no program reads by it any more: it can be dropped."""
     start_version: int
     versions_to_check: tuple[int, ...]
     terms: Mapping[str, object]
@@ -121,6 +124,20 @@ class NotPeekable(UserError):
             f"{consumer} gets what changed in the snapshot {dataset}, and no partitions; `tidemill snapshot versions "
             f"{dataset}` says which version it has seen, `tidemill snapshot diff {dataset} SEEN NEWEST` what changed "
             "since"
+        )
+
+
+class ConsumerInUse(UserError):
+    """A consumer was to be dropped by which a program reads."""
+
+    code = "consumer_in_use"
+
+    def __init__(self, dataset: str, consumer: str) -> None:
+        self.dataset = dataset
+        self.consumer = consumer
+        super().__init__(
+            f"consumer {consumer} cannot be dropped: the program of that name reads {dataset} by it; take the program "
+            "out of its app, or the data set out of its `reads`, and deploy first"
         )
 
 
@@ -192,9 +209,27 @@ class Consumers(Project):
         """
         start = Start.parse(to)
         found, consumer = self.catalog.read(lambda db: self._consumer(db, dataset, name))
-        who = by or f"{self.world.environ.get('USER', 'unknown')}@{self.world.spawner.host()}"
+        who = self._who(by)
         anew = reset(self.catalog, consumer.dataset_id, consumer.name, start, who)
         return self.catalog.read(lambda db: _consumer_view(db, anew, {found.dataset_id: found}))
+
+    def drop_consumer(self, dataset: str, name: str, *, by: str | None = None) -> None:
+        """Drop a consumer by which no program reads any more: nothing is kept or counted for it from then on.
+
+        On record with who asked. `ConsumerInUse`; `ClaimsInProgress` while a run holds what it took; `NotFound`.
+        """
+
+        def block(db: Db) -> None:
+            db.tick()
+            found, consumer = self._consumer(db, dataset, name)
+            if not _is_retired(consumer, found, list_programs(db)):
+                raise ConsumerInUse(found.qualified_name, consumer.name)
+            drop_consumer(db, consumer, self._who(by))
+
+        self.catalog.write(block)
+
+    def _who(self, by: str | None) -> str:
+        return by or f"{self.world.environ.get('USER', 'unknown')}@{self.world.spawner.host()}"
 
     def requeue_consumer(self, dataset: str, name: str, partitions: Sequence[str] | None = None) -> int:
         """Have partitions that it put aside tried again (these, like `day=2026-01-31`, or all); how many.
@@ -249,6 +284,14 @@ class Consumers(Project):
         return found, find_consumer(db, found.dataset_id, name)
 
 
+def _is_retired(consumer: Consumer, dataset: Dataset, programs: Sequence[Program]) -> bool:
+    """Whether no program that is declared reads the data set by this consumer."""
+    return not any(
+        program.qualified_name == consumer.name and not program.retired and dataset.qualified_name in program.reads
+        for program in programs
+    )
+
+
 def _measure(db: Db, consumer: Consumer, by_id: Mapping[str, Dataset]) -> Lag:
     is_feed = by_id[consumer.dataset_id].kind is DatasetKind.SNAPSHOT
     return measure_feed(db, consumer) if is_feed else measure_lag(db, consumer)
@@ -276,6 +319,7 @@ def _consumer_view(db: Db, consumer: Consumer, by_id: Mapping[str, Dataset]) -> 
         held[WorkState.IN_PROGRESS],
         held[WorkState.DISCARDED],
         consumer.dropped,
+        _is_retired(consumer, by_id[consumer.dataset_id], list_programs(db)),
         consumer.state.start_version,
         tuple(consumer.state.versions_to_check),
         consumer.terms.to_spec(),

@@ -13,7 +13,7 @@ from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset
 from tidemill.names import Namespace, ProgramId, nearest, qualified, split_qualified
 from tidemill.run.declared import Declared
-from tidemill.run.programs import Program, find_program, list_programs
+from tidemill.run.programs import Program, ProgramRetired, find_program, list_programs
 from tidemill.schedule import schedules
 from tidemill.schedule.specs import Schedule
 from tidemill.world import World
@@ -64,6 +64,10 @@ class Project:
         namespace, (app, program) = self._split("program", name, 2)
         return find_program(db, namespace, app, program)
 
+    def _startable(self, db: Db, name: str) -> Program:
+        """The program of that name; `ProgramRetired`, `NotFound`."""
+        return check_startable(self._program(db, name))
+
     def _schedule(self, db: Db, name: str) -> Schedule:
         if "." not in name:
             name = complete("schedule", name, [one.qualified_name for one in schedules.list_schedules(db)])
@@ -96,6 +100,13 @@ def complete(kind: str, short: str, known: Sequence[str]) -> str:
             raise NotFound(kind, short, by_end[meant] if meant else None)
         case _:
             raise AmbiguousName(kind, short, ends)
+
+
+def check_startable(program: Program) -> Program:
+    """Return `program`; raise `ProgramRetired` for one that its app does not declare any more."""
+    if program.retired:
+        raise ProgramRetired(program.qualified_name)
+    return program
 
 
 def fields_of(view: object) -> dict[str, object]:

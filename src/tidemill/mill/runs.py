@@ -19,7 +19,7 @@ from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.keys import KeyText
-from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id, fields_of, program_names
+from tidemill.mill.project import MOST_SHOWN, Project, check_startable, datasets_by_id, fields_of, program_names
 from tidemill.names import ProgramId, RunId
 from tidemill.run import runs
 from tidemill.run.attempts import ask_kill
@@ -130,7 +130,7 @@ class Runs(Project):
         run_id = RunId(self.world.new_id("run"))
 
         def block(db: Db) -> None:
-            found = self._program(db, program)
+            found = self._startable(db, program)
             if found.kind.is_worker:
                 raise StartsByItself(found.qualified_name)
             bound = found.bind(arguments or {})
@@ -151,7 +151,7 @@ class Runs(Project):
             run = runs.find_run(db, RunId(run_id))
             if run.program_id is None or not run.state.ended or run.state is RunState.COMPLETED:
                 raise NothingToRetry(run_id, run.state)
-            bound = find_program_by_id(db, run.program_id).bind(run.arguments)
+            bound = check_startable(find_program_by_id(db, run.program_id)).bind(run.arguments)
             times = {name: run.triggered_by[name] for name in _LOGICAL_TIMES if name in run.triggered_by}
             asked = {"asked": "by hand", "retry_of": run_id, **times}
             runs.create_pending(db, [NewRun(retry_id, run.program_id, bound, asked, priority=run.priority)])

@@ -14,6 +14,7 @@ from tidemill.durations import format_duration
 from tidemill.epoch import to_ms
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import Dataset
+from tidemill.mill.apps import check_app
 from tidemill.mill.project import Project, program_names
 from tidemill.names import CommitSeq, ProgramId, advise, dataset_events
 from tidemill.run.inputs import find_dataset
@@ -140,7 +141,7 @@ class Schedules(Project):
 
         `trigger` and `options` are as in the JSON form of schedules: `constraints`, `arguments`, `description`,
         `timeout`, `on_timeout`, `priority`, `deadline`, `misfire`, `grace`. A deployment of the app with its schedules
-        removes it. `ScheduleExists`, `BadSchedule`, `BadTrigger`, `NotFound`.
+        removes it. `ScheduleExists`, `BadSchedule`, `BadTrigger`, `ProgramRetired`, `NotFound`.
         """
         namespace, (app, local) = self._split("schedule", name, 2)
         first = ScheduleSpec(trigger if isinstance(trigger, Trigger) else trigger_from_json(_versioned(trigger)))
@@ -148,7 +149,10 @@ class Schedules(Project):
 
         def block(db: Db) -> None:
             seq = db.tick()
-            found = self._program(db, program)
+            check_app(db, namespace, app)
+            found = self._startable(db, program)
+            if found.kind.is_worker:
+                raise BadSchedule(f"{name} would start {found.qualified_name}, a worker, which runs all the time")
             self._check(db, name, found, spec)
             self._change_one(db, seq, Add(namespace, app, local, found.program_id, spec, Owner.OPS, resume))
 

@@ -16,10 +16,14 @@ SELECT files FROM bundle WHERE digest = :digest
 SELECT digest FROM bundle
 
 -- name: mark_leaving
+-- A retired program still needs its bundle while a run of it has not ended, and so holds a slot.
 -- Bundles are few: one for each deployment of other code, until it is replaced and its last attempt has ended.
 UPDATE bundle SET leaving = 1
  WHERE leaving = 0
-   AND NOT EXISTS (SELECT 1 FROM program WHERE program.bundle = bundle.digest)
+   AND NOT EXISTS (SELECT 1 FROM program
+                    WHERE program.bundle = bundle.digest
+                      AND (program.retired = 0
+                           OR EXISTS (SELECT 1 FROM slot WHERE slot.limit_key = 'program:' || program.program_id)))
    AND NOT EXISTS (SELECT 1 FROM run WHERE run.state IN ('STARTING', 'RUNNING', 'STOPPING')
                       AND run.bundle = bundle.digest)
 
@@ -34,7 +38,10 @@ DELETE FROM bundle WHERE digest = :digest AND leaving = 1 AND coalesce(location,
 -- A look locks out no writer; `mark_leaving` decides.
 SELECT 1 FROM bundle
  WHERE leaving = 0
-   AND NOT EXISTS (SELECT 1 FROM program WHERE program.bundle = bundle.digest)
+   AND NOT EXISTS (SELECT 1 FROM program
+                    WHERE program.bundle = bundle.digest
+                      AND (program.retired = 0
+                           OR EXISTS (SELECT 1 FROM slot WHERE slot.limit_key = 'program:' || program.program_id)))
    AND NOT EXISTS (SELECT 1 FROM run WHERE run.state IN ('STARTING', 'RUNNING', 'STOPPING')
                       AND run.bundle = bundle.digest)
  LIMIT 1

@@ -63,6 +63,19 @@ class BrokenApp(UserError):
         super().__init__(f"app file {path} does not load: {why}")
 
 
+class ProgramRetired(UserError):
+    """A program was to be started that its app does not declare any more."""
+
+    code = "program_retired"
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        super().__init__(
+            f"program {program} is retired: its app does not declare it any more; declare it again and deploy, or name "
+            "another program"
+        )
+
+
 class ProgramKind(StrEnum):
     """How a program is called: with `(run, spark)`, or with `(run)` alone in a process without Spark."""
 
@@ -148,6 +161,8 @@ class Program:
     deliver_own: bool = True
     arguments: tuple[Argument, ...] = ()
     bundle: str = ""
+    retired: bool = False
+    """Whether its app does not declare it any more: nothing starts it."""
 
     def __post_init__(self) -> None:
         check_name("app", self.app)
@@ -211,6 +226,12 @@ def put_program(db: Db, program: Program) -> ProgramId:
         bundle=program.bundle,
     )
     return ProgramId(str(rows[0][0]))
+
+
+def retire_programs(db: Db, namespace: Namespace, app: str, kept: Iterable[ProgramId]) -> dict[ProgramId, str]:
+    """Retire the programs of an app but for `kept`: nothing starts them from now on. Give their names by id."""
+    rows = db.all(SQL.retire_others, namespace=namespace, app=app, program_ids=json.dumps(sorted(kept)))
+    return {ProgramId(str(program_id)): str(name) for program_id, name in rows}
 
 
 def find_program(db: Db, namespace: Namespace, app: str, name: str) -> Program:
@@ -349,7 +370,7 @@ def _where(app_file: Path, error: Exception) -> str:
 
 
 def _program(row: Row) -> Program:
-    program_id, namespace, app, name, kind, text, bundle = (str(value) for value in row)
+    program_id, namespace, app, name, kind, text, bundle, retired = (str(value) for value in row)
     spec = json.loads(text)
     return Program(
         program_id=ProgramId(program_id),
@@ -366,4 +387,5 @@ def _program(row: Row) -> Program:
         deliver_own=spec["deliver_own"],
         arguments=tuple(Argument(a["name"], ArgumentType(a["type"]), a["default"]) for a in spec["arguments"]),
         bundle=bundle,
+        retired=retired == "1",
     )

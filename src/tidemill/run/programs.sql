@@ -2,18 +2,26 @@
 -- Its id stays through all deployments: runs, schedules and slots name it.
 INSERT INTO program (program_id, namespace, app, name, kind, spec, bundle)
 VALUES (:program_id, :namespace, :app, :name, :kind, :spec, :bundle)
-ON CONFLICT (namespace, app, name) DO UPDATE SET kind = excluded.kind, spec = excluded.spec, bundle = excluded.bundle
+ON CONFLICT (namespace, app, name) DO UPDATE SET kind = excluded.kind, spec = excluded.spec, bundle = excluded.bundle,
+       retired = 0
 RETURNING program_id
 
 -- name: find_program
-SELECT program_id, namespace, app, name, kind, spec, bundle
+SELECT program_id, namespace, app, name, kind, spec, bundle, retired
   FROM program WHERE namespace = :namespace AND app = :app AND name = :name
 
 -- name: find_by_id
-SELECT program_id, namespace, app, name, kind, spec, bundle FROM program WHERE program_id = :program_id
+SELECT program_id, namespace, app, name, kind, spec, bundle, retired FROM program WHERE program_id = :program_id
 
 -- name: find_by_ids
-SELECT program_id, namespace, app, name, kind, spec, bundle FROM program WHERE program_id IN ({texts:program_ids})
+SELECT program_id, namespace, app, name, kind, spec, bundle, retired FROM program WHERE program_id IN ({texts:program_ids})
 
 -- name: list_programs
-SELECT program_id, namespace, app, name, kind, spec, bundle FROM program ORDER BY namespace, app, name
+SELECT program_id, namespace, app, name, kind, spec, bundle, retired FROM program ORDER BY namespace, app, name
+
+-- name: retire_others
+-- Programs of an app that it does not declare any more.
+UPDATE program SET retired = 1
+ WHERE namespace = :namespace AND app = :app AND retired = 0
+   AND program_id NOT IN (SELECT value FROM ({texts:program_ids}) AS kept)
+RETURNING program_id, name

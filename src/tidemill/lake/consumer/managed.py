@@ -86,8 +86,11 @@ def ensure_consumer(
     db: Db, dataset_id: DatasetId, name: str, terms: Terms | None = None, position: Position | None = None
 ) -> Consumer:
     """Give the consumer of this name with these terms; made, if there was none, at `position`, else the beginning."""
-    # Made from what it is unique by, so that two deployments at once make the same.
-    digest = hashlib.sha256(f"{dataset_id}/{name}".encode()).hexdigest()
+    # Made from what it is unique by, so that two deployments at once make the same. One that was dropped, whose rows
+    # stay as its history, gets another id when it comes again.
+    lives = db.all(SQL.count_lives, dataset_id=dataset_id, name=name)[0][0]
+    unique = f"{dataset_id}/{name}" if lives == 0 else f"{dataset_id}/{name}/{lives!r}"
+    digest = hashlib.sha256(unique.encode()).hexdigest()
     state = FROM_BEGINNING if position is None else position.state
     terms = terms or Terms()
     db.run(

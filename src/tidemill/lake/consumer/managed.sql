@@ -57,3 +57,6 @@ SELECT write_pointer, partition_key, state, failures, not_before, run_id, error
   FROM consumer_work {indexed_by:consumer_work_discarded}
  WHERE consumer_id = :consumer_id AND state = 'discarded' AND :state = 'discarded'
  ORDER BY write_pointer, partition_key LIMIT :limit
+
+-- name: count_lives
+SELECT count(*) FROM consumer_reset WHERE dataset_id = :dataset_id AND name = :name

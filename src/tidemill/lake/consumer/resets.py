@@ -116,6 +116,20 @@ class _Reset:
         )
 
 
+def drop_consumer(db: Db, consumer: Consumer, by: str) -> None:
+    """Drop a consumer that nobody reads by: nothing is kept for it any more. The drop is on record like a reset.
+
+    The caller holds a tick as the first lock of the block. Raises `ClaimsInProgress` while a run holds anything of it.
+    A consumer of the same name that comes later starts anew.
+    """
+    place: dict[str, Param] = {"consumer_id": consumer.consumer_id}
+    db.all(SQL.refuse_if_gone, name=consumer.name, **place)
+    db.all(SQL.refuse_if_claimed, name=consumer.name, **place)
+    db.run(SQL.keep_past, since_seq=consumer.since_seq, asked="dropped", by_whom=by, **place)
+    db.run(SQL.forget_waiting, **place)
+    db.run(SQL.drop_consumer, **place)
+
+
 def requeue(catalog: Catalog, consumer: Consumer, keys: Sequence[KeyText] | None = None) -> int:
     """Have what was put aside tried again (of these keys, or all), without its failures; how many partitions.
 

@@ -53,3 +53,6 @@ UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, failures = 
        (SELECT CAST(:consumer_id AS TEXT), listed.write_pointer, listed.partition_key
           FROM {rows:discarded(write_pointer bigint, partition_key text)} AS listed)
    AND state = 'discarded'
+
+-- name: drop_consumer
+DELETE FROM consumer WHERE consumer_id = :consumer_id

@@ -1,0 +1,189 @@
+"""Programs that leave their app, and apps that are deleted: nothing starts them, nothing is lost (seed 001)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.app.conftest import APP
+from tests.app.stage import staged
+from tests.app.test_deploy import redeploy
+from tests.run.conftest import rows_of
+from tidemill.errors import NotFound
+from tidemill.mill.consumers import ConsumerInUse
+from tidemill.run.bundles import sweep_bundles
+from tidemill.run.programs import ProgramRetired
+from tidemill.run.runs import RunState
+from tidemill.schedule.specs import BadSchedule
+
+PIPE = """
+from pathlib import Path
+import tidemill as tm
+
+app = tm.App("shop")
+lines = app.fileset("lines", keys={"hour": "int"}, format="text")
+
+@app.python(reads=[lines])
+def report(run):
+    with Path(__file__).with_name("said.txt").open("a") as said:
+        said.write(" ".join(str(one["hour"]) for one in run.input(lines).partitions) + "\\n")
+
+@app.python()
+def other(run):
+    pass
+
+app.schedule("on_lines", report, trigger=tm.NewPartitions(lines), resume=True)
+"""
+WITHOUT = PIPE[: PIPE.index("@app.python(reads")] + PIPE[PIPE.index("@app.python()") : PIPE.index("app.schedule")]
+
+
+@pytest.fixture
+def stage(tmp_path, catalog_url):
+    """A project whose program `report` reads `lines`."""
+    with staged(tmp_path, catalog_url, PIPE) as stage:
+        yield stage
+
+
+@pytest.mark.parametrize("update_schedules", [True, False])
+def test_a_program_that_left_the_app_takes_its_schedules_with_it(stage, update_schedules):
+    """Of ops too, with their pending jobs, which are counted; also where schedules are kept (seed 001)."""
+    stage.mill.create_schedule("shop.by_ops", "shop.report", trigger={"type": "every", "duration": "1h"}, resume=True)
+    stage.mill.create_schedule("shop.on_other", "shop.other", trigger={"type": "every", "duration": "1h"})
+    stage.publish("lines", "hour=1")
+
+    rows_of(stage.mill.catalog, "UPDATE timer SET next_fire_at = 1 RETURNING 1")
+    deployed = redeploy(stage.mill, WITHOUT, update_schedules=update_schedules)
+    left = [view.name for view in stage.mill.list_schedules()]
+    ran = stage.play()
+
+    assert set(deployed.schedules_removed) >= {"on_lines", "by_ops"}
+    assert deployed.programs_retired == ("report",)
+    assert "retired programs: report" in deployed.sentence()
+    assert left == ([] if update_schedules else ["default.shop.on_other"])
+    assert ran == []
+    assert stage.said() == []
+
+
+def test_pending_jobs_of_a_program_that_left_are_counted(stage):
+    """Whoever deploys sees what will not run."""
+    redeploy(stage.mill, PIPE.replace("NewPartitions(lines)", "NewPartitions(lines, 2)"))
+    stage.publish("lines", "hour=1")
+    stage.schedule()
+
+    deployed = redeploy(stage.mill, WITHOUT, update_schedules=False)
+
+    assert deployed.dropped_jobs == 1
+    assert "dropped 1 pending job" in deployed.sentence()
+
+
+def test_a_retired_program_is_started_by_nobody(stage):
+    """Neither by hand, nor as a retry, nor by a new schedule; `app show` does not list it."""
+    run_id = stage.mill.start_run("shop.report")
+    stage.mill.kill_run(run_id)
+    redeploy(stage.mill, WITHOUT)
+
+    for start in (
+        lambda: stage.mill.start_run("shop.report"),
+        lambda: stage.mill.retry_run(run_id),
+        lambda: stage.mill.create_schedule("shop.x", "shop.report", trigger={"type": "every", "duration": "1h"}),
+    ):
+        with pytest.raises(ProgramRetired, match=r"default\.shop\.report is retired"):
+            start()
+    assert stage.mill.show_app("shop").programs == ("other",)
+
+
+def test_a_run_that_waits_when_its_program_leaves_ends_with_its_own_code(stage):
+    """It was launched; its bundle stays until it has ended."""
+    run_id = stage.mill.start_run("shop.report")
+    stage.publish("lines", "hour=1")
+    redeploy(stage.mill, WITHOUT)
+    sweep_bundles(stage.mill.catalog, stage.mill.config.state)
+    kept = rows_of(stage.mill.catalog, "SELECT count(*) FROM bundle")
+    stage.work()
+    sweep_bundles(stage.mill.catalog, stage.mill.config.state)
+
+    assert stage.run(run_id).state is RunState.COMPLETED
+    assert stage.said() == ["1"]
+    assert kept == [(2,)]
+    assert rows_of(stage.mill.catalog, "SELECT count(*) FROM bundle") == [(1,)]
+
+
+def test_a_program_that_comes_back_goes_on_where_it_stood(stage):
+    """Its consumer was kept as retired."""
+    stage.publish("lines", "hour=1")
+    stage.play()
+    redeploy(stage.mill, WITHOUT)
+    (retired,) = stage.mill.list_consumers()
+    stage.publish("lines", "hour=2")
+    redeploy(stage.mill, PIPE)
+    (back,) = stage.mill.list_consumers()
+    stage.mill.start_run("shop.report")
+    stage.play()
+
+    assert (retired.retired, back.retired) == (True, False)
+    assert stage.said() == ["1", "2"]
+
+
+def test_only_a_retired_consumer_is_dropped(stage):
+    """A program that reads by it would lose its place."""
+    with pytest.raises(ConsumerInUse, match="take the program out of its app"):
+        stage.mill.drop_consumer("lines", "default.shop.report")
+
+    assert len(stage.mill.list_consumers()) == 1
+
+
+def test_a_dropped_consumer_starts_anew_when_its_program_comes_back(stage):
+    """Nothing is kept for it meanwhile, and the audit finds nothing amiss."""
+    stage.publish("lines", "hour=1")
+    stage.play()
+    redeploy(stage.mill, WITHOUT)
+    stage.publish("lines", "hour=2")
+    stage.mill.drop_consumer("lines", "default.shop.report", by="ann")
+    gone = stage.mill.list_consumers()
+    clean = stage.mill.audit().clean
+    redeploy(stage.mill, PIPE)
+    stage.mill.start_run("shop.report")
+    stage.play()
+    (reset,) = stage.mill.show_consumer("lines", "default.shop.report")["resets"]
+
+    assert gone == []
+    assert clean
+    assert stage.said() == ["1", "1 2"]
+    assert (reset.by, reset.to) == ("ann", "dropped")
+    assert stage.mill.audit().clean
+
+
+def test_a_deleted_app_starts_nothing_and_comes_back_whole(stage):
+    """Schedules go, data sets and consumers stay."""
+    stage.publish("lines", "hour=1")
+    deleted = stage.mill.delete_app("shop")
+    apps, schedules, ran = stage.mill.list_apps(), stage.mill.list_schedules(), stage.play()
+    with pytest.raises(NotFound):
+        stage.mill.delete_app("shop")
+    stage.mill.deploy()
+    stage.publish("lines", "hour=2")
+    stage.play()
+
+    assert deleted.sentence() == "deleted app default.shop with 1 schedule and 0 pending jobs; retired 2 programs"
+    assert (apps, schedules, ran) == ([], [], [])
+    assert stage.said() == ["1 2"]
+
+
+def test_schedule_create_refuses_workers_and_apps_that_are_not_there(tmp_path, catalog_url):
+    """Both would make a schedule that no deployment could have declared."""
+    text = APP + "\n@app.worker(reads=[clean])\ndef always(run):\n    pass\n"
+    trigger = {"type": "every", "duration": "1h"}
+    with staged(tmp_path, catalog_url, text) as stage:
+        with pytest.raises(BadSchedule, match="a worker, which runs all the time"):
+            stage.mill.create_schedule("shop.x", "shop.always", trigger=trigger)
+        with pytest.raises(NotFound, match=r"default\.shopp.*shop"):
+            stage.mill.create_schedule("shopp.x", "shop.report", trigger=trigger)
+
+        assert [view.name.split(".")[-1] for view in stage.mill.list_schedules()] == ["on_clean", "on_orders"]
+
+
+def test_a_program_that_becomes_a_worker_takes_its_schedules_with_it(stage):
+    """A worker runs all the time, also where schedules are kept."""
+    worker = PIPE.replace("@app.python(reads=[lines])", "@app.worker(reads=[lines], instances=0)")
+    deployed = redeploy(stage.mill, worker[: worker.index("app.schedule")], update_schedules=False)
+
+    assert deployed.schedules_removed == ("on_lines",)

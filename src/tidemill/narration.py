@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Final, cast
 
+from tidemill.durations import format_duration
 from tidemill.epoch import from_ms, show_time
 from tidemill.lake.inbox.discovery import Discovered
 from tidemill.lake.inbox.inbox import Inbox
@@ -51,6 +52,10 @@ class Narrator:
         if (warning := found.warning(inbox)) is not None:
             late = found.longest // timedelta(milliseconds=1)
             self.tell("late", inbox.dataset.name, warning, missed=found.missed, late_ms=late)
+        for folder, count in found.away:
+            kept = format_duration(inbox.spec.forget_after)
+            text = f"folder {folder} is away: its {_count(count, 'file')} stay known for {kept}"
+            self.tell("away", inbox.dataset.name, text, folder=folder, files=count)
         if not found.new and not ignored:
             return
         size = sum(file.bytes for file in found.new)

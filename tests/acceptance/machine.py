@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import os
 import random
 import sys
 import threading
@@ -56,6 +57,7 @@ from tidemill.world import Disk, World
 
 LEASE = timedelta(seconds=5)
 PAUSE = 4 * LEASE
+_AWAY_TICKS = 4
 """How long a process stands: who notices takes a lease to see it expire, and one to see it un-renewed."""
 
 APP = '''
@@ -68,7 +70,7 @@ from tidemill.sql.window_program import WindowProgram
 
 HERE = Path(__file__).parent
 app = App("shop")
-raw = app.inbox("raw", str(HERE / "landing"), format="text", list_every="5s", attempts=20)
+raw = app.inbox("raw", str(HERE / "landing"), format="text", list_every="5s", attempts=20, reconcile_every="30m")
 side = app.inbox(
     "side", str(HERE / "side"), format="text", list_every="5s", attempts=20, retry_after="2s", after="delete"
 )
@@ -560,6 +562,9 @@ class Machine:
         self.story: list[str] = []
         self.deaths: list[str] = []
         self.landed: dict[str, str] = {}
+        self._hidden: dict[str, tuple[bytes, int]] = {}
+        self._away_for = 0
+        self.is_landing_whole = True
         self.misfortunes: set[str] = set()
         """Programs whose next attempt ends before it has begun: of sum_up by a loss of power. And `kill`: somebody
         kills the run of load that waits for its next attempt."""
@@ -581,6 +586,37 @@ class Machine:
         """Let a file arrive."""
         (self.folder / inbox / name).write_text(content)
         self.landed[name] = content
+
+    def hide_what_is_done(self) -> None:
+        """Let the files of earlier rounds be away while their inbox is reconciled, and come back as copies."""
+        self._hidden = {}
+        for path in sorted((self.folder / "landing").iterdir()):
+            if path.name in self.landed and self._is_done(path.name):
+                self._hidden[path.name] = (path.read_bytes(), path.stat().st_mtime_ns)
+                path.unlink()
+        self._away_for = _AWAY_TICKS
+        self.is_landing_whole = False
+
+    def move_the_landing(self, name: str) -> None:
+        """Once `name` is found, have the folder be away for some ticks; then have all be there again."""
+        landing, away = self.folder / "landing", self.folder / "landing away"
+        if self.is_landing_whole or not self.sql(f"SELECT 1 FROM inbox_file WHERE name = '{name}'"):
+            return
+        self._away_for -= 1
+        if self._away_for == _AWAY_TICKS - 1:
+            landing.rename(away)
+        elif self._away_for == 0:
+            away.rename(landing)
+            closed = self.sql("SELECT name FROM inbox_file WHERE status = 'SKIPPED'")
+            assert not closed, f"files were closed while their folder was away: {closed}"
+            for hidden, (content, modified_at) in self._hidden.items():
+                (landing / f".{hidden}").write_bytes(content)
+                os.utime(landing / f".{hidden}", ns=(modified_at, modified_at))
+                (landing / f".{hidden}").rename(landing / hidden)
+            self.is_landing_whole = True
+
+    def _is_done(self, name: str) -> bool:
+        return bool(self.sql(f"SELECT 1 FROM inbox_file WHERE name = '{name}' AND status = 'SUCCESS'"))
 
     def spoil(self, process: Process) -> None:
         """Let the network of a process's catalog fail where it is to."""

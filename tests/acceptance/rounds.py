@@ -69,16 +69,18 @@ def play(machine: Machine, number: int) -> None:
     machine.land(f"f{number}", f"{number}\n" * 3)
     machine.land(f"g{number}", f"{number}\n", "side")
     (machine.folder / "feed" / f"h{number}").write_text(f"{number}\n")
+    machine.hide_what_is_done()
     stood = False
     for _ in range(MOST_TICKS):
         machine.tick()
+        machine.move_the_landing(f"f{number}")
         stood |= machine.is_somebody_standing
         if not machine.is_published(f"n{number}"):
             machine.note(f"n{number}", f"{number}\n" * 5)
         elif not machine.is_fetched(f"h{number}"):
             machine.fetch()
             continue
-        if is_busy(machine) or machine.is_somebody_standing:
+        if is_busy(machine) or machine.is_somebody_standing or not machine.is_landing_whole:
             continue
         if len(machine.sql(f"SELECT 1 FROM inbox_file WHERE name IN ('f{number}', 'g{number}')")) == 2:
             if stood:  # a zombie may have written after the janitor looked for the first time

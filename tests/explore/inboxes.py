@@ -64,6 +64,12 @@ class _Landing:
     ) -> Iterator[FileStatus]:
         return (file for file in self._list() if file.name > (after or ""))
 
+    def check_location(self) -> None:
+        """It is always there."""
+
+    def url_of(self, name: str) -> str:
+        return f"{self.url}/{name}"
+
     def stat(self, name: str) -> FileStatus | None:
         return next((file for file in self._list() if file.name == name), None)
 

@@ -375,8 +375,9 @@ def test_a_file_that_grows_is_left_alone_until_it_has_settled(catalog_url, tmp_p
     assert given_out == [[], [], [], [], ["a"]]
 
 
-def test_a_closed_file_is_forgotten_when_its_name_has_gone(mill):
+def test_a_closed_file_is_forgotten_when_its_name_has_been_gone_for_long(mill):
     """The state of an inbox whose files are moved away must not grow for ever. What waits, or is there, stays."""
+    inbox = replace(mill.inbox, spec=replace(mill.inbox.spec, forget_after=timedelta(0)))
     mill.land("a", "b", "c")
     mill.discover()
     mill.process()
@@ -385,11 +386,52 @@ def test_a_closed_file_is_forgotten_when_its_name_has_gone(mill):
     (mill.folder / "a").unlink()
     (mill.folder / "d").unlink()
 
-    usual = discover(mill.catalog, mill.inbox)
-    found = discover(mill.catalog, mill.inbox, reconcile=True)
+    usual = discover(mill.catalog, inbox)
+    kept = discover(mill.catalog, mill.inbox, reconcile=True)
+    found = discover(mill.catalog, inbox, reconcile=True)
 
-    assert (usual.forgotten, found.forgotten) == (0, 1)
+    assert (usual.forgotten, kept.forgotten, found.forgotten) == (0, 0, 1)
     assert mill.states() == {"b": "SUCCESS", "c": "SUCCESS", "d": "NEW"}
+
+
+def test_a_folder_that_was_away_is_told_and_not_processed_again(mill):
+    """A reconciliation forgot its files, which came back as new ones."""
+    mill.land("2024/a", "2024/sub/b", "2025/c")
+    mill.discover()
+    mill.process()
+    (mill.folder / "2024").rename(mill.folder.with_name("away"))
+
+    missed = discover(mill.catalog, mill.inbox, reconcile=True)
+    again = discover(mill.catalog, mill.inbox, reconcile=True)
+    (mill.folder.with_name("away")).rename(mill.folder / "2024")
+    back = discover(mill.catalog, mill.inbox, reconcile=True)
+    absent = mill.catalog.read(lambda db: db.all(TEST_SQL.list_absent))
+
+    assert (missed.away, again.away, back.away) == ((("2024/", 2),), (), ())
+    assert (missed.forgotten, back.new, absent) == (0, (), [])
+
+
+def test_what_has_come_back_begins_to_be_missed_anew(mill):
+    """Only a name that was missing all the time is forgotten."""
+    inbox = replace(mill.inbox, spec=replace(mill.inbox.spec, forget_after=timedelta(hours=1)))
+    mill.land("a", "b")
+    mill.discover()
+    mill.process()
+    hidden = mill.folder.with_name("hidden")
+    forgotten = []
+    for step in ("go", "age", "return", "age", "go", "stay"):
+        if step == "age":
+            mill.catalog.write(lambda db: db.run(TEST_SQL.let_absence_age))
+        elif step == "return":
+            hidden.rename(mill.folder / "a")
+        elif step == "go":
+            (mill.folder / "a").rename(hidden)
+        if step != "age":
+            forgotten.append(discover(mill.catalog, inbox, reconcile=True).forgotten)
+    mill.catalog.write(lambda db: db.run(TEST_SQL.let_absence_age))
+
+    assert forgotten == [0, 0, 0, 0]
+    assert discover(mill.catalog, inbox, reconcile=True).forgotten == 1
 
 
 def test_an_empty_listing_forgets_nothing(mill):

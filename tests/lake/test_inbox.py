@@ -31,7 +31,14 @@ from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_by_id
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox import discovery
 from tidemill.lake.inbox.discovery import discover, due_listings, next_listing, take_listing
-from tidemill.lake.inbox.file_checks import FileRewritten, sort_out, succeeded, verify_claims, went_wrong
+from tidemill.lake.inbox.file_checks import (
+    FileRewritten,
+    find_changed,
+    sort_out,
+    succeeded,
+    verify_claims,
+    went_wrong,
+)
 from tidemill.lake.inbox.file_claims import ClaimedFile, RestampFiles, claim_files, find_blamed, read_claims
 from tidemill.lake.inbox.file_endings import (
     ClaimsLost,
@@ -54,6 +61,7 @@ from tidemill.lake.inbox.inbox import (
 )
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId, RunId
 from tidemill.run.inputs import Blame, give_back_claims, keep_claims
+from tidemill.storage.files import StorageUnavailable
 from tidemill.world import World
 
 TEST_SQL = load_sql(__file__)
@@ -782,3 +790,22 @@ def test_a_file_that_cannot_be_read_fails_alone(mill):
     assert [(one.name, one.status, one.error) for one in others] == [
         ("denied", FileState.ERROR, "it cannot be read: Permission denied")
     ]
+
+
+def test_a_location_that_is_away_closes_no_file(mill):
+    """An unmounted folder says of each file that there is none: they were skipped, and the run was COMPLETED."""
+    mill.land("a")
+    mill.discover()
+    claimed = mill.claim(mill.begin())
+    away = mill.folder.with_name("away")
+    mill.folder.rename(away)
+
+    for look in (
+        lambda: sort_out(mill.catalog.world, [mill.inbox], claimed),
+        lambda: find_changed(mill.catalog.world, mill.inbox, claimed),
+        lambda: verify_claims(mill.catalog.world, [mill.inbox], claimed),
+    ):
+        with pytest.raises(StorageUnavailable, match="there is no such folder"):
+            look()
+    away.rename(mill.folder)
+    assert [file.name for file in sort_out(mill.catalog.world, [mill.inbox], claimed)[0]] == ["a"]

@@ -12,3 +12,9 @@ SELECT dataset_id, item, content_version FROM run_input ORDER BY item
 
 -- name: as_an_earlier_version_left_it
 UPDATE inbox_file SET content_version = :old, checksum = NULL WHERE name = :name
+
+-- name: list_absent
+SELECT name FROM inbox_file WHERE absent_since IS NOT NULL
+
+-- name: let_absence_age
+UPDATE inbox_file SET absent_since = absent_since - 7200000 WHERE absent_since IS NOT NULL

@@ -6,6 +6,8 @@ import copy
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from unittest.mock import patch
 from urllib.parse import unquote, urlsplit
@@ -96,7 +98,8 @@ def test_processed_files_are_moved_to_the_archive_under_their_names(mill):
     (a, b) = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
     assert (a.afterwards, a.archive) == (Afterwards.ARCHIVED, (archive_of(mill) / "a.txt").as_uri())
     assert b.archive == (archive_of(mill) / "day=1" / "b.txt").as_uri()
-    found = discover(mill.catalog, mill.inbox, reconcile=True)
+    inbox = replace(mill.inbox, spec=replace(mill.inbox.spec, forget_after=timedelta(0)))
+    found = discover(mill.catalog, inbox, reconcile=True)
     assert ([file.name for file in found.new], found.forgotten) == (["c.txt"], 2)
     assert take_away(mill.catalog) == 0
 

@@ -531,6 +531,39 @@ MUTANTS: Final = (
         scenario="inbox-leaving",
     ),
     _mutant(
+        "bad_name_hides_the_rest",
+        "what a folder holds behind a name that can never be processed is not listed",
+        Edit(
+            "storage/files.py",
+            "                unusable.append(Unusable(_shown(name), why))\n            elif",
+            "                return\n            elif",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "away_taken_for_empty",
+        "a file that is missing counts as deleted, though its whole location is away",
+        Edit("storage/files.py", "        files.check_location()\n        status = files.stat(name)", "        pass"),
+        first=Killer.FAIL_POINTS,
+    ),
+    _mutant(
+        "forgotten_at_the_first_look",
+        "a file that one listing does not show is forgotten, and is new when it comes back",
+        Edit(_DISCOVERY, "        if not forget_after:\n            due += missed\n", "        due += missed\n"),
+        Edit(
+            _DISCOVERY_SQL,
+            "\n   AND absent_since <= tidemill_now() - :forget_after\n",
+            "\n   AND absent_since <= tidemill_now() + :forget_after\n",
+        ),
+        first=Killer.FAIL_POINTS,
+    ),
+    _mutant(
+        "copy_taken_for_new",
+        "a content that the catalog knows is another one when it lies in another file of the disk",
+        Edit(_DISCOVERY, "        if same is None:\n", "        if True:\n"),
+        first=Killer.FAIL_POINTS,
+    ),
+    _mutant(
         "hidden_by_the_dead",
         "what a janitor has taken from its name, and died with, is noted as gone without a look for it",
         Edit("lake/inbox/leaving.py", "    status = files.settle(file.name)\n", "    status = files.stat(file.name)\n"),

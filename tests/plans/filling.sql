@@ -180,6 +180,9 @@ SELECT 'small_' || (i / 150 % 200), 'f' || i, 'v1', 'e', 1000, :now, :now, 'SUCC
 UPDATE inbox_file SET afterwards = 'archive', archive = 'file:///archive', leave_at = 1000
  WHERE dataset_id = 'landing' AND name >= 'f' AND content_version = 'v1' AND length(name) = 4 AND status = 'SUCCESS'
 
+-- name: fill_absent_files
+UPDATE inbox_file SET absent_since = 1 WHERE dataset_id = 'landing' AND name IN ('f7', 'f8', 'f9', 'f29700', 'f29701')
+
 -- name: fill_inbox_marker
 INSERT INTO inbox_marker (dataset_id, next_listing_at, attempts, retry_after)
 SELECT 'landing', 1000, 3, 60000

@@ -421,7 +421,7 @@ class Simulation(Programs):
         folder = self._inbox_folder(inbox)
         path = folder / f".{name}"
         path.write_text("".join(f"{token}\n" for token in tokens))
-        now = int(self.ground.clock.at.timestamp() * 1e9) + number
+        now = int(self.ground.clock.at.timestamp() * 1e9) + len(self.landed) * 1_000_000  # no two at one time
         os.utime(path, ns=(now, now))
         path.replace(folder / name)
         status = open_files(folder, self.ground.catalog.world).stat(name)

@@ -90,6 +90,7 @@ class App:
         reconcile_every: str | timedelta | None = "6h",
         after: str = "keep",
         archive: str | None = None,
+        forget_after: str | timedelta = "90d",
     ) -> Inbox:
         """Watch the folder at `location` (relative to the project) and give each file to processing exactly once.
 
@@ -105,7 +106,8 @@ class App:
         back to where they had come `lookback` ago, and over all of it every `reconcile_every` (None: never).
 
         A file that was processed stays where it is, or (`after="delete"`) is deleted, or (`after="archive"`) moved to
-        the same name below `archive`, a location outside of this one; unless it was written again meanwhile.
+        the same name below `archive`, a location outside of this one; unless it was written again meanwhile. What was
+        processed stays known until its name has been missing for `forget_after`.
         """
         raw = RawFormat(_one_of(FileFormat, format, f"format of inbox {name}"), schema, dict(options or {}), line_end)
         spec = InboxSpec(
@@ -124,6 +126,7 @@ class App:
             reconcile_every=None if reconcile_every is None else parse_duration(reconcile_every),
             after=_one_of(After, after, f"after of inbox {name}"),
             archive=archive,
+            forget_after=parse_duration(forget_after),
         )
         return self._declare(Inbox(self._qualified(name), name, location, spec))
 

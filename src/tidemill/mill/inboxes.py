@@ -44,6 +44,8 @@ class ScanView:
     """Names that can never be processed, each with the reason."""
     reconciled: bool
     forgotten: int
+    away: tuple[tuple[str, int], ...]
+    """Folders that this reconciliation has missed, each with the number of its files, which stay known."""
     warning: str | None
     late_in_all: int
     only_reconciled_in_all: int
@@ -129,6 +131,7 @@ class Inboxes(Project):
             tuple((one.name, one.why) for one in found.unusable),
             found.reconciled,
             found.forgotten,
+            found.away,
             found.warning(watched),
             late,
             missed,

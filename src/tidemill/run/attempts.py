@@ -36,6 +36,8 @@ LOSSES_FOR_A_FAILURE: Final = 5
 """So many losses in a row count as one failure: a driver that always dies of its memory must come to an end."""
 LONGEST_BACKOFF: Final = timedelta(hours=1)
 _LONGEST_REASON: Final = 1000
+_LOOK_AGAIN: Final = timedelta(seconds=10)
+"""How long a run waits for a location that is away."""
 
 
 @refusal
@@ -73,6 +75,8 @@ class Cause(StrEnum):
     """Its process or its runner is gone; nobody knows why."""
     UNLOADED = "unloaded"
     """Its code could not be loaded on its node."""
+    POSTPONED = "postponed"
+    """The location of its input is away: nothing is closed, nothing counts, and the run is tried again."""
     RETURNED = "returned"
     """Its runner stops and returns it, or its program was deployed again before it began."""
     KILLED = "killed"
@@ -95,8 +99,9 @@ def decide_ending(run: RunRecord, cause: Cause, *, retries: int, backoff: timede
         return Ending(RunState.KILLED, run.failures, run.losses)
     losses = run.losses + 1
     match cause:
-        case Cause.RETURNED:
-            return Ending(RunState.PENDING, run.failures, run.losses)
+        case Cause.RETURNED | Cause.POSTPONED:
+            delay = _LOOK_AGAIN if cause is Cause.POSTPONED else timedelta(0)
+            return Ending(RunState.PENDING, run.failures, run.losses, delay)
         case Cause.LOST if run.kind is RunKind.EXTERNAL:
             return Ending(RunState.FAILED, run.failures, losses)  # nobody starts it again
         case Cause.LOST | Cause.UNLOADED if losses < LOSSES_FOR_A_FAILURE:

@@ -40,6 +40,7 @@ from tidemill.run.runs import RunRecord, RunState, find_run
 from tidemill.run.taking import Claims, accept, begin_taking, claim, effects_of
 from tidemill.run.worker import NotCommitted, Worker
 from tidemill.run.workers import HoldOff
+from tidemill.storage.files import StorageUnavailable
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -111,6 +112,11 @@ class DriverProcess:
         except UserError as error:
             self._complain()
             self._end(assignment, AttemptEnd(Cause.FAILED, f"{error.code}: {error}"))
+        except StorageUnavailable as error:
+            self._complain()
+            # A location that is away is no fault of the attempt; a disk that is full may be.
+            cause = Cause.LOST if error.name else Cause.POSTPONED
+            self._end(assignment, AttemptEnd(cause, f"{error.code}: {error}"))
         except (Conflict, Fenced, Unavailable) as error:
             # Of an attempt that was fenced this changes nothing; but a program may raise a Fenced of its own.
             self._complain()
@@ -223,6 +229,9 @@ class DriverProcess:
         except (Fenced, CatalogUnavailable, LostReply):
             raise  # the catalog's doing, which uses up no retries
         except (Exception, SystemExit) as error:  # whatever user code raises
+            for inbox, files in claims.given.files.values():
+                if files:
+                    inbox.files(self.world).check_location()  # else the program is blamed for what it could not read
             raise self._failure(error, claims, run) from error
 
     def _failure(self, error: BaseException, claims: Claims | None, run: Run | None) -> ProgramFailed:

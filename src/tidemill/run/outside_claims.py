@@ -26,6 +26,7 @@ from tidemill.names import DatasetId, RunId, advise
 from tidemill.run.attempts import SQL as ATTEMPTS
 from tidemill.run.attempts import AttemptEnd, Cause, RunTaken, end_attempt, renew
 from tidemill.run.runs import RunKind, RunState, create_external, find_run
+from tidemill.storage.files import StorageUnavailable
 
 SQL: Final = load_sql(__file__)
 
@@ -101,7 +102,11 @@ def get_latest_files(
     world.mark("outside.claimed")
     if not claimed:
         return FileClaim(RunId(""), inbox.qualified_name, ())
-    changed = find_changed(world, inbox, claimed)
+    try:
+        changed = find_changed(world, inbox, claimed)
+    except StorageUnavailable:
+        release_claim(catalog, run_id)  # else nobody has the files until the lease runs out
+        raise
     if changed:
         _close(catalog, inbox, run_id, changed)
     gone = {outcome.name for outcome in changed}

@@ -72,7 +72,10 @@ class BadLocation(UserError):
 
 
 class StorageUnavailable(Unavailable):
-    """The store does not answer as it should: not there, no right to read, disk full."""
+    """The store does not answer as it should: not there, no right to read, disk full.
+
+    `name` is empty when the location itself is away.
+    """
 
     code = "storage_unavailable"
 
@@ -235,6 +238,18 @@ def open_files(location: str | Path, world: World) -> Files:
 def resolved(url: str) -> str:
     """The URL of the same location with all links in it resolved: what lies in one place begins with one URL."""
     return _folder(url).resolve().as_uri()
+
+
+def find_file(files: Files, name: str) -> FileStatus | None:
+    """Give what `Files.stat` says of a file that should be there; None only if the location answers without it.
+
+    Raises `StorageUnavailable` when the location is away: an unmounted folder says of each file that there is none.
+    """
+    status = files.stat(name)
+    if status is None:
+        files.check_location()
+        status = files.stat(name)  # it may have come back between the two
+    return status
 
 
 def path_for_readers(location: str, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ from tidemill.lake.inbox.inbox import FileState, Inbox, OnRewrite, content_versi
 from tidemill.lake.inbox.lookback import Marker
 from tidemill.lake.manifest import checksum
 from tidemill.names import DatasetId, file_event
-from tidemill.storage.files import Files, FileStatus, FileUnreadable, Seen, Unusable
+from tidemill.storage.files import Files, FileStatus, FileUnreadable, Seen, Unusable, find_file
 
 SQL: Final = load_sql(__file__)
 
@@ -34,8 +35,9 @@ class Discovered:
 
     `held_back` are names of files that are left to their writers, with the reason. `late` of the new ones sort before
     names that were listed earlier; `missed` of those, no listing before this reconciliation would have found. `longest`
-    is by how much one was late, at least. `forgotten` are names whose rows went because their files have gone.
-    `unusable` are names that can never be processed.
+    is by how much one was late, at least. `forgotten` are rows that went because their names have not been there for
+    long. `unusable` are names that can never be processed. `away` are folders that a reconciliation has not found, each
+    with the number of its closed files.
     """
 
     new: tuple[FileStatus, ...] = ()
@@ -47,6 +49,7 @@ class Discovered:
     reconciled: bool = False
     forgotten: int = 0
     unusable: tuple[Unusable, ...] = ()
+    away: tuple[tuple[str, int], ...] = ()
 
     def warning(self, inbox: Inbox) -> str | None:
         """What to say when files came later than the inbox looks back; None when all is well."""
@@ -175,7 +178,9 @@ class _Listing:
         """Keep how far it came; and after a reconciliation forget what has gone."""
         delays = [(file, self._marker.lateness(file.name, self._now)) for file in new]
         late = [delay for _, delay in delays if delay is not None]
-        forgotten = _forget_absent(self._catalog, self._inbox, self._files, self._names) if self._whole else 0
+        absent = _Absent(self._catalog, self._inbox, self._files, self._names, self._unusable)
+        if self._whole:
+            absent.note()
         found = Discovered(
             tuple(new),
             tuple(self._ignored),
@@ -184,8 +189,9 @@ class _Listing:
             sum(map(self._was_passed_over, new)),
             max(late, default=timedelta(0)),
             self._whole,
-            forgotten,
+            absent.forgotten,
             tuple(one for one in self._unusable if self._spec.ignored_by(one.name.removesuffix("/")) is None),
+            tuple(sorted(absent.away.items())),
         )
         moved = self._marker
         if self._files.lists_from_name and self._names:
@@ -249,32 +255,91 @@ def _keep(db: Db, inbox: Inbox, before: Marker, after: Marker, found: Discovered
         )
 
 
-def _forget_absent(catalog: Catalog, inbox: Inbox, files: Files, listed: Sequence[str]) -> int:
-    """Delete the rows of closed files whose names a listing of all does not hold, and the store does not know.
+class _Absent:
+    """Closed files whose names a listing of all does not hold.
 
-    When nothing at all was listed, nothing is forgotten: that is what a disk looks like which is not mounted. Cost:
-    reads the rows of all files.
+    The row keeps since when the name is not there, and goes when that has been so for the inbox's `forget_after`: a
+    folder may be away for a while, and files that were forgotten would be processed again. When nothing at all was
+    listed, nothing is noted. Cost: reads the rows of all files.
     """
-    forgotten, after = 0, ""
-    for names in _chunks(listed):
-        bound = _BEHIND_ALL if names[-1] == listed[-1] else names[-1]
-        while absent := _find_absent(catalog, inbox, after, bound, names):
-            # It may have come, and been recorded by others, since the listing passed it.
-            gone = json.dumps([name for name in absent if files.stat(name) is None])
-            forgotten += _forget(catalog, inbox, gone)
-            after = absent[-1]
-        after = bound
-    return forgotten
 
+    def __init__(
+        self, catalog: Catalog, inbox: Inbox, files: Files, listed: Sequence[str], unusable: Sequence[Unusable]
+    ) -> None:
+        self._catalog = catalog
+        self._inbox = inbox
+        self._files = files
+        self._listed = listed
+        # What is below a folder that cannot be read may be there.
+        self._unread = tuple(one.name for one in unusable if one.name.endswith("/"))
+        self.forgotten = 0
+        self.away: Counter[str] = Counter()
+        """Folders of which nothing was listed, with the number of their files that are newly missed."""
 
-def _find_absent(catalog: Catalog, inbox: Inbox, after: str, bound: str, names: Sequence[str]) -> list[str]:
-    window: dict[str, Param] = {"dataset_id": inbox.dataset_id, "after": after, "bound": bound, "limit": _CHUNK}
-    listed = json.dumps([{"name": name} for name in names])
-    return [str(row[0]) for row in catalog.read(lambda db: db.all(SQL.select_absent, listed=listed, **window))]
+    def note(self) -> None:
+        """Note what is not there, and what is there again; forget what has not been there for long."""
+        after = ""
+        for names in _chunks(self._listed):
+            bound = _BEHIND_ALL if names[-1] == self._listed[-1] else names[-1]
+            listed = json.dumps([{"name": name} for name in names])
+            self._note_returned(after, bound, listed)
+            while absent := self._find(after, bound, listed):
+                self._note(absent)
+                after = absent[-1][0]
+            after = bound
 
+    def _find(self, after: str, bound: str, listed: str) -> list[tuple[str, int]]:
+        window: dict[str, Param] = {**self._of, "after": after, "bound": bound, "limit": _CHUNK}
+        rows = self._catalog.read(lambda db: db.all(SQL.select_absent, listed=listed, **window))
+        return cast("list[tuple[str, int]]", rows)
 
-def _forget(catalog: Catalog, inbox: Inbox, names: str) -> int:
-    return catalog.write(lambda db: db.run(SQL.forget_absent, dataset_id=inbox.dataset_id, names=names))
+    def _note(self, absent: Sequence[tuple[str, int]]) -> None:
+        now = self._catalog.read(lambda db: db.now())
+        forget_after = to_milliseconds(self._inbox.spec.forget_after)
+        missed = [name for name, since in absent if not since and self._has_gone(name)]
+        due = [name for name, since in absent if since and since <= now - forget_after and self._has_gone(name)]
+        if not forget_after:
+            due += missed
+        if not missed and not due:
+            return
+        self._catalog.world.mark("discover.before_absent")
+
+        def block(db: Db) -> int:
+            db.run(SQL.note_absent, names=json.dumps(missed), **self._of)
+            return db.run(SQL.forget_absent, names=json.dumps(due), forget_after=forget_after, **self._of)
+
+        self.forgotten += self._catalog.write(block)
+        self.away += Counter(folder for name in missed if (folder := self._folder_away(name)))
+
+    def _has_gone(self, name: str) -> bool:
+        """Tell whether the store does not know the name: it may have come since the listing passed it."""
+        if name.startswith(self._unread):
+            return False
+        try:
+            return find_file(self._files, name) is None
+        except FileUnreadable:
+            return False
+
+    def _folder_away(self, name: str) -> str:
+        """Name the outermost folder of a missed file of which nothing was listed; empty when there is none."""
+        parts = name.split("/")[:-1]
+        for depth in range(1, len(parts) + 1):
+            folder = "/".join(parts[:depth]) + "/"
+            place = bisect.bisect_left(self._listed, folder)
+            if place == len(self._listed) or not self._listed[place].startswith(folder):
+                return folder
+        return ""
+
+    def _note_returned(self, after: str, bound: str, listed: str) -> None:
+        window: dict[str, Param] = {**self._of, "after": after, "bound": bound}
+        rows = self._catalog.read(lambda db: db.all(SQL.find_returned, listed=listed, **window))
+        if rows:
+            names = json.dumps([row[0] for row in rows])
+            self._catalog.write(lambda db: db.run(SQL.note_returned, names=names, **self._of))
+
+    @property
+    def _of(self) -> dict[str, Param]:
+        return {"dataset_id": self._inbox.dataset_id}
 
 
 @dataclass(frozen=True, slots=True)

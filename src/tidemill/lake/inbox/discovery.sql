@@ -119,15 +119,31 @@ SELECT reconciled_at, unusable FROM inbox_marker WHERE dataset_id = :dataset_id
 SELECT late_files, missed_files, longest_late FROM inbox_marker WHERE dataset_id = :dataset_id
 
 -- name: select_absent
--- Closed files in a window of names that a listing of it does not hold.
-SELECT DISTINCT name FROM inbox_file
+-- Closed files in a window of names that a listing of it does not hold; since when, 0 for those it held before.
+SELECT name, min(coalesce(absent_since, 0)) FROM inbox_file
  WHERE dataset_id = :dataset_id AND name > :after AND name <= :bound
    AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED') AND name NOT IN (SELECT listed.name FROM {rows:listed(name text)} AS listed)
- ORDER BY name LIMIT :limit
+ GROUP BY name ORDER BY name LIMIT :limit
+
+-- name: find_returned
+-- Names in a window that are there again.
+SELECT DISTINCT name FROM inbox_file
+ WHERE dataset_id = :dataset_id AND name > :after AND name <= :bound AND absent_since IS NOT NULL
+   AND name IN (SELECT listed.name FROM {rows:listed(name text)} AS listed)
+
+-- name: note_returned
+UPDATE inbox_file SET absent_since = NULL WHERE dataset_id = :dataset_id AND name IN ({texts:names})
+
+-- name: note_absent
+UPDATE inbox_file SET absent_since = tidemill_now()
+ WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED')
+   AND coalesce(absent_since IS NULL, FALSE)
 
 -- name: forget_absent
+-- Never what one listing alone did not show: a folder may be away for a while.
 DELETE FROM inbox_file
  WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED')
+   AND absent_since <= tidemill_now() - :forget_after
 
 -- name: select_due_listings
 SELECT dataset_id, next_listing_at FROM inbox_marker WHERE next_listing_at <= tidemill_now()

@@ -14,7 +14,7 @@ from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import FileState, Inbox, latest_time
 from tidemill.lake.manifest import checksum
 from tidemill.names import DatasetId
-from tidemill.storage.files import FileStatus, FileUnreadable
+from tidemill.storage.files import FileStatus, FileUnreadable, find_file
 from tidemill.texts import printable
 from tidemill.world import World
 
@@ -55,7 +55,8 @@ def sort_out(
 
     A file that is bad by itself fails only itself; one that was written again or has gone since it was found is
     skipped (its new content comes by itself). A copy of the file is the file. The outcomes belong in the run's
-    `CloseFiles`. Cost: reads text twice, other files once.
+    `CloseFiles`. Raises `StorageUnavailable` when an inbox is away: then no file is closed. Cost: reads text twice,
+    other files once.
     """
     at = {inbox.dataset_id: (inbox, inbox.files(world)) for inbox in inboxes}
     good: list[ClaimedFile] = []
@@ -64,7 +65,7 @@ def sort_out(
         inbox, files = at[file.dataset_id]
         status, why, digest = None, None, None
         try:
-            status = files.stat(file.name)
+            status = find_file(files, file.name)
             if status is not None and _is_same(file, status):
                 why = check_file(files, status, inbox.spec.format)
                 digest = checksum(files, file.name) if why is None else None
@@ -85,7 +86,7 @@ def sort_out(
 def find_changed(world: World, inbox: Inbox, claimed: Iterable[ClaimedFile]) -> list[FileOutcome]:
     """The outcomes of those claimed files that have gone or were written again since they were found."""
     files = inbox.files(world)
-    looked = [(file, files.stat(file.name)) for file in claimed]
+    looked = [(file, find_file(files, file.name)) for file in claimed]
     return [is_gone(file) for file, status in looked if status is None or not _is_same(file, status)]
 
 
@@ -93,7 +94,7 @@ def verify_claims(world: World, inboxes: Iterable[Inbox], claimed: Iterable[Clai
     """Refuse with `FileRewritten` if a file is no longer what was claimed: just before the commit, after reading."""
     at = {inbox.dataset_id: inbox.files(world) for inbox in inboxes}
     for file in claimed:
-        status = at[file.dataset_id].stat(file.name)
+        status = find_file(at[file.dataset_id], file.name)
         if status is None:
             raise FileRewritten(file.name, "was taken away")
         if status.etag != file.etag:

@@ -91,7 +91,8 @@ class InboxSpec:
 
     A file is left to its writer until it is `min_age` old, has not changed for `settle` under our eyes, and the file
     named by `done_flag` (`{name}.done`) is there. A store that lists from a name is listed from where its listings had
-    come `lookback` ago, and as a whole every `reconcile_every` (None: never).
+    come `lookback` ago, and as a whole every `reconcile_every` (None: never). A closed file whose name is not there any
+    more is forgotten when that has been so for `forget_after`.
 
     `archive` is the location to which processed files are moved, if that is what becomes of them.
     """
@@ -111,6 +112,7 @@ class InboxSpec:
     reconcile_every: timedelta | None = timedelta(hours=6)
     after: After = After.KEEP
     archive: str | None = None
+    forget_after: timedelta = timedelta(days=90)
 
     def __post_init__(self) -> None:
         bounds = {"attempts": self.attempts, "max_files": self.max_files, "max_bytes": self.max_bytes}
@@ -150,6 +152,7 @@ class InboxSpec:
             "reconcile_every_ms": None if self.reconcile_every is None else to_milliseconds(self.reconcile_every),
             "after": self.after,
             "archive": self.archive,
+            "forget_after_ms": to_milliseconds(self.forget_after),
         }
 
     @classmethod
@@ -178,6 +181,7 @@ class InboxSpec:
             None if reconcile is None else timedelta(milliseconds=reconcile),
             After(cast(str, given["after"])),
             cast("str | None", given["archive"]),
+            timedelta(milliseconds=cast(int, given["forget_after_ms"])),
         )
 
     def ignored_by(self, name: str) -> str | None:

@@ -100,6 +100,7 @@ def _look_and_take(world: World, files: Files, archive: Files | None, file: _Lea
     # What another has begun is ended first: he may die, and what is noted here nobody looks at again.
     status = files.settle(file.name)
     if status is None:
+        files.check_location()
         return _not_there(archive, file)
     if status.bytes == file.bytes and file.checksum is not None and status.etag != file.etag:
         is_copy = checksum(files, file.name) == file.checksum

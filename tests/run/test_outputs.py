@@ -13,8 +13,10 @@ from tidemill.lake import spark
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, read_partitions
 from tidemill.lake.fileset.metadata import BadMetadata, MetadataChange, MetadataExists
+from tidemill.lake.fileset.publish import PartitionExists
 from tidemill.lake.fileset.time_travel import BadTime, find_snapshot_at, now
 from tidemill.lake.filters import Range, make_filter
+from tidemill.lake.keys import BadKey
 from tidemill.lake.manifest import DataFile, Manifest
 from tidemill.names import DatasetId, Namespace
 from tidemill.run.context import Run, Taken
@@ -68,6 +70,40 @@ def test_what_a_block_wrote_before_it_failed_is_as_if_it_had_never_been(works, c
 
     assert [name for name in names(clicks) if name.endswith(".parquet")] == ["1/part=1/a.parquet"]
     assert list(seen(works)) == [1]
+
+
+def test_a_partition_is_made_without_rows(works, clicks):
+    """An hour without events is there; with rows in the same transaction it is theirs."""
+    with open_transaction(works.catalog, World(), ["default.clicks"]) as tx:
+        output = tx.fileset("default.clicks")
+        output.create_empty({"part": 1})
+        output.create_empty({"part": 2})
+        output.append([2])
+
+    assert list(seen(works)) == [1, 2]
+    assert [name for name in names(clicks) if name.endswith(".parquet")] == ["1/part=2/a.parquet"]
+    with (
+        pytest.raises(PartitionExists, match="part=1"),
+        open_transaction(works.catalog, World(), ["default.clicks"]) as tx,
+    ):
+        tx.fileset("default.clicks").create_empty({"part": 1})
+    with (
+        pytest.raises(BadKey),
+        open_transaction(works.catalog, World(), ["default.clicks"]) as tx,
+    ):
+        tx.fileset("default.clicks").create_empty({"port": 1})
+
+
+def test_an_overwrite_by_no_rows_says_what_it_did(works, clicks):
+    """It replaces nothing, since rows say which partitions are meant; the facts of the run say so."""
+    with open_transaction(works.catalog, World(), ["default.clicks"]) as tx:
+        tx.fileset("default.clicks").append([1])
+    with open_transaction(works.catalog, World(), ["default.clicks"]) as tx:
+        tx.fileset("default.clicks").overwrite([])
+        facts = tx._outputs.facts()
+
+    assert list(seen(works)) == [1]
+    assert (facts[0]["count"], "nothing was replaced" in facts[0]["notes"][0]) == (0, True)
 
 
 def test_only_committed_files_stay_in_a_committed_directory(works, clicks):

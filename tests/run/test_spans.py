@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import date
+
 import pytest
 
 from tidemill.errors import UserError
@@ -45,6 +48,41 @@ def test_a_transaction_says_which_times_it_writes(mill, tmp_path):
 
     assert (holder.ends - holder.begins) / 3_600_000_000 == 2
     assert mill.catalog.read(lambda db: list_holders(db, dataset_id)) == []
+
+
+def test_the_commit_of_a_declared_span_completes_its_hours(mill, tmp_path):
+    """Nothing came in them: the watermark passes them all the same, and no hour is missing."""
+    clicks, _ = declared(tmp_path)
+
+    with mill.transaction([clicks.span("2021-03-19 10:00", "2021-03-19 12:30")]):
+        before = mill.list_watermarks()[0].watermark
+    shown = mill.show_watermark("clicks")
+
+    assert before is None
+    assert (shown["watermark"], shown["holes"]) == ("2021-03-19 12:00:00", [])
+
+
+def test_a_span_that_does_not_commit_completes_nothing(mill, tmp_path):
+    """Nor one with an open side, of which nobody knows how long it is."""
+    clicks, _ = declared(tmp_path)
+
+    with suppress(ValueError), mill.transaction([clicks.span("2021-03-19 10:00", "2021-03-19 12:00")]):
+        raise ValueError
+    with mill.transaction([clicks.span("2021-03-19 10:00", None)]):
+        pass
+
+    assert mill.list_watermarks()[0].watermark is None
+
+
+def test_an_empty_hour_moves_the_watermark(mill, tmp_path):
+    """It counts like any other."""
+    clicks, _ = declared(tmp_path)
+
+    with mill.transaction([clicks]) as tx:
+        tx.fileset(clicks).create_empty({"day": date(2021, 3, 19), "hour": 10})
+
+    assert mill.list_watermarks()[0].watermark == "2021-03-19 11:00:00"
+    assert [(one.partition, one.rows) for one in mill.list_partitions("clicks")] == [("day=2021-03-19 hour=10", 0)]
 
 
 def test_a_span_that_cannot_be_is_refused(mill, tmp_path):

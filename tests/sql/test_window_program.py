@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -510,6 +510,17 @@ def test_a_reset_of_some_windows_leaves_no_late_ones_behind(plain):
     plain.settle()
 
     assert plain.results() == {"08:00": 2, "09:00": 1}
+
+
+def test_an_hour_without_rows_is_passed_before_any_row_is_there(plain):
+    """The first partition of all has no rows, so that not even the columns are known; no window comes of it."""
+    with open_transaction(plain.mill.catalog, World(), ["default.clicks"], writer=write_texts) as tx:
+        tx.fileset("default.clicks").create_empty({"day": date(2021, 3, 19), "hour": 8})
+    plain.settle()
+    plain.add("2021-03-19 09:00", 1)
+    plain.settle()
+
+    assert plain.results() == {"09:00": 1}
 
 
 def test_another_late_policy_holds_at_once(catalog_url, tmp_path):

@@ -149,7 +149,7 @@ def open_transaction(
                 spans=spans,
                 effects=[AttachTransaction(run_id, 1)],
             )
-            outputs = Outputs(catalog, tx, filesets, writer)
+            outputs = Outputs(catalog, tx, filesets, writer, spans=spans)
             opened = ExternalTransaction(tx, outputs)
             yield opened
             opened.reads.verify()

@@ -63,6 +63,14 @@ class Output:
         """Make the partitions of `rows`; one that exists already fails the whole run. Checks as for `append`."""
         self._write(WriteOp.CREATE, rows, metadata, expect, quarantine)
 
+    def create_empty(self, key: Mapping[str, object]) -> None:
+        """Make the partition `key` without rows (`{"day": date(2026, 1, 1), "hour": 10}`), as an hour without events.
+
+        It counts like any other: for the watermark, for triggers and for consumers. One that exists already fails the
+        whole run, as for `create`.
+        """
+        self._outputs.create_empty(self._name, key)
+
     def _write(
         self,
         op: WriteOp,

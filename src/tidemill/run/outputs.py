@@ -29,7 +29,9 @@ from tidemill.lake.keys import NO_KEYS, KeyValue
 from tidemill.lake.manifest import Manifest, check_files, delete_unnamed, mark_committed, tx_directory, write_side_car
 from tidemill.lake.snapshot.guards import Figures, Guard, RefreshRefused, find_refusals
 from tidemill.lake.snapshot.snapshot import NotASnapshot, PublishVersion, SnapshotDataset, find_visible
-from tidemill.names import CommitSeq
+from tidemill.lake.window.partition_time import Instant, Span
+from tidemill.lake.window.watermark import list_slots
+from tidemill.names import CommitSeq, DatasetId
 from tidemill.storage.files import Files, open_files
 from tidemill.world import World
 
@@ -41,6 +43,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _MOST_SHOWN: Final = 20
+_NO_ROWS: Final[Mapping[WriteOp, str]] = {
+    WriteOp.APPEND: "append() got no rows, so no partition was made; create_empty(key) makes one without rows",
+    WriteOp.CREATE: "create() got no rows, so no partition was made; create_empty(key) makes one without rows",
+    WriteOp.OVERWRITE: (
+        "overwrite() got no rows, so nothing was replaced: the rows say which partitions are; drop(where) removes "
+        "partitions, and create_empty(key) after it makes one without rows"
+    ),
+}
+"""What a write of no rows came to: its rows would have said which partitions are meant."""
 
 
 class NotAnOutput(UserError):
@@ -103,6 +114,8 @@ class _Output:
     calls: int = 0
     refused: RefreshRefused | None = None
     checks: list[Result] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What a person should know of writes that did nothing."""
     forgot: bool = False
     """Whether something was written and dropped again."""
 
@@ -123,7 +136,8 @@ class _Output:
 class Outputs:
     """The file sets and snapshots that a transaction may write, and what it has written to each.
 
-    `writer` makes the files; `allowed` are the guards of snapshots that are let pass.
+    `writer` makes the files; `allowed` are the guards of snapshots that are let pass; `spans` are the times that the
+    transaction has declared to write, all of which are complete with its commit.
     """
 
     def __init__(
@@ -133,11 +147,13 @@ class Outputs:
         filesets: Mapping[str, Fileset],
         writer: Writer = write_frames,
         allowed: Collection[Guard] = (),
+        spans: Mapping[DatasetId, tuple[Instant, Instant]] | None = None,
     ) -> None:
         self.catalog = catalog
         self.tx = tx
         self._writer = writer
         self._allowed = allowed
+        self._spans = spans or {}
         self._outputs = {name: _Output(fileset) for name, fileset in filesets.items()}
         self.counts: list[RowCount] = []
         """Of rows that a program was given; a write takes all of its rows, so that they are known then."""
@@ -175,6 +191,16 @@ class Outputs:
             output.checks += results
             said |= to_metadata(results)
         output.writes += [PartitionWrite(key, op, manifest, said) for key, manifest in written.manifests.items()]
+        # Most programs append what there is, if anything; only a watermark waits for a partition.
+        if not written.manifests and (op is not WriteOp.APPEND or output.fileset.watermark is not None):
+            output.notes.append(_NO_ROWS[op])
+            _log.warning("%s: %s", name, _NO_ROWS[op])
+
+    def create_empty(self, name: str, key: Mapping[str, object]) -> None:
+        """Make the partition `key` without rows; `BadKey`. One that exists already fails the commit, or this call."""
+        output = self._find_partitioned(name)
+        output.writes.append(PartitionWrite(output.fileset.keys.check(key), WriteOp.CREATE))
+        _ = output.changes  # refuses what this transaction has written already
 
     def _write_under(
         self,
@@ -343,6 +369,8 @@ class Outputs:
                 delete_unnamed(files, self.tx, {file.name for change in changes for file in change.manifest.files})
             if not changes:
                 self._remove_directory(output, files)
+                if self._completed(output):
+                    effects.append(self._publish(output, changes))
                 continue
             keys = output.fileset.keys
             for change in changes:
@@ -395,13 +423,14 @@ class Outputs:
         facts: list[dict[str, object]] = []
         for name, output in self._outputs.items():
             changes = output.changes
-            if changes or output.checks:
+            if changes or output.checks or output.notes:
                 shown = [output.fileset.keys.show(change.key) for change in changes[:_MOST_SHOWN]]
                 rows = sum(change.manifest.total_rows for change in changes)
                 size = sum(change.manifest.total_bytes for change in changes)
                 fact = {"dataset": name, "partitions": shown, "count": len(changes), "rows": rows, "bytes": size}
                 checks = [result.to_json() for result in output.checks]
-                facts.append({**fact, "checks": checks} if checks else fact)
+                fact |= {"checks": checks} if checks else {}
+                facts.append(fact | ({"notes": output.notes} if output.notes else {}))
         return facts
 
     def _find(self, name: str) -> _Output:
@@ -415,4 +444,9 @@ class Outputs:
             assert output.schema is not None, "a refresh has columns, if no rows"  # noqa: S101
             return PublishVersion(self.tx, SnapshotDataset.of(fileset.dataset), changes[0].manifest, output.schema)
         existing = self.catalog.read(lambda db: find_existing(db, fileset, changes, self.tx))
-        return AddPartitions(self.tx, fileset, changes, output.schema, existing, base=output.base)
+        complete = self._completed(output)
+        return AddPartitions(self.tx, fileset, changes, output.schema, existing, base=output.base, completes=complete)
+
+    def _completed(self, output: _Output) -> list[Span]:
+        declared = self._spans.get(output.fileset.dataset_id)
+        return [] if declared is None else list_slots(output.fileset, *declared)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.window.partition_time import Instant
 from tidemill.lake.window.watermark import EARLIEST, LATEST
 from tidemill.names import DatasetId
 
@@ -32,9 +33,9 @@ class DeclaredSpan:
     end: str | datetime | None = None
 
 
-def find_spans(filesets: Mapping[str, Fileset], writes: Iterable[object]) -> dict[DatasetId, tuple[int, int]]:
+def find_spans(filesets: Mapping[str, Fileset], writes: Iterable[object]) -> dict[DatasetId, tuple[Instant, Instant]]:
     """The instants of the spans among `writes`; what declares none holds nothing. `BadSpan`."""
-    spans: dict[DatasetId, tuple[int, int]] = {}
+    spans: dict[DatasetId, tuple[Instant, Instant]] = {}
     for write in writes:
         if isinstance(write, DeclaredSpan):
             fileset = filesets[write.qualified_name]

@@ -269,8 +269,9 @@ class WindowProgram:
             if more is not None:
                 output.append(more)
         fresh = [window for window in windows if window not in look.written_by]
-        if fresh:
-            output.append(calculator.compute(run, self._batch(run, look, fresh)))
+        batch = self._batch(run, look, fresh) if fresh else None
+        if batch is not None and any(partition.files for partition in batch.partitions):
+            output.append(calculator.compute(run, batch))
 
     def _find_old(
         self, db: Db, tx: Transaction, run: Run, sink: Fileset, pointers: Iterable[WritePointer]

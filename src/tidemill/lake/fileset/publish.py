@@ -227,7 +227,7 @@ class AddPartitions:
 
     `changes` are folded. `schema` are their columns, None when no rows come; `base` those that they were evolved from.
     `existing` are the keys that the snapshot sees (`find_existing`): messages call the others new. With `delivers` off
-    no consumer ever gets them.
+    no consumer ever gets them. `completes` are time slots that are complete with this commit, whatever is in them.
     """
 
     tx: Transaction
@@ -237,6 +237,7 @@ class AddPartitions:
     existing: frozenset[KeyText]
     delivers: bool = True
     base: ColumnSchema | None = None
+    completes: Sequence[Span] = ()
 
     def __post_init__(self) -> None:
         """Refuse what was not declared at begin, and more than a commit should hold."""
@@ -270,7 +271,7 @@ class AddPartitions:
     def writes(self) -> Sequence[Call]:
         """Supersede, insert, announce."""
         if not self.changes:
-            return ()
+            return tuple(self._move_watermark({}))
         encode = self.fileset.keys.encode
         dataset_id = self.fileset.dataset_id
         calls = []
@@ -298,8 +299,8 @@ class AddPartitions:
 
     def _move_watermark(self, spans: dict[Key, Span | None]) -> Iterable[Call]:
         added = {change.key: spans[change.key] for change in self.changes if change.key in spans and change.brings_rows}
-        if added:
-            yield from fill_slots(self.fileset, added)
+        if added or self.completes:
+            yield from fill_slots(self.fileset, added, self.completes)
             yield from MoveWatermark(self.fileset, self.tx.run_id).writes()
         touching = {change.key for change in self.changes if change.brings_rows or change.op is not WriteOp.APPEND}
         begins = [span.begins for key, span in spans.items() if span is not None and key in touching]

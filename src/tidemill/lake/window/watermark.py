@@ -37,6 +37,8 @@ LATEST: Final = Instant(1 << 62)
 """The open ends of what a transaction declares."""
 _KEEPER: Final = "keeper"
 _BATCH: Final = 10_000
+_MOST_SLOTS: Final = 50_000
+"""Slots that the commit of a declared span completes at most."""
 
 
 @refusal
@@ -193,16 +195,37 @@ def find_times(fileset: Fileset, keys: Iterable[Key]) -> dict[Key, Span | None]:
     return {key: partition_time.span_of(key) for key in keys}
 
 
-def fill_slots(fileset: Fileset, spans: dict[Key, Span | None]) -> Iterator[Call]:
-    """Note that these partitions are there: the slots they make, and those that they complete."""
+def list_slots(fileset: Fileset, begins: Instant, ends: Instant) -> list[Span]:
+    """The time slots `[begins, ends)` of a transaction that has declared them: its commit completes them.
+
+    None where a side is open, where a slot waits for several partitions, and of more than 50,000.
+    """
+    spec = fileset.watermark
+    if spec is None or not spec.enabled or not _is_alone(spec) or begins == EARLIEST or ends == LATEST:
+        return []
+    slots: list[Span] = []
+    time = spec.partition_time.zone.local(begins)
+    while (span := spec.partition_time.span_at(time)).ends <= ends:
+        slots.append(span)
+        if len(slots) > _MOST_SLOTS:
+            return []
+        time = from_wall(span.next_time)
+    return slots
+
+
+def fill_slots(fileset: Fileset, spans: dict[Key, Span | None], complete: Sequence[Span] = ()) -> Iterator[Call]:
+    """Note that these partitions are there: the slots they make, and those that they complete.
+
+    `complete` are slots that are complete though nothing may be there (`list_slots`).
+    """
     found = {key: span for key, span in spans.items() if span is not None}
-    if not found:
+    if not found and not complete:
         return
     spec = _spec(fileset)
-    alone = spec.expected_count == 1 and not spec.expected
+    alone = _is_alone(spec)
     slots = {
         span.time: {"slot_time": span.time, "begins_at": span.begins, "ends_at": span.ends, "next_time": span.next_time}
-        for span in found.values()
+        for span in (*found.values(), *complete)
     }
     one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
     yield Call(SQL.insert_slots, {**one, "slots": json.dumps([*slots.values()]), "complete": int(alone)})
@@ -401,6 +424,11 @@ def list_incomplete(db: Db, dataset_id: DatasetId, limit: int) -> list[tuple[Wal
     """Slots of which something is missing, earliest first, with how much of them has come."""
     rows = db.all(SQL.list_incomplete, dataset_id=dataset_id, limit=limit)
     return [(WallTime(cast("int", time)), cast("int", number)) for time, number in rows]
+
+
+def _is_alone(spec: WatermarkSpec) -> bool:
+    """Whether one partition completes a slot."""
+    return spec.expected_count == 1 and not spec.expected
 
 
 def _in_utc(instant: int) -> str:

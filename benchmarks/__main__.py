@@ -18,11 +18,13 @@ from pathlib import Path
 import apsw
 import psycopg
 
-from benchmarks import b4, b5, b6, b7, b8, b9, b10, b13
+from benchmarks import b1, b2, b4, b5, b6, b7, b8, b9, b10, b13
 from benchmarks.table import Figure, to_markdown
 from tests.postgres_server import running_server
 
 ALL: dict[str, Callable[[str], Iterator[Figure]]] = {
+    "B1": b1.run,
+    "B2": b2.run,
     "B4": b4.run,
     "B5": b5.run,
     "B6": b6.run,

@@ -1,0 +1,79 @@
+"""B1: how long after a commit the first line of the program runs that it triggers, in the program's driver process.
+
+One partition is published by another process while `tidemill up` is idle and its drivers are warm; the program writes
+the monotonic clock of the machine, which all processes share, into a file. Once for plain Python, once for Spark, which
+also notes when its first job is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.project import lines_of, publish, running_project, wait_until
+from benchmarks.table import Figure
+from tidemill.mill.mill import Mill
+
+SAMPLES = {"plain": 200, "spark": 60}
+WARM_UP = 6
+QUIET = 0.25
+"""Seconds between the end of a run and the next commit: the runner looks again after 0.2 s."""
+
+APP = """
+import time
+from pathlib import Path
+
+import tidemill as tm
+
+HERE = Path(__file__).parent
+app = tm.App("bench")
+plain_in = app.fileset("plain_in", keys={"n": "int"})
+spark_in = app.fileset("spark_in", keys={"n": "int"})
+
+
+@app.python(reads=[plain_in])
+def plain(run):
+    now = time.monotonic()
+    with (HERE / "plain").open("a") as file:
+        file.write(f"{now}\\n")
+
+
+@app.spark(reads=[spark_in])
+def spark(run, spark):
+    now = time.monotonic()
+    assert spark.range(10).count() == 10
+    with (HERE / "spark").open("a") as file:
+        file.write(f"{now} {time.monotonic()}\\n")
+
+
+app.schedule("plain", plain, trigger=tm.NewPartitions(plain_in), resume=True)
+app.schedule("spark", spark, trigger=tm.NewPartitions(spark_in), resume=True)
+"""
+
+
+def run(url: str) -> Iterator[Figure]:
+    """Measure on the database at `url`."""
+    database = "SQLite" if url.startswith("sqlite") else "PostgreSQL"
+    with running_project(url, APP) as mill:
+        for kind, samples in SAMPLES.items():
+            taken = [_sample(mill, kind, number) for number in range(WARM_UP + samples)][WARM_UP:]
+            first = [times[0] for times in taken]
+            yield Figure("B1", f"commit → first line, {kind}", database, first, "ms", "≤ 60")
+            yield Figure("B1", f"the same, 99th percentile, {kind}", database, [_percentile(first)], "ms", "≤ 200")
+            if kind == "spark":
+                yield Figure("B1", "commit → first Spark job done", database, [t[1] for t in taken], "ms", "≤ 300")
+
+
+def _sample(mill: Mill, kind: str, number: int) -> list[float]:
+    """Milliseconds from the commit to each moment that the program notes."""
+    file = Path(mill.config.folder) / kind
+    committed = publish(mill, f"default.{kind}_in", number)
+    wait_until(lambda: len(lines_of(file)) > number)
+    wait_until(lambda: all(run.state == "COMPLETED" for run in mill.list_runs(program=f"bench.{kind}", limit=1)))
+    time.sleep(QUIET)
+    return [(float(moment) - committed) * 1000 for moment in lines_of(file)[number].split()]
+
+
+def _percentile(values: list[float]) -> float:
+    return sorted(values)[int(len(values) * 0.99)]

@@ -1,0 +1,62 @@
+"""B2: one message starts 300 schedules, each a run of its own in a driver process: begin, one partition, commit.
+
+Measured from the return of the commit that publishes the message until the last run record is COMPLETED.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+
+from benchmarks.project import publish, running_project, wait_until
+from benchmarks.table import Figure
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import Dialect, Statement
+from tidemill.mill.mill import Mill
+
+SCHEDULES = 300
+ROUNDS = 3
+
+APP = f"""
+from itertools import count
+
+import tidemill as tm
+from benchmarks.project import register
+
+app = tm.App("bench")
+bell = app.fileset("bell", keys={{"n": "int"}})
+out = app.fileset("out", keys={{"n": "int"}})
+
+
+@app.python(writes=[out])
+def work(run):
+    register(run, "default.out", run.write_pointer)
+
+
+for number in range({SCHEDULES}):
+    app.schedule(f"s{{number}}", work, trigger=tm.NewPartitions(bell), resume=True)
+"""
+_COUNT = "SELECT count(*) FROM run WHERE state = 'COMPLETED' AND program_id IS NOT NULL"
+
+
+def run(url: str) -> Iterator[Figure]:
+    """Runs a second on the database at `url`."""
+    database = "SQLite" if url.startswith("sqlite") else "PostgreSQL"
+    with running_project(url, APP) as mill:
+        rates = []
+        for number in range(ROUNDS + 1):
+            committed = publish(mill, "default.bell", number)
+            wait_until(partial(_all_done, mill, SCHEDULES * (number + 1)), every=0.02)
+            rates.append(SCHEDULES / (time.monotonic() - committed))
+        yield Figure("B2", f"one message → {SCHEDULES} runs", database, rates[1:], "runs/s", "≥ 30")
+
+
+def _all_done(mill: Mill, wanted: int) -> bool:
+    statement = Statement("count_completed", dict.fromkeys(Dialect, _COUNT), (), None, False, _COUNT)
+
+    def block(db: Db) -> bool:
+        row = db.one(statement)
+        return row is not None and row[0] == wanted
+
+    return mill.catalog.read(block)

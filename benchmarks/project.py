@@ -1,0 +1,89 @@
+"""A project in a folder of its own and `tidemill up` on it, for the benchmarks that measure the whole way of a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tidemill.lake.fileset.fileset import ColumnSchema, WriteOp
+from tidemill.lake.fileset.publish import PartitionWrite
+from tidemill.lake.keys import KeySchema
+from tidemill.lake.manifest import Manifest
+from tidemill.mill.mill import Mill, open_project
+from tidemill.run.external import open_transaction
+
+TIDEMILL = [sys.executable, "-c", "from tidemill.cli.main import main; main()"]
+PATIENCE = 120.0
+_SCHEMA = ColumnSchema('{"type":"struct","fields":[]}')
+_KEYS = KeySchema.of({"n": "int"})
+_SETTINGS = """
+catalog = "{url}"
+[runner]
+slots = 2
+[spark]
+master = "local[2]"
+class_data = false
+conf = {{"spark.driver.memory" = "512m", "spark.sql.shuffle.partitions" = "2"}}
+"""
+
+
+def partition(number: int) -> PartitionWrite:
+    """A partition without files: publishing it costs what the catalog costs."""
+    return PartitionWrite(_KEYS.check({"n": number}), WriteOp.APPEND, Manifest(()))
+
+
+def publish(mill: Mill, fileset: str, number: int) -> float:
+    """Commit one partition; the moment at which the commit returned, by the machine's monotonic clock."""
+    with open_transaction(mill.catalog, mill.world, [fileset]) as tx:
+        tx.register(fileset, [partition(number)], _SCHEMA)
+    return time.monotonic()
+
+
+def register(run: object, fileset: str, number: int) -> None:
+    """Publish one partition from within a program, at its commit."""
+    run.output(fileset)._outputs.register(fileset, [partition(number)], _SCHEMA)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def running_project(url: str, app: str) -> Iterator[Mill]:
+    """Deploy `app` into a new project on the catalog `url`, and have `tidemill up` work on it for a block."""
+    with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder:
+        project = Path(folder)
+        (project / "app.py").write_text(app)
+        (project / "tidemill.toml").write_text(_SETTINGS.format(url=url))
+        with open_project(project, create=True) as mill:
+            mill.deploy()
+            root = str(Path(__file__).resolve().parent.parent)
+            log = (project / "up.log").open("wb")
+            up = subprocess.Popen(
+                [*TIDEMILL, "--project", folder, "up"], stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": root}
+            )
+            try:
+                yield mill
+            except BaseException:
+                sys.stderr.write((project / "up.log").read_text()[-3000:])
+                raise
+            finally:
+                up.send_signal(signal.SIGTERM)
+                up.communicate()
+                log.close()
+
+
+def wait_until(claim: Callable[[], bool], every: float = 0.002) -> None:
+    """Look until `claim` holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not claim():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(every)
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines that programs have written."""
+    return path.read_text().splitlines() if path.exists() else []

@@ -71,12 +71,16 @@ class Narrator:
         self.tell("job", launch.schedule, text, job_id=launch.job_id, run_id=launch.run_id, why=launch.why)
 
     def ran(self, event: RunEvent) -> None:
-        """An attempt that was started, or is over."""
+        """An attempt that waits for a driver, was started, or is over."""
         run, program = event.run, event.program
         subject = run.run_id
         if event.kind is RunEventKind.STARTED:
             text = f"{program.app}.{program.name}   attempt {run.epoch}"
             self.tell("start", subject, text, program=program.qualified_name, attempt=run.epoch)
+        elif event.kind is RunEventKind.WAITING:
+            text = f"{program.app}.{program.name}   {event.detail}"
+            self.tell("waits", subject, text, program=program.qualified_name, why=event.detail)
+            return
         elif run.state is RunState.COMPLETED and not run.facts.get("outputs"):
             reason = run.exit_reason or ""
             text = f"{program.app}.{program.name}   {reason}".rstrip()

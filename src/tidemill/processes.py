@@ -11,6 +11,7 @@ fenced by the catalog.
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import queue
 import signal
@@ -34,6 +35,7 @@ PARENT: Final = "TIDEMILL_PARENT"
 
 _PROC: Final = Path("/proc")
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
 _END_WITHIN: Final = timedelta(seconds=30)
 _EMPTY_LOOKS: Final = 8
 
@@ -108,8 +110,11 @@ class Spawner(Protocol):
     def surrounded(self, stdout: Path, stderr: Path) -> AbstractContextManager[None]:
         """For user code: appends what this process, and what it starts, prints to these files, from now on.
 
-        At the end of the block the environment and the working folder are as they were.
+        At the end of the block the environment, the working folder and the log handlers are as they were.
         """
+
+    def left_running(self, *, children: bool) -> str:
+        """Name the first thread that user code has started and that still runs; or (`children`) process. Else empty."""
 
     def complain(self, text: str) -> None:
         """Write `text` to the standard error of this process."""
@@ -167,6 +172,8 @@ class LocalSpawner:
         self._requests: queue.SimpleQueue[tuple[Future[LocalChild], Callable[[], LocalChild]]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._threads: set[threading.Thread] = set()
+        """Those that were there before user code."""
 
     def start(
         self, argv: Sequence[str], *, tag: str, env: Mapping[str, str], cwd: Path, stdout: Path, stderr: Path
@@ -261,7 +268,9 @@ class LocalSpawner:
     def surrounded(self, stdout: Path, stderr: Path) -> Iterator[None]:
         """Redirect the output, and bring environment and folder back; see `Spawner.surrounded`."""
         _redirect_output(stdout, stderr)
-        environ, folder = dict(os.environ), Path.cwd()
+        environ, folder, path, streams = dict(os.environ), Path.cwd(), list(sys.path), (sys.stdout, sys.stderr)
+        handlers = {logger: list(logger.handlers) for logger in _loggers()}
+        self._threads = set(threading.enumerate())
         try:
             yield
         finally:
@@ -269,6 +278,22 @@ class LocalSpawner:
             for name in os.environ.keys() - environ.keys():
                 del os.environ[name]
             os.environ.update(environ)
+            sys.path[:] = path
+            sys.stdout, sys.stderr = streams
+            for logger in _loggers():
+                logger.handlers[:] = handlers.get(logger, [])
+
+    def left_running(self, *, children: bool) -> str:
+        """Look at threads that were not there at the begin of `surrounded`, and at processes that live."""
+        for thread in set(threading.enumerate()) - self._threads:
+            # Spark's own: for user code that the JVM calls.
+            if not _home_of(thread).startswith(("py4j.", "pyspark.")):
+                return f"the thread {thread.name!r}"
+        if children:
+            for pid in _children():
+                if _state(pid) not in {"Z", "X", "gone"}:
+                    return f"the process {pid}"
+        return ""
 
     def complain(self, text: str) -> None:
         """Write to standard error, where it is at this moment."""
@@ -294,6 +319,8 @@ def live_with_parent() -> Iterator[str]:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) was refused")
+    # What a child of this process leaves behind becomes a child of this process: `left_running` finds it.
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if os.environ[PARENT] != _identity(os.getppid()):
         os.killpg(0, signal.SIGKILL)  # the parent died before the signal was asked for: it never comes
     lifeline = os.dup(0)  # not inheritable
@@ -312,6 +339,24 @@ def live_with_parent() -> Iterator[str]:
 
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
     return iter(lines.get, None)
+
+
+def _loggers() -> list[logging.Logger]:
+    named = [logger for logger in logging.root.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
+    return [logging.root, *named]
+
+
+def _home_of(thread: threading.Thread) -> str:
+    """The module of what a thread does."""
+    target = getattr(thread, "_target", None)
+    return f"{getattr(target, '__module__', None) or type(thread).__module__}."
+
+
+def _children() -> Iterator[int]:
+    """The processes whose parent is this one, by whichever of its threads."""
+    for thread in (_PROC / "self/task").iterdir():
+        with suppress(OSError):
+            yield from map(int, (thread / "children").read_text().split())
 
 
 def _redirect_output(stdout: Path, stderr: Path) -> None:

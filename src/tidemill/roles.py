@@ -10,8 +10,8 @@ import logging
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
@@ -33,10 +33,10 @@ from tidemill.lake.window import retries, watermark
 from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator
-from tidemill.run.bundles import find_code, sweep_bundles
+from tidemill.run.bundles import AppCode, find_code, sweep_bundles
 from tidemill.run.launchers import DriverOptions, Launcher
 from tidemill.run.partitions import apply_retention
-from tidemill.run.programs import list_programs
+from tidemill.run.programs import Program, ProgramKind, list_programs
 from tidemill.run.runner import Runner
 from tidemill.run.runs import has_unfinished
 from tidemill.run.session import require_spark, settings_of
@@ -290,24 +290,33 @@ def _stopped_by_signals(loops: _Loops) -> Iterator[None]:
 
 
 def _warm_up(mill: Mill, launcher: Launcher) -> str:
-    """Start Spark before a run needs it, and return what to say of Spark.
+    """Start drivers before runs need them, and return what to say of Spark.
 
     Raises `NoSpark`: without PySpark each run of such a program would fail, and its good files would be blamed.
     """
-    master = mill.config.spark_master
+    config = mill.config
     programs = mill.catalog.read(list_programs)
-    programs = [program for program in programs if program.kind.needs_spark]
-    if not programs:
-        return f"{master} not needed"
+    plain = [program for program in programs if program.kind is ProgramKind.PYTHON]
+    spark = [program for program in programs if program.kind.needs_spark]
+    if plain:
+        with suppress(TidemillError, OSError):  # the first run says why
+            launcher.keep(_code_of(mill, plain), spark=False)
+    if not spark:
+        return f"{config.spark_master} not needed"
     require_spark()
-    if mill.config.spark_warm == 0:
-        return f"{master} cold"
+    if config.spark_warm == 0:
+        return f"{config.spark_master} cold"
     try:
-        first = next((program for program in programs if program.app_file == str(mill.config.app)), programs[0])
-        launcher.warm_up(find_code(mill.catalog, mill.config.state, first, first.bundle))
+        launcher.keep(_code_of(mill, spark), spark=True)
     except (TidemillError, OSError) as error:
-        return f"{master} not available: {error}"
-    return f"{master} warming"
+        return f"{config.spark_master} not available: {error}"
+    return f"{config.spark_master} warming"
+
+
+def _code_of(mill: Mill, programs: Sequence[Program]) -> AppCode:
+    """The code of one of `programs`: of this project's app file, if one has it."""
+    first = next((program for program in programs if program.app_file == str(mill.config.app)), programs[0])
+    return find_code(mill.catalog, mill.config.state, first, first.bundle)
 
 
 def _look_at(edits: Edits) -> timedelta:

@@ -453,7 +453,9 @@ class Up(Process):
         super().__init__(node, "up")
         machine = node.machine
         narrator = Narrator(self.world, machine.story.append, as_json=False)
-        options = DriverOptions(machine.catalog_url, machine.folder / "state", machine.folder / "cache", warm=0)
+        options = DriverOptions(
+            machine.catalog_url, machine.folder / "state", machine.folder / "cache", warm=0, plain=0
+        )
         self.discoverer = Discoverer(self.catalog, narrator)
         self.scheduler = Scheduler(self.catalog, self.world, narrator.launched)
         self.runner = Runner(

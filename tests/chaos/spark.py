@@ -283,7 +283,7 @@ class Site:
         world = World(spawner=PausingSpawner(name), environ={**os.environ, "PROJECT": str(self.folder)})
         launcher = Launcher(world, options)
         program = next(one for one in self.mill.catalog.read(list_programs) if one.kind.needs_spark)
-        launcher.warm_up(find_code(self.mill.catalog, config.state, program, program.bundle))
+        launcher.keep(find_code(self.mill.catalog, config.state, program, program.bundle), spark=True)
         return Runner(world, self.mill.catalog, launcher, slots=1, lease=LEASE)
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ def test_one_training_run_begins_beside_a_driver_that_waits(pool):
     """Not before: two Sparks that start at once take twice as long, and the run is waited for."""
     pool.launcher.tend()
     before = list(pool.world.spawner.trainings)
-    pool.launcher.warm_up(pool.code)
+    pool.launcher.keep(pool.code, spark=True)
     until(pool.launcher.is_warm, pool.launcher.tend)
     for _ in range(3):
         pool.launcher.tend()
@@ -75,7 +75,7 @@ def test_one_training_run_begins_beside_a_driver_that_waits(pool):
 
 def test_the_training_run_ends_with_the_launcher(pool, tmp_path):
     """`up` that ends leaves no process, and no folder, behind."""
-    pool.launcher.warm_up(pool.code)
+    pool.launcher.keep(pool.code, spark=True)
     until(lambda: pool.world.spawner.trainings, pool.launcher.tend)
     trainer = pool.launcher._trainer
 

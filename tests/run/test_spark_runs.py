@@ -184,7 +184,7 @@ def make_mill(sqlite_catalog_url: str, world: World, tmp_path: Path) -> Iterator
 def test_a_warm_driver_serves_runs_one_after_the_other(make_mill):
     """Spark starts once; each run has a session, logs and surroundings of its own, and nothing of the one before."""
     mill = make_mill(1)
-    mill.launcher.warm_up(AppCode(str(mill.app_file), code_digest(Disk(), mill.app_file)))
+    mill.launcher.keep(AppCode(str(mill.app_file), code_digest(Disk(), mill.app_file)), spark=True)
     mill.until(mill.launcher.is_warm)
 
     published = mill.finish(mill.start("publish", writes=("clicks",)))

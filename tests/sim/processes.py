@@ -352,7 +352,7 @@ class MortalDisk(Disk):
 
 
 class PlayedChild:
-    """A driver: once it has its start and its assignment, a process of the machine works on it."""
+    """A driver: once it has its start and an assignment, a process of the machine works on one after the other."""
 
     def __init__(self, parent: Process, tag: str, group: Group, pid: int) -> None:
         self.machine = parent.machine
@@ -361,6 +361,7 @@ class PlayedChild:
         self.group = group
         self.pid = pid
         self.lines: list[str] = []
+        self._served = 0
         self.process: Process | None = None
         self.exit_code: int | None = None
 
@@ -379,14 +380,22 @@ class PlayedChild:
             return False
         self.lines.append(line)
         if len(self.lines) == 2:
-            start, assignment = Start.from_line(self.lines[0]), Assignment.from_line(self.lines[1])
-
-            def body(process: Process) -> None:
-                self.machine.drive(process, start, assignment, self.tag)
-
-            self.process = self.machine.start(self.group.name, body, self.group)
+            self.process = self.machine.start(self.group.name, self._serve, self.group)
             self.process.child = self
+        elif self.process is not None and self._served == len(self.lines) - 2:
+            self.process.wakes_at = self.machine.clock.elapsed
         return True
+
+    def _serve(self, process: Process) -> None:
+        start = Start.from_line(self.lines[0])
+        while True:
+            assignment = Assignment.from_line(self.lines[1 + self._served])
+            self.machine.drive(process, start, assignment, self.tag)
+            self._served += 1
+            if not start.warm:
+                return
+            while self._served == len(self.lines) - 1:
+                process.sleep(timedelta(days=1))
 
     def kill(self) -> None:
         self.parent.reach(PointKind.PROCESS, "kill")
@@ -437,6 +446,9 @@ class PlayedSpawner:
     def surrounded(self, *_: Path) -> Iterator[None]:
         """All processes have one environment, and print nothing."""
         yield
+
+    def left_running(self, *, children: bool) -> str:  # noqa: ARG002  # nothing outlives a played program
+        return ""
 
     def complain(self, text: str) -> None:
         self._machine.complaints.append(f"{self._process.name}: {text}")

@@ -89,7 +89,7 @@ class PlayedLauncher(Launcher):
         super().__init__(process.world, options)
         self.simulation = simulation
 
-    def launch(self, run_id: RunId, epoch: int, program: Program, code: AppCode) -> Driver:
+    def launch(self, run_id: RunId, epoch: int, program: Program, code: AppCode) -> Driver | None:
         if self.world.clock.monotonic() < self.simulation.without_java_until:
             self.simulation.refused[run_id] += 1
             raise NoJava("it was taken away")

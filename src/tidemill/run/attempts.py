@@ -123,12 +123,20 @@ def backoff_after(failures: int, backoff: timedelta) -> timedelta:
 
 
 def take_runs(
-    db: Db, *, most: int, owner: str, host: str, lease: timedelta, held_off: Iterable[str] = ()
+    db: Db,
+    *,
+    most: int,
+    owner: str,
+    host: str,
+    lease: timedelta,
+    with_spark: bool = True,
+    held_off: Iterable[str] = (),
 ) -> list[RunRecord]:
     """Take at most `most` runs that are due, by priority, then the longest due: STARTING, a new epoch, a lease.
 
     And all due runs of workers, which count for nothing: `most` may be 0. What another runner is taking at this moment
-    is passed over, and so are runs of programs whose bundle is one of `held_off`.
+    is passed over, and so are runs of programs whose bundle is one of `held_off`, and without `with_spark` what needs
+    Spark.
     """
     params: dict[str, Param] = {
         "owner": owner,
@@ -137,17 +145,22 @@ def take_runs(
         "held_off": json.dumps(sorted(held_off)),
     }
     rows = db.all(SQL.take_workers, **params)
-    rows += db.all(SQL.take_runs, most=most, **params) if most else []
+    statement = SQL.take_runs if with_spark else SQL.take_plain_runs
+    rows += db.all(statement, most=most, **params) if most else []
     taken = find_runs(db, [RunId(str(row[0])) for row in rows])
     return sorted(taken, key=lambda run: (-run.priority, run.not_before, run.created_at))
 
 
-def is_any_due(db: Db, *, workers_only: bool = False, held_off: Iterable[str] = ()) -> bool:
-    """Whether a run (of a worker) waits to be taken now, of a program whose bundle is none of `held_off`."""
+def is_any_due(db: Db, *, workers_only: bool = False, with_spark: bool = True, held_off: Iterable[str] = ()) -> bool:
+    """Whether a run (of a worker; or without `with_spark` one that needs no Spark) waits to be taken now.
+
+    Runs of programs whose bundle is one of `held_off` do not count.
+    """
     without = json.dumps(sorted(held_off))
     if db.all(SQL.find_due_workers, held_off=without):
         return True
-    return not workers_only and bool(db.all(SQL.find_due, held_off=without))
+    statement = SQL.find_due if with_spark else SQL.find_plain_due
+    return not workers_only and bool(db.all(statement, held_off=without))
 
 
 def find_next_due(db: Db) -> int | None:

@@ -16,6 +16,23 @@ UPDATE run
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
 
+-- name: take_plain_runs
+-- The same without those that need Spark, by an index of its own: a runner in which some of them wait takes no more.
+WITH picked AS MATERIALIZED (
+    SELECT run_id FROM run
+     WHERE state = 'PENDING' AND spark = 0 AND not_before <= tidemill_now()
+       AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
+       AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:held_off})
+     ORDER BY priority DESC, not_before, created_at
+     LIMIT :most {skip_locked}
+)
+UPDATE run
+   SET state = 'STARTING', epoch = epoch + 1, owner = :owner, host = :host, pid = NULL, write_pointer = NULL,
+       facts = NULL, lease_until = tidemill_now() + :lease,
+       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
+ WHERE run_id IN (SELECT run_id FROM picked)
+RETURNING run_id
+
 -- name: take_workers
 -- By their slots, which are few: among all that waits they would be looked for.
 WITH picked AS MATERIALIZED (
@@ -42,6 +59,12 @@ SELECT 1 FROM worker CROSS JOIN slot CROSS JOIN run
 
 -- name: find_due
 SELECT 1 FROM run WHERE state = 'PENDING' AND not_before <= tidemill_now()
+   AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
+   AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:held_off})
+ LIMIT 1
+
+-- name: find_plain_due
+SELECT 1 FROM run WHERE state = 'PENDING' AND spark = 0 AND not_before <= tidemill_now()
    AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
    AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:held_off})
  LIMIT 1

@@ -33,7 +33,7 @@ from tidemill.run.attempts import (
 from tidemill.run.bundles import CodeUnavailable
 from tidemill.run.context import Run
 from tidemill.run.inputs import Blame, Inputs, find_dataset, find_inputs
-from tidemill.run.launchers import DONE, READY, Assignment, Start
+from tidemill.run.launchers import DONE, LAST, READY, Assignment, Start
 from tidemill.run.outputs import Outputs, Writer, write_frames
 from tidemill.run.programs import LoadedProgram, Program, find_program_by_id, load_program
 from tidemill.run.runs import RunRecord, RunState, find_run
@@ -70,10 +70,14 @@ class DriverProcess:
         self.writer = writer
         self.folder = Path(start.folder)
         self.spark: SparkHome | None = None
+        self._left = ""
+        """What user code has left running in this process."""
 
     def warm_up(self) -> None:
-        """Start Spark and go through its paths once."""
-        self._spark(self.folder / "spark.log").exercise()
+        """Start Spark, and go through its paths once if many runs are to come."""
+        spark = self._spark(Path(self.start.logs) / "spark.log")
+        if self.start.warm:
+            spark.exercise()
         self._say(READY)
 
     def work(self, assignment: Assignment) -> None:
@@ -82,13 +86,15 @@ class DriverProcess:
         try:
             with self.world.spawner.surrounded(logs / "stdout", logs / "stderr"):
                 self._attempt(assignment)
+                if self.spark is not None and self.usable:
+                    self.spark.tidy()
         finally:
             self._say(f"{DONE} {assignment.run_id} {assignment.epoch}")
 
     @property
     def usable(self) -> bool:
         """Whether another attempt may come."""
-        return self.start.warm and (self.spark is None or self.spark.usable)
+        return self.start.warm and not self._left and (self.spark is None or self.spark.usable)
 
     def _attempt(self, assignment: Assignment) -> None:
         try:
@@ -210,8 +216,17 @@ class DriverProcess:
                     loaded.code(run, session)
         finally:
             if home and session and home.usable:
-                home.tidy(session)
+                home.stop_jobs(session)
+            self._look_around()
         self.world.mark("driver.called")
+
+    def _look_around(self) -> None:
+        """Take no other attempt after user code that has left something running; said before the commit is known."""
+        left = self.world.spawner.left_running(children=not self.start.spark)
+        if left and self.start.warm and not self._left:
+            self._left = left
+            self._say(LAST)
+            self.world.spawner.complain(f"this driver takes no other run: the program has left {left} running\n")
 
     def _load(self, program: Program) -> LoadedProgram:
         """Load the code of `program`; `CodeUnavailable`, since what was deployed has loaded once: this node differs."""
@@ -282,7 +297,7 @@ def main(world: World | None = None, *, writer: Writer = write_frames) -> None:
     catalog = open_catalog(start.catalog_url, world, create=False)
     tag = world.environ["TIDEMILL_PROCESS"].rpartition("/")[2]
     driver = DriverProcess(world, catalog, start, tag, writer=writer)
-    if start.warm:
+    if start.spark:
         driver.warm_up()
     for line in lines:
         driver.work(Assignment.from_line(line))

@@ -1,9 +1,9 @@
 """Driver processes, from the runner's side: started, given attempts, kept warm, ended with all that they started.
 
 A driver is `python -m tidemill.run.driver`. It reads one line that says what it is for (`Start`), then one for each
-attempt (`Assignment`), and appends to the file `status` in its folder what it has done. Cold drivers serve one attempt;
-a warm one starts Spark before anybody asks (a cold start costs 8 s to the first job on 2 cores, a warm one 0.25 s) and
-serves many, one after the other, until other code was deployed.
+attempt (`Assignment`), and appends to the file `status` in its folder what it has done. A warm driver is started before
+a run asks for it (a cold start with Spark costs 8 s to the first job on 2 cores, a warm one 0.25 s; without Spark 0.6 s
+and 0.04 s) and serves many attempts, one after the other, until other code was deployed. A cold driver serves one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from tidemill.errors import TidemillError
+from tidemill.durations import format_duration
+from tidemill.errors import TidemillError, Unavailable
 from tidemill.names import RunId
 from tidemill.processes import Child
 from tidemill.run.bundles import AppCode
@@ -31,7 +32,15 @@ _log = logging.getLogger(__name__)
 
 READY: Final = "ready"
 DONE: Final = "done"
+LAST: Final = "last"
+"""A driver in which user code has left something running says so before the commit: another run does not get it."""
 _FINISH_WITHIN: Final = timedelta(seconds=10)
+_START_WITHIN: Final = timedelta(minutes=5)
+"""A start of Spark takes a minute on a busy machine (tried)."""
+_START_BESIDE_AFTER: Final = timedelta(seconds=5)
+"""How long all drivers with Spark have to be busy, while runs wait, before another one is started."""
+_SPARE_FOR: Final = timedelta(minutes=2)
+"""How long a driver beyond those to be kept waits for another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,7 @@ class Start:
     catalog_url: str
     code: AppCode
     folder: str
+    logs: str
     spark: bool
     warm: bool
     spark_settings: Mapping[str, str]
@@ -78,8 +88,9 @@ class Assignment:
 class DriverOptions:
     """How drivers are started. `folder` is the state folder, below which each driver and attempt has its own.
 
-    `spark_settings` are the site's, `spark.master` among them; `warm` drivers wait with Spark started. `class_data`
-    lets their JVMs share classes, and has the archive made when there is none.
+    `spark_settings` are the site's, `spark.master` among them. `warm` and `plain` say how many drivers with and without
+    Spark are kept while no run needs them; with 0 each run has a process of its own. `class_data` lets their JVMs share
+    classes, and has the archive made when there is none.
     """
 
     catalog_url: str
@@ -87,6 +98,7 @@ class DriverOptions:
     cache: Path
     spark_settings: Mapping[str, str] = field(default_factory=dict)
     warm: int = 1
+    plain: int = 1
     runs_per_driver: int = 200
     log_bytes: int = 64_000_000
     class_data: bool = False
@@ -96,6 +108,10 @@ class DriverOptions:
         """The folder of all logs."""
         return self.folder / "logs"
 
+    def kept(self, *, spark: bool) -> int:
+        """Return how many drivers with or without Spark wait for runs."""
+        return self.warm if spark else self.plain
+
 
 @dataclass(slots=True)
 class Driver:
@@ -103,9 +119,13 @@ class Driver:
 
     child: Child
     folder: Path
+    logs: Path
     code: AppCode
     spark: bool
     warm: bool
+    since: timedelta
+    """When it was started, and later when it became free, by our monotonic clock."""
+    ready: bool = False
     assignment: Assignment | None = None
     served: int = 0
     released_at: timedelta | None = None
@@ -114,15 +134,30 @@ class Driver:
     """Its attempt, which is over, has committed: it comes to an end, and may be given the next one already."""
 
 
+class DriverNotStarted(Unavailable):
+    """A driver ended, or was given up, before it was ready for a run."""
+
+    code = "driver_not_started"
+
+    def __init__(self, why: str, logs: Path) -> None:
+        self.why = why
+        self.logs = str(logs)
+        super().__init__(f"a driver with Spark {why} before it was ready; read {logs / 'stderr'} for the cause")
+
+
 class Launcher:
-    """Starts drivers on this machine and keeps some with Spark warm."""
+    """Starts drivers on this machine and keeps some of them for the next runs."""
 
     def __init__(self, world: World, options: DriverOptions) -> None:
         self.world = world
         self.options = options
         self.drivers: list[Driver] = []
-        self._warm_for: AppCode | None = None
-        """The code for which missing warm drivers are started."""
+        self._kept_for: dict[bool, AppCode] = {}
+        """The code for which missing drivers are started, with Spark (True) and without."""
+        self._short_since: timedelta | None = None
+        """Since when runs wait for a driver with Spark, and none is free for a moment."""
+        self._failed: DriverNotStarted | None = None
+        """Why the last start of a driver with Spark failed, for the run that waits for it."""
         self._spark_env: Mapping[str, str] | None = None
         self._archive: Archive | None = None
         """The classes of the Spark that drivers are started with, if they may share them."""
@@ -130,40 +165,47 @@ class Launcher:
         """The same while it is still to be made; nobody waits for it."""
         self._trainer: Child | None = None
 
-    def launch(self, run_id: RunId, epoch: int, program: Program, code: AppCode) -> Driver:
-        """Give the attempt to a warm driver of its code, or to a new one. Raises `NoSpark`, `NoJava`, `OSError`."""
+    def launch(self, run_id: RunId, epoch: int, program: Program, code: AppCode) -> Driver | None:
+        """Give the attempt to a driver; None while it has to wait for one with Spark, then call again.
+
+        The driver that is free first takes the attempt: a warm one that has ended its run, or one that was started
+        meanwhile. A driver without Spark starts in half a second and is never waited for. Raises `NoSpark`,
+        `NoJava`, `OSError`, and `DriverNotStarted` when the start that the attempt waited for has failed.
+        """
         logs = self.options.logs / run_id / str(epoch)
         self.world.disk.make_folder(logs)
         assignment = Assignment(run_id, epoch, str(logs))
         spark = program.kind.needs_spark
-        # A worker never gives back what it got: it would take a warm driver from all others.
-        shared = spark and not program.kind.is_worker
-        if shared:
-            for driver in self._free_for(code):
-                driver.served += driver.released_at is not None
-                driver.assignment, driver.released_at = assignment, None
-                if driver.child.send_line(assignment.to_line()):
-                    self._warm_for = code
-                    return driver
-                self.end(driver)
-        # Where a warm one is missing (the last was killed) this one becomes it: two Sparks starting at once take twice
-        # as long.
-        warm = shared and self._missing > 0
-        driver = self._start(code, spark=spark, warm=warm, logs=None if warm else logs)
-        if shared:
-            self._warm_for = code
-        driver.assignment = assignment
-        driver.child.send_line(assignment.to_line())  # if it has died already, its end is seen soon
-        return driver
+        # A worker never returns what it got: it would take a driver from all others.
+        if program.kind.is_worker or not (spark or self.options.plain):
+            driver = self._start(code, spark=spark, warm=False, logs=logs)
+            self._assign(driver, assignment)
+            return driver
+        for driver in self._free_for(code, spark=spark):
+            driver.served += driver.released_at is not None
+            if self._assign(driver, assignment):
+                self._kept_for[spark] = code
+                return driver
+            self.end(driver)
+        if spark and self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed
+        self._kept_for[spark] = code
+        if not spark:
+            driver = self._start(code, spark=False, warm=True, logs=None)
+            self._assign(driver, assignment)
+            return driver
+        self._start_beside(code)
+        return None
 
-    def warm_up(self, code: AppCode) -> None:
-        """Keep warm drivers for `code` from now on. Raises `NoSpark`, `NoJava`, `OSError`."""
-        for _ in range(self._missing):
-            self._start(code, spark=True, warm=True, logs=None)
-        self._warm_for = code
+    def keep(self, code: AppCode, *, spark: bool) -> None:
+        """Keep drivers for `code` from now on. Raises `NoSpark`, `NoJava`, `OSError`."""
+        for _ in range(self.options.kept(spark=spark) - len(self._kept(spark=spark))):
+            self._start(code, spark=spark, warm=True, logs=None)
+        self._kept_for[spark] = code
 
     def tend(self) -> None:
-        """Replace warm drivers that are dead, worn out or of other code, and end those that do not come to an end."""
+        """Replace drivers that are dead, worn out or of other code, and end those that do not come to an end."""
         now = self.world.clock.monotonic()
         for driver in list(self.drivers):
             try:
@@ -171,15 +213,17 @@ class Launcher:
             except OSError as error:
                 # A full disk, a file that an editor renames: nothing that may keep the runner from renewing leases.
                 _log.warning("driver %s is left alone for now: %s", driver.folder.name, error)
-        if self._wanted is not None and self.is_warm():
-            self._train(self._wanted)
-        if self._warm_for is not None:
+        if self.is_warm():
+            self._short_since = None
+            if self._wanted is not None:
+                self._train(self._wanted)
+        for spark, code in list(self._kept_for.items()):
             try:
-                self.warm_up(self._warm_for)
+                self.keep(code, spark=spark)
             except (TidemillError, OSError) as error:
-                # Until a run needs Spark, and shows by its start that there is one to be had.
+                # Until a run needs one, and shows by its start that there is one to be had.
                 _log.warning("no warm driver is kept: %s", error)
-                self._warm_for = None
+                del self._kept_for[spark]
 
     def release(self, driver: Driver, *, committed: bool) -> None:
         """The attempt of `driver` is over as the catalog has it; it is free when it says so itself.
@@ -207,39 +251,92 @@ class Launcher:
             self.world.disk.remove(self.options.folder / "drivers" / self._trainer.tag)
 
     def is_warm(self) -> bool:
-        """Whether a warm driver has started Spark and waits."""
-        return any(
-            driver.warm and driver.assignment is None and READY in self._status(driver) for driver in self.drivers
-        )
+        """Whether a driver has started Spark and waits."""
+        return any(driver.spark and driver.assignment is None and self._is_ready(driver) for driver in self.drivers)
+
+    @property
+    def starting(self) -> Driver | None:
+        """The driver that starts Spark for runs that wait."""
+        waited_for = (one for one in self.drivers if one.spark and one.assignment is None and not self._is_ready(one))
+        return next(waited_for, None)
+
+    def _assign(self, driver: Driver, assignment: Assignment) -> bool:
+        """Send the attempt to the driver; False when the driver no longer reads."""
+        driver.assignment, driver.released_at, driver.committed = assignment, None, False
+        return driver.child.send_line(assignment.to_line())
+
+    def _start_beside(self, code: AppCode) -> None:
+        """Start a driver with Spark for runs that wait, one at a time: two starts at once take twice as long.
+
+        While drivers of the same code work, first wait for them: a start costs more than most runs.
+        """
+        now = self.world.clock.monotonic()
+        self._short_since = self._short_since or now
+        busy = any(one.spark and one.code == code for one in self.drivers)
+        if self.starting is None and (not busy or now - self._short_since > _START_BESIDE_AFTER):
+            self._make_room()
+            self._start(code, spark=True, warm=self.options.warm > 0, logs=None)
+            self._short_since = now
+
+    def _make_room(self) -> None:
+        """End a driver with Spark that waits for runs of other code, if as many are there as are to be kept."""
+        kept = self._kept(spark=True)
+        idle = [driver for driver in kept if driver.assignment is None]
+        if idle and len(kept) >= self.options.warm:
+            self.end(min(idle, key=lambda driver: driver.since))
 
     def _look_after(self, driver: Driver, now: timedelta) -> None:
         if driver.released_at is not None and self._has_served(driver):
-            driver.assignment, driver.released_at = None, None
+            driver.assignment, driver.released_at, driver.since = None, None, now
             driver.served += 1
         hangs = driver.released_at is not None and now - driver.released_at > _FINISH_WITHIN
-        if hangs or (driver.assignment is None and not self._fit(driver)):
+        if driver.assignment is None and driver.spark and not self._is_ready(driver):
+            self._look_after_start(driver, now)
+        elif hangs or (driver.assignment is None and not self._fit(driver, now)):
             self.end(driver)
         elif driver.assignment is not None:
             self._cap_logs(Path(driver.assignment.logs))
 
-    @property
-    def _missing(self) -> int:
-        """How many warm drivers are wanted beside those there are."""
-        return self.options.warm - sum(driver.warm for driver in self.drivers)
+    def _look_after_start(self, driver: Driver, now: timedelta) -> None:
+        """End a start of Spark that has failed or takes too long; the run that waits for it is told."""
+        exit_code = driver.child.poll()
+        late = now - driver.since > _START_WITHIN
+        if exit_code is not None or late:
+            why = f"did not start within {format_duration(_START_WITHIN)}" if exit_code is None else "ended"
+            failed = DriverNotStarted(why, driver.logs)
+            _log.warning("%s", failed)
+            # The run that waits raises it; without one no driver is started again before a run needs it.
+            self._failed = None if self._short_since is None else failed
+            self._kept_for.pop(True, None)
+            self.end(driver)
 
-    def _free_for(self, code: AppCode) -> Iterator[Driver]:
+    def _kept(self, *, spark: bool) -> list[Driver]:
+        return [driver for driver in self.drivers if driver.warm and driver.spark == spark]
+
+    def _free_for(self, code: AppCode, *, spark: bool) -> Iterator[Driver]:
         for driver in list(self.drivers):
             over = driver.released_at is not None and (driver.committed or self._has_served(driver))
             free = driver.assignment is None or over
-            worn = driver.served + 1 >= self.options.runs_per_driver and driver.assignment is not None
-            if driver.warm and free and not worn and driver.code == code:
+            worn = driver.served + (driver.assignment is not None) >= self._most_runs(driver)
+            ours = (driver.code, driver.spark) == (code, spark)
+            # A driver without Spark reads its first line after half a second.
+            ready = not spark or self._is_ready(driver)
+            if ours and free and not worn and ready and LAST not in self._status(driver):
                 yield driver
 
-    def _fit(self, driver: Driver) -> bool:
+    def _fit(self, driver: Driver, now: timedelta) -> bool:
         """Whether a driver without an attempt may get another one."""
-        if not driver.warm or driver.child.poll() is not None or driver.served >= self.options.runs_per_driver:
+        if driver.child.poll() is not None or driver.served >= self._most_runs(driver) or LAST in self._status(driver):
             return False
-        return self._warm_for in {driver.code, None}
+        spare = len(self._kept(spark=driver.spark)) > self.options.kept(spark=driver.spark)
+        return not (spare and now - driver.since > _SPARE_FOR)
+
+    def _most_runs(self, driver: Driver) -> int:
+        return self.options.runs_per_driver if driver.warm else 1
+
+    def _is_ready(self, driver: Driver) -> bool:
+        driver.ready = driver.ready or READY in self._status(driver)
+        return driver.ready
 
     def _has_served(self, driver: Driver) -> bool:
         assert driver.assignment is not None, "released with an attempt"  # noqa: S101
@@ -271,9 +368,9 @@ class Launcher:
             stderr=logs / "stderr",
         )
         self.world.mark("launcher.spawned")
-        start = Start(self.options.catalog_url, code, str(folder), spark, warm, self._settings())
+        start = Start(self.options.catalog_url, code, str(folder), str(logs), spark, warm, self._settings())
         child.send_line(start.to_line())
-        driver = Driver(child, folder, code, spark, warm)
+        driver = Driver(child, folder, logs, code, spark, warm, self.world.clock.monotonic())
         self.drivers.append(driver)
         return driver
 

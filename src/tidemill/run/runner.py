@@ -8,18 +8,19 @@ the lease is for what nobody sees.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from tidemill.catalog.db import Catalog
+from tidemill.catalog.db import Catalog, Db
+from tidemill.durations import format_duration
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.names import RunId
 from tidemill.run.attempts import AttemptEnd, Cause, ask_kill, end_attempt, find_next_due, is_any_due, renew, take_runs
 from tidemill.run.bundles import CodeUnavailable, find_code
-from tidemill.run.launchers import Driver, Launcher
+from tidemill.run.launchers import Driver, DriverNotStarted, Launcher
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.run.reaper import Reaper
 from tidemill.run.runs import RunRecord, RunState, find_runs
@@ -35,6 +36,8 @@ LEASE: Final = timedelta(seconds=60)
 RENEWALS_IN_A_LEASE: Final = 6
 _REGISTER_WITHIN: Final = timedelta(minutes=5)
 """A warm driver may be given an attempt while it still starts Spark, which takes a minute on a busy machine (tried)."""
+_TELL_EVERY: Final = timedelta(seconds=30)
+"""After how long a run that still waits for a driver is told of, and told of again."""
 _LOOK_EVERY: Final = timedelta(milliseconds=200)
 """How late the death of a driver may be seen; everything else wakes the runner through the catalog."""
 _IDLE: Final = timedelta(seconds=5)
@@ -46,17 +49,20 @@ _LOAD_AGAIN: Final = timedelta(minutes=1)
 class RunEventKind(StrEnum):
     """What a runner tells those who watch."""
 
+    WAITING = "waiting"
+    """A run has waited long for a driver that starts Spark; `detail` says for how long, and names the log."""
     STARTED = "started"
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """An attempt was started, or is over; `run` is as the catalog has it then (PENDING: it will be tried again)."""
+    """An attempt waits, was started, or is over; `run` is as the catalog has it then (PENDING: it will be retried)."""
 
     kind: RunEventKind
     run: RunRecord
     program: Program
+    detail: str = ""
 
 
 @dataclass(slots=True)
@@ -65,6 +71,16 @@ class _Held:
     program: Program
     driver: Driver
     since: timedelta
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A run that is taken and waits for a driver with Spark; it takes no slot."""
+
+    run: RunRecord
+    program: Program
+    since: timedelta
+    told_at: timedelta
 
 
 class Runner:
@@ -89,6 +105,7 @@ class Runner:
         self.runner_id = world.new_id("runner")
         self.reaper = Reaper(world, catalog, lease)
         self._held: dict[RunId, _Held] = {}
+        self._waiting: dict[RunId, _Waiting] = {}
         self._renewed_at: timedelta | None = None
         self._reaped_at: timedelta | None = None
         self._unloaded: dict[str, timedelta] = {}
@@ -96,7 +113,7 @@ class Runner:
 
     @property
     def busy(self) -> int:
-        """How many runs it works on that come to an end by themselves: workers, which do not, take no slot."""
+        """Count the runs that drivers work on and that end by themselves: waiting runs and workers take no slot."""
         return sum(not held.program.kind.is_worker for held in self._held.values())
 
     def step(self, *, taking: bool = True) -> None:
@@ -110,25 +127,41 @@ class Runner:
         self.launcher.tend()
 
     def take(self) -> list[RunId]:
-        """Take as many due runs as there are free slots, and all due workers, and have them worked on."""
+        """Take as many due runs as there are free slots, and all due workers, and have them worked on.
+
+        Runs that wait for a driver with Spark come first, and while there are any, no others that need Spark are taken.
+        """
         for surplus in balance(self.catalog):
             ask_kill(self.catalog, surplus)
-        free = max(self.slots - self.busy, 0)
-        held_off = self._held_off()
-        if not self.catalog.read(lambda db: is_any_due(db, workers_only=not free, held_off=held_off)):
-            return []  # a look locks out no writer
+        launched = [run_id for run_id, waiting in list(self._waiting.items()) if self._launch_waiting(waiting)]
+        free, with_spark, held_off = max(self.slots - self.busy, 0), not self._waiting, self._held_off()
+
+        def is_due(db: Db) -> bool:
+            return is_any_due(db, workers_only=not free, with_spark=with_spark, held_off=held_off)
+
+        if not self.catalog.read(is_due):
+            return launched  # a look locks out no writer
         host = self.world.spawner.host()
         runs = self.catalog.write(
-            lambda db: take_runs(db, most=free, owner=self.runner_id, host=host, lease=self.lease, held_off=held_off)
+            lambda db: take_runs(
+                db,
+                most=free,
+                owner=self.runner_id,
+                host=host,
+                lease=self.lease,
+                with_spark=with_spark,
+                held_off=held_off,
+            )
         )
         self.world.mark("runner.taken")
-        return [run.run_id for run in runs if self._launch(run)]
+        return launched + [run.run_id for run in runs if self._launch(run)]
 
     def watch(self) -> None:
         """See which attempts are over, whose driver has ended, and which are to be killed."""
-        if not self._held:
+        if not self._held and not self._waiting:
             return
-        stand = {run.run_id: run for run in self.catalog.read(lambda db: find_runs(db, list(self._held)))}
+        ours = [*self._held, *self._waiting]
+        stand = {run.run_id: run for run in self.catalog.read(lambda db: find_runs(db, ours))}
         now = self.world.clock.monotonic()
         for run_id, held in list(self._held.items()):
             run = stand[run_id]
@@ -141,9 +174,21 @@ class Runner:
                 self._end(held, Cause.LOST, f"its driver ended {_how(exit_code)} without a word")
             elif run.state is RunState.STARTING and now - held.since > _REGISTER_WITHIN:
                 self._end(held, Cause.LOST, f"its driver did not register within {_REGISTER_WITHIN}")
+        self._watch_waiting(stand, now)
+
+    def _watch_waiting(self, stand: Mapping[RunId, RunRecord], now: timedelta) -> None:
+        for run_id, waiting in list(self._waiting.items()):
+            run = stand[run_id]
+            if run.epoch != waiting.run.epoch or not run.state.live:
+                del self._waiting[run_id]
+            elif run.state is RunState.STOPPING:
+                self._end_waiting(waiting, AttemptEnd(Cause.KILLED, "killed on request"))
+            elif now - waiting.told_at >= _TELL_EVERY:
+                waiting.told_at = now
+                self._tell_waiting(waiting, now)
 
     def renew(self) -> None:
-        """Renew the leases of runs whose driver lives and is not stopped, when it is time to."""
+        """Renew the leases of runs that wait, or whose driver lives and is not stopped, when it is time to."""
         now = self.world.clock.monotonic()
         if self._renewed_at is not None and now - self._renewed_at < self.lease / RENEWALS_IN_A_LEASE:
             return
@@ -152,6 +197,7 @@ class Runner:
             for run_id, held in self._held.items()
             if held.driver.child.poll() is None and not held.driver.child.stopped()
         ]
+        working += [(run_id, waiting.run.epoch) for run_id, waiting in self._waiting.items()]
         if working:
             self.catalog.write(lambda db: renew(db, working, self.lease), urgent=True)
         self._renewed_at = now
@@ -182,7 +228,7 @@ class Runner:
 
     def idle_for(self) -> timedelta:
         """How long nothing has to be done unless the catalog changes."""
-        if self._held:
+        if self._held or self._waiting:
             return _LOOK_EVERY
         # A reaper that looks more seldom than it has to sees no lease run out, ever: short leases were not fenced.
         longest = min(_IDLE, self.reaper.every)
@@ -190,34 +236,58 @@ class Runner:
         return min([longest, *(timedelta(milliseconds=max(due - now, 0)) for due in times if due is not None)])
 
     def close(self) -> None:
-        """End all drivers, and give their runs to whoever comes next; that costs them nothing."""
+        """End all drivers, and return their runs, which other runners take then; that costs the runs nothing."""
         self.launcher.close()
         for held in list(self._held.values()):
             self._end(held, Cause.RETURNED, "its runner was stopped")
+        for waiting in list(self._waiting.values()):
+            self._end_waiting(waiting, AttemptEnd(Cause.RETURNED, "its runner was stopped"))
 
     def _launch(self, run: RunRecord) -> bool:
         assert run.program_id is not None, "only runs of programs are taken"  # noqa: S101
         program_id = run.program_id
         program = self.catalog.read(lambda db: find_program_by_id(db, program_id))
+        now = self.world.clock.monotonic()
+        waiting = self._waiting[run.run_id] = _Waiting(run, program, now, now)
+        return self._launch_waiting(waiting)
+
+    def _launch_waiting(self, waiting: _Waiting) -> bool:
+        """Have a driver work on a run that is taken; False while it waits for one, or when none can be started."""
+        run, program = waiting.run, waiting.program
+        if self.busy >= self.slots and not program.kind.is_worker:
+            return False
         try:
             code = find_code(self.catalog, self.launcher.options.folder, program, run.bundle)
             driver = self.launcher.launch(run.run_id, run.epoch, program, code)
         except CodeUnavailable as error:
             self._hold_off(run)
-            end = AttemptEnd(Cause.UNLOADED, f"{error.code}: {error}")
-            end_attempt(self.catalog, run.run_id, run.epoch, end)
-            self._tell(RunEventKind.ENDED, run.run_id, program)
+            self._end_waiting(waiting, AttemptEnd(Cause.UNLOADED, f"{error.code}: {error}"))
             return False
         except (TidemillError, OSError) as error:
             # A full disk or too many processes are this machine's trouble, and pass: they use up no retry.
-            cause = Cause.LOST if isinstance(error, OSError) else Cause.REFUSED
-            end_attempt(self.catalog, run.run_id, run.epoch, AttemptEnd(cause, f"cannot be started: {error}"))
-            self._tell(RunEventKind.ENDED, run.run_id, program)
+            cause = Cause.LOST if isinstance(error, OSError | DriverNotStarted) else Cause.REFUSED
+            self._end_waiting(waiting, AttemptEnd(cause, f"cannot be started: {error}"))
+            return False
+        if driver is None:
             return False
         self.world.mark("runner.launched")
+        del self._waiting[run.run_id]
         self._held[run.run_id] = _Held(run, program, driver, self.world.clock.monotonic())
         self.on_event(RunEvent(RunEventKind.STARTED, run, program))
         return True
+
+    def _end_waiting(self, waiting: _Waiting, end: AttemptEnd) -> None:
+        """End the attempt of a run that no driver has."""
+        end_attempt(self.catalog, waiting.run.run_id, waiting.run.epoch, end)
+        del self._waiting[waiting.run.run_id]
+        self._tell(RunEventKind.ENDED, waiting.run.run_id, waiting.program)
+
+    def _tell_waiting(self, waiting: _Waiting, now: timedelta) -> None:
+        """Say that a run has waited long, and for what."""
+        starting = self.launcher.starting
+        long = format_duration(timedelta(seconds=round((now - waiting.since).total_seconds())))
+        why = f"Spark is starting; its log is in {starting.logs}" if starting else "all drivers with Spark are busy"
+        self.on_event(RunEvent(RunEventKind.WAITING, waiting.run, waiting.program, f"for {long}: {why}"))
 
     def _end(self, held: _Held, cause: Cause, reason: str) -> None:
         """End a driver with all that it started, and then its attempt: in this order nothing of it still writes."""

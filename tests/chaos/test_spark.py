@@ -28,10 +28,12 @@ def site(tmp_path, sqlite_catalog_url):
         yield site
 
 
-def test_drivers_that_are_struck_while_they_write_publish_whole_runs_once_and_leave_nothing(site):
+@pytest.mark.share("one kill")
+@pytest.mark.parametrize("kills", [KILLS[:1], KILLS[1:]], ids=["one kill", "the others"])
+def test_drivers_that_are_struck_while_they_write_publish_whole_runs_once_and_leave_nothing(site, kills):
     """A JVM outlived its killed Python, whose child held the pipe, and wrote eight more files (tried)."""
     zombie = Strike(Blow.SLEEP, random.Random(SEED).choice(MOMENTS))
-    strikes = [*KILLS, zombie]
+    strikes = [*kills, zombie]
 
     for number, strike in enumerate(strikes):
         site.strike(number, strike)

@@ -24,6 +24,7 @@ def works(spark, memory_folder):
     works.close()
 
 
+@pytest.mark.share("2")
 @pytest.mark.parametrize("seed", ["2", SEED])
 def test_tasks_that_fail_before_while_and_after_they_write_change_nothing(works, seed):
     """A directory had 1,250 rows of 1,000, with a task that died after it had closed its file (tried)."""

@@ -47,9 +47,10 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, spark, capsys)
     assert described["day=2026-01-02 hour=0"] == {"source": "erp"}
     assert known["names"] == [("a",)]
     assert [file["rows"] for file in json.loads(printed[2])] == [1]
+    assert printed[3].splitlines()[0].split() == ["id", "name", "day", "hour"]
     assert [one.partition for one in known["dropped"]] == ["day=2026-01-01 hour=5"]
-    assert "day=2026-01-02 hour=0" in printed[3]
-    assert "day=2026-01-01 hour=5" in printed[5]
+    assert "day=2026-01-02 hour=0" in printed[4]
+    assert "day=2026-01-01 hour=5" in printed[6]
     assert known["adopted"].partitions == 1
-    assert "1 were registered before" in printed[6]
-    assert "was there before" in printed[7]
+    assert "1 were registered before" in printed[7]
+    assert "was there before" in printed[8]

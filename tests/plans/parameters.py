@@ -462,6 +462,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "datasets.measure_filesets": {"dataset_ids": _list("deep", "small_1")},
     "datasets.list_dropped": {"dataset_id": "small_0"},
     "datasets.list_current": {"dataset_id": "deep"},
+    "datasets.list_first_changes": {"dataset_id": "deep", "lower": "", "upper": "\U0010ffff", "limit": 20},
     "transactions.list_published": {"write_pointer": 300_001},
     "runs.list_inputs": {"run_id": "run_1"},
     "audit.find_bound_of_changes": {"after": 599_000, "pointer": _SNAPSHOT},

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_mill, say, show_list, show_one, to_plain
+from tidemill.cli.output import FOUND, json_option, open_mill, say, show_list, show_one, show_rows, to_plain
 
 _DROPPED: Final = ("partition", "files", "bytes", "rows")
 
@@ -57,6 +57,18 @@ _where = click.option(
 _as_of = click.option(
     "--as-of", metavar="WHEN", help="An earlier state: a commit sequence, or a time (2026-01-01T12:00Z)."
 )
+
+
+@command.command()
+@click.argument("name")
+@click.argument("key", required=False)
+@click.option("--limit", default=10, show_default=True, type=click.IntRange(1, 1000), help="How many rows at most.")
+@json_option
+def head(name: str, key: str | None, limit: int, *, as_json: bool) -> None:
+    """Show the first rows of a file set or snapshot, or of the partition KEY ("day=2026-01-01"), without Spark."""
+    with open_mill() as mill:
+        rows = mill.read_head(name, key, limit=limit)
+    show_rows(rows, as_json=as_json, empty=f"{name} has no rows yet")
 
 
 @command.command()

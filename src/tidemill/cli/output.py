@@ -83,6 +83,17 @@ def show_list(records: Sequence[object], columns: Sequence[str], *, as_json: boo
         _print_table([[_cell(row.get(column)) for column in columns] for row in plain], columns)
 
 
+def show_rows(rows: Sequence[Mapping[str, object]], *, as_json: bool, empty: str) -> None:
+    """Print rows of data, whose columns mean nothing to Tidemill, as a table or as a JSON list."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+    elif not rows:
+        click.echo(empty)
+    else:
+        _print_table([[_cell(row.get(column)) for column in columns] for row in rows], columns)
+
+
 def show_one(record: object, *, as_json: bool) -> None:
     """Print all fields of a record as indented lines, or as a JSON object."""
     plain = to_plain(record)

@@ -12,17 +12,20 @@ from typing import Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
+from tidemill.errors import NotFound
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
-from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
+from tidemill.lake.fileset.fileset import Change, Fileset, find_schema, read_partitions, to_change
 from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, now
-from tidemill.lake.filters import Where, choose
+from tidemill.lake.filters import ALL_KEYS, Where, choose
+from tidemill.lake.head import read_head, to_json
 from tidemill.lake.inbox import inbox
 from tidemill.lake.keys import KeyText
+from tidemill.lake.manifest import Manifest, check_files
 from tidemill.lake.snapshot.snapshot import find_visible
-from tidemill.mill.project import Project
+from tidemill.mill.project import MOST_SHOWN, Project
 from tidemill.names import RunId
-from tidemill.storage.files import path_for_readers
+from tidemill.storage.files import open_files, path_for_readers
 
 SQL: Final = load_sql(__file__)
 
@@ -123,6 +126,49 @@ class Datasets(Project):
             ]
 
         return self.catalog.read(block)
+
+    def read_head(
+        self, name: str, key: Mapping[str, object] | str | None = None, *, limit: int = 10
+    ) -> list[dict[str, object]]:
+        """Return the first `limit` rows of a file set, of one of its partitions, or of a snapshot; without Spark.
+
+        Partitions come by key; `key` is given in values or as people write it. The values of the key columns, which are
+        not in the files, stand last. Values are as JSON knows them. Cost: as many files as hold the rows. `BadKey`,
+        `NotFound` for a partition, `DamagedFiles`, `NoPyArrow`.
+        """
+        dataset, changes = self.catalog.read(lambda db: self._first_changes(db, name, key, limit))
+        fileset = Fileset.of(dataset)
+        files = open_files(dataset.location, self.world)
+        rows: list[dict[str, object]] = []
+        for change in changes:
+            shown = fileset.show(change.partition_key)
+            values = zip(fileset.keys.names, fileset.keys.decode(change.partition_key), strict=True)
+            of_partition = {column: to_json(value) for column, value in values}
+            for file in change.manifest.files:
+                if len(rows) >= limit:
+                    return rows
+                check_files(files, fileset.qualified_name, shown, change.location, Manifest((file,)))
+                path, missing = f"{change.location}/{file.name}", limit - len(rows)
+                rows += [row | of_partition for row in read_head(files, path, fileset.storing.format, missing)]
+        return rows
+
+    def _first_changes(
+        self, db: Db, name: str, key: Mapping[str, object] | str | None, limit: int
+    ) -> tuple[Dataset, list[Change]]:
+        dataset = self._dataset(db, name)
+        fileset = Fileset.of(dataset)
+        lower, upper = "", str(ALL_KEYS)
+        if key is not None:
+            lower = upper = fileset.keys.encode(
+                fileset.keys.parse(key) if isinstance(key, str) else fileset.keys.check(key)
+            )
+        # A change may have no rows: some more than `limit` are looked at.
+        most = limit + MOST_SHOWN
+        rows = db.all(SQL.list_first_changes, dataset_id=dataset.dataset_id, lower=lower, upper=upper, limit=most)
+        if key is not None and not rows:
+            cure = f"`tidemill dataset partitions {name}` lists those that it has"
+            raise NotFound("partition", fileset.show(KeyText(lower)), hint=cure)
+        return dataset, [to_change(row) for row in rows]
 
 
 def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:

@@ -13,6 +13,15 @@ SELECT partition_key, op, write_pointer, commit_seq, files, bytes, row_count, ru
  ORDER BY partition_key, commit_seq
  LIMIT :limit
 
+-- name: list_first_changes
+-- The files of the first partitions by key, or of one: `lower` and `upper` are keys, both included.
+SELECT partition_key, write_pointer, commit_seq, op, location, manifest
+  FROM partition_change {indexed_by:partition_current}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND op <> 'drop'
+   AND partition_key >= :lower AND partition_key <= :upper
+ ORDER BY partition_key, commit_seq
+ LIMIT :limit
+
 -- name: list_dropped
 SELECT partition_key, write_pointer, commit_seq, run_id, at
   FROM partition_change {indexed_by:partition_dropped}

@@ -78,6 +78,7 @@ LISTS = [
     ("topic", "list"),
     ("topic", "read", "data"),
     ("topic", "read", "data", "--after", "3.0"),
+    ("topic", "quarantined", "data"),
     ("app", "list"),
 ]
 

@@ -29,7 +29,7 @@ MUTANTS: Final = (
     _mutant(
         "position_before_jobs",
         "the subscriber moves its position in one transaction and feeds the jobs in the next",
-        Edit(_SUBSCRIBER, "        _feed(db, world, messages)\n", "        read.extend(messages)\n"),
+        Edit(_SUBSCRIBER, "        flaws.update(_feed(db, world, messages))\n", "        read.extend(messages)\n"),
         Edit(
             _SUBSCRIBER,
             "    def block(db: Db) -> int:\n",
@@ -37,11 +37,10 @@ MUTANTS: Final = (
         ),
         Edit(
             _SUBSCRIBER,
-            "    return catalog.write(block)\n",
+            "    handled = catalog.write(block)\n",
             "    handled = catalog.write(block)\n"
             "    if read:\n"
-            "        catalog.write(lambda db: _feed(db, world, read))\n"
-            "    return handled\n",
+            "        catalog.write(lambda db: _feed(db, world, read))\n",
         ),
         scenario="message",
     ),
@@ -60,11 +59,10 @@ MUTANTS: Final = (
         ),
         Edit(
             _SUBSCRIBER,
-            "    return catalog.write(block)\n",
+            "    handled = catalog.write(block)\n",
             "    handled = catalog.write(block)\n"
             "    if read:\n"
-            "        catalog.write(lambda db: move_position(db, Topic.DATA, NAME, read[-1].position))\n"
-            "    return handled\n",
+            "        catalog.write(lambda db: move_position(db, Topic.DATA, NAME, read[-1].position))\n",
         ),
         scenario="message",
     ),
@@ -147,7 +145,7 @@ MUTANTS: Final = (
     _mutant(
         "counts_messages",
         "a trigger counts messages, not the partitions or files that they tell of",
-        Edit(_DATA_TRIGGERS, "replace(fed, count=fed.count + count)", "replace(fed, count=fed.count + 1)"),
+        Edit(_DATA_TRIGGERS, 'count=fed.count + self._number(message.payload, "count"))', "count=fed.count + 1)"),
         scenario="counted",
     ),
     _mutant(

@@ -298,3 +298,7 @@ INSERT INTO job_history (job_id, schedule_id, generation, outcome, run_id, creat
 SELECT 'done_' || i, 'schedule_' || (i / 15), 1, 'launched', 'run_' || i, :now - (300000 - i) * 1000,
        :now - (300000 - i) * 1000
   FROM series
+
+-- name: fill_quarantined_message
+INSERT INTO quarantined_message (topic, seq, n, name, reason, at)
+SELECT 'data', 2 * i + 22, 0, 'scheduler', 'damaged', :now FROM series WHERE i < 1000

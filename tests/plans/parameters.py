@@ -363,6 +363,11 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "janitor.find_committed": {"after": 599_900},
     "messages.add_position": {"name": "another"},
     "messages.lock_position": {"name": "scheduler"},
+    "messages.find_position": {"name": "scheduler"},
+    "messages.quarantine": {
+        "name": "scheduler",
+        "messages": _rows([{"seq": seq, "n": 0, "reason": "damaged"} for seq in range(100)]),
+    },
     "messages.move_position": {"name": "scheduler"},
     "subscriber.find_unhandled": {"name": "scheduler"},
     "managed.put_consumer": {"consumer_id": "new", "name": "new"},

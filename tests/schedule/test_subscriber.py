@@ -10,7 +10,7 @@ from tidemill.catalog.messages import Publish, Topic
 from tidemill.names import EventKey
 from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
-from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed
+from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
 from tidemill.schedule.schedules import Suspend
 from tidemill.schedule.subscriber import subscribe
 
@@ -192,3 +192,48 @@ def test_work_left_in_an_inbox_starts_whoever_reads_it(shop):
     launches = shop.step()
 
     assert [launch.schedule for launch in launches] == ["default.shop.reader"]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "key", "payload"),
+    [
+        (NewPartitions("clicks"), "partition:default.clicks", "{"),
+        (NewPartitions("clicks"), "partition:default.clicks", "[1]"),
+        (NewPartitions("clicks"), "partition:default.clicks", '{"how_many": 1}'),
+        (NewPartitions("clicks"), "partition:default.clicks", '{"count": -1}'),
+        (NewData("clicks", rows=1), "partition:default.clicks", '{"count": 1}'),
+        (NewData("clicks", rows=1), "partition:default.clicks", '{"count": 1, "partitions": [{"lines": 1}]}'),
+        (NewFiles("raw"), "file:default.raw", '{"count": "two"}'),
+        (Refreshed("users"), "snapshot:default.users", "null"),
+        (WatermarkPassed("clicks"), "watermark:default.clicks", '{"from": null, "to": "noon"}'),
+        (WatermarkPassed("clicks"), "watermark:default.clicks", '{"from": 0, "to": 1e30}'),
+        (WatermarkPassed("clicks", mode="each"), "watermark:default.clicks", '{"from": 0, "to": 9000000000000000000}'),
+    ],
+)
+def test_a_message_that_cannot_be_read_is_quarantined_and_the_next_ones_go_on(shop, trigger, key, payload):
+    """One damaged message, or one of a newer Tidemill, ended the scheduler, again at each start."""
+    program = shop.program("reader", reads=("clicks", "raw", "users"))
+    shop.schedule(trigger, program=program)
+    shop.schedule(NewFiles("raw", 1), name="other", program=program)
+    bad = shop.publish(key)
+    shop.sql(f"UPDATE message SET payload = '{payload}' WHERE seq = {bad}")
+    shop.publish("file:default.raw")
+
+    launches = shop.step()
+
+    ((topic, seq, name, reason),) = shop.sql("SELECT topic, seq, name, reason FROM quarantined_message")
+    assert "default.shop.other" in [launch.schedule for launch in launches]
+    assert (topic, seq, name) == ("data", bad, "scheduler")
+    assert reason
+    assert subscribe(shop.catalog, shop.world) == 0
+
+
+def test_a_message_that_nobody_listens_to_is_quarantined_only_when_it_is_damaged(shop):
+    """What a newer Tidemill says to nobody here is no concern of anybody."""
+    shop.publish("partition:default.clicks", how_many=1)
+    damaged = shop.publish("partition:default.clicks")
+    shop.sql(f"UPDATE message SET payload = '}}' WHERE seq = {damaged}")
+
+    shop.step()
+
+    assert shop.sql("SELECT seq FROM quarantined_message") == [(damaged,)]

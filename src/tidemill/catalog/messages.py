@@ -18,6 +18,7 @@ from tidemill.catalog.named import Call, Row, load_sql
 from tidemill.epoch import from_ms
 from tidemill.errors import UserError
 from tidemill.names import EventKey
+from tidemill.texts import printable
 
 SQL = load_sql(__file__)
 
@@ -55,7 +56,10 @@ MOST_PAYLOAD_BYTES = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """An event that committed: `at` is when, aware; `payload` is what it says."""
+    """An event that committed: `at` is when, aware; `payload` is what it says.
+
+    `flaw` says why the payload cannot be read, which is empty then: it was damaged, or is of a newer Tidemill.
+    """
 
     topic: str
     seq: int
@@ -64,6 +68,7 @@ class Message:
     event_type: str
     event_key: EventKey
     payload: Payload
+    flaw: str = ""
 
     @property
     def position(self) -> Position:
@@ -105,8 +110,12 @@ def read_messages(db: Db, topic: str, after: Position, limit: int) -> list[Messa
 
 
 def lock_position(db: Db, topic: str, subscriber: str) -> Position | None:
-    """How far `subscriber` has read, locked until the block ends; None while another process holds it."""
-    db.run(SQL.add_position, topic=topic, name=subscriber)
+    """How far `subscriber` has read, locked until the block ends; None while another process holds it.
+
+    Looks before it adds the row: an insertion would wait for the process that holds the position.
+    """
+    if db.one(SQL.find_position, topic=topic, name=subscriber) is None:
+        db.run(SQL.add_position, topic=topic, name=subscriber)
     row = db.one(SQL.lock_position, topic=topic, name=subscriber)
     return None if row is None else Position(cast(int, row[0]), cast(int, row[1]))
 
@@ -116,9 +125,17 @@ def move_position(db: Db, topic: str, subscriber: str, position: Position) -> No
     db.run(SQL.move_position, topic=topic, name=subscriber, seq=position.seq, n=position.n)
 
 
+def quarantine_messages(db: Db, topic: str, subscriber: str, flaws: Mapping[Position, str]) -> None:
+    """Record why `subscriber` passes over messages; in the transaction that moves its position behind them."""
+    rows = [{"seq": seq, "n": n, "reason": printable(why)} for (seq, n), why in flaws.items()]
+    if rows:
+        db.run(SQL.quarantine, topic=topic, name=subscriber, messages=json.dumps(rows))
+
+
 def to_message(row: Row) -> Message:
     """The message in a row of (topic, seq, n, at, event type, event key, payload)."""
-    topic, seq, n, at, event_type, event_key, payload = row
+    topic, seq, n, at, event_type, event_key, text = row
+    payload, flaw = _read_payload(str(text))
     return Message(
         str(topic),
         cast(int, seq),
@@ -126,5 +143,17 @@ def to_message(row: Row) -> Message:
         from_ms(cast("int", at)),
         str(event_type),
         EventKey(str(event_key)),
-        json.loads(str(payload)),
+        payload,
+        flaw,
     )
+
+
+def _read_payload(text: str) -> tuple[Payload, str]:
+    """Return the payload and an empty flaw, or an empty payload and its flaw."""
+    try:
+        payload = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return {}, f"its payload is not JSON: {error}"
+    if not isinstance(payload, dict):
+        return {}, f"its payload is not a JSON object: {text[:50]}"
+    return payload, ""

@@ -18,6 +18,9 @@ SELECT * FROM (
  ORDER BY seq, n
  LIMIT :limit
 
+-- name: find_position
+SELECT seq, n FROM subscriber WHERE topic = :topic AND name = :name
+
 -- name: add_position
 INSERT INTO subscriber (topic, name, seq, n) VALUES (:topic, :name, 0, -1) ON CONFLICT (topic, name) DO NOTHING
 
@@ -26,3 +29,10 @@ SELECT seq, n FROM subscriber WHERE topic = :topic AND name = :name {skip_locked
 
 -- name: move_position
 UPDATE subscriber SET seq = :seq, n = :n WHERE topic = :topic AND name = :name
+
+-- name: quarantine
+INSERT INTO quarantined_message (topic, seq, n, name, reason, at)
+SELECT :topic, r.seq, r.n, :name, r.reason, tidemill_now()
+  FROM {rows:messages(seq bigint, n bigint, reason text)} AS r
+ WHERE true
+    ON CONFLICT (topic, seq, n, name) DO NOTHING

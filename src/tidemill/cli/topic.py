@@ -18,7 +18,7 @@ def list_(*, as_json: bool) -> None:
     """List topics with their newest message, and how far each subscriber has read."""
     with open_mill() as mill:
         rows = mill.list_topics()
-    columns = ("topic", "newest", "newest_at", "subscribers")
+    columns = ("topic", "newest", "newest_at", "subscribers", "quarantined")
     show_list(rows, columns, as_json=as_json, empty="no messages yet; the first commit publishes one")
 
 
@@ -31,8 +31,20 @@ def read(topic: str, after: str | None, limit: int, *, as_json: bool) -> None:
     """Print messages in order. To go on reading, give the last position to --after."""
     with open_mill() as mill:
         rows = mill.read_topic(topic, after=after, limit=limit)
-    columns = ("position", "published_at", "event_type", "event_key", "payload")
+    columns = ("position", "published_at", "event_type", "event_key", "payload", "flaw")
     show_list(rows, columns, as_json=as_json, empty="no messages behind that position" if after else "no messages yet")
+
+
+@command.command()
+@click.argument("topic")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@json_option
+def quarantined(topic: str, limit: int, *, as_json: bool) -> None:
+    """List messages that a subscriber could not read and has passed over, with the reason, newest first."""
+    with open_mill() as mill:
+        rows = mill.list_quarantined_messages(topic, limit=limit)
+    columns = ("position", "event_key", "subscriber", "reason", "quarantined_at")
+    show_list(rows, columns, as_json=as_json, empty="no message is quarantined")
 
 
 @command.command()

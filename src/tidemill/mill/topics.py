@@ -42,12 +42,13 @@ class BadPosition(UserError):
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic: its newest message, and the position of each subscriber."""
+    """A topic: its newest message, the position of each subscriber, and how many messages none could read."""
 
     topic: str
     newest: str
     newest_at: int
     subscribers: Mapping[str, str]
+    quarantined: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,19 @@ class MessageView:
     event_type: str
     event_key: str
     payload: Mapping[str, object]
+    flaw: str
+    """Why the payload cannot be read; else empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedMessageView:
+    """A message that a subscriber could not read and has passed over."""
+
+    position: str
+    event_key: str
+    subscriber: str
+    reason: str
+    quarantined_at: int
 
 
 class Topics(Project):
@@ -72,8 +86,11 @@ class Topics(Project):
             positions: dict[str, dict[str, str]] = {}
             for topic, name, seq, n in db.all(SQL.list_positions):
                 positions.setdefault(str(topic), {})[str(name)] = _shown(seq, n)
+            bad = {str(topic): cast("int", number) for topic, number in db.all(SQL.count_quarantined)}
             return [
-                TopicView(str(topic), _shown(seq, n), cast("int", at), positions.get(str(topic), {}))
+                TopicView(
+                    str(topic), _shown(seq, n), cast("int", at), positions.get(str(topic), {}), bad.get(str(topic), 0)
+                )
                 for topic, seq, n, at in db.all(SQL.list_newest)
             ]
 
@@ -84,13 +101,23 @@ class Topics(Project):
         position = None if after is None else _position(after)
 
         def block(db: Db) -> list[MessageView]:
-            known = {*(str(row[0]) for row in db.all(SQL.list_newest)), *(own.value for own in Topic)}
-            if topic not in known:
-                raise NotFound("topic", topic, nearest(topic, known))
+            _check_topic(db, topic)
             if position is not None:
                 return [_view(message) for message in read_messages(db, topic, position, limit)]
             newest = [to_message(row) for row in db.all(SQL.read_newest, topic=topic, limit=limit)]
             return [_view(message) for message in reversed(newest)]
+
+        return self.catalog.read(block)
+
+    def list_quarantined_messages(self, topic: str, *, limit: int = 20) -> list[QuarantinedMessageView]:
+        """List at most `limit` messages of a topic that a subscriber could not read, newest first. `NotFound`."""
+
+        def block(db: Db) -> list[QuarantinedMessageView]:
+            _check_topic(db, topic)
+            return [
+                QuarantinedMessageView(_shown(seq, n), str(key or ""), str(name), str(reason), cast("int", at))
+                for seq, n, name, reason, at, key in db.all(SQL.list_quarantined, topic=topic, limit=limit)
+            ]
 
         return self.catalog.read(block)
 
@@ -100,6 +127,12 @@ class Topics(Project):
             raise ReservedTopic(topic)
         message = Publish(check_name("topic", topic), "message", EventKey(event_key), payload or {})
         return f"{self.catalog.apply([message])}.0"
+
+
+def _check_topic(db: Db, topic: str) -> None:
+    known = {*(str(row[0]) for row in db.all(SQL.list_newest)), *(own.value for own in Topic)}
+    if topic not in known:
+        raise NotFound("topic", topic, nearest(topic, known))
 
 
 def _position(text: str) -> Position:
@@ -122,4 +155,5 @@ def _view(message: Message) -> MessageView:
         message.event_type,
         message.event_key,
         message.payload,
+        message.flaw,
     )

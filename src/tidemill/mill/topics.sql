@@ -19,3 +19,13 @@ SELECT topic, name, seq, n FROM subscriber ORDER BY topic, name
 -- name: read_newest
 SELECT topic, seq, n, at, event_type, event_key, payload FROM message
  WHERE topic = :topic ORDER BY seq DESC, n DESC LIMIT :limit
+
+-- name: count_quarantined
+SELECT topic, count(*) FROM quarantined_message GROUP BY topic ORDER BY topic
+
+-- name: list_quarantined
+SELECT quarantined.seq, quarantined.n, quarantined.name, quarantined.reason, quarantined.at,
+       (SELECT event_key FROM message
+         WHERE message.topic = quarantined.topic AND message.seq = quarantined.seq AND message.n = quarantined.n)
+  FROM quarantined_message AS quarantined
+ WHERE quarantined.topic = :topic ORDER BY quarantined.seq DESC, quarantined.n DESC LIMIT :limit

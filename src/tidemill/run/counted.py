@@ -40,7 +40,7 @@ class Counting:
         place = consumer.consumer_id, WritePointer(pointer)
         if place not in self.offered:
             self.offered[place] = frozenset(fileset.show(key) for key in list_offered(db, consumer, place[1]))
-        given = [partition for partition in announced if partition["key"] in self.offered[place]]
+        given = [one for one in announced if isinstance(one, dict) and one.get("key") in self.offered[place]]
         narrowed = {**message.payload, "count": len(given), "partitions": given}
         return replace(message, payload=narrowed) if given else None
 

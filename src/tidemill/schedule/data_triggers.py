@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from tidemill.catalog.messages import Message
 from tidemill.durations import format_duration, parse_duration
 from tidemill.epoch import EPOCH
+from tidemill.errors import UserError
 from tidemill.names import (
     EventKey,
     Namespace,
@@ -32,6 +33,9 @@ _SHORTEST_PERIOD: Final = timedelta(seconds=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _MOST_ENDS: Final = 10_000
 """How many ends of periods one run is told at most: the latest."""
+_LARGEST: Final = 1 << 62
+_MOMENTS: Final = range(-60_000_000_000_000_000, 250_000_000_000_000_000)
+"""Microseconds since 1970 that have a date, with a millennium to spare."""
 
 
 class Named(Protocol):
@@ -42,6 +46,17 @@ class Named(Protocol):
         """`default.clicks`."""
 
 
+class UnreadableMessage(UserError):
+    """A message whose payload does not say what a trigger counts: damaged, or published by a newer Tidemill."""
+
+    code = "unreadable_message"
+
+    def __init__(self, trigger: str, why: str) -> None:
+        self.trigger = trigger
+        self.why = why
+        super().__init__(f"{trigger} cannot read it: {why}; if a newer Tidemill published it, upgrade this one")
+
+
 class MessageTrigger(Leaf):
     """A leaf that messages feed."""
 
@@ -49,7 +64,7 @@ class MessageTrigger(Leaf):
 
     @abstractmethod
     def feed(self, fed: Fed, message: Message) -> Fed:
-        """What the leaf has after `message`, whose key is one of its `event_keys`."""
+        """What the leaf has after `message`, whose key is one of its `event_keys`; `UnreadableMessage`."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -96,8 +111,13 @@ class DataTrigger(DatasetTrigger):
         """What the leaf has after `message`, which counts what is new in its payload's `count`."""
         if message.event_key == self.backlog_key:
             return replace(fed, backlog=True)
-        count = message.payload.get("count")
-        return replace(fed, count=fed.count + count) if isinstance(count, int) else fed
+        return replace(fed, count=fed.count + self._number(message.payload, "count"))
+
+    def _number(self, said: object, name: str) -> int:
+        number = said.get(name) if isinstance(said, Mapping) else None
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < _LARGEST:
+            raise UnreadableMessage(str(self), f"{name!r} is {number!r}, where a whole number is wanted")
+        return number
 
     def _amount(self, number: int) -> str:
         return str(number)
@@ -187,7 +207,10 @@ class NewData(DataTrigger):
         """What the leaf has after `message`, which says the bytes and rows of each partition."""
         if message.event_key == self.backlog_key:
             return DataTrigger.feed(self, fed, message)
-        return replace(fed, count=fed.count + sum(partition[self.unit] for partition in _list_partitions(message)))
+        partitions = message.payload.get("partitions")
+        if not isinstance(partitions, list):
+            raise UnreadableMessage(str(self), "it names no partitions")
+        return replace(fed, count=fed.count + sum(self._number(partition, self.unit) for partition in partitions))
 
     def check(self, fed: Sequence[Fed]) -> Answer:
         """Satisfied by the amount, or at once by work left."""
@@ -285,8 +308,14 @@ class WatermarkPassed(DataTrigger):
         return (EPOCH + first * self.every, EPOCH + last * self.every) if first <= last else None
 
     def goes_back(self, message: Message) -> bool:
-        """Whether `message` is about a move back: a rewind, or times that are read in another way."""
+        """Whether `message` is about a move back: a rewind, or times that are read in another way.
+
+        `UnreadableMessage` for a message that says no moments.
+        """
         before, after = message.payload.get("from"), message.payload.get("to")
+        moments = [moment for moment in (before, after, message.payload.get("since")) if moment is not None]
+        if not moments or any(not isinstance(moment, int) or moment not in _MOMENTS for moment in moments):
+            raise UnreadableMessage(str(self), f"the watermark moved from {before!r} to {after!r}")
         return isinstance(before, int) and (not isinstance(after, int) or after < before)
 
     def last_passed(self, message: Message) -> datetime | None:
@@ -315,9 +344,3 @@ class WatermarkPassed(DataTrigger):
         """`{"type": "watermark_passed", "fileset": …, "every": "1h"}`, with `"mode": "each"`."""
         mode = {"mode": self.mode.value} if self.mode is PassedMode.EACH else {}
         return {"type": "watermark_passed", "fileset": self.dataset, "every": format_duration(self.every), **mode}
-
-
-def _list_partitions(message: Message) -> list[Mapping[str, Any]]:
-    """Partitions that a message announces, each with its shown key, kind, rows and bytes; none of other messages."""
-    partitions = message.payload.get("partitions")
-    return partitions if isinstance(partitions, list) else []

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import chain
 from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
-from tidemill.catalog.messages import Message, Topic, lock_position, move_position, read_messages
+from tidemill.catalog.messages import (
+    Message,
+    Position,
+    Topic,
+    lock_position,
+    move_position,
+    quarantine_messages,
+    read_messages,
+)
 from tidemill.catalog.named import load_sql
 from tidemill.names import ScheduleId
-from tidemill.run.counted import start_counting
+from tidemill.run.counted import Counting, start_counting
 from tidemill.run.programs import Program, find_programs
 from tidemill.schedule.boundaries import Moves, Queue, queue_boundaries
-from tidemill.schedule.data_triggers import DataTrigger, NewData, NewPartitions, PassedMode, WatermarkPassed
+from tidemill.schedule.data_triggers import (
+    DataTrigger,
+    MessageTrigger,
+    NewData,
+    NewPartitions,
+    PassedMode,
+    UnreadableMessage,
+    WatermarkPassed,
+)
 from tidemill.schedule.jobs import Fact, feed_jobs
 from tidemill.schedule.schedules import find_listeners, share_listening
-from tidemill.schedule.triggers import Leaf
+from tidemill.schedule.specs import Schedule
+from tidemill.schedule.triggers import Fed, Leaf
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
@@ -29,15 +47,20 @@ BACKLOG: Final = "backlog"
 BATCH: Final = 500
 """Messages handled in one transaction."""
 
+_log = logging.getLogger(__name__)
+
 
 def subscribe(catalog: Catalog, world: World, limit: int = BATCH) -> int:
     """Bring at most `limit` new messages to the jobs of the schedules that listen, and give how many there were.
 
+    A message that cannot be read is quarantined with its reason, and the next ones go on.
     0 also while another process holds the position. Cost: look-ups of the messages' event keys, and a handful of
     statements for all jobs together; never the number of schedules.
     """
+    flaws: dict[Position, str] = {}
 
     def block(db: Db) -> int:
+        flaws.clear()
         position = lock_position(db, Topic.DATA, NAME)
         if position is None:
             return 0
@@ -48,11 +71,15 @@ def subscribe(catalog: Catalog, world: World, limit: int = BATCH) -> int:
         # First, for the order of locks: it is one transaction with the jobs.
         move_position(db, Topic.DATA, NAME, messages[-1].position)
         world.mark("subscriber.before_jobs")
-        _feed(db, world, messages)
+        flaws.update(_feed(db, world, messages))
+        quarantine_messages(db, Topic.DATA, NAME, flaws)
         world.mark("subscriber.before_commit")
         return len(messages)
 
-    return catalog.write(block)
+    handled = catalog.write(block)
+    for position, why in flaws.items():
+        _log.warning("message %s.%s of topic %s is quarantined: %s", *position, Topic.DATA, why)
+    return handled
 
 
 def has_messages(db: Db) -> bool:
@@ -60,11 +87,13 @@ def has_messages(db: Db) -> bool:
     return bool(db.all(SQL.find_unhandled, topic=Topic.DATA, name=NAME))
 
 
-def _feed(db: Db, world: World, messages: list[Message]) -> None:
+def _feed(db: Db, world: World, messages: list[Message]) -> dict[Position, str]:
+    """Feed the jobs; return what is wrong with each message that cannot be read."""
+    flaws = {message.position: message.flaw for message in messages if message.flaw}
     listeners = find_listeners(db, {message.event_key for message in messages})
     candidates = {schedule_id for found in listeners.values() for schedule_id, _ in found}
     if not candidates:
-        return
+        return flaws
     # One that was changed after we read its keys has ticked after these messages: they are behind its since_seq.
     schedules = share_listening(db, candidates)
     programs = find_programs(db, {schedule.program_id for schedule in schedules.values()})
@@ -74,23 +103,33 @@ def _feed(db: Db, world: World, messages: list[Message]) -> None:
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {}
     moves = Moves()
     for message in messages:
-        for schedule_id, trigger_no in listeners.get(message.event_key, ()):
+        for schedule_id, trigger_no in () if message.flaw else listeners.get(message.event_key, ()):
             schedule = schedules.get(schedule_id)
             if schedule is None or message.seq < schedule.since_seq:
                 continue
             leaf = schedule.spec.trigger.leaves[trigger_no]
-            if message.event_type == BACKLOG and not _reads(programs.get(schedule.program_id), leaf, message):
+            is_backlog = message.event_type == BACKLOG
+            if is_backlog and not _reads(programs.get(schedule.program_id), leaf, message):
                 continue
-            if isinstance(leaf, WatermarkPassed) and leaf.mode is PassedMode.EACH and message.event_type != BACKLOG:
-                moves.add(Queue(schedule_id, trigger_no), leaf, message)
-                continue
-            given: Message | None = message
-            if isinstance(leaf, NewPartitions | NewData):
-                given = counting.narrow(db, schedule.program_id, leaf.dataset, message)
-            if given is not None:
-                facts.setdefault(schedule_id, []).append((trigger_no, given))
+            try:
+                if isinstance(leaf, WatermarkPassed) and leaf.mode is PassedMode.EACH and not is_backlog:
+                    moves.add(Queue(schedule_id, trigger_no), leaf, message)
+                elif given := _narrow(db, counting, schedule, leaf, message):
+                    facts.setdefault(schedule_id, []).append((trigger_no, given))
+            except UnreadableMessage as error:
+                flaws.setdefault(message.position, str(error))
     queue_boundaries(db, moves)
     feed_jobs(db, world, facts, schedules)
+    return flaws
+
+
+def _narrow(db: Db, counting: Counting, schedule: Schedule, leaf: Leaf, message: Message) -> Message | None:
+    """Return what the leaf is fed of `message`, None for nothing; `UnreadableMessage`."""
+    if isinstance(leaf, MessageTrigger):
+        leaf.feed(Fed(), message)  # what cannot be read must show here, alone, and not among all facts
+    if isinstance(leaf, NewPartitions | NewData):
+        return counting.narrow(db, schedule.program_id, leaf.dataset, message)
+    return message
 
 
 def _reads(program: Program | None, leaf: Leaf, message: Message) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from contextlib import closing
 from datetime import timedelta
@@ -11,13 +13,15 @@ import pytest
 
 from tests.lake.test_inbox import make_mill
 from tests.yardstick import patience
+from tidemill.catalog.engine import open_catalog
 from tidemill.lake.inbox import leaving
 from tidemill.lake.inbox.inbox import After
 from tidemill.narration import Narrator
-from tidemill.roles import Discoverer, Janitor, _is_idle, _loop
+from tidemill.roles import Discoverer, Janitor, _is_idle, _loop, _Loops, _stopped_by_signals
 from tidemill.run.outside_claims import get_latest_files, update_file_status
 from tidemill.schedule.loop import Scheduler
 from tidemill.storage.hints import FolderHints
+from tidemill.world import World
 
 PATIENCE_S = patience(20)
 
@@ -93,3 +97,16 @@ def test_an_event_of_the_file_system_has_its_folder_listed_at_once(catalog_url, 
     assert len(told) == 1
     assert "+1 file 5 B" in told[0]
     assert nap > timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_up_in_order(number, sqlite_catalog_url):
+    """SIGHUP comes when the terminal is closed: it killed `up`, whose runs then waited for their leases."""
+    catalog = open_catalog(sqlite_catalog_url, World())
+    loops = _Loops(catalog, World())
+    with _stopped_by_signals(loops):
+        os.kill(os.getpid(), number)
+        asked = loops.wait(timedelta(seconds=10))
+    catalog.close()
+
+    assert asked

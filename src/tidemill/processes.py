@@ -101,6 +101,12 @@ class Spawner(Protocol):
     def pid(self) -> int:
         """The id of this process."""
 
+    def identity(self) -> str:
+        """Name this process once and for all: its boot, its container, its id, its start."""
+
+    def has_ended(self, identity: str) -> bool:
+        """Tell whether a process has certainly ended; False for one of another machine, boot or container."""
+
     def listens_on(self, address: str) -> str:
         """Why no port of `address` can be listened on; empty when one can."""
 
@@ -241,6 +247,17 @@ class LocalSpawner:
     def pid(self) -> int:
         """The id of this process."""
         return os.getpid()
+
+    def identity(self) -> str:
+        """Name this process."""
+        return f"{_boot()} {_identity(os.getpid())}"
+
+    def has_ended(self, identity: str) -> bool:
+        """Ask the kernel of this boot and this container."""
+        boot, _, process = identity.partition(" ")
+        pid, _, rest = process.partition(":")
+        ours = boot == _boot() and rest.endswith(f":{_pid_space()}") and pid.isdigit()
+        return ours and _identity(int(pid)) != process
 
     def listens_on(self, address: str) -> str:
         """Try any free port, and give it back."""
@@ -446,6 +463,10 @@ def _identity(pid: int) -> str:
     stat = _stat(pid)
     started = stat[19] if stat and stat[0] not in {"Z", "X"} else "gone"
     return f"{pid}:{started}:{_pid_space()}"
+
+
+def _boot() -> str:
+    return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def _pid_space() -> str:

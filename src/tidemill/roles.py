@@ -49,6 +49,8 @@ from tidemill.world import World
 _log = logging.getLogger(__name__)
 
 _AWAY: Final = timedelta(seconds=1)
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end `up` in order; the last comes when its terminal is closed."""
 _LONGEST_NAP: Final = timedelta(seconds=5)
 _SHORTEST_NAP: Final = timedelta(milliseconds=50)
 _LOOK_AGAIN: Final = timedelta(milliseconds=200)
@@ -281,7 +283,7 @@ def _loop(
 
 @contextmanager
 def _stopped_by_signals(loops: _Loops) -> Iterator[None]:
-    before = {number: signal.signal(number, lambda *_: loops.ask()) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, lambda *_: loops.ask()) for number in _ENDING}
     try:
         yield
     finally:

@@ -437,6 +437,13 @@ class PlayedSpawner(LocalSpawner):
     def host(self) -> str:
         return self._host
 
+    def identity(self) -> str:
+        return self._host
+
+    def has_ended(self, _identity: str) -> bool:
+        """Nodes are noticed by their leases alone here."""
+        return False
+
     @contextmanager
     def surrounded(self, *_: Path) -> Iterator[None]:
         """All processes have one environment, and print nothing."""

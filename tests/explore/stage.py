@@ -128,6 +128,12 @@ class _NoProcesses(LocalSpawner):
     def host(self) -> str:
         return "here"
 
+    def identity(self) -> str:
+        return "here"
+
+    def has_ended(self, _identity: str) -> bool:
+        return False
+
     def end_tagged(self, _tag: str) -> int:
         return 0
 

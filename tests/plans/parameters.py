@@ -187,6 +187,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "offered": _changes(_WAITING),
     "outcomes": _OUTCOMES,
     "owner": "runner_1",
+    "owner_process": "boot 1:2:pid:[3]",
     "payload": "{}",
     "partition_key": "k1",
     "pid": 1,

@@ -19,7 +19,7 @@ from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.transactions import TxState, begin, find_transaction
 from tidemill.names import RunId
 from tidemill.processes import Finished, LocalChild, LocalSpawner
-from tidemill.run.attempts import AttachTransaction, ask_kill
+from tidemill.run.attempts import AttachTransaction, ask_kill, take_runs
 from tidemill.run.launchers import DriverOptions, Launcher
 from tidemill.run.logs import LogLine, follow_logs
 from tidemill.run.programs import ProgramKind
@@ -437,6 +437,14 @@ def test_a_run_that_waits_for_spark_can_be_killed_and_is_returned_at_the_end(slo
     assert (slow.works.run(returned).state, slow.works.run(returned).losses) == (RunState.PENDING, 0)
 
 
+GIVES_ITS_IDENTITY = """
+from tidemill.processes import LocalSpawner, live_with_parent
+lines = live_with_parent()
+print(LocalSpawner().identity(), flush=True)
+list(lines)
+"""
+
+
 class SlowSpark(LocalSpawner):
     """Starts processes that never get ready where Spark is asked for."""
 
@@ -555,6 +563,50 @@ def test_a_lease_that_has_not_run_out_is_not_fenced_however_long_it_stands(works
     fenced = Watcher(works).look(10, times=10)
 
     assert fenced == []
+
+
+def test_a_run_whose_runner_has_ended_on_this_machine_is_fenced_at_once(works, tmp_path):
+    """After kill -9 and a restart work stood still for a lease and longer."""
+    spawner = LocalSpawner()
+    gone = spawner.start(
+        [sys.executable, "-c", GIVES_ITS_IDENTITY],
+        tag="gone",
+        env=os.environ,
+        cwd=tmp_path,
+        stdout=tmp_path / "identity",
+        stderr=tmp_path / "errors",
+    )
+    until(lambda: (tmp_path / "identity").exists() and (tmp_path / "identity").read_text().endswith("\n"), lambda: None)
+    identity = (tmp_path / "identity").read_text().strip()
+    run_id = works.start(works.program())
+    works.catalog.write(
+        lambda db: take_runs(db, most=1, owner="runner_1", host="here", lease=timedelta(hours=1), process=identity)
+    )
+    watcher = Watcher(works)
+    before = watcher.look(1)
+    gone.kill()
+
+    fenced = watcher.look(1)
+
+    run = works.run(run_id)
+    assert before == []
+    assert fenced == [run_id]
+    assert (run.state, run.losses, run.owner_process) == (RunState.PENDING, 1, None)
+    assert "the process of its runner has ended (runner_1)" in run.exit_reason
+
+
+@pytest.mark.parametrize("part", ["boot", "container"])
+def test_a_process_of_another_boot_or_container_is_never_taken_for_ended(part):
+    """Machines and containers may share a name, and use the same ids for processes of their own."""
+    spawner = LocalSpawner()
+    boot, process = spawner.identity().split()
+    _, started, container = process.split(":", 2)
+    ended = f"{boot} 4194000:{started}:{container}"
+    other = {"boot": ended.replace(boot, "another"), "container": ended.replace(container, "pid:[1]")}[part]
+
+    assert not spawner.has_ended(spawner.identity())
+    assert spawner.has_ended(ended)
+    assert not spawner.has_ended(other)
 
 
 def test_a_fenced_driver_on_this_machine_is_ended(mill):

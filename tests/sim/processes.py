@@ -119,6 +119,7 @@ class Group:
 
     name: str
     host: str
+    number: int
     parent: Group | None = None
     members: list[Process] = field(default_factory=list)
     below: list[Group] = field(default_factory=list)
@@ -442,6 +443,14 @@ class PlayedSpawner:
     def pid(self) -> int:
         return self._process.pid
 
+    def identity(self) -> str:
+        return f"{self._process.group.host} {self._process.group.number}"
+
+    def has_ended(self, identity: str) -> bool:
+        host, _, number = identity.rpartition(" ")
+        group = self._machine.groups[int(number)]
+        return host == self._process.group.host and not group.alive
+
     @contextmanager
     def surrounded(self, *_: Path) -> Iterator[None]:
         """All processes have one environment, and print nothing."""
@@ -515,7 +524,7 @@ class Machine:
 
     def group(self, name: str, host: str, parent: Group | None = None) -> Group:
         """Make a group, which dies with `parent`."""
-        group = Group(name, host, parent)
+        group = Group(name, host, len(self.groups), parent)
         self.groups.append(group)
         if parent is not None:
             parent.below.append(group)

@@ -32,7 +32,7 @@ from tidemill.lake.inbox.inbox import content_version
 from tidemill.names import DEFAULT_NAMESPACE, PinId, RunId
 from tidemill.narration import Narrator
 from tidemill.roles import Discoverer, Janitor, _loop
-from tidemill.run.attempts import AttemptEnd, Cause, ask_kill
+from tidemill.run.attempts import AttemptEnd, ask_kill
 from tidemill.run.bundles import AppCode
 from tidemill.run.external import open_transaction
 from tidemill.run.java import NoJava
@@ -129,7 +129,7 @@ class PlayedReaper(Reaper):
     def _fence(self, run: RunRecord, end: AttemptEnd) -> bool:
         self.simulation.wake_sleeper(self.world.clock)
         fenced = super()._fence(run, end)
-        if fenced and end.cause is Cause.LOST:
+        if fenced and end.unrenewed is not None:
             self.simulation.fenced(run)
         return fenced
 

@@ -129,17 +129,20 @@ def take_runs(
     owner: str,
     host: str,
     lease: timedelta,
+    process: str | None = None,
     with_spark: bool = True,
     held_off: Iterable[str] = (),
 ) -> list[RunRecord]:
     """Take at most `most` runs that are due, by priority, then the longest due: STARTING, a new epoch, a lease.
 
+    `process` names the owner's process, so that its end is seen on this machine before the lease runs out.
     And all due runs of workers, which count for nothing: `most` may be 0. What another runner is taking at this moment
     is passed over, and so are runs of programs whose bundle is one of `held_off`, and without `with_spark` what needs
     Spark.
     """
     params: dict[str, Param] = {
         "owner": owner,
+        "owner_process": process,
         "host": host,
         "lease": to_milliseconds(lease),
         "held_off": json.dumps(sorted(held_off)),

@@ -10,8 +10,8 @@ WITH picked AS MATERIALIZED (
      LIMIT :most {skip_locked}
 )
 UPDATE run
-   SET state = 'STARTING', epoch = epoch + 1, owner = :owner, host = :host, pid = NULL, write_pointer = NULL,
-       facts = NULL, lease_until = tidemill_now() + :lease,
+   SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
+       write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
        bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
@@ -27,8 +27,8 @@ WITH picked AS MATERIALIZED (
      LIMIT :most {skip_locked}
 )
 UPDATE run
-   SET state = 'STARTING', epoch = epoch + 1, owner = :owner, host = :host, pid = NULL, write_pointer = NULL,
-       facts = NULL, lease_until = tidemill_now() + :lease,
+   SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
+       write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
        bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
@@ -44,8 +44,8 @@ WITH picked AS MATERIALIZED (
      {skip_locked}
 )
 UPDATE run
-   SET state = 'STARTING', epoch = epoch + 1, owner = :owner, host = :host, pid = NULL, write_pointer = NULL,
-       facts = NULL, lease_until = tidemill_now() + :lease,
+   SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
+       write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
        bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
@@ -116,7 +116,7 @@ UPDATE run
 -- name: repeat_run
 UPDATE run
    SET state = 'PENDING', not_before = tidemill_now() + :delay, failures = :failures, losses = :losses,
-       exit_reason = :reason, owner = NULL, host = NULL, pid = NULL, lease_until = NULL, write_pointer = NULL
+       exit_reason = :reason, owner = NULL, owner_process = NULL, host = NULL, pid = NULL, lease_until = NULL, write_pointer = NULL
  WHERE run_id = :run_id AND epoch = :epoch
 
 -- name: end_run

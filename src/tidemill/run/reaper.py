@@ -33,8 +33,9 @@ class _Sight:
 class Reaper:
     """Fences an attempt only when it has itself seen its lease un-renewed for a whole lease.
 
-    By its own monotonic clock, while it could reach the catalog and looked often enough: after a gap (it was stopped,
-    the catalog was away) it begins again.
+    It watches leases by its own monotonic clock, while it could reach the catalog and looked often enough: after a gap
+    (it was stopped, the catalog was away) it begins again. A run whose runner has ended on this machine, which the
+    kernel says for certain, is fenced at once.
     """
 
     def __init__(self, world: World, catalog: Catalog, lease: timedelta) -> None:
@@ -73,6 +74,8 @@ class Reaper:
                 end = AttemptEnd(
                     Cause.FAILED, f"its transaction was open for {format_duration(LONGEST_LIFE)}", zombie=True
                 )
+            elif run.owner_process is not None and self.world.spawner.has_ended(run.owner_process):
+                end = AttemptEnd(Cause.LOST, f"the process of its runner has ended ({run.owner})", zombie=True)
             elif expired and now_here - sight.since >= self.lease:
                 reason = f"its lease ran out: nobody renewed it ({run.owner})"
                 end = AttemptEnd(Cause.LOST, reason, zombie=True, unrenewed=run.lease_until)

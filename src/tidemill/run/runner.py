@@ -147,6 +147,7 @@ class Runner:
                 db,
                 most=free,
                 owner=self.runner_id,
+                process=self.world.spawner.identity(),
                 host=host,
                 lease=self.lease,
                 with_spark=with_spark,

@@ -96,6 +96,8 @@ class RunRecord:
     facts: Mapping[str, object]
     bundle: str
     """The code of its last attempt; empty before the first."""
+    owner_process: str | None
+    """The process of its owner, as `Spawner.identity` names it; None when the run has no runner."""
 
     @property
     def fired_by_time(self) -> bool:
@@ -178,7 +180,7 @@ def _record(row: Row) -> RunRecord:
     run_id, kind, program_id, schedule_id, job_id, state, *rest = row
     epoch, failures, losses, priority, arguments, triggered_by, write_pointer, *rest = rest
     owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at, *rest = rest
-    exit_reason, log_location, facts, bundle = rest
+    exit_reason, log_location, facts, bundle, owner_process = rest
     return RunRecord(
         run_id=RunId(str(run_id)),
         kind=RunKind(str(kind)),
@@ -206,4 +208,5 @@ def _record(row: Row) -> RunRecord:
         log_location=cast("str | None", log_location),
         facts=json.loads(str(facts)) if facts else {},
         bundle=str(bundle),
+        owner_process=cast("str | None", owner_process),
     )

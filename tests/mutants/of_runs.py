@@ -11,6 +11,14 @@ _ATTEMPTS_SQL: Final = "run/attempts.sql"
 _REAPER: Final = "run/reaper.py"
 _RUNNER: Final = "run/runner.py"
 _DRIVER: Final = "run/driver.py"
+_TAKEN: Final = """owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
+       write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
+       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
+ WHERE run_id IN (SELECT run_id FROM picked)
+RETURNING run_id
+
+-- name: take_plain_runs"""
+"""The rest of the statement that takes runs with Spark and without."""
 
 
 _mutant = mutants_of(Room.RUNS)
@@ -53,8 +61,8 @@ MUTANTS: Final = (
         "the next attempt has the epoch of the one before, and neither ends the other's",
         Edit(
             _ATTEMPTS_SQL,
-            "LIMIT :most {skip_locked}\n)\nUPDATE run\n   SET state = 'STARTING', epoch = epoch + 1, owner",
-            "LIMIT :most {skip_locked}\n)\nUPDATE run\n   SET state = 'STARTING', epoch = max(epoch, 1), owner",
+            f"epoch = epoch + 1, {_TAKEN}",
+            f"epoch = max(epoch, 1), {_TAKEN}",
         ),
         scenario="kill",
     ),

@@ -105,7 +105,7 @@ def test_the_program_that_reads_changes_gets_them(sqlite_catalog_url, tmp_path, 
         for app in (shop, mail):
             mill.config.app.write_text(app, encoding="utf-8")
             mill.deploy()
-        begin = Start(mill.catalog.url, AppCode(str(mill.config.app), ""), str(tmp_path), True, True, {})
+        begin = Start(mill.catalog.url, AppCode(str(mill.config.app), ""), str(tmp_path), str(tmp_path), True, True, {})
         driver = DriverProcess(mill.world, mill.catalog, begin, "driver")
         driver.spark = LentSpark(spark)
         ended, said = [], []

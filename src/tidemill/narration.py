@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Final, cast
@@ -38,7 +39,8 @@ class Narrator:
             line = json.dumps({"at": show_time(now), "event": event, "subject": subject, **fields})
         else:
             line = f"{_short_time(now)} {event:<7} {subject}   {text}".rstrip()
-        with self._lock:
+        # A full disk or a reader that has gone takes the line, and ends no role.
+        with self._lock, suppress(OSError):
             self._echo(line)
 
     def discovered(self, inbox: Inbox, found: Discovered) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tidemill.app.edits import Edits
-from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.db import Catalog, CatalogGone, Db
 from tidemill.catalog.wakeups import Waiter
 from tidemill.epoch import from_ms
 from tidemill.errors import TidemillError, Unavailable
@@ -56,7 +56,7 @@ _SHORTEST_NAP: Final = timedelta(milliseconds=50)
 _LOOK_AGAIN: Final = timedelta(milliseconds=200)
 """How late a retry time may be seen that was set while the discoverer slept: it looks no oftener for commits."""
 _SWEEP_EVERY: Final = timedelta(seconds=30)
-_LOOK_AT_EDITS: Final = timedelta(seconds=2)
+_LOOK_OUT_EVERY: Final = timedelta(seconds=2)
 _LEAVE_SOON: Final = timedelta(seconds=1)
 """How long a processed file may stay where it is, unless many leave."""
 
@@ -179,6 +179,7 @@ def run_all(
         loops.start("runner", lambda waiter, stopped: runner.run(waiter, stopped, taking=lambda: not loops.draining))
         loops.start("discoverer", _loop(world, discoverer.step, look_again=_LOOK_AGAIN, hints=hints))
         loops.start("janitor", _loop(world, sweeper.step))
+        loops.start("place", _loop(world, partial(_look_for, catalog)))
         if deploy:
             edits = Edits(catalog, config, lambda text: narrator.tell("edited", config.app.name, text, message=text))
             loops.start("edits", _loop(world, partial(_look_at, edits)))
@@ -221,17 +222,23 @@ class _Loops:
             while not self._stopped:
                 try:
                     run(waiter, lambda: self._stopped)
+                except CatalogGone as error:
+                    self._fail(error)  # it does not come back
+                    return
                 except Unavailable as error:
                     _log.warning("%s waits: %s", name, error)
                     self._world.clock.sleep(_AWAY)
                 except BaseException as error:  # noqa: BLE001  # raised again by stop(), after all have ended
-                    self._errors.append(error)
-                    self._asked.set()
+                    self._fail(error)
                     return
 
         self._waiters.append(waiter)
         self._threads.append(threading.Thread(target=body, name=name))
         self._threads[-1].start()
+
+    def _fail(self, error: BaseException) -> None:
+        self._errors.append(error)
+        self._asked.set()
 
     def ask(self) -> None:
         """Ask for the end; async-signal-safe."""
@@ -321,9 +328,14 @@ def _code_of(mill: Mill, programs: Sequence[Program]) -> AppCode:
     return find_code(mill.catalog, mill.config.state, first, first.bundle)
 
 
+def _look_for(catalog: Catalog) -> timedelta:
+    catalog.check_place()
+    return _LOOK_OUT_EVERY
+
+
 def _look_at(edits: Edits) -> timedelta:
     edits.step()
-    return _LOOK_AT_EDITS
+    return _LOOK_OUT_EVERY
 
 
 def _until_next(db: Db) -> timedelta:

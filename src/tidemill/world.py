@@ -141,6 +141,14 @@ class Disk:
         """Bytes in the file; 0 when there is none."""
         return path.stat().st_size if path.exists() else 0
 
+    def identity(self, path: Path) -> str:
+        """Names the file itself, whatever its content; empty when there is none. Another one of its name differs."""
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            return ""
+        return f"{found.st_dev}:{found.st_ino}"
+
     def free_bytes(self, path: Path) -> int:
         """Bytes that may still be written below `path`."""
         return shutil.disk_usage(path).free

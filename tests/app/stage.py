@@ -93,7 +93,9 @@ class Stage:
         assert program_id is not None, "drivers work on runs of programs"
         program = catalog.read(lambda db: find_program_by_id(db, program_id))
         code = find_code(catalog, config.state, program, run.bundle)
-        start = Start(config.catalog, code, str(config.folder), spark=False, warm=False, spark_settings={})
+        start = Start(
+            config.catalog, code, str(config.folder), str(config.folder), spark=False, warm=False, spark_settings={}
+        )
         return DriverProcess(self.world, self.mill.catalog, start, "driver", writer=write_lines)
 
     def play(self, most: int = 20) -> list[RunRecord]:

@@ -88,7 +88,7 @@ def site(tmp_path: Path, sqlite_catalog_url: str, spark) -> Iterator[Site]:
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
     world = World(environ={"CRM_PASSWORD": PASSWORD, "TIDEMILL_PROCESS": "run/driver"})
     with open_project(tmp_path, create=True, world=world) as mill:
-        start = Start(mill.catalog.url, AppCode(str(mill.config.app), ""), str(tmp_path), True, True, {})
+        start = Start(mill.catalog.url, AppCode(str(mill.config.app), ""), str(tmp_path), str(tmp_path), True, True, {})
         driver = DriverProcess(world, mill.catalog, start, "driver")
         driver.spark = LentSpark(spark)
         yield Site(mill, driver, spark)

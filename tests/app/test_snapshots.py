@@ -68,7 +68,9 @@ class Site:
         self.mill = mill
         self.folder = mill.config.folder
         app = AppCode(str(mill.config.app), "")
-        start = Start(mill.catalog.url, app, str(self.folder), spark=False, warm=False, spark_settings={})
+        start = Start(
+            mill.catalog.url, app, str(self.folder), str(self.folder), spark=False, warm=False, spark_settings={}
+        )
         self.driver = DriverProcess(mill.world, mill.catalog, start, "driver", writer=write_texts)
 
     def run(self, program: str, **arguments: object) -> tuple[str, str]:

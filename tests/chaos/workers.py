@@ -209,7 +209,7 @@ def _work(post: Post, catalog: Catalog) -> None:
     folder = post.site.folder / "state/drivers" / f"post-{post.slot}"
     folder.mkdir(exist_ok=True)
     code = AppCode(str(post.site.app_file), "")
-    start = Start(post.site.catalog_url, code, str(folder), spark=False, warm=False, spark_settings={})
+    start = Start(post.site.catalog_url, code, str(folder), str(folder), spark=False, warm=False, spark_settings={})
     driver = DriverProcess(post.world, catalog, start, tag, writer=write_texts)
     waiter = _waiter(catalog)
     while True:

@@ -99,7 +99,7 @@ def drive(stage: Stage) -> bool:
         lambda db: take_runs(db, most=1, owner="runner", host="here", lease=timedelta(seconds=60))
     )
     for run in runs:
-        start = Start("sqlite:///nowhere", AppCode(str(APP_FILE), ""), "/nowhere", False, False, {})
+        start = Start("sqlite:///nowhere", AppCode(str(APP_FILE), ""), "/nowhere", "/nowhere", False, False, {})
         stage.pid = run.epoch
         process = DriverProcess(stage.world, stage.catalog, start, "driver")
         process.work(Assignment(run.run_id, run.epoch, "/nowhere"))

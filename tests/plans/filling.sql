@@ -302,3 +302,9 @@ SELECT 'done_' || i, 'schedule_' || (i / 15), 1, 'launched', 'run_' || i, :now -
 -- name: fill_quarantined_message
 INSERT INTO quarantined_message (topic, seq, n, name, reason, at)
 SELECT 'data', 2 * i + 22, 0, 'scheduler', 'damaged', :now FROM series WHERE i < 1000
+
+-- name: fill_places
+UPDATE inbox_marker SET archive = 'file:///archive' WHERE dataset_id = 'landing'
+
+-- name: fill_logs
+UPDATE run SET log_location = '/logs' WHERE run_id = 'alone'

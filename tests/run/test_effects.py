@@ -55,7 +55,7 @@ def test_what_a_program_does_beside_its_outputs_is_in_its_commit(works, tmp_path
     (taken,) = works.catalog.write(
         lambda db: take_runs(db, most=1, owner="runner", host="here", lease=timedelta(seconds=60))
     )
-    start = Start(works.catalog.url, AppCode(str(app_file), ""), str(tmp_path), False, False, {})
+    start = Start(works.catalog.url, AppCode(str(app_file), ""), str(tmp_path), str(tmp_path), False, False, {})
 
     driver = DriverProcess(World(spawner=QuietSpawner()), works.catalog, start, "driver")
     driver.work(Assignment(taken.run_id, taken.epoch, str(tmp_path)))

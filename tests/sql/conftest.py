@@ -103,7 +103,7 @@ class Windows:
         for run in runs:
             folder = str(self.mill.config.folder)
             code = AppCode(str(self.mill.config.app), "")
-            start = Start(self.mill.catalog.url, code, folder, spark=True, warm=False, spark_settings={})
+            start = Start(self.mill.catalog.url, code, folder, folder, spark=True, warm=False, spark_settings={})
             world = world or World(spawner=self.spawner)
             catalog = copy.copy(self.mill.catalog)
             catalog.world = world

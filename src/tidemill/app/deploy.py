@@ -24,7 +24,7 @@ from tidemill.config import Config
 from tidemill.errors import UserError
 from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.consumer.starts import find_position
-from tidemill.lake.datasets import Dataset, DatasetKind, declare
+from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_present
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.filters import make_filter
 from tidemill.lake.inbox.inbox import ensure_inbox
@@ -53,6 +53,24 @@ from tidemill.storage.files import Files, open_files, resolved
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
+
+
+class OtherProject(UserError):
+    """A data set lies in the folder of another project, which deployed it to the same catalog."""
+
+    code = "other_project"
+
+    def __init__(self, dataset: str, location: str, wanted: str, project: str, folder: str) -> None:
+        self.dataset = dataset
+        self.location = location
+        self.wanted = wanted
+        self.project = project
+        self.folder = folder
+        super().__init__(
+            f"data set {dataset} lies at {location}, in the project {project}; this project would move it to {wanted}. "
+            f"Deploy from {project}, or give the data set an absolute location. If {project} was moved to {folder}, "
+            "run `tidemill catalog move` here. For a checkout of its own, set another catalog"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +148,8 @@ def deploy(
     def block(db: Db) -> Deployed:
         seq = db.tick()
         digest = "" if bundle is None else put_bundle(db, bundle)
+        for dataset in datasets:
+            _refuse_other_project(db, config, app, dataset)
         known = {dataset.qualified_name: declare(db, dataset, resolve) for dataset in datasets}
         for inbox in (one for one in known.values() if one.kind is DatasetKind.INBOX):
             ensure_inbox(db, inbox.dataset_id)
@@ -159,7 +179,7 @@ def deploy(
             SQL.put_app,
             namespace=app.namespace,
             name=app.name,
-            spec=json.dumps({"file": str(config.app), "bundle": digest}),
+            spec=json.dumps({"file": str(config.app), "project": str(config.folder), "bundle": digest}),
         )
         return Deployed(
             app.name,
@@ -244,6 +264,28 @@ def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredF
         spec,
         app.name,
     )
+
+
+def _refuse_other_project(db: Db, config: Config, app: App, dataset: Dataset) -> None:
+    """Refuse a location relative to this project where another project has the data set in a folder of its own."""
+    row = db.one(SQL.find_app, namespace=app.namespace, name=app.name)
+    if row is None:
+        return
+    spec = json.loads(str(row[0]))
+    project = Path(spec.get("project") or Path(spec["file"]).parent)
+    present = find_present(db, dataset.namespace, dataset.name)
+    if project == config.folder or present is None:
+        return
+    for was, wanted in ((present.location, dataset.location), (present.archive, dataset.archive)):
+        # What both name by the same absolute path belongs to no project, and neither does what was elsewhere before.
+        if was and wanted and _moved(was, project, config.folder) == wanted != was:
+            raise OtherProject(dataset.qualified_name, was, wanted, str(project), str(config.folder))
+
+
+def _moved(url: str, project: Path, folder: Path) -> str | None:
+    """Where a location of `project` lies when the project lies in `folder`; None for one that is not in it."""
+    within = f"{project.as_uri()}/"
+    return f"{folder.as_uri()}/{url.removeprefix(within)}" if url.startswith(within) else None
 
 
 def _locate(world: World, config: Config, location: str) -> Files:

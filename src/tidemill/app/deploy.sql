@@ -6,3 +6,6 @@ VALUES (:namespace, :name, 1, :spec, tidemill_now())
 
 -- name: delete_app
 DELETE FROM app WHERE namespace = :namespace AND name = :name
+
+-- name: find_app
+SELECT spec FROM app WHERE namespace = :namespace AND name = :name

@@ -23,6 +23,9 @@ def load_declared(app_file: Path) -> list[App]:
     apps = [app for app in load_apps(app_file) if isinstance(app, App)]
     if not apps:
         raise BrokenApp(app_file, "it declares no app; write `app = tm.App(NAME)`")
+    for number, app in enumerate(apps):
+        if any((app.namespace, app.name) == (other.namespace, other.name) for other in apps[:number]):
+            raise BrokenApp(app_file, f"it declares two apps named {app.name!r}; give each a name of its own")
     return apps
 
 

@@ -43,6 +43,19 @@ class CatalogUnavailable(Unavailable):
         super().__init__(f"catalog {url} is not available: {why}")
 
 
+class CatalogGone(Unavailable):
+    """The catalog was deleted or replaced while this process had it open."""
+
+    code = "catalog_gone"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        super().__init__(
+            f"catalog {url} was deleted or replaced while Tidemill ran, and what has committed since is lost: put a "
+            "backup in its place by `tidemill catalog restore`, or begin with an empty catalog by `tidemill up --new`"
+        )
+
+
 class LostReply(Unavailable):
     """The connection was lost while a transaction was ending: it may have committed. Ask; never guess."""
 
@@ -256,6 +269,9 @@ class Catalog(ABC):
     @abstractmethod
     def waiter(self) -> Waiter:
         """Something to wait on until anybody commits; one for each process is enough."""
+
+    def check_place(self) -> None:  # noqa: B027  # a server's database cannot be taken from under its connections
+        """Raise `CatalogGone` where the database was deleted or replaced, so that only this process still has it."""
 
     @abstractmethod
     def close(self) -> None:

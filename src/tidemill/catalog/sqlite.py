@@ -17,10 +17,10 @@ from urllib.parse import quote, unquote, urlsplit
 import apsw
 import psutil
 
-from tidemill.catalog.db import NO_CATALOG_YET, RETRY_FOR, Catalog, CatalogUnavailable, Db, Table, refused
+from tidemill.catalog.db import NO_CATALOG_YET, RETRY_FOR, Catalog, CatalogGone, CatalogUnavailable, Db, Table, refused
 from tidemill.catalog.named import Call, Dialect, Param, Row
 from tidemill.epoch import to_ms
-from tidemill.errors import UserError
+from tidemill.errors import Unavailable, UserError
 from tidemill.names import CommitSeq
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ class SqliteCatalog(Catalog):
                 raise CatalogUnavailable(url, f"its folder cannot be made: {error}") from None
         if not self._in_memory:
             _refuse_network_file_system(self.path)
+        self._identity = ""
         self._connection()
+        self._identity = "" if self._in_memory else world.disk.identity(self.path)
 
     def read(self, block: Callable[[Db], T]) -> T:
         return self._transaction("BEGIN", lambda connection: block(_SqliteDb(connection)))
@@ -139,6 +141,10 @@ class SqliteCatalog(Catalog):
             return SqliteWaiter(self._open, None if self._in_memory else self.path, self.world.clock)
         except _AWAY as error:
             raise self._unavailable(error) from error
+
+    def check_place(self) -> None:
+        if self._identity and self.world.disk.identity(self.path) != self._identity:
+            raise CatalogGone(self.shown_url)
 
     def close(self) -> None:
         with self._lock:
@@ -207,8 +213,15 @@ class SqliteCatalog(Catalog):
         except _AWAY as error:
             raise self._unavailable(error) from error
 
-    def _unavailable(self, error: apsw.Error) -> CatalogUnavailable:
+    def _unavailable(self, error: apsw.Error) -> Unavailable:
+        if self._identity and self.world.disk.identity(self.path) != self._identity:
+            return CatalogGone(self.shown_url)
         cure = "; free space or mend the disk, then try again" if isinstance(error, _DISK_ERRORS) else ""
+        if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError):
+            cure = (
+                f"; SQLite writes beside the file even to read it, so {self.path.parent} must be writable: mount it "
+                "so, or copy the file, with the one that ends in -wal, to another folder and name the copy by --catalog"
+            )
         return CatalogUnavailable(self.url, f"{error}{cure}")
 
     def _until_free(self, attempt: Callable[[], T], wait: tuple[timedelta, timedelta]) -> T:

@@ -83,6 +83,20 @@ def restore(backup_file: Path, *, replace: bool, adopting: bool, as_json: bool) 
     sys.exit(FOUND if left else 0)
 
 
+@command.command(name="move")
+@click.option("--from", "old", metavar="DIR", type=click.Path(path_type=Path), help="Where the project was before.")
+@json_option
+def move_(old: Path | None, *, as_json: bool) -> None:
+    """Go on in this folder after the project was moved here: name it wherever the catalog names the old one.
+
+    Moves no file. Stop all of Tidemill, move the folder, then run this there. Locations outside of the project stay.
+    """
+    with open_mill() as mill:
+        moved = mill.move(old)
+    names = ", ".join(moved.datasets) or "no data set lies in it"
+    say(to_plain(moved), f"moved from {moved.old} to {moved.new}: {names}", as_json=as_json)
+
+
 @command.command()
 @json_option
 def adopt(*, as_json: bool) -> None:

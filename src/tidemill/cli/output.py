@@ -38,6 +38,18 @@ def open_mill(*, create: bool = False) -> Mill:
     return open_project(Path(given["project"]), options=options, create=create)
 
 
+def begin_mill(*, new: bool) -> Mill:
+    """The facade for the project that the command line names, whose app file is to be deployed."""
+    from tidemill.mill.mill import begin_project
+
+    given = click.get_current_context().find_root().obj
+    options = {"catalog": given["catalog"]} if given["catalog"] else {}
+    return begin_project(Path(given["project"]), options=options, new=new)
+
+
+new_option = click.option("--new", is_flag=True, help="Begin with an empty catalog beside the data of an earlier one.")
+
+
 class BadOption(UserError):
     """An option that cannot be read."""
 

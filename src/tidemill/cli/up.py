@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import click
 
-from tidemill.cli.output import json_option, open_mill
+from tidemill.cli.output import begin_mill, json_option, new_option, open_mill
 from tidemill.durations import parse_duration
 
 
@@ -22,12 +22,13 @@ from tidemill.durations import parse_duration
 @click.option(
     "--drain", metavar="DURATION", default="0s", show_default=True, help="How long to wait for runs at the end."
 )
+@new_option
 @json_option
-def command(drain: str, *, no_deploy: bool, until_idle: str | None, as_json: bool) -> None:
+def command(drain: str, *, no_deploy: bool, until_idle: str | None, new: bool, as_json: bool) -> None:
     """Run scheduler, runner, inbox discovery and janitor of this project until Ctrl-C, one line an event."""
     from tidemill.roles import UntilIdle, run_all
 
     idle = None if until_idle is None else UntilIdle(until_idle)
     wait = parse_duration(drain) if drain != "0s" else timedelta(0)
-    with open_mill(create=True) as mill:
+    with open_mill() if no_deploy else begin_mill(new=new) as mill:
         run_all(mill, echo=click.echo, deploy=not no_deploy, until_idle=idle, drain=wait, as_json=as_json)

@@ -129,6 +129,12 @@ def find(db: Db, namespace: Namespace, name: str) -> Dataset:
     return _dataset(row)
 
 
+def find_present(db: Db, namespace: Namespace, name: str) -> Dataset | None:
+    """The data set of this name, if there is one."""
+    row = db.one(SQL.find_by_name, namespace=namespace, name=name)
+    return None if row is None else _dataset(row)
+
+
 def find_by_id(db: Db, dataset_id: DatasetId) -> Dataset:
     """The data set with this id; `NotFound` when there is none."""
     row = db.one(SQL.find_by_id, dataset_id=dataset_id)

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from tidemill.app.deploy import Deployed, deploy
 from tidemill.app.loading import load_with_code
+from tidemill.catalog.db import NO_CATALOG_YET, CatalogUnavailable
 from tidemill.catalog.engine import connect, open_catalog
-from tidemill.catalog.migrate import migrate
-from tidemill.config import load_config
+from tidemill.catalog.migrate import migrate, read_version
+from tidemill.config import load_config, without_password
+from tidemill.errors import UserError
 from tidemill.mill.apps import Apps
 from tidemill.mill.consumers import Consumers
 from tidemill.mill.datasets import Datasets
@@ -29,7 +31,37 @@ from tidemill.mill.transactions import Transactions
 from tidemill.mill.upkeep import Upkeep
 from tidemill.mill.watermarks import Watermarks
 from tidemill.run.bundles import delete_unused, store_bundle
+from tidemill.storage.files import open_files
 from tidemill.world import World
+
+
+class NoProject(UserError):
+    """A command that deploys was called in a folder that holds no project."""
+
+    code = "no_project"
+
+    def __init__(self, folder: Path, app: Path) -> None:
+        self.folder = str(folder)
+        self.app = str(app)
+        super().__init__(
+            f"there is no project in {folder}: it has no app file {app}. `tidemill init NAME` writes a project; "
+            "`tidemill --project DIR …` names the folder of one"
+        )
+
+
+class OldData(UserError):
+    """A new catalog would be made beside the data of an earlier one, which it would not know."""
+
+    code = "old_data"
+
+    def __init__(self, catalog: str, data: str) -> None:
+        self.catalog = catalog
+        self.data = data
+        super().__init__(
+            f"there is no catalog {catalog}, but {data} holds the data of an earlier one: put a backup in its place by "
+            "`tidemill catalog restore BACKUP --adopt`, or begin with an empty catalog, which knows nothing of these "
+            "data, by --new"
+        )
 
 
 def open_project(
@@ -39,6 +71,37 @@ def open_project(
     world = world or World()
     config = load_config(world, folder, options)
     return Mill(open_catalog(config.catalog, world, create=create), world, config)
+
+
+def begin_project(
+    folder: Path, *, options: Mapping[str, str] | None = None, new: bool = False, world: World | None = None
+) -> Mill:
+    """Open the project in `folder` to deploy its app file; the first time, that makes its catalog.
+
+    Raises `NoProject` in a folder without an app file; `OldData` where a catalog would be made beside the data of an
+    earlier one, unless `new`.
+    """
+    world = world or World()
+    config = load_config(world, folder, options)
+    if not world.disk.exists(config.app):
+        raise NoProject(config.folder, config.app)
+    data = open_files(config.data, world).local_path()
+    held = data is not None and any(path.is_dir() for path in world.disk.list_folder(data))
+    if held and not new and not _has_catalog(config.catalog, world):
+        raise OldData(without_password(config.catalog), config.data)
+    return Mill(open_catalog(config.catalog, world), world, config)
+
+
+def _has_catalog(url: str, world: World) -> bool:
+    """Whether there is a catalog; also said of one that cannot be reached at this moment."""
+    try:
+        catalog = connect(url, world, create=False)
+    except CatalogUnavailable as error:
+        return error.why != NO_CATALOG_YET
+    try:
+        return read_version(catalog) > 0
+    finally:
+        catalog.close()
 
 
 def open_mill(where: str | Path) -> Mill:

@@ -13,6 +13,7 @@ from tidemill.mill.project import Project
 from tidemill.upkeep.audit import Audit, audit
 from tidemill.upkeep.backup import Written, write_backup
 from tidemill.upkeep.fsck import Fsck, fsck
+from tidemill.upkeep.move import Moved, move
 from tidemill.upkeep.restore import Adopted, Restored, adopt, restore
 
 
@@ -47,6 +48,13 @@ class Upkeep(Project):
         All else has to be stopped. What the backup does not know as consumed comes again.
         """
         return restore(self.catalog, backup, replace=replace, data=self.config.data)
+
+    def move(self, old: Path | None = None) -> Moved:
+        """Name this project's folder wherever the catalog names `old`, from which the project was moved.
+
+        Without `old`, the one other folder from which apps were deployed. `NotMoved`, `StillRunning`.
+        """
+        return move(self.catalog, self.config.folder, None if old is None else old.absolute())
 
     def adopt(self) -> Adopted:
         """Publish again what another life of the catalog has committed and this one does not know."""

@@ -10,6 +10,7 @@ import importlib.util
 import linecache
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -26,8 +27,9 @@ class _Loader(SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         """Without a cache of byte code: a cached one names the path in the bundle."""
         content = self.get_data(self.get_filename(fullname))
-        text = importlib.util.decode_source(content)
-        linecache.cache[self.origin] = (len(text), None, text.splitlines(keepends=True), self.origin)
+        with suppress(SyntaxError, UnicodeDecodeError):  # what the compiler lets pass: a comment in another encoding
+            text = importlib.util.decode_source(content)
+            linecache.cache[self.origin] = (len(text), None, text.splitlines(keepends=True), self.origin)
         return self.source_to_code(content, self.origin)
 
 

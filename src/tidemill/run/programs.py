@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from importlib.abc import SourceLoader
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
@@ -318,12 +319,15 @@ def load_apps(app_file: Path, bundle: Path | None = None) -> Sequence[ProgramSou
     module = importlib.util.module_from_spec(spec)
     sys.modules[app_file.stem] = module
     try:
+        if isinstance(spec.loader, SourceLoader):
+            # The compiler lets some bytes of another encoding pass, and what follows them may be lost.
+            importlib.util.decode_source(spec.loader.get_data(spec.loader.get_filename(app_file.stem)))
         spec.loader.exec_module(module)
     except FileNotFoundError as error:
         if error.filename == str(app_file):
             raise BrokenApp(app_file, "there is no such file") from error
         raise BrokenApp(app_file, _where(app_file, error)) from error
-    except Exception as error:  # whatever a file of the user's raises
+    except (Exception, SystemExit) as error:  # whatever a file of the user's raises
         raise BrokenApp(app_file, _where(app_file, error)) from error
     apps = [
         value for value in vars(module).values() if isinstance(value, ProgramSource) and not isinstance(value, type)
@@ -360,11 +364,14 @@ def _sources(disk: Disk, folder: Path) -> list[Path]:
     return found
 
 
-def _where(app_file: Path, error: Exception) -> str:
+def _where(app_file: Path, error: BaseException) -> str:
     """One line: what went wrong, and the last line of the app file that led there."""
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, SyntaxError):
-        return what
+    if isinstance(error, SyntaxError | UnicodeDecodeError):
+        # Python says no more of a file in another encoding than which byte it cannot read.
+        return f"save it as UTF-8, or name its encoding in its first line ({what})" if "codec" in what else what
+    if isinstance(error, SystemExit):
+        what = f"it calls sys.exit({error.code!r}), which would end what loads it"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(app_file)]
     return f"line {lines[-1]}: {what}" if lines else what
 

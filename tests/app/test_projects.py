@@ -1,0 +1,236 @@
+"""Projects on a catalog: checkouts, moves, wrong folders, catalogs that are gone, app files that do not load."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+
+import pytest
+
+from tests.app.stage import staged
+from tests.app.test_bundles import discover
+from tests.app.test_deploy import redeploy
+from tests.run.conftest import rows_of
+from tidemill.app.deploy import OtherProject
+from tidemill.app.loading import load_declared
+from tidemill.catalog.db import CatalogGone
+from tidemill.mill.mill import NoProject, OldData, begin_project, open_project
+from tidemill.narration import Narrator
+from tidemill.roles import run_all
+from tidemill.run.programs import BrokenApp
+from tidemill.run.runs import RunState
+from tidemill.upkeep.move import NotMoved, StillRunning
+from tidemill.world import World
+
+APP = """
+from pathlib import Path
+import tidemill as tm
+
+app = tm.App("shop")
+raw = app.inbox("raw", "landing", format="text", list_every="1s", after="archive", archive="archive")
+lines = app.fileset("lines", keys={"hour": "int"}, format="text")
+
+@app.python(reads=[raw])
+def load(run):
+    with Path("PROJECT/said.txt").open("a") as said:
+        said.write(" ".join(sorted(run.input(raw).files)) + "\\n")
+
+app.schedule("on_raw", load, trigger=tm.NewFiles(raw), resume=True)
+"""
+
+
+@pytest.fixture
+def stage(tmp_path, catalog_url):
+    """A project in a folder that can be moved; its catalog lies elsewhere."""
+    folder = tmp_path / "first"
+    folder.mkdir()
+    with staged(folder, catalog_url, APP.replace("PROJECT", str(tmp_path))) as stage:
+        yield stage
+
+
+def other(stage, name="second"):
+    """Another checkout of the project, on the same catalog."""
+    folder = stage.mill.config.folder
+    target = folder.with_name(name)
+    shutil.copytree(folder, target)
+    return open_project(target, world=stage.world)
+
+
+def test_a_second_checkout_does_not_move_data_sets_to_itself(stage):
+    """It moved the inbox to its own folder, in silence."""
+    with other(stage) as second, pytest.raises(OtherProject) as refused:
+        second.deploy()
+
+    message = str(refused.value)
+    assert str(stage.mill.config.folder) in message
+    assert str(second.config.folder) in message
+    assert "tidemill catalog move" in message
+    assert stage.mill.show_dataset("raw").location.endswith("/first/landing")
+
+
+def test_a_second_checkout_of_absolute_locations_may_deploy(stage, tmp_path):
+    """From a build server: nothing belongs to a folder."""
+    text = (
+        APP.replace('"landing"', repr(str(tmp_path / "landing")))
+        .replace('archive="archive"', f"archive={str(tmp_path / 'archive')!r}")
+        .replace('keys={"hour"', f'location={str(tmp_path / "lines")!r}, keys={{"hour"')
+        .replace('"lines", ', '"others", ')
+        .replace('"raw", ', '"others_raw", ')
+        .replace('App("shop")', 'App("other")')
+    )
+    redeploy(stage.mill, text)
+    with other(stage) as second:
+        second.deploy()
+
+    assert stage.mill.show_app("other").file == str(second.config.app)
+
+
+def test_a_moved_project_goes_on_with_all_that_it_had(stage):
+    """What was processed is not processed again, what waits is; archived files and published ones are found."""
+    folder = stage.mill.config.folder
+    (folder / "landing" / "one.txt").write_text("1\n")
+    discover(stage)
+    stage.play()
+    stage.publish("lines", "hour=1")
+    (folder / "landing" / "two.txt").write_text("2\n")
+    target = folder.with_name("moved")
+    folder.rename(target)
+    with open_project(target, world=stage.world) as mill:
+        with pytest.raises(OtherProject):
+            mill.deploy()
+        moved = mill.move()
+        mill.deploy()
+        stage.mill = mill
+        rows_of(mill.catalog, "UPDATE inbox_marker SET next_listing_at = 0 RETURNING 1")
+        discover(stage)
+        stage.play()
+        said = (target.parent / "said.txt").read_text().splitlines()
+        checked = (mill.audit().clean, mill.fsck().clean)
+        location = mill.show_dataset("lines").location
+
+    assert moved.datasets == ("default.lines", "default.raw")
+    assert said == ["one.txt", "two.txt"]
+    assert checked == (True, True)
+    assert location == f"{target.as_uri()}/.tidemill/data/default/lines"
+    assert not folder.exists()
+
+
+def test_a_move_is_refused_while_a_run_is_under_way(stage):
+    """It writes where the project was."""
+    run_id = stage.mill.start_run("shop.load")
+    stopped: list[str] = []
+
+    def move() -> None:
+        with pytest.raises(StillRunning) as refused:
+            mill.move()
+        stopped.append(refused.value.run_id)
+
+    stage.at["driver.begun"] = move
+    with other(stage) as mill:
+        stage.work()
+
+    assert stopped == [run_id]
+    assert stage.run(run_id).state is RunState.COMPLETED
+
+
+def test_a_move_to_where_nothing_lies_is_refused(stage, tmp_path):
+    """The catalog would name what is not there."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    shutil.copy(stage.mill.config.folder / "tidemill.toml", folder)
+    with open_project(folder, world=stage.world) as mill, pytest.raises(NotMoved, match="move the folder first"):
+        mill.move()
+    with pytest.raises(NotMoved, match="already"):
+        stage.mill.move()
+
+
+def test_two_apps_of_one_name_are_refused(tmp_path):
+    """The second would replace the first."""
+    path = tmp_path / "app.py"
+    path.write_text("import tidemill as tm\none = tm.App('shop')\ntwo = tm.App('shop')\n")
+
+    with pytest.raises(BrokenApp, match="two apps named 'shop'"):
+        load_declared(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"import sys\nsys.exit()\n", r"line 2: it calls sys\.exit\(None\)"),
+        (b"import sys\nsys.exit(0)\n", r"line 2: it calls sys\.exit\(0\)"),
+        ("import tidemill as tm\nname = 'caf\u00e9'\napp = tm.App('shop')\n".encode("latin-1"), "save it as UTF-8"),
+        ("import tidemill as tm\n# caf\u00e9\napp = tm.App('shop')\n".encode("latin-1"), "save it as UTF-8"),
+    ],
+)
+def test_an_app_file_that_ends_its_reader_or_is_not_utf8_is_refused(tmp_path, content, why):
+    """`deploy` ended with 0, or said that the file declares no app."""
+    path = tmp_path / "app.py"
+    path.write_bytes(content)
+
+    with pytest.raises(BrokenApp, match=why):
+        load_declared(path)
+
+
+def test_an_app_file_in_another_encoding_runs_where_it_says_so(stage):
+    """By Python's own rule, in its first line; also from a bundle."""
+    text = "# coding: latin-1\n" + APP.replace("PROJECT", str(stage.mill.config.folder.parent)) + "# caf\u00e9\n"
+    stage.mill.config.app.write_bytes(text.encode("latin-1"))
+    stage.mill.deploy()
+    run_id = stage.mill.start_run("shop.load")
+    stage.work()
+
+    assert stage.run(run_id).state is RunState.COMPLETED
+
+
+def test_a_folder_without_an_app_file_gets_no_catalog(tmp_path):
+    """`up` in a wrong folder left one there."""
+    with pytest.raises(NoProject, match="tidemill init"):
+        begin_project(tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_catalog_beside_old_data_has_to_be_asked_for(tmp_path):
+    """Whoever lost a catalog restores a backup, and does not begin again by accident."""
+    (tmp_path / "app.py").write_text(APP)
+    with begin_project(tmp_path) as mill:
+        mill.deploy()
+    begin_project(tmp_path).close()
+    for path in (tmp_path / ".tidemill").glob("catalog.db*"):
+        path.unlink()
+    with pytest.raises(OldData, match="tidemill catalog restore"):
+        begin_project(tmp_path)
+    begin_project(tmp_path, new=True).close()
+
+    begin_project(tmp_path).close()
+
+
+def test_up_says_that_its_catalog_was_deleted(tmp_path):
+    """It would go on in a file that has no name any more."""
+    (tmp_path / "app.py").write_text("import tidemill as tm\napp = tm.App('shop')\n")
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        for path in (tmp_path / ".tidemill").glob("catalog.db*"):
+            path.unlink()
+
+    with begin_project(tmp_path) as mill, pytest.raises(CatalogGone, match="deleted or replaced while Tidemill ran"):
+        run_all(mill, echo=tell, drain=timedelta(0))
+    assert told
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), BrokenPipeError(32, "Broken pipe")])
+def test_a_full_standard_output_ends_no_role(error):
+    """A line is lost, and the next one is tried."""
+    lines: list[str] = []
+
+    def echo(line: str) -> None:
+        lines.append(line)
+        raise error
+
+    narrator = Narrator(World(), echo, as_json=False)
+    narrator.tell("one", "subject", "text")
+    narrator.tell("two", "subject", "text")
+
+    assert len(lines) == 2

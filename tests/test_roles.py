@@ -6,15 +6,18 @@ import os
 import signal
 import threading
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from unittest.mock import patch
 
 import pytest
 
 from tests.lake.test_inbox import make_mill
+from tests.manual_clock import ManualClock
 from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
-from tidemill.lake.inbox import leaving
+from tidemill.lake.inbox import discovery, leaving
+from tidemill.lake.inbox.discovery import all_listings
 from tidemill.lake.inbox.inbox import After
 from tidemill.narration import Narrator
 from tidemill.roles import Discoverer, Janitor, _is_idle, _loop, _Loops, _stopped_by_signals
@@ -73,6 +76,89 @@ def test_it_is_not_idle_while_processed_files_are_to_leave(mill):
 
     assert not before
     assert mill.catalog.read(_is_idle)
+
+
+class _Clock(ManualClock):
+    """A monotonic clock that the test moves."""
+
+    here = timedelta(0)
+
+    def monotonic(self) -> timedelta:
+        return self.here
+
+
+@pytest.fixture
+def slow(catalog_url, tmp_path):
+    """An inbox that is listed each second, and whose files settle in two; by a clock of the test's."""
+    made = make_mill(catalog_url, tmp_path / "raw", list_every=timedelta(seconds=1), settle=timedelta(seconds=2))
+    clock = _Clock()
+    made.catalog.world = replace(made.catalog.world, clock=clock)
+    yield made, clock
+    made.catalog.close()
+
+
+def make_discoverer(mill, told):
+    """A process that has just begun."""
+    return Discoverer(mill.catalog, Narrator(World(), told.append, as_json=False))
+
+
+def test_listings_of_an_idle_inbox_commit_nothing_for_a_minute(slow):
+    """Each second a commit: 1.1 GB a day for nothing, and every loop of every node was woken."""
+    mill, clock = slow
+    discoverer = make_discoverer(mill, [])
+    discoverer.step()
+    taken = mill.catalog.read(all_listings)
+    listings = []
+    for _ in range(50):
+        clock.here += timedelta(seconds=1)
+        with patch.object(discovery, "discover", side_effect=discovery.discover) as listed:
+            discoverer.step()
+        listings.append(listed.call_count)
+    kept = mill.catalog.read(all_listings)
+    clock.here += timedelta(seconds=11)
+    discoverer.step()
+
+    assert listings == [1] * 50
+    assert kept == taken
+    assert mill.catalog.read(all_listings) > taken
+
+
+def test_a_process_that_begins_lists_what_a_dead_one_has_charge_of(slow):
+    """Whoever starts `tidemill up` again after a kill would wait for a minute."""
+    mill, clock = slow
+    told: list[str] = []
+    make_discoverer(mill, []).step()
+    mill.land("a")
+    second = make_discoverer(mill, told)
+
+    second.step()
+    looked = second.looked
+    clock.here += timedelta(seconds=2)
+    second.step()
+
+    assert not looked
+    assert second.looked
+    assert len(told) == 1
+    assert "+1 file" in told[0]
+
+
+def test_a_file_that_is_written_line_by_line_comes_once(slow):
+    """It was committed up to eight times, each time as another content."""
+    mill, clock = slow
+    told: list[str] = []
+    discoverer = make_discoverer(mill, told)
+    naps = []
+    for lines in range(1, 9):
+        (mill.folder / "a").write_text("line\n" * lines)
+        naps.append(discoverer.step())
+        clock.here += timedelta(seconds=1)
+    while not discoverer.looked:
+        discoverer.step()
+        clock.here += timedelta(milliseconds=500)
+
+    assert max(naps) <= timedelta(seconds=2)
+    assert len(told) == 1
+    assert [(file.name, file.bytes) for file in mill.list()] == [("a", 40)]
 
 
 def test_an_event_of_the_file_system_has_its_folder_listed_at_once(catalog_url, tmp_path):

@@ -12,6 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
@@ -55,6 +56,7 @@ _LONGEST_NAP: Final = timedelta(seconds=5)
 _SHORTEST_NAP: Final = timedelta(milliseconds=50)
 _LOOK_AGAIN: Final = timedelta(milliseconds=200)
 """How late a retry time may be seen that was set while the discoverer slept: it looks no oftener for commits."""
+_LIST_WATCHED_EVERY: Final = timedelta(minutes=1)
 _SWEEP_EVERY: Final = timedelta(seconds=30)
 _LOOK_OUT_EVERY: Final = timedelta(seconds=2)
 _LEAVE_SOON: Final = timedelta(seconds=1)
@@ -71,41 +73,96 @@ class UntilIdle(StrEnum):
     DATA = "data"
 
 
+@dataclass(frozen=True, slots=True)
+class _Charge:
+    """An inbox that this process lists: the time in the catalog up to which, and when to renew it, by its own clock."""
+
+    until: int
+    renew_at: timedelta
+
+
 class Discoverer:
-    """Lists the inboxes that are due, announces retries whose time has come, and releases watermarks."""
+    """Lists the inboxes that are due, announces retries whose time has come, and releases watermarks.
+
+    One process has charge of an inbox for a while, which it writes down once a minute. The times of the listings in
+    between are its own: every `list_every`, or while the folder is watched, when there is a hint.
+    """
 
     def __init__(self, catalog: Catalog, narrator: Narrator, hints: FolderHints[DatasetId] | None = None) -> None:
         self._catalog = catalog
+        self._clock = catalog.world.clock
         self._narrator = narrator
         self._hints = hints
         self._memories: defaultdict[DatasetId, discovery.Memory] = defaultdict(discovery.Memory)
-        self.looked = False
+        self._charges: dict[DatasetId, _Charge] = {}
+        self._looks: dict[DatasetId, timedelta] = {}
+        """When an inbox is to be listed next, by this process's clock."""
+        self._settling: set[DatasetId] = set()
+        self._started = False
+
+    @property
+    def looked(self) -> bool:
+        """Whether all inboxes were listed, and no file only waits to be seen unchanged once more."""
+        return self._started and not self._settling
 
     def step(self) -> timedelta:
         """Do what is due now, and give how long nothing is."""
-        due = dict(self._catalog.read(discovery.due_listings))
-        for dataset_id in (self._hints.take() if self._hints else set()) - due.keys():
-            due |= self._catalog.read(lambda db: discovery.find_listing(db, dataset_id))  # noqa: B023
+        hinted = self._hints.take() if self._hints else set()
+        # Who had charge before this process began may be dead.
+        due = dict(self._catalog.read(discovery.due_listings if self._started else discovery.all_listings))
+        now = self._clock.monotonic()
+        due |= {one: charge.until for one, charge in self._charges.items() if charge.renew_at <= now and one not in due}
         for dataset_id, due_at in due.items():
-            self._list(dataset_id, due_at)
+            self._take(dataset_id, due_at, now)
+        for dataset_id in sorted(hinted | {one for one, at in self._looks.items() if at <= now}):
+            self._list(dataset_id)
+        self._started = True
         file_endings.publish_due_backlog(self._catalog)
         backlog.publish_due(self._catalog)
         watermark.release_due(self._catalog)
         retries.announce_due(self._catalog)
-        self.looked = True
-        return self._catalog.read(_until_next)
+        soonest = min([*self._looks.values(), *(charge.renew_at for charge in self._charges.values())], default=None)
+        nap = self._catalog.read(_until_next)
+        return nap if soonest is None else min(nap, max(soonest - self._clock.monotonic(), _SHORTEST_NAP))
 
-    def _list(self, dataset_id: DatasetId, due_at: int) -> None:
+    def _take(self, dataset_id: DatasetId, due_at: int, now: timedelta) -> None:
+        """Take charge of an inbox, or go on with it, and have it listed now. Another process may have been faster."""
         watched = Inbox.of(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
-        if not self._catalog.write(lambda db: discovery.take_listing(db, watched, due_at)):
+        every = max(watched.spec.list_every, _LIST_WATCHED_EVERY)
+        # Half as long again, so that nobody else sees it due while it is renewed.
+        until = self._catalog.write(lambda db: discovery.take_listing(db, watched, due_at, every * 1.5))
+        if until is None:
+            self._charges.pop(dataset_id, None)
+            self._looks.pop(dataset_id, None)
+        else:
+            self._charges[dataset_id] = _Charge(until, now + every)
+            self._looks[dataset_id] = now
+
+    def _list(self, dataset_id: DatasetId) -> None:
+        now = self._clock.monotonic()
+        self._looks.pop(dataset_id, None)
+        self._settling.discard(dataset_id)
+        if not self._catalog.read(lambda db: discovery.find_listing(db, dataset_id)):
+            self._charges.pop(dataset_id, None)  # the inbox was dropped
             return
+        watched = Inbox.of(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
+        waits = [watched.spec.list_every] if dataset_id in self._charges else []
         try:
-            if self._hints:
-                self._hints.watch(dataset_id, watched.files(self._catalog.world).local_path())
-            self._narrator.discovered(watched, discovery.discover(self._catalog, watched, self._memories[dataset_id]))
+            folder = watched.files(self._catalog.world).local_path()
+            if self._hints and self._hints.watch(dataset_id, folder):
+                waits = []  # the renewal of the charge lists it
+            found = discovery.discover(self._catalog, watched, self._memories[dataset_id])
+            if found.look_again is not None:
+                waits.append(found.look_again)
+            if found.settling:
+                self._settling.add(dataset_id)
+            self._narrator.discovered(watched, found)
         except Unavailable as error:
             # One folder that is away must not hold up the others; it is listed again at its next time.
             self._narrator.tell("inbox", watched.dataset.name, str(error), error=error.code)
+            waits.append(watched.spec.list_every)
+        if waits:
+            self._looks[dataset_id] = now + min(waits)
 
 
 class Janitor:

@@ -70,12 +70,12 @@ from tidemill.sql.window_program import WindowProgram
 
 HERE = Path(__file__).parent
 app = App("shop")
-raw = app.inbox("raw", str(HERE / "landing"), format="text", list_every="5s", attempts=20, reconcile_every="30m")
-side = app.inbox(
-    "side", str(HERE / "side"), format="text", list_every="5s", attempts=20, retry_after="2s", after="delete"
-)
+often = {"format": "text", "settle": "0s", "list_every": "5s", "attempts": 20}
+raw = app.inbox("raw", str(HERE / "landing"), **often, reconcile_every="30m")
+side = app.inbox("side", str(HERE / "side"), **often, retry_after="2s", after="delete")
+archive = str(HERE / "archive")
 feed = app.inbox(
-    "feed", str(HERE / "feed"), format="text", list_every="1d", after="archive", archive=str(HERE / "archive")
+    "feed", str(HERE / "feed"), format="text", settle="0s", list_every="1d", after="archive", archive=archive
 )
 lines = app.fileset(
     "lines",

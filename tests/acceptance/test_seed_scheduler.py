@@ -125,7 +125,7 @@ class Shop:
     app: App = field(default_factory=lambda: tm.App("shop"))
 
     def __post_init__(self) -> None:
-        self.raw = self.app.inbox("raw", "landing", format="text")
+        self.raw = self.app.inbox("raw", "landing", format="text", settle="0s")
         self.clicks = self.app.fileset("clicks", keys={"n": "int"})
         self.users = self.app.fileset("users", keys={"n": "int"})
         self.app.python(reads=[self.raw, self.clicks], arguments={"level": 0})(ingest)

@@ -36,7 +36,7 @@ from tidemill import App, Concurrency, NewFiles
 
 HERE = Path(__file__).parent
 app = App("shop")
-raw = app.inbox("raw", "landing", format="text", list_every="200ms")
+raw = app.inbox("raw", "landing", format="text", settle="0s", list_every="200ms")
 
 
 @app.python(reads=[raw])

@@ -29,7 +29,7 @@ import tidemill as tm
 import helper
 
 app = tm.App("shop")
-files = app.inbox("files", "landing", format="text", list_every="1s")
+files = app.inbox("files", "landing", format="text", settle="0s", list_every="1s")
 
 @app.python(reads=[files])
 def load(run):

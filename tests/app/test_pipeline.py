@@ -254,7 +254,7 @@ def test_what_a_database_refuses_is_said_in_a_line(site, postgres, spark):
 def test_every_kind_of_source_goes_into_every_kind_of_sink(site):
     """A snapshot and a file set are read whole into a snapshot; what is new is appended to a file set."""
     site.declare(
-        'raw = app.inbox("raw", "landing", format="csv", schema="id int, day string")\n'
+        'raw = app.inbox("raw", "landing", format="csv", settle="0s", schema="id int, day string")\n'
         'days = app.fileset("days", keys={"day": "string"})\n'
         'copies = app.fileset("copies", keys={"day": "string"})\n'
         'whole = app.snapshot("whole")\n'

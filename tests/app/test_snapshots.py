@@ -37,7 +37,7 @@ from tidemill.world import World
 APP = """
 import tidemill as tm
 app = tm.App("shop")
-raw = app.inbox("raw", "landing", format="text")
+raw = app.inbox("raw", "landing", format="text", settle="0s")
 users = app.snapshot("users", max_versions=1)
 
 @app.python(writes=[users])

@@ -26,6 +26,7 @@ raw = app.inbox(
     "raw",
     str(HERE / "landing"),
     format="text",
+    settle="0s",
     list_every="300ms",
     attempts=1000,
     retry_after="100ms",

@@ -644,7 +644,9 @@ def test_one_of_several_schedulers_lists_a_folder_when_it_is_due(mill):
     """Each listing costs the whole folder."""
     [(dataset_id, due_at)] = mill.catalog.read(due_listings)
 
-    won = [mill.catalog.write(lambda db: take_listing(db, mill.inbox, due_at)) for _ in range(2)]
+    hold = timedelta(minutes=1)
+    taken = [mill.catalog.write(lambda db: take_listing(db, mill.inbox, due_at, hold)) for _ in range(2)]
+    won = [until is not None for until in taken]
 
     assert dataset_id == mill.inbox.dataset_id
     assert won == [True, False]

@@ -459,6 +459,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "discovery.forget_absent": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(100)))},
     "discovery.find_listing": {"dataset_id": "landing"},
     "discovery.take_listing": {"dataset_id": "landing"},
+    "discovery.select_listings": {},
     "inbox.insert_marker": {"dataset_id": "landing", "afterwards": "delete", "archive": None},
     "leaving.note_left": {
         "files": _files(_LEAVING, afterwards="archived", archive="file:///archive", error=None, wait=None)

@@ -145,6 +145,7 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
         "raw",
         str(folder / "landing"),
         format="text",
+        settle="0s",
         list_every="6s",
         retry_after="1s",
         attempts=3 if shape.poison else 20,
@@ -189,7 +190,9 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
         tidy = python("tidy", reads=[lines], writes=[lines], deliver_own=False, retries=1)
         app.schedule("tidy", tidy, trigger=NewPartitions(lines), constraints=[Concurrency(1)], resume=True)
     if shape.both:
-        again = app.inbox("again", str(folder / "again"), format="text", list_every="6s", retry_after="1s", attempts=20)
+        again = app.inbox(
+            "again", str(folder / "again"), format="text", settle="0s", list_every="6s", retry_after="1s", attempts=20
+        )
         both = python("both", reads=[again, lines], writes=[filesets["mixed"]], retries=1)
         app.schedule("both", both, trigger=NewFiles(again) | NewPartitions(lines), resume=True)
     if shape.timed:

@@ -84,7 +84,7 @@ class App:
         max_bytes: str | None = None,
         list_every: str | timedelta = "1s",
         min_age: str | timedelta = "0s",
-        settle: str | timedelta = "0s",
+        settle: str | timedelta = "1s",
         done_flag: str | None = None,
         lookback: str | timedelta = "1h",
         reconcile_every: str | timedelta | None = "6h",
@@ -99,11 +99,13 @@ class App:
         (`*_current`, `*.tmp`, `*._COPYING_`, `_*`, `.*`). A file written again under its name is processed again
         (`on_rewrite="reprocess"`), not at all (`ignore`), or put aside (`error`). A file that fails is tried
         `attempts` times, first after `retry_after`, then twice that, and then quarantined. One run takes at most
-        `max_files` and `max_bytes`. The folder is listed every `list_every`.
+        `max_files` and `max_bytes`. The folder is listed every `list_every`; while the file system tells of new files,
+        at each such event, and else once a minute.
 
-        A file is left to its writer until it is `min_age` old, has not changed for `settle`, and the file named by
-        `done_flag` (`"{name}.done"`, `"{stem}.ok"`) lies beside it. Where a store lists from a name on, listings go
-        back to where they had come `lookback` ago, and over all of it every `reconcile_every` (None: never).
+        A file is left to its writer until it is `min_age` old, two looks `settle` apart have found it unchanged, and
+        the file named by `done_flag` (`"{name}.done"`, `"{stem}.ok"`) lies beside it. Where a store lists from a name
+        on, listings go back to where they had come `lookback` ago, and over all of it every `reconcile_every` (None:
+        never).
 
         A file that was processed stays where it is, or (`after="delete"`) is deleted, or (`after="archive"`) moved to
         the same name below `archive`, a location outside of this one; unless it was written again meanwhile. What was

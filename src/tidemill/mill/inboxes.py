@@ -11,7 +11,7 @@ from tidemill.durations import parse_lease
 from tidemill.errors import UserError
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.inbox import inbox
-from tidemill.lake.inbox.discovery import discover, read_lateness, read_listed
+from tidemill.lake.inbox.discovery import discover_settled, read_lateness, read_listed
 from tidemill.lake.inbox.file_endings import release_quarantined, retry_files
 from tidemill.mill.jobs import explain_verdict
 from tidemill.mill.project import MOST_SHOWN, Project
@@ -120,7 +120,7 @@ class Inboxes(Project):
     def scan_inbox(self, name: str, *, reconcile: bool = False) -> ScanView:
         """Look for new files now, as `tidemill up` does when the time comes; with `reconcile` at all there are."""
         watched = self._inbox(name)
-        found = discover(self.catalog, watched, reconcile=reconcile)
+        found = discover_settled(self.catalog, watched, reconcile=reconcile)
         late, missed, longest = self.catalog.read(lambda db: read_lateness(db, watched.dataset_id))
         return ScanView(
             watched.qualified_name,
@@ -154,7 +154,7 @@ class Inboxes(Project):
         """
         watched = self._inbox(name)
         if scan:
-            discover(self.catalog, watched)
+            discover_settled(self.catalog, watched)
         return get_latest_files(self.catalog, watched, limit=limit, lease=parse_lease(lease), owner=owner)
 
     def update_file_status(

@@ -43,26 +43,27 @@ class FolderHints(Generic[_K]):
         self._lock = Lock()
         self._closed = False
 
-    def watch(self, key: _K, folder: Path | None) -> None:
-        """See to it that the folder, and all below it, is watched: to be called at each listing, before it.
+    def watch(self, key: _K, folder: Path | None) -> bool:
+        """Watch the folder and all below it, and tell whether it is watched: to be called at each listing, before it.
 
         A folder that is not there yet, or was made anew, is watched from the next call on. None: a remote store.
         """
         if folder is None or self._closed:
-            return
+            return False
         try:
             inode = folder.stat().st_ino
         except OSError:
             inode = 0
         known = self._watches.get(key)
         if known is not None and (known.folder, known.inode) == (folder, inode):
-            return
+            return True
         if known is not None:
             del self._watches[key]
             with contextlib.suppress(KeyError, OSError):  # it went with its folder
                 self._started().unschedule(known.watch)
         if inode:
             self._watch(key, folder, inode)
+        return key in self._watches
 
     def take(self) -> set[_K]:
         """The keys of the folders where something came since the last call."""

@@ -17,8 +17,9 @@ WEATHER = """origin string, year int, month int, day int, hour int, temp double,
     wind_dir int, wind_speed double, wind_gust double, precip double, pressure double, visib double,
     time_hour timestamp"""
 
-# Files arrive here. One that cannot be read is put aside after three attempts; it holds up no other.
-raw = {"format": "csv", "options": {"nullValue": "NA"}, "attempts": 3, "retry_after": "1s", "list_every": "500ms"}
+# Files arrive here, renamed into place. One that cannot be read is quarantined after three attempts; it holds up no
+# other.
+raw = {"format": "csv", "options": {"nullValue": "NA"}, "attempts": 3, "retry_after": "1s", "settle": "100ms"}
 flights_raw = app.inbox("flights_raw", "landing/flights", schema=FLIGHTS, **raw)
 weather_raw = app.inbox("weather_raw", "landing/weather", schema=WEATHER, **raw)
 

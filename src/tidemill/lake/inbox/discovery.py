@@ -14,7 +14,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import format_duration, to_milliseconds
 from tidemill.epoch import from_ms, to_ms
-from tidemill.lake.inbox.in_flight import Watched, held_back
+from tidemill.lake.inbox.in_flight import HeldBack, Watched, held_back
 from tidemill.lake.inbox.inbox import FileState, Inbox, OnRewrite, content_version, exact_version, latest_time
 from tidemill.lake.inbox.lookback import Marker
 from tidemill.lake.manifest import checksum
@@ -50,6 +50,10 @@ class Discovered:
     forgotten: int = 0
     unusable: tuple[Unusable, ...] = ()
     away: tuple[tuple[str, int], ...] = ()
+    look_again: timedelta | None = None
+    """After how long a file that is held back may be taken; None when nothing waits for a time."""
+    settling: bool = False
+    """Whether a file only waits to be seen unchanged once more."""
 
     def warning(self, inbox: Inbox) -> str | None:
         """What to say when files came later than the inbox looks back; None when all is well."""
@@ -106,6 +110,28 @@ def discover(catalog: Catalog, inbox: Inbox, memory: Memory | None = None, *, re
     return listing.end(new)
 
 
+def discover_settled(catalog: Catalog, inbox: Inbox, *, reconcile: bool = False) -> Discovered:
+    """List the inbox as `discover` does, and once more when the files that only waited for a second look are due.
+
+    For a caller that has not looked before. Takes the inbox's `settle` when there is anything new.
+    """
+    memory = Memory()
+    first = discover(catalog, inbox, memory, reconcile=reconcile)
+    if not first.settling:
+        return first
+    catalog.world.clock.sleep(inbox.spec.settle)
+    second = discover(catalog, inbox, memory)
+    return replace(
+        first,
+        new=first.new + second.new,
+        held_back=second.held_back,
+        late=first.late + second.late,
+        longest=max(first.longest, second.longest),
+        look_again=second.look_again,
+        settling=second.settling,
+    )
+
+
 class _Listing:
     """One look at an inbox: where it begins, what it leaves alone, what it says of lateness, and what is kept of it."""
 
@@ -122,7 +148,7 @@ class _Listing:
         self._names: list[str] = []
         self._settled: str | None = None
         self._ignored: list[tuple[str, str]] = []
-        self._held_back: list[tuple[str, str]] = []
+        self._held_back: list[tuple[str, HeldBack]] = []
         self._unusable: list[Unusable] = []
 
     def look(self) -> list[FileStatus]:
@@ -146,17 +172,17 @@ class _Listing:
         picked: list[_Unknown] = []
         for one in unknown:
             file = one.file
-            why = self._why_held_back(file) if one.status is FileState.NEW else None
-            if one.status is None or why is not None:
+            held = self._why_held_back(file) if one.status is FileState.NEW else None
+            if one.status is None or held is not None:
                 self._memory.seen.forget(file)
-            if why is not None:
-                self._held_back.append((file.name, why))
+            if held is not None:
+                self._held_back.append((file.name, held))
             elif one.status is not None:
                 self._memory.watched.forget(file.name)
                 picked.append(one)
         return picked
 
-    def _why_held_back(self, file: FileStatus) -> str | None:
+    def _why_held_back(self, file: FileStatus) -> HeldBack | None:
         if not self._spec.holds_back:
             return None
         unchanged_for = self._memory.watched.unchanged_for(file, self._catalog.world.clock.monotonic())
@@ -184,7 +210,7 @@ class _Listing:
         found = Discovered(
             tuple(new),
             tuple(self._ignored),
-            tuple(self._held_back),
+            tuple((name, held.why) for name, held in self._held_back),
             len(late),
             sum(map(self._was_passed_over, new)),
             max(late, default=timedelta(0)),
@@ -192,6 +218,8 @@ class _Listing:
             absent.forgotten,
             tuple(one for one in self._unusable if self._spec.ignored_by(one.name.removesuffix("/")) is None),
             tuple(sorted(absent.away.items())),
+            min((held.look_again for _, held in self._held_back if held.look_again is not None), default=None),
+            any(held.settling for _, held in self._held_back),
         )
         moved = self._marker
         if self._files.lists_from_name and self._names:
@@ -537,10 +565,18 @@ def find_listing(db: Db, dataset_id: DatasetId) -> dict[DatasetId, int]:
     return {} if row is None else {dataset_id: cast(int, row[0])}
 
 
-def take_listing(db: Db, inbox: Inbox, due_at: int) -> bool:
-    """Whether the caller is to list the inbox now: one of those who saw it due at `due_at`. Sets its next time."""
-    interval = to_milliseconds(inbox.spec.list_every)
-    return db.run(SQL.take_listing, dataset_id=inbox.dataset_id, next_listing_at=due_at, interval=interval) == 1
+def all_listings(db: Db) -> list[tuple[DatasetId, int]]:
+    """List all inboxes, each with the time up to which a process has charge of it; for a process that starts."""
+    return [(DatasetId(str(row[0])), cast(int, row[1])) for row in db.all(SQL.select_listings)]
+
+
+def take_listing(db: Db, inbox: Inbox, due_at: int, hold: timedelta) -> int | None:
+    """Take charge of the inbox's listings for `hold`, if it is still due at `due_at`; the time up to which, or None.
+
+    Until then its holder lists it by its own clock, without a word to the catalog.
+    """
+    row = db.one(SQL.take_listing, dataset_id=inbox.dataset_id, next_listing_at=due_at, interval=to_milliseconds(hold))
+    return None if row is None else cast(int, row[0])
 
 
 def next_listing(db: Db) -> int | None:

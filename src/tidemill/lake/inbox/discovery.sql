@@ -152,11 +152,17 @@ SELECT dataset_id, next_listing_at FROM inbox_marker WHERE next_listing_at <= ti
 -- name: find_listing
 SELECT next_listing_at FROM inbox_marker WHERE dataset_id = :dataset_id
 
+-- name: select_listings
+SELECT dataset_id, next_listing_at FROM inbox_marker ORDER BY dataset_id
+
 -- name: take_listing
 -- quiet
--- Whoever moves the time lists the folder. Nobody has to be woken by a time that lies ahead.
+-- The process that moves the time lists the folder. Nobody has to be woken by a time that lies ahead. Where another
+-- process moves it at this moment, there is nothing to wait for.
 UPDATE inbox_marker SET next_listing_at = tidemill_now() + :interval
- WHERE dataset_id = :dataset_id AND next_listing_at = :next_listing_at
+ WHERE dataset_id = (SELECT due.dataset_id FROM inbox_marker AS due
+                      WHERE due.dataset_id = :dataset_id AND due.next_listing_at = :next_listing_at {skip_locked})
+RETURNING next_listing_at
 
 -- name: select_next_listing
 SELECT min(next_listing_at) FROM inbox_marker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tidemill.durations import format_duration
@@ -29,17 +30,29 @@ class Watched:
         self._since.pop(name, None)
 
 
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Why a file is left to its writer, and when a look may find more; None where only an event can tell."""
+
+    why: str
+    look_again: timedelta | None = None
+    settling: bool = False
+    """Only a second look is missing, which the process that lists takes soon."""
+
+
 def held_back(
     spec: InboxSpec, file: FileStatus, *, now: datetime, unchanged_for: timedelta, exists: Callable[[str], bool]
-) -> str | None:
+) -> HeldBack | None:
     """Why a file is left to its writer for now; None when it may be taken. `now` is of the catalog; `exists` asks."""
-    if spec.min_age and now - file.modified_at < spec.min_age:
-        return f"younger than {format_duration(spec.min_age)}"
+    if spec.min_age and (age := now - file.modified_at) < spec.min_age:
+        return HeldBack(f"younger than {format_duration(spec.min_age)}", spec.min_age - age)
     if unchanged_for < spec.settle:
-        return f"changed within {format_duration(spec.settle)}"
+        why = f"changed within {format_duration(spec.settle)}"
+        return HeldBack(why, spec.settle - unchanged_for, settling=True)
     flag = spec.flag_of(file.name)
     if flag is None or exists(flag):
         return None
     if (length := len(flag.rpartition("/")[2].encode())) > LONGEST_NAME:
-        return f"its done-flag would have a name of {length} bytes, and no folder keeps more than {LONGEST_NAME}"
-    return f"{flag} is not there yet"
+        why = f"its done-flag would have a name of {length} bytes, and no folder keeps more than {LONGEST_NAME}"
+        return HeldBack(why)
+    return HeldBack(f"{flag} is not there yet")

@@ -22,10 +22,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from tests.lake.conftest import make_lake
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import begin, commit
+from tidemill.lake import spark as lake_spark
 from tidemill.lake.fileset.fileset import WriteOp, find_schema, read_partitions
 from tidemill.lake.spark import PINNED
 from tidemill.lake.spark import read_partitions as read_frame
@@ -79,7 +81,9 @@ class Works:
         from pyspark.errors import PySparkException
 
         try:
-            outputs.write("default.lines", WriteOp.OVERWRITE, frame)
+            # Rows are not moved, so that the tasks that are disturbed are those that write.
+            with patch.object(lake_spark, "MOST_MOVED_BYTES", -1):
+                outputs.write("default.lines", WriteOp.OVERWRITE, frame)
         except (Py4JJavaError, PySparkException) as error:
             raise JobFailed from error
 

@@ -78,6 +78,19 @@ _WHOLE: Final = frozenset(
 """Operators of Spark's optimized plans that take all that they are given."""
 
 
+FILE_BYTES: Final = 128 << 20
+"""The size of file that a write aims at."""
+MOST_MOVED_BYTES: Final = FILE_BYTES
+"""Rows of more bytes, by Spark's estimate, are written by the tasks that make them. To move the rows of 1 GB of Parquet
+to one task a partition would cost as much as the write itself (benchmark B5)."""
+_UNKNOWN_BYTES: Final = 1 << 62
+_KEEPS_LAYOUT: Final = frozenset(
+    {"CollectMetrics", "Filter", "GlobalLimit", "LocalLimit", "Project", "SubqueryAlias", "View"}
+)
+_SETS_LAYOUT: Final = frozenset({"RebalancePartitions", "Repartition", "RepartitionByExpression", "Sort"})
+"""Operators by which a program itself says how its rows are spread over tasks, or in which order they are written."""
+
+
 class RowsDiffer(Unavailable):
     """What lies in a directory is not what its job wrote: the attempt fails, another one may succeed."""
 
@@ -278,7 +291,7 @@ def _write(frame: DataFrame, fileset: Fileset, target: str) -> int | None:
     # often it was tried (tests/lake/test_spark.py fails and doubles them).
     counted = Observation()
     held = sf.lit(1) if (alone := needs_value(frame, fileset)) is None else sf.col(quoted(alone))
-    observed = frame.observe(counted, sf.count(sf.lit(1)).alias("rows"), sf.count(held).alias("held"))
+    observed = _gather(frame, fileset).observe(counted, sf.count(sf.lit(1)).alias("rows"), sf.count(held).alias("held"))
     options = {**_UTC, **_COMMITTER, **writing_options(fileset.storing.format)}
     writer = observed.write.partitionBy(*fileset.keys.names).options(**options).format(fileset.storing.format)
     try:
@@ -294,6 +307,36 @@ def _write(frame: DataFrame, fileset: Fileset, target: str) -> int | None:
         why = f"{seen['rows'] - seen['held']} rows have null in {alone}, and a line of {fileset.storing.format} none"
         raise BadFrame(fileset.qualified_name, why)
     return seen["rows"]
+
+
+def _gather(frame: DataFrame, fileset: Fileset) -> DataFrame:
+    """Have the rows of each partition meet in one task.
+
+    Otherwise each task writes a file for each partition of which it has a row: 347 rows once made 341 files. A program
+    that sorts or repartitions its rows last keeps its own layout, and so do rows that are too many to move.
+    """
+    from pyspark.sql import functions as sf
+
+    plan = cast("Any", frame)._jdf.queryExecution().analyzed()  # noqa: SLF001  # PySpark has no other way
+    operators = _OPERATOR.findall(plan.toString())
+    last = next((operator for operator in operators if operator not in _KEEPS_LAYOUT), "")
+    if last in _SETS_LAYOUT or _estimate_bytes(plan, operators) > MOST_MOVED_BYTES:
+        return frame
+    return frame.hint("rebalance", *(sf.col(quoted(name)) for name in fileset.keys.names))
+
+
+def _estimate_bytes(plan: Any, operators: Sequence[str]) -> int:  # noqa: ANN401  # the JVM's side of PySpark has no types
+    """The size of a plan's rows by Spark's estimate.
+
+    Of a join, whose estimate is the product of its sides, and of rows that come from Python, whose size Spark does not
+    know, the size of what is read: of rows from Python none.
+    """
+    size = cast("int", plan.stats().sizeInBytes())
+    if size < _UNKNOWN_BYTES and "Join" not in operators:
+        return size
+    leaves = plan.collectLeaves()
+    sizes = [cast("int", leaves.apply(place).stats().sizeInBytes()) for place in range(leaves.size())]
+    return sum(one for one in sizes if one < _UNKNOWN_BYTES)
 
 
 def read_counts(spark: SparkSession, counted: Any) -> Mapping[str, int] | None:  # noqa: ANN401  # the JVM's side of PySpark has no types

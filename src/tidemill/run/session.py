@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tidemill.config import Config
 from tidemill.errors import Unavailable
 from tidemill.lake.snapshot.jdbc import DRIVERS_SETTING
-from tidemill.lake.spark import PINNED
+from tidemill.lake.spark import FILE_BYTES, PINNED
 from tidemill.run.java import find_java, spark_environ
 from tidemill.world import World
 
@@ -33,6 +33,11 @@ _ALWAYS: Final = {
     **PINNED,
 }
 """What a site cannot change: results must not depend on it, and nothing may listen beyond this machine."""
+
+_USUAL: Final = {"spark.sql.adaptive.advisoryPartitionSizeInBytes": str(FILE_BYTES)}
+"""What a site may change."""
+_SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_SHUFFLES_A_CORE: Final = 4
 
 _LOG4J: Final = """\
 rootLogger.level = warn
@@ -94,6 +99,7 @@ class SparkHome:
             "-Duser.timezone=UTC",
         ]
         conf = SparkConf().setMaster(settings.get(_MASTER, "local[*]")).setAppName("tidemill")
+        conf.setAll(list(_USUAL.items()))
         conf.setAll([(name, value) for name, value in settings.items() if name != _MASTER])
         conf.setAll(list(_ALWAYS.items()))
         conf.set("spark.driver.extraJavaOptions", " ".join(filter(None, java_options)))
@@ -103,6 +109,12 @@ class SparkHome:
         self._base: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
         self._next: SparkSession | None = None
         """A session that no run has had."""
+        context = self._base.sparkContext
+        master = str(context.master)
+        is_local = master == "local" or master.startswith("local[")
+        # Spark's 200 are for a cluster: on two cores a program of a few rows spends half of its time on empty ones.
+        fitting = is_local and _SHUFFLE_PARTITIONS not in settings
+        self._shuffle_partitions = context.defaultParallelism * _SHUFFLES_A_CORE if fitting else None
 
     @property
     def application_id(self) -> str:
@@ -122,7 +134,7 @@ class SparkHome:
         frame = self._base.range(0, 1000, 1, 2).selectExpr("id", "id % 7 AS part")
         frame.write.partitionBy("part").mode("overwrite").parquet(place)
         self._base.read.parquet(place).groupBy("part").count().collect()
-        self._next = self._base.newSession()
+        self._next = self._make_session()
 
     def end(self) -> None:
         """Stop Spark, and wait until its JVM has ended by itself."""
@@ -135,7 +147,7 @@ class SparkHome:
         """A session for one run: settings, temporary views and functions of its own."""
         from pyspark.sql import SparkSession
 
-        session, self._next = self._next or self._base.newSession(), None
+        session, self._next = self._next or self._make_session(), None
         # What `SparkSession.builder.getOrCreate()` in the program's code gives.
         SparkSession._instantiatedSession = session  # noqa: SLF001  # PySpark keeps the first one there
         SparkSession._activeSession = session  # noqa: SLF001
@@ -143,6 +155,12 @@ class SparkHome:
         assert jvm is not None, "a session of a running Spark has a JVM"  # noqa: S101
         jvm.SparkSession.setDefaultSession(session._jsparkSession)  # noqa: SLF001
         jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
+        return session
+
+    def _make_session(self) -> SparkSession:
+        session = self._base.newSession()
+        if self._shuffle_partitions is not None:
+            session.conf.set(_SHUFFLE_PARTITIONS, self._shuffle_partitions)
         return session
 
     def log_to(self, log: Path) -> None:
@@ -162,7 +180,7 @@ class SparkHome:
         self._base.catalog.clearCache()
         views = self._base._jsparkSession.sharedState().globalTempViewManager()  # noqa: SLF001  # a list by SQL: 0.1 s
         views.clear()
-        self._next = self._base.newSession()
+        self._next = self._make_session()
 
 
 def settings_of(config: Config) -> dict[str, str]:

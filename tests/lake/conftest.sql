@@ -22,7 +22,7 @@ VALUES ('by mistake', :dataset_id, :write_pointer, 'aborted', 1)
 UPDATE tx SET state = 'aborted', ended_at = tidemill_now() WHERE state = 'in_progress'
 
 -- name: age_transactions
-UPDATE tx SET ended_at = ended_at - 86400000
+UPDATE tx SET ended_at = ended_at - :by
 
 -- name: count_closings
 SELECT error, count(*) FROM consumer_work WHERE state = 'completed' AND error IS NOT NULL GROUP BY error

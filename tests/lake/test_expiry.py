@@ -118,7 +118,7 @@ def test_deletion_waits_a_while_after_it_was_decided(lake, folder):
     """Whoever was told the files a moment ago can still open them."""
     write(lake, folder, 1)
     write(lake, folder, 1, "overwrite")
-    lake.catalog.write(lambda db: db.run(SQL.age_transactions))
+    lake.catalog.write(lambda db: db.run(SQL.age_transactions, by=86_400_000))
 
     expired = expire_superseded(lake.catalog, timedelta(hours=1))
     sweep(lake.catalog)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.lake.conftest import SQL, make_lake
 from tidemill.catalog.transactions import TxState
+from tidemill.lake import janitor
 from tidemill.lake.janitor import CLEAN_SWEEPS, Swept, sweep
 from tidemill.lake.manifest import mark_committed, tx_directory, write_side_car
 from tidemill.storage.files import open_files
@@ -198,6 +199,71 @@ def test_a_missing_marker_is_written_and_one_that_is_there_stays(lake, folder):
         "incarnation": unmarked.incarnation,
         "commit_seq": seq,
     }
+
+
+def age(lake, hours):
+    """Let all transactions have ended that much longer ago."""
+    lake.catalog.write(lambda db: db.run(SQL.age_transactions, by=hours * 3_600_000))
+
+
+def test_what_a_zombie_left_in_a_committed_directory_goes_a_day_later(lake, folder):
+    """A task attempt that was taken for dead writes on, and nobody ever reads its files."""
+    tx = lake.begin()
+    write = lake.write(5)
+    (named,) = write.manifest.files
+    keeps = leave(folder, tx, named.name)
+    put_manifests(folder, tx)
+    lake.commit(tx, write)
+    strays = [leave(folder, tx, "1/hour=5/.part-0.parquet.crc"), leave(folder, tx, "2/hour=6/part-9.parquet")]
+
+    age(lake, 24)
+    early = sweep(lake.catalog)
+    age(lake, 2)
+    swept, again = sweep(lake.catalog), sweep(lake.catalog)
+
+    assert (early.strays, swept.strays, again.strays) == (0, 2, 0)
+    assert keeps.exists()
+    assert not any(path.exists() for path in strays)
+    assert sorted(path.name for path in (folder / tx_directory(tx)).iterdir() if path.is_file()) == [
+        "_committed",
+        "_manifest.json",
+    ]
+
+
+def test_files_that_another_commit_names_are_no_strays(lake, folder):
+    """A roll-back or an adoption names files in the directory of another transaction."""
+    tx, later = lake.begin(), lake.begin()
+    mine, theirs = lake.write(5), lake.write(6)
+    keeps = [leave(folder, tx, write.manifest.files[0].name) for write in (mine, theirs)]
+    put_manifests(folder, tx)
+    lake.commit(tx, mine)
+    lake.commit(later, replace(theirs, location=tx_directory(tx)))
+
+    age(lake, 26)
+
+    assert sweep(lake.catalog).strays == 0
+    assert all(path.exists() for path in keeps)
+
+
+def test_a_committed_directory_that_is_away_is_looked_at_later(lake, folder, monkeypatch):
+    """Nothing is passed over because a disk was not there."""
+    tx = lake.begin()
+    put_manifests(folder, tx)
+    lake.commit(tx, lake.write(5))
+    sweep(lake.catalog)
+    stray = leave(folder, tx, "2/hour=5/part-9.parquet")
+    age(lake, 26)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(janitor, "open_files", _away)
+        away = sweep(lake.catalog)
+
+    assert (away.strays, sweep(lake.catalog).strays) == (0, 1)
+    assert not stray.exists()
+
+
+def _away(*_):
+    raise OSError("no such device")
 
 
 def test_a_marker_that_cannot_be_written_is_not_passed_over(lake, folder):

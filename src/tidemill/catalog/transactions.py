@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import cast
+from typing import Final, cast
 
 from tidemill.catalog.db import Catalog, Db, Effect, refusal
 from tidemill.catalog.named import Call, Param, load_sql
@@ -20,6 +21,9 @@ from tidemill.errors import Conflict, Fenced, NotFound, UserError
 from tidemill.names import CommitSeq, DatasetId, RunId, WritePointer
 
 SQL = load_sql(__file__)
+
+LONGEST_LIFE: Final = timedelta(hours=25)
+"""Of a transaction, however well its lease is renewed: all that comes after carries it in its in-progress list."""
 
 
 class TxState(StrEnum):

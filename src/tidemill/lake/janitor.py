@@ -6,6 +6,9 @@ two, four, … . Only when it has found nothing `CLEAN_SWEEPS` times in a row (t
 longest life of a transaction) is the row forgotten; whatever it finds starts the count anew. So a zombie that was
 stopped for days and goes on is seen too, as long as it does not sleep through all of them.
 
+A process may also write on into a directory whose transaction has committed: an earlier attempt of a task, or a driver
+that was taken for dead. `LONGEST_LIFE` after the commit the janitor deletes there what no manifest names, once.
+
 What has expired (`expiry.py`) is deleted file by file, as its manifest says, and once: nobody writes there any more.
 Files that were there before Tidemill and were only registered are never deleted.
 """
@@ -13,6 +16,7 @@ Files that were there before Tidemill and were only registered are never deleted
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
@@ -20,11 +24,12 @@ from typing import Final, cast
 
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Param, Row, load_sql
-from tidemill.catalog.transactions import Snapshot
+from tidemill.catalog.transactions import LONGEST_LIFE, Snapshot
 from tidemill.errors import Unavailable
 from tidemill.lake.datasets import find_by_id
+from tidemill.lake.fileset.time_travel import seq_before
 from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import Manifest, find_snapshot, is_marked, mark_committed, tx_directory
+from tidemill.lake.manifest import Manifest, find_snapshot, is_marked, is_side_car, mark_committed, tx_directory
 from tidemill.names import CommitSeq, DatasetId, WritePointer
 from tidemill.storage.files import open_files
 
@@ -34,16 +39,18 @@ CLEAN_SWEEPS: Final = 12
 """Sweeps in a row that found nothing, after which a directory is not looked for any more."""
 _FIRST_WAIT: Final = timedelta(minutes=1)
 _MOST: Final = 1000
+_EVER: Final = 1 << 62
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What one sweep did: directories deleted, markers written."""
+    """The work of one sweep: directories deleted, markers written, stray files deleted in committed directories."""
 
     deleted: int
     marked: int
+    strays: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +65,15 @@ class _Garbage:
 
 
 def sweep(catalog: Catalog) -> Swept:
-    """Delete what is due, then write missing markers; a bounded piece of work, to be called again and again.
+    """Delete what is due, write missing markers, delete strays; a bounded piece of work, to be called again and again.
 
-    Never touches a directory of a transaction that is open or has committed. What cannot be deleted now is tried again.
-    Any number of janitors may sweep at once. Cost: what is due and what has committed since the last sweep.
+    Never touches a directory of an open transaction, nor a file that a manifest names. What cannot be deleted now is
+    tried again. Any number of janitors may sweep at once. Cost: what is due, and what has committed since the last
+    sweep.
     """
     due = catalog.read(lambda db: [_garbage(row) for row in db.all(SQL.find_due, most=_MOST)])
     deleted = [_delete(catalog, one) if one.partition_key is None else _delete_expired(catalog, one) for one in due]
-    return Swept(sum(deleted), _mark(catalog))
+    return Swept(sum(deleted), _mark(catalog), _delete_strays(catalog))
 
 
 def _delete(catalog: Catalog, garbage: _Garbage) -> bool:
@@ -151,23 +159,57 @@ def _put_off(catalog: Catalog, garbage: _Garbage, *, clean: int, error: str | No
 
 def _mark(catalog: Catalog) -> int:
     """Write the markers that committed transactions lack: their drivers died between commit and marker."""
-    position = catalog.read(lambda db: db.one(SQL.read_marked))
+    return _follow_commits(catalog, "janitor", _EVER, _mark_one)
+
+
+def _delete_strays(catalog: Catalog) -> int:
+    """Delete what no manifest names in the directories of commits that are old enough; return the number of files."""
+    bound = catalog.read(lambda db: seq_before(db, LONGEST_LIFE))
+    return _follow_commits(catalog, "strays", bound, _delete_strays_of)
+
+
+def _follow_commits(catalog: Catalog, name: str, bound: int, visit: Callable[[Catalog, Row], int]) -> int:
+    """Visit each directory that commits up to `bound` have published, once, in the order of commits; sum the results.
+
+    The position of that name is kept. A directory that cannot be reached ends the work until the next sweep.
+    """
+    position = catalog.read(lambda db: db.one(SQL.read_position, name=name))
     after = cast("int", position[0]) if position else 0
-    rows = catalog.read(lambda db: db.all(SQL.find_committed, after=after, most=_MOST))
-    marked = 0
+    rows = catalog.read(lambda db: db.all(SQL.find_committed, after=after, bound=bound, most=_MOST))
+    done = 0
     seen = after
     for seq, group in groupby(rows, key=lambda row: cast("int", row[0])):
         try:
-            marked += sum(_mark_one(catalog, row) for row in group if row[2] is not None)
-        except Unavailable as error:
+            done += sum(visit(catalog, row) for row in group if row[2] is not None)
+        except (OSError, Unavailable) as error:
             # In order, and never past one that is missing: after a restore only what is marked is taken up again.
-            _log.warning("cannot mark what commit %s published yet: %s", seq, error)
+            _log.warning("cannot look at what commit %s published yet: %s", seq, error)
             break
         seen = seq
     if seen > after:
         catalog.world.mark("janitor.marked")
-        catalog.write(lambda db: db.run(SQL.move_marked, seq=seen))
-    return marked
+        catalog.write(lambda db: db.run(SQL.move_position, name=name, seq=seen))
+    return done
+
+
+def _delete_strays_of(catalog: Catalog, row: Row) -> int:
+    _, write_pointer, dataset_id, location = row
+    own = tx_directory(Snapshot(WritePointer(cast("int", write_pointer)), catalog.incarnation))
+    if location != own:
+        return 0  # Tidemill did not write there in this life of the catalog
+    place: dict[str, Param] = {"dataset_id": dataset_id, "location": location}
+    dataset = catalog.read(lambda db: find_by_id(db, DatasetId(str(dataset_id))))
+    manifests = catalog.read(lambda db: db.all(SQL.find_manifests, **place))
+    named = {file.name for found in manifests for file in Manifest.decode(cast("bytes", found[0])).files}
+    files = open_files(dataset.location, catalog.world)
+    found = [status.name for status in files.list_after(f"{own}/", None)]
+    strays = [name for name in found if (short := name.removeprefix(f"{own}/")) not in named and not is_side_car(short)]
+    if strays:
+        catalog.world.mark("janitor.before_strays")
+        _log.warning("%s of %s has %s files that no manifest names", own, dataset.qualified_name, len(strays))
+    for name in strays:
+        files.delete(name)
+    return len(strays)
 
 
 def _mark_one(catalog: Catalog, row: Row) -> bool:

@@ -33,18 +33,22 @@ UPDATE garbage SET attempts = :attempts, not_before = tidemill_now() + :wait, er
 -- name: forget
 DELETE FROM garbage WHERE location = :location AND not_before = :not_before
 
--- name: read_marked
--- Commits become visible in the order of their sequence: whoever has seen one has seen all before it.
-SELECT seq FROM subscriber WHERE topic = 'markers' AND name = 'janitor'
+-- name: read_position
+-- Commits become visible in the order of their sequence: a janitor that has seen one commit has seen all before it.
+SELECT seq FROM subscriber WHERE topic = 'markers' AND name = :name
 
 -- name: find_committed
 -- The next commits, and what each published where: by the index over commits, then that over write pointers.
 SELECT DISTINCT later.commit_seq, later.write_pointer, change.dataset_id, change.location
   FROM (SELECT commit_seq, write_pointer FROM tx
-         WHERE commit_seq > :after ORDER BY commit_seq LIMIT :most) AS later
+         WHERE commit_seq > :after AND commit_seq <= :bound ORDER BY commit_seq LIMIT :most) AS later
   LEFT JOIN partition_change AS change ON change.write_pointer = later.write_pointer AND change.expired_at IS NULL
  ORDER BY later.commit_seq, change.dataset_id
 
--- name: move_marked
-INSERT INTO subscriber (topic, name, seq, n) VALUES ('markers', 'janitor', :seq, 0)
+-- name: find_manifests
+-- All changes that name files of a directory: what was rolled back to or adopted names those of another transaction.
+SELECT manifest FROM partition_change WHERE dataset_id = :dataset_id AND location = :location
+
+-- name: move_position
+INSERT INTO subscriber (topic, name, seq, n) VALUES ('markers', :name, :seq, 0)
     ON CONFLICT (topic, name) DO UPDATE SET seq = excluded.seq WHERE subscriber.seq < excluded.seq

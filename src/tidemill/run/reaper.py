@@ -11,15 +11,13 @@ from datetime import timedelta
 from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
-from tidemill.catalog.transactions import list_transactions
+from tidemill.catalog.transactions import LONGEST_LIFE, list_transactions
 from tidemill.durations import format_duration, to_milliseconds
 from tidemill.names import RunId, WritePointer
 from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
 from tidemill.run.runs import RunRecord, list_live
 from tidemill.world import World
 
-LONGEST_LIFE: Final = timedelta(hours=25)
-"""Of a transaction, however well its lease is renewed: all that comes after carries it in its in-progress list."""
 _LOOKS_IN_A_LEASE: Final = 6
 _MOST_OPEN: Final = 1000
 

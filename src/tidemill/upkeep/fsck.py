@@ -164,7 +164,8 @@ def _compare(
         if not is_side_car(name):
             what = "lies in a committed directory, and no manifest names it: nobody reads it"
             kind = DifferenceKind.UNNAMED
-            findings.add(Difference(kind, fileset.qualified_name, prefix + name, what, "delete it by hand"))
+            next_step = "the janitor deletes it 25 h after the commit; delete it by hand if it came later"
+            findings.add(Difference(kind, fileset.qualified_name, prefix + name, what, next_step))
 
 
 def _find_difference(

@@ -1,4 +1,4 @@
-"""B13: how long a person waits: `tidemill --help`, and `tidemill up` of a new project until it says that it is ready.
+"""B13: how long a person waits: `tidemill --help`, a list, and `tidemill up` of a new project until it is ready.
 
 Each sample is a process of its own, whose modules are compiled; beside it what Python and click alone take.
 """
@@ -35,6 +35,8 @@ def run(url: str) -> Iterator[Figure]:
         project = Path(folder) / "shop"
         write_project(World(), project)
         _until_ready(project, url)  # what is made once: compiled modules, the state folder
+        listed = [*TIDEMILL, "--project", str(project), "--catalog", url, "run", "list"]
+        yield Figure("B13", "tidemill run list", database, _repeat(listed), "s", "≤ 0.3 s")
         samples = [_until_ready(project, url) for _ in range(SAMPLES)]
     yield Figure("B13", "tidemill up until ready", database, samples, "s", "≤ 2 s")
 

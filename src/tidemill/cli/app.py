@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list, show_one, to_plain
+from tidemill.cli.output import json_option, open_room, say, show_list, show_one, to_plain
+from tidemill.mill.apps import Apps
+
+open_mill = partial(open_room, Apps)
 
 
 @click.group(name="app", help="Deployed apps.")

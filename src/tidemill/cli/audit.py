@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_mill, show_list, to_plain
+from tidemill.cli.output import FOUND, json_option, open_room, show_list, to_plain
+from tidemill.mill.upkeep import Upkeep
 from tidemill.upkeep.balance import Balance
+
+open_mill = partial(open_room, Upkeep)
 
 
 @click.command(name="audit")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_mill, say, show_list, to_plain
+from tidemill.cli.output import FOUND, json_option, open_room, say, show_list, to_plain
+from tidemill.mill.upkeep import Upkeep
 from tidemill.sizes import format_bytes
 
 if TYPE_CHECKING:
     from tidemill.upkeep.restore import Adopted
+
+open_mill = partial(open_room, Upkeep)
 
 
 @click.group(name="catalog", help="The catalog itself.")

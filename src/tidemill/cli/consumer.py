@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
+from tidemill.cli.output import json_option, open_room, say, show_list, show_one
+from tidemill.mill.consumers import Consumers
+
+open_mill = partial(open_room, Consumers)
 
 
 @click.group(name="consumer", help="Consumers of file sets, and what waits for them.")

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_mill, say, show_list, show_one, show_rows, to_plain
+from tidemill.cli.output import FOUND, json_option, open_room, say, show_list, show_one, show_rows, to_plain
+from tidemill.mill.datasets import Datasets
+
+if TYPE_CHECKING:
+    from tidemill.mill.partitions import Partitions
 
 _DROPPED: Final = ("partition", "files", "bytes", "rows")
+
+
+open_mill = partial(open_room, Datasets)
+
+
+def _open_partitions() -> Partitions:
+    """Open the project to change partitions: what transactions need is loaded by no list."""
+    from tidemill.mill.partitions import Partitions
+
+    return open_room(Partitions)
 
 
 @click.group(name="dataset", help="Data sets: file sets and inboxes.")
@@ -90,7 +105,7 @@ def files(name: str, *, where: tuple[str, ...], as_of: str | None, as_json: bool
 @json_option
 def drop(name: str, *, where: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Drop partitions of a file set, and show what they were. Their files are kept for a while."""
-    with open_mill() as mill:
+    with _open_partitions() as mill:
         rows = mill.drop_partitions(name, where, dry_run=dry_run)
     show_list(rows, _DROPPED, as_json=as_json, empty="no partition is meant by that")
 
@@ -102,7 +117,7 @@ def drop(name: str, *, where: tuple[str, ...], dry_run: bool, as_json: bool) -> 
 @json_option
 def expire(name: str, *, older_than: str | None, dry_run: bool, as_json: bool) -> None:
     """Drop the partitions whose time was over long ago, and show what they were."""
-    with open_mill() as mill:
+    with _open_partitions() as mill:
         rows = mill.expire_partitions(name, older_than, dry_run=dry_run)
     show_list(rows, _DROPPED, as_json=as_json, empty="no partition is that old")
 
@@ -113,7 +128,7 @@ def expire(name: str, *, older_than: str | None, dry_run: bool, as_json: bool) -
 @json_option
 def dropped(name: str, limit: int, *, as_json: bool) -> None:
     """List what was dropped from a file set, the newest first."""
-    with open_mill() as mill:
+    with _open_partitions() as mill:
         rows = mill.list_dropped(name, limit=limit)
     columns = ("partition", "commit_seq", "run_id", "dropped_at")
     show_list(rows, columns, as_json=as_json, empty=f"nothing was dropped from {name}")
@@ -124,7 +139,7 @@ def dropped(name: str, limit: int, *, as_json: bool) -> None:
 @json_option
 def schemas(name: str, *, as_json: bool) -> None:
     """List the columns that a file set has had, the oldest first, with the run that introduced each."""
-    with open_mill() as mill:
+    with _open_partitions() as mill:
         rows = mill.list_schemas(name)
     show_list(rows, ("commit_seq", "run_id", "schema"), as_json=as_json, empty=f"{name} has no columns yet")
 
@@ -140,7 +155,7 @@ def describe(
     name: str, partition: str, *, add: tuple[str, ...], set_: tuple[str, ...], remove: tuple[str, ...], as_json: bool
 ) -> None:
     """Change the metadata of a partition, given as "day=2026-01-01 hour=5"."""
-    with open_mill() as mill:
+    with _open_partitions() as mill:
         mill.describe_partition(name, partition, add=_entries(add), set=_entries(set_), remove=remove)
     say({"dataset": name, "partition": partition}, f"described {partition} of {name}", as_json=as_json)
 
@@ -151,7 +166,7 @@ def describe(
 @json_option
 def add(name: str, partition: str, *, as_json: bool) -> None:
     """Register one partition whose files are there already, in Hive's layout: "day=2026-01-01 hour=5"."""
-    with open_mill() as mill:
+    with _open_partitions() as mill:
         done = mill.add_partition(name, partition)
     sentence = (
         f"{name}: added {partition} with {done.rows} rows" if done.partitions else f"{partition} was there before"
@@ -169,7 +184,7 @@ def adopt(name: str, folder: str, *, as_json: bool) -> None:
     FOLDER is below the location of the file set; without it all of the location is looked through. Ends with exit code
     6 when something was refused, and says what.
     """
-    with open_mill() as mill:
+    with _open_partitions() as mill:
         done = mill.adopt_partitions(name, folder)
     sentence = (
         f"{name}: registered {done.partitions} partitions with {done.rows} rows in {done.bytes} bytes; "

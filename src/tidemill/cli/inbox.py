@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
+from tidemill.cli.output import json_option, open_room, say, show_list, show_one
 from tidemill.errors import UserError
+from tidemill.mill.inboxes import Inboxes
 
 _STATES = ("NEW", "IN_PROGRESS", "SUCCESS", "ERROR", "QUARANTINED", "SKIPPED")
 _lease_option = click.option(
@@ -15,6 +18,8 @@ _lease_option = click.option(
     metavar="DURATION",
     help="How long the claim lasts unless renewed: 5s to 1h.",
 )
+
+open_mill = partial(open_room, Inboxes)
 
 
 @click.group(name="inbox", help="Raw files that arrived, and what became of them.")

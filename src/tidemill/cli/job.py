@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
+from tidemill.cli.output import json_option, open_room, say, show_list, show_one
+from tidemill.mill.jobs import Jobs
+
+open_mill = partial(open_room, Jobs)
 
 
 @click.group(name="job", help="Jobs: triggered, and waiting to become runs.")

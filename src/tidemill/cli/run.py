@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, parse_argument, say, show_list, show_one
+from tidemill.cli.output import json_option, open_room, parse_argument, say, show_list, show_one
+from tidemill.mill.runs import Runs
 
 _FOLLOWED_EVERY = timedelta(milliseconds=500)
+
+open_mill = partial(open_room, Runs)
 
 
 @click.group(name="run", help="Runs of programs.")

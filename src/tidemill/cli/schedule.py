@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, parse_argument, parse_json, say, show_list, show_one, to_plain
+from tidemill.cli.output import json_option, open_room, parse_argument, parse_json, say, show_list, show_one, to_plain
+from tidemill.mill.schedules import Schedules
+
+open_mill = partial(open_room, Schedules)
 
 
 @click.group(name="schedule", help="What starts a program: trigger and constraints.")

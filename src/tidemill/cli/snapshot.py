@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list
+from tidemill.cli.output import json_option, open_room, say, show_list
+from tidemill.mill.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from tidemill.lake.snapshot.version_diff import RowChange
+
+open_mill = partial(open_room, Snapshots)
 
 
 @click.group(name="snapshot", help="Snapshots: mirrors of sources, in versions.")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
-from tidemill.cli.output import BadOption, json_option, open_mill, say
+from tidemill.cli.output import BadOption, json_option, open_room, say
+from tidemill.mill.statements import Statements
+
+open_mill = partial(open_room, Statements)
 
 
 @click.command(name="sql")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
-from tidemill.cli.output import BadOption, json_option, open_mill, parse_json, say, show_list
+from tidemill.cli.output import BadOption, json_option, open_room, parse_json, say, show_list
+from tidemill.mill.topics import Topics
+
+open_mill = partial(open_room, Topics)
 
 
 @click.group(name="topic", help="Messages of commits, and your own.")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
+from tidemill.cli.output import json_option, open_room, say, show_list, show_one
+from tidemill.mill.transactions import Transactions
+
+open_mill = partial(open_room, Transactions)
 
 
 @click.group(name="tx", help="Transactions, by write pointer.")

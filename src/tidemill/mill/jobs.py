@@ -11,7 +11,7 @@ from typing import cast
 
 from tidemill.catalog.db import Db
 from tidemill.epoch import to_ms
-from tidemill.mill.project import Project
+from tidemill.mill.scheduled import Scheduled
 from tidemill.names import JobId, RunId, ScheduleId
 from tidemill.schedule import jobs, schedules
 from tidemill.schedule.checker import force_job
@@ -45,7 +45,7 @@ class EndedJobView:
     detail: Mapping[str, object]
 
 
-class Jobs(Project):
+class Jobs(Scheduled):
     """Operations on jobs."""
 
     def list_jobs(self) -> list[JobView]:

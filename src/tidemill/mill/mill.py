@@ -22,6 +22,7 @@ from tidemill.mill.datasets import Datasets
 from tidemill.mill.inboxes import Inboxes
 from tidemill.mill.jobs import Jobs
 from tidemill.mill.partitions import Partitions
+from tidemill.mill.project import open_room
 from tidemill.mill.runs import Runs
 from tidemill.mill.schedules import Schedules
 from tidemill.mill.snapshots import Snapshots
@@ -68,9 +69,7 @@ def open_project(
     folder: Path, *, options: Mapping[str, str] | None = None, create: bool = False, world: World | None = None
 ) -> Mill:
     """Open the project in `folder`; `options` override its settings. `create` makes the catalog if there is none."""
-    world = world or World()
-    config = load_config(world, folder, options)
-    return Mill(open_catalog(config.catalog, world, create=create), world, config)
+    return open_room(Mill, folder, options=options, create=create, world=world)
 
 
 def begin_project(

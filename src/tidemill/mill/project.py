@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from tidemill.catalog.db import Catalog, Db
-from tidemill.config import Config
+from tidemill.catalog.engine import open_catalog
+from tidemill.config import Config, load_config
 from tidemill.errors import NotFound, UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset
 from tidemill.names import Namespace, ProgramId, nearest, qualified, split_qualified
 from tidemill.run.declared import Declared
 from tidemill.run.programs import Program, ProgramRetired, find_program, list_programs
-from tidemill.schedule import schedules
-from tidemill.schedule.specs import Schedule
 from tidemill.world import World
 
 MOST_SHOWN: Final = 1000
 """Rows of what belongs to one object; more are not shown."""
+
+Room = TypeVar("Room", bound="Project")
 
 
 class AmbiguousName(UserError):
@@ -68,12 +70,6 @@ class Project:
         """The program of that name; `ProgramRetired`, `NotFound`."""
         return check_startable(self._program(db, name))
 
-    def _schedule(self, db: Db, name: str) -> Schedule:
-        if "." not in name:
-            name = complete("schedule", name, [one.qualified_name for one in schedules.list_schedules(db)])
-        namespace, (app, schedule) = self._split("schedule", name, 2)
-        return schedules.find_schedule(db, namespace, app, schedule)
-
     def _split(self, kind: str, name: str, parts: int) -> tuple[Namespace, tuple[str, ...]]:
         text = f"{self.config.namespace}.{name}" if name.count(".") == parts - 1 else name
         return split_qualified(kind, text, parts)
@@ -83,6 +79,23 @@ class Project:
             return None
         named = [(w, self._split("data set", w, 1)) if isinstance(w, str) else (w, None) for w in writes]
         return [w if parts is None else qualified(parts[0], *parts[1]) for w, parts in named]
+
+
+def open_room(
+    room: type[Room],
+    folder: Path,
+    *,
+    options: Mapping[str, str] | None = None,
+    create: bool = False,
+    world: World | None = None,
+) -> Room:
+    """Open the project in `folder` for the operations of `room`; `options` override settings, as in `open_project`.
+
+    A room is a class of operations; a command that opens only the room of its noun starts in a third of the time.
+    """
+    world = world or World()
+    config = load_config(world, folder, options)
+    return room(open_catalog(config.catalog, world, create=create), world, config)
 
 
 def complete(kind: str, short: str, known: Sequence[str]) -> str:

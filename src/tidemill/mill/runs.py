@@ -22,7 +22,6 @@ from tidemill.lake.keys import KeyText
 from tidemill.mill.project import MOST_SHOWN, Project, check_startable, datasets_by_id, fields_of, program_names
 from tidemill.names import ProgramId, RunId
 from tidemill.run import runs
-from tidemill.run.attempts import ask_kill
 from tidemill.run.logs import LogLine, follow_logs
 from tidemill.run.programs import find_program_by_id
 from tidemill.run.runs import NewRun, RunKind, RunRecord, RunState
@@ -161,6 +160,9 @@ class Runs(Project):
 
     def kill_run(self, run_id: str) -> str:
         """Ask for the end of a run; its state afterwards. No effect on one that has ended."""
+        # Half of what this module loads, and only a kill needs it: a list would wait for it.
+        from tidemill.run.attempts import ask_kill
+
         return ask_kill(self.catalog, RunId(run_id)).value
 
     def read_logs(

@@ -15,7 +15,8 @@ from tidemill.epoch import to_ms
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.apps import check_app
-from tidemill.mill.project import Project, program_names
+from tidemill.mill.project import program_names
+from tidemill.mill.scheduled import Scheduled
 from tidemill.names import CommitSeq, ProgramId, advise, dataset_events
 from tidemill.run.inputs import find_dataset
 from tidemill.run.programs import Program, find_program_by_id
@@ -64,7 +65,7 @@ class FireView:
     trigger: str
 
 
-class Schedules(Project):
+class Schedules(Scheduled):
     """Operations on schedules."""
 
     def list_schedules(self) -> list[ScheduleView]:

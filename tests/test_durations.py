@@ -19,6 +19,11 @@ from tidemill.durations import BadDuration, BadLease, format_duration, parse_dur
         ("7d", timedelta(days=7)),
         ("250ms", timedelta(milliseconds=250)),
         ("0s", timedelta(0)),
+        ("15 min", timedelta(minutes=15)),
+        ("1 day 12 hours", timedelta(days=1, hours=12)),
+        ("2 weeks", timedelta(weeks=2)),
+        ("4H", timedelta(hours=4)),
+        ("5000 us", timedelta(milliseconds=5)),
     ],
 )
 def test_text_with_units_is_a_duration(text, expected):
@@ -27,7 +32,27 @@ def test_text_with_units_is_a_duration(text, expected):
 
 
 @pytest.mark.parametrize(
-    "given", ["", "4", 4, 4.0, None, True, "h", "4 h", "-4h", "1.5h", "30m1h", "4H", "4h4h", "99999999d", "٤h"]
+    "given",
+    [
+        "",
+        "4",
+        4,
+        4.0,
+        None,
+        True,
+        "h",
+        "-4h",
+        "1.5h",
+        "30m1h",
+        "4h4h",
+        "99999999d",
+        "٤h",
+        "1M",
+        "1 month",
+        "4 hh",
+        "999999999 weeks",
+        "7 ns",
+    ],
 )
 def test_what_has_no_clear_unit_is_refused(given):
     """A bare 30 is minutes to one reader and seconds to the next."""

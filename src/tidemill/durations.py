@@ -1,13 +1,28 @@
-"""Durations as people write them: text with units (`"4h"`, `"1h30m"`, `"7d"`), never bare numbers."""
+"""Durations as people write them: text with units (`"4h"`, `"1h30m"`, `"15 min"`, `"7 days"`), never bare numbers."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
 from tidemill.errors import UserError
 
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "year": ("year", "years", "y"),
+    "month": ("month", "months"),
+    "week": ("week", "weeks", "w"),
+    "d": ("d", "day", "days"),
+    "h": ("h", "hour", "hours"),
+    "m": ("m", "min", "mins", "minute", "minutes"),
+    "s": ("s", "sec", "secs", "second", "seconds"),
+    "ms": ("ms", "milli", "millis", "millisecond", "milliseconds"),
+    "us": ("us", "micro", "micros", "microsecond", "microseconds"),
+    "ns": ("ns", "nano", "nanos", "nanosecond", "nanoseconds"),
+}
+"""By the unit, from the longest on, how people and Flink write it."""
+_UNIT_BY_NAME: Final = {name: unit for unit, names in _NAMES.items() for name in names}
 _UNITS: Final = {
     "d": timedelta(days=1),
     "h": timedelta(hours=1),
@@ -15,8 +30,7 @@ _UNITS: Final = {
     "s": timedelta(seconds=1),
     "ms": timedelta(milliseconds=1),
 }
-_PART = r"(?:(?P<{name}>[0-9]{{1,8}}){unit})?"
-_DURATION: Final = re.compile("".join(_PART.format(name=unit, unit=unit) for unit in _UNITS))
+_PART: Final = re.compile(r"\s*([0-9]{1,9})\s*([a-zA-Z]+)\s*")
 _LONGEST: Final = timedelta(days=36_500)
 _SHORTEST_LEASE: Final = _UNITS["s"] * 5
 _LONGEST_LEASE: Final = _UNITS["h"]
@@ -30,8 +44,9 @@ class BadDuration(UserError):
     def __init__(self, given: object) -> None:
         self.given = repr(given)
         super().__init__(
-            f"duration {given!r} is refused: use text with units, as '4h', '30m', '90s', '1h30m' or '7d' "
-            "(days, hours, minutes, seconds, ms in this order, at most a century), or a timedelta of whole milliseconds"
+            f"duration {given!r} is refused: use text with units, as '4h', '15 min', '90s', '1h30m' or '7 days' "
+            "(weeks, days, hours, minutes, seconds, ms in this order, at most a century), or a timedelta of whole "
+            "milliseconds"
         )
 
 
@@ -47,17 +62,40 @@ class BadLease(UserError):
         )
 
 
+def split_duration(text: str) -> list[tuple[int, str]] | None:
+    """Give the numbers in `text` with their units (`1h30m`, `90 min`, `1 day`), the longest unit first.
+
+    Units are `year`, `month`, `week`, `d`, `h`, `m`, `s`, `ms`, `us` and `ns`, each once; None for any other text.
+    """
+    parts: list[tuple[int, str]] = []
+    place, order = 0, list(_NAMES)
+    while place < len(text) and (match := _PART.match(text, place)):
+        # A capital M is a month to one reader and a minute to the next.
+        unit = None if match[2] == "M" else _UNIT_BY_NAME.get(match[2].lower())
+        if unit is None or (parts and order.index(unit) <= order.index(parts[-1][1])):
+            return None
+        parts.append((int(match[1]), unit))
+        place = match.end()
+    return parts if parts and place == len(text) else None
+
+
 def parse_duration(given: str | timedelta) -> timedelta:
     """Give the duration that `given` says, in whole milliseconds, zero to a century; raise `BadDuration` otherwise."""
-    if isinstance(given, timedelta):
-        found = given
-    elif isinstance(given, str) and given and (match := _DURATION.fullmatch(given)):
-        found = sum((int(match[unit] or 0) * length for unit, length in _UNITS.items()), timedelta(0))
-    else:
-        raise BadDuration(given)
-    if not timedelta(0) <= found <= _LONGEST or found % _UNITS["ms"]:
+    found = given if isinstance(given, timedelta) else _to_timedelta(given)
+    if found is None or not timedelta(0) <= found <= _LONGEST or found % _UNITS["ms"]:
         raise BadDuration(given)
     return found
+
+
+def _to_timedelta(given: object) -> timedelta | None:
+    parts = split_duration(given) if isinstance(given, str) else None
+    lengths = {**_UNITS, "week": timedelta(weeks=1), "us": timedelta(microseconds=1)}
+    if parts is None or any(unit not in lengths for _, unit in parts):
+        return None
+    try:
+        return sum((number * lengths[unit] for number, unit in parts), timedelta(0))
+    except OverflowError:
+        return None
 
 
 def parse_lease(given: str | timedelta) -> timedelta:

@@ -22,7 +22,8 @@ class BadSize(UserError):
 
     def __init__(self, given: object) -> None:
         self.given = repr(given)
-        super().__init__(f"size {given!r} is refused: use a whole number with a unit, as '100 GB' or '64 KiB'")
+        self.why = "use a whole number with a unit, as '100 GB' or '64 KiB'"
+        super().__init__(f"size {given!r} is refused: {self.why}")
 
 
 def parse_bytes(given: str) -> int:

@@ -86,7 +86,8 @@ def refresh(run):
 for name, (slide, size) in WINDOWS.items():
     app.fileset(f"by_{name}", keys={"begins": "string"}, location=str(HERE / f"data/by_{name}"))
     shape = write_windows("ticks", slide, size, "MINUTE")
-    query = f"INSERT INTO by_{name} SELECT window_start, count(*) AS n FROM TABLE({shape}) GROUP BY window_start"
+    columns = "window_start, window_start AS begins, count(*) AS n"
+    query = f"INSERT INTO by_{name} SELECT {columns} FROM TABLE({shape}) GROUP BY window_start"
     app.add_windows(WindowProgram(name, query, calculator=Counts), ProgramKind.PYTHON, retries=100)
     passed = WatermarkPassed(ticks, every="1m")
     app.schedule(name, name, trigger=passed, constraints=[Concurrency(3)], resume=True)

@@ -98,7 +98,8 @@ def declare(app: App, kind: Kind, folder: Path, read: Reader) -> None:
     shape = write_windows("ticks", kind.slide, kind.size, "HOUR")
     program = WindowProgram(
         "gather",
-        f"INSERT INTO hourly SELECT window_start, count(*) AS n FROM TABLE({shape}) GROUP BY window_start",
+        "INSERT INTO hourly SELECT window_start, window_start AS start, count(*) AS n"
+        f" FROM TABLE({shape}) GROUP BY window_start",
         calculator=lambda _: Hours(read),
     )
     app.add_windows(program, ProgramKind.PYTHON, retries=3, backoff=timedelta(seconds=1))

@@ -32,8 +32,9 @@ clicks = app.fileset("clicks", keys={{"day": "date", "hour": "int"}}, watermark=
     "ts", pattern="$day $hour:00:00", interval="1h", zone="{zone}", {more}))
 hourly = app.fileset("hourly", keys={{"day": "date"}})
 app.add_windows(WindowProgram("count_hours", '''
-    INSERT INTO hourly SELECT window_start, window_end, count(*) AS n FROM TABLE({windows})
-     GROUP BY window_start, window_end''', calculator=PlainWindows), ProgramKind.PYTHON, retries={retries})
+    INSERT INTO hourly SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day
+      FROM TABLE({windows}) GROUP BY window_start, window_end''',
+    calculator=PlainWindows), ProgramKind.PYTHON, retries={retries})
 app.schedule("count", "count_hours", trigger=tm.WatermarkPassed(clicks, every="1h"), resume=True)
 """
 

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from click.testing import CliRunner
 
 from tidemill.cli.main import cli
+from tidemill.durations import parse_duration
 from tidemill.errors import UserError
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.mill.mill import open_project
 from tidemill.sql.ddl import read_statement
 from tidemill.sql.windows import read_query
@@ -150,12 +154,24 @@ def test_the_query_of_the_seed_is_one_window_program(mill):
             "CREATE TABLE t (x int) PARTITIONED BY (d date) WITH ('partition.time-intervall'='1h')",
             "partition.time-interval'",
         ),
-        ("CREATE TABLE t (x int) PARTITIONED BY (d date) WITH ('format'='parkett')", "use one of csv"),
+        (
+            "CREATE TABLE t (x int) PARTITIONED BY (d date) WITH ('format'='parkett')",
+            "option 'format'='parkett' is refused: use one of parquet, csv",
+        ),
         (
             "CREATE TABLE t (x int) PARTITIONED BY (d date) WITH ('streaming-source.enable'='true')",
             "a watermark needs it",
         ),
         ("CREATE TABLE t (x int) PARTITIONED BY (d date", ") is wanted after"),
+        (
+            "CREATE TABLE t (x int) PARTITIONED BY (d date) WITH ('connector'='kafka')",
+            "option 'connector'='kafka' is refused: use one of filesystem, hive",
+        ),
+        (
+            "CREATE TABLE t (ts timestamp(3), WATERMARK FOR ts AS SOURCE_WATERMARK) PARTITIONED BY (d date) WITH ('partition.time-zone'='Europe/Berlin')",
+            "TIMESTAMP_NTZ, which has no time zone: leave out 'partition.time-zone'='Europe/Berlin'",
+        ),
+        ("CREATE TABLE t (ts TIMESTAMP WITH TIME ZONE) PARTITIONED BY (d date)", "LOCAL is wanted, not 'TIME'"),
         ("CREATE TABLE t (x 5)", "a type is wanted, not '5'"),
         ("ALTER TABLE hive_table ADD WATERMARK FOR nothing AS SOURCE_WATERMARK", "there is no such column"),
         ("ALTER TABLE hive_table MODIFY WATERMARK FOR ts AS SOURCE_WATERMARK", "write ADD WATERMARK"),
@@ -178,6 +194,48 @@ def test_a_wrong_statement_is_refused_with_what_where_and_the_cure(mill, stateme
 
     assert told in str(refused.value)
     assert mill.list_datasets() == before
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("ts TIMESTAMP(3) NOT NULL", "timestamp_ntz"),
+        ("ts TIMESTAMP(3) NOT NULL COMMENT 'of the event'", "timestamp_ntz"),
+        ("ts TIMESTAMP(3) WITH LOCAL TIME ZONE", "timestamp"),
+        ("ts TIMESTAMP WITH LOCAL TIME ZONE NOT NULL", "timestamp"),
+        ("ts TIMESTAMP(6) WITHOUT TIME ZONE", "timestamp_ntz"),
+        ("ts TIMESTAMP_LTZ(3) NOT NULL", "timestamp"),
+        ("ts TIMESTAMP COMMENT 'of the event'", "timestamp"),
+        ("ts DECIMAL(10,2) NOT NULL", "decimal(10,2)"),
+        ("ts DECIMAL(10) COMMENT 'money'", "decimal(10,0)"),
+        ("ts VARCHAR(10) NOT NULL", "string"),
+    ],
+)
+def test_types_are_written_as_hive_and_flink_write_them(mill, column, kind):
+    """With a precision, a zone, NOT NULL and a comment, in this order."""
+    mill.run_sql(f"CREATE TABLE t (x int, {column}, y string) PARTITIONED BY (d date)")
+
+    assert [row[0] for row in described(mill, "t").values()] == ["integer", kind, "string", "date"]
+
+
+def test_a_zone_is_refused_for_times_without_one_when_it_is_set(mill):
+    """Not when the first window is computed; and the windows' zone likewise."""
+    mill.run_sql(FILES)
+
+    for option in ("partition.time-zone", "window.time-zone"):
+        with pytest.raises(UserError, match=f"leave out '{option}'='Asia/Tokyo'"):
+            mill.run_sql(f"ALTER TABLE fs_table SET ('{option}'='Asia/Tokyo')")
+
+
+def test_a_duration_is_written_in_either_way(mill):
+    """What one option took, another one refused."""
+    mill.run_sql(HIVE)
+    for one, other in (("15m", "15 min"), ("1h30m", "90 minutes")):
+        mill.run_sql(f"ALTER TABLE hive_table SET ('partition.row-lag'='{one}', 'watermark.max-ahead'='{other}')")
+        fileset = Fileset.of(mill.catalog.read(lambda db: mill._dataset(db, "hive_table")))
+        assert parse_duration(one) == parse_duration(other)
+        spec = fileset.watermark
+        assert spec.row_lag == spec.max_ahead == parse_duration(one) // timedelta(microseconds=1)
 
 
 def test_what_a_watermark_needs_cannot_be_reset(mill):
@@ -207,6 +265,22 @@ def test_if_exists_and_if_not_exists_say_so(mill):
         mill.run_sql(WITHOUT)
 
 
+CHANGING = (
+    *(
+        "rand()",
+        "randn()",
+        "random(3)",
+        "uuid()",
+        "shuffle(a)",
+        "now()",
+        "current_timestamp",
+        "current_date()",
+        "curdate()",
+    ),
+    *("localtimestamp()", "localtimestamp", "unix_timestamp()", "current_timezone()", "monotonically_increasing_id()"),
+    *("spark_partition_id()", "input_file_name()", "input_file_block_start()", "current_user()", "user()", "version()"),
+    *("current_database()", "current_catalog()", "java_method('a', 'b')", "_metadata.file_path", "upper(uuid())"),
+)
 FROM = "FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
 
 
@@ -220,7 +294,7 @@ FROM = "FROM TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR))"
         (f"INSERT INTO o SELECT a, count(*) {FROM} GROUP BY a", "GROUP BY needs window_start"),
         (f"INSERT INTO o SELECT a {FROM} LIMIT 3", "LIMIT would cut"),
         (f"INSERT INTO o SELECT window_start, a {FROM} JOIN x ON x.a = a", "joins of windows come later"),
-        (f"INSERT INTO o SELECT window_start, rand() AS r {FROM}", "another value each time"),
+        *((f"INSERT INTO o SELECT window_start, {one} AS r {FROM}", "another value each time") for one in CHANGING),
         (
             f"INSERT INTO o SELECT a, row_number() OVER (PARTITION BY a ORDER BY ts) AS n {FROM}",
             "needs PARTITION BY window",
@@ -277,3 +351,12 @@ def test_statements_come_from_a_file_or_the_command_line(mill, tmp_path):
 def test_reading_needs_no_catalog():
     """A statement is read before anything is opened."""
     assert read_statement("DESCRIBE a.b").name == "a.b"
+
+
+def test_columns_named_as_functions_are_columns():
+    """A table may have a column `user`, or a quoted one of any name."""
+    query = read_query(
+        f"INSERT INTO o SELECT window_start, user, version, `current_date`, unix_timestamp(ts) AS n {FROM}"
+    )
+
+    assert query.columns == ("window_start", "user", "version", "current_date", "n")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.sql.hours import APP, HOP, HOUR, TUMBLE, Plain, open_plain
 from tests.sql.plain import write_texts
+from tidemill.errors import UserError
 from tidemill.lake.window.partition_time import to_wall
 from tidemill.lake.window.retries import announce_due
 from tidemill.lake.window.window_plan import WindowShape
@@ -521,6 +522,19 @@ def test_an_hour_without_rows_is_passed_before_any_row_is_there(plain):
     plain.settle()
 
     assert plain.results() == {"09:00": 1}
+
+
+def test_a_key_of_the_output_that_the_query_lacks_is_refused_at_deployment(plain):
+    """Not by the first run, which would blame a partition of the input."""
+    before = plain.sql("SELECT definition FROM window_program")
+    app = APP.format(zone="UTC", windows=TUMBLE, more="", retries=0)
+
+    with pytest.raises(
+        UserError, match=r"day of default\.hourly is not among the columns of the query \(window_start,"
+    ):
+        plain.deploy(app.replace(", to_date(window_start) AS day", ", to_date(window_start) AS date"))
+
+    assert plain.sql("SELECT definition FROM window_program") == before
 
 
 def test_another_late_policy_holds_at_once(catalog_url, tmp_path):

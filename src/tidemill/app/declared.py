@@ -93,8 +93,8 @@ class WindowCode(Protocol):
 
     source: str
 
-    def check(self, source: lake_fileset.Fileset) -> None:
-        """Raise a `UserError` for a file set over which it cannot be computed."""
+    def check(self, source: lake_fileset.Fileset, sink: lake_fileset.Fileset) -> None:
+        """Raise a `UserError` for file sets over which it cannot be computed, or into which it cannot be written."""
 
     def definition(self, source: lake_fileset.Fileset) -> str:
         """What its results depend on beside the rows."""

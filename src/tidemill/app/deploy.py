@@ -339,7 +339,7 @@ def _put(
             raise BadDeclaration(f"program {program.name!r}", why)
     if declared.windows is not None:
         source = known.get(declared.windows.source) or find_dataset(db, declared.windows.source)
-        _put_windows(db, program, declared.windows, Fileset.of(source))
+        _put_windows(db, program, declared.windows, Fileset.of(source), Fileset.of(written[0]))
     return program
 
 
@@ -379,13 +379,13 @@ def _forget_feeds(db: Db, app: App, programs: Mapping[str, Program]) -> None:
     forget_feeds(db, app.namespace, app.name, followed)
 
 
-def _put_windows(db: Db, program: Program, code: WindowCode, source: Fileset) -> None:
+def _put_windows(db: Db, program: Program, code: WindowCode, source: Fileset, sink: Fileset) -> None:
     """Register a window program; refuse another query than that of the windows which it has published.
 
     When only the times of its table are read in another way, `declare_watermark` has the windows computed again.
     """
     try:
-        code.check(source)
+        code.check(source, sink)
     except UserError as error:
         raise BadDeclaration(f"window program {program.name!r}", f"is refused: {error}") from error
     definition = code.definition(source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -18,7 +18,7 @@ from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.formats import FileFormat
 from tidemill.lake.keys import KeySchema
 from tidemill.lake.window.watermark import Reread, declare_watermark
-from tidemill.lake.window.watermark_spec import ENABLE, INTERVAL, WatermarkSpec, notices
+from tidemill.lake.window.watermark_spec import ENABLE, INTERVAL, WatermarkSpec, find_column_fault, notices
 from tidemill.lake.window.windows import list_states
 from tidemill.mill.project import Project
 from tidemill.names import DatasetId, qualified
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tidemill.sql.ddl import CreateTable, Statement
 
 _CONNECTION: Final = ("connector", "path", "format")
+_CONNECTORS: Final = ("filesystem", "hive")
+_FORMATS: Final = (FileFormat.PARQUET.value, *sorted(one.value for one in FileFormat if one is not FileFormat.PARQUET))
 
 
 class BadTable(UserError):
@@ -96,12 +98,14 @@ class Statements(Project):
             location = str(self.config.folder / location)
         files = open_files(location, self.world)
         keys = KeySchema.of(statement.keys)
-        wanted = FileFormat(_format(qualified(namespace, name), statement.options.get("format", "parquet")))
+        wanted = FileFormat(_choose(qualified(namespace, name), statement.options, "format", _FORMATS))
+        _choose(qualified(namespace, name), statement.options, "connector", _CONNECTORS)
         spec: dict[str, Any] = Storing(keys, wanted).to_spec()
         spec["options"] = {key: value for key, value in statement.options.items() if key not in _CONNECTION}
         spec["columns"] = dict(statement.columns)
         if statement.watermark is not None:
             spec["watermark_column"] = statement.watermark
+            _check_time(qualified(namespace, name), spec, statement.columns)
         _derive(qualified(namespace, name), spec)
         dataset = Dataset(DatasetId(self.world.new_id("ds")), namespace, name, DatasetKind.FILESET, files.url, spec)
 
@@ -216,22 +220,24 @@ def _check_column(db: Db, fileset: Fileset, spec: Mapping[str, Any]) -> None:
     column, schema = spec.get("watermark_column"), find_schema(db, fileset.dataset_id)
     if column is None or schema is None:
         return
-    types = {name.lower(): kind for name, kind in _types(schema).items()}
-    kind = types.get(column.lower())
-    if kind is None or not kind.startswith("timestamp"):
-        what = "there is no such column" if kind is None else f"it is of type {kind}"
-        why = f"the watermark cannot be for {column}: {what}, and TIMESTAMP or TIMESTAMP_NTZ is wanted"
-        raise BadTable(fileset.qualified_name, why)
+    _check_time(fileset.qualified_name, spec, _types(schema))
+
+
+def _check_time(table: str, spec: Mapping[str, Any], types: Mapping[str, str]) -> None:
+    column: str = spec["watermark_column"]
+    if fault := find_column_fault(column, spec["options"], types):
+        raise BadTable(table, f"the watermark cannot be for {column}: {fault}")
 
 
 def _types(schema: ColumnSchema) -> dict[str, str]:
     return {str(field["name"]): str(field["type"]) for field in json.loads(schema.text)["fields"]}
 
 
-def _format(table: str, given: str) -> str:
-    known = [one.value for one in FileFormat]
+def _choose(table: str, options: Mapping[str, str], option: str, known: Sequence[str]) -> str:
+    """The value of an option of which some values are known, the first when it is not given."""
+    given = options.get(option, known[0])
     if given not in known:
-        raise BadTable(table, f"the format '{given}' is not known: use one of {', '.join(known)}")
+        raise BadTable(table, f"option '{option}'='{given}' is refused: use one of {', '.join(known)}")
     return given
 
 

@@ -217,17 +217,32 @@ def _type(words: _Words) -> str:
         words.expect(")")
     if known == "decimal":
         precision, scale = (*numbers, 10, 0)[:2] if numbers else (10, 0)
-        return f"decimal({precision},{scale if len(numbers) > 1 else 0})"
-    if known.startswith("timestamp") and numbers:
-        if numbers[0] > 6:
-            raise words.wrong(f"{given}({numbers[0]}) is finer than a microsecond: use 6 at most")
+        known = f"decimal({precision},{scale if len(numbers) > 1 else 0})"
+    elif known.startswith("timestamp") and numbers and numbers[0] > 6:
+        raise words.wrong(f"{given}({numbers[0]}) is finer than a microsecond: use 6 at most")
+    if given == "TIMESTAMP":
         # Flink's TIMESTAMP(3) has no time zone; Hive's timestamp has one.
-        return "timestamp_ntz" if given == "TIMESTAMP" else known
+        known = _zone_of(words) or ("timestamp_ntz" if numbers else known)
     if words.skip("NOT"):
         words.expect("NULL")
     if words.skip("COMMENT"):
         words.text("a comment")
     return known
+
+
+def _zone_of(words: _Words) -> str | None:
+    """The type that `WITH LOCAL TIME ZONE` and its like make of a timestamp; None: the statement does not say."""
+    match words.one_of("WITHOUT", "WITH") if words.peek("WITHOUT") or words.peek("WITH") else "":
+        case "WITHOUT":
+            kind = "timestamp_ntz"
+        case "WITH":
+            words.expect("LOCAL")
+            kind = "timestamp"
+        case _:
+            return None
+    words.expect("TIME")
+    words.expect("ZONE")
+    return kind
 
 
 def _keys(words: _Words, columns: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.keys import KeySchema, KeyText, KeyType, KeyValue
 from tidemill.lake.window.partition_time import from_wall, to_wall
-from tidemill.lake.window.watermark_spec import OutsidePolicy
+from tidemill.lake.window.watermark_spec import OutsidePolicy, find_column_fault
 from tidemill.lake.window.window_plan import Window
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
@@ -118,15 +118,9 @@ class SparkWindows:
 
         keys = batch.source.keys
         column = self._column(rows)
-        kind = dict(rows.dtypes).get(column)
-        if kind not in {"timestamp", "timestamp_ntz"}:
-            why = (
-                f"there is no such column among {', '.join(rows.columns)}" if kind is None else f"it is of type {kind}"
-            )
-            raise BadTimeColumn(batch.source.qualified_name, column, f"{why}; TIMESTAMP or TIMESTAMP_NTZ is wanted")
         spec = batch.watermark
-        if kind == "timestamp_ntz" and {spec.partition_time.zone.name, spec.window_zone.name} != {"UTC"}:
-            raise BadTimeColumn(batch.source.qualified_name, column, "it is TIMESTAMP_NTZ, which has no time zone")
+        if fault := find_column_fault(column, spec.options, dict(rows.dtypes)):
+            raise BadTimeColumn(batch.source.qualified_name, column, fault)
         joined = rows.join(sf.broadcast(literal_spans(run.spark, keys, batch.instants)), list(keys.names))
         micros = sf.unix_micros(sf.col(column).cast("timestamp"))
         local = sf.col(column).cast("timestamp_ntz")

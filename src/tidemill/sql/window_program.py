@@ -113,9 +113,19 @@ class WindowProgram:
             sort_keys=True,
         )
 
-    def check(self, source: Fileset) -> None:
-        """Refuse a table without a watermark, another time column than its own, and rows that could not be replaced."""
+    def check(self, source: Fileset, sink: Fileset) -> None:
+        """Refuse a table without a watermark, another time column than its own, and rows that could not be replaced.
+
+        Also rows without a key of the output, which say no partition.
+        """
         spec = _spec(source)
+        given = None if self.query.columns is None else {name.lower() for name in self.query.columns}
+        missing = [name for name in sink.keys.names if given is not None and name.lower() not in given]
+        if missing:
+            raise UserError(
+                f"{', '.join(missing)} of {sink.qualified_name} is not among the columns of the query "
+                f"({', '.join(self.query.columns or ())}): SELECT each key of the output, by its name"
+            )
         if self.sink == source.qualified_name:
             raise UserError(f"{self.sink} cannot be its own source: write the windows into another file set")
         if spec.late is LatePolicy.RECOMPUTE and not self.query.bounds:

@@ -35,7 +35,18 @@ _LATER: Final[tuple[tuple[type[exp.Expr], str], ...]] = (
     (exp.Limit, "LIMIT would cut the windows that one run computes, not each window"),
     (exp.Offset, "OFFSET would cut the windows that one run computes, not each window"),
 )
-_CHANGING: Final = {"RAND", "RANDN", "RANDOM", "UUID", "NOW", "CURRENT_TIMESTAMP", "CURRENT_DATE", "CURDATE"}
+_CHANGING: Final = {
+    "RAND", "RANDN", "RANDOM", "RANDSTR", "UNIFORM", "UUID", "SHUFFLE", "NOW", "CURRENT_TIMESTAMP",
+    "CURRENT_DATE", "CURDATE", "LOCALTIMESTAMP", "CURRENT_TIME", "LOCALTIME", "CURRENT_TIMEZONE",
+    "MONOTONICALLY_INCREASING_ID", "SPARK_PARTITION_ID", "INPUT_FILE_NAME", "INPUT_FILE_BLOCK_START",
+    "INPUT_FILE_BLOCK_LENGTH", "CURRENT_USER", "USER", "SESSION_USER", "CURRENT_CATALOG", "CURRENT_DATABASE",
+    "CURRENT_SCHEMA", "CURRENT_PATH", "VERSION", "REFLECT", "TRY_REFLECT", "JAVA_METHOD",
+}  # fmt: skip
+"""Functions of Spark with another value each time, or that depend on the run, its files, its session or its user."""
+_LITERALS: Final = _CHANGING - {"USER", "VERSION", "NOW", "UUID", "RANDOM", "UNIFORM", "SHUFFLE", "REFLECT"}
+"""Those that are read without parentheses too, as far as no column of a table is likely to have that name."""
+_METADATA: Final = "_METADATA"
+"""The hidden column of a file's name and times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,8 @@ class WindowQuery:
     aliased: bool
     bounds: Mapping[str, str]
     """Columns of the result that hold a bound of the window: `window_start`, `window_end`, by that name."""
+    columns: tuple[str, ...] | None
+    """The columns of the result; None when a `*` is among them."""
 
     def select(self, view: str) -> str:
         """The query over the rows of `view`, which has the columns of the table and those of the windows."""
@@ -86,6 +99,7 @@ def read_query(text: str) -> WindowQuery:
         after=text[place[1] :].rstrip().rstrip(";"),
         aliased=bool(select.args["from_"].this.alias),
         bounds=_find_bounds(select),
+        columns=None if select.is_star else tuple(column.alias_or_name for column in select.expressions),
     )
 
 
@@ -152,9 +166,21 @@ def _refuse_later(select: exp.Select) -> None:
         for kind, why in _LATER:
             if isinstance(node, kind):
                 raise BadStatement(why)
-        name = node.name.upper() if isinstance(node, exp.Anonymous) else node.key.upper()
-        if isinstance(node, exp.Func) and (name in _CHANGING or node.sql_name() in _CHANGING):
+        if _changes(node):
             raise BadStatement(f"{node.sql(dialect=Dialect)} gives another value each time: a window is computed again")
+
+
+def _changes(node: exp.Expr) -> bool:
+    """Whether a node has another value when the same rows are computed again."""
+    if isinstance(node, exp.Anonymous):
+        return node.name.upper() in _CHANGING
+    if isinstance(node, exp.Func):
+        return node.key.upper() in _CHANGING or not _CHANGING.isdisjoint(node.sql_names())
+    if isinstance(node, exp.Column):
+        return _METADATA in {node.name.upper(), node.table.upper()} or (
+            not node.table and not node.this.args.get("quoted") and node.name.upper() in _LITERALS
+        )
+    return False
 
 
 def _check_windowed(select: exp.Select, shape: WindowShape) -> None:

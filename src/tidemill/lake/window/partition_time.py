@@ -10,13 +10,13 @@ microseconds (of a wall-clock time as if it were UTC's).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NewType
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
+from tidemill.durations import split_duration
 from tidemill.lake.keys import Key, KeySchema, KeyValue
 from tidemill.lake.window.time_formats import DEFAULT_FORMATTER, BadPartitionTime, check_formatter, read_time
 from tidemill.names import advise, nearest
@@ -28,29 +28,16 @@ WallTime = NewType("WallTime", int)
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # a wall-clock time
 _MICROSECOND: Final = timedelta(microseconds=1)
-_INTERVAL: Final = re.compile(r"\s*([0-9]{1,9})\s*([a-zA-Z]+)\s*")
-_UNITS: Final[Mapping[str, tuple[str, ...]]] = {
-    "ns": ("ns", "nano", "nanos", "nanosecond", "nanoseconds"),
-    "us": ("us", "micro", "micros", "microsecond", "microseconds"),
-    "ms": ("ms", "milli", "millis", "millisecond", "milliseconds"),
-    "s": ("s", "sec", "secs", "second", "seconds"),
-    "min": ("min", "m", "minute", "minutes"),
-    "h": ("h", "hour", "hours"),
-    "d": ("d", "day", "days"),
-    "week": ("week", "weeks", "w"),
-    "month": ("month", "months"),
-    "year": ("year", "years", "y"),
-}
-_UNIT_BY_NAME: Final = {name: unit for unit, names in _UNITS.items() for name in names}
 _MICROS: Final = {
     "us": 1,
     "ms": 1000,
     "s": 1_000_000,
-    "min": 60_000_000,
+    "m": 60_000_000,
     "h": 3_600_000_000,
     "d": 86_400_000_000,
     "week": 7 * 86_400_000_000,
 }
+_MONTHS: Final = {"month": 1, "year": 12}
 _MOST_EMPTY: Final = 10_000
 """Empty spans skipped in search of the next one: a gap of a day in steps of ten seconds."""
 
@@ -134,22 +121,21 @@ class Interval:
 
     @classmethod
     def parse(cls, text: str) -> Interval:
-        """Read `1h`, `30 min`, `1 day`, `1 month`, …; `BadPartitionTime` for anything else, zero among it."""
-        match = _INTERVAL.fullmatch(text)
-        unit = _UNIT_BY_NAME.get(match[2].lower()) if match else None
-        if match is None or unit is None:
-            advice = f"use a number and a unit ({', '.join(_UNITS)}), as '1h', '30 min' or '1 day'"
+        """Read `1h`, `1h30m`, `30 min`, `1 day`, `1 month`, …; `BadPartitionTime` for anything else, zero among it."""
+        parts = split_duration(text)
+        if parts is None:
+            advice = "use a number and a unit, as '1h', '30 min', '1 day', '1 week', '1 month' or '1 year'"
             raise BadPartitionTime("interval", text, advice)
-        number = int(match[1])
-        if number == 0:
+        months = sum(number * _MONTHS[unit] for number, unit in parts if unit in _MONTHS)
+        nanos = sum(number for number, unit in parts if unit == "ns")
+        micros = sum(number * _MICROS[unit] for number, unit in parts if unit in _MICROS)
+        if nanos % 1000:
+            raise BadPartitionTime("interval", text, "times have whole microseconds here")
+        if months and (micros or nanos):
+            raise BadPartitionTime("interval", text, "months differ in length: use months and years alone, or neither")
+        if not (months or micros or nanos):
             raise BadPartitionTime("interval", text, "it must be longer than nothing")
-        if unit in {"month", "year"}:
-            return cls(number * (12 if unit == "year" else 1), 0)
-        if unit == "ns":
-            if number % 1000:
-                raise BadPartitionTime("interval", text, "times have whole microseconds here")
-            return cls(0, number // 1000)
-        return cls(0, number * _MICROS[unit])
+        return cls(months, micros + nanos // 1000)
 
     def after(self, local: datetime) -> datetime:
         """`local` plus one interval; the 31st becomes the last day of a shorter month. `OverflowError`."""

@@ -6,20 +6,23 @@ name, its value and what is allowed. Options of Flink that mean nothing here are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from itertools import product
 from typing import Any, Final, TypeVar
 
+from tidemill.durations import split_duration
 from tidemill.errors import UserError
 from tidemill.lake.keys import Key, KeySchema
 from tidemill.lake.window.partition_time import Extractor, Interval, PartitionTime, Zone
+from tidemill.lake.window.time_formats import BadPartitionTime
 from tidemill.names import advise
-from tidemill.sizes import parse_bytes
+from tidemill.sizes import BadSize, parse_bytes
 
 _E = TypeVar("_E", bound=StrEnum)
+_T = TypeVar("_T")
 
 ENABLE: Final = "streaming-source.enable"
 PATTERN: Final = "partition.time-extractor.timestamp-pattern"
@@ -140,8 +143,12 @@ class WatermarkSpec:
             raise BadOption("watermark", column, "a key of the partitions cannot be the time of the rows")
         if INTERVAL not in options:
             raise BadOption(INTERVAL, "", "a watermark needs it: how long a partition's time is, as '1h' or '1 day'")
-        interval = Interval.parse(options[INTERVAL])
-        zone = Zone(options.get(ZONE, "UTC"))
+        interval = read.made(INTERVAL, Interval.parse)
+        zone = read.made(ZONE, Zone) if ZONE in options else Zone("UTC")
+        if PATTERN in options:
+            read.made(PATTERN, lambda pattern: Extractor(keys, pattern))
+        if FORMATTER in options:
+            read.made(FORMATTER, lambda formatter: Extractor(keys, None, formatter))
         expected = {name: read.values(EXPECTED + name) for name in keys.names if EXPECTED + name in options}
         count = read.number(EXPECTED_COUNT, 1)
         if expected and EXPECTED_COUNT in options:
@@ -162,10 +169,10 @@ class WatermarkSpec:
             expected_keys=tuple(expected),
             expected_count=len(members) or count,
             max_ahead=_micros(read.duration(MAX_AHEAD, interval.longest)),
-            window_zone=Zone(options[WINDOW_ZONE]) if WINDOW_ZONE in options else zone,
+            window_zone=read.made(WINDOW_ZONE, Zone) if WINDOW_ZONE in options else zone,
             max_windows=read.number(MAX_WINDOWS, 1000),
             max_partitions=read.number(MAX_PARTITIONS, 2000),
-            max_bytes=parse_bytes(options.get(MAX_BYTES, "64 GiB")),
+            max_bytes=read.made(MAX_BYTES, parse_bytes) if MAX_BYTES in options else parse_bytes("64 GiB"),
         )
 
     @classmethod
@@ -196,6 +203,22 @@ class WatermarkSpec:
         return "/".join(member) if member in self.expected else None
 
 
+def find_column_fault(column: str, options: Mapping[str, str], types: Mapping[str, str]) -> str | None:
+    """Why `column` cannot be the time of rows with these columns (Spark's types by name); None: it can be."""
+    kind = {name.lower(): kind for name, kind in types.items()}.get(column.lower())
+    if kind is None:
+        return f"there is no such column among {', '.join(types)}; TIMESTAMP or TIMESTAMP_NTZ is wanted"
+    if kind not in {"timestamp", "timestamp_ntz"}:
+        return f"it is of type {kind}; TIMESTAMP or TIMESTAMP_NTZ is wanted"
+    zoned = next((name for name in (ZONE, WINDOW_ZONE) if options.get(name, "UTC") != "UTC"), None)
+    if kind == "timestamp_ntz" and zoned is not None:
+        return (
+            f"it is TIMESTAMP_NTZ, which has no time zone: leave out '{zoned}'='{options[zoned]}', or make the column "
+            "a TIMESTAMP"
+        )
+    return None
+
+
 def notices(given: Mapping[str, str]) -> list[str]:
     """What is worth saying of options that are taken and do nothing."""
     return [
@@ -218,17 +241,26 @@ def _known(given: Mapping[str, str], keys: KeySchema) -> dict[str, str]:
         elif name.startswith(_OURS):
             all_known = [*_OPTIONS, *_LATER, *_ALIASES, *(EXPECTED + key for key in keys.names)]
             raise BadOption(alias, value, "there is no such option" + advise(name, all_known, before="; "))
-    for name, (only, why) in _ONE_VALUE.items():
-        if known.get(name, only) != only:
-            raise BadOption(name, known[name], f"only '{only}' is known: {why}")
+    for alias, value in given.items():
+        only, why = _ONE_VALUE.get(_ALIASES.get(alias, alias), (value, ""))
+        if value != only:
+            raise BadOption(alias, value, f"only '{only}' is known: {why}")
     if _MONITOR in known:
-        Interval.parse(known[_MONITOR])
+        _Reader(known).made(_MONITOR, Interval.parse)
     return known
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
     options: Mapping[str, str]
+
+    def made(self, name: str, make: Callable[[str], _T]) -> _T:
+        """What `make` makes of an option that is given; its refusal names the option."""
+        value = self.options[name]
+        try:
+            return make(value)
+        except (BadPartitionTime, BadSize) as error:
+            raise BadOption(name, value, error.why) from None
 
     def flag(self, name: str) -> bool:
         value = self.options.get(name, "false")
@@ -246,9 +278,9 @@ class _Reader:
         value = self.options.get(name)
         if value is None:
             return default
-        if value.strip("0 ") in {"", "s", "min", "h"}:
+        if value.strip() == "0" or not any(number for number, _ in split_duration(value) or [(1, "")]):
             return timedelta(0)
-        interval = Interval.parse(value)
+        interval = self.made(name, Interval.parse)
         if interval.months:
             raise BadOption(name, value, "use weeks, days, hours, minutes or seconds: months differ")
         return interval.longest

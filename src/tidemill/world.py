@@ -149,6 +149,14 @@ class Disk:
             return ""
         return f"{found.st_dev}:{found.st_ino}"
 
+    def stamp(self, path: Path) -> str:
+        """Differs when the file, or the list of names in the folder, has changed; empty when there is none."""
+        try:
+            found = path.stat()
+        except OSError:
+            return ""
+        return f"{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"
+
     def free_bytes(self, path: Path) -> int:
         """Bytes that may still be written below `path`."""
         return shutil.disk_usage(path).free

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from tidemill.app.packing import pack
@@ -25,19 +26,25 @@ class Edits:
         self._config = config
         self._tell = tell
         self._told: dict[str, str] = {}
+        self._stamps: dict[Path, str] = {}
+        """The files and folders of the bundle as they were at the last look."""
 
     def step(self) -> None:
         """Look at the files of the app; tell of an edit that was not there at the last look.
 
-        Cost: the files of the bundle are read, and hashed.
+        Cost: a stat of each file; where one has changed, all are read.
         """
-        app_file = self._config.app
+        app_file, disk = self._config.app, self._catalog.world.disk
+        if self._stamps and not self._told and self._stamps == {path: disk.stamp(path) for path in self._stamps}:
+            return
         try:
-            packed = pack(self._catalog.world.disk, app_file)
+            packed = pack(disk, app_file)
             broken = _complaint(packed.files[app_file.name])
         except (OSError, UserError) as error:
             self._say({"": str(error)}, f"{app_file.name} cannot be read: {error}; what is deployed runs on")
             return
+        files = {app_file.parent / name for name in packed.files}
+        self._stamps = {path: disk.stamp(path) for path in files | {path.parent for path in files}}
         deployed = self._catalog.read(self._read_deployed)
         changed = {name: sum_ for name, sum_ in packed.sums.items() if deployed.get(name) != sum_}
         if not deployed or not changed:

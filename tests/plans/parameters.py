@@ -381,6 +381,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "take.fill": {"consumer_id": "new", "start_version": 599_800},
     "take.lock_open_tx": {"write_pointer": _OPEN},
     "take.claim": {"consumer_id": "wide"},
+    "resets.deliver_chosen": {"new_id": "new", "chosen": _changes(range(297_200, 297_210))},
     "claims.discard_alone": {"run_id": "alone"},
     "claims.refuse_other_epoch": {"epoch": 1},
     "backlog.note_unread": {"consumer_id": "deep"},

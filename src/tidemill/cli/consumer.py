@@ -66,11 +66,27 @@ def drop(dataset: str, name: str, *, as_json: bool) -> None:
 @click.argument("dataset")
 @click.argument("name")
 @click.option("--to", required=True, metavar="START", help="beginning, now, or a time like 2026-01-31T06:00:00Z.")
+@click.option("--where", multiple=True, metavar="CONDITION", help="Of the past only these partitions: day>=2026-01-01.")
+@click.option("--time-from", metavar="TIME", help="Of the past only partitions whose time is not before TIME.")
+@click.option("--time-until", metavar="TIME", help="Of the past only partitions whose time is before TIME.")
 @json_option
-def reset(dataset: str, name: str, to: str, *, as_json: bool) -> None:
-    """Let a consumer start anew; who did so is on record. Refused while a run holds what it took."""
+def reset(
+    dataset: str,
+    name: str,
+    to: str,
+    *,
+    where: tuple[str, ...],
+    time_from: str | None,
+    time_until: str | None,
+    as_json: bool,
+) -> None:
+    """Reset a consumer, on record with your name. Refused while a run holds what it took.
+
+    START is a commit time. Conditions and times choose among the partitions that have committed since START; all that
+    commits from now on is delivered too.
+    """
     with open_mill() as mill:
-        view = mill.reset_consumer(dataset, name, to)
+        view = mill.reset_consumer(dataset, name, to, where=where, time_from=time_from, time_until=time_until)
     if as_json:
         show_one(view, as_json=True)
     else:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
-from tidemill.epoch import to_ms
+from tidemill.epoch import EPOCH, to_ms
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.consumer.consumer import (
     FROM_BEGINNING,
@@ -23,19 +23,22 @@ from tidemill.lake.consumer.managed import (
     Consumer,
     Lag,
     WorkState,
+    count_work,
     find_consumer,
     list_consumers,
     list_work,
     measure_lag,
 )
-from tidemill.lake.consumer.resets import drop_consumer, list_resets, requeue, reset
-from tidemill.lake.consumer.starts import Start
+from tidemill.lake.consumer.resets import Chosen, drop_consumer, list_resets, requeue, reset
+from tidemill.lake.consumer.starts import BadStart, Start
 from tidemill.lake.consumer.take import peek_claims
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.filters import Where, make_filter
+from tidemill.lake.filters import Where, choose, make_filter
 from tidemill.lake.keys import KeyText, KeyValue
 from tidemill.lake.snapshot.changes import measure_feed
+from tidemill.lake.window.partition_time import Instant, Zone
+from tidemill.lake.window.watermark import EARLIEST, LATEST
 from tidemill.mill.project import MOST_SHOWN, Project, complete, datasets_by_id, fields_of
 from tidemill.names import nearest
 from tidemill.run.programs import Program, list_programs
@@ -141,6 +144,18 @@ class ConsumerInUse(UserError):
         )
 
 
+class NoTimes(UserError):
+    """Partitions were chosen by time, and the file set does not say what the time of a partition is."""
+
+    code = "no_times"
+
+    def __init__(self, dataset: str) -> None:
+        self.dataset = dataset
+        super().__init__(
+            f"{dataset} declares no partition time: choose partitions by their keys, or declare a watermark"
+        )
+
+
 class Consumers(Project):
     """Operations on consumers."""
 
@@ -156,7 +171,11 @@ class Consumers(Project):
         return self.catalog.read(block)
 
     def show_consumer(self, dataset: str, name: str) -> dict[str, object]:
-        """One consumer, with what its runs hold or have put aside, and its resets; `NotFound` with the nearest name."""
+        """One consumer, with the changes that its runs hold, those that are discarded, and its resets.
+
+        `work` has the first `MOST_SHOWN` of each state, and `not_shown` is the number of all others. `NotFound` with
+        the nearest name.
+        """
 
         def block(db: Db) -> dict[str, object]:
             found, consumer = self._consumer(db, dataset, name)
@@ -171,7 +190,8 @@ class Consumers(Project):
                 for p in list_resets(db, consumer.dataset_id, consumer.name)
             ]
             view = _consumer_view(db, consumer, {found.dataset_id: found})
-            return {**fields_of(view), "work": work, "resets": resets}
+            not_shown = view.in_progress + view.discarded - len(work)
+            return {**fields_of(view), "work": work, "not_shown": not_shown, "resets": resets}
 
         return self.catalog.read(block)
 
@@ -201,16 +221,34 @@ class Consumers(Project):
             )
         return offered
 
-    def reset_consumer(self, dataset: str, name: str, to: str | datetime, *, by: str | None = None) -> ConsumerView:
-        """Let a consumer start anew: at the `beginning`, `now`, or with what has committed since a time.
+    def reset_consumer(
+        self,
+        dataset: str,
+        name: str,
+        to: str | datetime,
+        *,
+        where: Where | Sequence[str] | None = None,
+        time_from: str | datetime | None = None,
+        time_until: str | datetime | None = None,
+        by: str | None = None,
+    ) -> ConsumerView:
+        """Reset a consumer: to the `beginning`, to `now`, or to the commits since a time.
 
-        On record with who asked (`by`, else the user of this process): `show_consumer`. Refused (`ClaimsInProgress`)
-        while a run holds what it took; `NotFound`, `BadStart`.
+        With `where` or times, of the partitions that have committed since then only those are delivered whose keys
+        `where` accepts and whose time lies from `time_from` until `time_until`, and all that commits from now on. Times
+        without an offset are those of the watermark's zone.
+
+        On record with the caller (`by`, else the user of this process): `show_consumer`. Refused (`ClaimsInProgress`)
+        while a run holds what it took; `NotFound`, `BadStart`, `BadKey`, `NoTimes`, `TooManyChosen`.
         """
         start = Start.parse(to)
         found, consumer = self.catalog.read(lambda db: self._consumer(db, dataset, name))
-        who = self._who(by)
-        anew = reset(self.catalog, consumer.dataset_id, consumer.name, start, who)
+        chosen = None
+        if where or time_from is not None or time_until is not None:
+            if found.kind is DatasetKind.SNAPSHOT:
+                raise NotPeekable(found.qualified_name, consumer.name)
+            chosen = _choose(Fileset.of(found), where, time_from, time_until)
+        anew = reset(self.catalog, consumer.dataset_id, consumer.name, start, self._who(by), chosen)
         return self.catalog.read(lambda db: _consumer_view(db, anew, {found.dataset_id: found}))
 
     def drop_consumer(self, dataset: str, name: str, *, by: str | None = None) -> None:
@@ -241,7 +279,8 @@ class Consumers(Project):
             found, consumer = self._consumer(db, dataset, name)
             if partitions is None:
                 return consumer, None
-            rows = list_work(db, consumer.consumer_id, WorkState.DISCARDED, MOST_SHOWN)
+            _, discarded = count_work(db, consumer.consumer_id)
+            rows = list_work(db, consumer.consumer_id, WorkState.DISCARDED, discarded)
             by_name = {Fileset.of(found).show(work.partition_key): work.partition_key for work in rows}
             for partition in partitions:
                 if partition not in by_name:
@@ -292,6 +331,41 @@ def _is_retired(consumer: Consumer, dataset: Dataset, programs: Sequence[Program
     )
 
 
+def _choose(
+    fileset: Fileset,
+    where: Where | Sequence[str] | None,
+    time_from: str | datetime | None,
+    time_until: str | datetime | None,
+) -> Chosen:
+    accepted = choose(fileset.keys, where or {})
+    shown = [] if not where else [f"where {where if isinstance(where, Mapping) else ' and '.join(where)}"]
+    if time_from is None and time_until is None:
+        return Chosen(accepted, " ".join(shown))
+    if fileset.watermark is None:
+        raise NoTimes(fileset.qualified_name)
+    times = fileset.watermark.partition_time
+    lower = EARLIEST if time_from is None else _instant(times.zone, time_from)
+    upper = LATEST if time_until is None else _instant(times.zone, time_until)
+    shown += [] if time_from is None else [f"from {time_from}"]
+    shown += [] if time_until is None else [f"until {time_until}"]
+
+    def overlaps(key: KeyText) -> bool:
+        span = times.span_of(fileset.keys.decode(key))
+        return span is not None and span.begins < upper and lower < span.ends
+
+    return Chosen(accepted, " ".join(shown), overlaps)
+
+
+def _instant(zone: Zone, given: str | datetime) -> Instant:
+    try:
+        moment = given if isinstance(given, datetime) else datetime.fromisoformat(given)
+    except ValueError:
+        raise BadStart(str(given), "a partition time is a time like 2026-01-31T06:00") from None
+    if moment.tzinfo is None:
+        return zone.opens(moment)
+    return Instant((moment - EPOCH) // timedelta(microseconds=1))
+
+
 def _measure(db: Db, consumer: Consumer, by_id: Mapping[str, Dataset]) -> Lag:
     is_feed = by_id[consumer.dataset_id].kind is DatasetKind.SNAPSHOT
     return measure_feed(db, consumer) if is_feed else measure_lag(db, consumer)
@@ -306,18 +380,15 @@ def _lag_view(consumer: Consumer, lag: Lag, by_id: Mapping[str, Dataset], now: i
 
 def _consumer_view(db: Db, consumer: Consumer, by_id: Mapping[str, Dataset]) -> ConsumerView:
     lag = _measure(db, consumer, by_id)
-    held = {
-        state: len(list_work(db, consumer.consumer_id, state, MOST_SHOWN))
-        for state in (WorkState.IN_PROGRESS, WorkState.DISCARDED)
-    }
+    held, discarded = count_work(db, consumer.consumer_id)
     return ConsumerView(
         by_id[consumer.dataset_id].qualified_name,
         consumer.name,
         lag.partitions,
         lag.bytes,
         None if lag.oldest is None else to_ms(lag.oldest),
-        held[WorkState.IN_PROGRESS],
-        held[WorkState.DISCARDED],
+        held,
+        discarded,
         consumer.dropped,
         _is_retired(consumer, by_id[consumer.dataset_id], list_programs(db)),
         consumer.state.start_version,

@@ -136,6 +136,12 @@ def list_work(db: Db, consumer_id: ConsumerId, state: WorkState, limit: int) -> 
     return [_work(row) for row in db.all(SQL.list_work, consumer_id=consumer_id, state=state, limit=limit)]
 
 
+def count_work(db: Db, consumer_id: ConsumerId) -> tuple[int, int]:
+    """Return the number of changes that runs hold, and of those that are discarded. Cost: these numbers."""
+    held, discarded = cast("tuple[int, int]", db.all(SQL.count_work, consumer_id=consumer_id)[0])
+    return held, discarded
+
+
 def measure_lag(db: Db, consumer: Consumer) -> Lag:
     """How far the consumer is behind. Cost: what waits."""
     rows = db.all(

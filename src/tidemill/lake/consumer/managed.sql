@@ -60,3 +60,10 @@ SELECT write_pointer, partition_key, state, failures, not_before, run_id, error
 
 -- name: count_lives
 SELECT count(*) FROM consumer_reset WHERE dataset_id = :dataset_id AND name = :name
+
+-- name: count_work
+-- By the index of each state: never what is completed.
+SELECT (SELECT count(*) FROM consumer_work {indexed_by:consumer_work_held}
+         WHERE consumer_id = :consumer_id AND state = 'in_progress'),
+       (SELECT count(*) FROM consumer_work {indexed_by:consumer_work_discarded}
+         WHERE consumer_id = :consumer_id AND state = 'discarded')

@@ -7,25 +7,31 @@ record under the old one, whatever that is, and nothing has to be deleted or rea
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.named import Call, Param, Row, load_sql
+from tidemill.catalog.transactions import Snapshot
 from tidemill.epoch import from_ms
-from tidemill.errors import Conflict
+from tidemill.errors import Conflict, UserError
 from tidemill.lake.consumer.backlog import NoteUnread, PublishBacklog
 from tidemill.lake.consumer.consumer import PartitionConsumerState
 from tidemill.lake.consumer.managed import Consumer, find_consumer
-from tidemill.lake.consumer.starts import Position, Start, find_position
+from tidemill.lake.consumer.starts import From, Position, Start, find_position
 from tidemill.lake.datasets import DatasetKind, find_by_id
+from tidemill.lake.fileset.fileset import read_partitions
+from tidemill.lake.filters import KeyFilter
 from tidemill.lake.keys import KeyText
 from tidemill.lake.snapshot.changes import NoteUnseen
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, WritePointer
 
 SQL: Final = load_sql(__file__)
+
+MOST_CHOSEN: Final = 50_000
+"""Changes that one reset delivers again by name."""
 
 
 @refusal
@@ -41,6 +47,35 @@ class ClaimsInProgress(Conflict):
             f"consumer {consumer} cannot be reset while {run} works on what it took: wait for its end, or "
             f"`tidemill run kill {run}`"
         )
+
+
+class TooManyChosen(UserError):
+    """A reset that names more changes than one commit should hold."""
+
+    code = "too_many_chosen"
+
+    def __init__(self, changes: int) -> None:
+        self.changes = changes
+        super().__init__(
+            f"the reset would deliver {changes} changes again, more than {MOST_CHOSEN}: name fewer partitions, or "
+            "reset the consumer without naming any"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The partitions that a reset delivers again: by their keys, and by their time.
+
+    `shown` is the choice as its record shows it.
+    """
+
+    where: KeyFilter
+    shown: str
+    overlaps: Callable[[KeyText], bool] | None = None
+
+    def accepts(self, key: KeyText) -> bool:
+        """Whether the partition is chosen by its time; `where` has chosen it by its key."""
+        return self.overlaps is None or self.overlaps(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +98,13 @@ def list_resets(db: Db, dataset_id: DatasetId | None = None, name: str | None = 
     return [_past(row) for row in db.all(SQL.list_resets_of, dataset_id=dataset_id, name=name)]
 
 
-def reset(catalog: Catalog, dataset_id: DatasetId, name: str, start: Start, by: str) -> Consumer:
-    """Let a consumer start anew; give it as it is then. What waits for it then is announced at once.
+def reset(
+    catalog: Catalog, dataset_id: DatasetId, name: str, start: Start, by: str, chosen: Chosen | None = None
+) -> Consumer:
+    """Reset a consumer, and return it as it is then. The reset announces at once the changes that wait for it.
+
+    With `chosen`, of the partitions that have committed since `start` only those are delivered, and all that commits
+    from now on. `TooManyChosen`.
 
     Of a change feed that is what differs from the new start. What it has put aside is forgotten with the rest.
     `ClaimsInProgress` while a run holds anything of it: that run's commit would complete what the new start delivers
@@ -72,10 +112,17 @@ def reset(catalog: Catalog, dataset_id: DatasetId, name: str, start: Start, by: 
     """
     tick = catalog.write(lambda db: db.tick())
     kind, consumer, position = catalog.read(lambda db: _read_for_reset(db, dataset_id, name, start, tick))
+    asked, changes = str(start), []
+    if chosen is not None:
+        since = position.since_seq
+        snapshot = Snapshot(WritePointer(tick), catalog.incarnation)
+        changes = catalog.read(lambda db: _find_chosen(db, dataset_id, snapshot, since, chosen))
+        asked = f"{start} {chosen.shown}"
+        position = catalog.read(lambda db: find_position(db, dataset_id, Start(From.NOW), tick))
     new_id = ConsumerId(catalog.world.new_id("consumer"))
     note = NoteUnseen([new_id]) if kind is DatasetKind.SNAPSHOT else NoteUnread([new_id])
     catalog.apply(
-        [_Reset(consumer, new_id, position, str(start), by), note, PublishBacklog([new_id])],
+        [_Reset(consumer, new_id, position, asked, by, tuple(changes)), note, PublishBacklog([new_id])],
         outcome=Call(SQL.find_reset, {"consumer_id": consumer.consumer_id, "new_id": new_id}),
     )
     return catalog.read(lambda db: find_consumer(db, dataset_id, name))
@@ -88,6 +135,21 @@ def _read_for_reset(
     return kind, find_consumer(db, dataset_id, name), find_position(db, dataset_id, start, tick)
 
 
+def _find_chosen(
+    db: Db, dataset_id: DatasetId, snapshot: Snapshot, since: CommitSeq, chosen: Chosen
+) -> list[dict[str, object]]:
+    partitions = read_partitions(db, dataset_id, snapshot, chosen.where)
+    found: list[dict[str, object]] = [
+        {"write_pointer": change.write_pointer, "partition_key": change.partition_key}
+        for partition in partitions
+        for change in partition.changes
+        if change.commit_seq >= since and chosen.accepts(change.partition_key)
+    ]
+    if len(found) > MOST_CHOSEN:
+        raise TooManyChosen(len(found))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Reset:
     consumer: Consumer
@@ -95,6 +157,7 @@ class _Reset:
     position: Position
     asked: str
     by: str
+    chosen: tuple[Mapping[str, object], ...]
 
     def guards(self) -> Sequence[Call]:
         old: dict[str, Param] = {"consumer_id": self.consumer.consumer_id, "name": self.consumer.name}
@@ -109,10 +172,16 @@ class _Reset:
             "start_version": self.position.state.start_version,
             "versions_to_check": json.dumps(self.position.state.versions_to_check),
         }
+        again: dict[str, Param] = {
+            "new_id": self.new_id,
+            "dataset_id": self.consumer.dataset_id,
+            "chosen": json.dumps(self.chosen),
+        }
         return (
             Call(SQL.keep_past, {**since, "asked": self.asked, "by_whom": self.by}),
             Call(SQL.forget_waiting, old),
             Call(SQL.start_anew, {**since, **state}),
+            *((Call(SQL.deliver_chosen, again),) if self.chosen else ()),
         )
 
 

@@ -42,6 +42,16 @@ UPDATE consumer
        versions_to_check = :versions_to_check, dropped = 0, revision = revision + 1
  WHERE consumer_id = :consumer_id
 
+-- name: deliver_chosen
+-- rank: consumer
+-- After start_anew: changes from before the new start, of the partitions that were chosen.
+INSERT INTO consumer_work (consumer_id, write_pointer, partition_key, commit_seq, state)
+SELECT CAST(:new_id AS TEXT), change.write_pointer, change.partition_key, change.commit_seq, 'new'
+  FROM {rows:chosen(write_pointer bigint, partition_key text)} AS chosen
+ CROSS JOIN partition_change AS change
+ WHERE change.dataset_id = :dataset_id AND change.write_pointer = chosen.write_pointer
+   AND change.partition_key = chosen.partition_key AND change.delivers = 1
+
 -- name: find_discarded
 SELECT write_pointer, partition_key FROM consumer_work {indexed_by:consumer_work_discarded}
  WHERE consumer_id = :consumer_id AND state = 'discarded'

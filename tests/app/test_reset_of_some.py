@@ -1,0 +1,131 @@
+"""Resets of a consumer to some partitions, by their keys and their times; and counts that are exact."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from tests.app.stage import staged
+from tests.run.conftest import rows_of
+from tidemill.epoch import EPOCH
+from tidemill.errors import UserError
+from tidemill.lake.consumer import resets
+from tidemill.lake.consumer.resets import TooManyChosen
+from tidemill.lake.consumer.starts import BadStart
+from tidemill.lake.keys import BadKey
+from tidemill.mill import consumers
+from tidemill.mill.consumers import NoTimes
+
+APP = """
+from pathlib import Path
+import tidemill as tm
+
+HERE = Path(__file__).parent
+app = tm.App("shop")
+lines = app.fileset("lines", keys={"day": "date", "hour": "int"}, watermark=tm.Watermark(
+    "ts", pattern="$day $hour:00:00", interval="1h", zone="Europe/Berlin"))
+plain = app.fileset("plain", keys={"hour": "int"})
+
+
+@app.python(reads=[lines], retries=0, backoff="0s")
+def look(run):
+    hours = [partition["hour"] for partition in run.input(lines).partitions]
+    with (HERE / "said.txt").open("a") as said:
+        said.write(f"{hours}\\n")
+
+
+@app.python(reads=[plain])
+def other(run):
+    pass
+
+
+app.schedule("look", look, trigger=tm.NewPartitions(lines), resume=True)
+"""
+NAME = "default.shop.look"
+
+
+@pytest.fixture
+def stage(tmp_path, catalog_url):
+    """Hours 1 to 4 of a day, all consumed."""
+    with staged(tmp_path, catalog_url, APP.replace("\\\\n", "\\n")) as stage:
+        stage.publish("lines", *(f"day=2026-01-01/hour={hour}" for hour in (1, 2, 3, 4)))
+        stage.play()
+        yield stage
+
+
+def play(stage):
+    """What the program was given since it was last asked."""
+    before = len(stage.said())
+    stage.play()
+    return stage.said()[before:]
+
+
+@pytest.mark.parametrize(
+    ("choice", "given"),
+    [
+        ({"where": ["hour>=3"]}, [3, 4]),
+        ({"where": {"hour": {1, 4}}}, [1, 4]),
+        ({"time_from": "2026-01-01T03:00"}, [3, 4]),
+        ({"time_from": "2026-01-01T01:00Z", "time_until": "2026-01-01T03:00Z"}, [2, 3]),
+        ({"time_until": "2026-01-01T03:30", "where": ["hour>=2"]}, [2, 3]),
+    ],
+)
+def test_only_the_chosen_partitions_of_the_past_come_again(stage, choice, given):
+    """A person who mends one day does not want the whole year delivered again."""
+    view = stage.mill.reset_consumer("lines", NAME, "beginning", **choice)
+    stage.publish("lines", "day=2026-01-02/hour=9")
+    said = play(stage)
+
+    assert view.waiting == len(given)
+    assert sorted(hour for text in said for hour in json.loads(text)) == [*given, 9]
+    assert play(stage) == []
+    assert stage.mill.audit().clean
+    (record,) = stage.mill.show_consumer("lines", NAME)["resets"]
+    assert record.to.startswith("beginning ")
+
+
+def test_a_commit_time_and_a_choice_go_together(stage):
+    """The start says since which commits, the choice which of their partitions."""
+    (seq,) = rows_of(stage.mill.catalog, "SELECT max(at) FROM partition_change")[0]
+    while stage.mill.catalog.read(lambda db: db.now()) <= seq + 1:
+        pass
+    moment = EPOCH + timedelta(milliseconds=seq + 1)
+    stage.publish("lines", "day=2026-01-01/hour=5", "day=2026-01-01/hour=6")
+    stage.play()
+
+    stage.mill.reset_consumer("lines", NAME, moment, where=["hour>=4", "hour<6"])
+
+    assert play(stage) == ["[5]"]
+
+
+def test_a_choice_that_cannot_be_is_refused(stage, monkeypatch):
+    """Nothing is reset then."""
+    reset = stage.mill.reset_consumer
+    with pytest.raises(BadKey):
+        reset("lines", NAME, "beginning", where=["week=1"])
+    with pytest.raises(BadStart, match="2026-01-31T06:00"):
+        reset("lines", NAME, "beginning", time_from="soon")
+    with pytest.raises(NoTimes, match="declares no partition time"):
+        reset("plain", "default.shop.other", "beginning", time_from="2026-01-01T03:00")
+    monkeypatch.setattr(resets, "MOST_CHOSEN", 2)
+    with pytest.raises(TooManyChosen, match="3 changes"):
+        reset("lines", NAME, "beginning", where=["hour>=2"])
+    with pytest.raises(UserError):
+        reset("lines", NAME, "last week", where=["hour>=2"])
+
+    assert stage.mill.show_consumer("lines", NAME)["resets"] == []
+
+
+def test_counts_are_exact_however_much_is_discarded(stage, monkeypatch):
+    """They stopped at 1000 in silence, and a partition beyond those could not be requeued."""
+    monkeypatch.setattr(consumers, "MOST_SHOWN", 2)
+    rows_of(stage.mill.catalog, "UPDATE consumer_work SET state = 'discarded', error = 'boom' RETURNING 1")
+
+    shown = stage.mill.show_consumer("lines", NAME)
+    (listed,) = stage.mill.list_consumers(dataset="lines")
+    requeued = stage.mill.requeue_consumer("lines", NAME, ["day=2026-01-01 hour=4"])
+
+    assert (listed.discarded, shown["discarded"], len(shown["work"]), shown["not_shown"]) == (4, 4, 2, 2)
+    assert requeued == 1

@@ -20,9 +20,9 @@ class BadSize(UserError):
 
     code = "bad_size"
 
-    def __init__(self, given: object) -> None:
+    def __init__(self, given: object, wanted: str = "a whole number with a unit, as '100 GB' or '64 KiB'") -> None:
         self.given = repr(given)
-        self.why = "use a whole number with a unit, as '100 GB' or '64 KiB'"
+        self.why = f"use {wanted}"
         super().__init__(f"size {given!r} is refused: {self.why}")
 
 
@@ -32,6 +32,14 @@ def parse_bytes(given: str) -> int:
     if match is None or match["unit"] not in _UNITS:
         raise BadSize(given)
     return int(match["number"]) * _UNITS[match["unit"]]
+
+
+def parse_share(given: str) -> float:
+    """Return the share that a percentage says, from `0%` to `100%`; raise `BadSize` otherwise."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", given) if isinstance(given, str) else None
+    if match is None or float(match[1]) > 100:
+        raise BadSize(given, "a percentage, as '1%'")
+    return float(match[1]) / 100
 
 
 def exact_bytes(size: int) -> str:

@@ -1,104 +1,10 @@
-"""Raw files are checked without Spark: each good or bad by itself, with the reason."""
+"""Formats are declared so that they can be read strictly; an error of Spark names the file that it is about."""
 
 from __future__ import annotations
 
-import gzip
-
 import pytest
 
-from tidemill.lake import formats
-from tidemill.lake.formats import BadFormat, FileFormat, RawFormat, blame, check_file, column_names, reason
-from tidemill.storage.files import open_files
-from tidemill.world import World
-
-CSV = RawFormat(FileFormat.CSV, "id INT, name STRING, qty DECIMAL(10,2)")
-JSON = RawFormat(FileFormat.JSON)
-TEXT = RawFormat(FileFormat.TEXT)
-PARQUET = RawFormat(FileFormat.PARQUET)
-HEADER = b"id,name,qty\n"
-
-
-def check(tmp_path, content: bytes, raw: RawFormat = CSV, name: str = "file") -> str:
-    """What is wrong with a file of this content; empty when nothing is."""
-    files = open_files(tmp_path, World())
-    files.put(name, content)
-    return check_file(files, files.stat(name), raw) or ""
-
-
-@pytest.mark.parametrize(
-    ("content", "raw"),
-    [
-        (HEADER + b"1,a,2\n", CSV),
-        (HEADER, CSV),
-        (b"", CSV),
-        (b"\xef\xbb\xbf" + HEADER + b"1,a,2\n", CSV),
-        (b"id,name,qty\r\n1,a,2\r\n", CSV),
-        (b'"id","name","qty"\n', CSV),
-        (HEADER + "1,é,2\n".encode(), CSV),
-        (HEADER + b"1,a,2", RawFormat(FileFormat.CSV, CSV.schema, line_end=False)),
-        (b"1,a,2\n", RawFormat(FileFormat.CSV, CSV.schema, {"header": "false"})),
-        (b"id;name;qty\n1;a;2\n", RawFormat(FileFormat.CSV, CSV.schema, {"sep": ";"})),
-        (b"# made by x\nid,name,qty\n", RawFormat(FileFormat.CSV, CSV.schema, {"comment": "#"})),
-        (b'{"id": 1}\n', JSON),
-        (b"line\n", TEXT),
-        (b"", PARQUET),
-        (b"PAR1....PAR1", PARQUET),
-    ],
-)
-def test_good_files_pass(tmp_path, content, raw):
-    """Each refusal of a good file holds up somebody's data."""
-    assert check(tmp_path, content, raw) == ""
-
-
-@pytest.mark.parametrize(
-    ("content", "raw", "why"),
-    [
-        (HEADER + b"1,a,2\n2,b,3", CSV, "no end"),  # the cut inside the last column that Spark reads as a number
-        (HEADER[:-1], CSV, "no end"),
-        (b"1,a,2\n2,b,3\n", CSV, "not the header"),
-        (b"\n\n", CSV, "not the header"),
-        (b"id,qty,name\n1,2,a\n", CSV, "another order"),
-        (b"id,name\n1,a\n", CSV, "not the header"),
-        (b"ID,name,qty\n", CSV, "not the header"),
-        (HEADER + b"1,\xff,2\n", CSV, "not UTF-8"),
-        (HEADER + "1,é".encode()[:-1] + b"\n", CSV, "not UTF-8"),
-        (b'{"id": 1}\n{"id"', JSON, "no end"),
-        (b"li", TEXT, "no end"),
-        (b"line\n\xc3", RawFormat(FileFormat.TEXT, line_end=False), "not UTF-8"),
-        (b"PAR1....PAR", PARQUET, "no whole Parquet"),
-        (b"PAR1PAR1", PARQUET, "no whole Parquet"),
-        (b"id,name", PARQUET, "no whole Parquet"),
-    ],
-)
-def test_bad_files_are_told_with_the_reason(tmp_path, content, raw, why):
-    """Most of these Spark reads without a word, even under FAILFAST (tried)."""
-    assert why in check(tmp_path, content, raw)
-
-
-def test_a_file_cut_at_any_byte_is_found(tmp_path):
-    """Wherever a transfer broke off: only a cut between two lines leaves a file that is whole as it stands."""
-    content = HEADER + b"1,abc,10.25\n22,d,7\n"
-
-    found = [bool(check(tmp_path, content[:length])) for length in range(len(content) + 1)]
-
-    assert [n for n, bad in enumerate(found) if not bad] == [0, 12, 24, 31]
-
-
-def test_packed_files_are_looked_into(tmp_path):
-    """Spark unpacks them by their name; cut ones give it no row that is wrong, but here the reason is clear."""
-    packed = gzip.compress(HEADER + b"1,a,2\n") + gzip.compress(b"2,b,3\n")
-
-    assert check(tmp_path, packed, name="x.csv.gz") == ""
-    assert "cannot be unpacked" in check(tmp_path, packed[:-9], name="x.csv.gz")
-    assert "no end" in check(tmp_path, gzip.compress(HEADER + b"1"), name="x.csv.gz")
-    assert "cannot be unpacked" in check(tmp_path, HEADER, name="x.csv.gz")
-
-
-def test_a_character_across_two_reads_is_whole(tmp_path, monkeypatch):
-    """Files are read in parts; where a part ends is no boundary of characters or of the header."""
-    for size in range(1, 9):
-        monkeypatch.setattr(formats, "CHUNK_BYTES", size)
-        assert check(tmp_path, HEADER + "1,éé日本,2\n".encode()) == ""
+from tidemill.lake.formats import BadFormat, FileFormat, RawFormat, blame, column_names, reason
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from tidemill.lake.inbox.file_checks import (
 )
 from tidemill.lake.inbox.file_claims import ClaimedFile, RestampFiles, claim_files, find_blamed, read_claims
 from tidemill.lake.inbox.file_endings import (
+    BlamedFile,
     ClaimsLost,
     CloseFiles,
     FailFiles,
@@ -115,11 +116,12 @@ class Mill:
     def fail(self, tx: Transaction, blamed: ClaimedFile | None = None, *, last: bool = False) -> None:
         """End the attempt by an exception of the program; with `last` the run ends FAILED."""
         end = EndTransaction(tx.write_pointer, TxState.ABORTED, "boom")
+        named = () if blamed is None else (BlamedFile(blamed, "boom"),)
         if last:
-            release = ReleaseFiles(tx.run_id, tx.epoch, "boom", timedelta(seconds=30), blamed)
+            release = ReleaseFiles(tx.run_id, tx.epoch, "boom", timedelta(seconds=30), named)
             self.catalog.apply([end, release, PublishInboxBacklog((self.inbox.dataset_id,))])
         else:
-            self.catalog.apply([end, FailFiles(tx.run_id, tx.epoch, "boom", blamed)])
+            self.catalog.apply([end, FailFiles(tx.run_id, tx.epoch, "boom", named)])
 
     def kill(self, tx: Transaction) -> None:
         """End the run KILLED."""
@@ -424,7 +426,7 @@ def test_bad_files_are_sorted_out_and_the_rest_commits(mill):
 
 
 def test_a_file_that_is_no_text_does_not_keep_the_others_from_their_commit(catalog_url, tmp_path):
-    """A CSV in UTF-16 is valid UTF-8 full of NULs, which the reason quotes, and PostgreSQL stores none."""
+    """A CSV in UTF-16 is valid UTF-8 full of NULs, and PostgreSQL stores none in a reason."""
     mill = make_mill(catalog_url, tmp_path / "raw")
     mill.inbox = dataclasses.replace(mill.inbox, spec=InboxSpec(RawFormat(FileFormat.CSV, "id INT, name STRING")))
     mill.land("good", content="id,name\n1,x\n")
@@ -433,7 +435,7 @@ def test_a_file_that_is_no_text_does_not_keep_the_others_from_their_commit(catal
 
     assert mill.process() == ["good"]
     [row] = mill.list(state=FileState.ERROR)
-    assert "but \N{REPLACEMENT CHARACTER}i\N{REPLACEMENT CHARACTER}d" in row.error
+    assert "NUL" in row.error
 
 
 def test_claims_follow_the_run_to_its_next_attempt(mill):
@@ -811,3 +813,26 @@ def test_a_location_that_is_away_closes_no_file(mill):
             look()
     away.rename(mill.folder)
     assert [file.name for file in sort_out(mill.catalog.world, [mill.inbox], claimed)[0]] == ["a"]
+
+
+def test_each_blamed_file_has_its_own_reason_and_the_others_none(mill):
+    """All bad files of a batch leave the run at once; those that reading has found bad need no run of their own."""
+    for name in ("bad", "good", "worse"):
+        mill.land(name)
+    mill.discover()
+    tx = mill.begin()
+    held = {file.name: file for file in mill.claim(tx)}
+    blamed = (
+        BlamedFile(held["bad"], "line 1\0", alone=False),
+        BlamedFile(held["worse"], "line 2", alone=True),
+    )
+
+    end = EndTransaction(tx.write_pointer, TxState.ABORTED, "boom")
+    mill.catalog.apply([end, FailFiles(tx.run_id, tx.epoch, "boom", blamed)])
+
+    rows = {row.name: (row.status, row.failures, row.error) for row in mill.list()}
+    assert rows == {
+        "bad": (FileState.ERROR, 1, "line 1\N{REPLACEMENT CHARACTER}"),
+        "good": (FileState.IN_PROGRESS, 0, None),
+        "worse": (FileState.ERROR, 1, "line 2"),
+    }

@@ -73,6 +73,11 @@ def once_more(run, spark):
     run.output("copies").append(new.withColumn("tag", F.lit("late")))
     assert run.deduplicate(found, keys=["id"], against="copies").count() == 0
 
+def first_load(run, spark):
+    found = spark.createDataFrame([(1, 0), (1, 0), (2, 0)], "id long, part int")
+    run.output("firsts").append(run.deduplicate(found, keys=["id"], against="firsts"))
+    assert run.deduplicate(found, keys=["id"], against="firsts").count() == 0
+
 def tend(run, spark):
     while run.take():
         new = run.input("clicks")
@@ -101,7 +106,7 @@ class Mill:
         self.app_file.parent.mkdir()
         self.app_file.write_text(APP)
         (self.app_file.parent / "helper.py").write_text("def tag(value):\n    return f'tag {value}'\n")
-        self.filesets = {name: self.fileset(name) for name in ("clicks", "copies", "tended")}
+        self.filesets = {name: self.fileset(name) for name in ("clicks", "copies", "firsts", "tended")}
         options = DriverOptions(works.catalog.url, folder / "state", folder / "cache", SETTINGS, warm=warm)
         self.launcher = Launcher(works.world, options)
         self.runner = Runner(works.world, works.catalog, self.launcher)
@@ -192,6 +197,7 @@ def test_a_warm_driver_serves_runs_one_after_the_other(make_mill):
     looked = mill.finish(mill.start("looks"))
     again = mill.finish(mill.start("copy", reads=("clicks",), writes=("copies",)))
     once = mill.finish(mill.start("once_more", writes=("copies",)))
+    first = mill.finish(mill.start("first_load", writes=("firsts",)))
 
     assert {published.pid, copied.pid, looked.pid, again.pid} == {published.pid}
     assert (mill.count("clicks"), mill.count("copies")) == (1250, 1251)
@@ -204,6 +210,8 @@ def test_a_warm_driver_serves_runs_one_after_the_other(make_mill):
         "published": 1000,
         "rows_out": 1,
     }
+    # On the first load nothing is published, and no column is known of what is.
+    assert first.facts["duplicates"][0]["rows_out"] == mill.count("firsts") == 2
     # What the program has only looked at is not known to have come whole.
     assert once.facts["duplicates"][1]["rows_out"] is None
     assert again.exit_reason == "no_input"

@@ -26,8 +26,8 @@ from tidemill.app.watermark import Watermark
 from tidemill.durations import parse_duration
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.fileset.stored import SchemaPolicy, Storing
-from tidemill.lake.formats import FileFormat, RawFormat
-from tidemill.lake.inbox.inbox import After, InboxSpec, OnRewrite
+from tidemill.lake.formats import BadRows, FileFormat, RawFormat, Unknown
+from tidemill.lake.inbox.inbox import After, InboxSpec, OnRewrite, rejects_of
 from tidemill.lake.keys import KeySchema
 from tidemill.lake.snapshot.guards import ColumnPolicy, Guards
 from tidemill.lake.snapshot.jdbc import Jdbc
@@ -40,7 +40,7 @@ from tidemill.run.programs import Argument, ArgumentType, Code, ProgramKind, Val
 from tidemill.schedule.constraints import Constraint
 from tidemill.schedule.specs import DEFAULT_GRACE, DEFAULT_TIMEOUT, Misfire, OnTimeout, ScheduleSpec
 from tidemill.schedule.triggers import Trigger
-from tidemill.sizes import parse_bytes
+from tidemill.sizes import parse_bytes, parse_share
 
 if TYPE_CHECKING:
     from tidemill.sql.window_program import WindowProgram
@@ -76,6 +76,9 @@ class App:
         schema: str | None = None,
         options: Mapping[str, str] | None = None,
         line_end: bool = True,
+        unknown: str = "fail",
+        bad_rows: str = "file",
+        max_rejects: str = "1%",
         ignore: Sequence[str] = (),
         on_rewrite: str = "reprocess",
         attempts: int = 3,
@@ -95,12 +98,16 @@ class App:
         """Watch the folder at `location` (relative to the project) and give each file to processing exactly once.
 
         `schema` is a DDL text (`"id INT, name STRING"`), `options` are Spark's for the format; `line_end` counts text
-        without an end of line at its end as cut. `ignore` adds patterns of names to those always ignored
-        (`*_current`, `*.tmp`, `*._COPYING_`, `_*`, `.*`). A file written again under its name is processed again
-        (`on_rewrite="reprocess"`), not at all (`ignore`), or put aside (`error`). A file that fails is tried
-        `attempts` times, first after `retry_after`, then twice that, and then quarantined. One run takes at most
-        `max_files` and `max_bytes`. The folder is listed every `list_every`; while the file system tells of new files,
-        at each such event, and else once a minute.
+        without an end of line at its end as cut. A file with fields that the schema does not name is bad
+        (`unknown="fail"`), or the fields are dropped (`"ignore"`), or kept as JSON in a column `_rescued` (`"rescue"`).
+        A file with bad rows is bad (`bad_rows="file"`), or its bad rows go to the file set `<name>_rejects`
+        (`"reject"`), unless more than `max_rejects` of its rows are bad.
+
+        `ignore` adds patterns of names to those always ignored (`*_current`, `*.tmp`, `*._COPYING_`, `_*`, `.*`). A
+        file written again under its name is processed again (`on_rewrite="reprocess"`), not at all (`ignore`), or
+        quarantined (`error`). A file that fails is tried `attempts` times, first after `retry_after`, then twice that,
+        and then quarantined. One run takes at most `max_files` and `max_bytes`. The folder is listed every
+        `list_every`; while the file system tells of new files, at each such event, and else once a minute.
 
         A file is left to its writer until it is `min_age` old, two looks `settle` apart have found it unchanged, and
         the file named by `done_flag` (`"{name}.done"`, `"{stem}.ok"`) lies beside it. Where a store lists from a name
@@ -111,7 +118,15 @@ class App:
         the same name below `archive`, a location outside of this one; unless it was written again meanwhile. What was
         processed stays known until its name has been missing for `forget_after`.
         """
-        raw = RawFormat(_one_of(FileFormat, format, f"format of inbox {name}"), schema, dict(options or {}), line_end)
+        raw = RawFormat(
+            _one_of(FileFormat, format, f"format of inbox {name}"),
+            schema,
+            dict(options or {}),
+            line_end,
+            _one_of(Unknown, unknown, f"unknown of inbox {name}"),
+            _one_of(BadRows, bad_rows, f"bad_rows of inbox {name}"),
+            parse_share(max_rejects),
+        )
         spec = InboxSpec(
             format=raw,
             ignore=tuple(ignore),
@@ -130,6 +145,8 @@ class App:
             archive=archive,
             forget_after=parse_duration(forget_after),
         )
+        if raw.bad_rows is BadRows.REJECT:
+            self.fileset(rejects_of(name), keys={"day": "date"})
         return self._declare(Inbox(self._qualified(name), name, location, spec))
 
     def fileset(  # noqa: PLR0913  # options by keyword, each with a default

@@ -63,4 +63,5 @@ def _balance(balance: Balance) -> str:
         runs += f", {balance.differing} differ ({', '.join(balance.differ)})"
     if balance.not_known:
         runs += f", of {balance.not_known} it is not known"
-    return f"{runs}: {balance.rows_in} rows in, {balance.rows_out} out, {balance.duplicates} duplicates"
+    rows = f"{balance.rows_in} rows in, {balance.rows_out} out, {balance.rejected} rejected"
+    return f"{runs}: {rows}, {balance.duplicates} duplicates"

@@ -1,18 +1,9 @@
-"""What a raw file has to look like, checked without Spark, and which file an error of Spark is about.
-
-Spark alone passes over much of what is wrong with a file, even when told to fail fast (tried, 4.3): a last column cut
-short, a cut between two lines, bytes that are no UTF-8 (CSV and text). What can be seen here is seen before a program
-starts, for each file by itself, so that one bad file never fails the others; the rest is found by reading
-(`lake.spark.read_files`), and `blame` says which file it was.
-"""
+"""Formats of raw files: the declaration of an inbox's files, and the file that an error of Spark names."""
 
 from __future__ import annotations
 
-import codecs
-import csv
 import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -20,11 +11,12 @@ from urllib.parse import quote
 
 from tidemill.errors import UserError
 from tidemill.names import advise
-from tidemill.storage.files import Files, FileStatus
 
 CHUNK_BYTES: Final = 1 << 20
-_HEADER_BYTES: Final = 1 << 16
-_READING: Final = "Encountered error while reading file "
+RESCUED: Final = "_rescued"
+"""The column with the fields that a schema does not name, as JSON; null where a row has none."""
+READING: Final = "Encountered error while reading file "
+"""Spark's words before the path of a file that it could not read."""
 _CAUSE: Final = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Exception|Error): (?P<why>.+)$", re.MULTILINE)
 
 _F = TypeVar("_F")
@@ -53,11 +45,25 @@ _OPTIONS: Final[Mapping[FileFormat, frozenset[str]]] = {
     FileFormat.PARQUET: frozenset(),
     FileFormat.ORC: frozenset(),
 }
-# The first bytes, and where in the last ones the same stand: ORC ends with the length of what they end.
-_MAGIC: Final = {
-    FileFormat.PARQUET: ("Parquet", b"PAR1", slice(-4, None)),
-    FileFormat.ORC: ("ORC", b"ORC", slice(-4, -1)),
-}
+
+
+class Unknown(StrEnum):
+    """What becomes of fields that a schema does not name."""
+
+    FAIL = "fail"
+    """The file is bad."""
+    IGNORE = "ignore"
+    RESCUE = "rescue"
+    """They are kept as JSON, in a column of their own."""
+
+
+class BadRows(StrEnum):
+    """What becomes of rows that do not fit the columns."""
+
+    FILE = "file"
+    """Their file is bad."""
+    REJECT = "reject"
+    """They go to the file set of rejects, and the rest of the file is read."""
 
 
 class BadFormat(UserError):
@@ -77,12 +83,18 @@ class RawFormat:
 
     `schema` is a DDL text (`id INT, name STRING`). CSV needs one; JSON and Parquet files have their columns inferred
     without it, all files of a run together. `line_end`: text without an end of line at its end counts as cut.
+
+    `unknown` is for fields that the schema does not name, `bad_rows` for rows that do not fit it. A file is bad after
+    all when more than the share `max_rejects` of its rows is bad.
     """
 
     format: FileFormat
     schema: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     line_end: bool = True
+    unknown: Unknown = Unknown.FAIL
+    bad_rows: BadRows = BadRows.FILE
+    max_rejects: float = 0.01
 
     def __post_init__(self) -> None:
         known = _OPTIONS[self.format]
@@ -97,20 +109,70 @@ class RawFormat:
             raise BadFormat(self.format, "text has one column, value STRING, and takes no schema")
         if self.schema is not None and not all(column_names(self.schema)):
             raise BadFormat(self.format, f"schema {self.schema!r} is not `name TYPE, name TYPE`")
+        if self.unknown is not Unknown.FAIL and (self.schema is None or not (self.has_names)):
+            raise BadFormat(
+                self.format, f"unknown={self.unknown.value!r} needs a schema, and files that name their fields"
+            )
+        if self.unknown is Unknown.RESCUE and RESCUED in column_names(self.schema or ""):
+            raise BadFormat(self.format, f"the column {RESCUED} is for rescued fields: give yours another name")
+        if self.bad_rows is BadRows.REJECT and self.format not in {FileFormat.CSV, FileFormat.JSON}:
+            raise BadFormat(self.format, "its files have no bad rows that could be rejected: leave bad_rows out")
+        if not 0 <= self.max_rejects <= 1:
+            raise BadFormat(
+                self.format, f"max_rejects is a share of the rows, from '0%' to '100%', not {self.max_rejects}"
+            )
 
     @property
     def has_header(self) -> bool:
         """Whether each file must begin with the names of the columns."""
-        return self.format is FileFormat.CSV and self.options.get("header", "true").lower() == "true"
+        return self.format is FileFormat.CSV and self.is_on("header", default=True)
+
+    @property
+    def has_names(self) -> bool:
+        """Whether files name their fields."""
+        return self.has_header if self.format is FileFormat.CSV else self.format is not FileFormat.TEXT
 
     @property
     def is_text(self) -> bool:
         """Whether files are lines of UTF-8."""
-        return self.format not in _MAGIC
+        return self.format not in {FileFormat.PARQUET, FileFormat.ORC}
+
+    @property
+    def separator(self) -> str:
+        """The text between two fields of CSV."""
+        return self.options.get("sep", ",")
+
+    @property
+    def quote(self) -> str:
+        """The character around fields of CSV; empty where there is none."""
+        return self.options.get("quote", '"')
+
+    @property
+    def follows_rfc(self) -> bool:
+        """Whether quotes of CSV mean what RFC 4180 says: doubled within a field, and no comments between rows."""
+        single = len(self.separator) == 1 and len(self.quote) == 1
+        return single and self.options.get("escape", self.quote) == self.quote and "comment" not in self.options
+
+    def is_on(self, option: str, *, default: bool = False) -> bool:
+        """Whether a boolean option is true."""
+        return self.options.get(option, str(default)).lower() == "true"
 
 
 def column_names(schema: str) -> list[str]:
     """The names in a DDL schema, in order; an empty one where there is none."""
+    return [name for name, _ in columns_of(schema)]
+
+
+def columns_of(schema: str) -> list[tuple[str, str]]:
+    """Names and types in a DDL schema, in order; an empty name where a column has none or has no type."""
+    found = [re.match(r"\s*(?:`((?:[^`]|``)+)`|([\w$]+))[\s:]+(?=\S)", part) for part in split_types(schema)]
+    types = [part[name.end() :] if name else "" for part, name in zip(split_types(schema), found, strict=True)]
+    names = [(name[1] or name[2]).replace("``", "`") if name else "" for name in found]
+    return list(zip(names, types, strict=True))
+
+
+def split_types(schema: str) -> list[str]:
+    """Return the parts between those commas that no bracket and no quote encloses."""
     parts, depth, quoted = [""], 0, False
     for sign in schema:
         quoted ^= sign == "`"
@@ -119,87 +181,7 @@ def column_names(schema: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += sign
-    names = [re.match(r"\s*(?:`((?:[^`]|``)+)`|([\w$]+))[\s:]+\S", part) for part in parts]
-    return [(name[1] or name[2]).replace("``", "`") if name else "" for name in names]
-
-
-def check_file(files: Files, file: FileStatus, raw: RawFormat) -> str | None:
-    """What is wrong with a file, as far as it shows without Spark; None when nothing is. An empty file is good.
-
-    Text is read once, in parts (about 1 GB/s): UTF-8, the header, the last end of line; `.gz` is unpacked. Raises
-    `FileNotFoundError` when it has gone, and `StorageUnavailable`.
-    """
-    if file.bytes == 0:
-        return None
-    chunks = _chunks(files, file)
-    if not raw.is_text:
-        name, magic, place = _MAGIC[raw.format]
-        head, tail = files.read(file.name, length=len(magic)), files.read(file.name, offset=max(file.bytes - 4, 0))
-        whole = head == magic and tail[place] == magic and file.bytes >= 12
-        return None if whole else f"it is no whole {name} file: {magic.decode()} is missing at its beginning or end"
-    if file.name.endswith(".gz"):
-        chunks = _unpacked(chunks)
-    return _check_text(chunks, raw)
-
-
-def _check_text(chunks: Iterable[bytes], raw: RawFormat) -> str | None:
-    decode = codecs.getincrementaldecoder("utf-8-sig")().decode
-    head, last = "", b""
-    try:
-        for chunk in chunks:
-            text = decode(chunk)
-            if len(head) < _HEADER_BYTES:
-                head += text[:_HEADER_BYTES]
-            last = chunk[-1:] or last
-        decode(b"", final=True)
-    except UnicodeDecodeError:
-        return "it is not UTF-8"
-    except (zlib.error, EOFError) as error:
-        return f"it cannot be unpacked: {error}"
-    if not last:
-        return None
-    if raw.line_end and last != b"\n":
-        return "its last line has no end: it is cut, or still being written"
-    return _check_header(head, raw) if raw.has_header else None
-
-
-def _check_header(head: str, raw: RawFormat) -> str | None:
-    expected = column_names(raw.schema or "")
-    sep, mark = raw.options.get("sep", ","), raw.options.get("quote", '"')
-    if len(sep) != 1 or len(mark) != 1:
-        return None  # Spark's own comparison has to do
-    lines = iter(head.splitlines(keepends=True))
-    comment = raw.options.get("comment")
-    content = (line for line in lines if line.strip() and not (comment and line.startswith(comment)))
-    found = next(csv.reader(content, delimiter=sep, quotechar=mark), [])
-    if raw.options.get("ignoreLeadingWhiteSpace", "false") == "true":
-        found = [name.lstrip() for name in found]
-    if raw.options.get("ignoreTrailingWhiteSpace", "false") == "true":
-        found = [name.rstrip() for name in found]
-    if found == expected:
-        return None
-    if sorted(found) == sorted(expected):
-        return f"its columns are in another order: {sep.join(found)[:200]}, expected {sep.join(expected)[:200]}"
-    return f"its first line is not the header {sep.join(expected)[:200]}, but {sep.join(found)[:200]}"
-
-
-def _chunks(files: Files, file: FileStatus) -> Iterator[bytes]:
-    for offset in range(0, file.bytes, CHUNK_BYTES):
-        yield files.read(file.name, offset=offset, length=CHUNK_BYTES)
-
-
-def _unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """A .gz may be several one after another; a last one that does not end is cut."""
-    unpack = zlib.decompressobj(wbits=31)
-    for chunk in chunks:
-        rest = chunk
-        while rest:
-            if unpack.eof:
-                unpack = zlib.decompressobj(wbits=31)
-            yield unpack.decompress(rest)
-            rest = unpack.unused_data
-    if not unpack.eof:
-        raise EOFError("it ends in the middle")
+    return parts
 
 
 def blame(error: str, files: Iterable[_F], path: Callable[[_F], str]) -> _F | None:
@@ -208,10 +190,10 @@ def blame(error: str, files: Iterable[_F], path: Callable[[_F], str]) -> _F | No
     `error` is the whole text of the exception with its causes; `path(file)` is the absolute path. An error in the
     program's own code names no file.
     """
-    start = error.find(_READING)
+    start = error.find(READING)
     if start < 0:
         return None
-    place = re.sub(r"^file:/+", "/", error[start + len(_READING) :])
+    place = re.sub(r"^file:/+", "/", error[start + len(READING) :])
     # Spark escapes what a URL may not hold (a blank) and leaves the rest (é): compare with all of it escaped.
     named = quote(place[:8192], safe="/%")
     best: tuple[int, _F] | None = None

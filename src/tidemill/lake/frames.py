@@ -92,11 +92,10 @@ def needs_value(frame: DataFrame, fileset: Fileset) -> str | None:
 
 def _select(wanted: ColumnSchema, present: set[str]) -> list[Column]:
     from pyspark.sql import functions as sf
-    from pyspark.sql.types import StructType
 
     return [
         (sf.col(quoted(field.name)) if field.name in present else sf.lit(None)).cast(field.dataType).alias(field.name)
-        for field in StructType.fromJson(json.loads(wanted.text)).fields
+        for field in columns_as_struct(wanted).fields
     ]
 
 
@@ -123,11 +122,18 @@ def quoted(column: str) -> str:
     return "`" + column.replace("`", "``") + "`"
 
 
+def columns_as_struct(columns: ColumnSchema) -> StructType:
+    """Columns as Spark takes them."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(columns.text))
+
+
 def read_schema(fileset: Fileset, columns: ColumnSchema | None) -> StructType:
     """The columns of a read: the file set's, then the key's."""
     from pyspark.sql.types import StructType
 
-    schema = StructType.fromJson(json.loads(columns.text)) if columns else StructType()
+    schema = columns_as_struct(columns) if columns else StructType()
     for field in fileset.keys.fields:
         schema = schema.add(field.name, _spark_type(field))
     return schema

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from tidemill.errors import Unavailable
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, check_partitions
 from tidemill.lake.fileset.stored import count_rows, reading_options, writing_options
-from tidemill.lake.formats import FileFormat, RawFormat, reason
+from tidemill.lake.formats import FileFormat, reason
 from tidemill.lake.frames import BadFrame, arrange, needs_value, quoted, read_schema
-from tidemill.lake.inbox.file_claims import ClaimedFile
-from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.keys import Key
 from tidemill.lake.manifest import Manifest, checksum, group_by_partition, list_written
 from tidemill.storage.files import Files, open_files
@@ -28,7 +26,6 @@ from tidemill.world import World
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
-    from pyspark.sql.types import StructType
 
 _UTC: Final = {"timeZone": "UTC"}
 """For instants in directory names; the time zone of a session has local times that happen twice a year, or never."""
@@ -36,13 +33,14 @@ _COMMITTER: Final = {
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
-_STRICT: Final = {"parquet.page.verify-checksum.enabled": "true"}
+STRICT: Final = {"parquet.page.verify-checksum.enabled": "true"}
+"""Options of each read of files that others wrote."""
 PINNED: Final[Mapping[str, str]] = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     # Spark lists 32 paths and more in a job of its own: 1,000 files took 2.6 to 4.7 s instead of 0.57 (tried).
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-    **{f"spark.hadoop.{name}": value for name, value in (_COMMITTER | _STRICT).items()},
+    **{f"spark.hadoop.{name}": value for name, value in (_COMMITTER | STRICT).items()},
 }
 """Settings of every Spark session that reads or writes data sets, whatever a site sets; our own reads and writes repeat
 them as options, since a program may change its session."""
@@ -128,7 +126,7 @@ def write_partitions(
     files = open_files(fileset.dataset.location, world)
     files.prepare()
     frame, schema = arrange(rows, fileset, columns)
-    written = _write(frame, fileset, f"{_root(files)}/{directory}")
+    written = _write(frame, fileset, f"{root_of(files)}/{directory}")
     found = list_written(files, directory)
     counts = {status.name: count_rows(files, status.name, fileset.storing.format) for status in found}
     if written is not None and fileset.storing.format is FileFormat.TEXT and written < sum(counts.values()):
@@ -156,7 +154,7 @@ def read_partitions(
     if not any(partition.files for partition in partitions):
         return spark.createDataFrame([], schema)
     check_partitions(world, fileset, partitions)
-    root = _root(open_files(fileset.dataset.location, world))
+    root = root_of(open_files(fileset.dataset.location, world))
     options = {
         **_UTC,
         **reading_options(fileset.storing.format),
@@ -167,42 +165,8 @@ def read_partitions(
         "ignoreCorruptFiles": "false",
         "ignoreMissingFiles": "false",
     }
-    names = [_escaped(f"{root}/{name}") for partition in partitions for name, _ in partition.files]
+    names = [escaped(f"{root}/{name}") for partition in partitions for name, _ in partition.files]
     return spark.read.schema(schema).options(**options).format(fileset.storing.format).load(names)
-
-
-def read_files(
-    world: World, spark: SparkSession, inbox: Inbox, files: Sequence[ClaimedFile]
-) -> tuple[DataFrame, RowCount | None]:
-    """The rows of these files of an inbox, each once, in no order; strict: what is wrong with a file fails the job.
-
-    And their count, known once a write of all that is made of them has filled it (`counting`); of formats by columns
-    there is none, since it would have filters look at what they can leave out.
-
-    An action over all rows parses each column of each row, whatever it asks for. Spark's own FAILFAST does so only for
-    the columns in use and the rows that a filter leaves: `count()` took a line with `x` for a number, a filter even a
-    line cut short (tried). The error names the file (`formats.blame`); with columns inferred, it may name none. An
-    empty file has no rows. `_metadata.file_path` is there, as for any file of Spark's.
-    """
-    raw = inbox.spec.format
-    held = [file for file in files if file.bytes > 0]
-    if not held:
-        return spark.createDataFrame([], _raw_schema(raw)), None
-    root = _root(inbox.files(world))
-    reader = spark.read.format(raw.format).options(**_raw_options(raw))
-    if raw.schema is not None:
-        reader = reader.schema(raw.schema)
-    frame = reader.load([_escaped(f"{root}/{file.name}") for file in held])
-    if raw.format in {FileFormat.PARQUET, FileFormat.ORC}:
-        return frame, None  # a column that is not in use is not read, and cannot be misread
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as sf
-
-    # Who counts all columns needs them parsed, and no filter gets below it. Each read has a name of its own: two frames
-    # in one query may not share it.
-    counted = RowCount(Observation())
-    every = [sf.count(quoted(column)).alias(f"column {place}") for place, column in enumerate(frame.columns)]
-    return frame.observe(counted.observation, sf.count(sf.lit(1)).alias("rows"), *every), counted
 
 
 @dataclass(slots=True)
@@ -248,34 +212,16 @@ def count_of(spark: SparkSession, count: RowCount) -> int | None:
     return None if seen is None else seen.get("rows")
 
 
-def _raw_options(raw: RawFormat) -> dict[str, str]:
-    strict = {
-        "mode": "FAILFAST",
-        "ignoreCorruptFiles": "false",
-        "ignoreMissingFiles": "false",
-        "recursiveFileLookup": "false",
-        "mergeSchema": "false",
-        # Hadoop's checksums know no name with a colon (`10:30.csv`), and trust a `.crc` beside a file of others.
-        "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-        "fs.file.impl.disable.cache": "true",
-    }
-    if raw.format is FileFormat.CSV:
-        strict |= {"header": "true", "enforceSchema": "false", "columnPruning": "false", "encoding": "UTF-8"}
-    if raw.format is FileFormat.JSON:
-        strict |= {"encoding": "UTF-8"}
-    return {**strict, **_STRICT, **raw.options}
+def spark_errors() -> tuple[type[Exception], ...]:
+    """Return the classes of exceptions by which a Spark job fails: PySpark does not convert all of them."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JJavaError
 
 
-def _raw_schema(raw: RawFormat) -> StructType | str:
-    """The columns of no files."""
-    from pyspark.sql.types import StructType
-
-    if raw.format is FileFormat.TEXT:
-        return "value STRING"
-    return raw.schema or StructType()
-
-
-def _escaped(path: str) -> str:
+def escaped(path: str) -> str:
+    """Return a path as Spark's readers take it."""
     # Spark takes these for patterns. Told not to (`__globPaths__`), it reads every other path of the list once more
     # for each path that holds one (tried, 4.3).
     return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
@@ -341,7 +287,7 @@ def _estimate_bytes(plan: Any, operators: Sequence[str]) -> int:  # noqa: ANN401
 
 def read_counts(spark: SparkSession, counted: Any) -> Mapping[str, int] | None:  # noqa: ANN401  # the JVM's side of PySpark has no types
     """The counts of an observation; None if there are none, or Spark's event was lost: `get` would wait for ever."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JJavaError
 
     jvm = cast("Any", spark)._jvm  # noqa: SLF001  # PySpark has no other way to wait with an end
     patience = jvm.scala.concurrent.duration.Duration.apply(_WAIT_FOR_COUNT_S, "s")
@@ -355,7 +301,8 @@ def read_counts(spark: SparkSession, counted: Any) -> Mapping[str, int] | None: 
     return cast("Mapping[str, int]", counted.get)
 
 
-def _root(files: Files) -> str:
+def root_of(files: Files) -> str:
+    """Return the location of `files` as Spark takes it."""
     # Hadoop takes a path as it stands: in a URL it would look for a folder with `%20` in its name.
     local = files.local_path()
     return files.url if local is None else f"file://{local}"

@@ -17,7 +17,7 @@ from tidemill.lake.consumer.consumer import ConsumedPartition, describe
 from tidemill.lake.consumer.discards import Discard, find_untold
 from tidemill.lake.consumer.take import Delivery, give_back
 from tidemill.lake.datasets import DatasetKind
-from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema, pin, read_partitions
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
 from tidemill.lake.fileset.publish import PartitionWrite, see_own
 from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, seq_before
 from tidemill.lake.filters import Where, make_filter
@@ -28,6 +28,7 @@ from tidemill.lake.snapshot.changes import Changed
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, find_current
 from tidemill.names import ConsumerId, PinId, ProgramId, RunId
 from tidemill.run.declared import Declared, qualified_name
+from tidemill.run.file_input import FileInput, TakenFiles, find_bad
 from tidemill.run.inputs import find_dataset
 from tidemill.run.output import Output
 from tidemill.run.outputs import Outputs
@@ -168,35 +169,12 @@ class PartitionInput:
         return frame
 
 
-class FileInput:
-    """The files of an inbox that this run has claimed, and nobody else."""
-
-    def __init__(self, run: Run, inbox: Inbox, claimed: Sequence[ClaimedFile]) -> None:
-        self._run = run
-        self._inbox = inbox
-        self.claimed = tuple(claimed)
-
-    @property
-    def files(self) -> list[str]:
-        """Their names below the inbox's location, oldest first."""
-        return [file.name for file in self.claimed]
-
-    def read(self, schema: str | None = None) -> DataFrame:
-        """Their rows, read strictly: what does not fit `schema` (else the declared one) fails the run and is blamed."""
-        from tidemill.lake.spark import read_files
-
-        inbox = self._inbox if schema is None else self._inbox.read_as(schema)
-        frame, counted = read_files(self._run.world, self._run.spark, inbox, self.claimed)
-        self._run.note_read(inbox.qualified_name, counted)
-        return frame
-
-
 @dataclass(frozen=True, slots=True)
 class Taken:
     """What an attempt has claimed or pinned, by the qualified name of its data set."""
 
     partitions: Mapping[str, TakenPartitions]
-    files: Mapping[str, tuple[Inbox, Sequence[ClaimedFile]]]
+    files: Mapping[str, TakenFiles]
     versions: Mapping[str, tuple[SnapshotDataset, Version]]
     """Pinned, not claimed: there is always one, which says nothing about work."""
     changes: Mapping[str, Changed] = field(default_factory=dict)
@@ -206,7 +184,7 @@ class Taken:
     def empty(self) -> bool:
         """Whether there are inputs, and nothing in any of them."""
         partitions = [taken.deliveries for taken in self.partitions.values()]
-        files = [claimed for _, claimed in self.files.values()]
+        files = [taken.files for taken in self.files.values()]
         changes = [not changed.empty for changed in self.changes.values()]
         return bool(partitions or files or changes) and not (any(partitions) or any(files) or any(changes))
 
@@ -294,7 +272,7 @@ class Run:
         if name in self._taken.partitions:
             return PartitionInput(self, self._taken.partitions[name])
         if name in self._taken.files:
-            return FileInput(self, *self._taken.files[name])
+            return FileInput(self, self._taken.files[name])
         if name in self._taken.versions:
             return SnapshotInput(self, *self._taken.versions[name])
         if name in self._taken.changes:
@@ -327,11 +305,18 @@ class Run:
         from tidemill.lake.inbox.duplicates import leave_out_duplicates
 
         name = "" if against is None else qualified_name(against)
-        published = None if against is None else self._read(name, where, None, self._seq_before(within))
+        published = None if against is None else self._read_published(name, where, within)
         found = leave_out_duplicates(rows, keys, published, name)
         self._duplicates.append((name, tuple(keys), found))
         self._outputs.counts += found.counted
         return found.rows
+
+    def _read_published(self, name: str, where: Where | None, within: str | timedelta | None) -> DataFrame | None:
+        """What `deduplicate` compares with; None before the first commit, when a file set has no columns yet."""
+        dataset = self._catalog.read(lambda db: find_dataset(db, name))
+        if dataset.kind is DatasetKind.FILESET and self.columns_of(Fileset.of(dataset)) is None:
+            return None
+        return self._read(name, where, None, self._seq_before(within))
 
     def note_read(self, inbox: str, counted: RowCount | None) -> None:
         """Rows of an inbox are going to be read, and perhaps counted; the input's business."""
@@ -349,7 +334,29 @@ class Run:
         rows: dict[str, set[int | None]] = {}
         for name, counted in self._rows_read:
             rows.setdefault(name, set()).add(None if counted is None else count_of(self.spark, counted))
-        return [{"dataset": name, "rows": seen.pop() if len(seen) == 1 else None} for name, seen in rows.items()]
+        return [
+            {"dataset": name, "rows": seen.pop() if len(seen) == 1 else None, **self._decisions(name)}
+            for name, seen in rows.items()
+        ]
+
+    def _decisions(self, name: str) -> dict[str, object]:
+        """How this run read an inbox: what it did with unknown fields and bad rows."""
+        taken = self._taken.files[name]
+        raw = taken.inbox.spec.format
+        return {"unknown": raw.unknown, "bad_rows": raw.bad_rows, "rejected": taken.rejected}
+
+    def publish_rejects(self, inbox: Inbox, rows: DataFrame) -> None:
+        """Append bad rows of an inbox to its file set of rejects, with the commit; the input's business."""
+        self._outputs.write(inbox.rejects, WriteOp.APPEND, rows)
+
+    def find_bad_files(self) -> dict[ClaimedFile, str]:
+        """The files of all inboxes that were read which cannot be read strictly, each with its reason."""
+        return {
+            file: found.why
+            for taken in self._taken.files.values()
+            for inbox in taken.reads.values()
+            for file, found in find_bad(self, inbox, taken.files).items()
+        }
 
     @property
     def duplicates(self) -> list[dict[str, object]]:
@@ -468,5 +475,6 @@ class Run:
         self._spark = session
 
     def columns_of(self, fileset: Fileset) -> ColumnSchema | None:
-        """The columns in a file set's files; None before its first commit."""
-        return self._catalog.read(lambda db: find_schema(db, fileset.dataset_id))
+        """The columns in a file set's files, those of own writes included; None before its first commit and write."""
+        own = self._outputs.columns_of(fileset.qualified_name)
+        return own or self._catalog.read(lambda db: find_schema(db, fileset.dataset_id))

@@ -17,9 +17,11 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import commit
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.formats import BadRows
 from tidemill.lake.formats import reason as spark_reason
 from tidemill.lake.inbox.file_checks import verify_claims
 from tidemill.lake.inbox.file_claims import find_blamed
+from tidemill.lake.inbox.file_endings import BlamedFile
 from tidemill.lake.snapshot.guards import ALLOW, parse_allowed
 from tidemill.processes import live_with_parent
 from tidemill.run.attempts import (
@@ -244,9 +246,9 @@ class DriverProcess:
         except (Fenced, CatalogUnavailable, LostReply):
             raise  # the catalog's doing, which uses up no retries
         except (Exception, SystemExit) as error:  # whatever user code raises
-            for inbox, files in claims.given.files.values():
-                if files:
-                    inbox.files(self.world).check_location()  # else the program is blamed for what it could not read
+            for taken in claims.given.files.values():
+                if taken.files:
+                    taken.inbox.files(self.world).check_location()  # else the program is blamed
             raise self._failure(error, claims, run) from error
 
     def _failure(self, error: BaseException, claims: Claims | None, run: Run | None) -> ProgramFailed:
@@ -254,12 +256,25 @@ class DriverProcess:
         text = "".join(traceback.format_exception(error))
         reason = f"{type(error).__name__}: {spark_reason(str(error))}"
         if claims is None or run is None:
-            return ProgramFailed(reason, Blame(reason, None))
+            return ProgramFailed(reason, Blame(reason))
         damage = run.reads.blame(text)
         if damage is not None:
             reason = f"{type(damage).__name__}: {damage}"
-        culprit = self.catalog.read(lambda db: find_blamed(db, self.world, run.id, text)) if claims.files else None
-        return ProgramFailed(reason, Blame(reason, culprit))
+        files = self._blamed_files(run, text, reason) if claims.files else ()
+        return ProgramFailed(reason, Blame(reason, files))
+
+    def _blamed_files(self, run: Run, error: str, reason: str) -> tuple[BlamedFile, ...]:
+        """The files that an error is about: the one that it names, and all others that cannot be read either."""
+        culprit = self.catalog.read(lambda db: find_blamed(db, self.world, run.id, error))
+        if culprit is None:
+            return ()
+        try:
+            bad = run.find_bad_files()
+        except Exception:  # noqa: BLE001  # of Spark, which has failed before: then the named file has to do
+            self._complain()
+            bad = {}
+        found = [BlamedFile(file, why, alone=False) for file, why in bad.items()]
+        return tuple(found) if culprit in bad else (BlamedFile(culprit, reason), *found)
 
     def _end(self, assignment: Assignment, end: AttemptEnd) -> None:
         end_attempt(self.catalog, assignment.run_id, assignment.epoch, end)
@@ -286,7 +301,10 @@ def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, d
     assert run.program_id is not None, "drivers work on runs of programs"  # noqa: S101
     program = find_program_by_id(db, run.program_id)
     outputs = {name: Fileset.of(find_dataset(db, name)) for name in program.writes}
-    return run, program, find_inputs(db, program), outputs
+    inputs = find_inputs(db, program)
+    rejecting = [inbox for inbox in inputs.inboxes.values() if inbox.spec.format.bad_rows is BadRows.REJECT]
+    outputs |= {inbox.rejects: Fileset.of(find_dataset(db, inbox.rejects)) for inbox in rejecting}
+    return run, program, inputs, outputs
 
 
 def main(world: World | None = None, *, writer: Writer = write_frames) -> None:

@@ -12,8 +12,14 @@ from tidemill.lake.consumer.claims import FailClaims, ReleaseClaims, RestampClai
 from tidemill.lake.consumer.managed import Consumer, find_consumer
 from tidemill.lake.datasets import Dataset, DatasetKind, find, find_by_id
 from tidemill.lake.fileset.fileset import Fileset, Unpin
-from tidemill.lake.inbox.file_claims import ClaimedFile, RestampFiles, find_claimed_inboxes
-from tidemill.lake.inbox.file_endings import FailFiles, PublishInboxBacklog, PutOffInboxBacklog, ReleaseFiles
+from tidemill.lake.inbox.file_claims import RestampFiles, find_claimed_inboxes
+from tidemill.lake.inbox.file_endings import (
+    BlamedFile,
+    FailFiles,
+    PublishInboxBacklog,
+    PutOffInboxBacklog,
+    ReleaseFiles,
+)
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.snapshot.changes import NoteUnseen, find_feed
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
@@ -129,10 +135,10 @@ def take_over_claims(run_id: RunId, epoch: int) -> list[Effect]:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """What the claims of an attempt learn of its failure; `file` is the one that the error names."""
+    """What the claims of an attempt learn of its failure; `files` are those that could not be read."""
 
     error: str
-    file: ClaimedFile | None = None
+    files: tuple[BlamedFile, ...] = ()
 
     def __post_init__(self) -> None:
         """Keep of the error what the catalog can: it comes from user code."""
@@ -143,7 +149,7 @@ def keep_claims(run_id: RunId, epoch: int, blame: Blame | None) -> list[Effect]:
     """The run goes on to another attempt: it keeps its claims, which count a failure if there was one."""
     effects: list[Effect] = [Unpin(run_id)]
     if blame is not None:
-        effects += [FailClaims(run_id, epoch, blame.error), FailFiles(run_id, epoch, blame.error, blame.file)]
+        effects += [FailClaims(run_id, epoch, blame.error), FailFiles(run_id, epoch, blame.error, blame.files)]
     return effects
 
 
@@ -156,6 +162,6 @@ def give_back_claims(run_id: RunId, epoch: int, blame: Blame | None, backoff: ti
     return [
         Unpin(run_id),
         # Files first: none is alone beside a partition, so they look before the partitions are given back.
-        ReleaseFiles(run_id, epoch, blame.error if blame else None, backoff, blame.file if blame else None),
+        ReleaseFiles(run_id, epoch, blame.error if blame else None, backoff, blame.files if blame else ()),
         ReleaseClaims(run_id, epoch, failed, blame.error if blame else "", backoff),
     ]

@@ -347,6 +347,11 @@ class Outputs:
         finally:
             output.forget_since(before, schema)
 
+    def columns_of(self, name: str) -> ColumnSchema | None:
+        """The columns of what has been written to an output; None before that, and for what is no output."""
+        output = self._outputs.get(name)
+        return output.schema if output else None
+
     def written(self, name: str) -> list[PartitionWrite]:
         """What has been written to an output so far, folded; nothing for what is no output."""
         output = self._outputs.get(name)

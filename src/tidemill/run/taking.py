@@ -21,6 +21,7 @@ from tidemill.names import PinId
 from tidemill.run.acceptors import choose
 from tidemill.run.attempts import AttachTransaction
 from tidemill.run.context import Taken, TakenPartitions
+from tidemill.run.file_input import TakenFiles
 from tidemill.run.inputs import Inputs, take_over_claims
 from tidemill.run.outputs import Outputs
 from tidemill.run.programs import Code, Program
@@ -29,11 +30,20 @@ from tidemill.run.runs import RunRecord
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What an attempt has taken: `given` goes to the program, `outcomes` are of files that it does not get."""
+    """What an attempt has taken: `given` goes to the program, `refused` are files that it does not get."""
 
     given: Taken
-    files: Sequence[ClaimedFile]
-    outcomes: Sequence[FileOutcome]
+    refused: Sequence[FileOutcome]
+
+    @property
+    def files(self) -> list[ClaimedFile]:
+        """The files that the attempt still works on."""
+        return [file for taken in self.given.files.values() for file in taken.files]
+
+    @property
+    def outcomes(self) -> list[FileOutcome]:
+        """Of the files that the program does not get, and of those that reading has found bad."""
+        return [*self.refused, *(outcome for taken in self.given.files.values() for outcome in taken.outcomes)]
 
     def counted(self) -> list[dict[str, object]]:
         """How much of each input, for people."""
@@ -41,8 +51,8 @@ class Claims:
         for name, taken in self.given.partitions.items():
             rows = sum(change.manifest.total_rows for delivery in taken.deliveries for change in delivery.changes)
             counted.append({"dataset": name, "kind": "fileset", "count": len(taken.deliveries), "rows": rows})
-        for name, (_, files) in self.given.files.items():
-            counted.append({"dataset": name, "kind": "inbox", "count": len(files), "rows": None})
+        for name, taken_files in self.given.files.items():
+            counted.append({"dataset": name, "kind": "inbox", "count": len(taken_files.files), "rows": None})
         for name, (_, version) in self.given.versions.items():
             rows = version.manifest.total_rows
             counted.append({"dataset": name, "kind": "snapshot", "count": 1, "rows": rows, "version": version.version})
@@ -91,10 +101,10 @@ def claim(catalog: Catalog, tx: Transaction, program: Program, inputs: Inputs) -
     claimed = claim_files(catalog, tx, inboxes) if inboxes else []
     good, others = sort_out(catalog.world, inboxes, claimed)
     files = {
-        name: (inbox, [file for file in good if file.dataset_id == inbox.dataset_id])
+        name: TakenFiles(inbox, [file for file in good if file.dataset_id == inbox.dataset_id])
         for name, inbox in inputs.inboxes.items()
     }
-    return Claims(Taken(partitions, files, versions, changes), good, others)
+    return Claims(Taken(partitions, files, versions, changes), others)
 
 
 def accept(catalog: Catalog, tx: Transaction, claims: Claims, acceptors: Mapping[str, Code]) -> None:

@@ -18,8 +18,9 @@ from tidemill.lake.consumer.take import has_work
 from tidemill.lake.fileset.fileset import Fileset, Unpin
 from tidemill.names import RunId
 from tidemill.run.attempts import SQL as ATTEMPTS
-from tidemill.run.context import FileInput, PartitionInput, Run
+from tidemill.run.context import PartitionInput, Run
 from tidemill.run.declared import Declared
+from tidemill.run.file_input import FileInput
 from tidemill.run.inputs import Inputs, find_inputs
 from tidemill.run.output import Output
 from tidemill.run.outputs import Outputs, Writer

@@ -9,7 +9,7 @@ from typing import Final
 
 from tidemill.epoch import to_ms
 from tidemill.errors import Conflict
-from tidemill.lake.formats import check_file
+from tidemill.lake.contents import check_file
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import FileState, Inbox, latest_time
 from tidemill.lake.manifest import checksum

@@ -16,6 +16,7 @@ from tidemill.lake.inbox.file_checks import FileOutcome
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.names import DatasetId, RunId
+from tidemill.texts import printable
 
 SQL: Final = load_sql(__file__)
 
@@ -86,17 +87,30 @@ def _closing(run_id: RunId, epoch: int, outcomes: Sequence[FileOutcome]) -> dict
 
 
 @dataclass(frozen=True, slots=True)
+class BlamedFile:
+    """A file that fails an attempt, with its own reason; `alone` has it tried by itself the next time."""
+
+    file: ClaimedFile
+    error: str
+    alone: bool = True
+
+    def __post_init__(self) -> None:
+        """Keep of the error what the catalog can: it quotes the file."""
+        object.__setattr__(self, "error", printable(self.error))
+
+
+@dataclass(frozen=True, slots=True)
 class FailFiles:
     """An attempt failed by its program (never for a lost lease) and the run goes on to another.
 
-    With `blamed`, the file that the error names leaves the run and waits for a try by itself; the others are
-    innocent. Without, all are suspects; one that was alone, and has failed too often, is quarantined.
+    The files in `blamed` leave the run and wait for another try; the others are innocent. Where no file is blamed all
+    are suspects; one that was alone, and has failed too often, is quarantined.
     """
 
     run_id: RunId
     epoch: int
     error: str
-    blamed: ClaimedFile | None = None
+    blamed: tuple[BlamedFile, ...] = ()
 
     def guards(self) -> Sequence[Call]:
         """None: the end of an attempt is guarded by the run's own effect."""
@@ -109,10 +123,19 @@ class FailFiles:
             "epoch": self.epoch,
             "error": self.error,
         }
-        if self.blamed is None:
+        if not self.blamed:
             return Call(SQL.quarantine_alone, params), Call(SQL.count_failure, params)
-        place: dict[str, Param] = {"dataset_id": self.blamed.dataset_id, "name": self.blamed.name}
-        return (Call(SQL.set_aside, params | place),)
+        rows = [
+            {
+                "dataset_id": one.file.dataset_id,
+                "name": one.file.name,
+                "error": one.error,
+                "alone": int(one.alone),
+            }
+            for one in self.blamed
+        ]
+        owner: dict[str, Param] = {"run_id": self.run_id, "epoch": self.epoch}
+        return (Call(SQL.set_aside, owner | {"blamed": json.dumps(rows)}),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +143,7 @@ class ReleaseFiles:
     """Give back what the run still holds when it ends FAILED (`error` given) or KILLED (None, which counts nothing).
 
     After FAILED its files are in ERROR, to be claimed again after `backoff` (the program's), doubled with each failure,
-    up to an hour; with `blamed`, only that one, and the others are as new. One that was alone, and has failed too
+    up to an hour; with `blamed`, only those, and the others are as new. One that was alone, and has failed too
     often, is quarantined. Stands before `ReleaseClaims` in the same commit: beside a partition no file is alone.
     """
 
@@ -128,7 +151,7 @@ class ReleaseFiles:
     epoch: int
     error: str | None
     backoff: timedelta = timedelta(0)
-    blamed: ClaimedFile | None = None
+    blamed: tuple[BlamedFile, ...] = ()
 
     def guards(self) -> Sequence[Call]:
         """None: the end of a run is guarded by the run's own effect."""
@@ -136,7 +159,7 @@ class ReleaseFiles:
 
     def writes(self) -> Sequence[Call]:
         """Release the files."""
-        innocent = self.error is None or self.blamed is not None
+        innocent = self.error is None or bool(self.blamed)
         params: dict[str, Param] = {
             "run_id": self.run_id,
             "epoch": self.epoch,
@@ -145,7 +168,7 @@ class ReleaseFiles:
             "backoff": to_milliseconds(self.backoff),
         }
         first: Sequence[Call] = ()
-        if self.error is not None and self.blamed is not None:
+        if self.error is not None and self.blamed:
             first = FailFiles(self.run_id, self.epoch, self.error, self.blamed).writes()
         elif self.error is not None:
             counted: dict[str, Param] = {"run_id": self.run_id, "epoch": self.epoch, "error": self.error}

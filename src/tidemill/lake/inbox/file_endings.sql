@@ -73,9 +73,9 @@ UPDATE inbox_file SET failures = failures + 1, error = :error
  WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
 
 -- name: set_aside
--- The error named this file: it leaves the run, is tried again by itself, and ends in quarantine.
+-- The files that are blamed, each with its own reason, leave the run, are tried again, and end in quarantine.
 UPDATE inbox_file
-   SET failures = failures + 1, error = :error, alone = 1,
+   SET failures = failures + 1, error = blamed.error, alone = blamed.alone,
        status = CASE WHEN EXISTS (SELECT 1 FROM inbox_file AS newer
                          WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
                            AND newer.content_version <> inbox_file.content_version
@@ -85,8 +85,9 @@ UPDATE inbox_file
        not_before = CASE WHEN failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
                          THEN 0 ELSE tidemill_now() + (SELECT retry_after FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
                                    * CASE WHEN failures < 10 THEN 1 << CAST(failures AS INTEGER) ELSE 1024 END END
- WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
-   AND dataset_id = :dataset_id AND name = :name
+  FROM {rows:blamed(dataset_id text, name text, error text, alone bigint)} AS blamed
+ WHERE inbox_file.dataset_id = blamed.dataset_id AND inbox_file.name = blamed.name
+   AND coalesce(inbox_file.run_id = :run_id AND inbox_file.status = 'IN_PROGRESS' AND inbox_file.epoch <= :epoch, FALSE)
 
 -- name: release
 -- What the run still holds when it ends without success. A content that was replaced meanwhile is never delivered.

@@ -25,7 +25,7 @@ from tidemill.durations import to_milliseconds
 from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import UserError
 from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
-from tidemill.lake.formats import FileFormat, RawFormat
+from tidemill.lake.formats import BadRows, FileFormat, RawFormat, Unknown
 from tidemill.names import DatasetId, RunId
 from tidemill.storage.files import Files, FileStatus, open_files
 from tidemill.world import World
@@ -138,6 +138,9 @@ class InboxSpec:
             "schema": self.format.schema,
             "options": dict(self.format.options),
             "line_end": self.format.line_end,
+            "unknown": self.format.unknown,
+            "bad_rows": self.format.bad_rows,
+            "max_rejects": self.format.max_rejects,
             "ignore": list(self.ignore),
             "on_rewrite": self.on_rewrite,
             "attempts": self.attempts,
@@ -166,6 +169,9 @@ class InboxSpec:
                 cast("str | None", given["schema"]),
                 cast("dict[str, str]", given["options"]),
                 bool(given["line_end"]),
+                Unknown(cast(str, given["unknown"])),
+                BadRows(cast(str, given["bad_rows"])),
+                cast(float, given["max_rejects"]),
             ),
             tuple(cast("list[str]", given["ignore"])),
             OnRewrite(cast(str, given["on_rewrite"])),
@@ -247,6 +253,11 @@ class Inbox:
         """Its name as people and messages use it."""
         return self.dataset.qualified_name
 
+    @property
+    def rejects(self) -> str:
+        """The qualified name of the file set that gets its bad rows."""
+        return rejects_of(self.qualified_name)
+
     def read_as(self, schema: str) -> Inbox:
         """The same files with other columns: a DDL text, as in `RawFormat`."""
         return replace(self, spec=replace(self.spec, format=replace(self.spec.format, schema=schema)))
@@ -254,6 +265,11 @@ class Inbox:
     def files(self, world: World) -> Files:
         """The files at its location."""
         return open_files(self.dataset.location, world)
+
+
+def rejects_of(inbox: str) -> str:
+    """The name of the file set that gets the bad rows of an inbox, qualified or not as the inbox's is."""
+    return f"{inbox}_rejects"
 
 
 @dataclass(frozen=True, slots=True)

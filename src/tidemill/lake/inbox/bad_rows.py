@@ -1,0 +1,211 @@
+"""Bad files and bad rows of a batch, all found in one pass; a bad row is named by file, line, text and reason."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tidemill.lake.contents import find_lines
+from tidemill.lake.formats import FileFormat, RawFormat, blame, columns_of, reason
+from tidemill.lake.frames import quoted
+from tidemill.lake.inbox.file_claims import ClaimedFile
+from tidemill.lake.inbox.raw_rows import BAD, FILE, MISSHAPEN, WHY, Source, classify, parsing_options, read_source
+from tidemill.lake.spark import spark_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that does not fit the columns; `line` is None where the place of the text is not found."""
+
+    line: int | None
+    text: str
+    why: str
+
+    def __str__(self) -> str:
+        place = "" if self.line is None else f"line {self.line}: "
+        return f"{place}{self.why}: {self.text[:_SHOWN]}"
+
+
+@dataclass(frozen=True, slots=True)
+class BadFile:
+    """A file with bad rows, or one that cannot be read at all: then `rows` is 0 and `first` says why."""
+
+    rows: int
+    bad: int
+    first: BadRow
+
+    @property
+    def why(self) -> str:
+        """The reason for which the file is bad, with its first bad row."""
+        if not self.rows:
+            return self.first.why
+        return f"{self.bad} of its {self.rows} rows {'are' if self.bad > 1 else 'is'} bad; {self.first}"
+
+
+def find_bad_files(source: Source) -> dict[ClaimedFile, BadFile]:
+    """Find the files that cannot be read strictly, each with its first bad row.
+
+    Cost: one Spark job over all files, and one more for each file that cannot be read to its end.
+    """
+    left = list(source.claimed)
+    damaged: dict[ClaimedFile, BadFile] = {}
+    found: dict[ClaimedFile, BadFile] = {}
+    while left:
+        try:
+            found = _count_bad_rows(replace(source, claimed=left))
+            break
+        except spark_errors() as error:
+            culprit = blame(str(error), left, source.path_of)
+            if culprit is None:
+                raise
+            damaged[culprit] = BadFile(0, 0, BadRow(None, "", reason(str(error))))
+            left.remove(culprit)
+    return damaged | _named(source, found)
+
+
+def list_bad_rows(source: Source) -> dict[ClaimedFile, list[BadRow]]:
+    """List all bad rows of CSV or JSON files, in order of their lines. Cost: one pass, and memory for the bad rows."""
+    from pyspark.sql import functions as sf
+
+    bad = classify(source).where(sf.col(quoted(BAD)).isNotNull()).select(FILE, BAD, WHY, *_parsed(source))
+    by_path = {source.path_of(file): file for file in source.claimed}
+    texts: dict[ClaimedFile, list[tuple[str, str | None]]] = defaultdict(list)
+    for path, text, why, *_ in bad.toLocalIterator():
+        texts[by_path[path]].append((text, why))
+    known = _explain(source, {pair for pairs in texts.values() for pair in pairs})
+    rows: dict[ClaimedFile, list[BadRow]] = {}
+    for file, pairs in texts.items():
+        whys = {text: known[text, why] for text, why in pairs}
+        lines = find_lines(source.files, file.name, file.bytes, source.raw, set(whys))
+        placed = [BadRow(line, text, whys[text]) for line, text in lines]
+        # A text whose place is not found, or is found less often than Spark has given it.
+        rest = [text for text, _ in pairs]
+        for row in placed:
+            if row.text in rest:
+                rest.remove(row.text)
+        rows[file] = placed + [BadRow(None, text, whys[text]) for text in rest]
+    return rows
+
+
+def _count_bad_rows(source: Source) -> dict[ClaimedFile, BadFile]:
+    from pyspark.sql import functions as sf
+
+    if source.raw.format not in {FileFormat.CSV, FileFormat.JSON}:
+        read_source(source).write.format("noop").mode("overwrite").save()
+        return {}
+    firsts = [sf.first(quoted(column), ignorenulls=True) for column in (BAD, WHY)]
+    counts = [sf.count(sf.lit(1)), sf.count(quoted(BAD)), *firsts, *map(sf.count, _parsed(source))]
+    by_path = {source.path_of(file): file for file in source.claimed}
+    return {
+        by_path[path]: BadFile(rows, bad, BadRow(None, text, why or ""))
+        for path, rows, bad, text, why, *_ in classify(source).groupBy(FILE).agg(*counts).collect()
+        if bad
+    }
+
+
+def _parsed(source: Source) -> list[Column]:
+    """All columns: of those that nobody asks for Spark does not see whether they fit."""
+    from pyspark.sql import functions as sf
+
+    return [sf.col(quoted(name)) for name, _ in columns_of(source.raw.schema or "")]
+
+
+def _named(source: Source, found: Mapping[ClaimedFile, BadFile]) -> dict[ClaimedFile, BadFile]:
+    """`found` with line and reason of each first bad row."""
+    known = _explain(source, {(bad.first.text, bad.first.why or None) for bad in found.values()})
+    named = {}
+    for file, bad in found.items():
+        text = bad.first.text
+        lines = find_lines(source.files, file.name, file.bytes, source.raw, {text}, most=1)
+        first = BadRow(lines[0][0] if lines else None, text, known[text, bad.first.why or None])
+        named[file] = replace(bad, first=first)
+    return named
+
+
+def _explain(source: Source, bad: set[tuple[str, str | None]]) -> dict[tuple[str, str | None], str]:
+    """The reason of each bad row, given its text and what reading has said of it. Cost: a Spark job over the texts."""
+    known: dict[tuple[str, str | None], str] = {}
+    fields: dict[tuple[str, str | None], Sequence[str]] = {}
+    columns = columns_of(source.raw.schema or "")
+    for text, why in bad:
+        if why is not None and why != MISSHAPEN:
+            known[text, why] = why
+        elif source.raw.format is FileFormat.JSON:
+            fault = _json_fault(text)
+            if fault is None:
+                fields[text, why] = [text] * len(columns)
+            known[text, why] = fault or "a value does not fit its column"
+        else:
+            values = _split(text, source.raw)
+            known[text, why] = f"it has {len(values)} fields, not {len(columns)}"
+            if len(values) == len(columns):
+                fields[text, why] = values
+                known[text, why] = "a value does not fit its column"
+    return known | _explain_values(source, columns, fields)
+
+
+def _explain_values(
+    source: Source, columns: Sequence[tuple[str, str]], fields: Mapping[tuple[str, str | None], Sequence[str]]
+) -> dict[tuple[str, str | None], str]:
+    """The reason for rows of which a value is none of its column's type."""
+    from pyspark.sql import functions as sf
+
+    if not fields or not columns:
+        return {}
+    raw = source.raw
+    is_csv = raw.format is FileFormat.CSV
+    options = parsing_options(raw) | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD, "multiLine": "false"}
+    parse = sf.from_csv if is_csv else sf.from_json
+    cells = [[_quoted(one, raw) if is_csv else one for one in row] for row in fields.values()]
+    names = [f"f{place}" for place in range(len(columns))]
+    frame = source.spark.createDataFrame(cells, ", ".join(f"{name} STRING" for name in names))
+    checks = [
+        parse(sf.col(cell), f"{quoted(name)} {kind}, {quoted(BAD)} STRING", options).getField(BAD).isNotNull()
+        for cell, (name, kind) in zip(names, columns, strict=True)
+    ]
+    known = {}
+    for pair, values, wrong in zip(fields, fields.values(), frame.select(*checks).collect(), strict=True):
+        found = [
+            f"{name} is no {kind}: {_value(values[place], name, raw)}"
+            for place, (name, kind) in enumerate(columns)
+            if wrong[place]
+        ]
+        if found:
+            known[pair] = "; ".join(found)[: 2 * _SHOWN]
+    return known
+
+
+def _value(field: str, name: str, raw: RawFormat) -> str:
+    if raw.format is FileFormat.CSV:
+        return field[:_SHOWN]
+    return json.dumps(json.loads(field).get(name), ensure_ascii=False)[:_SHOWN]
+
+
+def _json_fault(text: str) -> str | None:
+    try:
+        return None if isinstance(json.loads(text), dict) else "it is no JSON object"
+    except ValueError as error:
+        return f"it is no JSON: {error}"
+
+
+def _split(text: str, raw: RawFormat) -> list[str]:
+    """The fields of a row of CSV."""
+    if not raw.quote or len(raw.separator) != 1:
+        return text.split(raw.separator)
+    if (escape := raw.options.get("escape", raw.quote)) == raw.quote:
+        return next(csv.reader([text], delimiter=raw.separator, quotechar=raw.quote), [])
+    return next(csv.reader([text], delimiter=raw.separator, quotechar=raw.quote, escapechar=escape or None), [])
+
+
+def _quoted(field: str, raw: RawFormat) -> str:
+    """A field as a row of CSV of its own."""
+    return f"{raw.quote}{field.replace(raw.quote, raw.quote * 2)}{raw.quote}" if raw.quote else field

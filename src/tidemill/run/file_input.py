@@ -1,0 +1,136 @@
+"""`FileInput`: the files of an inbox that a run works on, read strictly, with bad files and bad rows apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tidemill.lake.formats import BadRows
+from tidemill.lake.inbox.file_checks import FileOutcome, went_wrong
+from tidemill.lake.inbox.file_claims import ClaimedFile
+from tidemill.lake.inbox.inbox import Inbox
+from tidemill.names import RunId
+from tidemill.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidemill.lake.inbox.bad_rows import BadFile, BadRow
+    from tidemill.lake.spark import RowCount
+
+REJECT_COLUMNS: Final = "file STRING, line BIGINT, text STRING, reason STRING, run_id STRING, day DATE"
+"""The columns of a file set of rejects; the last one is its key."""
+
+
+@dataclass(slots=True)
+class TakenFiles:
+    """The files of an inbox that a run still works on; `outcomes` are of files that reading has found bad."""
+
+    inbox: Inbox
+    files: list[ClaimedFile]
+    outcomes: list[FileOutcome] = field(default_factory=list)
+    reads: dict[str | None, Inbox] = field(default_factory=dict)
+    """The inbox as the program has read it, by the schema that the program gave."""
+    rejected: int = 0
+
+    def refuse(self, file: ClaimedFile, why: str) -> None:
+        """Have the commit close a bad file as such."""
+        self.files.remove(file)
+        self.outcomes.append(went_wrong(self.inbox, file, why))
+
+
+class Reader(Protocol):
+    """The run, as its inputs need it."""
+
+    world: World
+
+    @property
+    def id(self) -> RunId:
+        """The id of the run."""
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of this attempt."""
+
+    def note_read(self, inbox: str, counted: RowCount | None) -> None:
+        """Rows of an inbox are going to be read, and perhaps counted."""
+
+    def publish_rejects(self, inbox: Inbox, rows: DataFrame) -> None:
+        """Append bad rows of an inbox to its file set of rejects, with the commit."""
+
+
+class FileInput:
+    """The files of an inbox that this run has claimed, and no other run."""
+
+    def __init__(self, run: Reader, taken: TakenFiles) -> None:
+        self._run = run
+        self._taken = taken
+
+    @property
+    def claimed(self) -> tuple[ClaimedFile, ...]:
+        """The claims of the files, oldest first; without those that reading has found bad."""
+        return tuple(self._taken.files)
+
+    @property
+    def files(self) -> list[str]:
+        """Their names below the inbox's location, oldest first."""
+        return [file.name for file in self.claimed]
+
+    def read(self, schema: str | None = None) -> DataFrame:
+        """Their rows, read strictly: what does not fit `schema` (else the declared one) fails the run and is blamed.
+
+        Files that failed before are looked through first; bad ones go to ERROR with the commit, and their rows are not
+        among these. An inbox with `bad_rows="reject"` has all its files looked through, which reads them twice: bad
+        rows go to the file set of rejects, and a file with too many of them goes to ERROR.
+        """
+        from tidemill.lake.inbox.raw_rows import read_files
+
+        run, taken = self._run, self._taken
+        inbox = taken.inbox if schema is None else taken.inbox.read_as(schema)
+        if schema not in taken.reads:
+            taken.reads[schema] = inbox
+            self._look_through(inbox)
+        rejects = inbox.spec.format.bad_rows is BadRows.REJECT
+        frame, counted = read_files(run.world, run.spark, inbox, taken.files, skip_bad=rejects)
+        run.note_read(inbox.qualified_name, counted)
+        return frame
+
+    def _look_through(self, inbox: Inbox) -> None:
+        """Refuse the files that are bad, and publish the bad rows of the others."""
+        raw = inbox.spec.format
+        suspects = [file for file in self._taken.files if file.failures or raw.bad_rows is BadRows.REJECT]
+        if not suspects:
+            return
+        some: dict[ClaimedFile, BadFile] = {}
+        for file, found in find_bad(self._run, inbox, suspects).items():
+            if raw.bad_rows is BadRows.REJECT and 0 < found.bad <= found.rows * raw.max_rejects:
+                some[file] = found
+            else:
+                self._taken.refuse(file, found.why)
+        if some:
+            self._reject(inbox, list(some))
+
+    def _reject(self, inbox: Inbox, files: list[ClaimedFile]) -> None:
+        from tidemill.lake.inbox.bad_rows import list_bad_rows
+        from tidemill.lake.inbox.raw_rows import Source
+
+        run = self._run
+        bad = list_bad_rows(Source.of(run.world, run.spark, inbox, files))
+        rows = _reject_rows(bad, run.id, run.world.clock.now())
+        self._taken.rejected += len(rows)
+        run.publish_rejects(inbox, run.spark.createDataFrame(rows, REJECT_COLUMNS).coalesce(1))
+
+
+def _reject_rows(bad: Mapping[ClaimedFile, list[BadRow]], run_id: RunId, now: datetime) -> list[tuple[object, ...]]:
+    return [(file.name, row.line, row.text, row.why, run_id, now.date()) for file, rows in bad.items() for row in rows]
+
+
+def find_bad(run: Reader, inbox: Inbox, files: list[ClaimedFile]) -> dict[ClaimedFile, BadFile]:
+    """The files of these that cannot be read strictly."""
+    from tidemill.lake.inbox.bad_rows import find_bad_files
+    from tidemill.lake.inbox.raw_rows import Source
+
+    source = Source.of(run.world, run.spark, inbox, files)
+    return find_bad_files(source) if source.claimed else {}

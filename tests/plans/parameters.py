@@ -42,6 +42,10 @@ def _files(numbers: range | list[int], **more: object) -> str:
     )
 
 
+_AGAIN: Final = _files([i for i in range(2000, 2100) if i % 997])
+"""Processed files that stay in their inbox."""
+
+
 def _deep(first: int) -> str:
     """Changes of `deep` that were replaced: from write pointer 1 on those that have expired, from 11 on others."""
     return _rows([{"write_pointer": w, "partition_key": f"k{w // 10 % 100}"} for w in range(first, first + 2000, 20)])
@@ -471,7 +475,20 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "file_claims.claim": {"files": _files(_WAITING)},
     "file_endings.guard_claims": {"files": len(_BEING_PROCESSED)},
     "file_claims.restamp": {"epoch": 2},
-    "file_endings.set_aside": {"dataset_id": "landing", "name": f"f{_BEING_PROCESSED[0]}"},
+    "reprocess.find_processed": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(100)))},
+    "reprocess.guard_processed": {"dataset_id": "landing", "files": _AGAIN, "wanted": len(json.loads(_AGAIN))},
+    "reprocess.keep_record": {"dataset_id": "landing", "files": _AGAIN, "by_whom": "ada"},
+    "reprocess.deliver_again": {"dataset_id": "landing", "files": _AGAIN},
+    "reprocess.publish_again": {
+        "dataset_id": "landing",
+        "files": _AGAIN,
+        "event_key": "file:default.landing",
+    },
+    "file_endings.set_aside": {
+        "blamed": json.dumps(
+            [{"dataset_id": "landing", "name": f"f{n}", "error": "boom", "alone": 0} for n in _BEING_PROCESSED]
+        ),
+    },
     "inbox.list_files": {"dataset_id": "landing", "state": ""},
     "inbox.list_versions": {"dataset_id": "landing", "name": "f999", "state": ""},
     "inbox.count_files": {"dataset_id": "landing"},

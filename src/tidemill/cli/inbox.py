@@ -146,5 +146,22 @@ def retry(name: str, files: tuple[str, ...], *, as_json: bool) -> None:
         _say_changed("retried", name, mill.retry_files(name, files), as_json=as_json)
 
 
+@command.command()
+@click.argument("name")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@json_option
+def reprocess(name: str, files: tuple[str, ...], *, as_json: bool) -> None:
+    """Deliver processed files again, as if they were new; a program that appends publishes their rows twice."""
+    with open_mill() as mill:
+        view = mill.reprocess_files(name, files)
+    text = f"{view.files} files of {view.inbox} are delivered again"
+    if view.may_double:
+        text += (
+            f"\nwarning: {', '.join(view.may_double)} publishes their rows a second time, unless it overwrites"
+            " partitions or leaves out duplicates (run.deduplicate)"
+        )
+    say({"inbox": view.inbox, "files": view.files, "may_double": list(view.may_double)}, text, as_json=as_json)
+
+
 def _say_changed(what: str, name: str, count: int, *, as_json: bool) -> None:
     say({"inbox": name, what: count}, f"{count} files of {name} {what}", as_json=as_json)

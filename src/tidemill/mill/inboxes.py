@@ -13,6 +13,7 @@ from tidemill.lake.datasets import Dataset
 from tidemill.lake.inbox import inbox
 from tidemill.lake.inbox.discovery import discover_settled, read_lateness, read_listed
 from tidemill.lake.inbox.file_endings import release_quarantined, retry_files
+from tidemill.lake.inbox.reprocess import reprocess
 from tidemill.mill.jobs import explain_verdict
 from tidemill.mill.project import MOST_SHOWN, Project
 from tidemill.names import RunId, advise, dataset_events
@@ -68,6 +69,18 @@ class InboxView:
     late_in_all: int
     only_reconciled_in_all: int
     longest_late: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReprocessView:
+    """Files that are delivered again; `may_double` are the programs that read the inbox and publish data sets.
+
+    Such a program publishes rows a second time, unless it overwrites its partitions or leaves out duplicates.
+    """
+
+    inbox: str
+    files: int
+    may_double: tuple[str, ...]
 
 
 class Inboxes(Project):
@@ -183,6 +196,19 @@ class Inboxes(Project):
         """Have files in ERROR tried again now, all when none is named; how many there were."""
         watched = self._inbox(name)
         return self.catalog.write(lambda db: retry_files(db, watched, files))
+
+    def reprocess_files(self, name: str, files: Sequence[str], *, by: str = "") -> ReprocessView:
+        """Deliver processed files to the programs of an inbox again, all of them or none, as if they were new.
+
+        On record with who asked (`by`, else the user of this process). A program that appends publishes their rows a
+        second time. Raises `NotReprocessed` for a file that is not processed or not there, and `FilesChanged`.
+        """
+        watched = self._inbox(name)
+        who = by or f"{self.world.environ.get('USER', 'unknown')}@{self.world.spawner.host()}"
+        count = reprocess(self.catalog, watched, files, who)
+        programs = self.catalog.read(list_programs)
+        writers = [one.qualified_name for one in programs if watched.qualified_name in one.reads and one.writes]
+        return ReprocessView(watched.qualified_name, count, tuple(writers))
 
     def _inbox(self, name: str) -> inbox.Inbox:
         def block(db: Db) -> inbox.Inbox:

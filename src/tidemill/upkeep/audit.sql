@@ -100,7 +100,8 @@ SELECT coalesce((SELECT run_id FROM run_input
 
 -- name: find_unheld_inputs
 -- Inputs of runs that neither a working set, also of a consumer before a reset, nor an inbox knows as completed by that
--- very run: somebody else has completed them too, or nobody. Of a file that has gone since no row is left. A version of
+-- very run: somebody else has completed them too, or nobody. A file that a person has had
+-- delivered again has a record of each earlier run. Of a file that has gone since no row is left. A version of
 -- a snapshot may be read by any number.
 SELECT input.run_id, input.dataset_id, input.write_pointer, input.item, input.content_version
   FROM run_input AS input
@@ -121,6 +122,8 @@ SELECT input.run_id, input.dataset_id, input.write_pointer, input.item, input.co
              WHERE file.dataset_id = input.dataset_id AND file.name = input.item
                AND file.content_version = input.content_version
                AND NOT coalesce(file.run_id = input.run_id AND file.status = 'SUCCESS', FALSE)) IS NOT NULL)
+   AND (SELECT 1 FROM inbox_reprocessed AS past
+         WHERE past.dataset_id = input.dataset_id AND past.name = input.item AND past.run_id = input.run_id) IS NULL
 
 -- name: find_bound_of_commits
 SELECT coalesce((SELECT commit_seq FROM tx WHERE commit_seq > :after AND commit_seq < :pointer

@@ -66,7 +66,7 @@ def sort_out(
         status, why, digest = None, None, None
         try:
             status = find_file(files, file.name)
-            if status is not None and _is_same(file, status):
+            if status is not None and is_same(file, status):
                 why = check_file(files, status, inbox.spec.format)
                 digest = checksum(files, file.name) if why is None else None
         except FileNotFoundError:
@@ -74,7 +74,7 @@ def sort_out(
         except FileUnreadable as error:
             others.append(went_wrong(inbox, file, f"it cannot be read: {error.why}"))
             continue
-        if status is None or not _is_same(file, status):
+        if status is None or not is_same(file, status):
             others.append(is_gone(file))
         elif why is not None:
             others.append(went_wrong(inbox, file, why))
@@ -87,7 +87,7 @@ def find_changed(world: World, inbox: Inbox, claimed: Iterable[ClaimedFile]) -> 
     """The outcomes of those claimed files that have gone or were written again since they were found."""
     files = inbox.files(world)
     looked = [(file, find_file(files, file.name)) for file in claimed]
-    return [is_gone(file) for file, status in looked if status is None or not _is_same(file, status)]
+    return [is_gone(file) for file, status in looked if status is None or not is_same(file, status)]
 
 
 def verify_claims(world: World, inboxes: Iterable[Inbox], claimed: Iterable[ClaimedFile]) -> None:
@@ -101,7 +101,7 @@ def verify_claims(world: World, inboxes: Iterable[Inbox], claimed: Iterable[Clai
             raise FileRewritten(file.name, "was written again")
 
 
-def _is_same(file: ClaimedFile, status: FileStatus) -> bool:
+def is_same(file: ClaimedFile, status: FileStatus) -> bool:
     """Tell whether a file that nobody has read yet is still the one that was found, or a copy of it."""
     is_of_its_time = to_ms(status.modified_at) <= to_ms(file.modified_at) <= latest_time(status.modified_at)
     return status.etag == file.etag or (status.bytes == file.bytes and is_of_its_time)

@@ -1,0 +1,111 @@
+"""Deliver processed files of an inbox again: the old record is closed, and the file is new."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.epoch import from_ms
+from tidemill.errors import Conflict, UserError
+from tidemill.lake.inbox.file_checks import is_same
+from tidemill.lake.inbox.file_claims import ClaimedFile
+from tidemill.lake.inbox.inbox import Inbox
+from tidemill.names import DatasetId, file_event
+from tidemill.storage.files import find_file
+
+SQL: Final = load_sql(__file__)
+
+
+class NotReprocessed(UserError):
+    """A file that cannot be delivered again as it stands."""
+
+    code = "not_reprocessed"
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        self.why = why
+        super().__init__(f"file {name!r} cannot be processed again: {why}")
+
+
+@refusal
+class FilesChanged(Conflict):
+    """Of the files that were to be delivered again, some were closed, claimed or moved meanwhile."""
+
+    code = "files_changed"
+
+    def __init__(self, wanted: str, found: str) -> None:
+        self.wanted = int(wanted)
+        self.found = int(found)
+        super().__init__(
+            f"of {wanted} files to process again {found} are still processed: nothing is changed; look at "
+            "`tidemill inbox files` and ask again"
+        )
+
+
+def reprocess(catalog: Catalog, inbox: Inbox, names: Sequence[str], by: str) -> int:
+    """Have processed files delivered again, all of them or none; return how many.
+
+    One transaction closes the old records, with who asked, and announces the files as new ones. `NotReprocessed` for
+    a file that was not processed, is not in the inbox any more, or was written again; `FilesChanged`. Cost: a look at
+    each file, and one commit.
+    """
+    wanted = list(dict.fromkeys(names))
+    found = catalog.read(lambda db: _find_processed(db, inbox, wanted))
+    files = inbox.files(catalog.world)
+    chosen = []
+    for name in wanted:
+        status = find_file(files, name)
+        if name not in found:
+            raise NotReprocessed(name, "no run has processed it; `tidemill inbox files` says how it stands")
+        if status is None:
+            raise NotReprocessed(name, "it is not in the inbox any more: move it back from the archive first")
+        same = [one for one in found[name] if is_same(one, status)]
+        if not same:
+            raise NotReprocessed(name, "it was written again, and its new content comes by itself")
+        exact = [one for one in same if one.etag == status.etag]
+        chosen.append({"name": name, "content_version": (exact or same)[-1].content_version})
+    if chosen:
+        catalog.world.mark("reprocess.before_commit")
+        catalog.apply(
+            [_Reprocess(inbox.dataset_id, file_event(inbox.dataset.namespace, inbox.dataset.name), chosen, by)]
+        )
+    return len(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reprocess:
+    dataset_id: DatasetId
+    event_key: str
+    files: Sequence[dict[str, str]]
+    by: str
+
+    def guards(self) -> Sequence[Call]:
+        return (Call(SQL.guard_processed, self._params | {"wanted": len(self.files)}),)
+
+    def writes(self) -> Sequence[Call]:
+        return (
+            Call(SQL.keep_record, self._params | {"by_whom": self.by}),
+            Call(SQL.deliver_again, self._params),
+            Call(
+                SQL.publish_again,
+                {"event_key": self.event_key, "files": self._params["files"], "dataset_id": self.dataset_id},
+            ),
+        )
+
+    @property
+    def _params(self) -> dict[str, Param]:
+        return {"dataset_id": self.dataset_id, "files": json.dumps(list(self.files))}
+
+
+def _find_processed(db: Db, inbox: Inbox, names: Sequence[str]) -> dict[str, list[ClaimedFile]]:
+    """The contents of each name that were processed, as they were claimed."""
+    found: dict[str, list[ClaimedFile]] = {}
+    for row in db.all(SQL.find_processed, dataset_id=inbox.dataset_id, names=json.dumps(names)):
+        name, version, etag, size, modified_at = cast("tuple[str, str, str, int, int]", row)
+        file = ClaimedFile(inbox.dataset_id, name, version, etag, size, from_ms(modified_at), 0)
+        found.setdefault(name, []).append(file)
+    return found

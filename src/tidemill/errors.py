@@ -8,7 +8,7 @@ catch it; errors of one room are declared in that room, below one of these bases
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class TidemillError(Exception):
@@ -33,6 +33,17 @@ class UserError(TidemillError):
     exit_code = 2
 
 
+_LISTED_BY: Final = {
+    "app": "app list",
+    "consumer": "consumer list",
+    "job": "job list",
+    "program": "app show APP",
+    "schedule": "schedule list",
+    "topic": "topic list",
+}
+"""The command that lists all things of a kind: the next step where no name is near."""
+
+
 class NotFound(UserError):
     """No such thing; `nearest` is the closest existing name, where one is close."""
 
@@ -43,6 +54,8 @@ class NotFound(UserError):
         self.kind = kind
         self.name = name
         self.nearest = nearest
+        if not (hint or nearest) and kind in _LISTED_BY:
+            hint = f"`tidemill {_LISTED_BY[kind]}` shows those there are"
         meant = f"; did you mean {nearest!r}?" if nearest else ""
         advice = f"; {hint}" if hint else ""
         super().__init__(f"no {kind} named {name!r}{meant}{advice}")

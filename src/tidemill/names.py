@@ -38,14 +38,16 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
 
 
 class BadName(UserError):
-    """A name that is not URL-safe and path-safe."""
+    """A name that is not URL-safe and path-safe, or has not the parts that names of its kind have."""
 
     code = "bad_name"
 
-    def __init__(self, kind: str, name: str) -> None:
+    def __init__(
+        self, kind: str, name: str, cure: str = "use a letter, then up to 99 letters, digits, '_' or '-'"
+    ) -> None:
         self.kind = kind
         self.name = name
-        super().__init__(f"{kind} name {name!r} is refused: use a letter, then up to 99 letters, digits, '_' or '-'")
+        super().__init__(f"{kind} name {name!r} is refused: {cure}")
 
 
 def check_name(kind: str, name: str) -> str:
@@ -66,7 +68,8 @@ def split_qualified(kind: str, text: str, parts: int) -> tuple[Namespace, tuple[
     if len(pieces) == parts:
         pieces = [DEFAULT_NAMESPACE, *pieces]
     if len(pieces) != parts + 1:
-        raise BadName(kind, text)
+        written = ".".join((*["app"] * (parts - 1), "name"))
+        raise BadName(kind, text, f"write {written}, or namespace.{written}")
     for piece in pieces:
         check_name(kind, piece)
     return Namespace(pieces[0]), tuple(pieces[1:])

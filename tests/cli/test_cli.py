@@ -245,6 +245,30 @@ def test_wrong_input_ends_with_2_and_no_traceback(tidemill, command):
     assert "Traceback" not in errors
 
 
+NEXT_STEPS = [
+    (("schedule", "show", "nothing"), "`tidemill schedule list` shows those there are"),
+    (("job", "show", "job_0"), "`tidemill job list` shows those there are"),
+    (("topic", "read", "nothing"), "`tidemill topic list` shows those there are"),
+    (("consumer", "show", "clean", "nobody"), "`tidemill consumer list` shows those there are"),
+    (("run", "start", "zzz"), "`tidemill app show APP` shows those there are"),
+    (("dataset", "show", "a.b.c"), "write name, or namespace.name"),
+    (("schedule", "create", "mine", "load", "--trigger", "{}"), "write app.name, or namespace.app.name"),
+    (("dataset", "partitions", "orders"), "`tidemill inbox files default.orders` lists its files"),
+    (("inbox", "files", "clean"), "`tidemill dataset show default.clean`"),
+    (("run", "start", "load", "--arg", "much=1"), "declared are limit"),
+    (("schedule", "update", "on_orders", "--trigger", "daily"), 'write it like {"type": "every", "duration": "1h"}'),
+]
+
+
+@pytest.mark.parametrize(("command", "step"), NEXT_STEPS, ids=lambda given: " ".join(given[:3]) if given else "")
+def test_an_error_says_the_next_step(tidemill, command, step):
+    """What is wrong is half of an error; a new user needs the other half."""
+    code, _, errors = tidemill(*command)
+
+    assert code in {2, 4}
+    assert step in errors
+
+
 def test_an_error_is_a_json_object_too(tidemill):
     """Programs act on the code, not on the sentence."""
     code, _, errors = tidemill("dataset", "show", "claen", "--json")

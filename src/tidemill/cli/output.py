@@ -87,7 +87,8 @@ def parse_json(option: str, text: str) -> object:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise BadOption(option, text, f"it is no JSON: {error}") from None
+        example = """{"type": "every", "duration": "1h"} in single quotes"""
+        raise BadOption(option, text, f"it is not JSON ({error}); write it like {example}") from None
 
 
 def show_list(records: Sequence[object], columns: Sequence[str], *, as_json: bool, empty: str) -> None:

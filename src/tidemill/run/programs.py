@@ -186,7 +186,9 @@ class Program:
         declared = {argument.name: argument for argument in self.arguments}
         for name in given:
             if name not in declared:
-                raise BadArgument(self.qualified_name, name, "it is not declared" + advise(name, declared, before="; "))
+                there = f"; declared are {', '.join(declared)}" if declared else "; the program declares no arguments"
+                advice = advise(name, declared, before="; ") or there
+                raise BadArgument(self.qualified_name, name, f"it is not declared{advice}")
         bound: dict[str, Value] = {}
         for argument in self.arguments:
             if argument.name in given:

@@ -94,7 +94,10 @@ class Fileset:
         if dataset.kind is DatasetKind.SNAPSHOT:
             return cls(dataset, Storing(NO_KEYS))
         if dataset.kind is not DatasetKind.FILESET:
-            raise UserError(f"{dataset.qualified_name} is a data set of kind {dataset.kind}: it has no partitions")
+            raise UserError(
+                f"{dataset.qualified_name} is a data set of kind {dataset.kind}: it has no partitions; "
+                f"`tidemill inbox files {dataset.qualified_name}` lists its files"
+            )
         storing = Storing.of(dataset.spec)
         declared = cast("Mapping[str, Any] | None", dataset.spec.get("watermark"))
         return cls(dataset, storing, None if declared is None else WatermarkSpec.from_spec(declared, storing.keys))

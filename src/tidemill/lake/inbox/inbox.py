@@ -240,7 +240,10 @@ class Inbox:
     def of(cls, dataset: Dataset) -> Inbox:
         """What `dataset` is as an inbox; an error if it is of another kind."""
         if dataset.kind is not DatasetKind.INBOX:
-            raise UserError(f"{dataset.qualified_name} is a data set of kind {dataset.kind}: no files arrive there")
+            raise UserError(
+                f"{dataset.qualified_name} is a data set of kind {dataset.kind}: no files arrive there; "
+                f"`tidemill dataset show {dataset.qualified_name}` shows it"
+            )
         return cls(dataset, InboxSpec.of_spec(dataset.spec))
 
     @property

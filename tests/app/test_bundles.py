@@ -191,6 +191,17 @@ def test_a_large_bundle_lies_below_the_data(stage, monkeypatch):
     assert start(stage) is RunState.COMPLETED
 
 
+def test_a_large_bundle_whose_file_is_gone_comes_back_with_the_same_deployment(stage, monkeypatch):
+    """A restored catalog names a bundle that the janitor has deleted since the backup."""
+    monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
+    redeploy(stage.mill, APP.replace("VERSION", "app 2"))
+    for path in (Path(stage.mill.config.data) / "_bundles").iterdir():
+        path.unlink()
+    stage.mill.deploy()
+
+    assert start(stage) is RunState.COMPLETED
+
+
 def test_a_damaged_bundle_is_not_unpacked(stage):
     """The digest says what the code is."""
     (program,) = stage.mill.catalog.read(list_programs)

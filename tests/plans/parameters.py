@@ -528,6 +528,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "storage.find_transactions": {"pointers": _list(*_LATE)},
     "programs.find_program": {"name": "p1"},
     "bundles.put_bundle": {"digest": "new", "files": "{}", "bytes": 1, "location": None},
+    "bundles.replace_file": {"old": "file:///data/bundle_1", "new": "file:///data/other"},
     "bundles.delete_bundle": {"digest": "bundle_29", "location": "file:///data/bundle_29"},
     "programs.put_program": {"name": "p1", "program_id": "new"},
     "workers.put_worker": {"program_id": "new"},

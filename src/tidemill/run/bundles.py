@@ -125,12 +125,22 @@ def put_bundle(db: Db, stored: StoredBundle) -> str:
 
 
 def delete_unused(catalog: Catalog, stored: StoredBundle) -> None:
-    """Delete the file of a stored bundle that the catalog did not take: a deployment was refused, or had it already."""
+    """Delete the file of a stored bundle that the catalog did not take: a deployment was refused, or had it already.
+
+    Where the file that the catalog names is gone (the catalog was restored), the new file takes its place.
+    """
     if stored.location is None:
         return
-    row = catalog.read(lambda db: db.one(SQL.find_bundle, digest=stored.bundle.digest))
-    if row is None or row[1] != stored.location:
-        _delete(catalog.world, stored.location)
+    digest, new = stored.bundle.digest, stored.location
+    row = catalog.read(lambda db: db.one(SQL.find_bundle, digest=digest))
+    old = None if row is None else row[1]
+    if old == new:
+        return
+    if old is not None and not _exists(catalog.world, str(old)):
+        mended = catalog.write(lambda db: db.run(SQL.replace_file, digest=digest, old=old, new=new))
+        if mended:
+            return
+    _delete(catalog.world, new)
 
 
 def find_sums(db: Db, digest: str) -> dict[str, str]:
@@ -198,6 +208,11 @@ def _unpack(catalog: Catalog, digest: str, folder: Path) -> None:
     for path in disk.list_folder(folder.parent):
         if path.name.startswith(begun):
             disk.remove(path)
+
+
+def _exists(world: World, location: str) -> bool:
+    folder, _, name = location.rpartition("/")
+    return open_files(folder, world).stat(name) is not None
 
 
 def _delete(world: World, location: str) -> None:

@@ -45,3 +45,6 @@ SELECT 1 FROM bundle
    AND NOT EXISTS (SELECT 1 FROM run WHERE run.state IN ('STARTING', 'RUNNING', 'STOPPING')
                       AND run.bundle = bundle.digest)
  LIMIT 1
+
+-- name: replace_file
+UPDATE bundle SET location = :new WHERE digest = :digest AND location = :old

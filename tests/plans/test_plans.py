@@ -40,6 +40,7 @@ READS_ALL: Final[Mapping[str, str]] = {
     "move.move_archives": "moves a project: all inboxes",
     "move.move_logs": "moves a project, for a person who asks: reads all runs",
     "inbox.count_files": "counts all files of an inbox, for a person who asks",
+    "discovery.select_listings": "lists all inboxes, for a process that starts",
     "jobs.list_jobs": "shows all open jobs, for a person who asks",
     "schedules.list_schedules": "shows all schedules, for a person who asks, and at a deployment",
 }

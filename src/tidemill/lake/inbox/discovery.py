@@ -392,32 +392,40 @@ class _Twin:
 def _find_unknown(catalog: Catalog, inbox: Inbox, files: Sequence[FileStatus]) -> list[_Unknown]:
     """Those of `files` that are to be recorded, with their state; None for those that cannot be decided yet."""
     rows = [
-        {
-            "dataset_id": inbox.dataset_id,
-            "place": place,
-            "name": file.name,
-            "content_version": content_version(file),
-            "exact_version": exact_version(file),
-            "etag": file.etag,
-            "bytes": file.bytes,
-            "modified_at": to_ms(file.modified_at),
-            "latest": latest_time(file.modified_at),
-        }
+        {"place": place, "name": file.name, "content_version": content_version(file), "etag": file.etag}
         for place, file in enumerate(files)
     ]
     listed = json.dumps(rows)
     unknown = catalog.read(lambda db: db.all(SQL.select_unknown, dataset_id=inbox.dataset_id, listed=listed))
-    seen = cast("list[tuple[int, int, int, int]]", unknown)
-    copies = _Copies(catalog, inbox, files, [rows[place] for place, _, _, twins in seen if twins])
+    places = cast("list[tuple[int, int | None]]", unknown)
+    named = [
+        rows[place]
+        | {
+            "dataset_id": inbox.dataset_id,
+            "bytes": files[place].bytes,
+            "modified_at": to_ms(files[place].modified_at),
+            "latest": latest_time(files[place].modified_at),
+        }
+        for place, is_named in places
+        if is_named
+    ]
+    known: dict[int, tuple[int, int, int]] = {}
+    if named:
+        compared = catalog.read(lambda db: db.all(SQL.compare_named, listed=json.dumps(named)))
+        known = {row[0]: row[1:] for row in cast("list[tuple[int, int, int, int]]", compared)}
+    copies = _Copies(catalog, inbox, files, [row for row in named if known[cast(int, row["place"])][2]])
     found: list[_Unknown] = []
-    for place, sibling, recorded, _ in seen:
+    for place, _ in places:
+        sibling, skipped, _ = known.get(place, (0, 0, 0))
         # A content that only its checksum tells from a processed one has that one for a sibling.
         status = _status_of_unknown(inbox.spec.on_rewrite, max(sibling, int(place in copies.others)))
         if place in copies.undecided:
             found.append(_Unknown(files[place], "", None))
         # Skipped by rule, and recorded as such already: nothing to do.
-        elif place not in copies.known and not (recorded and status in {FileState.SKIPPED, FileState.QUARANTINED}):
-            version = exact_version(files[place]) if place in copies.others else content_version(files[place])
+        elif place not in copies.known and not (skipped and status in {FileState.SKIPPED, FileState.QUARANTINED}):
+            version = (
+                exact_version(files[place]) if place in copies.others else cast(str, rows[place]["content_version"])
+            )
             found.append(_Unknown(files[place], version, status))
     copies.keep()
     return found

@@ -1,25 +1,32 @@
 -- name: select_unknown
--- Of the files listed, those whose content nobody has recorded, or only as skipped: two look-ups by key each, by the
--- version that survives a copy and by the exact one. The second column says how far another content of the same name
--- has come: 2 claimed, 1 processed or quarantined, else 0. The third says whether the content is recorded as skipped;
--- the fourth, how many contents of the name have its size and time and may be the same: a copy has another etag.
+-- Of the files listed, those whose content nobody has recorded, or only as skipped, or in another file of the disk: one
+-- look-up by key each. The second column says whether the catalog knows their name.
+SELECT listed.place,
+       (SELECT 1 FROM inbox_file AS other WHERE other.dataset_id = :dataset_id AND other.name = listed.name LIMIT 1)
+  FROM {rows:listed(place bigint, name text, content_version text, etag text)} AS listed
+  LEFT JOIN inbox_file AS file
+    ON file.dataset_id = :dataset_id AND file.name = listed.name AND file.content_version = listed.content_version
+ WHERE file.name IS NULL OR file.status = 'SKIPPED' OR file.etag <> listed.etag
+ ORDER BY listed.place
+
+-- name: compare_named
+-- Of files whose names are known: how far another content of the same name has come (2 claimed, 1 processed or
+-- quarantined, else 0), whether this very content is recorded as skipped, and how many contents of the name have its
+-- size and time and may be the same: a copy has another etag.
 SELECT listed.place,
        coalesce((SELECT max(CASE other.status WHEN 'IN_PROGRESS' THEN 2 WHEN 'SUCCESS' THEN 1 WHEN 'QUARANTINED' THEN 1
                                               ELSE 0 END)
                    FROM inbox_file AS other
-                  WHERE other.dataset_id = :dataset_id AND other.name = listed.name
+                  WHERE other.dataset_id = listed.dataset_id AND other.name = listed.name
                     AND other.content_version <> listed.content_version), 0),
-       CASE WHEN file.etag = listed.etag OR exact.name IS NOT NULL THEN 1 ELSE 0 END,
+       (SELECT count(*) FROM inbox_file AS skipped
+         WHERE skipped.dataset_id = listed.dataset_id AND skipped.name = listed.name
+           AND coalesce(skipped.etag = listed.etag AND skipped.status = 'SKIPPED', FALSE)),
        (SELECT count(*) FROM inbox_file AS twin
-         WHERE twin.dataset_id = :dataset_id AND twin.name = listed.name AND twin.bytes = listed.bytes
-           AND twin.modified_at BETWEEN listed.modified_at AND listed.latest AND twin.status <> 'SKIPPED')
-  FROM {rows:listed(place bigint, name text, content_version text, exact_version text, etag text, bytes bigint, modified_at bigint, latest bigint)} AS listed
-  LEFT JOIN inbox_file AS file
-    ON file.dataset_id = :dataset_id AND file.name = listed.name AND file.content_version = listed.content_version
-  LEFT JOIN inbox_file AS exact
-    ON exact.dataset_id = :dataset_id AND exact.name = listed.name AND exact.content_version = listed.exact_version
- WHERE (file.name IS NULL OR file.status = 'SKIPPED' OR file.etag <> listed.etag)
-   AND (exact.name IS NULL OR exact.status = 'SKIPPED')
+         WHERE twin.dataset_id = listed.dataset_id AND twin.name = listed.name AND twin.bytes = listed.bytes
+           AND coalesce(twin.modified_at BETWEEN listed.modified_at AND listed.latest
+                        AND twin.status <> 'SKIPPED', FALSE))
+  FROM {rows:listed(dataset_id text, place bigint, name text, content_version text, etag text, bytes bigint, modified_at bigint, latest bigint)} AS listed
  ORDER BY listed.place
 
 -- name: select_twins

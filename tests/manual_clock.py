@@ -56,7 +56,14 @@ class ManualClock:
 
     def move(self, duration: str) -> None:
         """Let `duration` pass."""
-        self.at += parse_duration(duration)
+        self._set(self.at + parse_duration(duration))
+
+    def set_back(self, duration: str) -> None:
+        """Set the clock back by `duration`, as an administrator does."""
+        self._set(self.at - parse_duration(duration))
+
+    def _set(self, at: datetime) -> None:
+        self.at = at
         if self._postgres is not None:
             self._postgres(f"UPDATE manual_clock SET at = {int(self.at.timestamp() * 1000)}")
 

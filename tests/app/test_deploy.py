@@ -55,6 +55,21 @@ def test_a_changed_schedule_is_recreated_and_keeps_its_status(mill):
     assert (view.generation, view.status) == (2, "SCHEDULED")
 
 
+def test_a_schedule_of_another_program_keeps_its_status(mill):
+    """A deployment lifted the operator's suspension: what was stopped in an incident started again."""
+    mill.deploy()
+    mill.suspend_schedule("shop.on_orders")
+    text = APP.replace(
+        'on_orders", load, trigger=tm.NewFiles(orders)', 'on_orders", report, trigger=tm.NewFiles(orders)'
+    )
+
+    deployed = redeploy(mill, text)
+
+    view = mill.show_schedule("shop.on_orders")
+    assert (deployed.schedules_added, deployed.schedules_changed) == ((), ("on_orders",))
+    assert (view.status, view.program, view.generation) == ("SUSPENDED", "default.shop.report", 2)
+
+
 def test_a_schedule_that_the_app_no_longer_has_goes(mill):
     """The schedule store follows the app in development."""
     mill.deploy()

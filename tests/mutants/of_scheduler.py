@@ -238,8 +238,8 @@ MUTANTS: Final = (
         "a timer that waits for a job is not looked at when that is gone",
         Edit(
             _TIMEKEEPER_SQL,
-            "AND NOT EXISTS (SELECT 1 FROM job WHERE job.job_id = timer.behind)\n ORDER BY behind",
-            "AND 1 = 0\n ORDER BY behind",
+            "run.job_id = timer.behind AND run.ended_at IS NULL)\n ORDER BY behind",
+            "run.job_id = timer.behind AND run.ended_at IS NULL) AND 1 = 0\n ORDER BY behind",
         ),
         scenario="cron-all",
     ),

@@ -308,3 +308,13 @@ UPDATE inbox_marker SET archive = 'file:///archive' WHERE dataset_id = 'landing'
 
 -- name: fill_logs
 UPDATE run SET log_location = '/logs' WHERE run_id = 'alone'
+
+-- name: fill_deadline
+UPDATE run SET deadline = :now - 1000 WHERE run_id IN (SELECT 'pending_' || i FROM series WHERE i < 300)
+
+-- name: fill_counted_from
+-- A hundred timers are of a time to come: the clock was set back.
+UPDATE timer SET counted_from = next_fire_at - 1000
+
+-- name: fill_counted_ahead
+UPDATE timer SET counted_from = :now + 86400000 WHERE schedule_id IN (SELECT 'schedule_' || i FROM series WHERE i < 100)

@@ -75,7 +75,10 @@ _FIRES: Final = [
     for i in range(100)
 ]
 _TIMERS: Final = _rows(
-    [{"schedule_id": f"schedule_{i}", "trigger_no": 1, "next_fire_at": _NOW, "behind": None} for i in range(100)]
+    [
+        {"schedule_id": f"schedule_{i}", "trigger_no": 1, "next_fire_at": _NOW, "behind": None, "counted_from": _NOW}
+        for i in range(100)
+    ]
 )
 _BOUNDARIES: Final = _rows(
     [
@@ -245,6 +248,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "waits": _rows([{"wait_key": "run:program_1", "job_id": job} for job in _JOBS]),
     "wanted": _WANTED,
     "windows": _rows([{"window_start": i * _HOUR, "window_end": (i + 1) * _HOUR} for i in range(1000, 1100)]),
+    "with_spark": 0,
     "write_pointer": _SNAPSHOT,
 }
 """By the parameter's name, for all statements that say nothing else below."""
@@ -381,6 +385,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "managed.find_readers": {
         "wanted": _rows([{"namespace": "default", "dataset": name, "consumer": "reader"} for name in ("wide", "deep")])
     },
+    "attempts.take_late": {"with_spark": 1},
     "take.find_offered": {"dataset_id": "deep", "consumer_id": "new", "write_pointer": 300_001, "repeats": 0},
     "take.fill": {"consumer_id": "new", "start_version": 599_800},
     "take.lock_open_tx": {"write_pointer": _OPEN},

@@ -95,6 +95,43 @@ def test_the_most_urgent_run_is_taken_first(works):
     assert (run.state, run.epoch) == (RunState.STARTING, 1)
 
 
+def test_a_run_past_its_deadline_is_taken_before_more_urgent_ones(works):
+    """A low priority waits, and is never starved beyond its deadline: it lost every slot to high ones."""
+    program = works.program()
+    now = int(str(works.sql("SELECT tidemill_now()")[0][0]))
+    starved = works.start(program, deadline=now - 1)
+    works.start(program, priority=5, deadline=now + 3_600_000)
+    worse = works.start(program, deadline=now - 2)
+
+    taken = works.take(most=2)
+
+    assert [run.run_id for run in taken] == [worse, starved]
+
+
+def test_a_run_that_waited_for_its_next_attempt_keeps_its_turn(works):
+    """A run that failed once was overtaken by each new one, and began 23 minutes late."""
+    program = works.program(retries=1)
+    (run,) = [works.under_way(program)]
+    fail(works, run)
+    works.sql("UPDATE run SET not_before = tidemill_now() - 1")
+    newer = works.start(program)
+
+    taken = works.take(most=2)
+
+    assert [one.run_id for one in taken] == [run.run_id, newer]
+
+
+def test_runs_go_by_when_their_work_came(works):
+    """A job that waited long for a slot is older than its run."""
+    program = works.program()
+    late = works.start(program)
+    early = works.start(program, came_at=1)
+
+    taken = works.take(most=2)
+
+    assert [one.run_id for one in taken] == [early, late]
+
+
 def test_a_process_registers_for_its_attempt_once(works):
     """Two processes for one attempt: the second has nothing to do."""
     run = works.under_way(works.program())

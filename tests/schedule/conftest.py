@@ -132,14 +132,29 @@ class Shop:
             while feed() + check_due(self.catalog, self.world).jobs:
                 pass
 
-        threads = [threading.Thread(target=work) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.step()
+        while True:
+            threads = [threading.Thread(target=work) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.step()
+            pending = self.sql("SELECT run_id FROM run WHERE state = 'PENDING'")
+            if not pending:
+                break
+            for (run_id,) in pending:
+                self.end(RunId(str(run_id)))
         causes = [json.loads(str(text)) for (text,) in self.sql("SELECT triggered_by FROM run")]
         return Counter((cause["schedule"], at) for cause in causes for at in cause["logical_times"])
+
+    def step_through(self) -> list[list[Launch]]:
+        """Let the scheduler and all runs come to their end; the launches of each time that it had to do."""
+        launches = []
+        while launched := self.step():
+            launches.append(launched)
+            for launch in launched:
+                self.end(launch.run_id)
+        return launches
 
     def jobs(self) -> list[Job]:
         """The open jobs."""

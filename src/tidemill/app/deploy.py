@@ -413,17 +413,14 @@ def _schedule_changes(db: Db, app: App, programs: Mapping[str, Program]) -> tupl
         check_trigger(db, name, declared.spec.trigger)
         spec = declared.spec
         existing = present.pop(name, None)
-        if existing is not None and existing.program_id != program.program_id:
-            changes.append(Delete(existing.schedule_id))
-            existing = None
         if existing is None:
             add = Add(app.namespace, app.name, name, program.program_id, spec, Owner.APP, declared.resume)
             changes.append(add)
             named["added"].append(name)
-        elif existing.spec == spec:
+        elif (existing.spec, existing.program_id) == (spec, program.program_id):
             named["kept"].append(name)
         else:
-            changes.append(Update(existing.schedule_id, spec))
+            changes.append(Update(existing.schedule_id, spec, program.program_id))
             named["changed"].append(name)
     for gone in present.values():
         changes.append(Delete(ScheduleId(gone.schedule_id)))

@@ -133,8 +133,9 @@ def take_runs(
     with_spark: bool = True,
     held_off: Iterable[str] = (),
 ) -> list[RunRecord]:
-    """Take at most `most` runs that are due, by priority, then the longest due: STARTING, a new epoch, a lease.
+    """Take at most `most` runs that are due: STARTING, a new epoch, a lease. Return them in the order of their turns.
 
+    Runs past their deadline come first; then runs by priority, and by the time at which their work came.
     `process` names the owner's process, so that its end is seen on this machine before the lease runs out.
     And all due runs of workers, which count for nothing: `most` may be 0. What another runner is taking at this moment
     is passed over, and so are runs of programs whose bundle is one of `held_off`, and without `with_spark` what needs
@@ -147,11 +148,17 @@ def take_runs(
         "lease": to_milliseconds(lease),
         "held_off": json.dumps(sorted(held_off)),
     }
-    rows = db.all(SQL.take_workers, **params)
-    statement = SQL.take_runs if with_spark else SQL.take_plain_runs
-    rows += db.all(statement, most=most, **params) if most else []
-    taken = find_runs(db, [RunId(str(row[0])) for row in rows])
-    return sorted(taken, key=lambda run: (-run.priority, run.not_before, run.created_at))
+    taken = db.all(SQL.take_workers, **params)
+    if most:
+        late = db.all(SQL.take_late, most=most, with_spark=int(with_spark), **params)
+        statement = SQL.take_runs if with_spark else SQL.take_plain_runs
+        others = db.all(statement, most=most - len(late), **params) if len(late) < most else []
+        taken += late + others
+    if not taken:
+        return []
+    ids = json.dumps([row[0] for row in taken])
+    turns = {RunId(str(row[0])): turn for turn, row in enumerate(db.all(SQL.read_turns, runs=ids))}
+    return sorted(find_runs(db, list(turns)), key=lambda run: turns[run.run_id])
 
 
 def is_any_due(db: Db, *, workers_only: bool = False, with_spark: bool = True, held_off: Iterable[str] = ()) -> bool:

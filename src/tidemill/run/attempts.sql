@@ -1,12 +1,31 @@
+-- name: take_late
+-- Those past their deadline go first, whatever their priority.
+WITH picked AS MATERIALIZED (
+    SELECT run_id FROM run {indexed_by:run_deadline}
+     WHERE state = 'PENDING' AND deadline IS NOT NULL AND deadline <= tidemill_now() AND not_before <= tidemill_now()
+       AND (:with_spark = 1 OR spark = 0)
+       AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
+       AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:held_off})
+     ORDER BY deadline, run_id
+     LIMIT :most {skip_locked}
+)
+UPDATE run
+   SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
+       write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
+       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
+ WHERE run_id IN (SELECT run_id FROM picked)
+RETURNING run_id
+
 -- name: take_runs
+-- By when their work came, not by when they may be tried again: a run that waited for its next attempt keeps its turn.
 -- Not what this node could not load a moment ago. The attempt has the code that its program has now.
 -- Materialized: PostgreSQL may run a sub-select with a limit more than once, and lock more than it takes.
 WITH picked AS MATERIALIZED (
-    SELECT run_id FROM run
+    SELECT run_id FROM run {indexed_by:run_pending}
      WHERE state = 'PENDING' AND not_before <= tidemill_now()
        AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
        AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:held_off})
-     ORDER BY priority DESC, not_before, created_at
+     ORDER BY priority DESC, came_at, created_at, run_id
      LIMIT :most {skip_locked}
 )
 UPDATE run
@@ -19,11 +38,11 @@ RETURNING run_id
 -- name: take_plain_runs
 -- The same without those that need Spark, by an index of its own: a runner in which some of them wait takes no more.
 WITH picked AS MATERIALIZED (
-    SELECT run_id FROM run
+    SELECT run_id FROM run {indexed_by:run_pending_plain}
      WHERE state = 'PENDING' AND spark = 0 AND not_before <= tidemill_now()
        AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
        AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:held_off})
-     ORDER BY priority DESC, not_before, created_at
+     ORDER BY priority DESC, came_at, created_at, run_id
      LIMIT :most {skip_locked}
 )
 UPDATE run
@@ -32,6 +51,11 @@ UPDATE run
        bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
+
+-- name: read_turns
+SELECT run_id FROM run WHERE run_id IN ({texts:runs})
+ ORDER BY CASE WHEN deadline <= tidemill_now() THEN deadline ELSE 9223372036854775807 END, priority DESC, came_at,
+          created_at, run_id
 
 -- name: take_workers
 -- By their slots, which are few: among all that waits they would be looked for.
@@ -70,7 +94,7 @@ SELECT 1 FROM run WHERE state = 'PENDING' AND spark = 0 AND not_before <= tidemi
  LIMIT 1
 
 -- name: find_next_due
-SELECT min(not_before) FROM run WHERE state = 'PENDING' AND not_before > tidemill_now()
+SELECT min(not_before) FROM run WHERE state = 'PENDING' AND not_before > 0 AND not_before > tidemill_now()
 
 -- name: register
 -- Compare and set: the process of an attempt that was given up meanwhile finds nothing to register for.

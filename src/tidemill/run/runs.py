@@ -53,7 +53,10 @@ class RunKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run to be made. `arguments` are complete (`Program.bind`); `triggered_by` is JSON for people and programs."""
+    """A run to be made. `arguments` are complete (`Program.bind`); `triggered_by` is JSON for people and programs.
+
+    `deadline` and `came_at`, when its work came (None: now), are epoch milliseconds.
+    """
 
     run_id: RunId
     program_id: ProgramId
@@ -63,6 +66,7 @@ class NewRun:
     job_id: JobId | None = None
     priority: int = 0
     deadline: int | None = None
+    came_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,7 @@ def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
                 "deadline": run.deadline,
                 "arguments": json.dumps(run.arguments),
                 "triggered_by": json.dumps(run.triggered_by),
+                "came_at": run.came_at,
             }
             for run in runs
         ]

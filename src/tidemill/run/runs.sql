@@ -1,12 +1,12 @@
 -- name: insert_runs
 INSERT INTO run (run_id, kind, program_id, schedule_id, job_id, state, priority, deadline, arguments, triggered_by,
-                 spark, created_at)
+                 spark, created_at, came_at)
 SELECT r.run_id, 'program', r.program_id, r.schedule_id, r.job_id, 'PENDING', r.priority, r.deadline, r.arguments,
        r.triggered_by,
        coalesce((SELECT CASE kind WHEN 'spark' THEN 1 ELSE 0 END FROM program WHERE program_id = r.program_id), 0),
-       tidemill_now()
+       tidemill_now(), coalesce(r.came_at, tidemill_now())
   FROM {rows:runs(run_id text, program_id text, schedule_id text, job_id text, priority bigint, deadline bigint,
-                  arguments text, triggered_by text)} AS r
+                  arguments text, triggered_by text, came_at bigint)} AS r
 
 -- name: insert_slots
 -- Every run counts against its program's limit, whoever started it.

@@ -215,9 +215,11 @@ def _launch(db: Db, world: World, starting: Sequence[_Ready]) -> tuple[list[Laun
         except UserError as error:
             broken.append(_Overdue(one.job, Outcome.NEVER, str(error)))
     messages = read_job_messages(db, [one.job.job_id for one, _ in bound])
+    # In the order of their turns: runs of one millisecond are told apart by their ids.
+    run_ids = sorted(RunId(world.new_id("run")) for _ in bound)
     runs = [
         NewRun(
-            run_id=RunId(world.new_id("run")),
+            run_id=run_id,
             program_id=one.schedule.program_id,
             arguments=arguments,
             triggered_by=_triggered_by(one, messages.get(one.job.job_id, [])),
@@ -225,8 +227,9 @@ def _launch(db: Db, world: World, starting: Sequence[_Ready]) -> tuple[list[Laun
             job_id=one.job.job_id,
             priority=one.job.priority,
             deadline=None if one.job.deadline is None else to_ms(one.job.deadline),
+            came_at=to_ms(one.job.created_at),
         )
-        for one, arguments in bound
+        for run_id, (one, arguments) in zip(run_ids, bound, strict=True)
     ]
     # Jobs come before runs in the order of locks.
     launches = [

@@ -19,12 +19,16 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 class Due:
     """The logical times that feed the job now, oldest first, and when the timer is looked at next.
 
-    `behind`: not before the job that has been fed, or waits, is gone; what comes then has been missed already.
+    `behind`: not before the job that has been fed, or waits, is gone, and its run has ended; what comes then has been
+    missed already. `every`: the duration that `next_fire` lies behind the moment from which `Every` counts.
+    `set_back`: the clock was set back, so that `fires` may be times that have fired before, and are due all the same.
     """
 
     fires: tuple[datetime, ...]
     next_fire: datetime
     behind: bool = False
+    every: timedelta | None = None
+    set_back: bool = False
 
 
 def find_due(leaf: TimeTrigger, spec: ScheduleSpec, counted_from: datetime, now: datetime, *, waits: bool) -> Due:
@@ -37,7 +41,7 @@ def find_due(leaf: TimeTrigger, spec: ScheduleSpec, counted_from: datetime, now:
             # After downtime once: nothing else was due since the last launch. And once in a job that waits.
             due_at = leaf.last_fire(counted_from, now)
             next_fire = leaf.next_fire(due_at or counted_from)
-            return Due(() if due_at is None or waits else (due_at,), next_fire)
+            return Due(() if due_at is None or waits else (due_at,), next_fire, every=leaf.duration)
         case Cron():
             return _find_missed(leaf, spec, counted_from, now, waits=waits)
         case _:

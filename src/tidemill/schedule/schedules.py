@@ -23,7 +23,7 @@ from tidemill.run.programs import find_programs
 from tidemill.schedule.data_triggers import DatasetTrigger
 from tidemill.schedule.jobs import Outcome, drop_jobs
 from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status, spec_from_json, spec_to_json
-from tidemill.schedule.time_triggers import TimeTrigger
+from tidemill.schedule.time_triggers import Every, TimeTrigger
 from tidemill.schedule.triggers import Leaf, Trigger
 from tidemill.world import World
 
@@ -58,10 +58,14 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Delete and recreate with another spec, keeping id, name, program and status (seed 001, scenarios 4 and 5)."""
+    """Delete and recreate with another spec, keeping id, name and status (seed 001, scenarios 4 and 5).
+
+    A deployment may give another program too; None keeps it.
+    """
 
     schedule_id: ScheduleId
     spec: ScheduleSpec
+    program_id: ProgramId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +126,14 @@ def change_schedules(db: Db, world: World, seq: CommitSeq, changes: Sequence[Cha
         match change:
             case Add():
                 new[schedule_id] = _added(schedule_id, change, seq, now)
-            case Update(spec=spec):
-                generation = old[schedule_id].generation + 1
+            case Update(spec=spec, program_id=program_id):
                 new[schedule_id] = replace(
-                    old[schedule_id], spec=spec, generation=generation, since_seq=seq, since_at=now
+                    old[schedule_id],
+                    spec=spec,
+                    program_id=program_id or old[schedule_id].program_id,
+                    generation=old[schedule_id].generation + 1,
+                    since_seq=seq,
+                    since_at=now,
                 )
                 dropping[schedule_id] = Outcome.CHANGED
             case Delete():
@@ -258,7 +266,12 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
     ]
     db.run(SQL.insert_trigger_keys, keys=json.dumps(keys))
     timers = [
-        {"schedule_id": s.schedule_id, "trigger_no": trigger_no, "next_fire_at": to_ms(leaf.next_fire(s.since_at))}
+        {
+            "schedule_id": s.schedule_id,
+            "trigger_no": trigger_no,
+            "next_fire_at": to_ms(leaf.next_fire(s.since_at)),
+            "counted_from": to_ms(s.since_at) if isinstance(leaf, Every) else None,
+        }
         for s in timed
         for trigger_no, leaf in time_leaves(s.spec.trigger.leaves)
     ]

@@ -10,10 +10,10 @@ SELECT r.schedule_id, r.namespace, r.app, r.name, r.generation, r.since_seq, r.s
 
 -- name: update_schedules
 UPDATE schedule
-   SET generation = r.generation, since_seq = r.since_seq, since_at = r.since_at, spec = r.spec, priority = r.priority,
-       status = r.status
-  FROM {rows:schedules(schedule_id text, generation bigint, since_seq bigint, since_at bigint, spec text,
-                       priority bigint, status text)} AS r
+   SET generation = r.generation, since_seq = r.since_seq, since_at = r.since_at, program_id = r.program_id,
+       spec = r.spec, priority = r.priority, status = r.status
+  FROM {rows:schedules(schedule_id text, generation bigint, since_seq bigint, since_at bigint, program_id text,
+                       spec text, priority bigint, status text)} AS r
  WHERE schedule.schedule_id = r.schedule_id
 
 -- name: delete_schedules
@@ -31,11 +31,12 @@ DELETE FROM trigger_key WHERE schedule_id IN ({texts:schedule_ids})
 -- rank: schedule
 -- Its own rows were deleted first. One can be there all the same, and then be locked out of order, only if somebody
 -- else resumed the schedule between that and our lock: a deadlock in this crossing is repeated by the engine.
-INSERT INTO timer (schedule_id, trigger_no, next_fire_at)
-SELECT r.schedule_id, r.trigger_no, r.next_fire_at
-  FROM {rows:timers(schedule_id text, trigger_no bigint, next_fire_at bigint)} AS r
+INSERT INTO timer (schedule_id, trigger_no, next_fire_at, counted_from)
+SELECT r.schedule_id, r.trigger_no, r.next_fire_at, r.counted_from
+  FROM {rows:timers(schedule_id text, trigger_no bigint, next_fire_at bigint, counted_from bigint)} AS r
  WHERE true
-    ON CONFLICT (schedule_id, trigger_no) DO UPDATE SET next_fire_at = excluded.next_fire_at, behind = NULL
+    ON CONFLICT (schedule_id, trigger_no) DO UPDATE
+   SET next_fire_at = excluded.next_fire_at, behind = NULL, counted_from = excluded.counted_from
 
 -- name: delete_timers
 DELETE FROM timer WHERE schedule_id IN ({texts:schedule_ids})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, cast
 
@@ -11,11 +12,11 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Param, load_sql
 from tidemill.epoch import from_ms, to_ms
 from tidemill.names import ScheduleId
-from tidemill.schedule.jobs import Fact, feed_jobs, lock_open_jobs
+from tidemill.schedule.jobs import Fact, Job, feed_jobs, lock_open_jobs
 from tidemill.schedule.misfires import MOST_FIRES, Due, find_due
 from tidemill.schedule.schedules import share_listening
 from tidemill.schedule.specs import Schedule
-from tidemill.schedule.time_triggers import Cron, TimeTrigger
+from tidemill.schedule.time_triggers import Cron, Every, TimeTrigger
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
@@ -32,19 +33,22 @@ class _Timer(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A timer that is due, and the time that it stands at."""
+    """A timer that is due, the time that it stands at, and for `Every` the time that it counts from."""
 
     timer: _Timer
     next_fire_at: datetime
+    counted_from: datetime | None
 
 
 def fire_due(catalog: Catalog, world: World, limit: int = BATCH) -> int:
     """Let at most `limit` due timers feed their schedules' jobs, and give how many were looked at.
 
     `Every` counts from the schedule's last launch. Launches do not touch timers: a timer that an early run has moved
-    is found early, never late, and set right. After downtime, and while its job is still open, it fires once: nothing
-    else was due since that launch. `Cron` goes on from the time at which its timer stands, as `misfire` says; one that
-    has to wait for the end of a job stays `behind` it. Timers that others hold are left to them.
+    is found early, never late, and set right. When the clock was set back behind that launch, `Every` counts from the
+    moment at which that was seen, so that it waits no longer than its duration. After downtime, and while its job is
+    still open, it fires once: nothing else was due since that launch. `Cron` goes on from the time at which its timer
+    stands, as `misfire` says; one that has to wait for the end of a job, and of its run, stays `behind` it. Timers that
+    others hold are left to them.
     """
     return catalog.write(lambda db: _fire_due(db, world, limit))
 
@@ -65,20 +69,7 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
     open_jobs = {job.schedule_id: job for job in lock_open_jobs(db, schedules.keys())}
     # Asked only now: a checker that held one of these jobs has launched it before we got it.
     launches = _last_launches(db, schedules)
-    due: dict[_Timer, Due] = {}
-    for place, (timer, next_fire_at) in enumerate(found):
-        if sum(len(one.fires) for one in due.values()) >= MOST_FIRES:
-            found = found[:place]  # the others are still due, and come in the next batch
-            break
-        schedule = schedules.get(timer.schedule_id)
-        leaves = schedule.spec.trigger.leaves if schedule else ()
-        leaf = leaves[timer.trigger_no] if timer.trigger_no < len(leaves) else None
-        if schedule is None or not isinstance(leaf, TimeTrigger):
-            continue
-        job = open_jobs.get(timer.schedule_id)
-        waits = job is not None and timer.trigger_no in job.fed
-        counted_from = _counted_from(leaf, schedule, next_fire_at, launches)
-        due[timer] = find_due(leaf, schedule.spec, counted_from, now, waits=waits)
+    found, due = _find_all_due(found, schedules, open_jobs, launches, now)
     fires: list[dict[str, Param]] = [
         {
             "schedule_id": timer.schedule_id,
@@ -92,7 +83,13 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
     # Also those that are fed nothing: they are locked, so a slot that became free has passed them over.
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {schedule_id: [] for schedule_id in open_jobs}
     fired = set(db.all(SQL.insert_fires, fires=json.dumps(fires)))
-    fires = [fire for fire in fires if (fire["schedule_id"], fire["trigger_no"], fire["fire_time"]) in fired]
+    again = {(timer.schedule_id, timer.trigger_no) for timer, one in due.items() if one.set_back}
+    fires = [
+        fire
+        for fire in fires
+        if (fire["schedule_id"], fire["trigger_no"], fire["fire_time"]) in fired
+        or (fire["schedule_id"], fire["trigger_no"]) in again
+    ]
     for fire in fires:
         fact = (cast(int, fire["trigger_no"]), from_ms(cast(int, fire["fire_time"])))
         facts.setdefault(ScheduleId(str(fire["schedule_id"])), []).append(fact)
@@ -106,6 +103,7 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
             **timer._asdict(),
             "next_fire_at": to_ms(one.next_fire),
             "behind": jobs.get(timer.schedule_id) if one.behind else None,
+            "counted_from": None if one.every is None else to_ms(one.next_fire - one.every),
         }
         for timer, one in due.items()
     ]
@@ -116,12 +114,49 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
     return len(found)
 
 
+def _find_all_due(
+    found: list[_Found],
+    schedules: Mapping[ScheduleId, Schedule],
+    open_jobs: Mapping[ScheduleId, Job],
+    launches: Mapping[ScheduleId, datetime],
+    now: datetime,
+) -> tuple[list[_Found], dict[_Timer, Due]]:
+    """Return the timers of this batch, and what each of them feeds; a timer of nothing has no entry."""
+    due: dict[_Timer, Due] = {}
+    fires = 0
+    for place, one in enumerate(found):
+        if fires >= MOST_FIRES:
+            return found[:place], due  # the others are still due, and come in the next batch
+        timer = one.timer
+        schedule = schedules.get(timer.schedule_id)
+        leaves = schedule.spec.trigger.leaves if schedule else ()
+        leaf = leaves[timer.trigger_no] if timer.trigger_no < len(leaves) else None
+        if schedule is None or not isinstance(leaf, TimeTrigger):
+            continue
+        job = open_jobs.get(timer.schedule_id)
+        waits = job is not None and timer.trigger_no in job.fed
+        counted_from = _counted_from(leaf, schedule, one.next_fire_at, launches)
+        set_back = isinstance(leaf, Every) and counted_from > now
+        if set_back:
+            # How long ago the last launch was, nothing says: what the timer counted from, once it had been set right.
+            counted_from = min(now, one.counted_from or now)
+        due[timer] = replace(find_due(leaf, schedule.spec, counted_from, now, waits=waits), set_back=set_back)
+        fires += len(due[timer].fires)
+    return found, due
+
+
 def _lock_timers(db: Db, now: datetime, limit: int) -> list[_Found]:
-    """The timers whose time has come, and those that were behind a job that is gone."""
-    rows = db.all(SQL.lock_due, now=to_ms(now), limit=limit) + db.all(SQL.lock_freed, limit=limit)
+    """The timers whose time has come, those that were behind a run that has ended, and those of a time to come."""
+    rows = [
+        row for statement in (SQL.lock_due, SQL.lock_ahead) for row in db.all(statement, now=to_ms(now), limit=limit)
+    ] + db.all(SQL.lock_freed, limit=limit)
     return [
-        _Found(_Timer(ScheduleId(str(schedule_id)), cast(int, trigger_no)), from_ms(cast(int, next_fire_at)))
-        for schedule_id, trigger_no, next_fire_at in rows
+        _Found(
+            _Timer(ScheduleId(str(schedule_id)), cast(int, trigger_no)),
+            from_ms(cast(int, next_fire_at)),
+            None if counted_from is None else from_ms(cast(int, counted_from)),
+        )
+        for schedule_id, trigger_no, next_fire_at, counted_from in rows
     ]
 
 

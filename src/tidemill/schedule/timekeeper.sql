@@ -1,13 +1,20 @@
 -- name: lock_due
 -- Skipped when locked: another timekeeper has it.
-SELECT schedule_id, trigger_no, next_fire_at FROM timer
+SELECT schedule_id, trigger_no, next_fire_at, counted_from FROM timer
  WHERE behind IS NULL AND next_fire_at <= :now ORDER BY next_fire_at LIMIT :limit {skip_locked}
+
+-- name: lock_ahead
+-- rank: timer
+-- Timers that count from a time to come: the clock was set back since they were set.
+SELECT schedule_id, trigger_no, next_fire_at, counted_from FROM timer
+ WHERE counted_from > :now ORDER BY counted_from LIMIT :limit {skip_locked}
 
 -- name: lock_freed
 -- rank: timer
--- Timers that waited for a job which has become a run, or was dropped. Cost: those that catch up, a look-up each.
-SELECT schedule_id, trigger_no, next_fire_at FROM timer
+-- Timers that waited for a job which was dropped, or whose run has ended. Cost: those that catch up, a look-up each.
+SELECT schedule_id, trigger_no, next_fire_at, counted_from FROM timer
  WHERE behind IS NOT NULL AND NOT EXISTS (SELECT 1 FROM job WHERE job.job_id = timer.behind)
+   AND NOT EXISTS (SELECT 1 FROM run WHERE run.job_id = timer.behind AND run.ended_at IS NULL)
  ORDER BY behind LIMIT :limit {skip_locked}
 
 -- name: read_last_launches
@@ -36,8 +43,8 @@ UPDATE fire SET job_id = r.job_id
 -- name: move_timers
 -- rank: job
 -- Their rows are held since they were found due.
-UPDATE timer SET next_fire_at = r.next_fire_at, behind = r.behind
-  FROM {rows:timers(schedule_id text, trigger_no bigint, next_fire_at bigint, behind text)} AS r
+UPDATE timer SET next_fire_at = r.next_fire_at, behind = r.behind, counted_from = r.counted_from
+  FROM {rows:timers(schedule_id text, trigger_no bigint, next_fire_at bigint, behind text, counted_from bigint)} AS r
  WHERE timer.schedule_id = r.schedule_id AND timer.trigger_no = r.trigger_no
 
 -- name: remove_timers
@@ -47,9 +54,16 @@ DELETE FROM timer WHERE (schedule_id, trigger_no) IN (
     SELECT r.schedule_id, r.trigger_no FROM {rows:timers(schedule_id text, trigger_no bigint)} AS r)
 
 -- name: find_next
--- One that waited for a job that is gone is due, whatever time it stands at: it is in the past.
+-- One that waited for a job that is gone is due, whatever time it stands at: it is in the past. One that counts from a
+-- time to come is due too: it has to be set right.
 SELECT min(at) FROM (
     SELECT min(next_fire_at) AS at FROM timer WHERE behind IS NULL
      UNION ALL
     SELECT min(next_fire_at) FROM timer
-     WHERE behind IS NOT NULL AND NOT EXISTS (SELECT 1 FROM job WHERE job.job_id = timer.behind)) AS due
+     WHERE behind IS NOT NULL AND NOT EXISTS (SELECT 1 FROM job WHERE job.job_id = timer.behind)
+       AND NOT EXISTS (SELECT 1 FROM run WHERE run.job_id = timer.behind AND run.ended_at IS NULL)
+     UNION ALL
+    SELECT tidemill_now()
+      FROM (SELECT counted_from FROM timer WHERE counted_from IS NOT NULL
+             ORDER BY counted_from DESC LIMIT 1) AS latest
+     WHERE latest.counted_from > tidemill_now()) AS due

@@ -3,4 +3,4 @@
 ALTER TABLE run ADD COLUMN spark INTEGER NOT NULL DEFAULT 0;
 UPDATE run SET spark = 1
  WHERE state = 'PENDING' AND program_id IN (SELECT program_id FROM program WHERE kind = 'spark');
-CREATE INDEX run_pending_plain ON run (priority DESC, not_before, created_at) WHERE state = 'PENDING' AND spark = 0;
+CREATE INDEX run_pending_plain ON run (priority DESC, came_at, created_at, run_id) WHERE state = 'PENDING' AND spark = 0;

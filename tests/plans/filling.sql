@@ -68,6 +68,10 @@ SELECT 'program_1', (i + 1) * 3600000000, i * 3600000000, 2 * i + 1, CASE WHEN i
  UNION ALL
 SELECT 'program_2', (i + 1) * 3600000000, i * 3600000000, 2 * i + 1, 0 FROM series WHERE i < 100
 
+-- name: fill_left_out
+INSERT INTO left_out (program_id, partition_key, slot_time, late_rows, counted_at)
+SELECT 'program_' || (i % 300), 'k' || i, i * 3600000000, 1, i FROM series
+
 -- name: fill_window_failure
 INSERT INTO window_failure (program_id, window_end, window_start, reason, partitions, since, tried_at)
 SELECT 'program_' || (i % 300), (1001 + i / 300) * 3600000000, (1000 + i / 300) * 3600000000, 'bad', '[]', i, i

@@ -136,6 +136,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "fires": _rows(_FIRES),
     "found": _NEW_FILES,
     "from_failures": 0,
+    "from_time": 0,
     "from_end": 0,
     "gap": "skip",
     "high": 99_000 * _HOUR,
@@ -315,6 +316,10 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "failures": _rows(
             [{"window_start": i, "window_end": i + 1, "reason": "bad", "partitions": "[]"} for i in range(8)]
         )
+    },
+    "windows.list_late": {"write_pointer": 600_000},
+    "windows.add_left_out": {
+        "late": _rows([{"partition_key": f"k{i}", "slot_time": i, "late_rows": 1} for i in range(100)])
     },
     "windows.set_late": {"dataset_id": "small_1", "late": "drop"},
     "watermark.complete_slots": {"dataset_id": "small_1"},

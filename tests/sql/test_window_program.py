@@ -537,6 +537,32 @@ def test_a_key_of_the_output_that_the_query_lacks_is_refused_at_deployment(plain
     assert plain.sql("SELECT definition FROM window_program") == before
 
 
+def test_late_rows_that_are_dropped_are_counted(catalog_url, tmp_path):
+    """By partition, in the run that passes them over, in its message, and in `watermark show`."""
+    plain = open_plain(tmp_path / "project", catalog_url, more='late="drop"')
+    for hour in (8, 9):
+        plain.add(f"2021-03-19 {hour:02}:00", 1)
+    plain.settle()
+    plain.add("2021-03-19 08:00", 2, 3)
+    plain.add("2021-03-19 10:00", 1)
+    run = plain.run()
+    plain.add("2021-03-19 08:00", 4)
+    plain.settle()
+
+    shown = plain.mill.show_watermark("clicks")["programs"][0]["left_out"]
+    said = [json.loads(text)["late_rows"] for (text,) in plain.sql(WINDOW_MESSAGES)]
+    facts = next(one for one in plain.mill.show_run(run.run_id)["facts"]["outputs"] if "notes" in one)
+    plain.mill.reset_windows("shop.count_hours")
+    after = plain.mill.show_watermark("clicks")["programs"][0]["left_out"]
+
+    assert (shown["partitions"], shown["rows"]) == (1, 3)
+    assert [(one["partition"], one["late_rows"]) for one in shown["some"]] == [("day=2021-03-19 hour=8", 3)]
+    assert [number for number in said if number] == [2, 1]
+    assert "2 late rows of default.clicks (day=2021-03-19 hour=8) are left out" in facts["notes"][0]
+    assert (after["partitions"], after["rows"]) == (0, 0)
+    plain.mill.close()
+
+
 def test_another_late_policy_holds_at_once(catalog_url, tmp_path):
     """The next late partition starts the program, though the watermark does not move and nothing is deployed."""
     plain = open_plain(tmp_path / "project", catalog_url, more='late="drop"')
@@ -560,6 +586,7 @@ def test_another_late_policy_holds_at_once(catalog_url, tmp_path):
     plain.mill.close()
 
 
+WINDOW_MESSAGES = "SELECT payload FROM message WHERE event_type = 'windows' ORDER BY seq"
 EVENTS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["add", "overwrite"]), st.integers(0, 27), st.sets(st.integers(0, 59), max_size=3)),

@@ -25,7 +25,14 @@ from tidemill.lake.window.watermark import (
     rewind_watermark,
 )
 from tidemill.lake.window.watermark_spec import WatermarkSpec
-from tidemill.lake.window.windows import WindowState, find_state, list_results, list_states, reset_windows
+from tidemill.lake.window.windows import (
+    WindowState,
+    find_state,
+    list_results,
+    list_states,
+    read_left_out,
+    reset_windows,
+)
 from tidemill.mill.project import Project
 from tidemill.names import ProgramId
 
@@ -109,7 +116,9 @@ class Watermarks(Project):
                 ],
                 "holes": [str(from_wall(time)) for time in list_holes(db, dataset_id, _FEW)],
                 "parked": [fileset.show(key) for key in list_parked(db, fileset, _FEW)],
-                "programs": [_program_view(db, state, spec.window_zone) for state in list_states(db, dataset_id)],
+                "programs": [
+                    _program_view(db, state, fileset, spec.window_zone) for state in list_states(db, dataset_id)
+                ],
             }
 
         return self.catalog.read(block)
@@ -198,8 +207,9 @@ def _view(db: Db, fileset: Fileset, row: WatermarkRow) -> WatermarkView:
     )
 
 
-def _program_view(db: Db, state: WindowState, zone: Zone) -> dict[str, object]:
+def _program_view(db: Db, state: WindowState, source: Fileset, zone: Zone) -> dict[str, object]:
     latest = list_results(db, ProgramId(state.program_id), _FEW)
+    left_out = read_left_out(db, state.program_id, _FEW)
     return {
         "program": state.name,
         "computed": _shown(state.computed, zone),
@@ -207,6 +217,13 @@ def _program_view(db: Db, state: WindowState, zone: Zone) -> dict[str, object]:
             {"window": f"[{from_wall(one.start)}, {from_wall(one.end)})", "write_pointer": pointer, "stale": stale}
             for one, pointer, stale in latest
         ],
+        "left_out": {
+            "partitions": left_out.partitions,
+            "rows": left_out.rows,
+            "some": [
+                {"partition": source.show(key), "late_rows": rows, "counted_at": at} for key, rows, at in left_out.some
+            ],
+        },
         "failing": [
             {
                 "window": f"[{from_wall(one.window.start)}, {from_wall(one.window.end)})",

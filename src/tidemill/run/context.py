@@ -456,6 +456,10 @@ class Run:
         """A block that has written nothing to this output in any case: to see whether it can."""
         return self._outputs.undone(qualified_name(dataset))
 
+    def note(self, dataset: Declared | str, text: str) -> None:
+        """Tell something of what is written to an output, in the facts of the run."""
+        self._outputs.note(qualified_name(dataset), text)
+
     def written(self, dataset: Declared | str) -> list[PartitionWrite]:
         """What this attempt has written to one of its outputs so far, by partition."""
         return self._outputs.written(qualified_name(dataset))

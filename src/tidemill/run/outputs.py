@@ -115,7 +115,7 @@ class _Output:
     refused: RefreshRefused | None = None
     checks: list[Result] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What a person should know of writes that did nothing."""
+    """What a person should know of the writes: those that did nothing, and rows that were left out."""
     forgot: bool = False
     """Whether something was written and dropped again."""
 
@@ -351,6 +351,10 @@ class Outputs:
         """The columns of what has been written to an output; None before that, and for what is no output."""
         output = self._outputs.get(name)
         return output.schema if output else None
+
+    def note(self, name: str, text: str) -> None:
+        """Have `facts` tell something of an output."""
+        self._find(name).notes.append(text)
 
     def written(self, name: str) -> list[PartitionWrite]:
         """What has been written to an output so far, folded; nothing for what is no output."""

@@ -26,6 +26,7 @@ from tidemill.lake.window.watermark import value_at
 from tidemill.lake.window.watermark_spec import LatePolicy, WatermarkSpec
 from tidemill.lake.window.window_plan import MARGIN, Grid, Limits, Plan, Reached, Stored, Window, plan
 from tidemill.lake.window.windows import (
+    LateRows,
     MoveWindows,
     WindowState,
     describe_times,
@@ -33,6 +34,7 @@ from tidemill.lake.window.windows import (
     find_state,
     list_around,
     list_dirty,
+    list_late,
     list_stale,
     list_touched,
     list_waiting,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from tidemill.run.output import Output
 
 _MOST_STALE: Final = 100_000
+_MOST_NAMED: Final = 5
 
 
 class NoWatermark(UserError):
@@ -76,6 +79,8 @@ class _Look:
     plan: Plan
     written_by: dict[Window, WritePointer]
     gone: tuple[Window, ...]
+    left_out: tuple[LateRows, ...]
+    """Late rows of windows that are computed, where late partitions are dropped."""
     aside: tuple[Window, ...]
     """Windows that were set aside: those whose partitions have changed first, then what was tried longest ago."""
 
@@ -164,6 +169,8 @@ class WindowProgram:
                 if not tries.find_sound(left):
                     # It may be no single window's fault, and publishing would hide it.
                     raise next(iter(tries.failed.values()))
+        if look.left_out:
+            run.note(look.sink, _say_left_out(look))
         world.mark("windows.written")
         run.also(
             moved,
@@ -198,6 +205,7 @@ class WindowProgram:
             mended=[window for window in look.aside if window in tries.done],
             rows=sum(write.manifest.total_rows for write in run.written(look.sink)),
             more=plan.more or late < len(plan.late) or new < len(plan.new),
+            left_out=look.left_out,
         )
 
     def _look(self, run: Run) -> Callable[[Db, Transaction], _Look]:
@@ -213,6 +221,8 @@ class WindowProgram:
             dirty = (
                 list_dirty(db, source, tx, state.seen) if spec.late is LatePolicy.RECOMPUTE and state.computed else []
             )
+            late = list_late(db, source, tx, state.seen) if spec.late is LatePolicy.DROP and state.computed else []
+            left_out = tuple(one for one in late if one.rows and _is_behind(grid, one, state.computed))
             at = Reached(state.computed, state.seen, passed, tx.write_pointer)
             limits = Limits(spec.max_windows, spec.max_partitions, spec.max_bytes)
             # A window that is not computed yet may begin as much before `computed` as it is long.
@@ -226,7 +236,7 @@ class WindowProgram:
             written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
             gone = self._gone(db, state.program_id, grid, found.computed, {*wanted})
             written_by |= gone
-            return _Look(state, source, sink, found, written_by, tuple(gone), tuple(aside))
+            return _Look(state, source, sink, found, written_by, tuple(gone), left_out, tuple(aside))
 
         return block
 
@@ -343,6 +353,20 @@ def _to_set_aside(look: _Look, tries: Tries) -> dict[Window, WindowFailed]:
     """What this run sets aside. What is aside already and was not tried keeps its place among what is tried next."""
     known = {*look.aside}
     return tries.failed | {one: error for one, error in tries.untried.items() if one not in known}
+
+
+def _is_behind(grid: Grid, late: LateRows, computed: Instant | None) -> bool:
+    """Whether rows of a late partition may lie in a window that is computed."""
+    return computed is not None and any(grid.closes(one) <= computed for one in grid.touched(late.begins, late.ends))
+
+
+def _say_left_out(look: _Look) -> str:
+    shown = ", ".join(look.source.show(one.key) for one in look.left_out[:_MOST_NAMED])
+    more = " …" if len(look.left_out) > _MOST_NAMED else ""
+    return (
+        f"{sum(one.rows for one in look.left_out)} late rows of {look.source.qualified_name} ({shown}{more}) are left "
+        "out of windows that are computed, by partition.late-policy='drop'"
+    )
 
 
 def _show(window: Window) -> str:

@@ -67,6 +67,27 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class LateRows:
+    """Rows that came in a partition since a program's last run; `begins` and `ends` are the partition's instants."""
+
+    key: KeyText
+    time: WallTime
+    begins: int
+    ends: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Rows of late partitions that count in no window: how many, in how many partitions, and some of these."""
+
+    partitions: int
+    rows: int
+    some: Sequence[tuple[KeyText, int, int]]
+    """Key, rows, and when they were counted last, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
 class MoveWindows:
     """Publish windows: `new` ones, `again` ones, and `gone` ones that have no rows any more; the state moves with them.
 
@@ -86,6 +107,8 @@ class MoveWindows:
     mended: Sequence[Window] = ()
     rows: int = 0
     more: bool = False
+    left_out: Sequence[LateRows] = ()
+    """Late rows that the program drops."""
 
     def guards(self) -> Sequence[Call]:
         """Nobody else has moved it."""
@@ -110,6 +133,9 @@ class MoveWindows:
             calls.append(Call(SQL.put_results, {**one, **written}))
         if self.gone:
             calls.append(Call(SQL.forget_results, {**one, "windows": to_rows(self.gone)}))
+        if self.left_out:
+            late = [{"partition_key": o.key, "slot_time": o.time, "late_rows": o.rows} for o in self.left_out]
+            calls.append(Call(SQL.add_left_out, {**one, "late": json.dumps(late)}))
         return [*calls, *self._message().writes(), self._announce_left()]
 
     def _message(self) -> Publish:
@@ -125,6 +151,7 @@ class MoveWindows:
             "failed": list(self.failed),
             "mended": list(self.mended),
             "rows": self.rows,
+            "late_rows": sum(one.rows for one in self.left_out),
         }
         return Publish(Topic.DATA, "windows", window_event(self.state.name), payload)
 
@@ -181,6 +208,7 @@ def reset_windows(db: Db, state: WindowState, computed: Instant | None, upto: Wa
     """
     db.run(SQL.mark_stale, program_id=state.program_id, from_end=-_EVER if upto is None else upto)
     db.run(SQL.reset_state, program_id=state.program_id, computed=computed)
+    db.run(SQL.forget_left_out, program_id=state.program_id, from_time=-_EVER if upto is None else upto)
     source = find_by_id(db, state.dataset_id)
     payload = {"program": state.name, "from": state.computed, "to": computed, "cause": cause}
     left = {"dataset": source.qualified_name, "consumer": state.name}
@@ -269,6 +297,24 @@ def list_dirty(db: Db, source: Fileset, snapshot: Snapshot, seen: int) -> list[D
         span = partition_time.span_at(from_wall(time))
         dirty.append(Dirty(commit_seq, span.begins - row_lag, span.ends))
     return dirty
+
+
+def list_late(db: Db, source: Fileset, snapshot: Snapshot, seen: int) -> list[LateRows]:
+    """The partitions with rows that `snapshot` sees, from the commit `seen` on. Cost: what they are."""
+    partition_time, row_lag = _time_of(source)
+    rows = db.all(SQL.list_late, dataset_id=source.dataset_id, write_pointer=snapshot.write_pointer, seen=seen)
+    found = []
+    for key, time, number in cast("list[tuple[KeyText, WallTime, int]]", rows):
+        span = partition_time.span_at(from_wall(time))
+        found.append(LateRows(key, time, span.begins - row_lag, span.ends, int(number or 0)))
+    return found
+
+
+def read_left_out(db: Db, program_id: ProgramId, limit: int) -> LeftOut:
+    """What a window program has left out as late since it was reset. Cost: the partitions with such rows."""
+    partitions, rows = cast("tuple[int, int]", db.all(SQL.count_left_out, program_id=program_id)[0])
+    some = db.all(SQL.list_left_out, program_id=program_id, limit=limit)
+    return LeftOut(partitions, int(rows), cast("list[tuple[KeyText, int, int]]", some))
 
 
 def read_keys(db: Db, fileset: Fileset, snapshot: Snapshot, keys: Iterable[str]) -> list[Partition]:

@@ -93,6 +93,32 @@ SELECT DISTINCT commit_seq, partition_time FROM partition_change
  WHERE dataset_id = :dataset_id AND commit_seq >= :seen AND commit_seq < :write_pointer
    AND partition_time IS NOT NULL AND (files > 0 OR op <> 'append')
 
+-- name: list_late
+-- The partitions that have come since, with their new rows.
+SELECT partition_key, partition_time, sum(row_count) FROM partition_change
+ WHERE dataset_id = :dataset_id AND commit_seq >= :seen AND commit_seq < :write_pointer
+   AND partition_time IS NOT NULL AND files > 0
+ GROUP BY partition_key, partition_time
+
+-- name: add_left_out
+INSERT INTO left_out (program_id, partition_key, slot_time, late_rows, counted_at)
+SELECT :program_id, r.partition_key, r.slot_time, r.late_rows, tidemill_now()
+  FROM {rows:late(partition_key text, slot_time bigint, late_rows bigint)} AS r
+ WHERE true
+    ON CONFLICT (program_id, partition_key) DO UPDATE
+   SET late_rows = left_out.late_rows + excluded.late_rows, counted_at = excluded.counted_at
+
+-- name: forget_left_out
+-- A reset: the windows from there on are computed again, from all rows.
+DELETE FROM left_out WHERE program_id = :program_id AND slot_time >= :from_time
+
+-- name: count_left_out
+SELECT count(*), coalesce(sum(late_rows), 0) FROM left_out WHERE program_id = :program_id
+
+-- name: list_left_out
+SELECT partition_key, late_rows, counted_at FROM left_out
+ WHERE program_id = :program_id ORDER BY partition_key DESC LIMIT :limit
+
 -- name: list_touched
 -- The partitions that these transactions have changed: rows of what they computed lie nowhere else.
 SELECT DISTINCT partition_key FROM partition_change {indexed_by:partition_unmarked}

@@ -23,7 +23,7 @@ def command() -> None:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
 @json_option
 def list_(history: str | None, limit: int, *, as_json: bool) -> None:
-    """List jobs that wait, oldest first, with what each waits for."""
+    """List waiting jobs, oldest first, each with the reason."""
     with open_mill() as mill:
         if history is not None:
             rows: Sequence[object] = mill.list_ended_jobs(history, limit=limit)
@@ -38,7 +38,7 @@ def list_(history: str | None, limit: int, *, as_json: bool) -> None:
 @click.argument("job_id")
 @json_option
 def show(job_id: str, *, as_json: bool) -> None:
-    """Show a job: its messages, what it waits for, or what became of it."""
+    """Show a job: its messages, and why it waits or how it ended."""
     with open_mill() as mill:
         show_one(mill.show_job(job_id), as_json=as_json)
 
@@ -47,7 +47,7 @@ def show(job_id: str, *, as_json: bool) -> None:
 @click.argument("job_id")
 @json_option
 def drop(job_id: str, *, as_json: bool) -> None:
-    """End a job without a run; what its program has left to take comes with the schedule's next run."""
+    """End a job without a run; the schedule's next run takes the job's data."""
     with open_mill() as mill:
         mill.drop_job(job_id)
     say({"job_id": job_id, "outcome": "dropped"}, f"{job_id} is dropped", as_json=as_json)
@@ -57,7 +57,7 @@ def drop(job_id: str, *, as_json: bool) -> None:
 @click.argument("job_id")
 @json_option
 def force(job_id: str, *, as_json: bool) -> None:
-    """Make a run of a job now, whatever its trigger and constraints wait for."""
+    """Start a job's run now, without waiting for its trigger or constraints."""
     with open_mill() as mill:
         run_id = mill.force_job(job_id)
     say({"job_id": job_id, "run_id": run_id}, f"{run_id} is pending; `tidemill run show {run_id}`", as_json=as_json)

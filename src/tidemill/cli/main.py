@@ -1,4 +1,4 @@
-"""`tidemill`: the entry point. Each noun's module is loaded only when it is called, so that `--help` stays fast."""
+"""`tidemill`: the entry point. A noun's module is loaded only when the noun is called, so that `--help` stays fast."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def list_(program: str | None, limit: int, *, as_json: bool) -> None:
 @click.argument("run_id")
 @json_option
 def show(run_id: str, *, as_json: bool) -> None:
-    """Show all that is kept of a run: states, attempts, what caused it, what it took."""
+    """Show a run: its state and why, its attempts, its cause, its inputs."""
     with open_mill() as mill:
         show_one(mill.show_run(run_id), as_json=as_json)
 
@@ -59,7 +59,7 @@ def start(program: str, arguments: Sequence[str], *, as_json: bool) -> None:
 @click.argument("run_id")
 @json_option
 def retry(run_id: str, *, as_json: bool) -> None:
-    """Start a program again as in a run that FAILED or was KILLED or REJECTED: a new run with its arguments."""
+    """Start a new run with the arguments of a run that is FAILED, KILLED or REJECTED."""
     with open_mill() as mill:
         retry_id = mill.retry_run(run_id)
     record = {"run_id": retry_id, "retry_of": run_id}
@@ -70,7 +70,7 @@ def retry(run_id: str, *, as_json: bool) -> None:
 @click.argument("run_id")
 @json_option
 def kill(run_id: str, *, as_json: bool) -> None:
-    """Ask for a run's end: its processes are ended and nothing of it is published. After its commit, no effect."""
+    """End a run's processes; the run publishes nothing. No effect after its commit."""
     with open_mill() as mill:
         state = mill.kill_run(run_id)
     say({"run_id": run_id, "state": state}, f"{run_id} is {state}", as_json=as_json)

@@ -53,7 +53,7 @@ class Project:
         self.close()
 
     def close(self) -> None:
-        """Give back connections."""
+        """Close the connections to the catalog."""
         self.catalog.close()
 
     def _dataset(self, db: Db, name: str) -> Dataset:

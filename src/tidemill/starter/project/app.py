@@ -4,7 +4,7 @@ import tidemill as tm
 
 app = tm.App("shop")
 
-# Files are written here by others. One that cannot be read is tried again, then quarantined; no other file waits for it.
+# Files are written here by others. One that cannot be read is tried again, then quarantined; others do not wait.
 orders = app.inbox("orders", "data/inbox/", format="csv", schema="id long, amount double, ordered_at timestamp")
 
 # Only runs publish here: each is one transaction.

@@ -44,7 +44,10 @@ class LentSpark:
     def new_session(self):
         return self.session.newSession()
 
-    def tidy(self, _session):
+    def stop_jobs(self, _session):
+        pass
+
+    def tidy(self):
         pass
 
     def log_to(self, _log):

@@ -91,7 +91,7 @@ class Campaign:
         self.spawner = FatalSpawner(self.chance, self.told)
         world = World(spawner=self.spawner)
         catalog = self.plain.mill.catalog
-        launcher = Launcher(world, DriverOptions(catalog.url, folder / "state", folder / "cache", warm=0))
+        launcher = Launcher(world, DriverOptions(catalog.url, folder / "state", folder / "cache", warm=0, plain=0))
         self.runner = Runner(world, catalog, launcher, slots=1)
         self.scheduler = Scheduler(catalog, world, lambda _: None)
         self.discoverer = Discoverer(catalog, Narrator(world, lambda _: None, as_json=False))

@@ -249,7 +249,7 @@ def _renewal(post: Post, catalog: Catalog, run: RunRecord) -> Callable[[], bool]
 def _run(post: Post, catalog: Catalog) -> None:
     """Be a runner, with drivers that are processes of their own."""
     folder = post.site.folder / "state"
-    options = DriverOptions(post.site.catalog_url, folder, folder / "cache", warm=0)
+    options = DriverOptions(post.site.catalog_url, folder, folder / "cache", warm=0, plain=0)
     runner = Runner(post.world, catalog, Launcher(post.world, options), slots=2, lease=post.site.lease)
     taken_at = 0.0
 

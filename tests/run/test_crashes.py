@@ -104,7 +104,7 @@ class Mill:
     def new_runner(self, **world: object) -> Runner:
         """A runner on this machine, with drivers that are struck."""
         changed: World = dataclasses.replace(self.works.world, spawner=self.spawner, **world)
-        options = DriverOptions(self.works.catalog.url, self.folder / "state", self.folder / "cache", warm=0)
+        options = DriverOptions(self.works.catalog.url, self.folder / "state", self.folder / "cache", warm=0, plain=0)
         self.runners.append(Runner(changed, self.works.catalog, Launcher(changed, options)))
         return self.runners[-1]
 

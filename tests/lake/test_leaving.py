@@ -120,6 +120,19 @@ def test_a_copy_of_a_processed_file_is_moved_too(mill):
     assert contents(mill.folder) == {}
 
 
+def test_a_file_written_again_with_the_same_content_stays(mill):
+    """Its time says that somebody has sent it again: nobody has processed that."""
+    mill.land("a.txt", content="one\n")
+    mill.discover()
+    mill.process()
+    mill.land("a.txt", content="one\n")
+
+    take_away(mill.catalog)
+
+    assert contents(mill.folder) == {"a.txt": "one\n"}
+    assert mill.discover() == ["a.txt"]
+
+
 def test_processed_files_are_deleted(catalog_url, tmp_path):
     """And nothing else: neither what waits, nor what failed."""
     mill = make_mill(catalog_url, tmp_path / "raw", after=After.DELETE)

@@ -19,11 +19,12 @@ from typing import Final, cast
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Row, load_sql
 from tidemill.durations import to_milliseconds
+from tidemill.epoch import to_ms
 from tidemill.errors import TidemillError
-from tidemill.lake.inbox.inbox import Afterwards
+from tidemill.lake.inbox.inbox import Afterwards, latest_time
 from tidemill.lake.manifest import checksum
 from tidemill.names import DatasetId
-from tidemill.storage.files import LONGEST_NAME, FileChanged, FileExists, Files, open_files, read_chunks
+from tidemill.storage.files import LONGEST_NAME, FileChanged, FileExists, Files, FileStatus, open_files, read_chunks
 from tidemill.texts import printable
 from tidemill.world import World
 
@@ -49,7 +50,8 @@ class _Leaving:
     afterwards: Afterwards
     archive: str | None
     location: str
-    checksum: str | None = None
+    checksum: str | None
+    modified_at: int
     error: str | None = None
     wait: int | None = None
 
@@ -102,9 +104,8 @@ def _look_and_take(world: World, files: Files, archive: Files | None, file: _Lea
     if status is None:
         files.check_location()
         return _not_there(archive, file)
-    if status.bytes == file.bytes and file.checksum is not None and status.etag != file.etag:
-        is_copy = checksum(files, file.name) == file.checksum
-        file = replace(file, etag=status.etag) if is_copy else file
+    if status.etag != file.etag and _is_copy(files, file, status):
+        file = replace(file, etag=status.etag)
     if status.etag != file.etag:
         return replace(file, afterwards=Afterwards.REPLACED, archive=None)
     moved_to = None if archive is None else archive.url_of(_copy(files, archive, file))
@@ -113,6 +114,13 @@ def _look_and_take(world: World, files: Files, archive: Files | None, file: _Lea
     if moved_to is None:
         return replace(file, afterwards=Afterwards.DELETED)
     return replace(file, afterwards=Afterwards.ARCHIVED, archive=moved_to)
+
+
+def _is_copy(files: Files, file: _Leaving, status: FileStatus) -> bool:
+    """Tell whether the file is a copy of the content that was processed: of its size and time, with its checksum."""
+    is_of_its_time = to_ms(status.modified_at) <= file.modified_at <= latest_time(status.modified_at)
+    alike = file.checksum is not None and status.bytes == file.bytes and is_of_its_time
+    return alike and checksum(files, file.name) == file.checksum
 
 
 def _not_there(archive: Files | None, file: _Leaving) -> _Leaving:
@@ -163,7 +171,8 @@ def _content(files: Files, file: _Leaving) -> Iterator[bytes]:
 
 
 def _leaving(row: Row) -> _Leaving:
-    dataset_id, name, version, etag, size, afterwards, archive, location, known = cast(
-        "tuple[str, str, str, str, int, str, str | None, str, str | None]", row
+    dataset_id, name, version, etag, size, afterwards, archive, location, known, at = cast(
+        "tuple[str, str, str, str, int, str, str | None, str, str | None, int]", row
     )
-    return _Leaving(DatasetId(dataset_id), name, version, etag, size, Afterwards(afterwards), archive, location, known)
+    what = Afterwards(afterwards)
+    return _Leaving(DatasetId(dataset_id), name, version, etag, size, what, archive, location, known, at)

@@ -24,6 +24,7 @@ from tests.sim.chance import DEADLY, Chance, ProgramStumbled
 from tests.sim.committed import fold
 from tests.sim.processes import Group, Machine, PointKind, Process
 from tests.sim.projects import LEASE, SHAPES, Ground, Programs, Shape, lack_library, read_text, write_texts
+from tidemill.catalog.db import Db
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerResult, consume_partitions
 from tidemill.lake.datasets import find
@@ -42,6 +43,7 @@ from tidemill.run.reaper import Reaper
 from tidemill.run.runner import Runner
 from tidemill.run.runs import RunRecord
 from tidemill.schedule.loop import Scheduler
+from tidemill.schedule.schedules import Resume, Suspend, announce_work, change_schedules, list_schedules
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
@@ -157,6 +159,10 @@ class PlayedMachine(Machine):
 
 class Simulation(Programs):
     """A schedule under way."""
+
+    suspended = False
+    """Whether a person has suspended schedules: no schedule has heard what came then."""
+    _resumed = False
 
     def __init__(self, ground: Ground, seed: int, *, last_fault: int | None = None, traced: bool = False) -> None:
         self.seed = seed
@@ -401,6 +407,7 @@ class Simulation(Programs):
                 at(action, latest)
         story += windows.make_story(self, draw)
         story += self._library_story()
+        story += self._suspension_story()
         return sorted(story, key=lambda entry: -entry[0])
 
     def _library_story(self) -> list[tuple[int, Callable[[], object]]]:
@@ -410,6 +417,31 @@ class Simulation(Programs):
             return []
         duration = timedelta(seconds=draw.randint(1, 20))
         return [(draw.randrange(self.active), lambda: self.take_library_away(duration))]
+
+    def _suspension_story(self) -> list[tuple[int, Callable[[], object]]]:
+        """By chance of its own; who has suspended all schedules resumes them, at the latest when all is quiet."""
+        draw = random.Random(f"suspension {self.seed}")
+        # Times that come while a schedule is suspended are passed over: hours of their own, too.
+        timed = self.shape.timed or (self.shape.windowed and self.shape.windows.mode == "each")
+        if timed or draw.random() >= 0.15:
+            return []
+        first = draw.randrange(self.active)
+        return [
+            (first, lambda: self.change_all(Suspend)),
+            (first + draw.randint(1, 40), lambda: self.change_all(Resume)),
+        ]
+
+    def change_all(self, change: type[Suspend | Resume]) -> None:
+        """A person suspends or resumes all schedules, in one transaction."""
+
+        def block(db: Db) -> None:
+            seq = db.tick()
+            changes = [change(schedule.schedule_id) for schedule in list_schedules(db)]
+            announce_work(db, change_schedules(db, self.ground.catalog.world, seq, changes))
+
+        self.suspended = True
+        name = change.__name__.lower()
+        self.machine.start(name, lambda process: process.catalog.write(block), self.machine.group(name, "desk"))
 
     def _inbox_folder(self, inbox: str) -> Path:
         return self.folder / ("landing" if inbox == "raw" else inbox)
@@ -645,6 +677,10 @@ class Simulation(Programs):
 
     def is_over(self) -> bool:
         """Nobody can go on: perhaps all is done."""
+        if self.quiet_since is not None and not self._resumed and truth.is_suspended(self):
+            self._resumed = True
+            self.change_all(Resume)
+            return False
         if self.quiet_since is None or truth.is_busy(self):
             return False
         # Who is stopped still has something in mind.

@@ -183,16 +183,20 @@ def test_a_schedule_that_is_made_takes_what_waits(stage):
     assert made.said() == ["new 1"]
 
 
-def test_a_changed_schedule_goes_on_with_what_its_dropped_job_had_counted(stage):
-    """An update drops the pending job; the partitions that it had counted would wait for others."""
+def test_a_changed_schedule_counts_from_zero(stage):
+    """Seed 001, scenarios 4 and 5: an update drops the pending job and what that had counted."""
     made = stage(trigger="tm.NewPartitions(lines, 5)")
     made.publish("lines", "hour=1")
     made.schedule()
 
-    made.mill.update_schedule("shop.report", trigger={"type": "new_partitions", "fileset": "lines", "n": 3})
+    made.mill.update_schedule("shop.report", trigger={"type": "new_partitions", "fileset": "lines", "n": 2})
+    made.publish("lines", "hour=2")
+    alone = made.play()
+    made.publish("lines", "hour=3")
     made.play()
 
-    assert made.said() == ["new 1"]
+    assert alone == []
+    assert made.said() == ["new 1, new 2, new 3"]
 
 
 def test_a_consumer_that_starts_now_has_nothing_waiting(stage):

@@ -222,7 +222,11 @@ def heard(tables: Tables) -> None:
                 continue
             times = places[schedule.schedule_id, message.seq, message.n]
             what = f"message {message.seq}, {message.event_type}, was heard {times} times by {schedule.schedule_id}"
-            named = json.loads(message.payload).get("consumer")
+            payload = json.loads(message.payload)
+            named, heard_by = payload.get("consumer"), payload.get("schedules")
+            if heard_by is not None and schedule.schedule_id not in heard_by:
+                must(times == 0, f"{what}, and is for {heard_by}")
+                continue
             if named not in {None, f"default.shop.{schedule.program_id}"}:
                 must(times == 0, f"{what}, and is for {named}")
             elif (message.seq, message.n) > position:
@@ -533,7 +537,12 @@ def pipeline(
                 *([changer("person", *changes)] if changes else []),
             ],
             promises.all_of(*judges),
-            recover(resumed=bool(changes), last=_wants_several(trigger), timed=timed),
+            recover(
+                resumed=bool(changes),
+                # An update counts from zero: what a dropped job had counted comes with the next partitions.
+                last=_wants_several(trigger) or bool(set(changes) - {Suspend, Resume}),
+                timed=timed,
+            ),
             promises.all_of(
                 all_read,
                 promises.at_rest,

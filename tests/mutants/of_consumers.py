@@ -254,7 +254,7 @@ MUTANTS: Final = (
         "the end of a run does not say that work is left",
         Edit(
             _BACKLOG,
-            "        return lock_consumers(self.consumers), Call(SQL.publish_backlog, _named(self.consumers))\n",
+            "        return lock_consumers(self.consumers), Call(SQL.publish_backlog, params)\n",
             "        return ()\n",
         ),
         scenario="retry",
@@ -423,8 +423,8 @@ MUTANTS: Final = (
         "the end of a run does not say that files are left",
         Edit(
             _FILE_ENDINGS,
-            'return (Call(SQL.publish_backlog, {"dataset_ids": json.dumps(self.dataset_ids)}),)',
-            "return ()",
+            "        return (Call(SQL.publish_backlog, params),)",
+            "        return ()",
         ),
         first=Killer.SIMULATION,
     ),

@@ -88,10 +88,8 @@ MUTANTS: Final = (
     ),
     _mutant(
         "resume_announces_nothing",
-        "what came while a schedule was suspended, or changed, is not announced when it listens again",
-        Edit(
-            _SCHEDULES, "    if programs:\n        announce_waiting(", "    if not programs:\n        announce_waiting("
-        ),
+        "what came while a schedule was suspended is not announced when it is resumed",
+        Edit(_SCHEDULES, "    if begins:\n        announce_waiting(", "    if not begins:\n        announce_waiting("),
         scenario="suspended",
     ),
     _mutant(

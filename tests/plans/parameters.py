@@ -141,6 +141,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "gap": "skip",
     "high": 99_000 * _HOUR,
     "held_off": _list("bundle_2"),
+    "heard_by": "",
     "held": _rows([{"run_id": f"live_{i}", "epoch": 1} for i in range(200)]),
     "horizon": 599_800,
     "host": "host",

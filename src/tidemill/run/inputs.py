@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -24,7 +24,7 @@ from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.snapshot.changes import NoteUnseen, find_feed
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.window.windows import PublishClosed
-from tidemill.names import ConsumerId, DatasetId, RunId, split_qualified
+from tidemill.names import ConsumerId, DatasetId, RunId, ScheduleId, split_qualified
 from tidemill.run.programs import Program
 from tidemill.texts import printable
 
@@ -98,8 +98,8 @@ def find_inputs(db: Db, program: Program) -> Inputs:
     return inputs
 
 
-def announce_waiting(db: Db, programs: Iterable[Program]) -> None:
-    """Announce the work that waits in all inputs of `programs`; call it after a tick.
+def announce_waiting(db: Db, programs: Iterable[Program], schedules: Sequence[ScheduleId]) -> None:
+    """Announce the work that waits in all inputs of `programs` to `schedules`; call it after a tick.
 
     Work is what no take has seen, what a take may claim, what has changed in followed snapshots, and closed windows.
     Locks consumers. Cost: a few look-ups for each input.
@@ -112,9 +112,9 @@ def announce_waiting(db: Db, programs: Iterable[Program]) -> None:
     effects: list[Effect] = [
         NoteUnread(sorted(consumers)),
         NoteUnseen(sorted(feeds)),
-        PublishBacklog(sorted([*consumers, *feeds])),
-        PublishInboxBacklog(tuple(sorted(inboxes))),
-        PublishClosed(sorted(program.program_id for program in programs)),
+        PublishBacklog(sorted([*consumers, *feeds]), schedules),
+        PublishInboxBacklog(tuple(sorted(inboxes)), schedules),
+        PublishClosed(sorted(program.program_id for program in programs), schedules),
     ]
     for effect in effects:
         for call in effect.writes():

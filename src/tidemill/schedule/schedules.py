@@ -96,7 +96,7 @@ Change: TypeAlias = Add | Update | Delete | Suspend | Resume
 class Changed:
     """Result of one change: the number of dropped jobs.
 
-    `begins` names the program when the schedule begins to listen for data: made, resumed, or recreated.
+    `begins` names the program when the schedule begins to listen for data: made, resumed, or given another program.
     """
 
     schedule_id: ScheduleId
@@ -159,16 +159,20 @@ def announce_work(db: Db, changed: Iterable[Changed]) -> None:
 
     Call it after `change_schedules`, in the same transaction, before anything that locks watermarks.
     """
-    programs = {one.begins for one in changed if one.begins is not None}
-    if programs:
-        announce_waiting(db, find_programs(db, programs).values())
+    begins = {one.schedule_id: one.begins for one in changed if one.begins is not None}
+    if begins:
+        announce_waiting(db, find_programs(db, begins.values()).values(), list(begins))
 
 
 def _begins(before: Schedule | None, after: Schedule) -> bool:
-    """Say whether a schedule listens now, and did not, or listened as another generation."""
+    """Say whether a schedule listens for its program's data now, and did not before.
+
+    An update announces nothing: its trigger counts from zero (seed 001, scenarios 4 and 5).
+    """
     listens = after.status is Status.SCHEDULED
     data = any(isinstance(leaf, DatasetTrigger) for leaf in after.spec.trigger.leaves)
-    return listens and data and (before is None or before.since_seq != after.since_seq)
+    listened = before is not None and (before.status, before.program_id) == (Status.SCHEDULED, after.program_id)
+    return listens and data and not listened
 
 
 def check_trigger(db: Db, name: str, trigger: Trigger) -> None:

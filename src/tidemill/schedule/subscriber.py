@@ -109,7 +109,7 @@ def _feed(db: Db, world: World, messages: list[Message]) -> dict[Position, str]:
                 continue
             leaf = schedule.spec.trigger.leaves[trigger_no]
             is_backlog = message.event_type == BACKLOG
-            if is_backlog and not _reads(programs.get(schedule.program_id), leaf, message):
+            if is_backlog and not _reads(programs.get(schedule.program_id), schedule_id, leaf, message):
                 continue
             try:
                 if isinstance(leaf, WatermarkPassed) and leaf.mode is PassedMode.EACH and not is_backlog:
@@ -132,12 +132,16 @@ def _narrow(db: Db, counting: Counting, schedule: Schedule, leaf: Leaf, message:
     return message
 
 
-def _reads(program: Program | None, leaf: Leaf, message: Message) -> bool:
+def _reads(program: Program | None, schedule_id: ScheduleId, leaf: Leaf, message: Message) -> bool:
     """Say whether the work that `message` says is left in a data set is left for the schedule's program.
 
-    The message names the consumer, which has its program's name; an inbox has no consumers.
+    The message names the consumer, which has its program's name; an inbox has no consumers. It may also name the only
+    schedules for which it is: those that have just begun to listen.
     """
+    heard_by = message.payload.get("schedules")
     if program is None or not isinstance(leaf, DataTrigger):
+        return False
+    if isinstance(heard_by, list) and schedule_id not in heard_by:
         return False
     if isinstance(leaf, WatermarkPassed):
         return message.payload.get("consumer") == program.qualified_name  # it reads by its windows, not as a consumer

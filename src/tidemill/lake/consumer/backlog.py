@@ -23,10 +23,12 @@ SQL: Final = load_sql(__file__)
 class PublishBacklog:
     """Say which of these consumers have work left that could be claimed now: so that work never sticks.
 
-    The last effect of every end of a run, for the consumers of its program.
+    The last effect of every end of a run, for the consumers of its program. `schedules` are those that hear it, all
+    that listen when left out.
     """
 
     consumers: Sequence[ConsumerId]
+    schedules: Sequence[str] = ()
 
     def guards(self) -> Sequence[Call]:
         """None."""
@@ -36,7 +38,8 @@ class PublishBacklog:
         """Lock the consumers, so that takes under way have ended; then one message for each with work left."""
         if not self.consumers:
             return ()
-        return lock_consumers(self.consumers), Call(SQL.publish_backlog, _named(self.consumers))
+        params = {**_named(self.consumers), "heard_by": heard_by(self.schedules)}
+        return lock_consumers(self.consumers), Call(SQL.publish_backlog, params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,11 @@ class _PublishDue:
     def writes(self) -> Sequence[Call]:
         cleared = Call(SQL.clear_due, _named(self.consumers))
         return *PublishBacklog(self.consumers).writes(), cleared
+
+
+def heard_by(schedules: Sequence[str]) -> str:
+    """Return the end of a payload that names the schedules for which a message about work is; empty for all."""
+    return f',"schedules":{json.dumps(sorted(schedules))}' if schedules else ""
 
 
 def next_due(db: Db) -> int | None:

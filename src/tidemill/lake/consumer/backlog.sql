@@ -10,7 +10,7 @@ SELECT 'data', {commit_seq},
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq})
            + row_number() OVER (ORDER BY consumer.consumer_id) - 1,
        tidemill_now(), 'backlog', 'backlog:' || dataset.namespace || '.' || dataset.name,
-       '{"consumer":"' || consumer.name || '"}'
+       '{"consumer":"' || consumer.name || '"' || CAST(:heard_by AS TEXT) || '}'
   FROM consumer JOIN dataset ON dataset.dataset_id = consumer.dataset_id
  WHERE consumer.consumer_id IN ({texts:consumers})
    AND EXISTS (SELECT 1 FROM consumer_work AS work

@@ -192,10 +192,12 @@ def release_quarantined(db: Db, inbox: Inbox, names: Sequence[str]) -> int:
 class PublishInboxBacklog:
     """Say for each of these inboxes that files are left, if any can be claimed now (protocol: work never sticks).
 
-    Goes last in every commit that closes or releases files, so that it sees what they left.
+    Goes last in every commit that closes or releases files, so that it sees what they left. `schedules` are those that
+    hear it, all that listen when left out.
     """
 
     dataset_ids: tuple[DatasetId, ...]
+    schedules: Sequence[str] = ()
 
     def guards(self) -> Sequence[Call]:
         """None."""
@@ -203,7 +205,9 @@ class PublishInboxBacklog:
 
     def writes(self) -> Sequence[Call]:
         """One message an inbox, or none."""
-        return (Call(SQL.publish_backlog, {"dataset_ids": json.dumps(self.dataset_ids)}),)
+        payload = {"schedules": sorted(self.schedules)} if self.schedules else {}
+        params = {"dataset_ids": json.dumps(self.dataset_ids), "payload": json.dumps(payload)}
+        return (Call(SQL.publish_backlog, params),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,8 @@ UPDATE inbox_file
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', {commit_seq},
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}) + ranked.place,
-       tidemill_now(), 'backlog', 'backlog:' || ranked.namespace || '.' || ranked.name, '{}'
+       tidemill_now(), 'backlog', 'backlog:' || ranked.namespace || '.' || ranked.name,
+       CAST(:payload AS TEXT)
   FROM (SELECT dataset.namespace, dataset.name, row_number() OVER (ORDER BY dataset.dataset_id) - 1 AS place
           FROM dataset
          WHERE dataset.dataset_id IN ({texts:dataset_ids}) AND dataset.dropped_at IS NULL

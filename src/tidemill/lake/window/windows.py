@@ -17,6 +17,7 @@ from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.errors import Conflict, NotFound
+from tidemill.lake.consumer.backlog import heard_by
 from tidemill.lake.datasets import find_by_id
 from tidemill.lake.fileset.fileset import Fileset, Partition, to_change
 from tidemill.lake.keys import KeyText
@@ -174,6 +175,8 @@ class PublishClosed:
     """Announce the work of these window programs, if any: windows that are closed and not published, or out of date."""
 
     programs: Sequence[ProgramId]
+    schedules: Sequence[str]
+    """The schedules that hear it."""
 
     def guards(self) -> Sequence[Call]:
         """None."""
@@ -181,7 +184,12 @@ class PublishClosed:
 
     def writes(self) -> Sequence[Call]:
         """One message for each program that has work; none for other programs."""
-        return (Call(SQL.publish_closed, {"program_ids": json.dumps(self.programs), "margin": MARGIN}),)
+        params: dict[str, Param] = {
+            "program_ids": json.dumps(self.programs),
+            "margin": MARGIN,
+            "heard_by": heard_by(self.schedules),
+        }
+        return (Call(SQL.publish_closed, params),)
 
 
 def announce_late(source: Fileset, begins: Instant) -> Call:

@@ -157,7 +157,8 @@ SELECT 'data', {commit_seq},
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq})
            + row_number() OVER (ORDER BY p.program_id) - 1,
        tidemill_now(), 'backlog', 'backlog:' || dataset.namespace || '.' || dataset.name,
-       '{"dataset":"' || dataset.namespace || '.' || dataset.name || '","consumer":"' || p.name || '"}'
+       '{"dataset":"' || dataset.namespace || '.' || dataset.name || '","consumer":"' || p.name || '"'
+           || CAST(:heard_by AS TEXT) || '}'
   FROM window_program AS p CROSS JOIN dataset CROSS JOIN watermark
  WHERE p.program_id IN ({texts:program_ids}) AND dataset.dataset_id = p.dataset_id
    AND watermark.dataset_id = p.dataset_id AND watermark.value IS NOT NULL

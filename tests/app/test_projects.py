@@ -27,7 +27,7 @@ from pathlib import Path
 import tidemill as tm
 
 app = tm.App("shop")
-raw = app.inbox("raw", "landing", format="text", list_every="1s", after="archive", archive="archive")
+raw = app.inbox("raw", "landing", format="text", settle="0s", list_every="1s", after="archive", archive="archive")
 lines = app.fileset("lines", keys={"hour": "int"}, format="text")
 
 @app.python(reads=[raw])

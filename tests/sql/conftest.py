@@ -70,6 +70,9 @@ class SharedSpark:
     def log_to(self, log: Path) -> None:
         """Nowhere."""
 
+    def stop_jobs(self, session: Any) -> None:
+        """Nothing runs on."""
+
     def tidy(self, session: Any) -> None:
         """Nothing is left."""
 

@@ -361,7 +361,7 @@ def _warm_up(mill: Mill, launcher: Launcher) -> str:
     Raises `NoSpark`: without PySpark each run of such a program would fail, and its good files would be blamed.
     """
     config = mill.config
-    programs = mill.catalog.read(list_programs)
+    programs = [program for program in mill.catalog.read(list_programs) if not program.retired]
     plain = [program for program in programs if program.kind is ProgramKind.PYTHON]
     spark = [program for program in programs if program.kind.needs_spark]
     if plain:

@@ -347,7 +347,9 @@ def _loop(
 
 @contextmanager
 def _stopped_by_signals(loops: _Loops) -> Iterator[None]:
-    before = {number: signal.signal(number, lambda *_: loops.ask()) for number in _ENDING}
+    # `nohup` has SIGHUP ignored, so that a closed terminal ends nothing.
+    ending = [one for one in _ENDING if one != signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda *_: loops.ask()) for number in ending}
     try:
         yield
     finally:

@@ -69,6 +69,7 @@ def test_good_files_pass(tmp_path, content, raw):
         (HEADER + b"1,\xff,2\n", CSV, "not UTF-8"),
         (HEADER + "1,é".encode()[:-1] + b"\n", CSV, "not UTF-8"),
         (b'{"id": 1}\n{"id"', JSON, "no end"),
+        (b'id\r\n1\r"2"\n', RawFormat(FileFormat.CSV, "id INT"), "end in CR LF and in LF"),
         (b"li", TEXT, "no end"),
         (b"line\n\xc3", RawFormat(FileFormat.TEXT, line_end=False), "not UTF-8"),
         (b"PAR1....PAR", PARQUET, "no whole Parquet"),

@@ -183,6 +183,18 @@ def test_a_schedule_that_is_made_takes_what_waits(stage):
     assert made.said() == ["new 1"]
 
 
+def test_a_schedule_that_listens_for_data_from_now_on_takes_what_waits(stage):
+    """It went by time alone: nobody announced the data that came meanwhile."""
+    made = stage(trigger="tm.Every('1h')")
+    made.publish("lines", "hour=1")
+    made.play()
+
+    made.mill.update_schedule("shop.report", trigger={"type": "new_partitions", "fileset": "lines", "n": 5})
+    made.play()
+
+    assert made.said() == ["new 1"]
+
+
 def test_a_changed_schedule_counts_from_zero(stage):
     """Seed 001, scenarios 4 and 5: an update drops the pending job and what that had counted."""
     made = stage(trigger="tm.NewPartitions(lines, 5)")

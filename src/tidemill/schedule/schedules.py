@@ -165,14 +165,21 @@ def announce_work(db: Db, changed: Iterable[Changed]) -> None:
 
 
 def _begins(before: Schedule | None, after: Schedule) -> bool:
-    """Say whether a schedule listens for its program's data now, and did not before.
+    """Say whether a schedule listens for data of its program now to which it did not listen before.
 
-    An update announces nothing: its trigger counts from zero (seed 001, scenarios 4 and 5).
+    An update for the same data sets announces nothing: its trigger counts from zero (seed 001, scenarios 4 and 5).
     """
-    listens = after.status is Status.SCHEDULED
-    data = any(isinstance(leaf, DatasetTrigger) for leaf in after.spec.trigger.leaves)
-    listened = before is not None and (before.status, before.program_id) == (Status.SCHEDULED, after.program_id)
-    return listens and data and not listened
+    if after.status is not Status.SCHEDULED:
+        return False
+    heard = _datasets(after)
+    if before is not None and (before.status, before.program_id) == (Status.SCHEDULED, after.program_id):
+        heard -= _datasets(before)
+    return bool(heard)
+
+
+def _datasets(schedule: Schedule) -> set[str]:
+    """The data sets to whose messages a schedule listens."""
+    return {leaf.dataset for leaf in schedule.spec.trigger.leaves if isinstance(leaf, DatasetTrigger)}
 
 
 def check_trigger(db: Db, name: str, trigger: Trigger) -> None:

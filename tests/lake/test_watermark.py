@@ -16,7 +16,7 @@ from tidemill.catalog.db import Catalog
 from tidemill.catalog.transactions import EndTransaction, Transaction, TxState, begin
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset, WriteOp
-from tidemill.lake.fileset.publish import PartitionWrite
+from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite
 from tidemill.lake.manifest import DataFile, Manifest
 from tidemill.lake.window.partition_time import Instant
 from tidemill.lake.window.watermark import (
@@ -28,12 +28,14 @@ from tidemill.lake.window.watermark import (
     WatermarkPassed,
     declare_watermark,
     expire_moves,
+    find_next_slot,
     find_watermark,
     list_holders,
     list_holes,
     list_incomplete,
     list_moves,
     list_parked,
+    list_slots,
     release_due,
     rewind_watermark,
     value_at,
@@ -316,6 +318,71 @@ def test_a_watermark_comes_to_what_is_there_and_goes(tide):
     assert without is None
     assert added == 11
     assert tide.value == 12
+
+
+def test_a_watermark_that_waits_from_now_on_goes_on_from_where_it_stands(tide):
+    """It has passed a hole under the old policy, which would hold it for good."""
+    for hour in (8, 10):
+        tide.publish(hour)
+
+    tide.declare({"partition.gap-policy": "wait"})
+    values = []
+    for hour in (12, 11):
+        tide.publish(hour)
+        values.append(tide.value)
+
+    assert values == [11, 13]
+
+
+def test_an_advance_gives_up_the_hours_that_hold_the_watermark(catalog):
+    """Hour 9 is lost for good: the hours after it move the watermark again."""
+    tide = make_tide(catalog, {"partition.gap-policy": "wait"})
+    for hour in (8, 10):
+        tide.publish(hour)
+    value = Instant(MIDNIGHT + 11 * HOUR)
+
+    next_time = catalog.read(lambda db: find_next_slot(db, tide.lines, value))
+    catalog.apply([AdvanceWatermark(tide.lines, value, "by hand: anna", next_time)])
+    values = []
+    for hour in (12, 11):
+        tide.publish(hour)
+        values.append(tide.value)
+
+    assert values == [11, 13]
+
+
+def test_a_rewind_after_an_advance_waits_again_for_what_was_given_up(catalog):
+    """The advance was a mistake: hours 9 and 10 come as always."""
+    tide = make_tide(catalog, {"partition.gap-policy": "wait"})
+    tide.publish(8)
+    value = Instant(MIDNIGHT + 20 * HOUR)
+    next_time = catalog.read(lambda db: find_next_slot(db, tide.lines, value))
+    catalog.apply([AdvanceWatermark(tide.lines, value, "by hand: anna", next_time)])
+
+    rewind(tide, 9)
+    values = []
+    for hour in (10, 9):
+        tide.publish(hour)
+        values.append(tide.value)
+
+    assert values == [9, 11]
+
+
+@pytest.mark.parametrize("change", [{"watermark.max-ahead": "2h"}, {"partition.row-lag": "30 min"}])
+def test_hours_that_a_declared_span_has_completed_stay_complete(catalog, change):
+    """No partition says so: another policy must not make holes of them, which would hold the watermark for good."""
+    tide = make_tide(catalog, {"partition.gap-policy": "wait"})
+    tide.publish(8)
+    nine = Instant(MIDNIGHT + 9 * HOUR)
+    slots = catalog.read(lambda db: list_slots(db, tide.lines, [], nine, Instant(nine + HOUR)))
+    catalog.apply([AddPartitions(tide.begin("run_span"), tide.lines, [], None, frozenset(), completes=slots)])
+    before = tide.value
+
+    tide.declare({"partition.gap-policy": "wait", **change})
+    tide.publish(10)
+
+    assert before == 10
+    assert tide.value == (10.5 if "partition.row-lag" in change else 11)
 
 
 def test_another_reading_of_time_recomputes_it_backwards_too(tide):

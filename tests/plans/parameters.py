@@ -110,7 +110,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "content": b"zip",
     "consumers": _list("wide", "deep", "small_1"),
     "content_version": "",
-    "copies": _files(_WAITING, known_etag="e", etag="f"),
+    "copies": _files(_WAITING, known_etag="e", etag="f", modified_at=_NOW),
     "dataset": "default.wide",
     "discarded": _changes(range(297_200, 297_210)),
     "dataset_id": "wide",
@@ -328,6 +328,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "watermark.forget_slots_beyond": {"low": 298_900 * _HOUR, "ends": 298_990 * _HOUR},
     "watermark.forget_members_beyond": {"low": 298_990 * _HOUR},
     "watermark.lower_target": {"first": 1},
+    "watermark.last_slot": {"dataset_id": "deep", "upto": 298_990 * _HOUR},
+    "watermark.go_on": {"next_time": 1},
     "watermark.note_rewind": {"value": 1},
     "boundaries.remove_beyond": {
         "rewound": _rows(
@@ -488,10 +490,11 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "file_endings.guard_claims": {"files": len(_BEING_PROCESSED)},
     "file_claims.restamp": {"epoch": 2},
     "reprocess.find_processed": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(100)))},
-    "reprocess.guard_processed": {"files": _AGAIN, "wanted": len(json.loads(_AGAIN))},
-    "reprocess.keep_record": {"files": _AGAIN, "by_whom": "ada"},
-    "reprocess.deliver_again": {"files": _AGAIN},
+    "reprocess.guard_processed": {"dataset_id": "landing", "files": _AGAIN, "wanted": len(json.loads(_AGAIN))},
+    "reprocess.keep_record": {"dataset_id": "landing", "files": _AGAIN, "by_whom": "ada"},
+    "reprocess.deliver_again": {"dataset_id": "landing", "files": _AGAIN},
     "reprocess.publish_again": {
+        "dataset_id": "landing",
         "files": _AGAIN,
         "event_key": "file:default.landing",
     },

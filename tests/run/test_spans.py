@@ -62,6 +62,32 @@ def test_the_commit_of_a_declared_span_completes_its_hours(mill, tmp_path):
     assert (shown["watermark"], shown["holes"]) == ("2021-03-19 12:00:00", [])
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_span_completes_whole_hours_only(mill, tmp_path, known):
+    """It begins within an hour: that hour is not complete, and no hour begins where it begins."""
+    clicks, _ = declared(tmp_path)
+    if known:
+        with mill.transaction([clicks]) as tx:
+            tx.fileset(clicks).create_empty({"day": date(2021, 3, 19), "hour": 9})
+
+    with mill.transaction([clicks.span("2021-03-19 10:30", "2021-03-19 12:30")]):
+        pass
+    shown = mill.show_watermark("clicks")
+
+    assert shown["watermark"] == "2021-03-19 12:00:00"
+    assert shown["holes"] == (["2021-03-19 10:00:00"] if known else [])
+
+
+def test_a_span_to_the_end_of_the_calendar_commits(mill, tmp_path):
+    """Its last hour has no end that could be said."""
+    clicks, _ = declared(tmp_path)
+
+    with mill.transaction([clicks.span("9999-12-31 20:00", "9999-12-31 23:30")]):
+        pass
+
+    assert [tx.state for tx in mill.list_transactions()] == ["committed"]
+
+
 def test_a_span_that_does_not_commit_completes_nothing(mill, tmp_path):
     """Nor one with an open side, of which nobody knows how long it is."""
     clicks, _ = declared(tmp_path)

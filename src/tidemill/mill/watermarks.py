@@ -15,6 +15,7 @@ from tidemill.lake.window.watermark import (
     EARLIEST,
     AdvanceWatermark,
     WatermarkRow,
+    find_next_slot,
     find_watermark,
     list_holders,
     list_holes,
@@ -132,7 +133,8 @@ class Watermarks(Project):
         fileset, spec, _ = self.catalog.read(lambda db: self._find(db, name))
         zone = spec.partition_time.zone
         value = zone.closes(_parse(to))
-        self.catalog.apply([AdvanceWatermark(fileset, value, self._by_hand())])
+        next_time = self.catalog.read(lambda db: find_next_slot(db, fileset, value))
+        self.catalog.apply([AdvanceWatermark(fileset, value, self._by_hand(), next_time)])
         return _shown(value, zone) or ""
 
     def rewind_watermark(self, name: str, to: str) -> Rewound:

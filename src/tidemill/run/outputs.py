@@ -458,4 +458,7 @@ class Outputs:
 
     def _completed(self, output: _Output) -> list[Span]:
         declared = self._spans.get(output.fileset.dataset_id)
-        return [] if declared is None else list_slots(output.fileset, *declared)
+        if declared is None:
+            return []
+        keys = [change.key for change in output.changes]
+        return self.catalog.read(lambda db: list_slots(db, output.fileset, keys, *declared))

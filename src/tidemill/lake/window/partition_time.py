@@ -37,6 +37,7 @@ _MICROS: Final = {
     "d": 86_400_000_000,
     "week": 7 * 86_400_000_000,
 }
+_DAY: Final = _MICROS["d"]
 _MONTHS: Final = {"month": 1, "year": 12}
 _MOST_EMPTY: Final = 10_000
 """Empty spans skipped in search of the next one: a gap of a day in steps of ten seconds."""
@@ -211,6 +212,23 @@ class PartitionTime:
             return None if found is None else self.span_at(found)
         except OverflowError:
             return None
+
+    def first_slot(self, local: datetime, known: WallTime | None) -> datetime:
+        """The time of the first slot that begins at `local` or later; `known` is the time of any other slot.
+
+        Without one, slots divide a day, or begin with a day, a month or a year; of other intervals one begins at
+        `local`. `OverflowError` at the ends of the calendar.
+        """
+        step = self.interval
+        if known is None and not step.months and _DAY % step.micros:
+            return local
+        anchor = _EPOCH if known is None else from_wall(known)
+        if not step.months:
+            return anchor - ((anchor - local) // (_MICROSECOND * step.micros)) * (_MICROSECOND * step.micros)
+        months = (local.year - anchor.year) * 12 + local.month - anchor.month
+        months -= months % step.months
+        time = Interval(months, 0).after(anchor) if months else anchor
+        return time if time >= local else step.after(time)
 
     def span_at(self, time: datetime) -> Span:
         """The slot of that time. `OverflowError` at the ends of the calendar."""

@@ -150,11 +150,15 @@ class MoveWatermark:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceWatermark:
-    """Move W forward by hand: what has not come by then is late. `WatermarkPassed` when it stands there already."""
+    """Move W forward by hand: what has not come by then is late. `WatermarkPassed` when it stands there already.
+
+    `next_time` is the slot from which W goes on where slots wait (`find_next_slot`): those before hold W no more.
+    """
 
     fileset: Fileset
     value: Instant
     cause: str
+    next_time: WallTime | None = None
 
     def guards(self) -> Sequence[Call]:
         """W is behind."""
@@ -164,7 +168,8 @@ class AdvanceWatermark:
     def writes(self) -> Sequence[Call]:
         """The move, the message."""
         params: dict[str, Param] = {"dataset_id": self.fileset.dataset_id, "value": self.value, "cause": self.cause}
-        return (Call(SQL.note_advance, params), *_settle(self.fileset))
+        goes_on: dict[str, Param] = {"dataset_id": self.fileset.dataset_id, "next_time": self.next_time}
+        return (Call(SQL.note_advance, params), Call(SQL.go_on, goes_on), *_settle(self.fileset))
 
 
 def _settle(fileset: Fileset) -> tuple[Call, ...]:
@@ -195,21 +200,28 @@ def find_times(fileset: Fileset, keys: Iterable[Key]) -> dict[Key, Span | None]:
     return {key: partition_time.span_of(key) for key in keys}
 
 
-def list_slots(fileset: Fileset, begins: Instant, ends: Instant) -> list[Span]:
-    """The time slots `[begins, ends)` of a transaction that has declared them: its commit completes them.
+def list_slots(db: Db, fileset: Fileset, keys: Iterable[Key], begins: Instant, ends: Instant) -> list[Span]:
+    """The whole time slots in `[begins, ends)`, which a transaction has declared: its commit completes them.
 
-    None where a side is open, where a slot waits for several partitions, and of more than 50,000.
+    Slots are in line with those of earlier commits and of `keys`, else with the calendar. None where a side is open,
+    where a slot waits for several partitions, and of more than 50,000.
     """
     spec = fileset.watermark
     if spec is None or not spec.enabled or not _is_alone(spec) or begins == EARLIEST or ends == LATEST:
         return []
+    row = db.one(SQL.last_slot, dataset_id=fileset.dataset_id, upto=LATEST)
+    own = (span.time for span in find_times(fileset, keys).values() if span is not None)
+    known = next(own, None) if row is None else WallTime(cast("int", row[0]))
     slots: list[Span] = []
-    time = spec.partition_time.zone.local(begins)
-    while (span := spec.partition_time.span_at(time)).ends <= ends:
-        slots.append(span)
-        if len(slots) > _MOST_SLOTS:
-            return []
-        time = from_wall(span.next_time)
+    try:
+        time = spec.partition_time.first_slot(spec.partition_time.zone.local(begins), known)
+        while (span := spec.partition_time.span_at(time)).ends <= ends:
+            slots.append(span)
+            if len(slots) > _MOST_SLOTS:
+                return []
+            time = from_wall(span.next_time)
+    except OverflowError:  # at the end of the calendar
+        return slots
     return slots
 
 
@@ -283,7 +295,9 @@ def declare_watermark(db: Db, fileset: Fileset, cause: str) -> Reread | None:
     kept |= {"row_lag": spec.row_lag, "max_ahead": spec.max_ahead, "rereads": int(rereads)}
     db.run(SQL.put_watermark, **one, **kept)
     if before is None or before.slots != spec.slots:
-        _fill_again(db, fileset)
+        _fill_again(db, fileset, keeps=before is not None and _has_same_slots(before, spec))
+        if row is not None and row[2] is not None and not rereads:
+            db.run(SQL.go_on, **one, next_time=find_next_slot(db, fileset, Instant(cast("int", row[2]))))
         for call in MoveWatermark(fileset, cause, rereads).writes():
             db.call(call)
     if before is not None and before.late is not spec.late:
@@ -307,9 +321,28 @@ def _last_without(before: WatermarkSpec, first: Row | None) -> WallTime:
     return to_wall(before.window_zone.local(begins - before.row_lag))
 
 
-def _fill_again(db: Db, fileset: Fileset) -> None:
+def _has_same_slots(before: WatermarkSpec, after: WatermarkSpec) -> bool:
+    """Whether each slot is the same under both declarations, and complete as soon as anything makes the slot."""
+    return before.partition_time == after.partition_time and _is_alone(before) and _is_alone(after)
+
+
+def find_next_slot(db: Db, fileset: Fileset, value: Instant) -> WallTime | None:
+    """The time of the first slot that ends after W = `value`; None without a slot before, and unless slots wait."""
+    spec = _spec(fileset)
+    upto = to_wall(spec.partition_time.zone.local(value + spec.row_lag))
+    known = db.one(SQL.last_slot, dataset_id=fileset.dataset_id, upto=upto)
+    if spec.gap is not GapPolicy.WAIT or known is None:
+        return None
+    slot = spec.partition_time.span_at(from_wall(cast("int", known[0])))
+    while slot.ends - spec.row_lag <= value:
+        slot = spec.partition_time.span_at(from_wall(slot.next_time))
+    return slot.time
+
+
+def _fill_again(db: Db, fileset: Fileset, *, keeps: bool) -> None:
+    """Find the times of all current partitions; `keeps` the slots, some of which a declared span has made."""
     one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
-    for statement in (SQL.delete_members, SQL.delete_slots):
+    for statement in () if keeps else (SQL.delete_members, SQL.delete_slots):
         db.run(statement, **one)
     stored = iter([KeyText(str(key)) for (key,) in db.all(SQL.read_keys, **one)])
     while batch := list(islice(stored, _BATCH)):
@@ -335,7 +368,7 @@ def rewind_watermark(db: Db, fileset: Fileset, value: Instant, cause: str) -> tu
     spec, one = _spec(fileset), {"dataset_id": fileset.dataset_id}
     ends = value + spec.row_lag
     low, _ = times_within(spec.partition_time, spec.row_lag, ends, ends)
-    first = db.all(SQL.first_beyond, **one, low=low, ends=ends)[0][0]
+    first = find_next_slot(db, fileset, value) or db.all(SQL.first_beyond, **one, low=low, ends=ends)[0][0]
     db.run(SQL.forget_slots_beyond, **one, low=low, ends=ends)
     db.run(SQL.forget_members_beyond, **one, low=low)
     db.run(SQL.lower_target, **one, value=value, first=first)

@@ -3,6 +3,14 @@
 SELECT tidemill_refuse('watermark_changed', CAST(:dataset AS TEXT))
  WHERE coalesce((SELECT declared FROM watermark WHERE dataset_id = :dataset_id), '') <> :declared
 
+-- name: last_slot
+SELECT slot_time FROM time_slot WHERE dataset_id = :dataset_id AND slot_time <= :upto ORDER BY slot_time DESC LIMIT 1
+
+-- name: go_on
+-- Never back: what is before has been walked.
+UPDATE watermark SET next_time = :next_time
+ WHERE dataset_id = :dataset_id AND CAST(:next_time AS BIGINT) > coalesce(next_time, -2305843009213693952)
+
 -- name: insert_slots
 INSERT INTO time_slot (dataset_id, slot_time, begins_at, ends_at, next_time, complete)
 SELECT :dataset_id, s.slot_time, s.begins_at, s.ends_at, s.next_time, :complete

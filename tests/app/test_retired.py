@@ -187,3 +187,20 @@ def test_a_program_that_becomes_a_worker_takes_its_schedules_with_it(stage):
     deployed = redeploy(stage.mill, worker[: worker.index("app.schedule")], update_schedules=False)
 
     assert deployed.schedules_removed == ("on_lines",)
+
+
+def test_files_of_an_inbox_wait_for_no_retired_program(stage):
+    """Starts of such a program are refused, so the advice to start the program was wrong."""
+    read = """landing = app.inbox("landing", "landing", format="text", settle="0s")
+
+@app.python(reads=[landing], writes=[lines])
+def load(run):
+    pass
+"""
+    before, after = PIPE.split("@app.python(reads")
+    redeploy(stage.mill, before + read + "\n@app.python(reads" + after)
+    redeploy(stage.mill, before + read[: read.index("@app.python")] + "\n@app.python(reads" + after)
+
+    waiting = stage.mill.explain_new_files("landing")
+
+    assert waiting == ["no program reads this inbox: declare one in the app (`reads=[…]`) and `tidemill deploy`"]

@@ -113,7 +113,7 @@ class Inboxes(Project):
         watched = self._inbox(name)
 
         def block(db: Db) -> list[str]:
-            reading = [program for program in list_programs(db) if watched.qualified_name in program.reads]
+            reading = _readers(db, watched)
             if not reading:
                 return ["no program reads this inbox: declare one in the app (`reads=[…]`) and `tidemill deploy`"]
             return [_explain(db, program, watched.dataset) for program in reading]
@@ -206,15 +206,19 @@ class Inboxes(Project):
         watched = self._inbox(name)
         who = by or f"{self.world.environ.get('USER', 'unknown')}@{self.world.spawner.host()}"
         count = reprocess(self.catalog, watched, files, who)
-        programs = self.catalog.read(list_programs)
-        writers = [one.qualified_name for one in programs if watched.qualified_name in one.reads and one.writes]
-        return ReprocessView(watched.qualified_name, count, tuple(writers))
+        readers = self.catalog.read(lambda db: _readers(db, watched))
+        return ReprocessView(watched.qualified_name, count, tuple(one.qualified_name for one in readers if one.writes))
 
     def _inbox(self, name: str) -> inbox.Inbox:
         def block(db: Db) -> inbox.Inbox:
             return inbox.Inbox.of(self._dataset(db, name))
 
         return self.catalog.read(block)
+
+
+def _readers(db: Db, watched: inbox.Inbox) -> list[Program]:
+    """Return the programs that are given the files of an inbox."""
+    return [one for one in list_programs(db) if watched.qualified_name in one.reads and not one.retired]
 
 
 def _explain(db: Db, program: Program, dataset: Dataset) -> str:

@@ -12,9 +12,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition
+from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import group_by_partition, list_written
 from tidemill.lake.spark import PartitionWrites
 from tidemill.lake.window.partition_time import Zone, from_wall, to_wall
+from tidemill.lake.window.watermark_spec import OutsidePolicy
 from tidemill.lake.window.window_plan import Window, WindowShape
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
@@ -101,11 +103,21 @@ class PlainWindows:
         for partition in batch.partitions:
             begins, ends = batch.instants[partition.partition_key]
             lines = read_lines(run.world, batch.source, partition)
-            assert all(begins <= int(line.split()[0]) < ends for line in lines), lines
-            rows += lines
+            within = [line for line in lines if begins <= int(line.split()[0]) < ends]
+            assert len(within) == len(lines) or batch.watermark.outside is OutsidePolicy.DROP, lines
+            rows += within
         wanted = set(batch.windows)
         counted = count(rows, self._shape, batch.watermark.window_zone)
         return to_texts({window: found for window, found in counted.items() if window in wanted})
+
+    def count_outside(self, run, batch: Batch) -> dict[KeyText, int]:
+        """By the definition."""
+        found = {}
+        for partition in batch.partitions:
+            begins, ends = batch.instants[partition.partition_key]
+            times = [int(line.split()[0]) for line in read_lines(run.world, batch.source, partition)]
+            found[partition.partition_key] = sum(not begins <= time < ends for time in times)
+        return found
 
     def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
         """Old lines without those of the windows, and the new ones, where there were some; the rest as new."""

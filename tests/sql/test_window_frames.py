@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 
 import pytest
+from pyspark.sql import functions as sf
 
 from tests.sql.conftest import APP, open_windows
 from tidemill.lake.keys import KeySchema
@@ -72,6 +73,23 @@ def test_a_row_outside_its_partition_fails_the_window_by_name(windows, spark):
     assert "outside the time of its partition" in run.exit_reason
 
 
+def test_rows_outside_their_partition_that_are_left_out_are_counted(sqlite_catalog_url, tmp_path, spark):
+    """Also those without a time, and those whose time no window of the run holds."""
+    app = APP.replace('interval="1h"', 'interval="1h", outside="drop"')
+    opened = open_windows(tmp_path / "project", sqlite_catalog_url, app, spark=spark)
+    rows = clicks(spark, ("08:10:00", 1), ("10:59:00", 2), ("07:59:59", 4)).withColumn("hour", sf.lit(8))
+    untimed = rows.limit(1).withColumn("ts", sf.lit(None).cast("timestamp"))
+    opened.publish("clicks", rows.unionByName(untimed).unionByName(clicks(spark, ("09:10:00", 8))))
+
+    run = opened.run()
+
+    assert run.state == "COMPLETED", opened.spawner.complaints
+    assert hours(opened) == [("08:00", 1, 1), ("09:00", 1, 8)]
+    shown = opened.mill.show_watermark("clicks")["programs"][0]["left_out"]
+    assert [(one["partition"], one["outside_rows"]) for one in shown["some"]] == [("day=2021-03-19 hour=8", 3)]
+    opened.mill.close()
+
+
 def test_a_partition_with_a_lost_file_holds_up_only_its_window(windows, spark):
     """It may be lost for ever: the window is set aside, and tried again until somebody sees to it."""
     for time in ("08:10:00", "09:10:00", "10:10:00"):
@@ -128,7 +146,7 @@ def test_keys_of_every_type_are_met_by_the_spans_of_their_partitions(spark, zone
         found = literal_spans(spark, keys, {keys.encode(key): (-1, n) for n, key in enumerate(values)})
         columns = ["s", "i", "l", "date_format(d, 'yyyy-MM-dd') AS d", "unix_micros(t) AS t", "__begins", "__ends"]
         rows = [tuple(row) for row in found.selectExpr(*columns).collect()]
-        types = dict(found.dtypes)
+        types = dict(found.drop("__partition").dtypes)
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 

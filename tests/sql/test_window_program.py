@@ -555,11 +555,62 @@ def test_late_rows_that_are_dropped_are_counted(catalog_url, tmp_path):
     plain.mill.reset_windows("shop.count_hours")
     after = plain.mill.show_watermark("clicks")["programs"][0]["left_out"]
 
-    assert (shown["partitions"], shown["rows"]) == (1, 3)
+    assert (shown["partitions"], shown["late_rows"], shown["outside_rows"]) == (1, 3, 0)
     assert [(one["partition"], one["late_rows"]) for one in shown["some"]] == [("day=2021-03-19 hour=8", 3)]
     assert [number for number in said if number] == [2, 1]
     assert "2 late rows of default.clicks (day=2021-03-19 hour=8) are left out" in facts["notes"][0]
-    assert (after["partitions"], after["rows"]) == (0, 0)
+    assert (after["partitions"], after["late_rows"]) == (0, 0)
+    plain.mill.close()
+
+
+def test_rows_outside_their_partition_that_are_dropped_are_counted(catalog_url, tmp_path):
+    """By partition, in the run that reads it, its message, and `watermark show`; once, however often it is read."""
+    plain = open_plain(tmp_path / "project", catalog_url, windows=HOP, more='outside="drop"')
+
+    def show():
+        found = plain.mill.show_watermark("clicks")["programs"][0]["left_out"]
+        return found["outside_rows"], {one["partition"]: one["outside_rows"] for one in found["some"]}
+
+    plain.add("2021-03-19 08:00", 1, 60, -1, 2)
+    plain.add("2021-03-19 09:00", 1)
+    run = plain.run()
+    facts = next(one for one in plain.mill.show_run(run.run_id)["facts"]["outputs"] if "notes" in one)
+    said = [json.loads(text)["outside_rows"] for (text,) in plain.sql(WINDOW_MESSAGES)]
+    plain.settle()
+    first = show()
+    plain.add("2021-03-19 09:00", 1, 61, how="overwrite")
+    plain.settle()
+    second = show()
+    plain.add("2021-03-19 08:00", 1, how="overwrite")
+    plain.settle()
+    third = show()
+    plain.mill.reset_windows("shop.count_hours")
+
+    assert first == (2, {"day=2021-03-19 hour=8": 2})
+    assert "2 rows of default.clicks (day=2021-03-19 hour=8) lie outside the time of their" in facts["notes"][0]
+    assert said == [2]
+    assert second == (3, {"day=2021-03-19 hour=8": 2, "day=2021-03-19 hour=9": 1})
+    assert third == (1, {"day=2021-03-19 hour=9": 1})
+    assert show() == (0, {})
+    plain.mill.close()
+
+
+def test_rows_may_be_late_and_others_outside_of_one_partition(catalog_url, tmp_path):
+    """Each number is kept by itself: the late ones add up, those outside are what the partition holds."""
+    plain = open_plain(tmp_path / "project", catalog_url, windows=HOP, more='outside="drop", late="drop"')
+    for hour in (8, 9):
+        plain.add(f"2021-03-19 {hour:02}:00", 1, 90)
+    plain.settle()
+    plain.add("2021-03-19 09:00", 2, 95)
+    plain.settle()
+    plain.add("2021-03-19 10:00", 1)
+    plain.settle()
+
+    shown = plain.mill.show_watermark("clicks")["programs"][0]["left_out"]
+
+    numbers = {one["partition"]: (one["late_rows"], one["outside_rows"]) for one in shown["some"]}
+    assert numbers == {"day=2021-03-19 hour=8": (0, 1), "day=2021-03-19 hour=9": (2, 2)}
+    assert (shown["partitions"], shown["late_rows"], shown["outside_rows"]) == (2, 2, 3)
     plain.mill.close()
 
 

@@ -221,9 +221,11 @@ def _program_view(db: Db, state: WindowState, source: Fileset, zone: Zone) -> di
         ],
         "left_out": {
             "partitions": left_out.partitions,
-            "rows": left_out.rows,
+            "late_rows": left_out.late_rows,
+            "outside_rows": left_out.outside_rows,
             "some": [
-                {"partition": source.show(key), "late_rows": rows, "counted_at": at} for key, rows, at in left_out.some
+                {"partition": source.show(key), "late_rows": late, "outside_rows": outside, "counted_at": at}
+                for key, late, outside, at in left_out.some
             ],
         },
         "failing": [

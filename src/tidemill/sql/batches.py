@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -38,6 +38,9 @@ class Calculator(Protocol):
 
     def compute(self, run: Run, batch: Batch) -> Any:  # noqa: ANN401  # of its own kind
         """The rows of all windows of `batch`."""
+
+    def count_outside(self, run: Run, batch: Batch) -> Mapping[KeyText, int]:
+        """How many rows of each partition lie outside its instants; partitions without such rows may be missing."""
 
     def replace(
         self, run: Run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]

@@ -40,7 +40,7 @@ _KEY_OF: Final[Mapping[KeyType, str]] = {
     KeyType.DATE: "date_from_unix_date({})",
     KeyType.TIMESTAMP: "timestamp_micros({})",
 }
-_HELPERS: Final = ("__begins", "__ends", "__local", "__window")
+_HELPERS: Final = ("__partition", "__begins", "__ends", "__local", "__window")
 
 
 class BadTimeColumn(UserError):
@@ -65,6 +65,19 @@ class SparkWindows:
         windowed = self._assign(run, batch)
         windowed.createOrReplaceTempView(_VIEW)
         return run.spark.sql(self._query.select(_VIEW))
+
+    def count_outside(self, run: Run, batch: Batch) -> dict[KeyText, int]:
+        """See `Calculator`. One query over the time column of all partitions.
+
+        The query of the windows cannot count them on the way: Spark would count again what it computes again, and not
+        all where it needs only some of the results.
+        """
+        from pyspark.sql import functions as sf
+
+        joined, inside = self._join_spans(run, batch)
+        outside = joined.filter(~sf.coalesce(inside, sf.lit(False)))
+        keys = list(batch.instants)
+        return {keys[row[0]]: int(row[1]) for row in outside.groupBy("__partition").count().collect()}
 
     def replace(
         self, run: Run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]
@@ -95,10 +108,8 @@ class SparkWindows:
         """The rows that belong to their partitions, each with its windows of the batch."""
         from pyspark.sql import functions as sf
 
-        shape, zone = self._query.shape, batch.watermark.window_zone
-        # Nobody else has this session: it is the run's.
-        run.spark.conf.set("spark.sql.session.timeZone", zone.name)
-        rows = self._check_rows(run, batch, run.read_exactly(batch.source, batch.partitions))
+        shape = self._query.shape
+        rows = self._check_rows(run, batch)
         window = sf.window(
             sf.col("__local"),
             f"{shape.size} microseconds",
@@ -112,19 +123,29 @@ class SparkWindows:
         named = named.filter(_ranges(sf.col("window_start"), [window.start for window in batch.windows], shape.slide))
         return named.withColumn("window_time", self._window_time(rows, batch)).drop(*_HELPERS)
 
-    def _check_rows(self, run: Run, batch: Batch, rows: DataFrame) -> DataFrame:
-        """Add the wall-clock time of rows; leave out, or fail at, those outside the span of their partition."""
+    def _join_spans(self, run: Run, batch: Batch) -> tuple[DataFrame, Column]:
+        """The rows of the partitions, each with the instants of its partition, and whether it lies between them."""
         from pyspark.sql import functions as sf
 
+        # Nobody else has this session: it is the run's.
+        run.spark.conf.set("spark.sql.session.timeZone", batch.watermark.window_zone.name)
+        rows = run.read_exactly(batch.source, batch.partitions)
         keys = batch.source.keys
         column = self._column(rows)
-        spec = batch.watermark
-        if fault := find_column_fault(column, spec.options, dict(rows.dtypes)):
+        if fault := find_column_fault(column, batch.watermark.options, dict(rows.dtypes)):
             raise BadTimeColumn(batch.source.qualified_name, column, fault)
         joined = rows.join(sf.broadcast(literal_spans(run.spark, keys, batch.instants)), list(keys.names))
         micros = sf.unix_micros(sf.col(column).cast("timestamp"))
+        return joined, (micros >= sf.col("__begins")) & (micros < sf.col("__ends"))
+
+    def _check_rows(self, run: Run, batch: Batch) -> DataFrame:
+        """Add the wall-clock time of rows; leave out, or fail at, those outside the span of their partition."""
+        from pyspark.sql import functions as sf
+
+        joined, inside = self._join_spans(run, batch)
+        keys, spec = batch.source.keys, batch.watermark
+        column = self._column(joined)
         local = sf.col(column).cast("timestamp_ntz")
-        inside = (micros >= sf.col("__begins")) & (micros < sf.col("__ends"))
         if spec.outside is OutsidePolicy.DROP:
             return joined.filter(inside).withColumn("__local", local)
         told = [sf.lit(f"a row of {batch.source.qualified_name} lies outside the time of its partition: {column}=")]
@@ -171,20 +192,20 @@ class SparkWindows:
 
 
 def literal_spans(spark: SparkSession, keys: KeySchema, instants: Mapping[KeyText, tuple[int, int]]) -> DataFrame:
-    """The keys of partitions, each with the instants (microseconds) of its rows; as one literal.
+    """The keys of partitions, each with its place among them and the instants (microseconds) of its rows; one literal.
 
     Rows that come from Python cost a job through a Python worker: half of what one small window takes.
     """
     rows: list[dict[str, str | int]] = [
-        {"b": begins, "e": ends, **{f"k{n}": _plain(value) for n, value in enumerate(keys.decode(key))}}
-        for key, (begins, ends) in instants.items()
+        {"p": place, "b": begins, "e": ends, **{f"k{n}": _plain(value) for n, value in enumerate(keys.decode(key))}}
+        for place, (key, (begins, ends)) in enumerate(instants.items())
     ]
     columns = [f"k{n}: {_PLAIN_TYPES[field.type]}" for n, field in enumerate(keys.fields)]
-    shape = f"array<struct<{', '.join([*columns, 'b: bigint, e: bigint'])}>>"
+    shape = f"array<struct<{', '.join([*columns, 'p: int, b: bigint, e: bigint'])}>>"
     # No text of users is in it.
     found = spark.sql(f"SELECT inline(from_json(:rows, '{shape}'))", {"rows": json.dumps(rows)})
     named = [_KEY_OF.get(field.type, "{}").format(f"k{n}") for n, field in enumerate(keys.fields)]
-    return found.selectExpr(*named, "b", "e").toDF(*keys.names, "__begins", "__ends")
+    return found.selectExpr(*named, "p", "b", "e").toDF(*keys.names, "__partition", "__begins", "__ends")
 
 
 def _plain(value: KeyValue) -> str | int:

@@ -23,11 +23,12 @@ from tidemill.lake.keys import KeyText
 from tidemill.lake.window.partition_time import Instant, WallTime, from_wall
 from tidemill.lake.window.retries import Failure, SetAside, list_aside
 from tidemill.lake.window.watermark import value_at
-from tidemill.lake.window.watermark_spec import LatePolicy, WatermarkSpec
+from tidemill.lake.window.watermark_spec import LatePolicy, OutsidePolicy, WatermarkSpec
 from tidemill.lake.window.window_plan import MARGIN, Grid, Limits, Plan, Reached, Stored, Window, plan
 from tidemill.lake.window.windows import (
     LateRows,
     MoveWindows,
+    OutsideRows,
     WindowState,
     describe_times,
     find_results,
@@ -162,7 +163,8 @@ class WindowProgram:
         # Not one by one: once their cause is gone, they may be many and of one partition.
         tries.compute(look.aside[: _spec(look.source).max_windows])
         new = tries.compute(look.plan.new)
-        moved = self._find_move(run, look, tries, late, new)
+        outside = self._count_outside(run, calculator, look, tries.done)
+        moved = self._find_move(run, look, tries, late, new, outside)
         if tries.failed and not tries.done and (look.plan.late or look.plan.new):
             left = [*look.plan.late[late:], *look.plan.new[new:], *look.plan.beyond]
             with run.undone(look.sink):
@@ -171,6 +173,8 @@ class WindowProgram:
                     raise next(iter(tries.failed.values()))
         if look.left_out:
             run.note(look.sink, _say_left_out(look))
+        if any(one.rows for one in outside):
+            run.note(look.sink, _say_outside(look, [one for one in outside if one.rows]))
         world.mark("windows.written")
         run.also(
             moved,
@@ -182,7 +186,21 @@ class WindowProgram:
             ),
         )
 
-    def _find_move(self, run: Run, look: _Look, tries: Tries, late: int, new: int) -> MoveWindows:
+    def _count_outside(
+        self, run: Run, calculator: Calculator, look: _Look, windows: Iterable[Window]
+    ) -> list[OutsideRows]:
+        """What is left out of the partitions of all `windows` that were computed, in one count for the run."""
+        if _spec(look.source).outside is not OutsidePolicy.DROP:
+            return []
+        batch = self._batch(run, look, sorted(windows))
+        found = calculator.count_outside(run, batch) if any(one.files for one in batch.partitions) else {}
+        keys, times = look.source.keys, batch.watermark.partition_time
+        spans = {key: times.span_of(keys.decode(key)) for key in sorted(batch.instants)}
+        return [OutsideRows(key, span.time, found.get(key, 0)) for key, span in spans.items() if span is not None]
+
+    def _find_move(
+        self, run: Run, look: _Look, tries: Tries, late: int, new: int, outside: Sequence[OutsideRows]
+    ) -> MoveWindows:
         """How the state moves, of so many late and new windows that were tried."""
         plan, grid = look.plan, self._grid(look.source)
         computed, seen = plan.computed, plan.seen
@@ -206,6 +224,7 @@ class WindowProgram:
             rows=sum(write.manifest.total_rows for write in run.written(look.sink)),
             more=plan.more or late < len(plan.late) or new < len(plan.new),
             left_out=look.left_out,
+            outside=outside,
         )
 
     def _look(self, run: Run) -> Callable[[Db, Transaction], _Look]:
@@ -361,12 +380,23 @@ def _is_behind(grid: Grid, late: LateRows, computed: Instant | None) -> bool:
 
 
 def _say_left_out(look: _Look) -> str:
-    shown = ", ".join(look.source.show(one.key) for one in look.left_out[:_MOST_NAMED])
-    more = " …" if len(look.left_out) > _MOST_NAMED else ""
     return (
-        f"{sum(one.rows for one in look.left_out)} late rows of {look.source.qualified_name} ({shown}{more}) are left "
+        f"{sum(one.rows for one in look.left_out)} late rows of {_name_some(look, look.left_out)} are left "
         "out of windows that are computed, by partition.late-policy='drop'"
     )
+
+
+def _say_outside(look: _Look, outside: Sequence[OutsideRows]) -> str:
+    return (
+        f"{sum(one.rows for one in outside)} rows of {_name_some(look, outside)} lie outside the time of their "
+        "partition and are left out, by partition.outside-policy='drop'"
+    )
+
+
+def _name_some(look: _Look, partitions: Sequence[LateRows | OutsideRows]) -> str:
+    shown = ", ".join(look.source.show(one.key) for one in partitions[:_MOST_NAMED])
+    more = " …" if len(partitions) > _MOST_NAMED else ""
+    return f"{look.source.qualified_name} ({shown}{more})"
 
 
 def _show(window: Window) -> str:

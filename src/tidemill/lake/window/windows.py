@@ -79,13 +79,23 @@ class LateRows:
 
 
 @dataclass(frozen=True, slots=True)
+class OutsideRows:
+    """How many rows of a partition lie outside its time, as a run has read it."""
+
+    key: KeyText
+    time: WallTime
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Rows of late partitions that count in no window: how many, in how many partitions, and some of these."""
+    """Rows that count in no window, late or outside their partition: how many, and some of the partitions."""
 
     partitions: int
-    rows: int
-    some: Sequence[tuple[KeyText, int, int]]
-    """Key, rows, and when they were counted last, in milliseconds."""
+    late_rows: int
+    outside_rows: int
+    some: Sequence[tuple[KeyText, int, int, int]]
+    """Key, late rows, rows outside, and when they were counted last, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +120,8 @@ class MoveWindows:
     more: bool = False
     left_out: Sequence[LateRows] = ()
     """Late rows that the program drops."""
+    outside: Sequence[OutsideRows] = ()
+    """What the program drops of each partition that it has read, also nothing; none where it drops no such rows."""
 
     def guards(self) -> Sequence[Call]:
         """Nobody else has moved it."""
@@ -137,6 +149,14 @@ class MoveWindows:
         if self.left_out:
             late = [{"partition_key": o.key, "slot_time": o.time, "late_rows": o.rows} for o in self.left_out]
             calls.append(Call(SQL.add_left_out, {**one, "late": json.dumps(late)}))
+        if self.outside:
+            keys: dict[str, Param] = {**one, "keys": json.dumps([o.key for o in self.outside])}
+            rows = [
+                {"partition_key": o.key, "slot_time": o.time, "outside_rows": o.rows} for o in self.outside if o.rows
+            ]
+            calls.append(Call(SQL.clear_outside, keys))
+            calls.append(Call(SQL.put_outside, {**one, "outside": json.dumps(rows)}))
+            calls.append(Call(SQL.forget_without_rows, keys))
         return [*calls, *self._message().writes(), self._announce_left()]
 
     def _message(self) -> Publish:
@@ -153,6 +173,7 @@ class MoveWindows:
             "mended": list(self.mended),
             "rows": self.rows,
             "late_rows": sum(one.rows for one in self.left_out),
+            "outside_rows": sum(one.rows for one in self.outside),
         }
         return Publish(Topic.DATA, "windows", window_event(self.state.name), payload)
 
@@ -319,10 +340,10 @@ def list_late(db: Db, source: Fileset, snapshot: Snapshot, seen: int) -> list[La
 
 
 def read_left_out(db: Db, program_id: ProgramId, limit: int) -> LeftOut:
-    """What a window program has left out as late since it was reset. Cost: the partitions with such rows."""
-    partitions, rows = cast("tuple[int, int]", db.all(SQL.count_left_out, program_id=program_id)[0])
+    """What a window program has left out since it was reset. Cost: the partitions with such rows."""
+    partitions, late, outside = cast("tuple[int, int, int]", db.all(SQL.count_left_out, program_id=program_id)[0])
     some = db.all(SQL.list_left_out, program_id=program_id, limit=limit)
-    return LeftOut(partitions, int(rows), cast("list[tuple[KeyText, int, int]]", some))
+    return LeftOut(partitions, int(late), int(outside), cast("list[tuple[KeyText, int, int, int]]", some))
 
 
 def read_keys(db: Db, fileset: Fileset, snapshot: Snapshot, keys: Iterable[str]) -> list[Partition]:

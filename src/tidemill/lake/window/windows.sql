@@ -108,15 +108,33 @@ SELECT :program_id, r.partition_key, r.slot_time, r.late_rows, tidemill_now()
     ON CONFLICT (program_id, partition_key) DO UPDATE
    SET late_rows = left_out.late_rows + excluded.late_rows, counted_at = excluded.counted_at
 
+-- name: clear_outside
+-- Before what these partitions hold now is put in.
+UPDATE left_out SET outside_rows = 0 WHERE program_id = :program_id AND partition_key IN ({texts:keys})
+
+-- name: put_outside
+-- Not added up: a run that reads a partition again finds all its rows again.
+INSERT INTO left_out (program_id, partition_key, slot_time, late_rows, outside_rows, counted_at)
+SELECT :program_id, r.partition_key, r.slot_time, 0, r.outside_rows, tidemill_now()
+  FROM {rows:outside(partition_key text, slot_time bigint, outside_rows bigint)} AS r
+ WHERE true
+    ON CONFLICT (program_id, partition_key) DO UPDATE
+   SET outside_rows = excluded.outside_rows, counted_at = excluded.counted_at
+
+-- name: forget_without_rows
+DELETE FROM left_out
+ WHERE program_id = :program_id AND partition_key IN ({texts:keys}) AND late_rows = 0 AND outside_rows = 0
+
 -- name: forget_left_out
 -- A reset: the windows from there on are computed again, from all rows.
 DELETE FROM left_out WHERE program_id = :program_id AND slot_time >= :from_time
 
 -- name: count_left_out
-SELECT count(*), coalesce(sum(late_rows), 0) FROM left_out WHERE program_id = :program_id
+SELECT count(*), coalesce(sum(late_rows), 0), coalesce(sum(outside_rows), 0) FROM left_out
+ WHERE program_id = :program_id
 
 -- name: list_left_out
-SELECT partition_key, late_rows, counted_at FROM left_out
+SELECT partition_key, late_rows, outside_rows, counted_at FROM left_out
  WHERE program_id = :program_id ORDER BY partition_key DESC LIMIT :limit
 
 -- name: list_touched

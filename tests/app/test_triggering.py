@@ -131,6 +131,22 @@ def test_partitions_that_a_consumer_passes_over_do_not_count(stage):
     assert made.said() == ["new 7, new 8"]
 
 
+def test_a_program_that_is_given_more_takes_what_waits(stage, tmp_path):
+    """The partition did not count when it came, under the old `where`, and nobody publishes it again."""
+    made = stage(reads="tm.Reads(lines, where={'hour': tm.Range(6, 22)})")
+    made.publish("lines", "hour=1")
+    made.play()
+    app = APP.format(reads="tm.Reads(lines, where={'hour': tm.Range(0, 22)})", trigger="tm.NewPartitions(lines)")
+    (tmp_path / "app.py").write_text(app, encoding="utf-8")
+
+    made.mill.deploy()
+    made.play()
+    made.mill.deploy()
+
+    assert made.play() == []
+    assert made.said() == ["new 1"]
+
+
 def resumed(stage, act):
     """Suspend the schedule, act, and resume it; the runs that come of it."""
     stage.mill.suspend_schedule("shop.report")

@@ -22,7 +22,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.config import Config
 from tidemill.errors import UserError
-from tidemill.lake.consumer.managed import ensure_consumer
+from tidemill.lake.consumer.managed import Consumer, ensure_consumer, list_consumers
 from tidemill.lake.consumer.starts import find_position
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_present
 from tidemill.lake.fileset.fileset import Fileset
@@ -33,9 +33,9 @@ from tidemill.lake.snapshot.guards import ALLOW
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.window.watermark import declare_watermark
 from tidemill.lake.window.windows import find_state, put_state, redefine
-from tidemill.names import CommitSeq, DatasetId, Namespace, ProgramId, ScheduleId, qualified
+from tidemill.names import CommitSeq, ConsumerId, DatasetId, Namespace, ProgramId, ScheduleId, qualified
 from tidemill.run.bundles import StoredBundle, put_bundle
-from tidemill.run.inputs import find_dataset
+from tidemill.run.inputs import announce_waiting, find_dataset
 from tidemill.run.programs import Argument, ArgumentType, Program, put_program, retire_programs
 from tidemill.run.workers import put_worker, retire_others
 from tidemill.schedule.schedules import (
@@ -155,6 +155,7 @@ def deploy(
             ensure_inbox(db, inbox.dataset_id)
         changes: list[Change] = []
         named: dict[str, list[str]] = {"added": [], "changed": [], "removed": [], "kept": []}
+        before = {consumer.consumer_id: _choice(consumer) for consumer in list_consumers(db)}
         programs = {
             name: _put(db, world, (config.app, digest), app, declared, known, seq)
             for name, declared in app.programs.items()
@@ -173,6 +174,7 @@ def deploy(
         changed = change_schedules(db, world, seq, changes)
         _forget_feeds(db, app, programs)  # after the schedules, whose rows are locked before those of consumers
         announce_work(db, changed)
+        _announce_choices(db, programs.values(), before)
         filesets = [Fileset.of(dataset) for dataset in known.values() if dataset.kind is DatasetKind.FILESET]
         reread = [declare_watermark(db, fileset, f"deployment of {app.name}") for fileset in filesets]
         db.run(
@@ -367,6 +369,24 @@ def _put_feed(db: Db, dataset: Dataset, program: Program, changes: Changes, tick
         raise BadDeclaration(subject, f"reads the changes of {name}: {why}")
     position = find_position(db, dataset.dataset_id, changes.starts_at, tick)
     ensure_consumer(db, dataset.dataset_id, program.qualified_name, position=position)
+
+
+def _choice(consumer: Consumer) -> object:
+    """The terms that say which partitions a consumer is given."""
+    return consumer.terms.where, consumer.terms.on_change
+
+
+def _announce_choices(db: Db, programs: Iterable[Program], before: Mapping[ConsumerId, object]) -> None:
+    """Announce what waits for programs that are given other partitions than `before`: it did not count when it came."""
+    names = {
+        consumer.name
+        for consumer in list_consumers(db)
+        if before.get(consumer.consumer_id, _choice(consumer)) != _choice(consumer)
+    }
+    chosen = [program for program in programs if program.qualified_name in names]
+    schedules = [one.schedule_id for program in chosen for one in list_schedules(db, program_id=program.program_id)]
+    if schedules:
+        announce_waiting(db, chosen, schedules)
 
 
 def _forget_feeds(db: Db, app: App, programs: Mapping[str, Program]) -> None:

@@ -173,6 +173,22 @@ def test_what_another_replaced_is_found_again_by_who_remembers_it(mill):
     assert [file.bytes for file in found.new] == [len("newer\n")]
 
 
+def test_a_file_that_a_run_missed_for_a_moment_is_found_by_the_next_listing(mill):
+    """A disk was away between two listings. Processes that remember a listing passed over the file for hours."""
+    memory = Memory()
+    mill.land("day=1/a")
+    discover(mill.catalog, mill.inbox, memory)
+    day = mill.folder / "day=1"
+    day.rename(mill.folder.with_name("away"))
+    processed = mill.process()
+    mill.folder.with_name("away").rename(day)
+
+    found = discover(mill.catalog, mill.inbox, memory)
+
+    assert processed == []
+    assert [file.name for file in found.new] == ["day=1/a"]
+
+
 def test_a_file_is_left_to_its_writer_until_it_is_old_enough_whole_and_flagged(mill):
     """Three ways to say that a file is finished, of which none needs its name."""
     now = mill.catalog.read(lambda db: db.now()) / 1000

@@ -14,7 +14,7 @@ from tidemill.durations import to_milliseconds
 from tidemill.errors import Fenced
 from tidemill.lake.inbox.file_checks import FileOutcome
 from tidemill.lake.inbox.file_claims import ClaimedFile
-from tidemill.lake.inbox.inbox import Inbox
+from tidemill.lake.inbox.inbox import FileState, Inbox
 from tidemill.names import DatasetId, RunId
 from tidemill.texts import printable
 
@@ -72,10 +72,9 @@ class CloseSome:
 
 def _close(run_id: RunId, epoch: int, outcomes: Sequence[FileOutcome]) -> Sequence[Call]:
     params = _closing(run_id, epoch, outcomes)
-    return (
-        Call(SQL.insert_inputs, {"run_id": run_id, "outcomes": params["outcomes"]}),
-        Call(SQL.close_files, params),
-    )
+    calls = [Call(SQL.insert_inputs, {"run_id": run_id, "outcomes": params["outcomes"]}), Call(SQL.close_files, params)]
+    skipped = sorted({outcome.dataset_id for outcome in outcomes if outcome.status is FileState.SKIPPED})
+    return [*calls, Call(SQL.note_skipped, {"dataset_ids": json.dumps(skipped)})] if skipped else calls
 
 
 def _closing(run_id: RunId, epoch: int, outcomes: Sequence[FileOutcome]) -> dict[str, Param]:

@@ -46,6 +46,11 @@ UPDATE inbox_file
    AND inbox_file.content_version = outcome.content_version
    AND coalesce(inbox_file.status = 'IN_PROGRESS' AND inbox_file.run_id = :run_id AND inbox_file.epoch = :epoch, FALSE)
 
+-- name: note_skipped
+-- quiet
+-- Listings that remember these files are wrong from here on: a file that was away for a moment is there again.
+UPDATE inbox_marker SET superseded = superseded + 1 WHERE dataset_id IN ({texts:dataset_ids})
+
 -- name: insert_inputs
 -- Only what this commit processed: a file set aside or skipped was not its input.
 INSERT INTO run_input (run_id, dataset_id, write_pointer, item, content_version)

@@ -41,7 +41,7 @@ def test_a_forgotten_in_progress_list_is_found(monkeypatch):
 
 def test_a_position_that_moves_before_the_jobs_is_found(monkeypatch):
     """Two transactions where one has to be: whoever dies between them has lost the messages."""
-    monkeypatch.setattr(subscriber, "_feed", lambda *_: None)
+    monkeypatch.setattr(subscriber, "_feed", lambda *_: {})
 
     with pytest.raises(Broken, match="was heard 0 times"):
         Search(SCENARIOS["message"]("message")).run()

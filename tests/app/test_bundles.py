@@ -42,6 +42,22 @@ app.schedule("on_files", load, trigger=tm.NewFiles(files), resume=True)
 """
 
 
+DATA = """
+import importlib.resources, pkgutil
+from pathlib import Path
+import package
+import tidemill as tm
+
+app = tm.App("shop")
+
+@app.python()
+def load(run):
+    with (Path(__file__).parent / "said.txt").open("a") as said:
+        print(importlib.resources.files("package").joinpath("query.sql").read_text(), file=said)
+        print(pkgutil.get_data("package", "query.sql").decode(), file=said)
+"""
+
+
 @pytest.fixture
 def stage(tmp_path, catalog_url):
     """A project of several modules; `late` is imported by the program only when it runs."""
@@ -90,6 +106,16 @@ def test_every_attempt_has_the_files_of_the_deployment(stage):
 
     assert run.state is RunState.COMPLETED
     assert stage.said() == ["app 1 helper 1 late 1 deep 1"]
+
+
+def test_data_in_a_package_are_those_of_the_deployment(stage):
+    """By both ways in which Python reads the data of a package."""
+    redeploy(stage.mill, DATA)
+    (stage.mill.config.folder / "package" / "query.sql").write_text("edited")
+    sys.modules.pop("package", None)  # the deployment's, in this process; a driver is a process of its own
+    start(stage)
+
+    assert stage.said() == ["SELECT 1", "SELECT 1"]
 
 
 def discover(stage: Stage) -> None:
@@ -177,6 +203,33 @@ def test_too_much_data_in_a_package_is_refused(stage, monkeypatch):
 
     with pytest.raises(BundleTooLarge, match=r"above all package/data\.bin"):
         stage.mill.deploy()
+
+
+def test_of_too_much_data_only_the_size_is_read(stage, monkeypatch):
+    """It may be larger than the memory."""
+    monkeypatch.setattr("tidemill.app.packing.MOST_BYTES", 10_000)
+    (stage.mill.config.folder / "package" / "data.bin").write_bytes(b"0" * 20_000)
+    read_bytes, read = Disk.read_bytes, []
+
+    def look(disk: Disk, path: Path) -> bytes:
+        read.append(path.name)
+        return read_bytes(disk, path)
+
+    monkeypatch.setattr(Disk, "read_bytes", look)
+    with pytest.raises(BundleTooLarge, match=r"above all package/data\.bin"):
+        pack(Disk(), stage.mill.config.app)
+
+    assert "data.bin" not in read
+
+
+def test_links_in_a_circle_are_packed_once(stage):
+    """Two of them multiplied the files of a package by two to the power of forty."""
+    package = stage.mill.config.folder / "package"
+    (package / "again").symlink_to(package)
+    (package / "other_way").symlink_to(".")
+    packed = pack(Disk(), stage.mill.config.app)
+
+    assert {name for name in packed.files if name.endswith("query.sql")} == {"package/query.sql"}
 
 
 def test_a_large_bundle_lies_below_the_data(stage, monkeypatch):

@@ -48,9 +48,8 @@ def pack(disk: Disk, app_file: Path, loaded: Mapping[str, Path] = MappingProxyTy
         packing.add_module(name, path)
     while packing.unread:
         packing.follow(*packing.unread.popitem())
-    found = sum(map(len, packing.files.values()))
-    if found > MOST_BYTES:
-        raise BundleTooLarge(app_file, found, max(packing.files, key=lambda name: len(packing.files[name])))
+    if packing.bytes > MOST_BYTES:
+        raise BundleTooLarge(app_file, packing.bytes, packing.largest[1])
     return Bundle(packing.files)
 
 
@@ -62,12 +61,19 @@ class _Packing:
         self.root = app_file.parent
         self.files: dict[str, bytes] = {}
         self.unread: dict[str, bytes] = {}
+        self.bytes = 0
+        self.largest = (0, app_file.name)
 
     def add_file(self, name: str, path: Path) -> None:
         """Add one file under its name in the bundle."""
         if name not in self.files:
-            self.files[name] = self.disk.read_bytes(path)
-            if path.suffix == ".py":
+            size = self.disk.size(path)
+            self.bytes += size
+            self.largest = max(self.largest, (size, name))
+            # Of what is too much only the size is wanted: data in a package may be larger than the memory.
+            python = path.suffix == ".py"
+            self.files[name] = self.disk.read_bytes(path) if python or self.bytes <= MOST_BYTES else b""
+            if python:
                 self.unread[name] = self.files[name]
 
     def add_module(self, name: str, path: Path) -> None:
@@ -78,13 +84,19 @@ class _Packing:
         else:
             self.add_file(f"{place}.py", path)
 
-    def add_package(self, place: str, folder: Path) -> None:
-        """Add all that lies in the folder of a package, but for what is hidden or compiled."""
+    def add_package(self, place: str, folder: Path, within: tuple[Path, ...] = ()) -> None:
+        """Add all that lies in the folder of a package, but for what is hidden or compiled.
+
+        A link to one of the folders that it lies `within` has no end, and is left out.
+        """
+        real = folder.resolve()
+        if real in within:
+            return
         for path in self.disk.list_folder(folder):
             if path.name.startswith(".") or path.name == "__pycache__":
                 continue
             if path.is_dir():
-                self.add_package(f"{place}/{path.name}", path)
+                self.add_package(f"{place}/{path.name}", path, (*within, real))
             elif path.is_file():
                 self.add_file(f"{place}/{path.name}", path)
 

@@ -24,6 +24,15 @@ class _Loader(SourceFileLoader):
         super().__init__(name, str(path))
         self.origin = str(origin)
 
+    def get_data(self, path: str) -> bytes:
+        """Read a file of the bundle, also by the path that it was deployed from, as `pkgutil.get_data` asks for it."""
+        deployed, within = Path(self.origin).parent, Path(self.path).parent
+        asked = Path(path)
+        if asked.is_relative_to(deployed) and not asked.is_relative_to(within):
+            packed = within / asked.relative_to(deployed)
+            asked = packed if packed.is_file() else asked
+        return super().get_data(str(asked))
+
     def get_code(self, fullname: str) -> CodeType:
         """Without a cache of byte code: a cached one names the path in the bundle."""
         content = self.get_data(self.get_filename(fullname))

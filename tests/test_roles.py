@@ -196,3 +196,21 @@ def test_a_signal_ends_up_in_order(number, sqlite_catalog_url):
     catalog.close()
 
     assert asked
+
+
+def test_a_closed_terminal_ends_nothing_under_nohup(sqlite_catalog_url):
+    """`nohup tidemill up &` ignores SIGHUP, and the terminal is closed."""
+    catalog = open_catalog(sqlite_catalog_url, World())
+    loops = _Loops(catalog, World())
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with _stopped_by_signals(loops):
+            os.kill(os.getpid(), signal.SIGHUP)
+            asked = loops.wait(timedelta(milliseconds=100))
+        after = signal.getsignal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    catalog.close()
+
+    assert not asked
+    assert after is signal.SIG_IGN

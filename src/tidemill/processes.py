@@ -257,7 +257,7 @@ class LocalSpawner:
         boot, _, process = identity.partition(" ")
         pid, _, rest = process.partition(":")
         ours = boot == _boot() and rest.endswith(f":{_pid_space()}") and pid.isdigit()
-        return ours and _identity(int(pid)) != process
+        return ours and _identity(int(pid)) != process and not _is_hidden(int(pid))
 
     def listens_on(self, address: str) -> str:
         """Try any free port, and give it back."""
@@ -463,6 +463,18 @@ def _identity(pid: int) -> str:
     stat = _stat(pid)
     started = stat[19] if stat and stat[0] not in {"Z", "X"} else "gone"
     return f"{pid}:{started}:{_pid_space()}"
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether a process exists of which `/proc` shows nothing to this user (mounted with `hidepid`)."""
+    if _stat(pid):
+        return False
+    with suppress(PermissionError):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+    return True
 
 
 def _boot() -> str:

@@ -347,7 +347,9 @@ def _loop(
 
 @contextmanager
 def _stopped_by_signals(loops: _Loops) -> Iterator[None]:
-    before = {number: signal.signal(number, lambda *_: loops.ask()) for number in _ENDING}
+    # `nohup` has SIGHUP ignored, so that a closed terminal ends nothing.
+    ending = [one for one in _ENDING if one != signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda *_: loops.ask()) for number in ending}
     try:
         yield
     finally:
@@ -361,7 +363,7 @@ def _warm_up(mill: Mill, launcher: Launcher) -> str:
     Raises `NoSpark`: without PySpark each run of such a program would fail, and its good files would be blamed.
     """
     config = mill.config
-    programs = mill.catalog.read(list_programs)
+    programs = [program for program in mill.catalog.read(list_programs) if not program.retired]
     plain = [program for program in programs if program.kind is ProgramKind.PYTHON]
     spark = [program for program in programs if program.kind.needs_spark]
     if plain:

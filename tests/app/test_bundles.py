@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -299,9 +301,6 @@ def test_a_deletion_that_was_cut_short_does_not_harm_the_same_code_deployed_agai
     redeploy(stage.mill, APP.replace("VERSION", "app 2"))
     redeploy(stage.mill, APP.replace("VERSION", "app 3"))
 
-    class Died(BaseException):
-        """The janitor's end."""
-
     def die() -> None:
         raise Died
 
@@ -312,6 +311,94 @@ def test_a_deletion_that_was_cut_short_does_not_harm_the_same_code_deployed_agai
     sweep_bundles(catalog, state)
 
     assert start(stage) is RunState.COMPLETED
+
+
+class Died(BaseException):
+    """The end of a process."""
+
+
+def test_a_folder_that_was_deleted_in_part_is_never_loaded(stage, monkeypatch):
+    """The janitor died while it deleted the unpacked code; then the same code is deployed again."""
+    catalog, state = stage.mill.catalog, stage.mill.config.state
+    start(stage)
+    redeploy(stage.mill, APP.replace("VERSION", "app 2"))
+
+    def remove_some(_disk: Disk, path: Path) -> None:
+        (path / "late.py").unlink()
+        raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Disk, "remove", remove_some)
+        with pytest.raises(Died):
+            sweep_bundles(catalog, state)
+    redeploy(stage.mill, APP.replace("VERSION", "app 1"))
+
+    start(stage)
+    (program,) = catalog.read(list_programs)
+    whole = (state / "bundles" / program.bundle / "late.py").exists()
+    sweep_bundles(catalog, state)
+
+    assert whole
+    assert {path.name for path in (state / "bundles").iterdir()} == digests(stage)
+
+
+def test_code_that_is_unpacked_during_a_sweep_stays(stage, monkeypatch):
+    """A deployment between the two looks of a janitor: at the folder, and at the catalog."""
+    catalog, state = stage.mill.catalog, stage.mill.config.state
+    start(stage)
+    list_folder = Disk.list_folder
+    deploying = [lambda: (redeploy(stage.mill, APP.replace("VERSION", "app 2")), start(stage))]
+
+    def list_later(disk: Disk, path: Path):
+        while path == state / "bundles" and deploying:
+            deploying.pop()()
+        return list_folder(disk, path)
+
+    monkeypatch.setattr(Disk, "list_folder", list_later)
+    sweep_bundles(catalog, state)
+    (program,) = catalog.read(list_programs)
+
+    assert (state / "bundles" / program.bundle / "late.py").exists()
+
+
+def test_a_folder_that_cannot_be_deleted_ends_no_janitor(stage, monkeypatch, caplog):
+    """Two nodes may share a state folder: the other janitor is faster."""
+    start(stage)
+    redeploy(stage.mill, APP.replace("VERSION", "app 2"))
+
+    def refuse(*_: object) -> None:
+        raise FileNotFoundError("deleted by another")
+
+    monkeypatch.setattr(Disk, "remove", refuse)
+    sweep_bundles(stage.mill.catalog, stage.mill.config.state)
+
+    assert "is not deleted: deleted by another" in caplog.text
+
+
+def test_a_full_disk_of_a_node_is_no_fault_of_the_run(stage, monkeypatch):
+    """The attempt is lost like one whose code does not load; its input is never blamed."""
+    (program,) = stage.mill.catalog.read(list_programs)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Disk, "write_bytes", refuse)
+
+    with pytest.raises(CodeUnavailable, match=r"cannot be unpacked into .*No space left"):
+        find_code(stage.mill.catalog, stage.mill.config.state, program, program.bundle)
+
+
+def test_a_wrong_byte_anywhere_in_a_bundle_is_damage():
+    """Of the compressed data too, where Python's zip module raises errors of other modules."""
+    good = Bundle({"app.py": bytes(range(256))}).to_zip()
+    refused = 0
+    for place in range(len(good)):
+        try:
+            Bundle.from_zip(good[:place] + bytes([good[place] ^ 0xFF]) + good[place + 1 :])
+        except zipfile.BadZipFile:
+            refused += 1
+
+    assert refused > len(good) / 2
 
 
 def digests(stage: Stage) -> set[str]:

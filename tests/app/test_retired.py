@@ -10,6 +10,8 @@ from tests.app.test_deploy import redeploy
 from tests.run.conftest import rows_of
 from tidemill.errors import NotFound
 from tidemill.mill.consumers import ConsumerInUse
+from tidemill.mill.mill import open_project
+from tidemill.roles import UntilIdle, run_all
 from tidemill.run.bundles import sweep_bundles
 from tidemill.run.programs import ProgramRetired
 from tidemill.run.runs import RunState
@@ -105,6 +107,18 @@ def test_a_run_that_waits_when_its_program_leaves_ends_with_its_own_code(stage):
     assert stage.said() == ["1"]
     assert kept == [(2,)]
     assert rows_of(stage.mill.catalog, "SELECT count(*) FROM bundle") == [(1,)]
+
+
+def test_a_retired_program_is_not_warmed_up(stage):
+    """Its bundle may be deleted; and `up` needs no Spark for what never starts."""
+    redeploy(stage.mill, f"{PIPE}\n@app.spark()\ndef a_first(run, spark):\n    pass\n")
+    redeploy(stage.mill, PIPE)
+    sweep_bundles(stage.mill.catalog, stage.mill.config.state)
+    told: list[str] = []
+    with open_project(stage.mill.config.folder, options={"spark_warm": "0"}) as mill:
+        run_all(mill, echo=told.append, deploy=False, until_idle=UntilIdle.ALL)
+
+    assert "not needed" in told[0]
 
 
 def test_a_program_that_comes_back_goes_on_where_it_stood(stage):

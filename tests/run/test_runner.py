@@ -15,6 +15,7 @@ import pytest
 
 from tests.run.conftest import Works
 from tests.yardstick import patience
+from tidemill.catalog.db import CatalogUnavailable
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.transactions import TxState, begin, find_transaction
 from tidemill.names import RunId
@@ -241,6 +242,24 @@ def test_a_node_that_cannot_load_the_code_leaves_its_runs_to_others_for_a_while(
     assert "line 1" in run.exit_reason
     assert left_alone
     assert (again.state, again.epoch) == (RunState.COMPLETED, 2)
+
+
+def test_runs_wait_for_a_catalog_that_goes_away_between_their_taking_and_their_start(mill, monkeypatch):
+    """No run is refused for it, and none is left without a renewal of its lease."""
+    runs = [mill.start("load"), mill.start("load")]
+
+    def away(*_: object) -> None:
+        raise CatalogUnavailable("it", "is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tidemill.run.runner.find_code", away)
+        with pytest.raises(CatalogUnavailable):
+            mill.runner.take()
+    during = [mill.works.run(run_id) for run_id in runs]
+    ended = [mill.finish(run_id) for run_id in runs]
+
+    assert [run.state for run in during] == [RunState.STARTING, RunState.STARTING]
+    assert [(run.state, run.epoch, run.failures) for run in ended] == [(RunState.COMPLETED, 1, 0)] * 2
 
 
 def test_a_kill_ends_the_driver_and_all_it_started(mill):
@@ -607,6 +626,18 @@ def test_a_process_of_another_boot_or_container_is_never_taken_for_ended(part):
     assert not spawner.has_ended(spawner.identity())
     assert spawner.has_ended(ended)
     assert not spawner.has_ended(other)
+
+
+def test_a_process_that_proc_hides_is_not_taken_for_ended(monkeypatch):
+    """Another user's, where `/proc` is mounted with hidepid: two runners would fence each other's runs for ever."""
+    spawner = LocalSpawner()
+    alive = spawner.identity()
+    ended = alive.replace(f" {os.getpid()}:", " 4194000:")
+
+    monkeypatch.setattr("tidemill.processes._stat", lambda _: [])
+
+    assert not spawner.has_ended(alive)
+    assert spawner.has_ended(ended)
 
 
 def test_a_fenced_driver_on_this_machine_is_ended(mill):

@@ -9,8 +9,11 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import zipfile
+import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +27,8 @@ from tidemill.storage.files import open_files
 from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
+
+_log = logging.getLogger(__name__)
 
 MOST_IN_CATALOG: Final = 1_000_000
 _FOLDER: Final = "bundles"
@@ -73,8 +78,12 @@ class Bundle:
     @classmethod
     def from_zip(cls, content: bytes) -> Bundle:
         """The inverse of `to_zip`; `BadZipFile` for what is damaged."""
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return cls({name: archive.read(name) for name in archive.namelist()})
+        try:
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                return cls({name: archive.read(name) for name in archive.namelist()})
+        except (zlib.error, EOFError, ValueError, RuntimeError) as error:
+            # A wrong byte may also change the method, a flag (encrypted) or the compressed data itself.
+            raise zipfile.BadZipFile(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +161,18 @@ def find_sums(db: Db, digest: str) -> dict[str, str]:
 def find_code(catalog: Catalog, state: Path, program: Program, digest: str) -> AppCode:
     """The code of an attempt of `program`: its bundle, unpacked below the state folder unless it is there already.
 
-    Raises `CodeUnavailable`, `CatalogUnavailable`, `OSError`.
+    Raises `CodeUnavailable`, `CatalogUnavailable`; `OSError` for a program without a bundle.
     """
     disk = catalog.world.disk
     if not digest:
         return AppCode(program.app_file, code_digest(disk, Path(program.app_file)))
     folder = state / _FOLDER / digest
     if not disk.exists(folder):
-        _unpack(catalog, digest, folder)
+        try:
+            _unpack(catalog, digest, folder)
+        except OSError as error:
+            # A full disk of this node is the fault of neither the run nor its input.
+            raise CodeUnavailable(digest, f"it cannot be unpacked into {folder}: {error}") from error
     return AppCode(program.app_file, digest, str(folder))
 
 
@@ -170,17 +183,44 @@ def sweep_bundles(catalog: Catalog, state: Path) -> None:
     """
     world = catalog.world
     if catalog.read(lambda db: db.all(SQL.find_unnamed)):
-        catalog.write(lambda db: db.run(SQL.mark_leaving))
+        catalog.write(_mark_leaving)
         world.mark("bundles.leaving")
     for digest, location in catalog.read(lambda db: db.all(SQL.list_leaving)):
         if location is not None:
             _delete(world, str(location))
             world.mark("bundles.deleted")
         catalog.write(lambda db: db.run(SQL.delete_bundle, digest=digest, location=location or ""))  # noqa: B023
+    # The folder is listed before the catalog: a bundle that is deployed and unpacked in between stays.
+    unpacked = list(world.disk.list_folder(state / _FOLDER))
     kept = {str(row[0]) for row in catalog.read(lambda db: db.all(SQL.list_digests))}
-    for path in world.disk.list_folder(state / _FOLDER):
-        if not path.name.startswith(".") and path.name not in kept:
-            world.disk.remove(path)
+    for path in unpacked:
+        if _digest_of(path) not in kept:
+            try:
+                _remove(world, path)
+            except OSError as error:
+                # Another process that shares the folder may be deleting it. The next sweep looks again.
+                _log.warning("%s is not deleted: %s", path, error)
+
+
+def _mark_leaving(db: Db) -> None:
+    # A deployment that names one of the bundles again has committed before this tick, or sees the mark after it.
+    db.tick()
+    db.run(SQL.mark_leaving)
+
+
+def _digest_of(path: Path) -> str:
+    """The digest of a folder of a bundle; of a hidden one, it comes before a token."""
+    return path.name.removeprefix(".").partition(".")[0]
+
+
+def _remove(world: World, path: Path) -> None:
+    """Delete the folder of a bundle. A kill in between leaves a hidden folder, which no attempt takes for the whole."""
+    hidden = path
+    if not path.name.startswith("."):
+        hidden = path.with_name(f".{path.name}.{world.token(8)}")
+        world.disk.move(path, hidden)
+        world.mark("bundles.hidden")
+    world.disk.remove(hidden)
 
 
 def _unpack(catalog: Catalog, digest: str, folder: Path) -> None:
@@ -191,13 +231,13 @@ def _unpack(catalog: Catalog, digest: str, folder: Path) -> None:
         raise CodeUnavailable(digest, "the catalog has no such bundle any more")
     try:
         bundle = Bundle.from_zip(_read(world, row[1]) if row[0] is None else cast("bytes", row[0]))
-    except (zipfile.BadZipFile, FileNotFoundError, EOFError, Unavailable) as error:
+    except (zipfile.BadZipFile, FileNotFoundError, Unavailable) as error:
         raise CodeUnavailable(digest, f"its bundle cannot be read: {error}") from error
     if bundle.digest != digest:
         raise CodeUnavailable(digest, f"its bundle is damaged: the content has the digest {bundle.digest}")
     begun = f".{digest}."
+    temporary = folder.with_name(f"{begun}{world.token(8)}")
     try:
-        temporary = folder.with_name(f"{begun}{world.token(8)}")
         for name, content in bundle.files.items():
             disk.write_bytes(temporary / name, content)
         world.mark("bundles.unpacked")
@@ -207,7 +247,8 @@ def _unpack(catalog: Catalog, digest: str, folder: Path) -> None:
             raise
     for path in disk.list_folder(folder.parent):
         if path.name.startswith(begun):
-            disk.remove(path)
+            with suppress(OSError):  # another process may be deleting it, too
+                disk.remove(path)
 
 
 def _exists(world: World, location: str) -> bool:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.db import Catalog, CatalogGone, CatalogUnavailable, Db
 from tidemill.durations import format_duration
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.names import RunId
@@ -142,8 +142,9 @@ class Runner:
         if not self.catalog.read(is_due):
             return launched  # a look locks out no writer
         host = self.world.spawner.host()
-        runs = self.catalog.write(
-            lambda db: take_runs(
+
+        def take(db: Db) -> list[tuple[RunRecord, Program]]:
+            runs = take_runs(
                 db,
                 most=free,
                 owner=self.runner_id,
@@ -153,9 +154,14 @@ class Runner:
                 with_spark=with_spark,
                 held_off=held_off,
             )
-        )
+            return [(run, _find_program(db, run)) for run in runs]
+
+        now = self.world.clock.monotonic()
+        taken = [_Waiting(run, program, now, now) for run, program in self.catalog.write(take)]
+        # All of them before the first is launched: when the catalog goes away meanwhile, their leases are renewed.
+        self._waiting |= {waiting.run.run_id: waiting for waiting in taken}
         self.world.mark("runner.taken")
-        return launched + [run.run_id for run in runs if self._launch(run)]
+        return launched + [waiting.run.run_id for waiting in taken if self._launch_waiting(waiting)]
 
     def watch(self) -> None:
         """See which attempts are over, whose driver has ended, and which are to be killed."""
@@ -244,14 +250,6 @@ class Runner:
         for waiting in list(self._waiting.values()):
             self._end_waiting(waiting, AttemptEnd(Cause.RETURNED, "its runner was stopped"))
 
-    def _launch(self, run: RunRecord) -> bool:
-        assert run.program_id is not None, "only runs of programs are taken"  # noqa: S101
-        program_id = run.program_id
-        program = self.catalog.read(lambda db: find_program_by_id(db, program_id))
-        now = self.world.clock.monotonic()
-        waiting = self._waiting[run.run_id] = _Waiting(run, program, now, now)
-        return self._launch_waiting(waiting)
-
     def _launch_waiting(self, waiting: _Waiting) -> bool:
         """Have a driver work on a run that is taken; False while it waits for one, or when none can be started."""
         run, program = waiting.run, waiting.program
@@ -264,6 +262,8 @@ class Runner:
             self._hold_off(run)
             self._end_waiting(waiting, AttemptEnd(Cause.UNLOADED, f"{error.code}: {error}"))
             return False
+        except (CatalogUnavailable, CatalogGone):
+            raise  # the run waits until the catalog is back
         except (TidemillError, OSError) as error:
             # A full disk or too many processes are this machine's trouble, and pass: they use up no retry.
             cause = Cause.LOST if isinstance(error, OSError | DriverNotStarted) else Cause.REFUSED
@@ -317,6 +317,11 @@ class Runner:
     def _tell(self, kind: RunEventKind, run_id: RunId, program: Program) -> None:
         for run in self.catalog.read(lambda db: find_runs(db, [run_id])):
             self.on_event(RunEvent(kind, run, program))
+
+
+def _find_program(db: Db, run: RunRecord) -> Program:
+    assert run.program_id is not None, "only runs of programs are taken"  # noqa: S101
+    return find_program_by_id(db, run.program_id)
 
 
 def _how(exit_code: int) -> str:

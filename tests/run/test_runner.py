@@ -423,7 +423,7 @@ def test_a_start_of_spark_takes_no_slot_of_other_runs(slow):
     states = [slow.works.run(run_id).state for run_id in spark]
     assert plain.state is RunState.COMPLETED
     assert slow.runner.busy == 0
-    assert states == [RunState.STARTING, RunState.STARTING, RunState.PENDING]
+    assert sorted(states) == [RunState.PENDING, RunState.STARTING, RunState.STARTING]  # of one millisecond: any two
     assert len([driver for driver in slow.runner.launcher.drivers if driver.spark]) == 1
 
 

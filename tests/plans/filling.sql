@@ -70,7 +70,7 @@ SELECT 'program_2', (i + 1) * 3600000000, i * 3600000000, 2 * i + 1, 0 FROM seri
 
 -- name: fill_left_out
 INSERT INTO left_out (program_id, partition_key, slot_time, late_rows, counted_at)
-SELECT 'program_' || (i % 300), 'k' || i, i * 3600000000, 1, i FROM series
+SELECT 'program_' || (i % 300), 'k' || i, i * 3600000000, CASE WHEN i < 30000 THEN 0 ELSE 1 END, i FROM series
 
 -- name: fill_window_failure
 INSERT INTO window_failure (program_id, window_end, window_start, reason, partitions, since, tried_at)

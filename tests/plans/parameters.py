@@ -322,11 +322,11 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "windows.add_left_out": {
         "late": _rows([{"partition_key": f"k{i}", "slot_time": i, "late_rows": 1} for i in range(100)])
     },
-    "windows.clear_outside": {"keys": _list(*(f"k{i}" for i in range(100)))},
+    "windows.clear_outside": {"keys": _list(*(f"k{i}" for i in range(1, 30_000, 300)))},
     "windows.put_outside": {
         "outside": _rows([{"partition_key": f"k{i}", "slot_time": i, "outside_rows": 1} for i in range(100)])
     },
-    "windows.forget_without_rows": {"keys": _list(*(f"k{i}" for i in range(100)))},
+    "windows.forget_without_rows": {"keys": _list(*(f"k{i}" for i in range(1, 30_000, 300)))},
     "windows.set_late": {"dataset_id": "small_1", "late": "drop"},
     "watermark.complete_slots": {"dataset_id": "small_1"},
     "watermark.first_beyond": {"low": 298_900 * _HOUR, "ends": 298_990 * _HOUR},

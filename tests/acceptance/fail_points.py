@@ -55,8 +55,11 @@ class Figures:
 
 
 def named_marks() -> set[str]:
-    """All marks of what works by itself. `upkeep` is what a person does: tests/upkeep interrupts that."""
-    sources = (path for path in SOURCE.rglob("*.py") if path.parent.name != "upkeep")
+    """Return all marks of roles and programs. Marks of commands that a person gives are interrupted by their own tests.
+
+    Those commands are `upkeep` (tests/upkeep) and `inbox reprocess` (tests/lake/test_reprocess.py).
+    """
+    sources = (path for path in SOURCE.rglob("*.py") if "upkeep" not in path.parts and path.name != "reprocess.py")
     return {name for path in sources for name in MARK.findall(path.read_text())}
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 
 import pytest
 
 from tidemill.lake import contents
-from tidemill.lake.contents import check_file
-from tidemill.lake.formats import FileFormat, RawFormat
+from tidemill.lake.contents import check_file, find_lines
+from tidemill.lake.formats import FileFormat, RawFormat, Unknown
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
@@ -62,10 +63,13 @@ def test_good_files_pass(tmp_path, content, raw):
         (b"id,name\n1,a\n", CSV, "lacks the column qty"),
         (b"id,name,qty,x,y\n", CSV, "does not name the columns x, y"),
         (b"id,name,name,qty\n", CSV, "twice"),
+        (b"id,name,qty,Name\n", replace(CSV, unknown=Unknown.IGNORE), "twice"),  # Spark reads none of the batch
+        (b"id,name,qty,\n", replace(CSV, unknown=Unknown.IGNORE), "a column without a name"),  # nor here
         (b"ID,name,qty\n", CSV, "it lacks the column id of the schema; the schema does not name the column ID"),
         (HEADER + b"1,\xff,2\n", CSV, "not UTF-8"),
         (HEADER + "1,é".encode()[:-1] + b"\n", CSV, "not UTF-8"),
         (b'{"id": 1}\n{"id"', JSON, "no end"),
+        (b'id\r\n1\r"2"\n', RawFormat(FileFormat.CSV, "id INT"), "end in CR LF and in LF"),
         (b"li", TEXT, "no end"),
         (b"line\n\xc3", RawFormat(FileFormat.TEXT, line_end=False), "not UTF-8"),
         (b"PAR1....PAR", PARQUET, "no whole Parquet"),
@@ -102,3 +106,25 @@ def test_a_character_across_two_reads_is_whole(tmp_path, monkeypatch):
     for size in range(1, 9):
         monkeypatch.setattr(contents, "CHUNK_BYTES", size)
         assert check(tmp_path, HEADER + "1,éé日本,2\n".encode()) == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "raw", "text", "line"),
+    [
+        (
+            HEADER + b"1,a,2\n" + HEADER,
+            CSV,
+            "id,name,qty",
+            3,
+        ),  # two files made one: the header is no bad row, its copy is
+        (b"\n" + HEADER + HEADER, CSV, "id,name,qty", 3),
+        (HEADER, replace(CSV, options={"header": "false"}), "id,name,qty", 1),
+        (b"\xef\xbb\xbfx\n{}\n", JSON, "x", 1),
+    ],
+)
+def test_the_line_of_a_bad_row_is_found(tmp_path, content, raw, text, line):
+    """Each place that is found becomes a reject, and counts in the balance."""
+    files = open_files(tmp_path, World())
+    files.put("file", content)
+
+    assert find_lines(files, "file", len(content), raw, {text}) == [(line, text)]

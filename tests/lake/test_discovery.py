@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -296,6 +297,23 @@ def test_a_copy_of_the_inbox_is_not_processed_again(mill, seconds):
     assert (found.new, again.new) == ((), ())
     assert mill.process() == ["waiting"]
     assert {one.name: one.status for one in mill.list()} == dict.fromkeys(("a", "b", "waiting"), "SUCCESS")
+
+
+def test_the_original_of_a_copy_that_lost_its_fraction_is_not_processed_again(mill):
+    """A disk that keeps whole seconds stood in for the real one, which is back with its own times."""
+    mill.land("b", "a", content="one\n")
+    mill.discover()
+    mill.process()
+    first = mill.folder.with_name("first")
+    shutil.copytree(mill.folder, first)
+    copy_inbox(mill, 1)
+    mill.discover()
+    shutil.rmtree(mill.folder)
+    first.rename(mill.folder)
+
+    found = discover(mill.catalog, mill.inbox)
+
+    assert found.new == ()
 
 
 def test_a_file_that_was_copied_after_it_was_found_is_processed(mill):

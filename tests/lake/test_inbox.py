@@ -815,6 +815,41 @@ def test_a_location_that_is_away_closes_no_file(mill):
     assert [file.name for file in sort_out(mill.catalog.world, [mill.inbox], claimed)[0]] == ["a"]
 
 
+def test_a_location_that_goes_away_while_a_file_is_read_closes_no_file(mill):
+    """The file was skipped, and new again at the next listing of all."""
+    mill.land("a")
+    mill.discover()
+    claimed = mill.claim(mill.begin())
+    away = mill.folder.with_name("away")
+
+    def unmount(mark: str) -> None:
+        if mark == "storage.before_read" and not away.exists():
+            mill.folder.rename(away)
+
+    with pytest.raises(StorageUnavailable, match="there is no such folder"):
+        sort_out(World(marked=unmount), [mill.inbox], claimed)
+
+
+def test_a_folder_that_cannot_be_read_holds_up_no_other_file_of_a_claim_from_outside(mill, monkeypatch):
+    """Each claim took the file in it first, and gave back all the others."""
+    mill.land("denied", "good")
+    mill.discover()
+    claimed = mill.claim(mill.begin())
+    look = os.lstat
+
+    def deny(path: str) -> os.stat_result:
+        if str(path).endswith("/denied"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return look(path)
+
+    monkeypatch.setattr(os, "lstat", deny)
+    changed = find_changed(mill.catalog.world, mill.inbox, claimed)
+
+    assert [(one.name, one.status, one.error) for one in changed] == [
+        ("denied", FileState.ERROR, "it cannot be read: Permission denied")
+    ]
+
+
 def test_each_blamed_file_has_its_own_reason_and_the_others_none(mill):
     """All bad files of a batch leave the run at once; those that reading has found bad need no run of their own."""
     for name in ("bad", "good", "worse"):

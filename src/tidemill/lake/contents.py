@@ -121,14 +121,21 @@ def find_lines(
 
 
 def _rows(chunks: Iterable[bytes], raw: RawFormat) -> Iterator[tuple[int, bytes]]:
-    """The rows of a text, each with the number of its first line."""
+    """The rows of a text, each with the number of its first line; without the header."""
     mark = raw.quote.encode() if raw.format is FileFormat.CSV and raw.follows_rfc else b""
+    comment = raw.options.get("comment", "").encode()
+    before_header = raw.has_header
     begun, row = 0, b""
     for line, part in enumerate(_lines(chunks), 1):
-        begun, row = (begun, row + part) if row else (line, part)
-        if not mark or row.count(mark) % 2 == 0:
+        begun, row = (begun, row + part) if row else (line, part.removeprefix(codecs.BOM_UTF8) if line == 1 else part)
+        if mark and row.count(mark) % 2:
+            continue
+        if before_header:
+            # The text of the header may be there once more, as a bad row.
+            before_header = not row.strip() or bool(comment and row.startswith(comment))
+        else:
             yield begun, row
-            row = b""
+        row = b""
     if row:
         yield begun, row
 
@@ -139,7 +146,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         # The last part may go on: without its end, or with half of CR LF.
         *parts, rest = (rest + chunk).splitlines(keepends=True) or [b""]
         yield from parts
-    yield rest.removeprefix(codecs.BOM_UTF8)
+    yield rest
 
 
 def _parse_header(head: str, raw: RawFormat) -> list[str]:
@@ -167,8 +174,9 @@ def _check_header(head: str, raw: RawFormat) -> str | None:
     shown = f"{raw.separator.join(found)[:200]}, expected {raw.separator.join(expected)[:200]}"
     if not set(found) & set(expected):
         return f"its first line is not the header: {shown}"
-    if len(set(found)) < len(found):
-        return f"its header names a column twice: {shown}"
+    if not all(found) or len({name.lower() for name in found}) < len(found):
+        fault = "names a column twice" if all(found) else "has a column without a name"
+        return f"its header {fault}: {shown}"
     unknown = [name for name in found if name not in expected]
     missing = [name for name in expected if name not in found]
     if raw.unknown is not Unknown.FAIL:
@@ -200,6 +208,7 @@ def _check_columns(files: Files, file: FileStatus, raw: RawFormat, declared: Typ
     except FileNotFoundError:
         raise
     except (ArrowException, OSError) as error:
+        files.check_location()
         return f"its footer cannot be read: {str(error)[:200]}"
     return find_differences(declared, types_of(schema), raw.unknown)
 

@@ -33,6 +33,7 @@ class CsvScan:
         field = rb"(?<![^%b\r\n])%b%b%b*(?:%b%b%b*)*%b%b(?![^%b\r\n])"
         parts = (sep, lead, mark, inside, mark, mark, inside, mark, trail, sep)
         self._quoted: Pattern[bytes] = re.compile(field % parts)
+        self._separator = raw.separator.encode().replace(b"\\", rb"\\")
         self._rest = b""
         self._lines = 0
         self._end: bytes | None = None
@@ -62,7 +63,8 @@ class CsvScan:
     def _check(self, rows: bytes) -> str | None:
         if self._end is None:
             rows = rows.removeprefix(codecs.BOM_UTF8)
-        plain = self._quoted.sub(b"", rows) if self._mark in rows else rows
+        # A separator stands for a field in quotes: without it, CR before and LF behind the field would be one end.
+        plain = self._quoted.sub(self._separator, rows) if self._mark in rows else rows
         if self._mark in plain:
             return self._name_row(rows)
         why = self._check_ends(rows, plain)

@@ -205,7 +205,6 @@ def _delete_strays_of(catalog: Catalog, row: Row) -> int:
     found = [status.name for status in files.list_after(f"{own}/", None)]
     strays = [name for name in found if (short := name.removeprefix(f"{own}/")) not in named and not is_side_car(short)]
     if strays:
-        catalog.world.mark("janitor.before_strays")
         _log.warning("%s of %s has %s files that no manifest names", own, dataset.qualified_name, len(strays))
     for name in strays:
         files.delete(name)

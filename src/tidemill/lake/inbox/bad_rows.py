@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -88,11 +88,8 @@ def list_bad_rows(source: Source) -> dict[ClaimedFile, list[BadRow]]:
         lines = find_lines(source.files, file.name, file.bytes, source.raw, set(whys))
         placed = [BadRow(line, text, whys[text]) for line, text in lines]
         # A text whose place is not found, or is found less often than Spark has given it.
-        rest = [text for text, _ in pairs]
-        for row in placed:
-            if row.text in rest:
-                rest.remove(row.text)
-        rows[file] = placed + [BadRow(None, text, whys[text]) for text in rest]
+        rest = Counter(text for text, _ in pairs) - Counter(text for _, text in lines)
+        rows[file] = placed + [BadRow(None, text, whys[text]) for text in rest.elements()]
     return rows
 
 

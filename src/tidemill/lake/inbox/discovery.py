@@ -477,8 +477,9 @@ class _Copies:
                 self.others.add(place)
                 return
             self.known.add(place)
-            copy = {"name": file.name, "content_version": same.version, "known_etag": same.etag, "etag": file.etag}
-            self._recognized.append(copy | {"modified_at": to_ms(file.modified_at)})
+            self._recognized.append(
+                {"name": file.name, "content_version": same.version, "known_etag": same.etag, "etag": file.etag}
+            )
 
     def _find_same(self, file: FileStatus, twins: Sequence[_Twin]) -> _Twin | None:
         """Find the content that this file is a copy of. One that nobody has read can be told apart by nothing more."""

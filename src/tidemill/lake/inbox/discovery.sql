@@ -39,9 +39,10 @@ SELECT listed.place, twin.content_version, twin.etag, twin.status, twin.checksum
  ORDER BY listed.place, twin.content_version
 
 -- name: recognize_copies
--- The content is as it was, its etag is not. Not while a run holds the file: its commit compares the etag.
-UPDATE inbox_file SET etag = copy.etag, modified_at = copy.modified_at
-  FROM {rows:copies(dataset_id text, name text, content_version text, known_etag text, etag text, modified_at bigint)} AS copy
+-- The content is as it was, its etag is not. Not while a run holds the file: its commit compares the etag. The time
+-- stays: a copy may have lost its fraction, and the original may come back.
+UPDATE inbox_file SET etag = copy.etag
+  FROM {rows:copies(dataset_id text, name text, content_version text, known_etag text, etag text)} AS copy
  WHERE inbox_file.dataset_id = copy.dataset_id AND inbox_file.name = copy.name
    AND inbox_file.content_version = copy.content_version
    AND coalesce(inbox_file.etag = copy.known_etag AND inbox_file.status <> 'IN_PROGRESS', FALSE)

@@ -14,7 +14,7 @@ from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import FileState, Inbox, latest_time
 from tidemill.lake.manifest import checksum
 from tidemill.names import DatasetId
-from tidemill.storage.files import FileStatus, FileUnreadable, find_file
+from tidemill.storage.files import Files, FileStatus, FileUnreadable, StorageUnavailable, find_file
 from tidemill.texts import printable
 from tidemill.world import World
 
@@ -70,9 +70,9 @@ def sort_out(
                 why = check_file(files, status, inbox.spec.format)
                 digest = checksum(files, file.name) if why is None else None
         except FileNotFoundError:
-            status = None
+            status = _look_again(files, file)
         except FileUnreadable as error:
-            others.append(went_wrong(inbox, file, f"it cannot be read: {error.why}"))
+            others.append(_unreadable(inbox, file, error))
             continue
         if status is None or not is_same(file, status):
             others.append(is_gone(file))
@@ -83,11 +83,30 @@ def sort_out(
     return good, others
 
 
+def _look_again(files: Files, file: ClaimedFile) -> FileStatus | None:
+    """Return the status of a file that vanished while it was read; `StorageUnavailable` when its location did."""
+    status = find_file(files, file.name)
+    if status is not None and is_same(file, status):
+        raise StorageUnavailable(files.url, file.name, "it was away for a moment")
+    return status
+
+
 def find_changed(world: World, inbox: Inbox, claimed: Iterable[ClaimedFile]) -> list[FileOutcome]:
-    """The outcomes of those claimed files that have gone or were written again since they were found."""
+    """Return the outcomes of claimed files that were deleted or written again since they were found, or are unreadable.
+
+    Raises `StorageUnavailable` when the inbox is away.
+    """
     files = inbox.files(world)
-    looked = [(file, find_file(files, file.name)) for file in claimed]
-    return [is_gone(file) for file, status in looked if status is None or not is_same(file, status)]
+    changed = []
+    for file in claimed:
+        try:
+            status = find_file(files, file.name)
+        except FileUnreadable as error:
+            changed.append(_unreadable(inbox, file, error))
+            continue
+        if status is None or not is_same(file, status):
+            changed.append(is_gone(file))
+    return changed
 
 
 def verify_claims(world: World, inboxes: Iterable[Inbox], claimed: Iterable[ClaimedFile]) -> None:
@@ -144,6 +163,10 @@ def failed(inbox: Inbox, file: ClaimedFile, why: str, *, alone: bool) -> FileOut
         error=printable(why),
         retry_after=None if ends else min(inbox.spec.retry_after * 2 ** min(failures - 1, 20), _LONGEST_WAIT),
     )
+
+
+def _unreadable(inbox: Inbox, file: ClaimedFile, error: FileUnreadable) -> FileOutcome:
+    return went_wrong(inbox, file, f"it cannot be read: {error.why}")
 
 
 def is_gone(file: ClaimedFile) -> FileOutcome:

@@ -90,15 +90,13 @@ class _Reprocess:
         return (
             Call(SQL.keep_record, self._params | {"by_whom": self.by}),
             Call(SQL.deliver_again, self._params),
-            Call(
-                SQL.publish_again,
-                {"event_key": self.event_key, "files": self._params["files"], "dataset_id": self.dataset_id},
-            ),
+            Call(SQL.publish_again, self._params | {"event_key": self.event_key}),
         )
 
     @property
     def _params(self) -> dict[str, Param]:
-        return {"dataset_id": self.dataset_id, "files": json.dumps(list(self.files))}
+        # Each row names its data set: else SQLite reads all files of the inbox, once for each row.
+        return {"files": json.dumps([{"dataset_id": self.dataset_id, **file} for file in self.files])}
 
 
 def _find_processed(db: Db, inbox: Inbox, names: Sequence[str]) -> dict[str, list[ClaimedFile]]:

@@ -105,11 +105,12 @@ UPDATE run
 
 -- name: renew_leases
 -- quiet
--- An expired lease may still be renewed until somebody has fenced the attempt.
+-- An expired lease may still be renewed until a reaper has fenced the attempt. The state is no plain column here: by
+-- some statistics PostgreSQL would else read all live runs by a partial index instead of looking up the held ones.
 UPDATE run SET lease_until = tidemill_now() + :lease
  WHERE run_id IN (SELECT h.run_id FROM {rows:held(run_id text, epoch bigint)} AS h
                    JOIN run AS r ON r.run_id = h.run_id AND r.epoch = h.epoch)
-   AND state IN ('STARTING', 'RUNNING', 'STOPPING')
+   AND state || '' IN ('STARTING', 'RUNNING', 'STOPPING')
 RETURNING run_id
 
 -- name: refuse_unless_running

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from unittest.mock import patch
@@ -190,7 +191,8 @@ def test_a_signal_ends_up_in_order(number, sqlite_catalog_url):
     """SIGHUP comes when the terminal is closed: it killed `up`, whose runs then waited for their leases."""
     catalog = open_catalog(sqlite_catalog_url, World())
     loops = _Loops(catalog, World())
-    with _stopped_by_signals(loops):
+    # The tests may run under nohup themselves.
+    with _inherited(number, signal.SIG_DFL), _stopped_by_signals(loops):
         os.kill(os.getpid(), number)
         asked = loops.wait(timedelta(seconds=10))
     catalog.close()
@@ -202,15 +204,22 @@ def test_a_closed_terminal_ends_nothing_under_nohup(sqlite_catalog_url):
     """`nohup tidemill up &` ignores SIGHUP, and the terminal is closed."""
     catalog = open_catalog(sqlite_catalog_url, World())
     loops = _Loops(catalog, World())
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
+    with _inherited(signal.SIGHUP, signal.SIG_IGN):
         with _stopped_by_signals(loops):
             os.kill(os.getpid(), signal.SIGHUP)
             asked = loops.wait(timedelta(milliseconds=100))
         after = signal.getsignal(signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
     catalog.close()
 
     assert not asked
     assert after is signal.SIG_IGN
+
+
+@contextmanager
+def _inherited(number: int, handler: signal.Handlers) -> Iterator[None]:
+    """Stand for a parent that left this handler to its child."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)

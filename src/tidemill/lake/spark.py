@@ -82,6 +82,8 @@ MOST_MOVED_BYTES: Final = FILE_BYTES
 """Rows of more bytes, by Spark's estimate, are written by the tasks that make them. To move the rows of 1 GB of Parquet
 to one task a partition would cost as much as the write itself (benchmark B5)."""
 _UNKNOWN_BYTES: Final = 1 << 62
+_FROM_PYTHON: Final = "LogicalRDD"
+"""The node of a plan for rows that come from Python."""
 _KEEPS_LAYOUT: Final = frozenset(
     {"CollectMetrics", "Filter", "GlobalLimit", "LocalLimit", "Project", "SubqueryAlias", "View"}
 )
@@ -272,17 +274,17 @@ def _gather(frame: DataFrame, fileset: Fileset) -> DataFrame:
 
 
 def _estimate_bytes(plan: Any, operators: Sequence[str]) -> int:  # noqa: ANN401  # the JVM's side of PySpark has no types
-    """The size of a plan's rows by Spark's estimate.
+    """Return the size of a plan's rows by Spark's estimate.
 
-    Of a join, whose estimate is the product of its sides, and of rows that come from Python, whose size Spark does not
-    know, the size of what is read: of rows from Python none.
+    Spark estimates a join as the product of its sides, so a join counts as the sum of the sources. Spark knows no size
+    of rows from Python, which count as none, and of a table of another database, which counts as too large to move.
     """
     size = cast("int", plan.stats().sizeInBytes())
     if size < _UNKNOWN_BYTES and "Join" not in operators:
         return size
     leaves = plan.collectLeaves()
-    sizes = [cast("int", leaves.apply(place).stats().sizeInBytes()) for place in range(leaves.size())]
-    return sum(one for one in sizes if one < _UNKNOWN_BYTES)
+    sources = [leaves.apply(place) for place in range(leaves.size())]
+    return sum(cast("int", one.stats().sizeInBytes()) for one in sources if one.nodeName() != _FROM_PYTHON)
 
 
 def read_counts(spark: SparkSession, counted: Any) -> Mapping[str, int] | None:  # noqa: ANN401  # the JVM's side of PySpark has no types

@@ -103,8 +103,9 @@ def _check_boundaries(simulation: Simulation, committed: Committed, moves: list[
     # A transaction may hold the first move at an hour before all that are there.
     first = min([moves[0][1], *_find_hours(simulation, committed, moves[0][0])]) if moves else 0
     wanted = [number * 3_600_000 for number in range(first // hour + 1, moves[-1][1] // hour + 1)] if moves else []
+    # In the order in which the runs were made, which no clock says that is set back.
     causes = simulation.ground.sql(
-        "SELECT r.created_at, r.triggered_by FROM run AS r JOIN program AS p USING (program_id)"
+        "SELECT r.rowid, r.triggered_by FROM run AS r JOIN program AS p USING (program_id)"
         " WHERE p.name = 'gather' AND r.schedule_id IS NOT NULL"
     )
     times = [(made, json.loads(text)["logical_times"]) for made, text in causes]

@@ -506,7 +506,7 @@ MUTANTS: Final = (
         "a claim that has been fenced is renewed, so that its holder goes on",
         Edit(
             "run/attempts.sql",
-            "h.epoch)\n   AND state IN ('STARTING', 'RUNNING', 'STOPPING')\nRETURNING run_id",
+            "h.epoch)\n   AND state || '' IN ('STARTING', 'RUNNING', 'STOPPING')\nRETURNING run_id",
             "h.epoch)\nRETURNING run_id",
         ),
         scenario="inbox-renewed",

@@ -48,7 +48,7 @@ from tidemill.storage.files import open_files
 from tidemill.world import World
 
 MOST_STEPS: Final = 20_000
-"""Steps after which work that still goes on counts as stuck. The longest of 10,000 schedules took 12,494."""
+"""Steps after which work that still goes on counts as stuck. The longest of 9,600 schedules took 12,494."""
 LONGEST_REST: Final = timedelta(minutes=45)
 _AWAY: Final = timedelta(seconds=1)
 _SOON: Final = timedelta(minutes=2)

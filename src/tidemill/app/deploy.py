@@ -203,7 +203,7 @@ def deploy(
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What the deletion of an app did, by names."""
+    """Result of the deletion of an app, by names."""
 
     app: str
     schedules: tuple[str, ...]
@@ -285,7 +285,7 @@ def _refuse_other_project(db: Db, config: Config, app: App, dataset: Dataset) ->
 
 
 def _moved(url: str, project: Path, folder: Path) -> str | None:
-    """Where a location of `project` lies when the project lies in `folder`; None for one that is not in it."""
+    """Return a location of `project` as it is when the project lies in `folder`; None for a location outside it."""
     within = f"{project.as_uri()}/"
     return f"{folder.as_uri()}/{url.removeprefix(within)}" if url.startswith(within) else None
 

@@ -55,7 +55,7 @@ def load_with_code(disk: Disk, config: Config) -> tuple[list[App], Bundle]:
 
 
 def _is_of_project(file: Path, folder: Path, app_file: Path) -> bool:
-    """Whether a module belongs to the project, and not to an environment that lies in its folder."""
+    """Say if a module belongs to the project, and not to an environment that lies in its folder."""
     if file.suffix != ".py" or file.is_relative_to(sys.prefix):
         return False
     for root in (app_file.parent, folder):

@@ -110,7 +110,7 @@ def read_messages(db: Db, topic: str, after: Position, limit: int) -> list[Messa
 
 
 def lock_position(db: Db, topic: str, subscriber: str) -> Position | None:
-    """How far `subscriber` has read, locked until the block ends; None while another process holds it.
+    """Lock the position of `subscriber` until the block ends and return it; None while another process holds it.
 
     Looks before it adds the row: an insertion would wait for the process that holds the position.
     """

@@ -92,7 +92,7 @@ def types_of(arrow_schema: Any) -> Types:  # noqa: ANN401  # pyarrow has no type
 def find_differences(declared: Types, found: Types, unknown: Unknown) -> str | None:
     """The sentence about columns that a file lacks, that have another type, or that `unknown` does not let pass.
 
-    What is rescued are whole columns: a field within one of the schema's cannot be.
+    Only whole columns are rescued, never a field within a column of the schema.
     """
     missing, others, differing = _compare(declared, found)
     whole = {name.lower() for name in found} - {name.lower() for name in declared}
@@ -134,7 +134,7 @@ def _compare(declared: Types, found: Types, below: str = "") -> tuple[list[str],
 
 
 def _holds(wanted: Type, given: Type) -> bool:
-    """Whether a column of type `wanted` takes each value of type `given` as it is."""
+    """Say if a column of type `wanted` takes each value of type `given` unchanged."""
     if wanted == given or not isinstance(wanted, str) or not isinstance(given, str):
         return wanted == given
     if wanted.startswith("decimal"):

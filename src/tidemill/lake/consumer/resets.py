@@ -74,7 +74,7 @@ class Chosen:
     overlaps: Callable[[KeyText], bool] | None = None
 
     def accepts(self, key: KeyText) -> bool:
-        """Whether the partition is chosen by its time; `where` has chosen it by its key."""
+        """Say if the partition is chosen by its time; `where` has chosen it by its key."""
         return self.overlaps is None or self.overlaps(key)
 
 
@@ -186,10 +186,10 @@ class _Reset:
 
 
 def drop_consumer(db: Db, consumer: Consumer, by: str) -> None:
-    """Drop a consumer that nobody reads by: nothing is kept for it any more. The drop is on record like a reset.
+    """Drop a retired consumer, so that no files are kept for it. The drop is on record like a reset.
 
     The caller holds a tick as the first lock of the block. Raises `ClaimsInProgress` while a run holds anything of it.
-    A consumer of the same name that comes later starts anew.
+    A later consumer of the same name begins without any state.
     """
     place: dict[str, Param] = {"consumer_id": consumer.consumer_id}
     db.all(SQL.refuse_if_gone, name=consumer.name, **place)

@@ -42,21 +42,27 @@ def main(wanted: list[str]) -> int:
         print(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(ALL)}", file=sys.stderr)
         return 2
     figures: list[Figure] = []
-    # Not in memory: what is measured includes the disk.
-    with running_server(durable=True) as postgres, tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder:
-        machine = _describe_machine(postgres, folder)
+    machine: dict[str, str] = {}
+    with tempfile.TemporaryDirectory(prefix="tidemill-bench-") as folder:
         for name in wanted or ALL:
-            for database, url in (("SQLite", f"sqlite:///{folder}/{name}.db"), ("PostgreSQL", postgres)):
-                print(f"{name} on {database} …", file=sys.stderr, flush=True)
-                figures += ALL[name](url)
-    text = to_markdown(machine, figures)
-    print(text)
+            # A server for each, so that no benchmark counts the rows of another; on disk, since that is measured too.
+            with running_server(durable=True) as postgres:
+                machine = machine or _describe_machine(postgres, folder)
+                for database, url in (("SQLite", f"sqlite:///{folder}/{name}.db"), ("PostgreSQL", postgres)):
+                    print(f"{name} on {database} …", file=sys.stderr, flush=True)
+                    figures += ALL[name](url)
+            # After each, so that one that fails loses no figure of those before it.
+            _write(machine, figures)
+    print(to_markdown(machine, figures))
+    return 0
+
+
+def _write(machine: dict[str, str], figures: list[Figure]) -> None:
     here = Path(__file__).parent
-    (here / "result.md").write_text(text)
+    (here / "result.md").write_text(to_markdown(machine, figures))
     (here / "result.json").write_text(
         json.dumps({"machine": machine, "figures": [f.fields() for f in figures]}, indent=1)
     )
-    return 0
 
 
 def _describe_machine(postgres: str, folder: str) -> dict[str, str]:

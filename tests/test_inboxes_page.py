@@ -51,11 +51,11 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys):
     assert scanned["held_back"] == [["c.csv", "c.done is not there yet"]]
     assert ["d.csv_current", "*_current"] in scanned["ignored"]
     assert json.loads(printed[2])["reconciled"] is True
-    assert printed[4] == "1 files of orders retried\n"
-    assert [file["name"] for file in json.loads(printed[5])["files"]] == ["b.csv"]
-    assert printed[7].endswith("holds 0 files\n")
-    assert printed[8] == "no such files in orders\n"
-    assert [(file["name"], file["afterwards"]) for file in json.loads(printed[9])] == [
+    assert printed[5] == "1 files of orders retried\n"
+    assert [file["name"] for file in json.loads(printed[6])["files"]] == ["b.csv"]
+    assert printed[8].endswith("holds 0 files\n")
+    assert printed[9] == "no such files in orders\n"
+    assert [(file["name"], file["afterwards"]) for file in json.loads(printed[10])] == [
         ("a.csv", "archive"),
         ("b.csv", "archive"),
     ]

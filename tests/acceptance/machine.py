@@ -14,6 +14,7 @@ import copy
 import errno
 import os
 import random
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -573,6 +574,7 @@ class Machine:
         self.landed: dict[str, str] = {}
         self._hidden: dict[str, tuple[bytes, int]] = {}
         self._away_for = 0
+        self._moves = 0
         self.is_landing_whole = True
         self.misfortunes: set[str] = set()
         """Programs whose next attempt ends before it has begun: of sum_up by a loss of power. And `kill`: somebody
@@ -607,14 +609,21 @@ class Machine:
         self.is_landing_whole = False
 
     def move_the_landing(self, name: str) -> None:
-        """Once `name` is found, have the folder be away for some ticks; then have all be there again."""
+        """Once `name` is found, have the folder be away for some ticks; then have all be there again.
+
+        Every other time an empty folder stays, as a mount point does.
+        """
         landing, away = self.folder / "landing", self.folder / "landing away"
         if self.is_landing_whole or not self.sql(f"SELECT 1 FROM inbox_file WHERE name = '{name}'"):
             return
         self._away_for -= 1
         if self._away_for == _AWAY_TICKS - 1:
             landing.rename(away)
+            self._moves += 1
+            if self._moves % 2:
+                landing.mkdir()
         elif self._away_for == 0:
+            shutil.rmtree(landing, ignore_errors=True)
             away.rename(landing)
             closed = self.sql("SELECT name FROM inbox_file WHERE status = 'SKIPPED'")
             assert not closed, f"files were closed while their folder was away: {closed}"

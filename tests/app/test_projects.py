@@ -19,6 +19,7 @@ from tidemill.narration import Narrator
 from tidemill.roles import run_all
 from tidemill.run.programs import BrokenApp
 from tidemill.run.runs import RunState
+from tidemill.storage.files import StorageUnavailable
 from tidemill.upkeep.move import NotMoved, StillRunning
 from tidemill.world import World
 
@@ -131,6 +132,32 @@ def test_a_move_is_refused_while_a_run_is_under_way(stage):
 
     assert stopped == [run_id]
     assert stage.run(run_id).state is RunState.COMPLETED
+
+
+def test_a_run_waits_for_a_disk_that_is_not_mounted_and_an_empty_folder_may_be_accepted(stage):
+    """The mount point stays as an empty folder: the run was COMPLETED without its file, which was lost for good."""
+    folder = stage.mill.config.folder
+    (folder / "landing" / "one.txt").write_text("1\n")
+    discover(stage)
+    (folder / "landing").rename(folder / "away")
+    (folder / "landing").mkdir()
+    stage.schedule()
+
+    (waits,) = stage.work()
+    with pytest.raises(StorageUnavailable, match="tidemill inbox reconcile"):
+        stage.mill.scan_inbox("raw", reconcile=True)
+    stage.mill.scan_inbox("raw", reconcile=True, accept_empty=True)
+    rows_of(stage.mill.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
+    (done,) = stage.work()
+    (skipped,) = stage.mill.list_inbox_files("raw")
+    (folder / "landing").rmdir()
+    (folder / "away").rename(folder / "landing")
+    again = stage.mill.scan_inbox("raw", reconcile=True)
+
+    assert (waits.state, waits.failures, waits.losses) == (RunState.PENDING, 0, 0)
+    assert "not mounted" in waits.exit_reason
+    assert (done.state, skipped.status) == (RunState.COMPLETED, "SKIPPED")
+    assert again.found == ("one.txt",)
 
 
 def test_a_move_to_where_nothing_lies_is_refused(stage, tmp_path):

@@ -8,6 +8,8 @@ import functools
 import itertools
 import json
 import os
+import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -96,6 +98,11 @@ class Mill:
     def retries_come_due(self) -> None:
         """As if all retry times had come."""
         self.catalog.write(lambda db: db.run(TEST_SQL.let_retries_come_due))
+
+    @property
+    def known(self) -> Inbox:
+        """The inbox as the catalog knows it now."""
+        return Inbox.of(self.catalog.read(lambda db: find_by_id(db, self.inbox.dataset_id)))
 
     def begin(self, run: str | None = None, epoch: int = 1) -> Transaction:
         """An attempt's transaction; its claims follow it."""
@@ -813,6 +820,98 @@ def test_a_location_that_is_away_closes_no_file(mill):
             look()
     away.rename(mill.folder)
     assert [file.name for file in sort_out(mill.catalog.world, [mill.inbox], claimed)[0]] == ["a"]
+
+
+def test_a_mount_point_without_its_disk_closes_no_file(mill):
+    """An unmounted folder stays, and is empty: claimed files were skipped, and the run was COMPLETED."""
+    mill.land("a", "b")
+    mill.discover()
+    claimed = mill.claim(mill.begin())
+    away = mill.folder.with_name("away")
+    mill.folder.rename(away)
+    mill.folder.mkdir()
+    (mill.folder / ".hidden").touch()
+
+    for look in (
+        lambda: sort_out(mill.catalog.world, [mill.known], claimed),
+        lambda: find_changed(mill.catalog.world, mill.known, claimed),
+        lambda: verify_claims(mill.catalog.world, [mill.known], claimed),
+        lambda: discover(mill.catalog, mill.inbox, reconcile=True),
+    ):
+        with pytest.raises(StorageUnavailable, match=r"not mounted\? Mount the disk; or .*--accept-empty"):
+            look()
+    (mill.folder / ".hidden").unlink()
+    mill.folder.rmdir()
+    away.rename(mill.folder)
+    assert [file.name for file in sort_out(mill.catalog.world, [mill.known], claimed)[0]] == ["a", "b"]
+
+
+def test_a_disk_that_is_unmounted_closes_no_file(mill):
+    """The same with a real mount, where this user may mount."""
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "none", mill.folder], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount: {mounted.stderr.decode()}")
+    try:
+        mill.land("a")
+        mill.discover()
+        claimed = mill.claim(mill.begin())
+    finally:
+        subprocess.run(["umount", mill.folder], check=True)
+
+    with pytest.raises(StorageUnavailable, match="not mounted"):
+        sort_out(mill.catalog.world, [mill.known], claimed)
+
+
+def test_a_folder_that_was_emptied_is_no_mount_point(mill):
+    """Its files have gone; and a disk that is mounted there later is a disk like any other."""
+    mill.land("a")
+    mill.discover()
+    claimed = mill.claim(mill.begin())
+    (mill.folder / "a").unlink()
+
+    outcomes = [sort_out(mill.catalog.world, [mill.known], claimed)[1]]
+    mill.discover()
+    mill.folder.rename(mill.folder.with_name("emptied"))
+    mill.folder.mkdir()
+    mill.discover()
+    outcomes.append(sort_out(mill.catalog.world, [mill.known], claimed)[1])
+
+    assert [one.status for found in outcomes for one in found] == [FileState.SKIPPED] * 2
+
+
+def test_a_copy_of_an_inbox_takes_its_place(mill):
+    """A folder with files in it is the folder, whatever disk it lies on; and so it may be emptied."""
+    mill.land("a")
+    mill.discover()
+    claimed = mill.claim(mill.begin())
+    original = mill.folder.with_name("original")
+    mill.folder.rename(original)
+    shutil.copytree(original, mill.folder)
+
+    found = mill.discover()
+    good, _ = sort_out(mill.catalog.world, [mill.known], claimed)
+    (mill.folder / "a").unlink()
+    _, others = sort_out(mill.catalog.world, [mill.known], claimed)
+
+    assert found == []
+    assert [file.name for file in good] == ["a"]
+    assert [one.status for one in others] == [FileState.SKIPPED]
+
+
+def test_which_folder_has_the_files_is_known_before_they_are_recorded(mill):
+    """A listing process died after it had recorded files: an unmounted disk looked emptied."""
+    mill.land("a")
+
+    def die(mark: str) -> None:
+        if mark == "discover.after_commit":
+            raise RuntimeError
+
+    mill.catalog.world = World(marked=die)
+    with pytest.raises(RuntimeError):
+        mill.discover()
+
+    assert mill.known.dataset.root is not None
+    assert mill.states() == {"a": "NEW"}
 
 
 def test_a_location_that_goes_away_while_a_file_is_read_closes_no_file(mill):

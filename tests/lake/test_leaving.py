@@ -104,6 +104,25 @@ def test_processed_files_are_moved_to_the_archive_under_their_names(mill):
     assert take_away(mill.catalog) == 0
 
 
+def test_a_file_of_a_disk_that_is_not_mounted_waits_for_the_disk(mill):
+    """The file counted as gone, and nobody moved it when the disk was back."""
+    mill.land("a.txt")
+    process(mill)
+    away = mill.folder.with_name("away")
+    mill.folder.rename(away)
+    mill.folder.mkdir()
+
+    take_away(mill.catalog)
+    without = fates(mill)
+    mill.folder.rmdir()
+    away.rename(mill.folder)
+    come_due(mill)
+    take_away(mill.catalog)
+
+    assert without == {"a.txt": Afterwards.ARCHIVE}
+    assert fates(mill) == {"a.txt": Afterwards.ARCHIVED}
+
+
 def test_a_copy_of_a_processed_file_is_moved_too(mill):
     """The inbox was restored while the file waited for the janitor: size, time and checksum say that it is the file."""
     mill.land("a.txt", content="one\n")

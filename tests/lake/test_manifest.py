@@ -27,7 +27,7 @@ from tidemill.lake.manifest import (
     write_side_car,
 )
 from tidemill.names import CommitSeq, WritePointer
-from tidemill.storage.files import open_files
+from tidemill.storage.files import StorageUnavailable, open_files
 from tidemill.world import World
 
 SNAPSHOT = Snapshot(WritePointer(7), "inc")
@@ -111,6 +111,19 @@ def test_damage_is_named_by_partition_and_file(files) -> None:
         "tx=7-inc/1/hour=5/b.parquet has 4 bytes instead of 5",
         "tx=7-inc/1/hour=5/z.parquet is gone",
     )
+
+
+@pytest.mark.parametrize("mount_point", [True, False])
+def test_a_file_set_on_a_disk_that_is_not_mounted_is_not_damaged(files, *, mount_point: bool) -> None:
+    """Its partitions were discarded after some attempts, though nothing of them was lost."""
+    sound = DataFile("1/hour=5/a.parquet", 4, 1, "e")
+    folder = files.local_path()
+    folder.rename(folder.with_name(f"{folder.name} away"))
+    if mount_point:
+        folder.mkdir()
+
+    with pytest.raises(StorageUnavailable, match="not mounted" if mount_point else "no such folder"):
+        check_files(files, "default.lines", "hour=5", "tx=7-inc", Manifest((sound,)))
 
 
 def test_a_file_that_was_written_again_is_told_from_one_that_was_copied(files) -> None:

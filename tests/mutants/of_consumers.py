@@ -547,6 +547,12 @@ MUTANTS: Final = (
         first=Killer.FAIL_POINTS,
     ),
     _mutant(
+        "mount_point_taken_for_emptied",
+        "an empty folder counts as emptied, though it is another folder than the one that had the files",
+        Edit("storage/files.py", "        if is_empty and self._root", "        if False and self._root"),
+        first=Killer.FAIL_POINTS,
+    ),
+    _mutant(
         "forgotten_at_the_first_look",
         "a file that one listing does not show is forgotten, and is new when it comes back",
         Edit(_DISCOVERY, "        if not forget_after:\n            due += missed\n", "        due += missed\n"),

@@ -459,6 +459,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "discovery.compare_named": {"listed": _files(_WAITING, bytes=1000, modified_at=0, latest=_NOW * 2)},
     "discovery.select_twins": {"listed": _files(_WAITING, bytes=1000, modified_at=0, latest=_NOW * 2)},
     "discovery.note_unusable": {"dataset_id": "landing"},
+    "discovery.note_root": {"dataset_id": "landing", "location": "/data/landing", "root": "1:2"},
     "discovery.read_listed": {"dataset_id": "landing"},
     "discovery.note_returned": {"dataset_id": "landing", "names": _list("f3", "f5")},
     "discovery.note_absent": {"dataset_id": "landing", "names": _list("f3", "f5")},

@@ -58,20 +58,20 @@ def show(name: str, *, as_json: bool) -> None:
 @json_option
 def scan(name: str, *, as_json: bool) -> None:
     """Look for new files now."""
-    _look(name, reconcile=False, as_json=as_json)
+    with open_mill() as mill:
+        show_one(mill.scan_inbox(name), as_json=as_json)
 
 
 @command.command()
 @click.argument("name")
+@click.option(
+    "--accept-empty", is_flag=True, help="Take an empty folder for emptied, though another folder had the files."
+)
 @json_option
-def reconcile(name: str, *, as_json: bool) -> None:
+def reconcile(name: str, *, accept_empty: bool, as_json: bool) -> None:
     """Look at all files there are: find what came later than the lookback, forget what is done and gone."""
-    _look(name, reconcile=True, as_json=as_json)
-
-
-def _look(name: str, *, reconcile: bool, as_json: bool) -> None:
     with open_mill() as mill:
-        show_one(mill.scan_inbox(name, reconcile=reconcile), as_json=as_json)
+        show_one(mill.scan_inbox(name, reconcile=True, accept_empty=accept_empty), as_json=as_json)
 
 
 @command.command()

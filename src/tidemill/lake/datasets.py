@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -47,6 +47,8 @@ class Dataset:
     location: str
     spec: Mapping[str, object]
     app: str | None = None
+    root: str | None = field(default=None, compare=False)
+    """The identity of the folder of an inbox when files were in it (`Files.check_location`); None if not known."""
 
     def __post_init__(self) -> None:
         """Refuse a bad name."""
@@ -192,7 +194,7 @@ def _refuse_change(present: Dataset, wanted: Dataset) -> None:
 
 
 def _dataset(row: Row) -> Dataset:
-    dataset_id, namespace, name, kind, location, spec, app = row
+    dataset_id, namespace, name, kind, location, spec, app, root = row
     decoded: dict[str, Any] = json.loads(str(spec))
     return Dataset(
         DatasetId(str(dataset_id)),
@@ -202,4 +204,5 @@ def _dataset(row: Row) -> Dataset:
         str(location),
         decoded,
         None if app is None else str(app),
+        None if root is None else str(root),
     )

@@ -3,15 +3,18 @@ INSERT INTO dataset (dataset_id, namespace, name, app, kind, location, spec, cre
 VALUES (:dataset_id, :namespace, :name, :app, :kind, :location, :spec, tidemill_now())
 
 -- name: update_dataset
-UPDATE dataset SET app = :app, location = :location, spec = :spec WHERE dataset_id = :dataset_id
+-- At another location another folder is the right one.
+UPDATE dataset
+   SET app = :app, location = :location, spec = :spec, root = CASE WHEN location = :location THEN root END
+ WHERE dataset_id = :dataset_id
 
 -- name: find_by_name
-SELECT dataset_id, namespace, name, kind, location, spec, app FROM dataset
+SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
  WHERE namespace = :namespace AND name = :name AND dropped_at IS NULL
 
 -- name: find_by_id
-SELECT dataset_id, namespace, name, kind, location, spec, app FROM dataset WHERE dataset_id = :dataset_id
+SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset WHERE dataset_id = :dataset_id
 
 -- name: list_all
-SELECT dataset_id, namespace, name, kind, location, spec, app FROM dataset
+SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
  WHERE dropped_at IS NULL ORDER BY namespace, name

@@ -20,11 +20,12 @@ from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import Internal, Unavailable
 from tidemill.lake.keys import Key, KeySchema
 from tidemill.names import CommitSeq, WritePointer
-from tidemill.storage.files import Files, FileStatus, read_chunks
+from tidemill.storage.files import Files, FileStatus, StorageUnavailable, find_file, read_chunks
 
 _FORMAT: Final = 1
 _SIDE_CAR: Final = "_manifest.json"
 _COMMITTED: Final = "_committed"
+_EMPTY: Final = "the folder is empty, though files were published in it: not mounted? Mount the disk"
 _DIRECTORY: Final = re.compile(r"tx=(?P<pointer>[0-9]{1,18})-(?P<incarnation>[0-9a-z]+)")
 
 
@@ -159,6 +160,7 @@ def check_files(
 ) -> None:
     """Compare the store with the manifest; `DamagedFiles` names what is gone, cut, or written again.
 
+    `StorageUnavailable` when the location is away, or holds nothing at all: then nobody has damaged the partition.
     Cost: a stat a file; one whose etag differs is read as well, with `whole` each: a disk that forgets changes no etag.
     """
     wrong = []
@@ -171,8 +173,10 @@ def check_files(
 
 
 def _find_damage(files: Files, name: str, file: DataFile, *, whole: bool) -> str | None:
-    status = files.stat(name)
+    status = find_file(files, name)
     if status is None:
+        if files.check_location() is None:
+            raise StorageUnavailable(files.url, "", _EMPTY)
         return "is gone"
     if status.bytes != file.bytes:
         return f"has {status.bytes} bytes instead of {file.bytes}"

@@ -11,6 +11,7 @@ from tidemill.durations import parse_lease
 from tidemill.errors import UserError
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.inbox import inbox
+from tidemill.lake.inbox.discovery import accept_empty as accept_empty_folder
 from tidemill.lake.inbox.discovery import discover_settled, read_lateness, read_listed
 from tidemill.lake.inbox.file_endings import release_quarantined, retry_files
 from tidemill.lake.inbox.reprocess import reprocess
@@ -130,9 +131,15 @@ class Inboxes(Project):
             lambda db: inbox.list_files(db, watched.dataset_id, state=wanted, after=after, limit=limit)
         )
 
-    def scan_inbox(self, name: str, *, reconcile: bool = False) -> ScanView:
-        """Look for new files now, as `tidemill up` does when the time comes; with `reconcile` at all there are."""
+    def scan_inbox(self, name: str, *, reconcile: bool = False, accept_empty: bool = False) -> ScanView:
+        """Look for new files now, as `tidemill up` does when the time comes; with `reconcile` at all there are.
+
+        `accept_empty` takes an empty folder for emptied, though it is another folder than the one that had files.
+        Raises `StorageUnavailable` when the location is away.
+        """
         watched = self._inbox(name)
+        if accept_empty:
+            self.catalog.write(lambda db: accept_empty_folder(db, watched))
         found = discover_settled(self.catalog, watched, reconcile=reconcile)
         late, missed, longest = self.catalog.read(lambda db: read_lateness(db, watched.dataset_id))
         return ScanView(

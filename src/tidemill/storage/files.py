@@ -37,6 +37,10 @@ _UNFINISHED_PUT: Final = re.compile(r"#\d+$")
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 _MOST_TRIES: Final = 100
 _CONTENDED: Final = "others are deleting it all the time"
+_EMPTY: Final = (
+    "the folder is empty, and another folder than before: not mounted? Mount the disk; or accept the empty folder by "
+    "`tidemill inbox reconcile NAME --accept-empty`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +174,12 @@ class Files(Protocol):
     def prepare(self) -> None:
         """Make the location if it is missing and prove that it can be written; `BadLocation` when it cannot."""
 
-    def check_location(self) -> None:
-        """Raise `StorageUnavailable` when the location is away: to be asked before a missing file counts as deleted."""
+    def check_location(self) -> str | None:
+        """Return the identity of the folder that is there now; None while the folder is empty, or without folders.
+
+        Raise `StorageUnavailable` when the location is away: ask before a missing file counts as deleted. A folder of
+        another identity than `open_files` was given is away while it is empty: a disk that is not mounted looks so.
+        """
 
     def list_after(
         self, prefix: str, after: str | None, seen: Seen | None = None, unusable: list[Unusable] | None = None
@@ -230,9 +238,12 @@ class Unusable:
     why: str
 
 
-def open_files(location: str | Path, world: World) -> Files:
-    """Give the files of a folder, named by its path or a `file:` URL. Touches nothing yet."""
-    return LocalFiles(_folder(str(location)).absolute(), world)
+def open_files(location: str | Path, world: World, root: str | None = None) -> Files:
+    """Give the files of a folder, named by its path or a `file:` URL. Touches nothing yet.
+
+    `root` is the identity (`Files.check_location`) that the folder had when files were in it; None if not known.
+    """
+    return LocalFiles(_folder(str(location)).absolute(), world, root)
 
 
 def resolved(url: str) -> str:
@@ -288,9 +299,10 @@ class LocalFiles:
     The `world` is asked before each call of the store; an OSError raised at its mark is one of the store's.
     """
 
-    def __init__(self, folder: Path, world: World) -> None:
+    def __init__(self, folder: Path, world: World, root: str | None = None) -> None:
         self._folder = folder
         self._world = world
+        self._root = root
 
     @property
     def url(self) -> str:
@@ -311,14 +323,20 @@ class LocalFiles:
         except (OSError, StorageUnavailable) as error:
             raise BadLocation(str(self._folder), f"cannot be written: {_reason(error)}") from error
 
-    def check_location(self) -> None:
+    def check_location(self) -> str | None:
         """See `Files.check_location`."""
         try:
-            with os.scandir(self._folder):  # noqa: TID251  # files are this room's business
-                pass
+            # One descriptor: another disk may be mounted between two looks at the path.
+            with _opened_folder(self._folder) as folder:
+                status = os.fstat(folder)
+                is_empty = _is_empty(folder)
         except OSError as error:
             why = "there is no such folder" if error.errno in _NOT_THERE else _reason(error)
             raise StorageUnavailable(self.url, "", why) from error
+        root = f"{status.st_dev}:{status.st_ino}"
+        if is_empty and self._root is not None and root != self._root:
+            raise StorageUnavailable(self.url, "", _EMPTY)
+        return None if is_empty else root
 
     def list_after(
         self, prefix: str, after: str | None, seen: Seen | None = None, unusable: list[Unusable] | None = None
@@ -455,6 +473,7 @@ class LocalFiles:
         path = self._path(name)
         taken = f"{etag}.{self._world.new_id('leaving')}"
         try:
+            _aside(path).mkdir(exist_ok=True)
             with _opened_folder(_aside(path)) as folder:
                 if _etag(path.stat()) != etag:
                     return False
@@ -608,12 +627,17 @@ def _end_deletions(path: Path) -> bool:
 
 @contextmanager
 def _opened_folder(path: Path) -> Iterator[int]:
-    path.mkdir(exist_ok=True)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)  # noqa: TID251  # files are this room's business
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _is_empty(folder: int) -> bool:
+    """Tell whether an opened folder holds nothing but hidden names, as a mount point may."""
+    with os.scandir(folder) as entries:  # noqa: TID251  # files are this room's business
+        return all(entry.name.startswith(".") for entry in entries)
 
 
 def _status(name: str, status: os.stat_result) -> FileStatus:

@@ -137,11 +137,11 @@ class _Listing:
 
     def __init__(self, catalog: Catalog, inbox: Inbox, memory: Memory, *, reconcile: bool) -> None:
         self._catalog = catalog
-        self._inbox = inbox
         self._spec = inbox.spec
         self._memory = memory
+        self._marker, superseded, self._noted, root, self._now = catalog.read(lambda db: _read_marker(db, inbox))
+        self._inbox = inbox = replace(inbox, dataset=replace(inbox.dataset, root=root))
         self._files = inbox.files(catalog.world)
-        self._marker, superseded, self._noted, self._now = catalog.read(lambda db: _read_marker(db, inbox))
         self._whole = reconcile or self._marker.needs_reconciliation(self._now, self._spec.reconcile_every)
         self._before = memory.begin(inbox, superseded, whole=self._whole)
         self._start = self._marker.start(self._now, self._spec.lookback) if self._files.lists_from_name else None
@@ -165,7 +165,18 @@ class _Listing:
             else:
                 self._ignored.append((file.name, pattern))
             self._memory.seen.remember(file)
+        self._note_root()
         return listed
+
+    def _note_root(self) -> None:
+        """Note which folder has files, before any of them is recorded: it may be unmounted at the next moment.
+
+        An empty folder has no identity: whatever is mounted there next is as good.
+        """
+        root = self._files.check_location()
+        if root != self._inbox.dataset.root:
+            self._catalog.write(lambda db: _set_root(db, self._inbox, root))
+            self._catalog.world.mark("discover.rooted")
 
     def pick(self, unknown: Iterable[_Unknown]) -> list[_Unknown]:
         """What of the unknown files is to be recorded now; the rest is looked at again."""
@@ -250,16 +261,25 @@ class _Listing:
         return behind or self._before.meets(file.name, file.etag)
 
 
-def _read_marker(db: Db, inbox: Inbox) -> tuple[Marker, int, str, int]:
-    """Read where listings have come, how often waiting contents were replaced, the unusable names, and the time."""
+def accept_empty(db: Db, inbox: Inbox) -> None:
+    """Take the folder of an inbox as it is, though it is empty and another folder than the one that had files."""
+    _set_root(db, inbox, None)
+
+
+def _set_root(db: Db, inbox: Inbox, root: str | None) -> None:
+    db.run(SQL.note_root, dataset_id=inbox.dataset_id, location=inbox.dataset.location, root=root)
+
+
+def _read_marker(db: Db, inbox: Inbox) -> tuple[Marker, int, str, str | None, int]:
+    """Read where listings have come, how often contents were replaced, the unusable names, the root, and the time."""
     row = db.one(SQL.read_marker, dataset_id=inbox.dataset_id)
     if row is None:
-        return Marker(), 0, "[]", db.now()
-    name, positions, reconciled_at, superseded, unusable, now = cast(
-        "tuple[str | None, str, int | None, int, str, int]", row
+        return Marker(), 0, "[]", None, db.now()
+    name, positions, reconciled_at, superseded, unusable, root, now = cast(
+        "tuple[str | None, str, int | None, int, str, str | None, int]", row
     )
     known = tuple((int(at), str(position)) for at, position in json.loads(positions))
-    return Marker(name, known, reconciled_at), superseded, unusable, now
+    return Marker(name, known, reconciled_at), superseded, unusable, root, now
 
 
 def _keep(db: Db, inbox: Inbox, before: Marker, after: Marker, found: Discovered) -> None:

@@ -101,7 +101,10 @@ UPDATE inbox_marker SET superseded = superseded + 1
                   AND coalesce(other.status IN ('NEW', 'ERROR'), FALSE))
 
 -- name: read_marker
-SELECT marker, positions, reconciled_at, superseded, unusable, tidemill_now() FROM inbox_marker WHERE dataset_id = :dataset_id
+SELECT marker.marker, marker.positions, marker.reconciled_at, marker.superseded, marker.unusable, dataset.root,
+       tidemill_now()
+  FROM inbox_marker AS marker JOIN dataset ON dataset.dataset_id = marker.dataset_id
+ WHERE marker.dataset_id = :dataset_id
 
 -- name: move_marker
 -- quiet
@@ -119,6 +122,10 @@ UPDATE inbox_marker
 -- name: note_unusable
 -- quiet
 UPDATE inbox_marker SET unusable = :unusable WHERE dataset_id = :dataset_id
+
+-- name: note_root
+-- quiet
+UPDATE dataset SET root = :root WHERE dataset_id = :dataset_id AND location = :location
 
 -- name: read_listed
 SELECT reconciled_at, unusable FROM inbox_marker WHERE dataset_id = :dataset_id

@@ -267,7 +267,7 @@ class Inbox:
 
     def files(self, world: World) -> Files:
         """The files at its location."""
-        return open_files(self.dataset.location, world)
+        return open_files(self.dataset.location, world, self.dataset.root)
 
 
 def rejects_of(inbox: str) -> str:

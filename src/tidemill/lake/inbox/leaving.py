@@ -50,6 +50,7 @@ class _Leaving:
     afterwards: Afterwards
     archive: str | None
     location: str
+    root: str | None
     checksum: str | None
     modified_at: int
     error: str | None = None
@@ -83,7 +84,7 @@ def is_due(db: Db) -> bool:
 
 def _take_away(catalog: Catalog, file: _Leaving) -> _Leaving:
     """Take one file to where it belongs; the file with what came of it."""
-    files = open_files(file.location, catalog.world)
+    files = open_files(file.location, catalog.world, file.root)
     archive = None if file.archive is None else open_files(file.archive, catalog.world)
     why: OSError | TidemillError
     for _ in range(_LOOKS):
@@ -171,8 +172,8 @@ def _content(files: Files, file: _Leaving) -> Iterator[bytes]:
 
 
 def _leaving(row: Row) -> _Leaving:
-    dataset_id, name, version, etag, size, afterwards, archive, location, known, at = cast(
-        "tuple[str, str, str, str, int, str, str | None, str, str | None, int]", row
+    dataset_id, name, version, etag, size, afterwards, archive, location, root, known, at = cast(
+        "tuple[str, str, str, str, int, str, str | None, str, str | None, str | None, int]", row
     )
     what = Afterwards(afterwards)
-    return _Leaving(DatasetId(dataset_id), name, version, etag, size, what, archive, location, known, at)
+    return _Leaving(DatasetId(dataset_id), name, version, etag, size, what, archive, location, root, known, at)

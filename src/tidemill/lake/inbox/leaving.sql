@@ -1,6 +1,6 @@
 -- name: find_leaving
 SELECT file.dataset_id, file.name, file.content_version, file.etag, file.bytes, file.afterwards, file.archive,
-       dataset.location, file.checksum, file.modified_at
+       dataset.location, dataset.root, file.checksum, file.modified_at
   FROM inbox_file AS file JOIN dataset ON dataset.dataset_id = file.dataset_id
  WHERE file.leave_at IS NOT NULL AND file.leave_at <= tidemill_now()
  ORDER BY file.leave_at LIMIT :most

@@ -10,9 +10,9 @@ from tidemill.catalog.messages import Publish, Topic
 from tidemill.mill.runs import NothingToRetry
 from tidemill.names import EventKey
 from tidemill.run.programs import BadArgument
+from tidemill.schedule.changes import ScheduleExists
 from tidemill.schedule.checker import check_due
 from tidemill.schedule.jobs import JobEnded
-from tidemill.schedule.schedules import ScheduleExists
 from tidemill.schedule.specs import BadSchedule
 from tidemill.schedule.subscriber import subscribe
 from tidemill.schedule.time_triggers import Cron, Every

@@ -27,11 +27,11 @@ from tidemill.run.driver import DriverProcess
 from tidemill.run.launchers import Assignment, Start
 from tidemill.run.programs import Program, ProgramKind, put_program
 from tidemill.run.runs import NewRun, create_pending
+from tidemill.schedule.changes import Add, Resume, Suspend, Update, announce_work, change_schedules
 from tidemill.schedule.checker import check_due, next_check_at
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewPartitions
 from tidemill.schedule.loop import Scheduler
-from tidemill.schedule.schedules import Add, Resume, Suspend, Update, announce_work, change_schedules
 from tidemill.schedule.specs import Misfire, ScheduleSpec
 from tidemill.schedule.subscriber import has_messages, subscribe
 from tidemill.schedule.time_triggers import Cron, Every

@@ -13,7 +13,7 @@ _TIMEKEEPER_SQL: Final = "schedule/timekeeper.sql"
 _MISFIRES: Final = "schedule/misfires.py"
 _JOBS: Final = "schedule/jobs.py"
 _JOBS_SQL: Final = "schedule/jobs.sql"
-_SCHEDULES: Final = "schedule/schedules.py"
+_CHANGES: Final = "schedule/changes.py"
 _SCHEDULES_SQL: Final = "schedule/schedules.sql"
 _DATA_TRIGGERS: Final = "schedule/data_triggers.py"
 _CONSTRAINTS: Final = "schedule/constraints.py"
@@ -89,7 +89,7 @@ MUTANTS: Final = (
     _mutant(
         "resume_announces_nothing",
         "what came while a schedule was suspended is not announced when it is resumed",
-        Edit(_SCHEDULES, "    if begins:\n        announce_waiting(", "    if not begins:\n        announce_waiting("),
+        Edit(_CHANGES, "    if begins:\n        announce_waiting(", "    if not begins:\n        announce_waiting("),
         scenario="suspended",
     ),
     _mutant(
@@ -111,13 +111,13 @@ MUTANTS: Final = (
     _mutant(
         "suspended_keeps_its_jobs",
         "a suspended schedule still launches what it had pending",
-        Edit(_SCHEDULES, "                dropping[schedule_id] = Outcome.SUSPENDED\n", ""),
+        Edit(_CHANGES, "                dropping[schedule_id] = Outcome.SUSPENDED\n", ""),
         scenario="suspended",
     ),
     _mutant(
         "changed_keeps_its_jobs",
         "a changed schedule launches what was pending for the old one",
-        Edit(_SCHEDULES, "                dropping[schedule_id] = Outcome.CHANGED\n", ""),
+        Edit(_CHANGES, "                dropping[schedule_id] = Outcome.CHANGED\n", ""),
         scenario="updated",
     ),
     _mutant(

@@ -564,13 +564,13 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "jobs.insert_jobs": {"jobs": _NEW_JOBS},
     "jobs.insert_history": {"jobs": _NEW_JOBS},
     "boundaries.lock": {"schedule_ids": _list(*(f"schedule_{i}" for i in range(0, 10_000, 100)))},
-    "schedules.delete_boundaries": {"schedule_ids": _list(*(f"schedule_{i}" for i in range(0, 10_000, 100)))},
+    "changes.delete_boundaries": {"schedule_ids": _list(*(f"schedule_{i}" for i in range(0, 10_000, 100)))},
     "jobs.find_ended": {"job_id": "done_1"},
     "jobs.delete_waits": {"job_ids": _list(*(f"job_{i}" for i in range(15_000, 15_100)))},
     "jobs.wake_beside": {"job_ids": _list(*(f"job_{i}" for i in range(15_000, 15_020)))},
-    "schedules.insert_schedules": {"schedules": _NEW_SCHEDULES},
-    "schedules.update_schedules": {"schedules": _NEW_SCHEDULES.replace("schedule_20", "schedule_1")},
-    "schedules.insert_trigger_keys": {
+    "changes.insert_schedules": {"schedules": _NEW_SCHEDULES},
+    "changes.update_schedules": {"schedules": _NEW_SCHEDULES.replace("schedule_20", "schedule_1")},
+    "changes.insert_trigger_keys": {
         "keys": _rows([{"event_key": "new", "schedule_id": f"schedule_{i}", "trigger_no": 0} for i in range(100)])
     },
     "timekeeper.insert_fires": {"fires": _rows([{**fire, "fire_time": 5} for fire in _FIRES])},

@@ -21,9 +21,10 @@ from tidemill.run.attempts import FinishRun, register, take_runs
 from tidemill.run.programs import Program, ProgramKind, put_program
 from tidemill.run.runs import NewRun, RunRecord, create_pending, find_run
 from tidemill.schedule.boundaries import feed_boundaries
+from tidemill.schedule.changes import Add, Change, Changed, change_schedules
 from tidemill.schedule.checker import Launch, check_due
 from tidemill.schedule.jobs import EndedJob, Job, list_ended_jobs, list_jobs
-from tidemill.schedule.schedules import Add, Change, Changed, change_schedules, find_schedule
+from tidemill.schedule.schedules import find_schedule
 from tidemill.schedule.specs import Schedule, ScheduleSpec
 from tidemill.schedule.subscriber import subscribe
 from tidemill.schedule.timekeeper import fire_due

@@ -9,9 +9,9 @@ import pytest
 
 from tests.schedule.test_crashes import Crash
 from tidemill.schedule.boundaries import feed_boundaries
+from tidemill.schedule.changes import Resume, Suspend, Update
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewPartitions, WatermarkPassed
-from tidemill.schedule.schedules import Resume, Suspend, Update
 from tidemill.schedule.specs import ScheduleSpec
 from tidemill.schedule.subscriber import subscribe
 

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tidemill.schedule.changes import Suspend
 from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewPartitions
 from tidemill.schedule.jobs import JobState, Outcome, turn
-from tidemill.schedule.schedules import Suspend
 from tidemill.schedule.specs import OnTimeout
 from tidemill.schedule.subscriber import subscribe
 

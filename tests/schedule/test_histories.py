@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.names import EventKey, RunId
+from tidemill.schedule.changes import Resume, Suspend, Update, change_schedules
 from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewFiles, NewPartitions
 from tidemill.schedule.jobs import Outcome
-from tidemill.schedule.schedules import Resume, Suspend, Update, change_schedules
 from tidemill.schedule.specs import ScheduleSpec
 from tidemill.schedule.subscriber import subscribe
 from tidemill.schedule.time_triggers import Every

@@ -4,21 +4,11 @@ import pytest
 
 from tidemill.errors import NotFound, UserError
 from tidemill.names import DEFAULT_NAMESPACE, EventKey, ScheduleId
+from tidemill.schedule.changes import Add, Changed, Delete, Resume, ScheduleExists, Suspend, Update
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewFiles, NewPartitions
 from tidemill.schedule.jobs import Outcome
-from tidemill.schedule.schedules import (
-    Add,
-    Changed,
-    Delete,
-    Resume,
-    ScheduleExists,
-    Suspend,
-    Update,
-    find_schedule,
-    list_schedules,
-    read_timers,
-)
+from tidemill.schedule.schedules import find_schedule, list_schedules, read_timers
 from tidemill.schedule.specs import BadSchedule, ScheduleSpec, Status, spec_from_json, spec_to_json
 from tidemill.schedule.time_triggers import Every
 

@@ -8,10 +8,10 @@ import pytest
 
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.names import EventKey
+from tidemill.schedule.changes import Suspend
 from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
-from tidemill.schedule.schedules import Suspend
 from tidemill.schedule.subscriber import subscribe
 
 

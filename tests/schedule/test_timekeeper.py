@@ -9,10 +9,10 @@ import pytest
 
 from tidemill.epoch import from_ms, to_ms
 from tidemill.schedule import misfires, timekeeper
+from tidemill.schedule.changes import Resume, Suspend, Update
 from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewPartitions
-from tidemill.schedule.schedules import Resume, Suspend, Update
 from tidemill.schedule.specs import Misfire, ScheduleSpec
 from tidemill.schedule.subscriber import subscribe
 from tidemill.schedule.time_triggers import Cron, Every

@@ -42,8 +42,9 @@ from tidemill.run.programs import Program
 from tidemill.run.reaper import Reaper
 from tidemill.run.runner import Runner
 from tidemill.run.runs import RunRecord
+from tidemill.schedule.changes import Resume, Suspend, announce_work, change_schedules
 from tidemill.schedule.loop import Scheduler
-from tidemill.schedule.schedules import Resume, Suspend, announce_work, change_schedules, list_schedules
+from tidemill.schedule.schedules import list_schedules
 from tidemill.storage.files import open_files
 from tidemill.world import World
 

@@ -38,16 +38,8 @@ from tidemill.run.bundles import StoredBundle, put_bundle
 from tidemill.run.inputs import announce_waiting, find_dataset
 from tidemill.run.programs import Argument, ArgumentType, Program, put_program, retire_programs
 from tidemill.run.workers import put_worker, retire_others
-from tidemill.schedule.schedules import (
-    Add,
-    Change,
-    Delete,
-    Update,
-    announce_work,
-    change_schedules,
-    check_trigger,
-    list_schedules,
-)
+from tidemill.schedule.changes import Add, Change, Delete, Update, announce_work, change_schedules, check_trigger
+from tidemill.schedule.schedules import list_schedules
 from tidemill.schedule.specs import Owner, Schedule
 from tidemill.storage.files import Files, open_files, resolved
 from tidemill.world import World

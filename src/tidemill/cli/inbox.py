@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 from tidemill.cli.output import json_option, open_room, say, show_list, show_one
 from tidemill.errors import UserError
 from tidemill.mill.inboxes import Inboxes
+
+if TYPE_CHECKING:
+    from tidemill.mill.outside_claims import OutsideClaims
 
 _STATES = ("NEW", "IN_PROGRESS", "SUCCESS", "ERROR", "QUARANTINED", "SKIPPED")
 _lease_option = click.option(
@@ -20,6 +24,13 @@ _lease_option = click.option(
 )
 
 open_mill = partial(open_room, Inboxes)
+
+
+def _open_claims() -> OutsideClaims:
+    """Open the project to claim files: no list loads what claims need."""
+    from tidemill.mill.outside_claims import OutsideClaims
+
+    return open_room(OutsideClaims)
 
 
 @click.group(name="inbox", help="Raw files that arrived, and what became of them.")
@@ -83,7 +94,7 @@ def reconcile(name: str, *, accept_empty: bool, as_json: bool) -> None:
 @json_option
 def claim(name: str, limit: int, lease: str, owner: str, *, no_scan: bool, as_json: bool) -> None:
     """Claim the oldest files that wait, for a workflow engine of your own; prints the claim's id and the files."""
-    with open_mill() as mill:
+    with _open_claims() as mill:
         got = mill.get_latest_files(name, limit, lease=lease, owner=owner, scan=not no_scan)
     if as_json:
         show_one(got, as_json=True)
@@ -99,7 +110,7 @@ def claim(name: str, limit: int, lease: str, owner: str, *, no_scan: bool, as_js
 @json_option
 def renew(claim_id: str, lease: str, *, as_json: bool) -> None:
     """Keep a claim for another while."""
-    with open_mill() as mill:
+    with _open_claims() as mill:
         mill.renew_claim(claim_id, lease=lease)
     say({"claim_id": claim_id, "lease": lease}, f"{claim_id} is kept for {lease}", as_json=as_json)
 
@@ -112,7 +123,7 @@ def renew(claim_id: str, lease: str, *, as_json: bool) -> None:
 @json_option
 def update(claim_id: str, status: str, files: tuple[str, ...], error: str, *, as_json: bool) -> None:
     """Close files of a claim, all when none is named: SUCCESS, ERROR (to be tried again) or NEW (given back)."""
-    with open_mill() as mill:
+    with _open_claims() as mill:
         left = mill.update_file_status(claim_id, files or None, status, error=error)
     say({"claim_id": claim_id, "status": status, "left": left}, f"{claim_id} holds {left} files", as_json=as_json)
 
@@ -124,7 +135,7 @@ def update(claim_id: str, status: str, files: tuple[str, ...], error: str, *, as
 @json_option
 def release(name: str | None, files: tuple[str, ...], claim_id: str | None, *, as_json: bool) -> None:
     """Give files of an inbox that are in quarantine another chance; or, with --claim, give back what it holds."""
-    with open_mill() as mill:
+    with _open_claims() as mill:
         if claim_id is not None and name is None:
             state = mill.release_claim(claim_id)
             say({"claim_id": claim_id, "state": state}, f"{claim_id} is {state}", as_json=as_json)

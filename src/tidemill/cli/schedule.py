@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tidemill.cli.output import json_option, open_room, parse_argument, parse_json, say, show_list, show_one, to_plain
 from tidemill.mill.schedules import Schedules
 
+if TYPE_CHECKING:
+    from tidemill.mill.schedule_changes import ScheduleChanges
+
 open_mill = partial(open_room, Schedules)
+
+
+def _open_changes() -> ScheduleChanges:
+    """Open the project to change schedules: no list loads what changes need."""
+    from tidemill.mill.schedule_changes import ScheduleChanges
+
+    return open_room(ScheduleChanges)
 
 
 @click.group(name="schedule", help="What starts a program: trigger and constraints.")
@@ -43,7 +53,7 @@ def show(name: str, *, as_json: bool) -> None:
 @json_option
 def suspend(name: str, *, as_json: bool) -> None:
     """Let a schedule start nothing; its pending jobs are dropped, and counted."""
-    with open_mill() as mill:
+    with _open_changes() as mill:
         dropped = mill.suspend_schedule(name)
     record = {"schedule": name, "status": "SUSPENDED", "dropped_jobs": dropped}
     say(record, f"{name} is suspended, {_dropped(dropped)}", as_json=as_json)
@@ -54,7 +64,7 @@ def suspend(name: str, *, as_json: bool) -> None:
 @json_option
 def resume(name: str, *, as_json: bool) -> None:
     """Let a schedule start its program again, on what happens from now on."""
-    with open_mill() as mill:
+    with _open_changes() as mill:
         mill.resume_schedule(name)
     say({"schedule": name, "status": "SCHEDULED"}, f"{name} is scheduled", as_json=as_json)
 
@@ -108,7 +118,7 @@ def _spec_options(command: Callable[..., None]) -> Callable[..., None]:
 @json_option
 def create(name: str, program: str, trigger: str, *, resume: bool, as_json: bool, **options: object) -> None:
     """Make a schedule of your own, which no app declares; a deployment of its app removes it."""
-    with open_mill() as mill:
+    with _open_changes() as mill:
         made = mill.create_schedule(
             name, program, trigger=parse_json("--trigger", trigger), resume=resume, **_given(options)
         )
@@ -123,7 +133,7 @@ def create(name: str, program: str, trigger: str, *, resume: bool, as_json: bool
 def update(name: str, trigger: str | None, *, as_json: bool, **options: object) -> None:
     """Change a schedule: what is not named is kept, arguments given replace all; its pending jobs are dropped."""
     changes = _given(options) | ({} if trigger is None else {"trigger": parse_json("--trigger", trigger)})
-    with open_mill() as mill:
+    with _open_changes() as mill:
         dropped = mill.update_schedule(name, **changes)
     say({"schedule": name, "dropped_jobs": dropped}, f"{name} is changed, {_dropped(dropped)}", as_json=as_json)
 
@@ -133,7 +143,7 @@ def update(name: str, trigger: str | None, *, as_json: bool, **options: object) 
 @json_option
 def delete(name: str, *, as_json: bool) -> None:
     """Remove a schedule; its pending jobs are dropped, and counted."""
-    with open_mill() as mill:
+    with _open_changes() as mill:
         dropped = mill.delete_schedule(name)
     say({"schedule": name, "dropped_jobs": dropped}, f"{name} is gone, {_dropped(dropped)}", as_json=as_json)
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from tidemill.app.deploy import Deleted, delete_app
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.errors import NotFound
@@ -18,6 +17,9 @@ from tidemill.mill.project import Project
 from tidemill.names import Namespace, nearest, qualified
 from tidemill.run.programs import list_programs
 from tidemill.schedule.schedules import list_schedules
+
+if TYPE_CHECKING:
+    from tidemill.app.deploy import Deleted
 
 SQL: Final = load_sql(__file__)
 
@@ -57,6 +59,9 @@ class Apps(Project):
         Its schedules go, with their pending jobs; its programs and their consumers are kept as retired. Data sets stay.
         Runs under way go on. A deployment of the app brings all back but the schedules that it does not declare.
         """
+        # Two thirds of what this module would load, and no list needs it.
+        from tidemill.app.deploy import delete_app
+
         namespace, (local,) = self._split("app", name, 1)
 
         def block(db: Db) -> Deleted:

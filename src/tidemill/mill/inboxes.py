@@ -1,13 +1,12 @@
-"""Inboxes, as `Mill` offers them: their files, looking for new ones, and claims for other workflow engines."""
+"""Inboxes, as `Mill` offers them: their files, and looking for new ones."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from tidemill.catalog.db import Db
-from tidemill.durations import parse_lease
 from tidemill.errors import UserError
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.inbox import inbox
@@ -17,16 +16,8 @@ from tidemill.lake.inbox.file_endings import release_quarantined, retry_files
 from tidemill.lake.inbox.reprocess import reprocess
 from tidemill.mill.jobs import explain_verdict
 from tidemill.mill.project import MOST_SHOWN, Project
-from tidemill.names import RunId, advise, dataset_events
+from tidemill.names import advise, dataset_events
 from tidemill.run import runs
-from tidemill.run.outside_claims import (
-    CLAIM_LEASE,
-    FileClaim,
-    get_latest_files,
-    release_claim,
-    renew_claim,
-    update_file_status,
-)
 from tidemill.run.programs import Program, list_programs
 from tidemill.run.runs import RunState
 from tidemill.schedule import jobs, schedules
@@ -126,7 +117,7 @@ class Inboxes(Project):
     ) -> list[inbox.InboxFile]:
         """The files of an inbox by name, from behind the name `after` on, in one state or all."""
         watched = self._inbox(name)
-        wanted = None if state is None else _state(state)
+        wanted = None if state is None else file_state(state)
         return self.catalog.read(
             lambda db: inbox.list_files(db, watched.dataset_id, state=wanted, after=after, limit=limit)
         )
@@ -157,42 +148,6 @@ class Inboxes(Project):
             missed,
             str(longest),
         )
-
-    def get_latest_files(
-        self,
-        name: str,
-        limit: int = 1000,
-        *,
-        lease: str | timedelta = CLAIM_LEASE,
-        owner: str = "",
-        scan: bool = True,
-    ) -> FileClaim:
-        """Claim the oldest files that wait, for a workflow engine of your own (seed 004's GetLatestFiles).
-
-        Nobody else gets them until `update_file_status` closes them, or the claim's `lease` has run out and a runner
-        of `tidemill up` has seen it: renew it while you work. Looks for new files before, unless `scan` is False.
-        """
-        watched = self._inbox(name)
-        if scan:
-            discover_settled(self.catalog, watched)
-        return get_latest_files(self.catalog, watched, limit=limit, lease=parse_lease(lease), owner=owner)
-
-    def update_file_status(
-        self, claim: FileClaim | str, files: Sequence[str] | None, status: str, *, error: str = ""
-    ) -> int:
-        """Close `files` of a claim (None: all it holds) as SUCCESS, ERROR (to be tried again) or NEW (given back).
-
-        How many it still holds. Refused with `Fenced` when the claim has ended: somebody else may have its files.
-        """
-        return update_file_status(self.catalog, _claim_id(claim), files, _state(status), error=error)
-
-    def renew_claim(self, claim: FileClaim | str, *, lease: str | timedelta = CLAIM_LEASE) -> None:
-        """Keep a claim for `lease` from now; `Fenced` when it has ended."""
-        renew_claim(self.catalog, _claim_id(claim), parse_lease(lease))
-
-    def release_claim(self, claim: FileClaim | str) -> str:
-        """Give back what a claim still holds, as new; the state of its run afterwards."""
-        return release_claim(self.catalog, _claim_id(claim)).value
 
     def release_files(self, name: str, files: Sequence[str]) -> int:
         """Give files in quarantine another chance, each by itself; how many there were."""
@@ -250,11 +205,8 @@ def _explain(db: Db, program: Program, dataset: Dataset) -> str:
     return f"{name} has no job for them yet: a scheduler makes one, as `tidemill up` has it"
 
 
-def _claim_id(claim: FileClaim | str) -> RunId:
-    return RunId(claim) if isinstance(claim, str) else claim.claim_id
-
-
-def _state(given: str) -> inbox.FileState:
+def file_state(given: str) -> inbox.FileState:
+    """Read the state of a file as people write it; `UserError` with the states there are."""
     try:
         return inbox.FileState(given.upper())
     except ValueError:

@@ -14,7 +14,6 @@ from tidemill.epoch import to_ms
 from tidemill.mill.scheduled import Scheduled
 from tidemill.names import JobId, RunId, ScheduleId
 from tidemill.schedule import jobs, schedules
-from tidemill.schedule.checker import force_job
 from tidemill.schedule.jobs import EndedJob, Ending, Job, Outcome, end_jobs, lock_job
 
 
@@ -87,6 +86,9 @@ class Jobs(Scheduled):
 
     def force_job(self, job_id: str) -> RunId:
         """Make a run of a job now, whatever it waits for; the run's id. `NotFound`, `JobEnded`."""
+        # Most of what this module would load, and no list needs it.
+        from tidemill.schedule.checker import force_job
+
         return self.catalog.write(lambda db: force_job(db, self.world, JobId(job_id))).run_id
 
 

@@ -19,12 +19,12 @@ from tidemill.errors import UserError
 from tidemill.mill.apps import Apps
 from tidemill.mill.consumers import Consumers
 from tidemill.mill.datasets import Datasets
-from tidemill.mill.inboxes import Inboxes
 from tidemill.mill.jobs import Jobs
+from tidemill.mill.outside_claims import OutsideClaims
 from tidemill.mill.partitions import Partitions
 from tidemill.mill.project import open_room
 from tidemill.mill.runs import Runs
-from tidemill.mill.schedules import Schedules
+from tidemill.mill.schedule_changes import ScheduleChanges
 from tidemill.mill.snapshots import Snapshots
 from tidemill.mill.statements import Statements
 from tidemill.mill.topics import Topics
@@ -126,10 +126,10 @@ class Mill(
     Transactions,
     Datasets,
     Partitions,
-    Inboxes,
+    OutsideClaims,
     Snapshots,
     Consumers,
-    Schedules,
+    ScheduleChanges,
     Jobs,
     Topics,
     Apps,

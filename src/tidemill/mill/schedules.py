@@ -1,4 +1,4 @@
-"""Schedules, as `Mill` offers them.
+"""Schedules, as `Mill` shows them; `schedule_changes` changes them.
 
 Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
 """
@@ -14,28 +14,12 @@ from tidemill.durations import format_duration
 from tidemill.epoch import to_ms
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import Dataset
-from tidemill.mill.apps import check_app
 from tidemill.mill.project import program_names
 from tidemill.mill.scheduled import Scheduled
-from tidemill.names import CommitSeq, ProgramId, advise, dataset_events
-from tidemill.run.inputs import find_dataset
-from tidemill.run.programs import Program, find_program_by_id
+from tidemill.names import ProgramId, dataset_events
 from tidemill.schedule import schedules
-from tidemill.schedule.constraints import Concurrency, constraint_to_json
-from tidemill.schedule.schedules import (
-    Add,
-    Change,
-    Delete,
-    Resume,
-    Suspend,
-    Update,
-    announce_work,
-    change_schedules,
-)
-from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, spec_from_json, spec_to_json
+from tidemill.schedule.specs import Schedule
 from tidemill.schedule.time_triggers import TimeTrigger
-from tidemill.schedule.trigger_json import trigger_from_json, trigger_to_json
-from tidemill.schedule.triggers import Trigger
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +50,7 @@ class FireView:
 
 
 class Schedules(Scheduled):
-    """Operations on schedules."""
+    """Lists of schedules, and what starts them when."""
 
     def list_schedules(self) -> list[ScheduleView]:
         """All schedules by name."""
@@ -80,24 +64,6 @@ class Schedules(Scheduled):
     def show_schedule(self, name: str) -> ScheduleView:
         """One schedule; `NotFound` with the nearest name."""
         return self.catalog.read(lambda db: _schedule_view(db, self._schedule(db, name), program_names(db)))
-
-    def suspend_schedule(self, name: str) -> int:
-        """Let a schedule listen to nothing; how many pending jobs that dropped."""
-
-        def block(db: Db) -> int:
-            seq = db.tick()
-            return self._change_one(db, seq, Suspend(self._schedule(db, name).schedule_id))
-
-        return self.catalog.write(block)
-
-    def resume_schedule(self, name: str) -> None:
-        """Let a schedule listen again; work that waits in its program's inputs is announced."""
-
-        def block(db: Db) -> None:
-            seq = db.tick()
-            self._change_one(db, seq, Resume(self._schedule(db, name).schedule_id))
-
-        self.catalog.write(block)
 
     def next_fires(self, name: str, *, limit: int = 5) -> list[FireView]:
         """The next times at which a schedule's time triggers fire, soonest first; none while it is suspended.
@@ -135,73 +101,14 @@ class Schedules(Scheduled):
 
         return self.catalog.read(block)
 
-    def create_schedule(
-        self, name: str, program: str, *, trigger: object, resume: bool = False, **options: object
-    ) -> ScheduleView:
-        """Make a schedule of ops' own (`app.schedule`) for `program`; suspended unless `resume`.
-
-        `trigger` and `options` are as in the JSON form of schedules: `constraints`, `arguments`, `description`,
-        `timeout`, `on_timeout`, `priority`, `deadline`, `misfire`, `grace`. A deployment of the app with its schedules
-        removes it. `ScheduleExists`, `BadSchedule`, `BadTrigger`, `ProgramRetired`, `NotFound`.
-        """
-        namespace, (app, local) = self._split("schedule", name, 2)
-        first = ScheduleSpec(trigger if isinstance(trigger, Trigger) else trigger_from_json(_versioned(trigger)))
-        spec = _changed(first, options)
-
-        def block(db: Db) -> None:
-            seq = db.tick()
-            check_app(db, namespace, app)
-            found = self._startable(db, program)
-            if found.kind.is_worker:
-                raise BadSchedule(f"{name} would start {found.qualified_name}, a worker, which runs all the time")
-            self._check(db, name, found, spec)
-            self._change_one(db, seq, Add(namespace, app, local, found.program_id, spec, Owner.OPS, resume))
-
-        self.catalog.write(block)
-        return self.show_schedule(name)
-
-    def update_schedule(self, name: str, **options: object) -> int:
-        """Delete and recreate a schedule with other options (as for `create_schedule`, and `trigger`).
-
-        What is not named is kept; name, program and status are. How many pending jobs that dropped.
-        """
-
-        def block(db: Db) -> int:
-            seq = db.tick()
-            schedule = self._schedule(db, name)
-            spec = _changed(schedule.spec, options)
-            self._check(db, name, find_program_by_id(db, schedule.program_id), spec)
-            return self._change_one(db, seq, Update(schedule.schedule_id, spec))
-
-        return self.catalog.write(block)
-
-    def delete_schedule(self, name: str) -> int:
-        """Remove a schedule; how many pending jobs that dropped."""
-
-        def block(db: Db) -> int:
-            seq = db.tick()
-            return self._change_one(db, seq, Delete(self._schedule(db, name).schedule_id))
-
-        return self.catalog.write(block)
-
-    def _change_one(self, db: Db, seq: CommitSeq, change: Change) -> int:
-        """Make a change and announce what waits for its program; return the number of dropped jobs."""
-        changed = change_schedules(db, self.world, seq, [change])
-        announce_work(db, changed)
-        return changed[0].dropped_jobs
-
     def _written_or_named(self, db: Db, name: str) -> list[Dataset]:
         if "." in name:
             try:
-                return [find_dataset(db, written) for written in self._program(db, name).writes]
+                return [self._dataset(db, written) for written in self._program(db, name).writes]
             except NotFound:
                 if name.count(".") > 1:
                     raise
         return [self._dataset(db, name)]
-
-    def _check(self, db: Db, name: str, program: Program, spec: ScheduleSpec) -> None:
-        program.bind(spec.arguments)
-        schedules.check_trigger(db, name, spec.trigger)
 
 
 def _schedule_view(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -> ScheduleView:
@@ -221,31 +128,3 @@ def _schedule_view(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -
         misfire=schedule.spec.misfire.value,
         next_fire_at=None if fires_at is None else to_ms(fires_at),
     )
-
-
-def _changed(spec: ScheduleSpec, options: Mapping[str, object]) -> ScheduleSpec:
-    """`spec` with `options` in their JSON form, or as the objects that they stand for."""
-    before = spec_to_json(spec)
-    for name in options:
-        if name not in before:
-            raise BadSchedule(f"it has no {name!r}; {advise(name, before, ', '.join(before))}")
-    return spec_from_json({**before, **{name: _plain(value) for name, value in options.items()}})
-
-
-def _plain(value: object) -> object:
-    match value:
-        case Trigger():
-            return trigger_to_json(value)
-        case Concurrency():
-            return constraint_to_json(value)
-        case {"type": _}:
-            return _versioned(value)
-        case list() | tuple():
-            return [_plain(one) for one in value]
-        case _:
-            return value
-
-
-def _versioned(value: object) -> object:
-    """A trigger or constraint as people write it: of the version of today."""
-    return {"version": 1, **value} if isinstance(value, Mapping) else value

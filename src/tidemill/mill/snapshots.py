@@ -12,8 +12,6 @@ from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.snapshot.version_diff import NotComparable, VersionDiff, check_key, count_changes
 from tidemill.lake.snapshot.versions import KeptVersion, expire_of, find_version, list_versions
 from tidemill.mill.project import Project
-from tidemill.run.external import open_transaction
-from tidemill.run.session import settings_of, spark_of_our_own
 
 
 class Snapshots(Project):
@@ -29,6 +27,9 @@ class Snapshots(Project):
         The next refresh replaces it: suspend its schedule first. Raises `NotFound`, `VersionGone`,
         `RefreshedMeanwhile`. Its run records who did it.
         """
+        # Half of what this module would load, and no list needs it.
+        from tidemill.run.external import open_transaction
+
         snapshot = self.catalog.read(lambda db: self._snapshot(db, name))
         qualified = snapshot.qualified_name
         with open_transaction(self.catalog, self.world, [qualified], lease=self.config.lease) as tx:
@@ -53,6 +54,9 @@ class Snapshots(Project):
         is started if there is none, in a transaction that keeps both versions. Raises `NotFound`, `VersionGone`,
         `NotComparable`.
         """
+        from tidemill.run.external import open_transaction
+        from tidemill.run.session import settings_of, spark_of_our_own
+
         snapshot = self.catalog.read(lambda db: self._snapshot(db, name))
         qualified, columns = snapshot.qualified_name, tuple(key) or snapshot.spec.key
         if old == new:

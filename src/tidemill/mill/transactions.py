@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
@@ -15,9 +15,10 @@ from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.keys import KeyText
 from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id, fields_of
 from tidemill.names import WritePointer
-from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
 from tidemill.run.declared import Declared
-from tidemill.run.external import ExternalTransaction, open_transaction
+
+if TYPE_CHECKING:
+    from tidemill.run.external import ExternalTransaction
 
 SQL: Final = load_sql(__file__)
 
@@ -45,6 +46,9 @@ class Transactions(Project):
         `writes` are the file sets that it may publish to, all when None: `with mill.transaction() as tx:
         tx.fileset("clicks").append(frame)`. A thread renews its lease meanwhile.
         """
+        # As in `abort_transaction`: most of what this module would load, and no list needs it.
+        from tidemill.run.external import open_transaction
+
         return open_transaction(self.catalog, self.world, self._qualified(writes), lease=self.config.lease)
 
     def list_transactions(self, *, limit: int = 20, open_only: bool = False) -> list[TransactionRow]:
@@ -64,6 +68,8 @@ class Transactions(Project):
 
     def abort_transaction(self, write_pointer: int) -> TxState:
         """Fence an open transaction: it becomes invalid and its run KILLED. The state it is in afterwards."""
+        from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
+
         row = self.catalog.read(lambda db: find_transaction(db, WritePointer(write_pointer)))
         if row.state is TxState.IN_PROGRESS:
             end = AttemptEnd(Cause.KILLED, f"transaction {write_pointer} was aborted by hand", zombie=True)

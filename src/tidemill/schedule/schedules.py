@@ -1,194 +1,24 @@
 """The schedule store: the only truth of schedules, with an index from event keys to them (seed 001).
 
-All changes go through `change_schedules`, many in one transaction: a deployment is all or nothing. A changed schedule
-keeps its id and gets a new generation; what was pending for the old one is dropped and recorded.
+`changes` changes schedules. It needs much more of the product, which a listing must not wait for.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
-from typing import Final, TypeAlias, assert_never, cast
+from typing import Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
-from tidemill.epoch import from_ms, to_ms
-from tidemill.errors import Conflict, NotFound
-from tidemill.names import CommitSeq, EventKey, Namespace, ProgramId, ScheduleId, check_name, nearest, qualified
-from tidemill.run.inputs import announce_waiting, find_dataset
-from tidemill.run.programs import find_programs
-from tidemill.schedule.data_triggers import DatasetTrigger
-from tidemill.schedule.jobs import Outcome, drop_jobs
-from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status, spec_from_json, spec_to_json
-from tidemill.schedule.time_triggers import Every, TimeTrigger
-from tidemill.schedule.triggers import Leaf, Trigger
-from tidemill.world import World
+from tidemill.epoch import from_ms
+from tidemill.errors import NotFound
+from tidemill.names import CommitSeq, EventKey, Namespace, ProgramId, ScheduleId, nearest, qualified
+from tidemill.schedule.specs import Owner, Schedule, ScheduleSpec, Status, spec_from_json
 
 SQL: Final = load_sql(__file__)
-
-
-class ScheduleExists(Conflict):
-    """A schedule of that name is there already."""
-
-    code = "schedule_exists"
-
-    def __init__(self, names: str) -> None:
-        self.names = names
-        super().__init__(f"there is a schedule already of one of these names: {names}; update it, or delete it first")
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    """Make a schedule; it starts suspended unless `resume`."""
-
-    namespace: Namespace
-    app: str
-    name: str
-    program_id: ProgramId
-    spec: ScheduleSpec
-    owner: Owner = Owner.APP
-    resume: bool = False
-
-    def __post_init__(self) -> None:
-        check_name("schedule", self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """Delete and recreate with another spec, keeping id, name and status (seed 001, scenarios 4 and 5).
-
-    A deployment may give another program too; None keeps it.
-    """
-
-    schedule_id: ScheduleId
-    spec: ScheduleSpec
-    program_id: ProgramId | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Remove a schedule."""
-
-    schedule_id: ScheduleId
-
-
-@dataclass(frozen=True, slots=True)
-class Suspend:
-    """Let a schedule listen to nothing from now on; nothing when it is suspended."""
-
-    schedule_id: ScheduleId
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """Let a schedule listen to what comes from now on; nothing when it listens."""
-
-    schedule_id: ScheduleId
-
-
-Change: TypeAlias = Add | Update | Delete | Suspend | Resume
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """Result of one change: the number of dropped jobs.
-
-    `begins` names the program when the schedule begins to listen for data: made, resumed, or given another program.
-    """
-
-    schedule_id: ScheduleId
-    dropped_jobs: int
-    begins: ProgramId | None = None
-
-
-def change_schedules(db: Db, world: World, seq: CommitSeq, changes: Sequence[Change]) -> list[Changed]:
-    """Make all of `changes` and give what became of each, in their order; at most one for a schedule.
-
-    `seq` is the tick that the caller took as the first lock of the block: it says which messages a schedule that is
-    made, changed or resumed does not listen to any more. `announce_work` belongs behind it, in the same transaction.
-    Raises `NotFound`, `ScheduleExists`.
-    """
-    now = from_ms(db.now())
-    ids = [ScheduleId(world.new_id("sched")) if isinstance(change, Add) else change.schedule_id for change in changes]
-    # Timers come before schedules in the order of locks; who goes on listening gets new ones at the end.
-    db.run(SQL.delete_timers, schedule_ids=json.dumps([i for i, c in zip(ids, changes, strict=True) if _stops(c)]))
-    old = {s.schedule_id: s for s in _schedules(db.all(SQL.lock_schedules, schedule_ids=json.dumps(ids)))}
-    for schedule_id, change in zip(ids, changes, strict=True):
-        if schedule_id not in old and not isinstance(change, Add):
-            raise NotFound("schedule", schedule_id)
-
-    new: dict[ScheduleId, Schedule] = {}
-    dropping: dict[ScheduleId, Outcome] = {}
-    for schedule_id, change in zip(ids, changes, strict=True):
-        match change:
-            case Add():
-                new[schedule_id] = _added(schedule_id, change, seq, now)
-            case Update(spec=spec, program_id=program_id):
-                new[schedule_id] = replace(
-                    old[schedule_id],
-                    spec=spec,
-                    program_id=program_id or old[schedule_id].program_id,
-                    generation=old[schedule_id].generation + 1,
-                    since_seq=seq,
-                    since_at=now,
-                )
-                dropping[schedule_id] = Outcome.CHANGED
-            case Delete():
-                dropping[schedule_id] = Outcome.DELETED
-            case Suspend():
-                new[schedule_id] = replace(old[schedule_id], status=Status.SUSPENDED)
-                dropping[schedule_id] = Outcome.SUSPENDED
-            case Resume() if old[schedule_id].status is Status.SUSPENDED:
-                new[schedule_id] = replace(old[schedule_id], status=Status.SCHEDULED, since_seq=seq, since_at=now)
-            case Resume():
-                new[schedule_id] = old[schedule_id]
-            case _:
-                assert_never(change)
-    _store(db, old, new)
-    db.run(SQL.delete_boundaries, schedule_ids=json.dumps(sorted(dropping)))
-    dropped = drop_jobs(db, dropping)
-    begins = {s.schedule_id: s.program_id for s in new.values() if _begins(old.get(s.schedule_id), s)}
-    return [Changed(schedule_id, dropped.get(schedule_id, 0), begins.get(schedule_id)) for schedule_id in ids]
-
-
-def announce_work(db: Db, changed: Iterable[Changed]) -> None:
-    """Announce what waits for the programs of schedules that begin to listen: it came while none listened.
-
-    Call it after `change_schedules`, in the same transaction, before anything that locks watermarks.
-    """
-    begins = {one.schedule_id: one.begins for one in changed if one.begins is not None}
-    if begins:
-        announce_waiting(db, find_programs(db, begins.values()).values(), list(begins))
-
-
-def _begins(before: Schedule | None, after: Schedule) -> bool:
-    """Say whether a schedule listens for data of its program now to which it did not listen before.
-
-    An update for the same data sets announces nothing: its trigger counts from zero (seed 001, scenarios 4 and 5).
-    """
-    if after.status is not Status.SCHEDULED:
-        return False
-    heard = _datasets(after)
-    if before is not None and (before.status, before.program_id) == (Status.SCHEDULED, after.program_id):
-        heard -= _datasets(before)
-    return bool(heard)
-
-
-def _datasets(schedule: Schedule) -> set[str]:
-    """The data sets to whose messages a schedule listens."""
-    return {leaf.dataset for leaf in schedule.spec.trigger.leaves if isinstance(leaf, DatasetTrigger)}
-
-
-def check_trigger(db: Db, name: str, trigger: Trigger) -> None:
-    """Refuse a trigger on a data set that is not there, or of another kind: schedule `name` would wait for ever."""
-    for leaf in trigger.leaves:
-        if isinstance(leaf, DatasetTrigger):
-            dataset = find_dataset(db, leaf.dataset)
-            if dataset.kind != leaf.of_kind:
-                raise BadSchedule(f"{name} has {leaf}, but that is a data set of kind {dataset.kind}")
 
 
 def find_schedule(db: Db, namespace: Namespace, app: str, name: str) -> Schedule:
@@ -203,6 +33,11 @@ def find_schedule(db: Db, namespace: Namespace, app: str, name: str) -> Schedule
 def read_schedules(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[ScheduleId, Schedule]:
     """Those of `schedule_ids` that exist, unlocked. Cost: look-ups."""
     return {s.schedule_id: s for s in _schedules(db.all(SQL.read_schedules, schedule_ids=_json(schedule_ids)))}
+
+
+def lock_schedules(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[ScheduleId, Schedule]:
+    """Those of `schedule_ids` that exist, locked for a change until the block ends."""
+    return {s.schedule_id: s for s in _schedules(db.all(SQL.lock_schedules, schedule_ids=_json(schedule_ids)))}
 
 
 def share_listening(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[ScheduleId, Schedule]:
@@ -234,87 +69,8 @@ def read_timers(db: Db, schedule_id: ScheduleId) -> dict[int, datetime]:
     return {cast(int, trigger_no): from_ms(cast(int, at)) for trigger_no, at in rows}
 
 
-def _stops(change: Change) -> bool:
-    return not isinstance(change, Add | Resume)
-
-
-def _added(schedule_id: ScheduleId, change: Add, seq: CommitSeq, now: datetime) -> Schedule:
-    return Schedule(
-        schedule_id=schedule_id,
-        namespace=change.namespace,
-        app=change.app,
-        name=change.name,
-        generation=1,
-        since_seq=seq,
-        since_at=now,
-        program_id=change.program_id,
-        spec=change.spec,
-        owner=change.owner,
-        status=Status.SCHEDULED if change.resume else Status.SUSPENDED,
-    )
-
-
-def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, Schedule]) -> None:
-    """Make the rows of `old` those of `new`, with what follows from them."""
-    gone = [schedule_id for schedule_id in old if schedule_id not in new]
-    added = [schedule for schedule_id, schedule in new.items() if schedule_id not in old]
-    changed = [schedule for schedule_id, schedule in new.items() if schedule_id in old]
-    unindexed = [*gone, *(s.schedule_id for s in changed if s.generation > old[s.schedule_id].generation)]
-    indexed = [s for s in new.values() if s.schedule_id not in old or s.schedule_id in unindexed]
-    # What a resumption that changed nothing keeps: its timers too.
-    timed = [s for s in new.values() if s.status is Status.SCHEDULED and s != old.get(s.schedule_id)]
-    # Those that go first: one of the same name may come in their place, for another program.
-    db.run(SQL.delete_schedules, schedule_ids=json.dumps(gone))
-    db.run(SQL.update_schedules, schedules=json.dumps([_row(s) for s in changed]))
-    if db.run(SQL.insert_schedules, schedules=json.dumps([_row(s) for s in added])) < len(added):
-        raise ScheduleExists(", ".join(s.qualified_name for s in added))
-    db.run(SQL.delete_trigger_keys, schedule_ids=json.dumps(unindexed))
-    keys = [
-        {"event_key": key, "schedule_id": s.schedule_id, "trigger_no": trigger_no}
-        for s in indexed
-        for trigger_no, leaf in enumerate(s.spec.trigger.leaves)
-        for key in leaf.event_keys
-    ]
-    db.run(SQL.insert_trigger_keys, keys=json.dumps(keys))
-    timers = [
-        {
-            "schedule_id": s.schedule_id,
-            "trigger_no": trigger_no,
-            "next_fire_at": to_ms(leaf.next_fire(s.since_at)),
-            "counted_from": to_ms(s.since_at) if isinstance(leaf, Every) else None,
-        }
-        for s in timed
-        for trigger_no, leaf in time_leaves(s.spec.trigger.leaves)
-    ]
-    db.run(SQL.insert_timers, timers=json.dumps(timers))
-    limits = sorted({key for s in indexed for key in s.spec.limit_keys(s.program_id)})
-    db.run(SQL.insert_limits, limits=json.dumps([{"limit_key": key} for key in limits]))
-
-
-def time_leaves(leaves: Sequence[Leaf]) -> list[tuple[int, TimeTrigger]]:
-    """The leaves that the clock feeds, with their numbers."""
-    return [(trigger_no, leaf) for trigger_no, leaf in enumerate(leaves) if isinstance(leaf, TimeTrigger)]
-
-
 def _json(texts: Iterable[str]) -> str:
     return json.dumps(sorted(set(texts)))
-
-
-def _row(schedule: Schedule) -> dict[str, object]:
-    return {
-        "schedule_id": schedule.schedule_id,
-        "namespace": schedule.namespace,
-        "app": schedule.app,
-        "name": schedule.name,
-        "generation": schedule.generation,
-        "since_seq": schedule.since_seq,
-        "since_at": to_ms(schedule.since_at),
-        "program_id": schedule.program_id,
-        "spec": json.dumps(spec_to_json(schedule.spec)),
-        "priority": schedule.spec.priority,
-        "owner": schedule.owner.value,
-        "status": schedule.status.value,
-    }
 
 
 @lru_cache(maxsize=4096)

@@ -1,0 +1,49 @@
+-- name: insert_schedules
+INSERT INTO schedule (schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, priority,
+                      owner, status)
+SELECT r.schedule_id, r.namespace, r.app, r.name, r.generation, r.since_seq, r.since_at, r.program_id, r.spec,
+       r.priority, r.owner, r.status
+  FROM {rows:schedules(schedule_id text, namespace text, app text, name text, generation bigint, since_seq bigint,
+                       since_at bigint, program_id text, spec text, priority bigint, owner text, status text)} AS r
+ WHERE true
+    ON CONFLICT (namespace, app, name) DO NOTHING
+
+-- name: update_schedules
+UPDATE schedule
+   SET generation = r.generation, since_seq = r.since_seq, since_at = r.since_at, program_id = r.program_id,
+       spec = r.spec, priority = r.priority, status = r.status
+  FROM {rows:schedules(schedule_id text, generation bigint, since_seq bigint, since_at bigint, program_id text,
+                       spec text, priority bigint, status text)} AS r
+ WHERE schedule.schedule_id = r.schedule_id
+
+-- name: delete_schedules
+DELETE FROM schedule WHERE schedule_id IN ({texts:schedule_ids})
+
+-- name: insert_trigger_keys
+INSERT INTO trigger_key (event_key, schedule_id, trigger_no)
+SELECT r.event_key, r.schedule_id, r.trigger_no
+  FROM {rows:keys(event_key text, schedule_id text, trigger_no bigint)} AS r
+
+-- name: delete_trigger_keys
+DELETE FROM trigger_key WHERE schedule_id IN ({texts:schedule_ids})
+
+-- name: insert_timers
+-- rank: schedule
+-- Its own rows were deleted first. One can be there all the same, and then be locked out of order, only if somebody
+-- else resumed the schedule between that and our lock: a deadlock in this crossing is repeated by the engine.
+INSERT INTO timer (schedule_id, trigger_no, next_fire_at, counted_from)
+SELECT r.schedule_id, r.trigger_no, r.next_fire_at, r.counted_from
+  FROM {rows:timers(schedule_id text, trigger_no bigint, next_fire_at bigint, counted_from bigint)} AS r
+ WHERE true
+    ON CONFLICT (schedule_id, trigger_no) DO UPDATE
+   SET next_fire_at = excluded.next_fire_at, behind = NULL, counted_from = excluded.counted_from
+
+-- name: delete_timers
+DELETE FROM timer WHERE schedule_id IN ({texts:schedule_ids})
+
+-- name: delete_boundaries
+DELETE FROM boundary WHERE schedule_id IN ({texts:schedule_ids})
+
+-- name: insert_limits
+INSERT INTO slot_limit (limit_key) SELECT r.limit_key FROM {rows:limits(limit_key text)} AS r WHERE true
+    ON CONFLICT (limit_key) DO NOTHING

@@ -2,20 +2,33 @@
 
 One partition is published by another process while `tidemill up` is idle and its drivers are warm; the program writes
 the monotonic clock of the machine, which all processes share, into a file. Once for plain Python, once for Spark, which
-also notes when its first job is done.
+also notes when its first job is done. At the end a shorter series of plain Python beside many schedules that listen to
+something else, and many open transactions.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 
 from benchmarks.project import lines_of, publish, running_project, wait_until
 from benchmarks.table import Figure
+from tidemill.catalog.db import Db
 from tidemill.mill.mill import Mill
+from tidemill.names import Namespace
+from tidemill.run.external import open_transaction
+from tidemill.run.programs import find_program
+from tidemill.schedule.changes import Add, change_schedules
+from tidemill.schedule.data_triggers import NewPartitions
+from tidemill.schedule.specs import ScheduleSpec
 
 SAMPLES = {"plain": 200, "spark": 60}
+CROWDED_SAMPLES = 40
+SCHEDULES = 5_000
+OPEN_TRANSACTIONS = 100
 WARM_UP = 6
 QUIET = 0.25
 """Seconds between the end of a run and the next commit: the runner looks again after 0.2 s."""
@@ -30,6 +43,7 @@ HERE = Path(__file__).parent
 app = tm.App("bench")
 plain_in = app.fileset("plain_in", keys={"n": "int"})
 spark_in = app.fileset("spark_in", keys={"n": "int"})
+other = app.fileset("other", keys={"n": "int"})
 
 
 @app.python(reads=[plain_in])
@@ -63,6 +77,30 @@ def run(url: str) -> Iterator[Figure]:
             yield Figure("B1", f"the same, 99th percentile, {kind}", database, [_percentile(first)], "ms", "≤ 200")
             if kind == "spark":
                 yield Figure("B1", "commit → first Spark job done", database, [t[1] for t in taken], "ms", "≤ 300")
+        with _crowd(mill):
+            numbers = range(WARM_UP + SAMPLES["plain"], 2 * WARM_UP + SAMPLES["plain"] + CROWDED_SAMPLES)
+            taken = [_sample(mill, "plain", number) for number in numbers][WARM_UP:]
+            crowd = f"beside {SCHEDULES:,} schedules and {OPEN_TRANSACTIONS} open transactions"
+            yield Figure("B1", f"commit → first line, plain, {crowd}", database, [t[0] for t in taken], "ms", "≤ 60")
+
+
+def _crowd(mill: Mill) -> ExitStack:
+    """Add schedules that listen to another file set, and open transactions, which end with the stack."""
+
+    def block(db: Db) -> None:
+        seq = db.tick()
+        namespace = Namespace("default")
+        program_id = find_program(db, namespace, "bench", "plain").program_id
+        spec = ScheduleSpec(NewPartitions("default.other"))
+        names = [f"crowd_{number}" for number in range(SCHEDULES)]
+        adds = [Add(namespace, "bench", name, program_id, spec, resume=True) for name in names]
+        change_schedules(db, mill.world, seq, adds)
+
+    mill.catalog.write(block)
+    stack = ExitStack()
+    for _ in range(OPEN_TRANSACTIONS):
+        stack.enter_context(open_transaction(mill.catalog, mill.world, ["default.other"], lease=timedelta(hours=1)))
+    return stack
 
 
 def _sample(mill: Mill, kind: str, number: int) -> list[float]:

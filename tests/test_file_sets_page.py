@@ -54,3 +54,8 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, spark, capsys)
     assert known["adopted"].partitions == 1
     assert "1 were registered before" in printed[7]
     assert "was there before" in printed[8]
+    assert [(one.partition, one.files_before, one.files) for one in known["compacted"]] == [
+        ("day=2026-01-03 hour=1", 2, 1)
+    ]
+    assert "no partition with many small files" in printed[9]
+    assert json.loads(printed[10]) == []

@@ -26,3 +26,6 @@ UPDATE tx SET ended_at = ended_at - :by
 
 -- name: count_closings
 SELECT error, count(*) FROM consumer_work WHERE state = 'completed' AND error IS NOT NULL GROUP BY error
+
+-- name: count_messages
+SELECT count(*) FROM message

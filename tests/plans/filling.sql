@@ -110,6 +110,20 @@ SELECT 'small_0', 2 * i + 1, 'd' || i, 'drop', 2 * i + 22, 2 * i + 22, 0, 'tx=' 
        CAST('manifest' AS {blob}), 0, 0, 0, NULL, 'run_' || i, :now - (300000 - i) * 1000, NULL, NULL
   FROM series WHERE i < 100
 
+-- name: fill_compaction
+-- Of `wide` as its changes; of `deep` a few keys with a long past, of which every other compaction has expired.
+INSERT INTO compaction
+       (dataset_id, write_pointer, partition_key, commit_seq, superseded_seq, location, manifest, files, bytes, row_count,
+        run_id, at, expired_at)
+SELECT 'wide', 2 * i + 1, 'k' || (i % 100000), 2 * i + 22, CASE WHEN i < 200000 THEN 2 * (i + 100000) + 22 END,
+       'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 'run_' || i, :now - (300000 - i) * 1000, NULL
+  FROM series
+ UNION ALL
+SELECT 'deep', 2 * i + 1, 'k' || (i / 5 % 100), 2 * i + 22, CASE WHEN i < 299500 THEN 2 * (i + 500) + 22 END,
+       'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 'run_' || i, :now - (300000 - i) * 1000,
+       CASE WHEN i < 299000 AND i % 10 = 0 THEN 1 END
+  FROM series WHERE i % 5 = 0
+
 -- name: fill_message
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', 2 * i + 22, 0, :now - (300000 - i) * 1000, 'partitions', 'partition:default.small_' || (i % 5000),

@@ -51,6 +51,15 @@ def _deep(first: int) -> str:
     return _rows([{"write_pointer": w, "partition_key": f"k{w // 10 % 100}"} for w in range(first, first + 2000, 20)])
 
 
+_CURRENT: Final = _rows(
+    [{"write_pointer": 2 * i + 1, "partition_key": f"k{i % 100_000}", "shown": "k"} for i in range(299_000, 299_100)]
+)
+_COMPACTED: Final = _rows(
+    [{"partition_key": f"k{i % 100_000}", "shown": "k", "base": 2 * i + 1} for i in range(299_000, 299_100)]
+)
+_MADE: Final = [
+    {"partition_key": f"n{i}", "manifest": "bQ==", "files": 1, "bytes": 1, "row_count": 1} for i in range(100)
+]
 _KEYS: Final = [f"k{i}" for i in range(100)]
 _WANTED: Final = _rows([{"partition_key": key, "shown": key, "name": "n", "pattern": '"n":'} for key in _KEYS])
 _NEW_CHANGE: Final = {
@@ -106,6 +115,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "commit_seq": _SNAPSHOT,
     "complete": 1,
     "computed": 298_000 * _HOUR,
+    "compacted": 1,
     "consumer_id": "wide",
     "content": b"zip",
     "consumers": _list("wide", "deep", "small_1"),
@@ -379,6 +389,13 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "expiry.mark_expired": {"dataset_id": "deep", "changes": _deep(11)},
     "expiry.insert_garbage": {"dataset_id": "deep", "changes": _deep(1)},
     "expiry.raise_horizon": {"dataset_id": "deep"},
+    "expiry.list_compactions": {"dataset_id": "deep", "bound": 599_990},
+    "expiry.mark_compactions": {"dataset_id": "deep", "changes": _deep(11)},
+    "expiry.insert_garbage_of_compactions": {"dataset_id": "deep", "changes": _deep(1)},
+    "compaction.refuse_replaced": {"named": _CURRENT},
+    "compaction.refuse_compacted": {"wanted": _COMPACTED},
+    "compaction.mark_compacted": {"named": _CURRENT},
+    "compaction.insert_compactions": {"write_pointer": _OPEN, "made": _rows(_MADE)},
     "janitor.forget": {"location": "wide/tx=0"},
     "janitor.find_publisher": {"write_pointer": _OPEN},
     "janitor.move_position": {"name": "janitor", "seq": 600_000},

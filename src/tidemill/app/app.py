@@ -12,6 +12,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from tidemill.app.compaction import Compaction
 from tidemill.app.declared import (
     BadDeclaration,
     DeclaredProgram,
@@ -37,8 +38,9 @@ from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, on
 from tidemill.run.acceptors import Acceptor
 from tidemill.run.declared import Declared
 from tidemill.run.programs import Argument, ArgumentType, Code, ProgramKind, Value
-from tidemill.schedule.constraints import Constraint
+from tidemill.schedule.constraints import Concurrency, Constraint
 from tidemill.schedule.specs import DEFAULT_GRACE, DEFAULT_TIMEOUT, Misfire, OnTimeout, ScheduleSpec
+from tidemill.schedule.time_triggers import Every
 from tidemill.schedule.triggers import Trigger
 from tidemill.sizes import parse_bytes, parse_share
 
@@ -160,6 +162,7 @@ class App:
         schema: str = "fail",
         keep_superseded: str | timedelta | None = None,
         retention: str | timedelta | None = None,
+        compact_every: str | timedelta | None = None,
         watermark: Watermark | None = None,
     ) -> Fileset:
         """Declare a file set whose partitions have the typed `keys` (`{"day": "date", "hour": "int"}`).
@@ -171,6 +174,9 @@ class App:
         Replaced files are kept for `keep_superseded`, else as the site says (a week); partitions whose time (their
         first key of type date or timestamp) is older than `retention` are dropped. With a `watermark` it is known up to
         which time it is complete, for windows and triggers.
+
+        `compact_every` declares a program and a schedule `compact_<name>`: each run puts the rows of partitions with
+        many small files into fewer files.
         """
         storing = Storing(
             KeySchema.of(keys),
@@ -181,7 +187,13 @@ class App:
             None if retention is None else parse_duration(retention),
         )
         declared = None if watermark is None else watermark.check(name, storing.keys)
-        return self._declare(Fileset(self._qualified(name), name, location, storing, declared))
+        fileset = self._declare(Fileset(self._qualified(name), name, location, storing, declared))
+        if compact_every is not None:
+            code = Compaction(f"compact_{name}", fileset.qualified_name)
+            self._program(ProgramKind.SPARK, [], [fileset], 0, "10s", None, True, {})(code)
+            one = [Concurrency(1)]
+            self.schedule(code.name, code.name, trigger=Every(compact_every), constraints=one, resume=True)
+        return fileset
 
     def snapshot(  # noqa: PLR0913  # options by keyword, each with a default
         self,

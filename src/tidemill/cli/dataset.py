@@ -40,6 +40,8 @@ def list_(*, as_json: bool) -> None:
         rows = mill.list_datasets()
     columns = ("name", "kind", "app", "partitions", "files", "bytes", "rows", "location")
     show_list(rows, columns, as_json=as_json, empty="no data sets yet; declare one in the app and `tidemill deploy`")
+    for hint in [] if as_json else [row.hint for row in rows if row.hint]:
+        click.echo(hint)
 
 
 @command.command()
@@ -108,6 +110,18 @@ def drop(name: str, *, where: tuple[str, ...], dry_run: bool, as_json: bool) -> 
     with _open_partitions() as mill:
         rows = mill.drop_partitions(name, where, dry_run=dry_run)
     show_list(rows, _DROPPED, as_json=as_json, empty="no partition is meant by that")
+
+
+@command.command()
+@click.argument("name")
+@_where
+@json_option
+def compact(name: str, *, where: tuple[str, ...], as_json: bool) -> None:
+    """Merge the small files of each partition of a file set. The rows stay the same, and consumers get nothing."""
+    with _open_partitions() as mill:
+        rows = mill.compact_partitions(name, where)
+    columns = ("partition", "files_before", "files", "bytes", "rows")
+    show_list(rows, columns, as_json=as_json, empty=f"{name} has no partition with many small files")
 
 
 @command.command()

@@ -15,15 +15,23 @@ SELECT state FROM tx
 SELECT location, manifest FROM partition_change
  WHERE dataset_id = :dataset_id AND write_pointer = :write_pointer AND partition_key = :partition_key
    AND expired_at IS NOT NULL
+ UNION ALL
+SELECT location, manifest FROM compaction
+ WHERE dataset_id = :dataset_id AND write_pointer = :write_pointer AND partition_key = :partition_key
+   AND expired_at IS NOT NULL
 
 -- name: find_sharing
--- Others that name files there: what was adopted, or rolled back to. They are of the same key.
+-- Others that name files there: what was adopted, or rolled back to. They are of the same key. Nothing else names the
+-- files of a compaction.
 SELECT manifest FROM partition_change
  WHERE dataset_id = :dataset_id AND location = :location AND partition_key = :partition_key AND expired_at IS NULL
 
 -- name: find_living
-SELECT 1 FROM partition_change
- WHERE dataset_id = :dataset_id AND location = :location AND expired_at IS NULL LIMIT 1
+SELECT 1
+ WHERE EXISTS (SELECT 1 FROM partition_change
+                WHERE dataset_id = :dataset_id AND location = :location AND expired_at IS NULL)
+    OR EXISTS (SELECT 1 FROM compaction
+                WHERE dataset_id = :dataset_id AND location = :location AND expired_at IS NULL)
 
 -- name: put_off
 -- Only if no other janitor was here meanwhile.
@@ -39,15 +47,23 @@ SELECT seq FROM subscriber WHERE topic = 'markers' AND name = :name
 
 -- name: find_committed
 -- The next commits, and what each published where: by the index over commits, then that over write pointers.
-SELECT DISTINCT later.commit_seq, later.write_pointer, change.dataset_id, change.location
+SELECT later.commit_seq, later.write_pointer, change.dataset_id, change.location
   FROM (SELECT commit_seq, write_pointer FROM tx
          WHERE commit_seq > :after AND commit_seq <= :bound ORDER BY commit_seq LIMIT :most) AS later
   LEFT JOIN partition_change AS change ON change.write_pointer = later.write_pointer AND change.expired_at IS NULL
- ORDER BY later.commit_seq, change.dataset_id
+ UNION
+SELECT later.commit_seq, later.write_pointer, merged.dataset_id, merged.location
+  FROM (SELECT commit_seq, write_pointer FROM tx
+         WHERE commit_seq > :after AND commit_seq <= :bound ORDER BY commit_seq LIMIT :most) AS later
+ CROSS JOIN compaction AS merged
+ WHERE merged.write_pointer = later.write_pointer AND merged.expired_at IS NULL
+ ORDER BY 1, 3
 
 -- name: find_manifests
 -- All changes that name files of a directory: what was rolled back to or adopted names those of another transaction.
 SELECT manifest FROM partition_change WHERE dataset_id = :dataset_id AND location = :location
+ UNION ALL
+SELECT manifest FROM compaction WHERE dataset_id = :dataset_id AND location = :location
 
 -- name: move_position
 INSERT INTO subscriber (topic, name, seq, n) VALUES ('markers', :name, :seq, 0)

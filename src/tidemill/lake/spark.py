@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidemill.errors import Unavailable
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, check_partitions
-from tidemill.lake.fileset.stored import count_rows, reading_options, writing_options
+from tidemill.lake.fileset.stored import FILE_BYTES, count_rows, reading_options, writing_options
 from tidemill.lake.formats import FileFormat, reason
 from tidemill.lake.frames import BadFrame, arrange, needs_value, quoted, read_schema
 from tidemill.lake.keys import Key
@@ -76,8 +76,6 @@ _WHOLE: Final = frozenset(
 """Operators of Spark's optimized plans that take all that they are given."""
 
 
-FILE_BYTES: Final = 128 << 20
-"""The size of file that a write aims at."""
 MOST_MOVED_BYTES: Final = FILE_BYTES
 """Rows of more bytes, by Spark's estimate, are written by the tasks that make them. To move the rows of 1 GB of Parquet
 to one task a partition would cost as much as the write itself (benchmark B5)."""
@@ -258,18 +256,23 @@ def _write(frame: DataFrame, fileset: Fileset, target: str) -> int | None:
 
 
 def _gather(frame: DataFrame, fileset: Fileset) -> DataFrame:
-    """Have the rows of each partition meet in one task.
+    """Have the rows of each partition meet in one task, where that is cheap and the program has said nothing of it.
 
     Otherwise each task writes a file for each partition of which it has a row: 347 rows once made 341 files. A program
     that sorts or repartitions its rows last keeps its own layout, and so do rows that are too many to move.
     """
-    from pyspark.sql import functions as sf
-
     plan = cast("Any", frame)._jdf.queryExecution().analyzed()  # noqa: SLF001  # PySpark has no other way
     operators = _OPERATOR.findall(plan.toString())
     last = next((operator for operator in operators if operator not in _KEEPS_LAYOUT), "")
     if last in _SETS_LAYOUT or _estimate_bytes(plan, operators) > MOST_MOVED_BYTES:
         return frame
+    return gather(frame, fileset)
+
+
+def gather(frame: DataFrame, fileset: Fileset) -> DataFrame:
+    """Return the rows spread so that a write makes one file of `FILE_BYTES` after the other for each partition."""
+    from pyspark.sql import functions as sf
+
     return frame.hint("rebalance", *(sf.col(quoted(name)) for name in fileset.keys.names))
 
 

@@ -15,6 +15,7 @@ from tidemill.catalog.named import Row, load_sql
 from tidemill.errors import NotFound
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
+from tidemill.lake.fileset.compaction import needed_files
 from tidemill.lake.fileset.fileset import Change, Fileset, find_schema, read_partitions, to_change
 from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, now
 from tidemill.lake.filters import ALL_KEYS, Where, choose
@@ -25,9 +26,13 @@ from tidemill.lake.manifest import Manifest, check_files
 from tidemill.lake.snapshot.snapshot import find_visible
 from tidemill.mill.project import MOST_SHOWN, Project
 from tidemill.names import RunId
+from tidemill.sizes import format_bytes
 from tidemill.storage.files import open_files, path_for_readers
 
 SQL: Final = load_sql(__file__)
+
+_MANY_FILES: Final = 4
+"""So many times more files than the rows need are worth a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,8 @@ class DatasetView:
     files: int
     bytes: int
     rows: int | None
+    hint: str | None
+    """Advice for a person who looks at the list: `tidemill dataset compact` for a file set with many small files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ class Datasets(Project):
             fileset = Fileset.of(self._dataset(db, name))
             accepted = choose(fileset.keys, where)
             snapshot = find_snapshot_at(db, fileset, as_of, now(db, self.catalog.incarnation))
-            partitions = read_partitions(db, fileset.dataset_id, snapshot, accepted)
+            partitions = read_partitions(db, fileset.dataset_id, snapshot, accepted, compacted=True)
             return [
                 FileView(
                     path_for_readers(fileset.dataset.location, path),
@@ -199,9 +206,18 @@ def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
                 files,
                 size,
                 None if is_inbox else rows,
+                _find_hint(dataset, partitions, files, size),
             )
         )
     return views
+
+
+def _find_hint(dataset: Dataset, partitions: int, files: int, size: int) -> str | None:
+    few = files < _MANY_FILES * needed_files(partitions, size)
+    if dataset.kind is not DatasetKind.FILESET or few or not files:
+        return None
+    most = f"{files} files of {format_bytes(size // files)} on average in {partitions} partitions"
+    return f"{dataset.qualified_name} has {most}: `tidemill dataset compact {dataset.qualified_name}` merges them"
 
 
 def _partition_view(fileset: Fileset, row: Row) -> PartitionView:

@@ -1,16 +1,45 @@
 -- name: measure_filesets
--- Of each file set: current changes, files, bytes, rows, and how many partitions. Cost: what is current.
-SELECT dataset_id, CAST(count(DISTINCT partition_key) AS BIGINT), CAST(sum(files) AS BIGINT),
-       CAST(sum(bytes) AS BIGINT), CAST(sum(row_count) AS BIGINT)
-  FROM partition_change {indexed_by:partition_current}
- WHERE superseded_seq IS NULL AND op <> 'drop' AND dataset_id IN ({texts:dataset_ids})
- GROUP BY dataset_id
+-- Of each file set: the number of partitions, then files, bytes and rows of what is current; of what a compaction holds,
+-- as it is there. Cost: what is current.
+SELECT current.dataset_id, CAST(sum(current.partitions) AS BIGINT), CAST(sum(current.files) AS BIGINT),
+       CAST(sum(current.bytes) AS BIGINT), CAST(sum(current.row_count) AS BIGINT)
+  FROM (SELECT dataset_id, count(DISTINCT partition_key) AS partitions,
+               sum(CASE WHEN compacted_seq IS NULL THEN files ELSE 0 END) AS files,
+               sum(CASE WHEN compacted_seq IS NULL THEN bytes ELSE 0 END) AS bytes,
+               sum(CASE WHEN compacted_seq IS NULL THEN row_count ELSE 0 END) AS row_count
+          FROM partition_change {indexed_by:partition_current}
+         WHERE superseded_seq IS NULL AND op <> 'drop' AND dataset_id IN ({texts:dataset_ids})
+         GROUP BY dataset_id
+         UNION ALL
+        SELECT dataset_id, 0, sum(files), sum(bytes), sum(row_count)
+          FROM compaction {indexed_by:compaction_current}
+         WHERE superseded_seq IS NULL AND dataset_id IN ({texts:dataset_ids})
+         GROUP BY dataset_id) AS current
+ GROUP BY current.dataset_id
 
 -- name: list_current
-SELECT partition_key, op, write_pointer, commit_seq, files, bytes, row_count, run_id, at, metadata
-  FROM partition_change {indexed_by:partition_current}
- WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND op <> 'drop'
- ORDER BY partition_key, commit_seq
+-- Changes, of which a compaction may hold the rows, and compactions. Each kind stops at :limit.
+SELECT listed.partition_key, listed.op, listed.write_pointer, listed.commit_seq, listed.files, listed.bytes,
+       listed.row_count, listed.run_id, listed.at, listed.metadata
+  FROM (SELECT changed.partition_key, changed.op, changed.write_pointer, changed.commit_seq, changed.files,
+               changed.bytes, changed.row_count, changed.run_id, changed.at, changed.metadata
+          FROM (SELECT partition_key, op, write_pointer, commit_seq,
+                       CASE WHEN compacted_seq IS NULL THEN files ELSE 0 END AS files,
+                       CASE WHEN compacted_seq IS NULL THEN bytes ELSE 0 END AS bytes,
+                       CASE WHEN compacted_seq IS NULL THEN row_count ELSE 0 END AS row_count, run_id, at, metadata
+                  FROM partition_change {indexed_by:partition_current}
+                 WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND op <> 'drop'
+                 ORDER BY partition_key, commit_seq
+                 LIMIT :limit) AS changed
+         UNION ALL
+        SELECT merged.partition_key, 'compact', merged.write_pointer, merged.commit_seq, merged.files, merged.bytes,
+               merged.row_count, merged.run_id, merged.at, NULL
+          FROM (SELECT partition_key, write_pointer, commit_seq, files, bytes, row_count, run_id, at
+                  FROM compaction {indexed_by:compaction_current}
+                 WHERE dataset_id = :dataset_id AND superseded_seq IS NULL
+                 ORDER BY partition_key
+                 LIMIT :limit) AS merged) AS listed
+ ORDER BY listed.partition_key, listed.commit_seq
  LIMIT :limit
 
 -- name: list_first_changes

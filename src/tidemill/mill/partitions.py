@@ -16,8 +16,16 @@ from tidemill.mill.datasets import SQL
 from tidemill.mill.project import Project
 from tidemill.names import RunId
 from tidemill.run.external import open_transaction
-from tidemill.run.outputs import Dropped
-from tidemill.run.partitions import Adoption, adopt_partitions, drop_matching, find_outlived, list_matching
+from tidemill.run.outputs import Compacted, Dropped
+from tidemill.run.partitions import (
+    Adoption,
+    adopt_partitions,
+    drop_matching,
+    find_fragmented,
+    find_outlived,
+    list_matching,
+)
+from tidemill.run.session import settings_of, spark_of_our_own
 
 
 class PartitionNotAdded(UserError):
@@ -74,6 +82,23 @@ class Partitions(Project):
         if age is None:
             raise UserError(f"{fileset.qualified_name} is declared without retention: say how old partitions may be")
         return self._drop(fileset, find_outlived(self.catalog, fileset, age), dry_run=dry_run)
+
+    def compact_partitions(self, name: str, where: Where | Sequence[str] = ()) -> list[Compacted]:
+        """Put the rows of each partition with many small files into fewer files; return these partitions.
+
+        `where` chooses partitions, in values or as people write it. Uses the Spark of this process, which is started if
+        there is none and there is work. The rows stay the same, and consumers get nothing. Raises `BadKey`, `NotFound`;
+        `Conflict` when another transaction replaced such a partition meanwhile.
+        """
+        fileset = self._fileset(name)
+        accepted = choose(fileset.keys, where)
+        if not find_fragmented(self.catalog, fileset, accepted):
+            return []
+        with (
+            spark_of_our_own(self.world, self.config.state, self.config.cache, settings_of(self.config)) as spark,
+            open_transaction(self.catalog, self.world, [fileset.qualified_name], lease=self.config.lease) as tx,
+        ):
+            return tx.compact(spark, fileset.qualified_name, where=accepted)
 
     def list_dropped(self, name: str, *, limit: int = 100) -> list[DroppedView]:
         """The newest drops of a file set first."""

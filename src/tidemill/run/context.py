@@ -20,7 +20,7 @@ from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
 from tidemill.lake.fileset.publish import PartitionWrite, see_own
 from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, seq_before
-from tidemill.lake.filters import Where, make_filter
+from tidemill.lake.filters import KeyFilter, Where, make_filter
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.keys import KeyText, KeyValue
@@ -31,7 +31,7 @@ from tidemill.run.declared import Declared, qualified_name
 from tidemill.run.file_input import FileInput, TakenFiles, find_bad
 from tidemill.run.inputs import find_dataset
 from tidemill.run.output import Output
-from tidemill.run.outputs import Outputs
+from tidemill.run.outputs import Compacted, Outputs
 from tidemill.run.programs import Value
 from tidemill.run.reads import Reads
 from tidemill.run.runs import RunRecord
@@ -403,7 +403,11 @@ class Run:
             versions = SnapshotDataset.of(fileset.dataset)
             found = self.ask(lambda db, _: find_current(db, versions, snapshot))
             return self.versions.read_pinned(self.spark, versions, found)
-        seen = self._catalog.read(lambda db: read_partitions(db, fileset.dataset_id, snapshot, accepted))
+        # A compaction is no commit of rows: what was committed since is found by the changes themselves.
+        compacted = after is None
+        seen = self._catalog.read(
+            lambda db: read_partitions(db, fileset.dataset_id, snapshot, accepted, compacted=compacted)
+        )
         if after is not None:
             seen = since(seen, after)
         if as_of is None:
@@ -412,6 +416,21 @@ class Run:
         frame = read_frame(self.world, self.spark, fileset, seen, self.columns_of(fileset))
         self.reads.add(fileset, seen)
         return frame
+
+    def compact(self, dataset: Declared | str, *, where: Where | KeyFilter | None = None) -> list[Compacted]:
+        """Put the rows of each partition with many small files into fewer files; return these partitions.
+
+        `where` chooses partitions. The data set is an output of the program. The rows stay the same, and consumers get
+        nothing. The commit raises `CompactionConflict` when another transaction has replaced such a partition.
+        """
+        name = qualified_name(dataset)
+        found = self._outputs.find_fragmented(name, where)
+        if not found:
+            return []
+        from tidemill.lake.spark import gather
+
+        fileset = self._outputs.fileset(name)
+        return self._outputs.compact(name, found, gather(self.read_exactly(fileset, found), fileset))
 
     def diff(self, dataset: Declared | str, old: int, new: int, *, key: Sequence[str] = ()) -> DataFrame:
         """By which rows version `new` of a snapshot differs from `old`, by key: `change`, the key, `before`, `after`.

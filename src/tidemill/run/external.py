@@ -16,17 +16,17 @@ from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.durations import to_milliseconds
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake.datasets import DatasetKind, list_datasets
-from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Unpin
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Unpin, find_schema, pin
 from tidemill.lake.fileset.publish import PartitionWrite
-from tidemill.lake.filters import KeyFilter
+from tidemill.lake.filters import KeyFilter, Where
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.snapshot.versions import RollBack, find_version
-from tidemill.names import RunId
+from tidemill.names import PinId, RunId
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt, renew
 from tidemill.run.declared import Declared, qualified_name
 from tidemill.run.inputs import find_dataset
 from tidemill.run.output import Output
-from tidemill.run.outputs import Dropped, Outputs, Writer, write_frames
+from tidemill.run.outputs import Compacted, Dropped, Outputs, Writer, write_frames
 from tidemill.run.reads import Reads
 from tidemill.run.runner import LEASE, RENEWALS_IN_A_LEASE
 from tidemill.run.runs import create_external
@@ -76,6 +76,24 @@ class ExternalTransaction:
     def register(self, name: str, writes: Sequence[PartitionWrite], columns: ColumnSchema | None) -> None:
         """Publish files that are there already."""
         self._outputs.register(name, writes, columns)
+
+    def compact(
+        self, spark: SparkSession, dataset: Declared | str, *, where: Where | KeyFilter | None = None
+    ) -> list[Compacted]:
+        """Put the rows of each partition with many small files into fewer files; see `Run.compact`."""
+        name = qualified_name(dataset)
+        found = self._outputs.find_fragmented(name, where)
+        if not found:
+            return []
+        from tidemill.lake.spark import gather, read_partitions
+
+        catalog, fileset = self._outputs.catalog, self._outputs.fileset(name)
+        pin_id = PinId(catalog.world.new_id("pin"))
+        catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, self._tx, self.run_id))
+        columns = catalog.read(lambda db: find_schema(db, fileset.dataset_id))
+        frame = read_partitions(catalog.world, spark, fileset, found, columns)
+        self.reads.add(fileset, found)
+        return self._outputs.compact(name, found, gather(frame, fileset))
 
     def snapshot(self, dataset: Declared | str) -> Output:
         """Where to refresh a snapshot; its next version becomes current at the end of the block."""

@@ -13,6 +13,7 @@ from tidemill.catalog.transactions import Transaction
 from tidemill.errors import NotFound, Unavailable, UserError
 from tidemill.lake.checks import Check, Result, to_metadata
 from tidemill.lake.datasets import DatasetKind
+from tidemill.lake.fileset.compaction import Compact, CompactedPartition, is_worth_compacting
 from tidemill.lake.fileset.fileset import (
     Change,
     ColumnSchema,
@@ -23,7 +24,7 @@ from tidemill.lake.fileset.fileset import (
     read_partitions,
 )
 from tidemill.lake.fileset.metadata import MetadataChange, check_metadata
-from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite, find_existing, fold, see_own
+from tidemill.lake.fileset.publish import MOST_CHANGES, AddPartitions, PartitionWrite, find_existing, fold, see_own
 from tidemill.lake.filters import KeyFilter, Where, make_filter
 from tidemill.lake.keys import NO_KEYS, KeyValue
 from tidemill.lake.manifest import Manifest, check_files, delete_unnamed, mark_committed, tx_directory, write_side_car
@@ -62,6 +63,34 @@ class NotAnOutput(UserError):
     def __init__(self, dataset: str, declared: str) -> None:
         self.dataset = dataset
         super().__init__(f"{dataset} is no output of this transaction, which declared {declared or 'none'}")
+
+
+class RowsChanged(Unavailable):
+    """A compaction wrote another number of rows than it read."""
+
+    code = "rows_changed"
+
+    def __init__(self, dataset: str, partition: str, before: int, after: int) -> None:
+        self.dataset = dataset
+        self.partition = partition
+        self.before = before
+        self.after = after
+        super().__init__(
+            f"the compaction of partition {partition} of {dataset} read {before} rows and wrote {after}; nothing of it "
+            "is published; run again"
+        )
+
+
+class WritesAndCompacts(UserError):
+    """One transaction compacts a file set, and writes to it as well."""
+
+    code = "writes_and_compacts"
+
+    def __init__(self, dataset: str) -> None:
+        self.dataset = dataset
+        super().__init__(
+            f"this transaction compacts {dataset} and writes to it: compact it in a transaction of its own"
+        )
 
 
 class Writer(Protocol):
@@ -105,6 +134,17 @@ def describe_partition(fileset: Fileset, partition: Partition) -> Dropped:
     return Dropped(shown, values, len(partition.files), partition.bytes, partition.rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """A partition that was compacted: its key as people read it, its files before and after, and what they hold."""
+
+    partition: str
+    files_before: int
+    files: int
+    bytes: int
+    rows: int
+
+
 @dataclass(slots=True)
 class _Output:
     fileset: Fileset
@@ -118,6 +158,7 @@ class _Output:
     """What a person should know of the writes: those that did nothing, and rows that were left out."""
     forgot: bool = False
     """Whether something was written and dropped again."""
+    compacted: list[CompactedPartition] = field(default_factory=list)
 
     @property
     def is_ours(self) -> bool:
@@ -266,6 +307,40 @@ class Outputs:
         said = change.decide(name, fileset.keys.show(checked), seen[0].metadata)
         output.writes.append(PartitionWrite(checked, WriteOp.APPEND, metadata=said, claimed=frozenset(said)))
 
+    def find_fragmented(self, name: str, where: Where | KeyFilter | None) -> list[Partition]:
+        """Return the partitions that this transaction sees, `where` accepts and a compaction would improve. `BadKey`.
+
+        At most `MOST_CHANGES`: a later compaction finds the others.
+        """
+        output = self._find_partitioned(name)
+        accepted = where if isinstance(where, KeyFilter) else make_filter(output.fileset.keys, where)
+        found = [one for one in self._seen(output, accepted) if is_worth_compacting([file for _, file in one.files])]
+        return found[:MOST_CHANGES]
+
+    def compact(self, name: str, partitions: Sequence[Partition], rows: DataFrame) -> list[Compacted]:
+        """Write `rows`, which are those of `partitions`, into files that the commit puts in the place of their files.
+
+        The transaction does nothing else to the file set. Raises `RowsChanged` when a partition has another number of
+        rows then.
+        """
+        output = self._find_partitioned(name)
+        columns = self.catalog.read(lambda db: find_schema(db, output.fileset.dataset_id))
+        manifests = self._write(output, rows, columns).manifests
+        output.schema = None
+        done = []
+        for partition in partitions:
+            shown = output.fileset.show(partition.partition_key)
+            key = output.fileset.keys.decode(partition.partition_key)
+            manifest = manifests.get(key, Manifest(()))
+            if manifest.total_rows != partition.rows:
+                raise RowsChanged(name, shown, partition.rows, manifest.total_rows)
+            output.compacted.append(CompactedPartition(partition, manifest))
+            size, count = manifest.total_bytes, manifest.total_rows
+            done.append(Compacted(shown, len(partition.files), len(manifest.files), size, count))
+        if stray := manifests.keys() - {output.fileset.keys.decode(one.partition_key) for one in partitions}:
+            raise RowsChanged(name, output.fileset.keys.show(min(stray)), 0, manifests[min(stray)].total_rows)
+        return done
+
     def _find_partitioned(self, name: str) -> _Output:
         output = self._find(name)
         if output.fileset.dataset.kind is DatasetKind.SNAPSHOT:
@@ -273,7 +348,8 @@ class Outputs:
         return output
 
     def _seen(self, output: _Output, where: KeyFilter) -> list[Partition]:
-        return self.catalog.read(lambda db: read_partitions(db, output.fileset.dataset_id, self.tx, where))
+        dataset_id = output.fileset.dataset_id
+        return self.catalog.read(lambda db: read_partitions(db, dataset_id, self.tx, where, compacted=True))
 
     def replace(self, name: str, rows: DataFrame, allowed: Collection[Guard] = ()) -> None:
         """Write `rows` as the next version of a snapshot; the last of several is it. `allowed` guards let it pass.
@@ -374,6 +450,9 @@ class Outputs:
                 raise output.refused
             changes = output.changes
             files = open_files(output.fileset.dataset.location, self.catalog.world)
+            if output.compacted:
+                effects.append(self._prepare_compaction(name, output, files))
+                continue
             if output.calls > 1 or output.forgot or (output.calls and not changes):
                 delete_unnamed(files, self.tx, {file.name for change in changes for file in change.manifest.files})
             if not changes:
@@ -405,6 +484,14 @@ class Outputs:
         self.catalog.world.mark("output.side_cars")
         return effects
 
+    def _prepare_compaction(self, name: str, output: _Output, files: Files) -> Compact:
+        if output.writes:
+            raise WritesAndCompacts(name)
+        for one in output.compacted:
+            shown = output.fileset.show(one.before.partition_key)
+            check_files(files, name, shown, tx_directory(self.tx), one.manifest)
+        return Compact(self.tx, output.fileset, output.compacted)
+
     def _remove_directory(self, output: _Output, files: Files) -> None:
         """Of an output to which nothing is published: what is left of it, empty folders, is named by nothing."""
         path = files.local_path(tx_directory(self.tx))
@@ -432,6 +519,8 @@ class Outputs:
         facts: list[dict[str, object]] = []
         for name, output in self._outputs.items():
             changes = output.changes
+            if output.compacted:
+                facts.append(_describe_compaction(name, output))
             if changes or output.checks or output.notes:
                 shown = [output.fileset.keys.show(change.key) for change in changes[:_MOST_SHOWN]]
                 rows = sum(change.manifest.total_rows for change in changes)
@@ -462,3 +551,16 @@ class Outputs:
             return []
         keys = [change.key for change in output.changes]
         return self.catalog.read(lambda db: list_slots(db, output.fileset, keys, *declared))
+
+
+def _describe_compaction(name: str, output: _Output) -> dict[str, object]:
+    done = output.compacted
+    return {
+        "dataset": name,
+        "compacted": [output.fileset.show(one.before.partition_key) for one in done[:_MOST_SHOWN]],
+        "count": len(done),
+        "files_before": sum(len(one.before.files) for one in done),
+        "files": sum(len(one.manifest.files) for one in done),
+        "rows": sum(one.manifest.total_rows for one in done),
+        "bytes": sum(one.manifest.total_bytes for one in done),
+    }

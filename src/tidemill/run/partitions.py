@@ -12,11 +12,13 @@ from tidemill.epoch import from_ms
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import DatasetKind, list_datasets
 from tidemill.lake.fileset.adopt import Refusal, look_through
-from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, find_schema, read_partitions
+from tidemill.lake.fileset.compaction import is_worth_compacting
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema, read_partitions
 from tidemill.lake.fileset.publish import MOST_CHANGES
 from tidemill.lake.fileset.time_travel import now
 from tidemill.lake.filters import KeyFilter, Range, Where, make_filter
 from tidemill.lake.keys import KeyText, KeyType
+from tidemill.lake.snapshot.snapshot import NotASnapshot
 from tidemill.run.external import open_transaction
 from tidemill.run.outputs import Dropped, describe_partition
 from tidemill.storage.files import check_file_name, open_files
@@ -53,10 +55,21 @@ def list_matching(catalog: Catalog, fileset: Fileset, where: KeyFilter) -> list[
     """The partitions that a drop would drop now."""
 
     def block(db: Db) -> list[Dropped]:
-        found = read_partitions(db, fileset.dataset_id, now(db, catalog.incarnation), where)
+        found = read_partitions(db, fileset.dataset_id, now(db, catalog.incarnation), where, compacted=True)
         return [describe_partition(fileset, partition) for partition in found]
 
     return catalog.read(block)
+
+
+def find_fragmented(catalog: Catalog, fileset: Fileset, where: KeyFilter) -> list[Partition]:
+    """Return the partitions that `where` accepts and a compaction would improve now. `NotASnapshot` for a snapshot."""
+    if fileset.dataset.kind is DatasetKind.SNAPSHOT:
+        raise NotASnapshot(fileset.qualified_name, "is a snapshot, of which each version is written whole")
+
+    def block(db: Db) -> list[Partition]:
+        return read_partitions(db, fileset.dataset_id, now(db, catalog.incarnation), where, compacted=True)
+
+    return [one for one in catalog.read(block) if is_worth_compacting([file for _, file in one.files])]
 
 
 def drop_matching(catalog: Catalog, world: World, fileset: Fileset, where: KeyFilter) -> list[Dropped]:

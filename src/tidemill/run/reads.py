@@ -26,7 +26,7 @@ class Reads:
     def add(self, fileset: Fileset, partitions: Iterable[Partition]) -> None:
         """Remember that these were given to the program."""
         for partition in partitions:
-            for change in partition.changes:
+            for change in (one for one in partition.changes if one.manifest.files):
                 self._read[fileset.dataset_id, change.location, change.partition_key] = fileset, change
 
     def verify(self) -> None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from tidemill.config import Config
 from tidemill.errors import Unavailable
+from tidemill.lake.fileset.stored import FILE_BYTES
 from tidemill.lake.snapshot.jdbc import DRIVERS_SETTING
-from tidemill.lake.spark import FILE_BYTES, PINNED
+from tidemill.lake.spark import PINNED
 from tidemill.run.java import find_java, spark_environ
 from tidemill.world import World
 

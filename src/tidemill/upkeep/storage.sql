@@ -1,16 +1,31 @@
 -- name: find_bound
-SELECT coalesce((SELECT write_pointer FROM partition_change
-                  WHERE dataset_id = :dataset_id AND write_pointer > :after
-                  ORDER BY write_pointer LIMIT 1 OFFSET :place),
-                (SELECT max(write_pointer) FROM partition_change
-                  WHERE dataset_id = :dataset_id AND write_pointer > :after))
+-- Windows over changes and compactions: ranges of their write pointers.
+SELECT coalesce((SELECT named.write_pointer
+                   FROM (SELECT write_pointer FROM partition_change
+                          WHERE dataset_id = :dataset_id AND write_pointer > :after
+                          UNION ALL
+                         SELECT write_pointer FROM compaction
+                          WHERE dataset_id = :dataset_id AND write_pointer > :after) AS named
+                  ORDER BY named.write_pointer LIMIT 1 OFFSET :place),
+                (SELECT max(last.write_pointer)
+                   FROM (SELECT max(write_pointer) AS write_pointer FROM partition_change
+                          WHERE dataset_id = :dataset_id AND write_pointer > :after
+                          UNION ALL
+                         SELECT max(write_pointer) FROM compaction
+                          WHERE dataset_id = :dataset_id AND write_pointer > :after) AS last))
 
 -- name: read_locations
-SELECT DISTINCT location FROM partition_change
+SELECT location FROM partition_change
+ WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer <= :bound
+ UNION
+SELECT location FROM compaction
  WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer <= :bound
 
 -- name: read_manifests
 SELECT location, partition_key, manifest, expired_at FROM partition_change
+ WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer <= :bound
+ UNION ALL
+SELECT location, partition_key, manifest, expired_at FROM compaction
  WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer <= :bound
  ORDER BY location, partition_key
 

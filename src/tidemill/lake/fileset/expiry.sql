@@ -1,8 +1,11 @@
 -- name: find_next_superseded
--- The first change behind the horizon that was replaced: the oldest one whose files are still kept.
-SELECT superseded_seq FROM partition_change {indexed_by:partition_superseded}
- WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon
- ORDER BY superseded_seq LIMIT 1
+-- The first commit behind the horizon that replaced a change or a compaction: the oldest whose files are still kept.
+SELECT min(found.seq) FROM (
+    SELECT min(superseded_seq) AS seq FROM partition_change {indexed_by:partition_superseded}
+     WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon
+     UNION ALL
+    SELECT min(superseded_seq) FROM compaction {indexed_by:compaction_superseded}
+     WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon) AS found
 
 -- name: lock_horizon
 SELECT horizon FROM dataset WHERE dataset_id = :dataset_id {for_update}
@@ -26,13 +29,45 @@ SELECT min(change.superseded_seq)
 
 -- name: find_bound
 -- Where a piece of work of about :most changes ends.
-SELECT superseded_seq FROM partition_change {indexed_by:partition_superseded}
- WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon AND superseded_seq <= :bound
- ORDER BY superseded_seq LIMIT 1 OFFSET :most
+SELECT found.seq FROM (
+    SELECT changed.superseded_seq AS seq FROM (
+        SELECT superseded_seq FROM partition_change {indexed_by:partition_superseded}
+         WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon AND superseded_seq <= :bound
+         ORDER BY superseded_seq LIMIT :most + 1) AS changed
+     UNION ALL
+    SELECT merged.superseded_seq FROM (
+        SELECT superseded_seq FROM compaction {indexed_by:compaction_superseded}
+         WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon AND superseded_seq <= :bound
+         ORDER BY superseded_seq LIMIT :most + 1) AS merged) AS found
+ ORDER BY found.seq LIMIT 1 OFFSET :most
 
 -- name: list_superseded
 SELECT write_pointer, partition_key, superseded_seq FROM partition_change {indexed_by:partition_superseded}
  WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon AND superseded_seq <= :bound
+
+-- name: list_compactions
+-- The compactions that commits within the same bounds have superseded.
+SELECT write_pointer, partition_key, superseded_seq FROM compaction {indexed_by:compaction_superseded}
+ WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon AND superseded_seq <= :bound
+
+-- name: mark_compactions
+-- Never what is current, whatever the caller says.
+UPDATE compaction SET expired_at = tidemill_now()
+ WHERE (dataset_id, write_pointer, partition_key) IN
+       (SELECT CAST(:dataset_id AS TEXT), listed.write_pointer, listed.partition_key
+          FROM {rows:changes(write_pointer bigint, partition_key text)} AS listed)
+   AND superseded_seq IS NOT NULL AND expired_at IS NULL
+
+-- name: insert_garbage_of_compactions
+INSERT INTO garbage (location, dataset_id, write_pointer, partition_key, reason, not_before)
+SELECT merged.dataset_id || '/' || merged.location || ' ' || CAST(merged.write_pointer AS TEXT) || ' '
+           || merged.partition_key,
+       merged.dataset_id, merged.write_pointer, merged.partition_key, 'superseded', tidemill_now() + :wait
+  FROM {rows:changes(write_pointer bigint, partition_key text)} AS listed
+ CROSS JOIN compaction AS merged
+ WHERE merged.dataset_id = :dataset_id AND merged.write_pointer = listed.write_pointer
+   AND merged.partition_key = listed.partition_key AND merged.expired_at IS NOT NULL
+    ON CONFLICT (location) DO NOTHING
 
 -- name: mark_expired
 -- Never what is current, whatever the caller says.

@@ -30,6 +30,8 @@ from tidemill.world import World
 
 SQL: Final = load_sql(__file__)
 
+_NO_FILES: Final = Manifest(())
+
 
 class WriteOp(StrEnum):
     """How a write treats what is there: none must be, it stays, it is replaced, it goes."""
@@ -126,7 +128,8 @@ class Fileset:
 class Change:
     """A committed change of one partition; its files are named relative to `location`, a directory of the data set.
 
-    `metadata` is what it says of the partition, by name; None takes a name away.
+    `metadata` is what it says of the partition, by name; None takes a name away. One that `compacts` is no change but a
+    compaction: it holds the rows of others, which then have no files.
     """
 
     partition_key: KeyText
@@ -136,6 +139,7 @@ class Change:
     location: str
     manifest: Manifest
     metadata: Mapping[str, str | None] = field(default_factory=dict)
+    compacts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,15 +195,21 @@ def find_schema(db: Db, dataset_id: DatasetId) -> ColumnSchema | None:
 
 
 def read_partitions(
-    db: Db, dataset_id: DatasetId, snapshot: Snapshot, where: KeyFilter | None = None
+    db: Db, dataset_id: DatasetId, snapshot: Snapshot, where: KeyFilter | None = None, *, compacted: bool = False
 ) -> list[Partition]:
     """What `snapshot` sees of the file set, by key, at any later time: all, or what `where` accepts.
 
-    Cost: what is current within the bounds of `where`, and what was replaced since.
+    With `compacted`, compactions take the place of the files that they replace: the same rows in fewer files. Without,
+    each change has its own rows. Cost: what is current within the bounds of `where`, and what was replaced since.
     """
     lower, upper = where.bounds if where else ("", ALL_KEYS)
     rows = db.all(
-        SQL.read_visible, dataset_id=dataset_id, write_pointer=snapshot.write_pointer, lower=lower, upper=upper
+        SQL.read_visible,
+        dataset_id=dataset_id,
+        write_pointer=snapshot.write_pointer,
+        lower=lower,
+        upper=upper,
+        compacted=int(compacted),
     )
     accepted = (row for row in rows if where is None or where.accepts(KeyText(str(row[0]))))
     changes = sorted(map(to_change, accepted), key=lambda change: (change.partition_key, change.commit_seq))
@@ -249,7 +259,10 @@ def kind_of(first: Change, *, known: bool) -> ChangeKind:
 
 
 def to_change(row: Row) -> Change:
-    """The change in a row of (key, write pointer, commit sequence, op, location, manifest), and perhaps metadata."""
+    """The change in a row of (key, write pointer, commit sequence, op, location, manifest), and perhaps more.
+
+    More are its metadata, and whether it compacts. Without a manifest its files are those of a compaction.
+    """
     key, write_pointer, commit_seq, op, location, manifest, *more = row
     return Change(
         KeyText(str(key)),
@@ -257,6 +270,7 @@ def to_change(row: Row) -> Change:
         CommitSeq(cast("int", commit_seq)),
         WriteOp(str(op)),
         str(location),
-        Manifest.decode(cast("bytes", manifest)),
+        _NO_FILES if manifest is None else Manifest.decode(cast("bytes", manifest)),
         json.loads(str(more[0])) if more and more[0] is not None else {},
+        bool(more[1:] and more[1]),
     )

@@ -7,15 +7,29 @@ SELECT schema_id, schema FROM dataset_schema WHERE dataset_id = :dataset_id ORDE
 -- what is current plus what came since, never the history. (Found by the later overwrites, what was replaced cost the
 -- history of their keys; without the || '' PostgreSQL would go that way too.) In no order: for one by key SQLite would
 -- walk the history. What the very next commit replaced is there: >=, which matters to who reads as of a commit.
-SELECT partition_key, write_pointer, commit_seq, op, location, manifest, metadata
+-- If :compacted (1, else 0), a change whose rows a compaction holds has no manifest, and the compaction stands beside it:
+-- one statement, so that both are seen or neither.
+SELECT partition_key, write_pointer, commit_seq, op, location,
+       CASE WHEN :compacted = 1 AND compacted_seq < :write_pointer THEN NULL ELSE manifest END, metadata, 0
   FROM partition_change {indexed_by:partition_current}
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND +commit_seq < :write_pointer
    AND partition_key >= :lower AND partition_key < :upper
  UNION ALL
-SELECT partition_key, write_pointer, commit_seq, op, location, manifest, metadata
+SELECT partition_key, write_pointer, commit_seq, op, location,
+       CASE WHEN :compacted = 1 AND compacted_seq < :write_pointer THEN NULL ELSE manifest END, metadata, 0
   FROM partition_change {indexed_by:partition_superseded}
  WHERE dataset_id = :dataset_id AND superseded_seq >= :write_pointer AND +commit_seq < :write_pointer
    AND partition_key || '' >= :lower AND partition_key || '' < :upper
+ UNION ALL
+SELECT partition_key, write_pointer, commit_seq, 'append', location, manifest, NULL, 1
+  FROM compaction {indexed_by:compaction_current}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND :compacted = 1 AND +commit_seq < :write_pointer
+   AND partition_key >= :lower AND partition_key < :upper
+ UNION ALL
+SELECT partition_key, write_pointer, commit_seq, 'append', location, manifest, NULL, 1
+  FROM compaction {indexed_by:compaction_superseded}
+ WHERE :compacted = 1 AND dataset_id = :dataset_id AND superseded_seq >= :write_pointer
+   AND +commit_seq < :write_pointer AND partition_key || '' >= :lower AND partition_key || '' < :upper
 
 -- name: lock_dataset
 SELECT namespace || '.' || name, horizon FROM dataset

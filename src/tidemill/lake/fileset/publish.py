@@ -18,6 +18,7 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction, UndeclaredOutput
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.fileset.columns import are_same, evolve
+from tidemill.lake.fileset.compaction import supersede_compactions
 from tidemill.lake.fileset.fileset import Change, ChangeKind, ColumnSchema, Fileset, Partition, WriteOp
 from tidemill.lake.fileset.stored import SchemaPolicy
 from tidemill.lake.keys import Key, KeyText
@@ -287,6 +288,7 @@ class AddPartitions:
         replaced = [encode(change.key) for change in self.changes if change.op in replacing]
         if replaced:
             calls.append(Call(SQL.supersede, {"dataset_id": dataset_id, "keys": json.dumps(replaced)}))
+            calls.append(supersede_compactions(dataset_id, replaced))
         spans = find_times(self.fileset, (change.key for change in self.changes))
         inserted: dict[str, Param] = {
             "dataset_id": dataset_id,

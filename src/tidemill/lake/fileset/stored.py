@@ -18,6 +18,9 @@ from tidemill.lake.formats import CHUNK_BYTES, BadFormat, FileFormat
 from tidemill.lake.keys import KeySchema, KeyType
 from tidemill.storage.files import Files
 
+FILE_BYTES: Final = 128 << 20
+"""The size of file that a write aims at."""
+
 _TIMES: Final = {
     "timeZone": "UTC",
     "dateFormat": "yyyy-MM-dd",

@@ -52,6 +52,7 @@ QUICK = [
     "timer",
     "cron",
     "cron-all",
+    "each-small",
     "caller-small",
     "reset",
     "requeue",

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from tidemill.run.runs import NewRun, create_pending
 from tidemill.schedule.changes import Add, Resume, Suspend, Update, announce_work, change_schedules
 from tidemill.schedule.checker import check_due, next_check_at
 from tidemill.schedule.constraints import Concurrency
-from tidemill.schedule.data_triggers import NewPartitions
+from tidemill.schedule.data_triggers import DataTrigger, NewPartitions, WatermarkPassed
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.specs import Misfire, ScheduleSpec
 from tidemill.schedule.subscriber import has_messages, subscribe
@@ -43,6 +44,7 @@ HOUR = timedelta(hours=1)
 PARTITIONS = NewPartitions("lines")
 TIMER = Every("1h")
 CRON = Cron("0 * * * *")
+EACH = WatermarkPassed("lines", every="1h", mode="each")
 
 
 # Actors
@@ -65,6 +67,22 @@ def arrival(name: str, *hours: int) -> Actor:
 
 
 _MESSAGE = Publish(Topic.DATA, "partitions", EventKey("partition:default.lines"), {"count": 1})
+
+
+def tide(name: str, *hours: int) -> Actor:
+    """A watermark that passes these hours since 1970, a move a turn."""
+
+    def body(stage: Stage) -> None:
+        for before, after in pairwise(hours):
+            stage.turn(partial(_pass, stage, before, after))
+
+    return Actor(name, body)
+
+
+def _pass(stage: Stage, before: int, after: int) -> None:
+    move = {"from": before * 3_600_000_000, "to": after * 3_600_000_000}
+    with stage.freely():
+        stage.catalog.apply([Publish(Topic.DATA, "watermark", EventKey("watermark:default.lines"), move)])
 
 
 def scheduler(name: str, batch: int | None = None) -> Actor:
@@ -406,6 +424,29 @@ def nothing_missed(tables: Tables) -> None:
     must(timer.behind is None, f"the timer waits for {timer.behind}, which is gone")
 
 
+def one_at_a_time(tables: Tables) -> None:
+    """No time has a run while the run of another time goes on, nor after an hour without one."""
+    going = [
+        run.run_id
+        for run in tables["run"]
+        if run.state in {"PENDING", "STARTING", "RUNNING", "STOPPING"}
+        and json.loads(run.triggered_by).get("logical_times")
+    ]
+    must(len(going) <= 1, f"{going} go on at once, each for a time of its own")
+    fires = _fires_of_runs(tables)
+    must(fires == list(range(min(fires, default=0), max(fires, default=-1) + 1, 3_600_000)), f"out of order: {fires}")
+
+
+def each_passed(tables: Tables) -> None:
+    """Each hour that the watermark has passed is in one run, alone."""
+    told = sorted(json.loads(run.triggered_by).get("logical_times", []) for run in tables["run"])
+    moves = [json.loads(row.payload) for row in tables["message"] if row.event_type == "watermark"]
+    passed = [range(move["from"] // 3_600_000_000 + 1, move["to"] // 3_600_000_000 + 1) for move in moves]
+    wanted = [[hour * 3_600_000] for hours in passed for hour in hours]
+    must([times for times in told if times] == wanted, f"runs were told {told}, of {wanted}")
+    must(not tables["boundary"], f"{tables['boundary']} waits for ever")
+
+
 def _fires_of_runs(tables: Tables) -> list[int]:
     return sorted(at for run in tables["run"] for at in json.loads(run.triggered_by).get("logical_times", []))
 
@@ -492,17 +533,18 @@ def pipeline(
     runs: int = 0,
     at_once: bool = False,
     misfire: Misfire = Misfire.ONCE,
+    passes: Sequence[int] = (),
 ) -> Callable[[str], Scenario]:
     """Programs with schedules that listen to their input, the last with the first turn; `changes` happen to that one.
 
-    `at_once` are the kills asked for in one turn.
+    `at_once` are the kills asked for in one turn; `passes` the hours that a watermark stands at, one after the other.
     """
     constraints = (Concurrency(limit),) if limit else ()
     specs = [
         ScheduleSpec(trigger, constraints, timeout=timeout, priority=number, misfire=misfire)
         for number in range(schedules)
     ]
-    timed = not isinstance(trigger, NewPartitions)
+    timed = not isinstance(trigger, DataTrigger)
 
     def make(name: str) -> Scenario:
         def set_up(stage: Stage) -> None:
@@ -513,6 +555,8 @@ def pipeline(
         never_open = [] if isinstance(trigger, AllOf) else [_no_open_job]
         if isinstance(trigger, Cron):
             never_open.append(nothing_missed)
+        if passes:
+            never_open.append(each_passed)
         judges = [SOUND, heard, enough, launched]
         if limit and timeout > HOUR:
             judges.append(at_most(limit))
@@ -522,6 +566,8 @@ def pipeline(
             judges.append(fired_by_cron(each=misfire is Misfire.ALL))
         elif timed:
             judges.append(fired)
+        if passes or misfire is Misfire.ALL:
+            judges.append(one_at_a_time)
         return Scenario(
             name,
             "each message is heard once, each launch is one run, no limit is passed, and nothing waits for ever",
@@ -535,6 +581,7 @@ def pipeline(
                 *(killer(f"killer{n}", at_once=at_once) for n in range(kills)),
                 *(clock(f"hour{n}", HOUR) for n in range(hours)),
                 *([changer("person", *changes)] if changes else []),
+                *([tide("tide", *passes)] if passes else []),
             ],
             promises.all_of(*judges),
             recover(
@@ -590,5 +637,8 @@ SCENARIOS = {
     "timer-suspended": pipeline(TIMER, arrivals=0, hours=2, changes=(Suspend, Resume), limit=None),
     "cron": pipeline(CRON, arrivals=0, hours=2, drivers=0, limit=None),
     "cron-all": pipeline(CRON, arrivals=0, hours=2, drivers=0, limit=None, misfire=Misfire.ALL),
+    "each": pipeline(EACH, arrivals=0, passes=(0, 2, 3), limit=None),
+    "each-small": pipeline(EACH, arrivals=0, passes=(0, 2, 3), schedulers=1, limit=None),
+    "each-killed": pipeline(EACH, arrivals=0, passes=(0, 2), schedulers=1, kills=1, at_once=True, limit=None),
     "both": pipeline(AllOf(PARTITIONS, TIMER), hours=1, schedulers=2),
 }

@@ -33,6 +33,7 @@ TABLES = {
     "reader_pin": "pin_id dataset_id commit_seq run_id",
     "schedule": "schedule_id generation since_seq since_at program_id spec status",
     "timer": "schedule_id trigger_no next_fire_at behind",
+    "boundary": "schedule_id trigger_no next_at last_at behind",
     "fire": "schedule_id generation trigger_no fire_time job_id",
     "job": "job_id schedule_id generation state created_at satisfied_at next_check_at deadline progress verdict "
     "revision",

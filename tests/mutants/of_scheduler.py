@@ -20,6 +20,7 @@ _CONSTRAINTS: Final = "schedule/constraints.py"
 _ATTEMPTS: Final = "run/attempts.py"
 _RUNS: Final = "run/runs.py"
 _MESSAGES_SQL: Final = "catalog/messages.sql"
+_BOUNDARIES: Final = "schedule/boundaries.py"
 _BOUNDARIES_SQL: Final = "schedule/boundaries.sql"
 
 _mutant = mutants_of(Room.SCHEDULER)
@@ -29,7 +30,9 @@ MUTANTS: Final = (
     _mutant(
         "position_before_jobs",
         "the subscriber moves its position in one transaction and feeds the jobs in the next",
-        Edit(_SUBSCRIBER, "        flaws.update(_feed(db, world, messages))\n", "        read.extend(messages)\n"),
+        Edit(
+            _SUBSCRIBER, "        flaws.update(_feed(db, world, messages, gaps))\n", "        read.extend(messages)\n"
+        ),
         Edit(
             _SUBSCRIBER,
             "    def block(db: Db) -> int:\n",
@@ -226,9 +229,9 @@ MUTANTS: Final = (
         scenario="timer",
     ),
     _mutant(
-        "each_time_joins_the_open_job",
-        "under misfire=all a time is fed to a job that has one",
-        Edit(_MISFIRES, "            return Due((), first, behind=True) if waits else Due(", "            return Due("),
+        "time_does_not_wait",
+        "under misfire=all a time waits for the end of the run of the time before",
+        Edit(_MISFIRES, "Due((first,), second, behind=True)", "Due((first,), second)"),
         scenario="cron-all",
     ),
     _mutant(
@@ -420,9 +423,31 @@ MUTANTS: Final = (
         "hours that a watermark passes later join those that wait",
         Edit(
             _BOUNDARIES_SQL,
-            "DO UPDATE SET last_at = excluded.last_at",
-            "DO UPDATE SET last_at = excluded.last_at, next_at = excluded.next_at",
+            "   SET next_at = CASE WHEN boundary.next_at > boundary.last_at THEN",
+            "   SET next_at = CASE WHEN true THEN",
         ),
         first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "boundary_does_not_wait",
+        "an hour that a watermark has passed waits for the end of the run of the hour before",
+        Edit(_BOUNDARIES_SQL, "run.job_id = boundary.behind AND run.ended_at", "run.job_id = '' AND run.ended_at"),
+        Edit(
+            _JOBS_SQL,
+            "SELECT job_id FROM run WHERE job_id IN ({texts:job_ids}) AND ended_at IS NULL",
+            "SELECT job_id FROM run WHERE job_id IN ({texts:job_ids}) AND 1 = 0",
+        ),
+        scenario="each-small",
+    ),
+    _mutant(
+        "empty_queue_forgotten",
+        "an hour that is passed when no other waits any more waits for the end of the run of the hour before",
+        Edit(
+            _BOUNDARIES,
+            "            after[queue] = boundary + leaf.every\n",
+            "            after[queue] = boundary + leaf.every\n"
+            "            empty += [queue] if boundary == last else []\n",
+        ),
+        scenario="each-small",
     ),
 )

@@ -240,7 +240,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "state": "RUNNING",
     "taken": _changes(_WAITING),
     "timers": _TIMERS,
-    "done": _BOUNDARIES,
+    "empty": _BOUNDARIES,
     "moved": _BOUNDARIES,
     "passed": _BOUNDARIES,
     "rereads": 0,
@@ -346,7 +346,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "watermark.last_slot": {"dataset_id": "deep", "upto": 298_990 * _HOUR},
     "watermark.go_on": {"next_time": 1},
     "watermark.note_rewind": {"value": 1},
-    "boundaries.remove_beyond": {
+    "boundaries.cut": {
         "rewound": _rows(
             [{"schedule_id": f"schedule_{i}", "trigger_no": 1, "last_at": None} for i in range(0, 900, 100)]
         )
@@ -580,8 +580,10 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "runs.insert_slots": {"runs": _NEW_RUNS},
     "jobs.insert_jobs": {"jobs": _NEW_JOBS},
     "jobs.insert_history": {"jobs": _NEW_JOBS},
+    "schedules.read_boundaries": {"schedule_id": "schedule_100"},
     "boundaries.lock": {"schedule_ids": _list(*(f"schedule_{i}" for i in range(0, 10_000, 100)))},
     "changes.delete_boundaries": {"schedule_ids": _list(*(f"schedule_{i}" for i in range(0, 10_000, 100)))},
+    "jobs.find_unfinished": {"job_ids": _list(*(f"{kind}_{i}" for kind in ("job", "running") for i in range(100)))},
     "jobs.find_ended": {"job_id": "done_1"},
     "jobs.delete_waits": {"job_ids": _list(*(f"job_{i}" for i in range(15_000, 15_100)))},
     "jobs.wake_beside": {"job_ids": _list(*(f"job_{i}" for i in range(15_000, 15_020)))},

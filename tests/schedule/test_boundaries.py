@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 
 from tests.schedule.test_crashes import Crash
+from tidemill.catalog.named import Dialect
+from tidemill.names import RunId
+from tidemill.run.attempts import AttemptEnd, Cause, end_attempt, take_runs
+from tidemill.schedule import boundaries
 from tidemill.schedule.boundaries import feed_boundaries
 from tidemill.schedule.changes import Resume, Suspend, Update
+from tidemill.schedule.checker import Launch
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewPartitions, WatermarkPassed
+from tidemill.schedule.schedules import count_waiting, share_listening
 from tidemill.schedule.specs import ScheduleSpec
 from tidemill.schedule.subscriber import subscribe
 
@@ -24,17 +32,32 @@ def hours(shop, launches) -> list[list[float]]:
     return [[at / 3_600_000 for at in shop.run(launch).triggered_by["logical_times"]] for launch in launches]
 
 
+def runs_of(shop) -> list[Launch]:
+    """The launches up to the end, each run ended before the next."""
+    return [launch for launches in shop.step_through() for launch in launches]
+
+
+def end(shop, launch: Launch, cause: Cause | None) -> None:
+    """End the run of a launch: committed without a cause."""
+    if cause is None:
+        shop.end(launch.run_id)
+        return
+    lease = timedelta(seconds=60)
+    shop.catalog.write(lambda db: take_runs(db, most=1, owner="r", host="h", lease=lease))
+    end_attempt(shop.catalog, launch.run_id, 1, AttemptEnd(cause, "it was so"))
+
+
 def test_each_period_has_a_run_of_its_own_in_order(shop):
     """Also those of the far future: the clock says nothing of what has come."""
     shop.schedule(EACH)
 
     shop.pass_to(9_000_010.5, None)
-    first = shop.step()
+    first = runs_of(shop)
     shop.pass_to(9_000_010.9, 9_000_010.5)
-    within = shop.step()
+    within = runs_of(shop)
     shop.pass_to(9_000_012, 9_000_010.9)
     shop.pass_to(9_000_013.2, 9_000_012)
-    later = shop.step()
+    later = runs_of(shop)
 
     assert hours(shop, first) == [[9_000_010]]
     assert within == []
@@ -48,7 +71,98 @@ def test_a_first_move_has_a_run_for_each_period_since_the_first_slot(shop):
 
     shop.pass_to(11.5, None, since=8)
 
-    assert hours(shop, shop.step()) == [[9], [10], [11]]
+    assert hours(shop, runs_of(shop)) == [[9], [10], [11]]
+
+
+@pytest.mark.parametrize("cause", [None, Cause.FAILED, Cause.KILLED])
+def test_the_next_waits_for_the_end_of_the_run_before_it(shop, cause):
+    """However that run ends; also an end of a period that is passed when no other waits any more."""
+    shop.schedule(EACH, program=shop.program(reads=()))
+    shop.pass_to(3, 1)
+    launches = shop.step()
+    early = shop.step()
+    end(shop, launches[0], cause)
+    launches += shop.step()
+    shop.pass_to(4, 3)
+    early += shop.step()
+    end(shop, launches[1], cause)
+    launches += shop.step()
+    end(shop, launches[2], cause)
+
+    assert early == []
+    assert hours(shop, launches) == [[2], [3], [4]]
+    assert shop.step() == []
+    assert shop.sql("SELECT count(*) FROM boundary") == [(0,)]
+
+
+def test_the_next_waits_for_a_run_of_an_end_that_is_no_longer_passed(shop):
+    """The watermark moves back, and on, while the run of the last end that it had passed still goes on."""
+    shop.schedule(EACH)
+    shop.pass_to(13, 12)
+    (running,) = shop.step()
+    shop.pass_to(11.5, 13)
+    early = shop.step()
+    shop.pass_to(13, 11.5)
+    early += shop.step()
+    shop.end(running.run_id)
+
+    assert early == []
+    assert hours(shop, runs_of(shop)) == [[12], [13]]
+
+
+def test_a_scheduler_that_was_overtaken_feeds_nothing(shop, monkeypatch):
+    """While it looked, another one has fed the next job, and made a run of it that has not ended."""
+    if shop.catalog.dialect is Dialect.SQLITE:
+        pytest.skip("writers of SQLite take turns: nobody overtakes another")
+    shop.schedule(EACH)
+    shop.pass_to(4, 1)
+    (first,) = shop.step()
+    shop.end(first.run_id)
+    second = []
+
+    def share_late(db, schedule_ids):
+        if not second:
+            second.append(None)  # the other scheduler comes by here too
+            other = threading.Thread(target=lambda: second.extend(shop.step()))
+            other.start()
+            other.join()
+        return share_listening(db, schedule_ids)
+
+    monkeypatch.setattr(boundaries, "share_listening", share_late)
+    fed = feed_boundaries(shop.catalog, shop.world)
+
+    assert (fed, hours(shop, second[1:])) == (0, [[3]])
+    assert shop.step() == []
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["first move", "after others"])
+def test_a_move_over_a_huge_gap_starts_runs_for_the_latest_periods(shop, caplog, alone):
+    """A partition that is dated 1970 by mistake, before those of today: the first two moves would be 490,000 runs."""
+    schedule = shop.schedule(EACH)
+    if not alone:
+        shop.pass_to(24, None, since=0)
+    shop.pass_to(490_000, None if alone else 24, since=0 if alone else None)
+    (launch,) = shop.step()
+    waiting = shop.catalog.read(lambda db: count_waiting(db, schedule))
+    shop.end(launch.run_id)
+
+    assert hours(shop, [launch, *shop.step()]) == [[480_001], [480_002]]
+    assert waiting == 9_999
+    (said,) = [record.message for record in caplog.records]
+    assert f"none for the {480_000 if alone else 479_976} before" in said
+    assert "schedule suspend default.shop.s" in said
+
+
+def test_who_skips_the_periods_that_wait_begins_with_the_next(shop):
+    """As the warning says."""
+    schedule = shop.schedule(EACH)
+    shop.pass_to(490_000, None, since=0)
+    shop.step()
+    shop.change(Suspend(schedule.schedule_id))
+    shop.change(Resume(schedule.schedule_id))
+    shop.pass_to(490_001, 490_000)
+
+    assert hours(shop, runs_of(shop)) == [[490_001]]
 
 
 def test_one_run_for_all_is_told_which_periods_it_covers(shop):
@@ -139,9 +253,9 @@ def test_a_period_joins_a_job_that_it_has_not_fed(shop):
     shop.add()
     alone = shop.step()
     shop.pass_to(3, 1)
-    first = shop.step()
+    first = runs_of(shop)
     shop.add()
-    second = shop.step()
+    second = runs_of(shop)
 
     assert alone == []
     assert hours(shop, [*first, *second]) == [[2], [3]]
@@ -199,12 +313,11 @@ def test_a_crash_at_any_mark_loses_and_doubles_no_period(shop, mark):
             raise Crash
 
     shop.at_mark = crash
-    launches = []
-    while not launches or launches[-1]:
-        try:
-            launches.append(shop.step())
-        except Crash:
-            launches.append([None])
+    for _ in range(5):
+        with suppress(Crash):
+            shop.step()
+        for (run_id,) in shop.sql("SELECT run_id FROM run WHERE ended_at IS NULL"):
+            shop.end(RunId(str(run_id)))
     shop.at_mark = None
 
     causes = [json.loads(str(text)) for (text,) in shop.sql("SELECT triggered_by FROM run")]

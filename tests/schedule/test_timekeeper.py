@@ -274,6 +274,21 @@ def test_misfire_all_makes_a_run_for_each_in_order(shop):
     assert shop.sql("SELECT count(*) FROM timer WHERE behind IS NULL") == [(1,)]
 
 
+def test_under_all_a_time_that_comes_waits_for_the_run_before_it(shop):
+    """A run of thirty hours, of which nothing was missed; the next one starts when it has ended."""
+    _move_to(shop, "04-01")
+    shop.schedule(NIGHTLY, misfire=Misfire.ALL)
+    _move_to(shop, "04-02")
+    (first,) = shop.step()
+    _move_to(shop, "04-03")
+    early = shop.step()
+    shop.end(first.run_id)
+    second = shop.step()
+
+    assert early == []
+    assert _logical_times(shop, [first, *second]) == [["02. 02:30"], ["03. 02:30"]]
+
+
 def test_under_all_the_next_waits_for_the_job_before_it(shop):
     """Each in a job of its own, also when they come while one waits for its turn; a job that is cancelled ends it."""
     _move_to(shop, "04-01")

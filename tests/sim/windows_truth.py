@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.sim.committed import Committed, fold, plain, publish, refuse
@@ -115,6 +116,19 @@ def _check_boundaries(simulation: Simulation, committed: Committed, moves: list[
     refuse(told == wanted, "lost", f"runs were told {told}, passed was {wanted}")
     alone = simulation.shape.windows.mode != "each" or all(len(several) < 2 for _, several in times)
     refuse(alone, "dirty", f"a run was told several of {times}")
+    if simulation.shape.windows.mode == "each" and not simulation.suspended:
+        _check_turns(simulation)
+
+
+def _check_turns(simulation: Simulation) -> None:
+    """The run of an hour begins when the run of the hour before has ended: by their ticks, which no clock sets back."""
+    attempts = simulation.ground.sql(
+        "SELECT r.rowid, min(tx.write_pointer), max(max(tx.write_pointer, coalesce(tx.commit_seq, 0)))"
+        "  FROM run AS r JOIN program AS p USING (program_id) JOIN tx ON tx.run_id = r.run_id"
+        " WHERE p.name = 'gather' AND json_array_length(r.triggered_by, '$.logical_times') > 0 GROUP BY r.rowid"
+    )
+    for (one, _, ends), (other, begins, _) in pairwise(sorted(attempts)):
+        refuse(begins > ends, "dirty", f"run {other} of an hour began at {begins}, run {one} before it ended at {ends}")
 
 
 def _find_hours(simulation: Simulation, committed: Committed, until: int) -> Iterator[int]:

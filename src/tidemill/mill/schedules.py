@@ -39,6 +39,8 @@ class ScheduleView:
     timeout: str
     misfire: str
     next_fire_at: int | None
+    waiting_periods: int
+    """Ends of periods that wait for runs of their own (`WatermarkPassed` with `mode="each"`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +129,5 @@ def _schedule_view(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -
         timeout=format_duration(schedule.spec.timeout),
         misfire=schedule.spec.misfire.value,
         next_fire_at=None if fires_at is None else to_ms(fires_at),
+        waiting_periods=schedules.count_waiting(db, schedule),
     )

@@ -1,7 +1,8 @@
 """Ends of periods that a watermark has passed → jobs, one after the other: each gets a run of its own.
 
-What was passed is written down in the transaction that handles the message of the watermark's move. The next end
-becomes a job, with that end as its logical time, when the schedule has no open job that was fed an earlier one.
+The transaction that handles the message of a watermark's move also queues the ends that the watermark has passed. The
+next end feeds a job, as its logical time, when the job that the previous end fed is gone and that job's run has ended.
+A queue without ends stays until then, so that the next end waits too.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Message
 from tidemill.catalog.named import load_sql
 from tidemill.epoch import from_ms, to_ms
-from tidemill.names import ScheduleId
-from tidemill.schedule.data_triggers import WatermarkPassed
-from tidemill.schedule.jobs import Fact, feed_jobs, lock_open_jobs
+from tidemill.names import JobId, ScheduleId
+from tidemill.schedule.data_triggers import Passed, WatermarkPassed
+from tidemill.schedule.jobs import Fact, feed_jobs, find_unfinished
 from tidemill.schedule.schedules import share_listening
 from tidemill.world import World
 
@@ -41,13 +42,23 @@ class Moves:
     passed: dict[Queue, tuple[datetime, datetime]] = field(default_factory=dict)
     """The first and the last boundary that each leaf has passed."""
     cut: dict[Queue, datetime | None] = field(default_factory=dict)
-    """The last boundary, if any, that still is passed of what waited before these messages: a watermark moved back."""
+    """The last boundary, if any, that goes on waiting of what waited before these messages.
+
+    A watermark moved back, or over a gap: a move over more than 10,000 boundaries leaves out all earlier ones.
+    """
+    gaps: dict[Queue, Passed] = field(default_factory=dict)
+    """The last move of each leaf over a gap."""
 
     def add(self, queue: Queue, leaf: WatermarkPassed, message: Message) -> None:
         """Take in the next move of a leaf's watermark."""
         if not leaf.goes_back(message):
-            if ends := leaf.boundaries(message):
-                self.passed[queue] = (self.passed.get(queue, ends)[0], ends[1])
+            if (ends := leaf.boundaries(message)) is None:
+                return
+            if ends.left_out:
+                self.gaps[queue] = ends
+                self.cut[queue] = None
+                self.passed.pop(queue, None)
+            self.passed[queue] = (self.passed.get(queue, ends)[0], ends.last)
             return
         last = leaf.last_passed(message)
         before = self.cut.get(queue, last)
@@ -59,13 +70,13 @@ class Moves:
 
 
 def queue_boundaries(db: Db, moves: Moves) -> None:
-    """Have what each leaf has passed wait, and no longer what it has not; the caller has share-locked the schedules."""
-    if moves.cut:
-        cut = [
-            {**queue._asdict(), "last_at": None if last is None else to_ms(last)} for queue, last in moves.cut.items()
-        ]
-        for statement in (SQL.remove_beyond, SQL.cut):
-            db.run(statement, rewound=json.dumps(cut))
+    """Queue the boundaries that each leaf has passed, and drop those that it no longer has passed.
+
+    The caller has share-locked the schedules.
+    """
+    cut = [{**queue._asdict(), "last_at": None if last is None else to_ms(last)} for queue, last in moves.cut.items()]
+    if cut:
+        db.run(SQL.cut, rewound=json.dumps(cut))
     rows = [
         {**queue._asdict(), "next_at": to_ms(first), "last_at": to_ms(last)}
         for queue, (first, last) in moves.passed.items()
@@ -74,46 +85,42 @@ def queue_boundaries(db: Db, moves: Moves) -> None:
 
 
 def has_boundaries(db: Db) -> bool:
-    """Whether there is one whose turn has come."""
-    return bool(db.all(SQL.find_ready, limit=1))
+    """Return whether a queue is free: the job that its last boundary fed is gone, and that job's run has ended."""
+    return bool(db.all(SQL.find_free, limit=1))
 
 
 def feed_boundaries(catalog: Catalog, world: World, limit: int = BATCH) -> int:
-    """Let each leaf whose turn has come feed its schedule's job with its next boundary; how many there were.
+    """Let each free queue feed its schedule's job with its next boundary; return the number of free queues.
 
-    Cost: a handful of statements for all of them; queues that others hold are left to them.
+    Deletes a free queue that has no boundary left. Cost: a handful of statements for all queues. Leaves queues that
+    another scheduler holds to that scheduler.
     """
     return catalog.write(lambda db: _feed(db, world, limit))
 
 
 def _feed(db: Db, world: World, limit: int) -> int:
-    ready = {Queue(ScheduleId(str(row[0])), cast(int, row[1])) for row in db.all(SQL.find_ready, limit=limit)}
-    if not ready:
+    free = {Queue(ScheduleId(str(row[0])), cast(int, row[1])) for row in db.all(SQL.find_free, limit=limit)}
+    if not free:
         return 0
-    schedules = share_listening(db, {queue.schedule_id for queue in ready})
+    schedules = share_listening(db, {queue.schedule_id for queue in free})
     locked = db.all(SQL.lock, schedule_ids=json.dumps(sorted(schedules)))
     world.mark("boundaries.locked")
-    # Asked only now: another scheduler may have fed a job of them since we looked.
-    open_jobs = {job.schedule_id: job for job in lock_open_jobs(db, schedules)}
-    facts: dict[ScheduleId, list[tuple[int, Fact]]] = {schedule_id: [] for schedule_id in open_jobs}
+    # Asked only now: another scheduler may have fed a job of them since we looked, and that job may be a run by now.
+    held = find_unfinished(db, {JobId(str(behind)) for *_, behind in locked if behind is not None})
+    facts: dict[ScheduleId, list[tuple[int, Fact]]] = {}
     after: dict[Queue, datetime] = {}
-    done: list[Queue] = []
-    for schedule_id, trigger_no, next_at, last_at in locked:
+    empty: list[Queue] = []
+    for schedule_id, trigger_no, next_at, last_at, behind in locked:
         queue = Queue(ScheduleId(str(schedule_id)), cast(int, trigger_no))
-        job = open_jobs.get(queue.schedule_id)
         leaf = schedules[queue.schedule_id].spec.trigger.leaves[queue.trigger_no]
-        if queue not in ready or not isinstance(leaf, WatermarkPassed):
+        if queue not in free or behind in held or not isinstance(leaf, WatermarkPassed):
             continue
         boundary, last = from_ms(cast(int, next_at)), from_ms(cast(int, last_at))
-        waits = job is not None and queue.trigger_no in job.fed and job.fed[queue.trigger_no].fires
-        if waits:
-            after[queue] = boundary
-            continue
-        facts.setdefault(queue.schedule_id, []).append((queue.trigger_no, boundary))
-        if boundary + leaf.every <= last:
-            after[queue] = boundary + leaf.every
+        if boundary > last:
+            empty.append(queue)
         else:
-            done.append(queue)
+            facts.setdefault(queue.schedule_id, []).append((queue.trigger_no, boundary))
+            after[queue] = boundary + leaf.every
     jobs = feed_jobs(db, world, facts, schedules)
     world.mark("boundaries.before_move")
     moved = [
@@ -121,6 +128,6 @@ def _feed(db: Db, world: World, limit: int) -> int:
         for queue, next_at in after.items()
     ]
     db.run(SQL.move, moved=json.dumps(moved))
-    db.run(SQL.remove, done=json.dumps([queue._asdict() for queue in done]))
+    db.run(SQL.remove, empty=json.dumps([queue._asdict() for queue in empty]))
     world.mark("boundaries.before_commit")
-    return len(after) + len(done)
+    return len(after) + len(empty)

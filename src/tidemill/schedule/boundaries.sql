@@ -1,38 +1,37 @@
 -- name: queue
--- Of the same leaf what was passed later joins what still waits.
+-- Ends that are passed later join those that still wait. A queue without any goes on with the first of them: after a move
+-- back that may be an end that was fed before.
 INSERT INTO boundary (schedule_id, trigger_no, next_at, last_at)
 SELECT r.schedule_id, r.trigger_no, r.next_at, r.last_at
   FROM {rows:passed(schedule_id text, trigger_no bigint, next_at bigint, last_at bigint)} AS r
  WHERE true
-    ON CONFLICT (schedule_id, trigger_no) DO UPDATE SET last_at = excluded.last_at
-
--- name: remove_beyond
--- Of a leaf whose watermark has moved back behind all that waits; without last_at nothing of it is passed any more.
-DELETE FROM boundary WHERE (schedule_id, trigger_no) IN (
-    SELECT r.schedule_id, r.trigger_no
-      FROM {rows:rewound(schedule_id text, trigger_no bigint, last_at bigint)} AS r
-      JOIN boundary AS b ON b.schedule_id = r.schedule_id AND b.trigger_no = r.trigger_no
-     WHERE r.last_at IS NULL OR b.next_at > r.last_at)
+    ON CONFLICT (schedule_id, trigger_no) DO UPDATE
+   SET next_at = CASE WHEN boundary.next_at > boundary.last_at THEN excluded.next_at ELSE boundary.next_at END,
+       last_at = excluded.last_at
 
 -- name: cut
-UPDATE boundary SET last_at = r.last_at
+-- Of a leaf whose watermark has moved back, or over a gap: without last_at no end goes on waiting. The row stays, with or without
+-- ends: the run of the end that was fed last may still go on.
+UPDATE boundary SET last_at = coalesce(r.last_at, boundary.next_at - 1)
   FROM {rows:rewound(schedule_id text, trigger_no bigint, last_at bigint)} AS r
- WHERE boundary.schedule_id = r.schedule_id AND boundary.trigger_no = r.trigger_no AND boundary.last_at > r.last_at
+ WHERE boundary.schedule_id = r.schedule_id AND boundary.trigger_no = r.trigger_no
+   AND (r.last_at IS NULL OR boundary.last_at > r.last_at)
 
--- name: find_ready
--- Those whose job is gone. Cost: those that catch up, a look-up each.
+-- name: find_free
+-- Queues whose last end is in no open job and in no run that goes on. Cost: the queues that there are, two look-ups each.
 SELECT schedule_id, trigger_no FROM boundary
  WHERE NOT EXISTS (SELECT 1 FROM job WHERE job.job_id = boundary.behind)
+   AND NOT EXISTS (SELECT 1 FROM run WHERE run.job_id = boundary.behind AND run.ended_at IS NULL)
  ORDER BY schedule_id, trigger_no LIMIT :limit
 
 -- name: lock
 -- Skipped when locked: another scheduler has it.
-SELECT schedule_id, trigger_no, next_at, last_at FROM boundary
+SELECT schedule_id, trigger_no, next_at, last_at, behind FROM boundary
  WHERE schedule_id IN ({texts:schedule_ids}) ORDER BY schedule_id, trigger_no {skip_locked}
 
 -- name: move
 -- rank: job
--- Their rows are held since they were found ready.
+-- Their rows are held since they were found free.
 UPDATE boundary SET next_at = r.next_at, behind = r.behind
   FROM {rows:moved(schedule_id text, trigger_no bigint, next_at bigint, behind text)} AS r
  WHERE boundary.schedule_id = r.schedule_id AND boundary.trigger_no = r.trigger_no
@@ -40,4 +39,4 @@ UPDATE boundary SET next_at = r.next_at, behind = r.behind
 -- name: remove
 -- rank: job
 DELETE FROM boundary WHERE (schedule_id, trigger_no) IN (
-    SELECT r.schedule_id, r.trigger_no FROM {rows:done(schedule_id text, trigger_no bigint)} AS r)
+    SELECT r.schedule_id, r.trigger_no FROM {rows:empty(schedule_id text, trigger_no bigint)} AS r)

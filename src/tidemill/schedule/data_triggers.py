@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from tidemill.catalog.messages import Message
 from tidemill.durations import format_duration, parse_duration
@@ -31,8 +31,8 @@ from tidemill.sizes import exact_bytes, format_bytes, parse_bytes
 
 _SHORTEST_PERIOD: Final = timedelta(seconds=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_MOST_ENDS: Final = 10_000
-"""How many ends of periods one run is told at most: the latest."""
+MOST_ENDS: Final = 10_000
+"""How many ends of periods one move of a watermark starts runs for at most, and one run is told: the latest."""
 _LARGEST: Final = 1 << 62
 _MOMENTS: Final = range(-60_000_000_000_000_000, 250_000_000_000_000_000)
 """Microseconds since 1970 that have a date, with a millennium to spare."""
@@ -251,6 +251,14 @@ class Refreshed(DataTrigger):
         return {"type": "refreshed", "snapshot": self.dataset}
 
 
+class Passed(NamedTuple):
+    """The first and the last of the ends of periods that a move starts runs for, and the number of earlier ones."""
+
+    first: datetime
+    last: datetime
+    left_out: int
+
+
 class PassedMode(StrEnum):
     """How many runs are started when a watermark passed several ends of periods."""
 
@@ -298,14 +306,16 @@ class WatermarkPassed(DataTrigger):
             kept = tuple(end for end in fed.fires if last is not None and end <= last)
             return replace(fed, count=max(0, fed.count - len(fed.fires) + len(kept)), fires=kept)
         first, last_number = self._periods(message)
-        numbers = range(max(first, last_number + 1 - _MOST_ENDS), last_number + 1)
+        numbers = range(max(first, last_number + 1 - MOST_ENDS), last_number + 1)
         ends = (*fed.fires, *(EPOCH + number * self.every for number in numbers))
-        return replace(fed, count=fed.count + max(0, last_number + 1 - first), fires=ends[-_MOST_ENDS:])
+        return replace(fed, count=fed.count + max(0, last_number + 1 - first), fires=ends[-MOST_ENDS:])
 
-    def boundaries(self, message: Message) -> tuple[datetime, datetime] | None:
-        """The first and the last end of a period that the watermark passed by the move in `message`; None: none."""
+    def boundaries(self, message: Message) -> Passed | None:
+        """Return the ends of periods that the watermark passed by the move in `message`; None: it passed none."""
         first, last = self._periods(message)
-        return (EPOCH + first * self.every, EPOCH + last * self.every) if first <= last else None
+        left_out = max(0, last + 1 - first - MOST_ENDS)
+        first += left_out
+        return Passed(EPOCH + first * self.every, EPOCH + last * self.every, left_out) if first <= last else None
 
     def goes_back(self, message: Message) -> bool:
         """Whether `message` is about a move back: a rewind, or times that are read in another way.

@@ -184,6 +184,11 @@ def lock_due_jobs(db: Db, now: datetime, limit: int) -> list[Job]:
     return [_job(row) for row in db.all(SQL.lock_due, now=to_ms(now), limit=limit)]
 
 
+def find_unfinished(db: Db, job_ids: Collection[JobId]) -> set[JobId]:
+    """Return those of `job_ids` that are open, or whose run has not ended. Cost: two look-ups each."""
+    return {JobId(str(row[0])) for row in db.all(SQL.find_unfinished, job_ids=json.dumps(sorted(job_ids)))}
+
+
 def lock_unchanged(db: Db, jobs: Iterable[Job]) -> list[Job]:
     """Those of `jobs` that nobody has changed or ended since they were read, locked."""
     rows = [{"job_id": job.job_id, "revision": job.revision} for job in jobs]

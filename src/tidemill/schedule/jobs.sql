@@ -21,6 +21,13 @@ SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_ch
        verdict, revision
   FROM job WHERE next_check_at <= :now ORDER BY next_check_at LIMIT :limit {skip_locked}
 
+-- name: find_unfinished
+-- What a next time or boundary waits for. Asked under the lock of the row that waits, in a statement of its own: it sees
+-- what others have committed until then.
+SELECT job_id FROM job WHERE job_id IN ({texts:job_ids})
+ UNION ALL
+SELECT job_id FROM run WHERE job_id IN ({texts:job_ids}) AND ended_at IS NULL
+
 -- name: find_job
 SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline, progress,
        verdict, revision

@@ -19,8 +19,8 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 class Due:
     """The logical times that feed the job now, oldest first, and when the timer is looked at next.
 
-    `behind`: not before the job that has been fed, or waits, is gone, and its run has ended; what comes then has been
-    missed already. `every`: the duration that `next_fire` lies behind the moment from which `Every` counts.
+    `behind`: not before the job that has been fed is gone, and its run has ended. `every`: the duration that
+    `next_fire` lies behind the moment from which `Every` counts.
     `set_back`: the clock was set back, so that `fires` may be times that have fired before, and are due all the same.
     """
 
@@ -32,7 +32,7 @@ class Due:
 
 
 def find_due(leaf: TimeTrigger, spec: ScheduleSpec, counted_from: datetime, now: datetime, *, waits: bool) -> Due:
-    """What `leaf` is fed at `now`; `waits` says that it has been fed in a job that is still open.
+    """What `leaf` is fed at `now`; `waits` says that `Every` has been fed in a job that is still open.
 
     `counted_from` is for `Every` the last launch, or the resumption; for `Cron` the time up to which it has fired.
     """
@@ -43,19 +43,17 @@ def find_due(leaf: TimeTrigger, spec: ScheduleSpec, counted_from: datetime, now:
             next_fire = leaf.next_fire(due_at or counted_from)
             return Due(() if due_at is None or waits else (due_at,), next_fire, every=leaf.duration)
         case Cron():
-            return _find_missed(leaf, spec, counted_from, now, waits=waits)
+            return _find_missed(leaf, spec, counted_from, now)
         case _:
             raise AssertionError(leaf)
 
 
-def _find_missed(leaf: Cron, spec: ScheduleSpec, counted_from: datetime, now: datetime, *, waits: bool) -> Due:
+def _find_missed(leaf: Cron, spec: ScheduleSpec, counted_from: datetime, now: datetime) -> Due:
     match spec.misfire:
         case Misfire.ALL:
             fires = leaf.fires_after(counted_from)
             first, second = next(fires), next(fires)
-            if first > now:
-                return Due((), first)
-            return Due((), first, behind=True) if waits else Due((first,), second, behind=second <= now)
+            return Due((), first) if first > now else Due((first,), second, behind=True)
         case Misfire.SKIP:
             # A fire exactly as old as the grace is within it.
             counted_from = max(counted_from, now - spec.grace - _MILLISECOND)

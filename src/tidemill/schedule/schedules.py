@@ -13,9 +13,11 @@ from typing import Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
+from tidemill.durations import to_milliseconds
 from tidemill.epoch import from_ms
 from tidemill.errors import NotFound
 from tidemill.names import CommitSeq, EventKey, Namespace, ProgramId, ScheduleId, nearest, qualified
+from tidemill.schedule.data_triggers import PassedMode, WatermarkPassed
 from tidemill.schedule.specs import Owner, Schedule, ScheduleSpec, Status, spec_from_json
 
 SQL: Final = load_sql(__file__)
@@ -67,6 +69,22 @@ def read_timers(db: Db, schedule_id: ScheduleId) -> dict[int, datetime]:
     """When each time trigger of the schedule is looked at next, soonest first (an early run may have moved it)."""
     rows = db.all(SQL.read_timers, schedule_id=schedule_id)
     return {cast(int, trigger_no): from_ms(cast(int, at)) for trigger_no, at in rows}
+
+
+def count_waiting(db: Db, schedule: Schedule) -> int:
+    """Return the number of boundaries that wait for runs of their own. Cost: a look-up, if there can be any."""
+    each = {
+        trigger_no: to_milliseconds(leaf.every)
+        for trigger_no, leaf in enumerate(schedule.spec.trigger.leaves)
+        if isinstance(leaf, WatermarkPassed) and leaf.mode is PassedMode.EACH
+    }
+    rows = db.all(SQL.read_boundaries, schedule_id=schedule.schedule_id) if each else []
+    queues = cast("list[tuple[int, int, int]]", rows)
+    return sum(
+        (last_at - next_at) // each[trigger_no] + 1
+        for trigger_no, next_at, last_at in queues
+        if trigger_no in each and next_at <= last_at
+    )
 
 
 def _json(texts: Iterable[str]) -> str:

@@ -34,3 +34,6 @@ SELECT event_key, schedule_id, trigger_no FROM trigger_key WHERE event_key IN ({
 
 -- name: read_timers
 SELECT trigger_no, next_fire_at FROM timer WHERE schedule_id = :schedule_id ORDER BY next_fire_at
+
+-- name: read_boundaries
+SELECT trigger_no, next_at, last_at FROM boundary WHERE schedule_id = :schedule_id

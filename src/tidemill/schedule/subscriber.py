@@ -17,15 +17,18 @@ from tidemill.catalog.messages import (
     read_messages,
 )
 from tidemill.catalog.named import load_sql
+from tidemill.epoch import show_time
 from tidemill.names import ScheduleId
 from tidemill.run.counted import Counting, start_counting
 from tidemill.run.programs import Program, find_programs
 from tidemill.schedule.boundaries import Moves, Queue, queue_boundaries
 from tidemill.schedule.data_triggers import (
+    MOST_ENDS,
     DataTrigger,
     MessageTrigger,
     NewData,
     NewPartitions,
+    Passed,
     PassedMode,
     UnreadableMessage,
     WatermarkPassed,
@@ -58,9 +61,11 @@ def subscribe(catalog: Catalog, world: World, limit: int = BATCH) -> int:
     statements for all jobs together; never the number of schedules.
     """
     flaws: dict[Position, str] = {}
+    gaps: list[str] = []
 
     def block(db: Db) -> int:
         flaws.clear()
+        gaps.clear()
         position = lock_position(db, Topic.DATA, NAME)
         if position is None:
             return 0
@@ -71,7 +76,7 @@ def subscribe(catalog: Catalog, world: World, limit: int = BATCH) -> int:
         # First, for the order of locks: it is one transaction with the jobs.
         move_position(db, Topic.DATA, NAME, messages[-1].position)
         world.mark("subscriber.before_jobs")
-        flaws.update(_feed(db, world, messages))
+        flaws.update(_feed(db, world, messages, gaps))
         quarantine_messages(db, Topic.DATA, NAME, flaws)
         world.mark("subscriber.before_commit")
         return len(messages)
@@ -79,6 +84,8 @@ def subscribe(catalog: Catalog, world: World, limit: int = BATCH) -> int:
     handled = catalog.write(block)
     for position, why in flaws.items():
         _log.warning("message %s.%s of topic %s is quarantined: %s", *position, Topic.DATA, why)
+    for gap in gaps:
+        _log.warning("%s", gap)
     return handled
 
 
@@ -87,8 +94,11 @@ def has_messages(db: Db) -> bool:
     return bool(db.all(SQL.find_unhandled, topic=Topic.DATA, name=NAME))
 
 
-def _feed(db: Db, world: World, messages: list[Message]) -> dict[Position, str]:
-    """Feed the jobs; return what is wrong with each message that cannot be read."""
+def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dict[Position, str]:
+    """Feed the jobs; return what is wrong with each message that cannot be read.
+
+    Adds a sentence to `gaps` for each watermark that moved over more ends of periods than runs are started for.
+    """
     flaws = {message.position: message.flaw for message in messages if message.flaw}
     listeners = find_listeners(db, {message.event_key for message in messages})
     candidates = {schedule_id for found in listeners.values() for schedule_id, _ in found}
@@ -119,8 +129,18 @@ def _feed(db: Db, world: World, messages: list[Message]) -> dict[Position, str]:
             except UnreadableMessage as error:
                 flaws.setdefault(message.position, str(error))
     queue_boundaries(db, moves)
+    gaps += [_say_gap(schedules[queue.schedule_id], queue, passed) for queue, passed in moves.gaps.items()]
     feed_jobs(db, world, facts, schedules)
     return flaws
+
+
+def _say_gap(schedule: Schedule, queue: Queue, passed: Passed) -> str:
+    name, leaf = schedule.qualified_name, schedule.spec.trigger.leaves[queue.trigger_no]
+    return (
+        f"schedule {name} starts a run for each of the latest {MOST_ENDS} periods, from the one that ends at "
+        f"{show_time(passed.first)}, and none for the {passed.left_out} before: {leaf} passed all of them in one move. "
+        f"Is a partition dated wrongly? To skip those that wait: `tidemill schedule suspend {name}`, and `resume`"
+    )
 
 
 def _narrow(db: Db, counting: Counting, schedule: Schedule, leaf: Leaf, message: Message) -> Message | None:

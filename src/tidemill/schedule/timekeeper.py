@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, cast
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Param, load_sql
 from tidemill.epoch import from_ms, to_ms
-from tidemill.names import ScheduleId
-from tidemill.schedule.jobs import Fact, Job, feed_jobs, lock_open_jobs
+from tidemill.names import JobId, ScheduleId
+from tidemill.schedule.jobs import Fact, Job, feed_jobs, find_unfinished, lock_open_jobs
 from tidemill.schedule.misfires import MOST_FIRES, Due, find_due
 from tidemill.schedule.schedules import share_listening
 from tidemill.schedule.specs import Schedule
@@ -47,8 +47,8 @@ def fire_due(catalog: Catalog, world: World, limit: int = BATCH) -> int:
     is found early, never late, and set right. When the clock was set back behind that launch, `Every` counts from the
     moment at which that was seen, so that it waits no longer than its duration. After downtime, and while its job is
     still open, it fires once: nothing else was due since that launch. `Cron` goes on from the time at which its timer
-    stands, as `misfire` says; one that has to wait for the end of a job, and of its run, stays `behind` it. Timers that
-    others hold are left to them.
+    stands, as `misfire` says. Under `all` the timer stays `behind` the job that it has fed until that job's run has
+    ended. Timers that others hold are left to them.
     """
     return catalog.write(lambda db: _fire_due(db, world, limit))
 
@@ -149,7 +149,11 @@ def _lock_timers(db: Db, now: datetime, limit: int) -> list[_Found]:
     """The timers whose time has come, those that were behind a run that has ended, and those of a time to come."""
     rows = [
         row for statement in (SQL.lock_due, SQL.lock_ahead) for row in db.all(statement, now=to_ms(now), limit=limit)
-    ] + db.all(SQL.lock_freed, limit=limit)
+    ]
+    freed = db.all(SQL.lock_freed, limit=limit)
+    # Asked only now: before we locked a timer, another timekeeper may have fed a job, which may be a run by now.
+    held = find_unfinished(db, {JobId(str(behind)) for *_, behind in freed})
+    rows += [row[:-1] for row in freed if row[-1] not in held]
     return [
         _Found(
             _Timer(ScheduleId(str(schedule_id)), cast(int, trigger_no)),

@@ -11,8 +11,8 @@ SELECT schedule_id, trigger_no, next_fire_at, counted_from FROM timer
 
 -- name: lock_freed
 -- rank: timer
--- Timers that waited for a job which was dropped, or whose run has ended. Cost: those that catch up, a look-up each.
-SELECT schedule_id, trigger_no, next_fire_at, counted_from FROM timer
+-- Timers that waited for a job which was dropped, or whose run has ended. Cost: those that wait, two look-ups each.
+SELECT schedule_id, trigger_no, next_fire_at, counted_from, behind FROM timer
  WHERE behind IS NOT NULL AND NOT EXISTS (SELECT 1 FROM job WHERE job.job_id = timer.behind)
    AND NOT EXISTS (SELECT 1 FROM run WHERE run.job_id = timer.behind AND run.ended_at IS NULL)
  ORDER BY behind LIMIT :limit {skip_locked}
@@ -54,14 +54,16 @@ DELETE FROM timer WHERE (schedule_id, trigger_no) IN (
     SELECT r.schedule_id, r.trigger_no FROM {rows:timers(schedule_id text, trigger_no bigint)} AS r)
 
 -- name: find_next
--- One that waited for a job that is gone is due, whatever time it stands at: it is in the past. One that counts from a
--- time to come is due too: it has to be set right.
+-- A timer that waited for a job that is gone is due, whatever time it stands at: it goes on by the clock. A timer that
+-- counts from a time to come is due too: it has to be set right.
 SELECT min(at) FROM (
     SELECT min(next_fire_at) AS at FROM timer WHERE behind IS NULL
      UNION ALL
-    SELECT min(next_fire_at) FROM timer
-     WHERE behind IS NOT NULL AND NOT EXISTS (SELECT 1 FROM job WHERE job.job_id = timer.behind)
-       AND NOT EXISTS (SELECT 1 FROM run WHERE run.job_id = timer.behind AND run.ended_at IS NULL)
+    SELECT tidemill_now()
+      FROM (SELECT behind FROM timer
+             WHERE behind IS NOT NULL AND NOT EXISTS (SELECT 1 FROM job WHERE job.job_id = timer.behind)
+               AND NOT EXISTS (SELECT 1 FROM run WHERE run.job_id = timer.behind AND run.ended_at IS NULL)
+             LIMIT 1) AS freed
      UNION ALL
     SELECT tidemill_now()
       FROM (SELECT counted_from FROM timer WHERE counted_from IS NOT NULL

@@ -18,6 +18,7 @@ from tidemill.errors import TidemillError
 from tidemill.lake.snapshot.jdbc import usual_drivers
 from tidemill.run.class_data import find_archive
 from tidemill.run.java import find_java
+from tidemill.run.runs import list_unloaded
 from tidemill.sizes import format_bytes
 from tidemill.storage.files import open_files
 from tidemill.world import World
@@ -59,6 +60,7 @@ def examine(folder: Path, *, options: Mapping[str, str] | None = None, world: Wo
         "versions": _versions,
         "app": _app,
         "catalog": _catalog,
+        "code": _code,
         "clock": _clock,
         "postgres": _postgres,
         "data": _data,
@@ -102,6 +104,19 @@ def _catalog(world: World, config: Config) -> Finding:
     finally:
         catalog.close()
     return Finding("catalog", good=True, found=f"{config.shown()['catalog']} answers, schema version {version}")
+
+
+def _code(world: World, config: Config) -> Finding:
+    catalog = open_catalog(config.catalog, world)
+    try:
+        unloaded = catalog.read(list_unloaded)
+    finally:
+        catalog.close()
+    if not unloaded:
+        return Finding("code", good=True, found="no run waits for a node that can load its code")
+    found = "; ".join(f"{one.runs} of bundle {one.bundle}: {one.reason}" for one in unloaded)
+    cure = "install on a node what the code needs, or deploy code that loads"
+    return Finding("code", good=False, found=f"runs wait for a node that can load their code: {found}", cure=cure)
 
 
 def _clock(world: World, config: Config) -> Finding:

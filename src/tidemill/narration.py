@@ -14,7 +14,7 @@ from tidemill.epoch import from_ms, show_time
 from tidemill.lake.inbox.discovery import Discovered
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.run.runner import RunEvent, RunEventKind
-from tidemill.run.runs import RunState
+from tidemill.run.runs import Cause, RunState
 from tidemill.schedule.checker import Launch
 from tidemill.sizes import format_bytes
 from tidemill.world import World
@@ -89,6 +89,10 @@ class Narrator:
             self.tell("done", subject, text, program=program.qualified_name, reason=reason)
         elif run.state is RunState.COMPLETED:
             self.tell("commit", subject, _committed(event), program=program.qualified_name, facts=dict(run.facts))
+        elif run.exit_cause is Cause.UNLOADED and run.state is RunState.PENDING:
+            why = f"until a node can load its code: {run.exit_reason}"
+            text = f"{program.app}.{program.name}   {why}"
+            self.tell("waits", subject, text, program=program.qualified_name, why=why)
         else:
             again = ""
             if run.state is RunState.PENDING:

@@ -242,7 +242,11 @@ def run_all(
             loops.start("edits", _loop(world, partial(_look_at, edits)))
         loops.start("janitor of inboxes", _loop(world, sweeper.take_away, look_again=_LEAVE_SOON))
         while not loops.wait(_LONGEST_NAP if until_idle is None else _AWAY):
-            if until_idle is not None and discoverer.looked and runner.busy == 0 and catalog.read(_is_idle):
+            if until_idle is None or not discoverer.looked or runner.busy:
+                continue
+            # What this node cannot load, it would wait for in vain.
+            held_off = runner.held_off()
+            if catalog.read(lambda db: _is_idle(db, held_off)):  # noqa: B023  # called at once
                 break
         loops.draining = True
         give_up_at = world.clock.monotonic() + drain
@@ -411,9 +415,9 @@ def _until_next(db: Db) -> timedelta:
     return min(max(timedelta(milliseconds=due - db.now()), _SHORTEST_NAP), _LONGEST_NAP)
 
 
-def _is_idle(db: Db) -> bool:
+def _is_idle(db: Db, held_off: Sequence[str]) -> bool:
     now = from_ms(db.now())
     jobs = list_jobs(db)
     waiting = any(job.state is not JobState.PENDING_TRIGGER for job in jobs)
     unchecked = any(job.next_check_at is not None and job.next_check_at <= now for job in jobs)
-    return not (waiting or unchecked or has_messages(db) or has_unfinished(db) or leaving.is_due(db))
+    return not (waiting or unchecked or has_messages(db) or has_unfinished(db, held_off) or leaving.is_due(db))

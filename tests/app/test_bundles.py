@@ -16,13 +16,15 @@ from tests.run.conftest import rows_of
 from tidemill.app.edits import Edits
 from tidemill.app.packing import BundleTooLarge, pack
 from tidemill.catalog.named import Dialect, Statement
+from tidemill.doctor import examine
+from tidemill.mill.mill import open_project
 from tidemill.narration import Narrator
-from tidemill.roles import Discoverer
+from tidemill.roles import Discoverer, UntilIdle, run_all
 from tidemill.run import bundles
 from tidemill.run.attempts import LOSSES_FOR_A_FAILURE
 from tidemill.run.bundles import Bundle, CodeUnavailable, find_code, sweep_bundles
 from tidemill.run.programs import BrokenApp, list_programs
-from tidemill.run.runs import RunState
+from tidemill.run.runs import Cause, RunState
 from tidemill.world import Disk
 
 APP = """
@@ -143,23 +145,59 @@ def test_a_deployment_replaces_the_code_of_the_next_attempt(stage):
 
 
 def test_a_node_that_cannot_load_the_code_blames_neither_program_nor_file(stage):
-    """A library is missing there: the run waits for another node, five times; its file is never counted as bad."""
+    """A library is missing there: the run waits for another node for ever; five such attempts ended it FAILED."""
     folder = stage.mill.config.folder
     (folder / "landing" / "good.txt").write_text("1\n")
     discover(stage)
     stage.schedule()
-    for _ in range(LOSSES_FOR_A_FAILURE):
+    for _ in range(LOSSES_FOR_A_FAILURE + 2):
         rows_of(stage.mill.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
         spoil(stage)
         (run,) = stage.work()
-        if run.state is RunState.PENDING:
-            assert run.failures == 0
     files = rows_of(stage.mill.catalog, "SELECT status, failures FROM inbox_file")
+    shown = stage.mill.show_run(run.run_id)
+    found = next(one for one in examine(folder, world=stage.world).findings if one.subject == "code")
 
-    assert run.state is RunState.FAILED
-    assert run.exit_reason.startswith("code_unavailable: ")
-    assert "library_of_no_node" in run.exit_reason
+    assert (run.state, run.failures, run.losses) == (RunState.PENDING, 0, 0)
+    assert run.exit_cause is Cause.UNLOADED
+    assert shown["why"].startswith("waits for a node that can load its code; the last attempt ended: code_unavailable")
+    assert f"cannot be loaded on {stage.spawner.host()}: " in shown["why"]
+    assert "library_of_no_node" in shown["why"]
+    assert (found.good, "library_of_no_node" in found.found) == (False, True)
     assert files == [("NEW", 0)]
+
+
+def test_a_run_that_waited_for_a_node_goes_on_with_code_that_loads(stage):
+    """Another node, or another deployment: the run has all its attempts still."""
+    folder = stage.mill.config.folder
+    (folder / "landing" / "good.txt").write_text("1\n")
+    discover(stage)
+    stage.schedule()
+    spoil(stage)
+    stage.work()
+
+    (folder / "helper.py").write_text("word = 'helper 2'")
+    redeploy(stage.mill, APP.replace("VERSION", "app 2"))
+    rows_of(stage.mill.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
+    (run,) = stage.work()
+    found = next(one for one in examine(folder, world=stage.world).findings if one.subject == "code")
+
+    assert (run.state, run.failures, run.exit_cause) == (RunState.COMPLETED, 0, None)
+    assert found.good
+
+
+def test_up_until_idle_does_not_wait_for_another_node(stage):
+    """It tells what the run waits for, and ends: on its own it would wait for ever."""
+    stage.mill.start_run("shop.load")
+    spoil(stage)
+    told: list[str] = []
+
+    with open_project(stage.mill.config.folder) as mill:
+        run_all(mill, echo=told.append, deploy=False, until_idle=UntilIdle.ALL)
+
+    (waits,) = [line for line in told if " waits " in line]
+    assert "until a node can load its code: code_unavailable" in waits
+    assert [run.state for run in stage.runs()] == [RunState.PENDING]
 
 
 def spoil(stage: Stage) -> None:

@@ -244,7 +244,7 @@ MUTANTS: Final = (
         "what an attempt held that died counts as failed",
         Edit(
             "run/attempts.py",
-            "    failed = ending.failures > run.failures and end.cause not in {Cause.REFUSED, Cause.UNLOADED}\n",
+            "    failed = ending.failures > run.failures and end.cause is not Cause.REFUSED\n",
             "    failed = end.cause is Cause.LOST\n",
         ),
         first=Killer.SIMULATION,

@@ -103,7 +103,7 @@ MUTANTS: Final = (
         "an attempt whose process died counts as a failure of the program",
         Edit(
             _ATTEMPTS,
-            "        case Cause.LOST | Cause.UNLOADED if losses < LOSSES_FOR_A_FAILURE:\n",
+            "        case Cause.LOST if losses < LOSSES_FOR_A_FAILURE:\n",
             "        case Cause.LOST if losses < 1:\n",
         ),
         first=Killer.SIMULATION,
@@ -113,8 +113,8 @@ MUTANTS: Final = (
         "a driver that always dies is started for ever",
         Edit(
             _ATTEMPTS,
-            "        case Cause.LOST | Cause.UNLOADED if losses < LOSSES_FOR_A_FAILURE:\n",
-            "        case Cause.LOST | Cause.UNLOADED if losses < 1 << 30:\n",
+            "        case Cause.LOST if losses < LOSSES_FOR_A_FAILURE:\n",
+            "        case Cause.LOST if losses < 1 << 30:\n",
         ),
         first=Killer.SIMULATION,
     ),
@@ -122,6 +122,22 @@ MUTANTS: Final = (
         "load_failure_counts",
         "code that a node cannot load counts as a failure of its program, and against the files that it holds",
         Edit(_DRIVER, "AttemptEnd(Cause.UNLOADED, f", "AttemptEnd(Cause.FAILED, f"),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "load_failures_count_as_losses",
+        "so many nodes that cannot load the code of a run, one after the other, count as a failure of the run",
+        Edit(
+            _ATTEMPTS,
+            "        case Cause.RETURNED | Cause.POSTPONED | Cause.UNLOADED:\n",
+            "        case Cause.RETURNED | Cause.POSTPONED:\n",
+        ),
+        Edit(_ATTEMPTS, "        case Cause.LOST if losses <", "        case Cause.LOST | Cause.UNLOADED if losses <"),
+        Edit(
+            _ATTEMPTS,
+            "        case Cause.FAILED | Cause.LOST |",
+            "        case Cause.FAILED | Cause.UNLOADED | Cause.LOST |",
+        ),
         first=Killer.SIMULATION,
     ),
     _mutant(

@@ -242,6 +242,9 @@ SELECT 'pending_' || i, 'program', 'program_' || (i % 300), 'schedule_' || i, 'l
        CASE WHEN i < 4900 THEN 1 ELSE 0 END
   FROM series WHERE i < 5100
 
+-- name: fill_unloaded
+UPDATE run SET exit_cause = 'unloaded', exit_reason = 'it cannot be loaded' WHERE run_id IN ('pending_5', 'pending_6')
+
 -- name: fill_run_input
 INSERT INTO run_input (run_id, dataset_id, write_pointer, item)
 SELECT 'run_' || i, 'wide', 2 * i + 1, 'k' || (i % 100000) FROM series

@@ -50,6 +50,7 @@ READS_MORE: Final[Mapping[str, str]] = {
     "changes.forget_unseen": "reads all that waits: of a feed a row or two, here 2,790",
     "file_endings.retry_all": "reads all that waits in one inbox: 2,800 files",
     "managed.list_work": "sorts all that waits: 2,790 rows",
+    "runs.list_unloaded": "reads all pending runs: 5,100",
     "managed.measure_lag": "reads all that waits: 2,790 rows, and their changes",
 }
 """Statements that may touch four times as much."""

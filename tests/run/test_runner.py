@@ -26,7 +26,7 @@ from tidemill.run.logs import LogLine, follow_logs
 from tidemill.run.programs import ProgramKind
 from tidemill.run.reaper import Reaper
 from tidemill.run.runner import RunEvent, RunEventKind, Runner
-from tidemill.run.runs import RunRecord, RunState
+from tidemill.run.runs import Cause, RunRecord, RunState
 from tidemill.world import SystemClock
 
 APP = """
@@ -225,11 +225,11 @@ def test_a_driver_that_dies_is_replaced_at_once(mill):
 
 
 def test_a_node_that_cannot_load_the_code_leaves_its_runs_to_others_for_a_while(mill):
-    """A library is missing there. The loss uses up no retry, and another node takes the run at once."""
+    """A library is missing there. The attempt counts for nothing, and another node takes the run at once."""
     run_id = mill.start("load")
     text = mill.app_file.read_text()
     mill.app_file.write_text("import nothing_of_that_name\n")
-    mill.until(lambda: mill.works.run(run_id).losses == 1)
+    mill.until(lambda: mill.works.run(run_id).exit_cause is Cause.UNLOADED)
     mill.app_file.write_text(text)
     mill.runner.step()
     run = mill.works.run(run_id)
@@ -237,7 +237,7 @@ def test_a_node_that_cannot_load_the_code_leaves_its_runs_to_others_for_a_while(
     mill.runner = mill.new_runner()
     again = mill.finish(run_id)
 
-    assert (run.state, run.failures, run.epoch) == (RunState.PENDING, 0, 1)
+    assert (run.state, run.failures, run.losses, run.epoch) == (RunState.PENDING, 0, 0, 1)
     assert run.exit_reason.startswith("code_unavailable: ")
     assert "line 1" in run.exit_reason
     assert left_alone

@@ -113,6 +113,15 @@ class PlayedRunner(Runner):
         self.simulation.leased([(run.run_id, run.epoch)], self._taking_since)
         return super()._launch(run)
 
+    def held_off(self) -> list[str]:
+        """For a moment only, so that a run meets many nodes that cannot load its code."""
+        now = self.world.clock.monotonic()
+        return [bundle for bundle, since in self._unloaded.items() if now - since < timedelta(seconds=2)]
+
+    def _hold_off(self, run: RunRecord) -> None:
+        self.simulation.unloaded[run.run_id] += 1
+        super()._hold_off(run)
+
     def renew(self) -> None:
         before, now = self._renewed_at, self.world.clock.monotonic()
         working = [
@@ -206,6 +215,7 @@ class Simulation(Programs):
         """Which version of the copy an attempt was given, by write pointer."""
         self.ticks = windows.Ticks()
         self.refused: Counter[str] = Counter()
+        self.unloaded: Counter[str] = Counter()
         """Attempts that could not be started, by run."""
         self.without_java_until = timedelta(0)
         self._hours_to_come = 0

@@ -295,7 +295,8 @@ def _check_attempts(simulation: Simulation) -> None:
         failed = ends.get(run_id, []).count("failed")
         refused = simulation.refused[run_id]
         what = f"{run_id} is {state} after {failures} failures of {retries + 1}: {ends.get(run_id)}, {refused} refused"
-        refuse(failures <= failed + refused + max(0, epoch - failed - refused) // 5, "retries", what)
+        uncounted = failed + refused + simulation.unloaded[run_id]
+        refuse(failures <= failed + refused + max(0, epoch - uncounted) // 5, "retries", what)
         if state in {"FAILED", "REJECTED"}:
             refuse(failures == retries + 1, "retries", what)
         if state != "KILLED":

@@ -24,7 +24,7 @@ from tidemill.names import ProgramId, RunId
 from tidemill.run import runs
 from tidemill.run.logs import LogLine, follow_logs
 from tidemill.run.programs import find_program_by_id
-from tidemill.run.runs import NewRun, RunKind, RunRecord, RunState
+from tidemill.run.runs import Cause, NewRun, RunKind, RunRecord, RunState
 
 SQL: Final = load_sql(__file__)
 
@@ -183,6 +183,8 @@ class _Waits:
 
     def why(self, run: RunRecord) -> str:
         """Say what `run`, which is pending, waits for."""
+        if run.exit_cause is Cause.UNLOADED:
+            return f"waits for a node that can load its code; the last attempt ended: {run.exit_reason}"
         if run.not_before > self._db.now():
             attempt = f"attempt {run.epoch + 1} at {show_time(from_ms(run.not_before))}"
             return f"waits for {attempt}; the last ended: {run.exit_reason or 'without a reason'}"

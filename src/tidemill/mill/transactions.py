@@ -16,6 +16,7 @@ from tidemill.lake.keys import KeyText
 from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id, fields_of
 from tidemill.names import WritePointer
 from tidemill.run.declared import Declared
+from tidemill.run.runs import Cause
 
 if TYPE_CHECKING:
     from tidemill.run.external import ExternalTransaction
@@ -68,7 +69,7 @@ class Transactions(Project):
 
     def abort_transaction(self, write_pointer: int) -> TxState:
         """Fence an open transaction: it becomes invalid and its run KILLED. The state it is in afterwards."""
-        from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
+        from tidemill.run.attempts import AttemptEnd, end_attempt
 
         row = self.catalog.read(lambda db: find_transaction(db, WritePointer(write_pointer)))
         if row.state is TxState.IN_PROGRESS:

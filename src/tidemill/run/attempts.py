@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import StrEnum
 from typing import Final, assert_never, cast
 
 from tidemill.catalog.db import Catalog, Db, Effect, LostReply, refusal
@@ -26,7 +25,7 @@ from tidemill.names import RunId, program_event
 from tidemill.run.inputs import Blame, Inputs, find_claimed, find_inputs, give_back_claims, keep_claims
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.run.runs import SQL as RUNS
-from tidemill.run.runs import RunKind, RunRecord, RunState, find_run, find_runs
+from tidemill.run.runs import Cause, RunKind, RunRecord, RunState, find_run, find_runs
 from tidemill.run.workers import HoldOff
 from tidemill.texts import printable
 
@@ -36,8 +35,13 @@ LOSSES_FOR_A_FAILURE: Final = 5
 """So many losses in a row count as one failure: a driver that always dies of its memory must come to an end."""
 LONGEST_BACKOFF: Final = timedelta(hours=1)
 _LONGEST_REASON: Final = 1000
-_LOOK_AGAIN: Final = timedelta(seconds=10)
-"""How long a run waits for a location that is away."""
+_WAITS: Final = {
+    Cause.POSTPONED: timedelta(seconds=10),
+    Cause.UNLOADED: timedelta(seconds=1),
+    Cause.RETURNED: timedelta(0),
+}
+"""How long a run waits whose attempt ended by no fault of its own. Within a second, a node that could not load the code
+has seen that and leaves the run to other nodes."""
 
 
 @refusal
@@ -64,25 +68,6 @@ class AttemptMoved(Conflict):
         super().__init__(f"run {run_id} changed meanwhile")
 
 
-class Cause(StrEnum):
-    """Why an attempt ends without commit."""
-
-    FAILED = "failed"
-    """The program raised, or a check of its output did."""
-    REFUSED = "refused"
-    """It could not be started (no Java)."""
-    LOST = "lost"
-    """Its process or its runner is gone; nobody knows why."""
-    UNLOADED = "unloaded"
-    """Its code could not be loaded on its node."""
-    POSTPONED = "postponed"
-    """The location of its input is away: nothing is closed, nothing counts, and the run is tried again."""
-    RETURNED = "returned"
-    """Its runner stops and returns it, or its program was deployed again before it began."""
-    KILLED = "killed"
-    """Somebody asked for it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Ending:
     """What an attempt's end makes of its run; `delay` is the wait before the next attempt."""
@@ -99,16 +84,13 @@ def decide_ending(run: RunRecord, cause: Cause, *, retries: int, backoff: timede
         return Ending(RunState.KILLED, run.failures, run.losses)
     losses = run.losses + 1
     match cause:
-        case Cause.RETURNED | Cause.POSTPONED:
-            delay = _LOOK_AGAIN if cause is Cause.POSTPONED else timedelta(0)
-            return Ending(RunState.PENDING, run.failures, run.losses, delay)
+        case Cause.RETURNED | Cause.POSTPONED | Cause.UNLOADED:
+            return Ending(RunState.PENDING, run.failures, run.losses, _WAITS[cause])
         case Cause.LOST if run.kind is RunKind.EXTERNAL:
             return Ending(RunState.FAILED, run.failures, losses)  # nobody starts it again
-        case Cause.LOST | Cause.UNLOADED if losses < LOSSES_FOR_A_FAILURE:
-            # A node that could not load the code sees that before the next attempt is due, and leaves it to others.
-            wait = losses if cause is Cause.UNLOADED else losses - 1
-            return Ending(RunState.PENDING, run.failures, losses, timedelta(seconds=wait))
-        case Cause.FAILED | Cause.LOST | Cause.UNLOADED | Cause.REFUSED:
+        case Cause.LOST if losses < LOSSES_FOR_A_FAILURE:
+            return Ending(RunState.PENDING, run.failures, losses, timedelta(seconds=losses - 1))
+        case Cause.FAILED | Cause.LOST | Cause.REFUSED:
             failures = run.failures + 1
             if failures <= retries:
                 return Ending(RunState.PENDING, failures, 0, backoff_after(failures, backoff))
@@ -243,6 +225,7 @@ class _EndAttempt:
 
     run: RunRecord
     ending: Ending
+    cause: Cause
     reason: str
     lease_until: int | None
 
@@ -263,6 +246,7 @@ class _EndAttempt:
             "epoch": self.run.epoch,
             "failures": self.ending.failures,
             "losses": self.ending.losses,
+            "cause": self.cause,
             "reason": self.reason,
         }
         if self.ending.state is RunState.PENDING:
@@ -334,12 +318,12 @@ def _effects_of_end(
     run: RunRecord, program: Program | None, end: AttemptEnd, ending: Ending, rest: Sequence[Effect]
 ) -> list[Effect]:
     reason = printable(" ".join(end.reason.split()))[:_LONGEST_REASON]
-    effects: list[Effect] = [_EndAttempt(run, ending, reason, end.unrenewed)]
+    effects: list[Effect] = [_EndAttempt(run, ending, end.cause, reason, end.unrenewed)]
     if run.write_pointer is not None:
         state = TxState.INVALID if end.zombie else TxState.ABORTED
         effects.append(EndTransaction(run.write_pointer, state, f"{end.cause}: {reason}"))
     # Losses are nobody's fault until so many of them in a row counted as a failure.
-    failed = ending.failures > run.failures and end.cause not in {Cause.REFUSED, Cause.UNLOADED}
+    failed = ending.failures > run.failures and end.cause is not Cause.REFUSED
     blame = (end.blame or Blame(reason)) if failed else None
     if ending.state is RunState.PENDING:
         return [*effects, *keep_claims(run.run_id, run.epoch, blame)]

@@ -134,20 +134,20 @@ SELECT tidemill_refuse('attempt_moved', CAST(:run_id AS TEXT))
 
 -- name: complete_run
 UPDATE run
-   SET state = 'COMPLETED', ended_at = tidemill_now(), lease_until = NULL, losses = 0, exit_reason = :reason,
-       facts = :facts
+   SET state = 'COMPLETED', ended_at = tidemill_now(), lease_until = NULL, losses = 0, exit_cause = NULL,
+       exit_reason = :reason, facts = :facts
  WHERE run_id = :run_id AND epoch = :epoch
 
 -- name: repeat_run
 UPDATE run
    SET state = 'PENDING', not_before = tidemill_now() + :delay, failures = :failures, losses = :losses,
-       exit_reason = :reason, owner = NULL, owner_process = NULL, host = NULL, pid = NULL, lease_until = NULL, write_pointer = NULL
+       exit_cause = :cause, exit_reason = :reason, owner = NULL, owner_process = NULL, host = NULL, pid = NULL, lease_until = NULL, write_pointer = NULL
  WHERE run_id = :run_id AND epoch = :epoch
 
 -- name: end_run
 UPDATE run
-   SET state = :state, ended_at = tidemill_now(), failures = :failures, losses = :losses, exit_reason = :reason,
-       lease_until = NULL
+   SET state = :state, ended_at = tidemill_now(), failures = :failures, losses = :losses, exit_cause = :cause,
+       exit_reason = :reason, lease_until = NULL
  WHERE run_id = :run_id AND epoch = :epoch
 
 -- name: lock_limits

@@ -42,11 +42,12 @@ class CodeUnavailable(Unavailable):
 
     code = "code_unavailable"
 
-    def __init__(self, digest: str, why: str) -> None:
+    def __init__(self, digest: str, node: str, why: str) -> None:
         self.digest = digest
+        self.node = node
         self.why = why
         super().__init__(
-            f"the deployed code {digest} cannot be loaded on this node: {why}; check what is installed here with "
+            f"the deployed code {digest} cannot be loaded on {node}: {why}; check what is installed there with "
             "`tidemill doctor`, or deploy again"
         )
 
@@ -172,7 +173,8 @@ def find_code(catalog: Catalog, state: Path, program: Program, digest: str) -> A
             _unpack(catalog, digest, folder)
         except OSError as error:
             # A full disk of this node is the fault of neither the run nor its input.
-            raise CodeUnavailable(digest, f"it cannot be unpacked into {folder}: {error}") from error
+            why = f"it cannot be unpacked into {folder}: {error}"
+            raise CodeUnavailable(digest, catalog.world.spawner.host(), why) from error
     return AppCode(program.app_file, digest, str(folder))
 
 
@@ -226,15 +228,16 @@ def _remove(world: World, path: Path) -> None:
 def _unpack(catalog: Catalog, digest: str, folder: Path) -> None:
     """Unpack a bundle into `folder` in one step: another process sees nothing of it, or all."""
     world, disk = catalog.world, catalog.world.disk
+    node = world.spawner.host()
     row = catalog.read(lambda db: db.one(SQL.find_bundle, digest=digest))
     if row is None:
-        raise CodeUnavailable(digest, "the catalog has no such bundle any more")
+        raise CodeUnavailable(digest, node, "the catalog has no such bundle any more")
     try:
         bundle = Bundle.from_zip(_read(world, row[1]) if row[0] is None else cast("bytes", row[0]))
     except (zipfile.BadZipFile, FileNotFoundError, Unavailable) as error:
-        raise CodeUnavailable(digest, f"its bundle cannot be read: {error}") from error
+        raise CodeUnavailable(digest, node, f"its bundle cannot be read: {error}") from error
     if bundle.digest != digest:
-        raise CodeUnavailable(digest, f"its bundle is damaged: the content has the digest {bundle.digest}")
+        raise CodeUnavailable(digest, node, f"its bundle is damaged: the content has the digest {bundle.digest}")
     begun = f".{digest}."
     temporary = folder.with_name(f"{begun}{world.token(8)}")
     try:

@@ -26,7 +26,6 @@ from tidemill.lake.snapshot.guards import ALLOW, parse_allowed
 from tidemill.processes import live_with_parent
 from tidemill.run.attempts import (
     AttemptEnd,
-    Cause,
     FinishRun,
     announce_end,
     end_attempt,
@@ -38,7 +37,7 @@ from tidemill.run.inputs import Blame, Inputs, find_dataset, find_inputs
 from tidemill.run.launchers import DONE, LAST, READY, Assignment, Start
 from tidemill.run.outputs import Outputs, Writer, write_frames
 from tidemill.run.programs import LoadedProgram, Program, find_program_by_id, load_program
-from tidemill.run.runs import RunRecord, RunState, find_run
+from tidemill.run.runs import Cause, RunRecord, RunState, find_run
 from tidemill.run.taking import Claims, accept, begin_taking, claim, effects_of
 from tidemill.run.worker import NotCommitted, Worker
 from tidemill.run.workers import HoldOff
@@ -236,7 +235,7 @@ class DriverProcess:
         try:
             return load_program(Path(code.app_file), program, Path(code.folder) if code.folder else None)
         except UserError as error:
-            raise CodeUnavailable(code.digest, str(error)) from error
+            raise CodeUnavailable(code.digest, self.world.spawner.host(), str(error)) from error
 
     @contextmanager
     def _blaming(self, claims: Claims, run: Run) -> Iterator[None]:

@@ -22,14 +22,14 @@ from tidemill.lake.filters import KeyFilter, Where
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.snapshot.versions import RollBack, find_version
 from tidemill.names import PinId, RunId
-from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt, renew
+from tidemill.run.attempts import AttachTransaction, AttemptEnd, FinishRun, end_attempt, renew
 from tidemill.run.declared import Declared, qualified_name
 from tidemill.run.inputs import find_dataset
 from tidemill.run.output import Output
 from tidemill.run.outputs import Compacted, Dropped, Outputs, Writer, write_frames
 from tidemill.run.reads import Reads
 from tidemill.run.runner import LEASE, RENEWALS_IN_A_LEASE
-from tidemill.run.runs import create_external
+from tidemill.run.runs import Cause, create_external
 from tidemill.run.spans import find_spans
 from tidemill.run.version_reads import VersionReader, find_snapshot
 from tidemill.world import World

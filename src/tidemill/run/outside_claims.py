@@ -24,8 +24,8 @@ from tidemill.lake.inbox.file_endings import CloseSome, PublishInboxBacklog
 from tidemill.lake.inbox.inbox import FileState, Inbox
 from tidemill.names import DatasetId, RunId, advise
 from tidemill.run.attempts import SQL as ATTEMPTS
-from tidemill.run.attempts import AttemptEnd, Cause, RunTaken, end_attempt, renew
-from tidemill.run.runs import RunKind, RunState, create_external, find_run
+from tidemill.run.attempts import AttemptEnd, RunTaken, end_attempt, renew
+from tidemill.run.runs import Cause, RunKind, RunState, create_external, find_run
 from tidemill.storage.files import StorageUnavailable
 
 SQL: Final = load_sql(__file__)

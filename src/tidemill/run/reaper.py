@@ -14,8 +14,8 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.transactions import LONGEST_LIFE, list_transactions
 from tidemill.durations import format_duration, to_milliseconds
 from tidemill.names import RunId, WritePointer
-from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
-from tidemill.run.runs import RunRecord, list_live
+from tidemill.run.attempts import AttemptEnd, end_attempt
+from tidemill.run.runs import Cause, RunRecord, list_live
 from tidemill.world import World
 
 _LOOKS_IN_A_LEASE: Final = 6

@@ -18,12 +18,12 @@ from tidemill.catalog.db import Catalog, CatalogGone, CatalogUnavailable, Db
 from tidemill.durations import format_duration
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.names import RunId
-from tidemill.run.attempts import AttemptEnd, Cause, ask_kill, end_attempt, find_next_due, is_any_due, renew, take_runs
+from tidemill.run.attempts import AttemptEnd, ask_kill, end_attempt, find_next_due, is_any_due, renew, take_runs
 from tidemill.run.bundles import CodeUnavailable, find_code
 from tidemill.run.launchers import Driver, DriverNotStarted, Launcher
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.run.reaper import Reaper
-from tidemill.run.runs import RunRecord, RunState, find_runs
+from tidemill.run.runs import Cause, RunRecord, RunState, find_runs
 from tidemill.run.workers import balance, find_next_start
 from tidemill.world import World
 
@@ -134,7 +134,7 @@ class Runner:
         for surplus in balance(self.catalog):
             ask_kill(self.catalog, surplus)
         launched = [run_id for run_id, waiting in list(self._waiting.items()) if self._launch_waiting(waiting)]
-        free, with_spark, held_off = max(self.slots - self.busy, 0), not self._waiting, self._held_off()
+        free, with_spark, held_off = max(self.slots - self.busy, 0), not self._waiting, self.held_off()
 
         def is_due(db: Db) -> bool:
             return is_any_due(db, workers_only=not free, with_spark=with_spark, held_off=held_off)
@@ -302,7 +302,7 @@ class Runner:
         committed = run.state is RunState.COMPLETED and run.epoch == held.run.epoch
         self.launcher.release(held.driver, committed=committed)
         del self._held[run.run_id]
-        if run.epoch == held.run.epoch and (run.exit_reason or "").startswith(f"{CodeUnavailable.code}:"):
+        if run.epoch == held.run.epoch and run.exit_cause is Cause.UNLOADED:
             self._hold_off(held.run)
         self.on_event(RunEvent(RunEventKind.ENDED, run, held.program))
 
@@ -310,7 +310,8 @@ class Runner:
         """Leave the code of `run` to other nodes for a while: this one could not load it."""
         self._unloaded[run.bundle] = self.world.clock.monotonic()
 
-    def _held_off(self) -> list[str]:
+    def held_off(self) -> list[str]:
+        """Return the bundles that this node could not load a moment ago, and whose runs it leaves to other nodes."""
         now = self.world.clock.monotonic()
         return [bundle for bundle, since in self._unloaded.items() if now - since < _LOAD_AGAIN]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -49,6 +49,25 @@ class RunKind(StrEnum):
 
     PROGRAM = "program"
     EXTERNAL = "external"
+
+
+class Cause(StrEnum):
+    """Why an attempt ends without commit."""
+
+    FAILED = "failed"
+    """The program raised, or a check of its output did."""
+    REFUSED = "refused"
+    """It could not be started (no Java)."""
+    LOST = "lost"
+    """Its process or its runner is gone; nobody knows why."""
+    UNLOADED = "unloaded"
+    """Its code could not be loaded on its node: nothing counts, and the run waits for a node that can load the code."""
+    POSTPONED = "postponed"
+    """The location of its input is away: nothing is closed, nothing counts, and the run is tried again."""
+    RETURNED = "returned"
+    """Its runner stops and returns it, or its program was deployed again before it began."""
+    KILLED = "killed"
+    """Somebody asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +121,8 @@ class RunRecord:
     """The code of its last attempt; empty before the first."""
     owner_process: str | None
     """The process of its owner, as `Spawner.identity` names it; None when the run has no runner."""
+    exit_cause: Cause | None
+    """Why its last attempt that has ended without commit did so; None before the first, and for older runs."""
 
     @property
     def fired_by_time(self) -> bool:
@@ -176,16 +197,34 @@ def list_live(db: Db) -> list[RunRecord]:
     return [_record(row) for row in db.all(SQL.list_live)]
 
 
-def has_unfinished(db: Db) -> bool:
-    """Whether there is a run that has not reached an end state. Cost: two look-ups."""
-    return bool(db.all(SQL.find_unfinished))
+def has_unfinished(db: Db, held_off: Iterable[str] = ()) -> bool:
+    """Tell whether there is a run that has not reached an end state. Cost: two look-ups.
+
+    Runs that wait for a node which can load one of the bundles `held_off` do not count.
+    """
+    return bool(db.all(SQL.find_unfinished, held_off=json.dumps(sorted(held_off))))
+
+
+@dataclass(frozen=True, slots=True)
+class Unloaded:
+    """Runs of one bundle that wait for a node which can load the bundle; `reason` is that of one of their attempts."""
+
+    bundle: str
+    runs: int
+    reason: str
+
+
+def list_unloaded(db: Db) -> list[Unloaded]:
+    """List the bundles for whose code runs wait. Cost: how many runs are pending."""
+    rows = cast("list[tuple[str, int, str]]", db.all(SQL.list_unloaded))
+    return [Unloaded(*row) for row in rows]
 
 
 def _record(row: Row) -> RunRecord:
     run_id, kind, program_id, schedule_id, job_id, state, *rest = row
     epoch, failures, losses, priority, arguments, triggered_by, write_pointer, *rest = rest
     owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at, *rest = rest
-    exit_reason, log_location, facts, bundle, owner_process = rest
+    exit_reason, log_location, facts, bundle, owner_process, exit_cause = rest
     return RunRecord(
         run_id=RunId(str(run_id)),
         kind=RunKind(str(kind)),
@@ -214,4 +253,5 @@ def _record(row: Row) -> RunRecord:
         facts=json.loads(str(facts)) if facts else {},
         bundle=str(bundle),
         owner_process=cast("str | None", owner_process),
+        exit_cause=None if exit_cause is None else Cause(str(exit_cause)),
     )

@@ -22,30 +22,38 @@ VALUES (:run_id, 'external', 'RUNNING', 1, '{}', :triggered_by, :owner, :host, :
 -- name: find_runs
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
-       exit_reason, log_location, facts, bundle, owner_process
+       exit_reason, log_location, facts, bundle, owner_process, exit_cause
   FROM run WHERE run_id IN ({texts:runs})
 
 -- name: list_newest
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
-       exit_reason, log_location, facts, bundle, owner_process
+       exit_reason, log_location, facts, bundle, owner_process, exit_cause
   FROM run ORDER BY created_at DESC, run_id DESC LIMIT :most
 
 -- name: list_of_program
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
-       exit_reason, log_location, facts, bundle, owner_process
+       exit_reason, log_location, facts, bundle, owner_process, exit_cause
   FROM run WHERE program_id = :program_id ORDER BY created_at DESC, run_id DESC LIMIT :most
 
 -- name: find_unfinished
-SELECT 1 WHERE EXISTS (SELECT 1 FROM run WHERE state = 'PENDING')
+SELECT 1 WHERE EXISTS (SELECT 1 FROM run
+                        WHERE state = 'PENDING'
+                          AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
+                                  IN ({texts:held_off}))
             OR EXISTS (SELECT 1 FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING'))
+
+-- name: list_unloaded
+SELECT bundle, count(*), max(exit_reason) FROM run
+ WHERE state = 'PENDING' AND coalesce(exit_cause = 'unloaded', FALSE)
+ GROUP BY bundle ORDER BY bundle
 
 -- name: list_live
 -- What holds a lease: the partial index has no others.
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
-       exit_reason, log_location, facts, bundle, owner_process
+       exit_reason, log_location, facts, bundle, owner_process, exit_cause
   FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING') ORDER BY run_id
 
 -- name: ask_kill

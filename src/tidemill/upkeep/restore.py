@@ -29,9 +29,9 @@ from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile, Manifest, check_files, find_snapshot, read_side_car
 from tidemill.lake.snapshot.snapshot import PublishVersion, SnapshotDataset
 from tidemill.names import RunId
-from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt
+from tidemill.run.attempts import AttachTransaction, AttemptEnd, FinishRun, end_attempt
 from tidemill.run.runner import LEASE
-from tidemill.run.runs import create_external, list_live
+from tidemill.run.runs import Cause, create_external, list_live
 from tidemill.storage.files import open_files
 from tidemill.upkeep.backup import Backup, BadBackup, check_backup, read_backup
 from tidemill.upkeep.storage import Directory, DirectoryKind, find_unnamed, list_snapshots

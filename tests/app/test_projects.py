@@ -160,6 +160,47 @@ def test_a_run_waits_for_a_disk_that_is_not_mounted_and_an_empty_folder_may_be_a
     assert again.found == ("one.txt",)
 
 
+def test_data_sets_of_a_deleted_app_belong_to_its_project(stage):
+    """A second checkout moved the inbox to its own folder, in silence."""
+    stage.mill.delete_app("shop")
+    gone = stage.mill.list_apps()
+    with other(stage) as second, pytest.raises(OtherProject):
+        second.deploy()
+    location = stage.mill.show_dataset("raw").location
+    stage.mill.deploy()
+
+    assert gone == []
+    assert location.endswith("/first/landing")
+    assert [app.name for app in stage.mill.list_apps()] == ["default.shop"]
+
+
+def test_a_deployment_names_the_apps_that_left_the_app_file(stage):
+    """A renamed app went on beside the new one until somebody looked."""
+    new = 'import tidemill as tm\napp = tm.App("new")\n'
+    told = redeploy(stage.mill, new)
+    with other(stage) as second:
+        of_other_project = second.deploy()
+    stage.mill.delete_app("shop")
+    after = redeploy(stage.mill, new)
+
+    assert told.apps_left == ("default.shop",)
+    assert "tidemill app delete default.shop" in told.sentence()
+    assert [one.apps_left for one in of_other_project] == [()]
+    assert after.apps_left == ()
+
+
+def test_an_app_file_that_was_renamed_leaves_no_app_unnamed(stage):
+    """Another app file of the project, which is there, may have its apps."""
+    folder = stage.mill.config.folder
+    (folder / "main.py").write_text('import tidemill as tm\napp = tm.App("new")\n')
+    with open_project(folder, options={"app": "main.py"}, world=stage.world) as mill:
+        (beside,) = mill.deploy()
+        (folder / "app.py").unlink()
+        (alone,) = mill.deploy()
+
+    assert (beside.apps_left, alone.apps_left) == ((), ("default.shop",))
+
+
 def test_a_move_to_where_nothing_lies_is_refused(stage, tmp_path):
     """The catalog would name what is not there."""
     folder = tmp_path / "empty"

@@ -83,6 +83,8 @@ class Deployed:
     """Watermarks whose times are read in another way than before: where each moved, in words."""
     programs_retired: tuple[str, ...]
     """Which the app declared before: nothing starts them any more."""
+    apps_left: tuple[str, ...] = ()
+    """Apps that the app file no longer declares, and that go on; with the last app of the file."""
 
     def record(self) -> dict[str, object]:
         """All fields, for JSON."""
@@ -111,7 +113,11 @@ class Deployed:
             line += f"   schedules: {'; '.join(told)}"
         if self.programs_retired:
             line += f"   retired programs: {', '.join(self.programs_retired)}"
-        return "\n  ".join([line, *self.watermarks])
+        left = [
+            f"the app file no longer declares app {name}, which goes on: `tidemill app delete {name}` ends it"
+            for name in self.apps_left
+        ]
+        return "\n  ".join([line, *self.watermarks, *left])
 
 
 def deploy(
@@ -193,6 +199,27 @@ def deploy(
     return catalog.write(block)
 
 
+def find_left(db: Db, world: World, config: Config, declared: Iterable[App]) -> tuple[str, ...]:
+    """Return the deployed apps of a project that its app file no longer declares, by qualified name.
+
+    Apps of another app file of the project count when that file is missing.
+    """
+    present = {(app.namespace, app.name) for app in declared}
+    left = []
+    for namespace, name, text in db.all(SQL.list_apps):
+        spec, named = json.loads(str(text)), (Namespace(str(namespace)), str(name))
+        file = Path(spec["file"])
+        is_of_file = file == config.app or not world.disk.exists(file)
+        if is_of_file and _project_of(spec) == config.folder and named not in present:
+            left.append(qualified(*named))
+    return tuple(left)
+
+
+def _project_of(spec: Mapping[str, str]) -> Path:
+    """Return the folder from which an app was deployed."""
+    return Path(spec.get("project") or Path(spec["file"]).parent)
+
+
 @dataclass(frozen=True, slots=True)
 class Deleted:
     """Result of the deletion of an app, by names."""
@@ -265,8 +292,7 @@ def _refuse_other_project(db: Db, config: Config, app: App, dataset: Dataset) ->
     row = db.one(SQL.find_app, namespace=app.namespace, name=app.name)
     if row is None:
         return
-    spec = json.loads(str(row[0]))
-    project = Path(spec.get("project") or Path(spec["file"]).parent)
+    project = _project_of(json.loads(str(row[0])))
     present = find_present(db, dataset.namespace, dataset.name)
     if project == config.folder or present is None:
         return

@@ -1,3 +1,3 @@
 -- name: list_specs
 -- Apps are few; the one that was deployed last comes first.
-SELECT spec FROM app ORDER BY deployed_at DESC
+SELECT spec FROM app WHERE deleted = 0 ORDER BY deployed_at DESC

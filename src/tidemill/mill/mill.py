@@ -7,9 +7,10 @@ about; each noun has a file of its own here, with the records that it tells.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from tidemill.app.deploy import Deployed, deploy
+from tidemill.app.deploy import Deployed, deploy, find_left
 from tidemill.app.loading import load_with_code
 from tidemill.catalog.db import NO_CATALOG_YET, CatalogUnavailable
 from tidemill.catalog.engine import connect, open_catalog
@@ -142,14 +143,17 @@ class Mill(
     def deploy(self, *, update_schedules: bool = True) -> list[Deployed]:
         """Deploy the apps of the configured app file, each in one transaction, in their order in the file.
 
-        Their programs run the code that lies there at this moment, until the next deployment.
+        Their programs run the code that lies there at this moment, until the next deployment. The last result names
+        apps of this project that the app file no longer declares: they go on until `delete_app`.
         """
         apps, bundle = load_with_code(self.world.disk, self.config)
         stored = store_bundle(self.world, self.config.data, bundle)
         try:
-            return [
+            deployed = [
                 deploy(self.catalog, self.world, self.config, app, update_schedules=update_schedules, bundle=stored)
                 for app in apps
             ]
+            left = self.catalog.read(lambda db: find_left(db, self.world, self.config, apps))
+            return [*deployed[:-1], replace(deployed[-1], apps_left=left)]
         finally:
             delete_unused(self.catalog, stored)

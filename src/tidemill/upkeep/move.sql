@@ -23,6 +23,7 @@ SELECT program_id, spec FROM program
 UPDATE program SET spec = :spec WHERE program_id = :program_id
 
 -- name: list_apps
+-- Deleted ones too: their data sets move.
 SELECT namespace, name, spec FROM app
 
 -- name: move_app

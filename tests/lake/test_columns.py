@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.columns import are_same, column_schema, evolve
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.fileset.publish import reconcile
+from tidemill.lake.fileset.stored import Storing
+from tidemill.lake.keys import KeySchema
+from tidemill.lake.window.watermark_spec import BadTimeColumn, WatermarkSpec
+from tidemill.names import DatasetId, Namespace
 
 
 def columns(text):
@@ -50,3 +57,34 @@ def test_the_order_of_columns_does_not_matter():
     assert are_same(columns("a integer, b string"), columns("b string, a integer"))
     assert not are_same(columns("a integer"), columns("a integer, b string"))
     assert not are_same(columns("a integer"), columns("a long"))
+
+
+@pytest.mark.parametrize(
+    ("present", "offered", "zone", "why"),
+    [
+        (
+            None,
+            "TS timestamp_ntz",
+            "Europe/Berlin",
+            r"leave out 'partition\.time-zone'='Europe/Berlin' \(in Python zone=",
+        ),
+        (None, "ts string", "UTC", "it is of type string; TIMESTAMP"),
+        (None, "ts timestamp_ntz", "UTC", None),
+        (None, "ts timestamp", "Europe/Berlin", None),
+        (None, "other string", "Europe/Berlin", None),
+        ("ts timestamp_ntz", "ts timestamp_ntz", "Europe/Berlin", None),
+    ],
+)
+def test_the_first_columns_are_refused_where_they_cannot_be_the_time_of_rows(present, offered, zone, why):
+    """By the commit that brings them; what went on before is left to deployments."""
+    keys = KeySchema.of({"day": "date"})
+    options = {"streaming-source.enable": "true", "partition.time-interval": "1 day", "partition.time-zone": zone}
+    dataset = Dataset(DatasetId("ds"), Namespace("default"), "clicks", DatasetKind.FILESET, "file:///x", {})
+    fileset = Fileset(dataset, Storing(keys), WatermarkSpec.of("ts", options, keys))
+    known = None if present is None else columns(present)
+
+    if why is None:
+        assert reconcile(fileset, known, columns(offered)) == columns(offered)
+        return
+    with pytest.raises(BadTimeColumn, match=why):
+        reconcile(fileset, known, columns(offered))

@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import re
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.sql.conftest import open_windows
 from tests.sql.hours import APP, HOP, HOUR, TUMBLE, Plain, open_plain
 from tests.sql.plain import write_texts
 from tidemill.errors import UserError
+from tidemill.lake.fileset.fileset import ColumnSchema
 from tidemill.lake.window.partition_time import to_wall
 from tidemill.lake.window.retries import announce_due
 from tidemill.lake.window.window_plan import WindowShape
@@ -535,6 +539,68 @@ def test_a_key_of_the_output_that_the_query_lacks_is_refused_at_deployment(plain
         plain.deploy(app.replace(", to_date(window_start) AS day", ", to_date(window_start) AS date"))
 
     assert plain.sql("SELECT definition FROM window_program") == before
+
+
+def test_a_key_that_a_star_does_not_bring_is_refused_at_deployment(plain):
+    """Where the columns of the table are known; `*` brings those of the table and of its windows."""
+    plain.add("2021-03-19 10:00", 0)
+    app = APP.format(zone="UTC", windows=TUMBLE, more="", retries=0)
+    query = "SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day"
+    app = app.replace(" GROUP BY window_start, window_end", "").replace('{"day": "date"}', '{"month": "string"}')
+
+    with pytest.raises(
+        UserError, match=r"month of default\.monthly is not .*\(line, ts, day, hour, window_start, window_"
+    ):
+        plain.deploy(app.replace(query, "SELECT *").replace("hourly", "monthly"))
+    with pytest.raises(UserError, match=r"day of default\.other is not .*\(line, ts, hour, window_start"):
+        plain.deploy(app.replace(query, "SELECT * EXCEPT (day)").replace("hourly", "other").replace("month", "day"))
+    plain.deploy(app.replace(query, "SELECT *, 'x' AS month").replace("hourly", "months"))
+
+
+def test_a_key_that_a_star_does_not_bring_is_told_by_the_first_run(catalog_url, tmp_path):
+    """The columns are known by then: the run computes no window, and no partition of the input is blamed."""
+    app = APP.format(zone="UTC", windows=TUMBLE, more="", retries=0)
+    query = "SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day"
+    app = app.replace(" GROUP BY window_start, window_end", "").replace(
+        '{"day": "date"})\napp.add', '{"m": "string"})\napp.add'
+    )
+    plain = Plain(
+        open_windows(tmp_path / "project", catalog_url, app.replace(query, "SELECT *")).mill, writer=write_texts
+    )
+    plain.add("2021-03-19 10:00", 0)
+
+    run = plain.run()
+
+    assert run.state == "FAILED"
+    assert "m of default.hourly is not among the columns of the query (line, ts, day," in run.exit_reason
+    assert plain.sql("SELECT count(*) FROM window_failure") == [(0,)]
+    plain.mill.close()
+
+
+def write_local_times(world, rows, fileset, directory, columns=None):
+    """Write what `write_texts` does, with times without a zone."""
+    written = write_texts(world, rows, fileset, directory, columns)
+    return replace(written, schema=ColumnSchema(written.schema.text.replace('"timestamp"', '"timestamp_ntz"')))
+
+
+def test_a_zone_for_times_without_one_is_refused_when_their_type_is_known(catalog_url, tmp_path):
+    """By the first commit that brings the columns (test_columns); else by the next deployment, and by each run."""
+    plain = open_plain(tmp_path / "project", catalog_url, zone="Europe/Berlin")
+    with open_transaction(plain.mill.catalog, World(), ["default.clicks"], writer=write_local_times) as tx:
+        tx.fileset("default.clicks").append({"day=2021-03-19/hour=10": "1616144400000000 1\n"})
+    app = APP.format(zone="Europe/Berlin", windows=TUMBLE, more="", retries=0)
+    said = r"column 'ts' of default\.clicks .* leave out 'partition\.time-zone'='Europe/Berlin' \(in Python zone=\)"
+
+    run = plain.run()
+    with pytest.raises(UserError, match=said):
+        plain.deploy(app)
+    with pytest.raises(UserError, match=said):
+        plain.deploy(app[: app.index("hourly =")])
+
+    assert run.state == "FAILED"
+    assert re.search(said, run.exit_reason)
+    assert plain.sql("SELECT count(*) FROM window_failure") == [(0,)]
+    plain.mill.close()
 
 
 def test_late_rows_that_are_dropped_are_counted(catalog_url, tmp_path):

@@ -93,8 +93,13 @@ class WindowCode(Protocol):
 
     source: str
 
-    def check(self, source: lake_fileset.Fileset, sink: lake_fileset.Fileset) -> None:
-        """Raise a `UserError` for file sets over which it cannot be computed, or into which it cannot be written."""
+    def check(
+        self, source: lake_fileset.Fileset, sink: lake_fileset.Fileset, schema: lake_fileset.ColumnSchema | None
+    ) -> None:
+        """Raise a `UserError` for file sets over which it cannot be computed, or into which it cannot be written.
+
+        `schema` are the columns of the source, None before its first commit.
+        """
 
     def definition(self, source: lake_fileset.Fileset) -> str:
         """What its results depend on beside the rows."""

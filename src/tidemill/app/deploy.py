@@ -25,7 +25,7 @@ from tidemill.errors import UserError
 from tidemill.lake.consumer.managed import Consumer, ensure_consumer, list_consumers
 from tidemill.lake.consumer.starts import find_position
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_present
-from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.fileset.fileset import Fileset, find_schema
 from tidemill.lake.filters import make_filter
 from tidemill.lake.inbox.inbox import ensure_inbox
 from tidemill.lake.snapshot.changes import forget_feeds
@@ -174,6 +174,10 @@ def deploy(
         announce_work(db, changed)
         _announce_choices(db, programs.values(), before)
         filesets = [Fileset.of(dataset) for dataset in known.values() if dataset.kind is DatasetKind.FILESET]
+        for fileset in filesets:
+            schema = find_schema(db, fileset.dataset_id)
+            if fileset.watermark is not None and schema is not None:
+                fileset.watermark.refuse_types(fileset.qualified_name, schema.types)
         reread = [declare_watermark(db, fileset, f"deployment of {app.name}") for fileset in filesets]
         db.run(
             SQL.put_app,
@@ -423,7 +427,7 @@ def _put_windows(db: Db, program: Program, code: WindowCode, source: Fileset, si
     When only the times of its table are read in another way, `declare_watermark` has the windows computed again.
     """
     try:
-        code.check(source, sink)
+        code.check(source, sink, find_schema(db, source.dataset_id))
     except UserError as error:
         raise BadDeclaration(f"window program {program.name!r}", f"is refused: {error}") from error
     definition = code.definition(source)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -12,7 +11,7 @@ from tidemill.errors import NotFound, UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.columns import column_schema
-from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, find_schema
+from tidemill.lake.fileset.fileset import Fileset, find_schema
 from tidemill.lake.fileset.publish import SQL as PUBLISH
 from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.formats import FileFormat
@@ -151,7 +150,7 @@ class Statements(Project):
     def _describe(self, db: Db, name: str) -> Done:
         fileset = Fileset.of(self._dataset(db, name))
         schema = find_schema(db, fileset.dataset_id)
-        columns = {} if schema is None else _types(schema)
+        columns = {} if schema is None else schema.types
         time = fileset.watermark.column if fileset.watermark else fileset.dataset.spec.get("watermark_column")
         rows: list[dict[str, object]] = [
             {"column": column, "type": kind, "key": False, "watermark": "SOURCE_WATERMARK" if column == time else None}
@@ -220,17 +219,13 @@ def _check_column(db: Db, fileset: Fileset, spec: Mapping[str, Any]) -> None:
     column, schema = spec.get("watermark_column"), find_schema(db, fileset.dataset_id)
     if column is None or schema is None:
         return
-    _check_time(fileset.qualified_name, spec, _types(schema))
+    _check_time(fileset.qualified_name, spec, schema.types)
 
 
 def _check_time(table: str, spec: Mapping[str, Any], types: Mapping[str, str]) -> None:
     column: str = spec["watermark_column"]
     if fault := find_column_fault(column, spec["options"], types):
         raise BadTable(table, f"the watermark cannot be for {column}: {fault}")
-
-
-def _types(schema: ColumnSchema) -> dict[str, str]:
-    return {str(field["name"]): str(field["type"]) for field in json.loads(schema.text)["fields"]}
 
 
 def _choose(table: str, options: Mapping[str, str], option: str, known: Sequence[str]) -> str:

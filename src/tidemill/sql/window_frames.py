@@ -14,11 +14,10 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.epoch import EPOCH
-from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.keys import KeySchema, KeyText, KeyType, KeyValue
 from tidemill.lake.window.partition_time import from_wall, to_wall
-from tidemill.lake.window.watermark_spec import OutsidePolicy, find_column_fault
+from tidemill.lake.window.watermark_spec import OutsidePolicy
 from tidemill.lake.window.window_plan import Window
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
@@ -41,17 +40,6 @@ _KEY_OF: Final[Mapping[KeyType, str]] = {
     KeyType.TIMESTAMP: "timestamp_micros({})",
 }
 _HELPERS: Final = ("__partition", "__begins", "__ends", "__local", "__window")
-
-
-class BadTimeColumn(UserError):
-    """A column that cannot be the time of rows."""
-
-    code = "bad_time_column"
-
-    def __init__(self, dataset: str, column: str, why: str) -> None:
-        self.dataset = dataset
-        self.column = column
-        super().__init__(f"column {column!r} of {dataset} cannot be the time of its rows: {why}")
 
 
 class SparkWindows:
@@ -132,8 +120,6 @@ class SparkWindows:
         rows = run.read_exactly(batch.source, batch.partitions)
         keys = batch.source.keys
         column = self._column(rows)
-        if fault := find_column_fault(column, batch.watermark.options, dict(rows.dtypes)):
-            raise BadTimeColumn(batch.source.qualified_name, column, fault)
         joined = rows.join(sf.broadcast(literal_spans(run.spark, keys, batch.instants)), list(keys.names))
         micros = sf.unix_micros(sf.col(column).cast("timestamp"))
         return joined, (micros >= sf.col("__begins")) & (micros < sf.col("__ends"))

@@ -17,13 +17,19 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import UserError
-from tidemill.lake.fileset.fileset import Fileset, Partition
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
 from tidemill.lake.keys import KeyText
 from tidemill.lake.window.partition_time import Instant, WallTime, from_wall
 from tidemill.lake.window.retries import Failure, SetAside, list_aside
 from tidemill.lake.window.watermark import value_at
-from tidemill.lake.window.watermark_spec import LatePolicy, OutsidePolicy, WatermarkSpec
+from tidemill.lake.window.watermark_spec import (
+    BadTimeColumn,
+    LatePolicy,
+    OutsidePolicy,
+    WatermarkSpec,
+    find_column_fault,
+)
 from tidemill.lake.window.window_plan import MARGIN, Grid, Limits, Plan, Reached, Stored, Window, plan
 from tidemill.lake.window.windows import (
     LateRows,
@@ -119,19 +125,23 @@ class WindowProgram:
             sort_keys=True,
         )
 
-    def check(self, source: Fileset, sink: Fileset) -> None:
+    def check(self, source: Fileset, sink: Fileset, schema: ColumnSchema | None) -> None:
         """Refuse a table without a watermark, another time column than its own, and rows that could not be replaced.
 
-        Also rows without a key of the output, which say no partition.
+        Also rows without a key of the output, which say no partition, and a column that cannot be their time. `schema`
+        are the columns of the source, None before its first commit: a run asks again before it computes anything.
         """
         spec = _spec(source)
-        given = None if self.query.columns is None else {name.lower() for name in self.query.columns}
-        missing = [name for name in sink.keys.names if given is not None and name.lower() not in given]
+        given = self.query.find_columns(None if schema is None else [*schema.names, *source.keys.names])
+        known = {name.lower() for name in given or sink.keys.names}
+        missing = [name for name in sink.keys.names if name.lower() not in known]
         if missing:
             raise UserError(
                 f"{', '.join(missing)} of {sink.qualified_name} is not among the columns of the query "
-                f"({', '.join(self.query.columns or ())}): SELECT each key of the output, by its name"
+                f"({', '.join(given or ())}): SELECT each key of the output, by its name"
             )
+        if schema is not None and (fault := find_column_fault(spec.column, spec.options, schema.types)):
+            raise BadTimeColumn(source.qualified_name, spec.column, fault)
         if self.sink == source.qualified_name:
             raise UserError(f"{self.sink} cannot be its own source: write the windows into another file set")
         if spec.late is LatePolicy.RECOMPUTE and not self.query.bounds:
@@ -235,6 +245,7 @@ class WindowProgram:
             state = find_state(db, run.program_id)
             if state is None:
                 raise NoWatermark(source.qualified_name)
+            self.check(source, sink, find_schema(db, source.dataset_id))
             passed = value_at(db, source.dataset_id, tx.write_pointer)
             grid = self._grid(source)
             dirty = (

@@ -6,7 +6,7 @@ one by one, or again gives the same. What cannot be computed so is refused when 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,8 +62,19 @@ class WindowQuery:
     aliased: bool
     bounds: Mapping[str, str]
     """Columns of the result that hold a bound of the window: `window_start`, `window_end`, by that name."""
-    columns: tuple[str, ...] | None
-    """The columns of the result; None when a `*` is among them."""
+    columns: tuple[str, ...]
+    """The columns of the result; `*` stands for those of the table and of its windows."""
+    excluded: frozenset[str]
+    """The columns that `* EXCEPT (…)` leaves out, in small letters."""
+
+    def find_columns(self, table: Sequence[str] | None) -> tuple[str, ...] | None:
+        """Return the columns of the result over a table with these columns; None for a `*` of unknown ones."""
+        if "*" not in self.columns:
+            return self.columns
+        if table is None:
+            return None
+        every = [name for name in (*table, *BOUNDS, "window_time") if name.lower() not in self.excluded]
+        return tuple(name for column in self.columns for name in (every if column == "*" else [column]))
 
     def select(self, view: str) -> str:
         """The query over the rows of `view`, which has the columns of the table and those of the windows."""
@@ -99,7 +110,8 @@ def read_query(text: str) -> WindowQuery:
         after=text[place[1] :].rstrip().rstrip(";"),
         aliased=bool(select.args["from_"].this.alias),
         bounds=_find_bounds(select),
-        columns=None if select.is_star else tuple(column.alias_or_name for column in select.expressions),
+        columns=tuple("*" if column.is_star else column.alias_or_name for column in select.expressions),
+        excluded=_find_excluded(select),
     )
 
 
@@ -227,11 +239,16 @@ def _table(node: exp.Expr) -> exp.Table:
 def _find_bounds(select: exp.Select) -> dict[str, str]:
     found: dict[str, str] = {}
     for column in select.expressions:
-        if isinstance(column, exp.Star):
-            return {bound: bound for bound in BOUNDS}
+        if column.is_star:
+            return {bound: bound for bound in BOUNDS if bound not in _find_excluded(select)}
         if _is_bound(column.unalias()):
             found.setdefault(column.unalias().name.lower(), column.alias_or_name)
     return found
+
+
+def _find_excluded(select: exp.Select) -> frozenset[str]:
+    stars = [star for column in select.expressions if column.is_star for star in column.find_all(exp.Star)]
+    return frozenset(name.name.lower() for star in stars for name in star.args.get("except_") or [])
 
 
 def _name(table: exp.Table) -> str:

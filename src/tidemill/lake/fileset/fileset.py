@@ -77,6 +77,11 @@ class ColumnSchema:
         return [str(field["name"]) for field in json.loads(self.text)["fields"]]
 
     @property
+    def types(self) -> dict[str, str]:
+        """Spark's types by column."""
+        return {str(field["name"]): str(field["type"]) for field in json.loads(self.text)["fields"]}
+
+    @property
     def schema_id(self) -> str:
         """The same for the same columns, in the same order."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]

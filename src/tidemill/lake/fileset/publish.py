@@ -191,9 +191,12 @@ def _present(metadata: Mapping[str, str | None]) -> dict[str, str | None]:
 def reconcile(fileset: Fileset, columns: ColumnSchema | None, offered: ColumnSchema) -> ColumnSchema:
     """The columns of a file set that has `columns` (None: not yet) once `offered` ones come; `SchemaChanged`.
 
-    Under the policy `evolve` these may be more and wider than before, under `fail` they are the same.
+    Under the policy `evolve` these may be more and wider than before, under `fail` they are the same. The first
+    columns are refused where the watermark's one cannot be the time of rows: `BadTimeColumn`.
     """
     if columns is None:
+        if fileset.watermark is not None:
+            fileset.watermark.refuse_types(fileset.qualified_name, offered.types)
         return offered
     if fileset.storing.policy is SchemaPolicy.EVOLVE:
         if (merged := evolve(columns, offered)) is not None:

@@ -91,6 +91,17 @@ class BadOption(UserError):
         super().__init__(f"option '{option}'='{value}' is refused: {why}")
 
 
+class BadTimeColumn(UserError):
+    """A column that cannot be the time of rows."""
+
+    code = "bad_time_column"
+
+    def __init__(self, dataset: str, column: str, why: str) -> None:
+        self.dataset = dataset
+        self.column = column
+        super().__init__(f"column {column!r} of {dataset} cannot be the time of its rows: {why}")
+
+
 class LatePolicy(StrEnum):
     """What becomes of partitions, or new versions of them, whose rows may touch windows that are computed."""
 
@@ -194,6 +205,15 @@ class WatermarkSpec:
         """What the time slots of a file set depend on, and when one of them counts."""
         return self.reading, self.gap, self.expected, self.expected_count, self.max_ahead
 
+    def refuse_types(self, dataset: str, types: Mapping[str, str]) -> None:
+        """Raise `BadTimeColumn` where a file set with these columns (Spark's types by name) has the time column.
+
+        Rows that lack the column are taken: later ones may bring it.
+        """
+        known = {name.lower() for name in types}
+        if self.column.lower() in known and (fault := find_column_fault(self.column, self.options, types)):
+            raise BadTimeColumn(dataset, self.column, fault)
+
     def member(self, keys: KeySchema, key: Key) -> str | None:
         """Which of the partitions that its slot waits for `key` is, as a text; None for one that nobody waits for."""
         if not self.expected:
@@ -213,8 +233,8 @@ def find_column_fault(column: str, options: Mapping[str, str], types: Mapping[st
     zoned = next((name for name in (ZONE, WINDOW_ZONE) if options.get(name, "UTC") != "UTC"), None)
     if kind == "timestamp_ntz" and zoned is not None:
         return (
-            f"it is TIMESTAMP_NTZ, which has no time zone: leave out '{zoned}'='{options[zoned]}', or make the column "
-            "a TIMESTAMP"
+            f"it is TIMESTAMP_NTZ, which has no time zone: leave out '{zoned}'='{options[zoned]}' (in Python "
+            f"{'zone' if zoned == ZONE else 'window_zone'}=), or make the column a TIMESTAMP"
         )
     return None
 

@@ -181,6 +181,21 @@ def test_a_held_key_makes_its_newer_version_wait(lake):
     assert (str(delivery.kind), [file.rows for _, file in delivery.files]) == ("appended", [2, 4])
 
 
+def test_a_newer_change_never_overtakes_an_older_one_of_its_partition(lake):
+    """The older one failed, and waits for another attempt: both come at once, in order."""
+    lake.publish(1, rows=1)
+    first = lake.begin()
+    lake.take(first)
+    fail(lake, first)
+    lake.publish(1, rows=2)
+    lake.publish(2, rows=4)
+
+    one, other = lake.take(lake.begin())
+
+    assert [file.rows for _, file in one.files] == [1, 2]
+    assert [file.rows for _, file in other.files] == [4]
+
+
 def test_a_delivery_says_what_it_is_and_brings_just_that(lake):
     """New and overwritten: the whole. Appended: what was added; several waiting appends come as one."""
     lake.publish(1, "create", rows=1)

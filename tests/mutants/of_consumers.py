@@ -122,10 +122,20 @@ MUTANTS: Final = (
         ),
         Edit(
             _TAKE_SQL,
-            "AND work.not_before <= tidemill_now() AND work.commit_seq < :write_pointer\n",
-            "AND work.not_before <= tidemill_now()\n",
+            "   AND work.state = 'new' AND work.commit_seq < :write_pointer\n",
+            "   AND work.state = 'new'\n",
         ),
         scenario="beside",
+    ),
+    _mutant(
+        "newer_change_overtakes",
+        "a newer change of a partition comes with the older ones that wait for another attempt",
+        Edit(
+            _TAKE_SQL,
+            "   AND work.state = 'new' AND work.commit_seq < :write_pointer\n",
+            "   AND work.state = 'new' AND work.commit_seq < :write_pointer AND work.not_before <= tidemill_now()\n",
+        ),
+        first=Killer.SIMULATION,
     ),
     _mutant(
         "own_key_held_twice",

@@ -351,6 +351,20 @@ def test_an_advance_gives_up_the_hours_that_hold_the_watermark(catalog):
     assert values == [11, 13]
 
 
+def test_an_advance_passes_what_is_complete_beyond_the_hole(catalog):
+    """Hour 9 is lost for good, and no hour after 10 may come for a while: nothing else would move the watermark."""
+    tide = make_tide(catalog, {"partition.gap-policy": "wait"})
+    for hour in (8, 10):
+        tide.publish(hour)
+    value = Instant(MIDNIGHT + 10 * HOUR)
+    next_time = catalog.read(lambda db: find_next_slot(db, tide.lines, value))
+
+    catalog.apply([AdvanceWatermark(tide.lines, value, "by hand: anna", next_time)])
+    release_due(catalog)
+
+    assert tide.value == 11
+
+
 def test_a_rewind_after_an_advance_waits_again_for_what_was_given_up(catalog):
     """The advance was a mistake: hours 9 and 10 come as always."""
     tide = make_tide(catalog, {"partition.gap-policy": "wait"})

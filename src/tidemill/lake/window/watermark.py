@@ -138,10 +138,9 @@ class MoveWatermark:
 
     def writes(self) -> Sequence[Call]:
         """The target, the move, the message."""
-        waits = _spec(self.fileset).gap is GapPolicy.WAIT
         one: dict[str, Param] = {"dataset_id": self.fileset.dataset_id}
         return (
-            Call(SQL.raise_target_waiting if waits else SQL.raise_target_skipping, one),
+            _raise_target(self.fileset),
             Call(SQL.put_off, one),
             Call(SQL.note_move, {**one, "cause": self.cause, "rereads": int(self.rereads)}),
             *_settle(self.fileset),
@@ -152,7 +151,8 @@ class MoveWatermark:
 class AdvanceWatermark:
     """Move W forward by hand: what has not come by then is late. `WatermarkPassed` when it stands there already.
 
-    `next_time` is the slot from which W goes on where slots wait (`find_next_slot`): those before hold W no more.
+    `next_time` is the slot from which W goes on where slots wait (`find_next_slot`): those before hold W no more. The
+    keeper moves W past complete slots that follow.
     """
 
     fileset: Fileset
@@ -169,7 +169,13 @@ class AdvanceWatermark:
         """The move, the message."""
         params: dict[str, Param] = {"dataset_id": self.fileset.dataset_id, "value": self.value, "cause": self.cause}
         goes_on: dict[str, Param] = {"dataset_id": self.fileset.dataset_id, "next_time": self.next_time}
-        return (Call(SQL.note_advance, params), Call(SQL.go_on, goes_on), *_settle(self.fileset))
+        forward = Call(SQL.note_advance, params), Call(SQL.go_on, goes_on), *_settle(self.fileset)
+        return (*forward, _raise_target(self.fileset))
+
+
+def _raise_target(fileset: Fileset) -> Call:
+    waits = _spec(fileset).gap is GapPolicy.WAIT
+    return Call(SQL.raise_target_waiting if waits else SQL.raise_target_skipping, {"dataset_id": fileset.dataset_id})
 
 
 def _settle(fileset: Fileset) -> tuple[Call, ...]:

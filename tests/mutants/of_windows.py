@@ -12,6 +12,9 @@ _WINDOWS: Final = "lake/window/windows.py"
 _WINDOWS_SQL: Final = "lake/window/windows.sql"
 _PLAN: Final = "lake/window/window_plan.py"
 _RETRIES: Final = "lake/window/retries.py"
+_BOUNDARIES_SQL: Final = "schedule/boundaries.sql"
+_OUTPUTS: Final = "run/outputs.py"
+_PUBLISH: Final = "lake/fileset/publish.py"
 _PROGRAM: Final = "sql/window_program.py"
 
 _mutant = mutants_of(Room.WINDOWS)
@@ -136,6 +139,75 @@ MUTANTS: Final = (
         "failing_windows_forgotten",
         "a window that could not be computed is tried again",
         Edit(_RETRIES, "        if self.failures:\n", "        if self.failures and not self.mended and self.left:\n"),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "rewind_reopens_nothing",
+        "a rewind of the watermark opens the windows that end after it",
+        Edit(
+            _WATERMARK,
+            "return reopen_windows(db, fileset, value, to_wall(spec.window_zone.local(value)), cause)",
+            "return ()",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "rewind_counts_what_is_there",
+        "after a rewind the watermark waits for commits of later hours",
+        Edit(
+            _WATERMARK,
+            "db.run(SQL.forget_slots_beyond, **one, low=low, ends=ends)",
+            "db.run(SQL.forget_slots_beyond, **one, low=low, ends=ends + (1 << 50))",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "rewind_forgets_waiting",
+        "hours that wait for their runs, and that the watermark has still passed after a rewind, get them",
+        Edit(
+            _BOUNDARIES_SQL,
+            "SET last_at = coalesce(r.last_at, boundary.next_at - 1)",
+            "SET last_at = boundary.next_at - 1",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "advance_waits_for_holes",
+        "hours before the time to which a person has advanced the watermark hold it no more",
+        Edit(_WATERMARK, "Call(SQL.go_on, goes_on), *_settle(self.fileset)\n", "*_settle(self.fileset)\n"),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "span_completes_nothing",
+        "the commit of a declared span completes its hours, also those without a partition",
+        Edit(
+            _OUTPUTS,
+            "return self.catalog.read(lambda db: list_slots(db, output.fileset, keys, *declared))",
+            "return []",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "span_completes_halves",
+        "an hour that reaches beyond the declared span is not complete with it",
+        Edit(
+            _WATERMARK,
+            "while (span := spec.partition_time.span_at(time)).ends <= ends:",
+            "while (span := spec.partition_time.span_at(time)).begins < ends:",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "span_stands_for_all_parts",
+        "hours that wait for several partitions are not completed by a declared span",
+        Edit(_WATERMARK, "or not _is_alone(spec) or begins == EARLIEST", "or begins == EARLIEST"),
+        Edit(_WATERMARK, '"complete": int(alone)}', '"complete": int(alone or bool(complete))}'),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "empty_partition_is_nothing",
+        "a partition that was created without rows completes its hour",
+        Edit(_PUBLISH, "            return not self.metadata\n", "            return False\n"),
         first=Killer.SIMULATION,
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from tests.sim.simulation import Intent, Simulation
@@ -22,16 +22,25 @@ def plain(key: str) -> str:
     return key.rpartition("=")[2]
 
 
-def fold(intents: Iterable[Intent], dataset: str) -> dict[str, tuple[bool, list[str]]]:
-    """What one transaction does to the partitions of a data set: whether it replaces, and its tokens."""
-    folded: dict[str, tuple[bool, list[str]]] = {}
+class Write(NamedTuple):
+    """What one transaction does to one partition: replace what is there or add to it, or drop it."""
+
+    replaces: bool
+    tokens: list[str]
+    drops: bool = False
+
+
+def fold(intents: Iterable[Intent], dataset: str) -> dict[str, Write]:
+    """What one transaction does to the partitions of a data set."""
+    folded: dict[str, Write] = {}
     for intent in intents:
         if intent.dataset == dataset:
             for key, tokens in intent.texts.items():
-                replaces, before = folded.get(key, (False, []))
-                folded[key] = (
-                    (True, tokens) if intent.op in {"overwrite", "replace"} else (replaces, [*before, *tokens])
-                )
+                before = folded.get(key, Write(replaces=False, tokens=[]))
+                if intent.op in {"overwrite", "replace", "drop"}:
+                    folded[key] = Write(replaces=True, tokens=tokens, drops=intent.op == "drop")
+                else:
+                    folded[key] = Write(before.replaces, [*before.tokens, *tokens])
     return folded
 
 
@@ -70,6 +79,8 @@ def publish(simulation: Simulation, committed: Committed, name: str, before: int
     published: dict[str, list[str]] = {}
     for pointer, seq, *_ in committed.rows:
         if seq < before:
-            for key, (replaces, tokens) in fold(simulation.intents.get(pointer, ()), name).items():
-                published[key] = [*([] if replaces else published.get(key, [])), *tokens]
+            for key, write in fold(simulation.intents.get(pointer, ()), name).items():
+                published[key] = [*([] if write.replaces else published.get(key, [])), *write.tokens]
+                if write.drops:
+                    del published[key]
     return published

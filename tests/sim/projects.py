@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tests.sim import windows
 from tests.sim.processes import PlayedClock
-from tidemill import App, Concurrency, Every, NewFiles, NewPartitions, Refreshed
+from tidemill import App, Concurrency, Every, NewFiles, NewPartitions, Reads, Refreshed
 from tidemill.app.deploy import deploy
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.sqlite import SqliteCatalog
@@ -54,6 +54,8 @@ class Shape:
     windowed: bool
     windows: windows.Kind
     slots: int
+    once: str
+    """What a program that wants each partition once makes of changes of what it had; empty without such a program."""
     poison: bool
     poison_partition: bool
 
@@ -84,6 +86,7 @@ class Shape:
             mirrored=often(0.25),
             windowed=often(0.25),
             windows=windows.Kind.of(chance),
+            once=chance.choice(["ignore", "error"]) if often(0.3) else "",
             poison=number % 12 == 5,
             poison_partition=number % 12 == 11,
         )
@@ -103,6 +106,9 @@ class Programs:
 
     def tidy(self, run: Any) -> None:
         """Lines → lines, but not its own."""
+
+    def once(self, run: Any) -> None:
+        """Lines → firsts, each partition of them once."""
 
     def both(self, run: Any) -> None:
         """Files and lines → mixed."""
@@ -198,10 +204,19 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
     if shape.timed:
         strike = python("strike", retries=1)
         app.schedule("strike", strike, trigger=Every("20s"), constraints=limit, resume=True)
+    _declare_once(app, shape, folder, python)
     _declare_mirror(app, shape, folder, python)
     if shape.windowed:
         windows.declare(app, shape.windows, folder, lambda run, partition: programs().read_hour(run, partition))
     return app
+
+
+def _declare_once(app: App, shape: Shape, folder: Path, python: Callable[..., Any]) -> None:
+    if shape.once:
+        firsts = app.fileset("firsts", keys={"name": "string"}, location=str(folder / "firsts"))
+        once = python("once", reads=[Reads("default.lines", on_change=shape.once)], writes=[firsts], retries=1)
+        limit = [Concurrency(1)] if shape.one_at_a_time else []
+        app.schedule("once", once, trigger=NewPartitions("default.lines"), constraints=limit, resume=True)
 
 
 def _declare_mirror(app: App, shape: Shape, folder: Path, python: Callable[..., Any]) -> None:
@@ -228,6 +243,7 @@ class Ground:
         assert isinstance(catalog, SqliteCatalog)
         self.catalog = catalog
         self.connection = catalog._connection()
+        self.config = _config(self.folder, self.url)
         self._tables = [
             str(name)
             for (name,) in self.connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
@@ -260,7 +276,7 @@ class Ground:
         if shape.number not in self._deployed:
             self._fill(self._empty)
             world = World(clock=self.clock, random=random.Random(shape.number), environ={})
-            deploy(self.catalog, world, _config(self.folder, self.url), app, update_schedules=True)
+            deploy(self.catalog, world, self.config, app, update_schedules=True)
             self._deployed[shape.number] = self._read()
         else:
             self._fill(self._deployed[shape.number])

@@ -12,16 +12,17 @@ import os
 import random
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from tests.sim import truth, windows
 from tests.sim.chance import DEADLY, Chance, ProgramStumbled
-from tests.sim.committed import fold
+from tests.sim.committed import Write, fold
 from tests.sim.processes import Group, Machine, PointKind, Process
 from tests.sim.projects import LEASE, SHAPES, Ground, Programs, Shape, lack_library, read_text, write_texts
 from tidemill.catalog.db import Db
@@ -174,6 +175,9 @@ class Simulation(Programs):
     suspended = False
     """Whether a person has suspended schedules: no schedule has heard what came then."""
     _resumed = False
+    _hours_to_come = 0
+    sleeper: Process | None = None
+    """A runner that is stopped while a driver of his works on."""
 
     def __init__(self, ground: Ground, seed: int, *, last_fault: int | None = None, traced: bool = False) -> None:
         self.seed = seed
@@ -209,6 +213,8 @@ class Simulation(Programs):
         self.refused_notebooks: list[int] = []
         self.followed: list[PartitionConsumerResult] = []
         self.follows = self.whims.random() < 0.4
+        self.drops: list[tuple[int, str, str, bool]] = []
+        """What a transaction was to drop, by write pointer, and whether it found it."""
         self.looked: list[tuple[int, Mapping[str, list[str]]]] = []
         """What programs saw of all of `lines`, by write pointer."""
         self.viewed: list[tuple[int, int]] = []
@@ -218,9 +224,6 @@ class Simulation(Programs):
         self.unloaded: Counter[str] = Counter()
         """Attempts that could not be started, by run."""
         self.without_java_until = timedelta(0)
-        self._hours_to_come = 0
-        self.sleeper: Process | None = None
-        """A runner that is stopped while a driver of his works on."""
         self._leased: dict[tuple[str, int], timedelta] = {}
         """When an attempt could be given its last lease."""
         self._deaths = 6 if self.whims.random() < 0.02 and not self.shape.poison else 0
@@ -244,6 +247,9 @@ class Simulation(Programs):
 
     def second(self, run: Any) -> None:
         self._digest_lines(run, "others", "o", lambda key: key)
+
+    def once(self, run: Any) -> None:
+        self._digest_lines(run, "firsts", "f", lambda key: key)
 
     def tidy(self, run: Any) -> None:
         self._digest_lines(run, "lines", "t", lambda key: f"t{key}")
@@ -275,7 +281,7 @@ class Simulation(Programs):
             for file in version.manifest.files
             for token in read_text(self.folder / "copy", f"{version.location}/{file.name}")
         ]
-        wanted = fold(self.intents.get(version.version, []), "copy").get("", (True, None))[1]
+        wanted = fold(self.intents.get(version.version, []), "copy").get("", Write(replaces=True, tokens=[])).tokens
         if found != wanted:
             raise Broken(f"dirty: version {version.version} of the copy holds {found}, not {wanted}")
 
@@ -340,7 +346,7 @@ class Simulation(Programs):
                     for token in read_text(self.folder / "lines", f"{change.location}/{file.name}")
                 ]
                 wanted = fold(self.intents.get(change.write_pointer, []), "lines").get(key)
-                if wanted is None or sorted(found) != sorted(wanted[1]):
+                if wanted is None or sorted(found) != sorted(wanted.tokens):
                     raise Broken(f"dirty: {key} of {change.write_pointer} holds {found}, not {wanted}")
                 texts.setdefault(name(key), []).extend(f"{token}+{mark}" for token in found)
         self._publish(run, output, texts)
@@ -386,6 +392,10 @@ class Simulation(Programs):
             if not again:
                 raise
             getattr(output, op)(texts)  # some users' code tries again
+        self.intend(write_pointer, name, op, texts)
+
+    def intend(self, write_pointer: int, name: str, op: str, texts: Mapping[str, list[str]]) -> None:
+        """Keep in mind what a transaction has written."""
         self.intents.setdefault(write_pointer, []).append(Intent(name, op, texts))
 
     # What happens outside
@@ -420,6 +430,7 @@ class Simulation(Programs):
         story += windows.make_story(self, draw)
         story += self._library_story()
         story += self._suspension_story()
+        story += self._drop_story()
         return sorted(story, key=lambda entry: -entry[0])
 
     def _library_story(self) -> list[tuple[int, Callable[[], object]]]:
@@ -442,6 +453,23 @@ class Simulation(Programs):
             (first, lambda: self.change_all(Suspend)),
             (first + draw.randint(1, 40), lambda: self.change_all(Resume)),
         ]
+
+    def _drop_story(self) -> list[tuple[int, Callable[[], object]]]:
+        """By chance of its own: a person drops partitions of `lines`; somebody may publish them again."""
+        draw = random.Random(f"drops {self.seed}")
+        if draw.random() >= 0.3:
+            return []
+        story: list[tuple[int, Callable[[], object]]] = []
+        for number in range(20, 20 + draw.randint(1, 2)):
+            key, at = draw.choice("aabbcn"), draw.randrange(self.active)
+            writes = draw.choice([["drop"], ["drop"], ["drop", "append"]])
+            story.append((at, partial(self.publish_by_hand, number, [(op, key) for op in writes])))
+            if draw.random() < 0.7:
+                at = min(at + draw.randint(1, 60), self.active - 1)
+                story.append(
+                    (at, partial(self.publish_by_hand, number + 10, [(draw.choice(["append", "create"]), key)]))
+                )
+        return story
 
     def change_all(self, change: type[Suspend | Resume]) -> None:
         """A person suspends or resumes all schedules, in one transaction."""
@@ -483,7 +511,10 @@ class Simulation(Programs):
         ]
         if key is not None:
             writes = [("append", key), ("append", "q"), ("append", "r")]
-        abandons = key is None and draw.random() < 0.15
+        self.publish_by_hand(number, writes, abandons=key is None and draw.random() < 0.15)
+
+    def publish_by_hand(self, number: int, writes: Sequence[tuple[str, str]], *, abandons: bool = False) -> None:
+        """Somebody does this to partitions of `lines`, in one transaction from a process of his own."""
 
         def body(process: Process) -> None:
             pointer = 0
@@ -494,6 +525,9 @@ class Simulation(Programs):
                     pointer = tx.write_pointer
                     for place, (op, name) in enumerate(writes):
                         self.reach("notebook")
+                        if op == "drop":
+                            self.drop(pointer, tx.fileset("default.lines"), "lines", {"name": name})
+                            continue
                         texts = {name: [f"n{number}.{place}@{op}"]}
                         self.put(pointer, tx.fileset("default.lines"), "lines", op, texts)
                     if abandons:
@@ -504,6 +538,13 @@ class Simulation(Programs):
             self.committed_notebooks.append(pointer)
 
         self.machine.start(f"notebook {number}", body, self.machine.group(f"notebook {number}", "desk"))
+
+    def drop(self, write_pointer: int, output: Any, name: str, key: Mapping[str, str]) -> None:
+        """Drop a partition; it need not be there."""
+        found, text = output.drop(key), "!".join(key.values())
+        self.drops.append((write_pointer, name, text, bool(found)))
+        if found:
+            self.intend(write_pointer, name, "drop", {text: []})
 
     def kill_some_run(self) -> None:
         """A person asks for the end of a run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from tidemill import App, Watermark, WatermarkPassed
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.window.partition_time import from_wall, to_wall
 from tidemill.lake.window.window_plan import Window
+from tidemill.mill.watermarks import Watermarks
 from tidemill.run.external import open_transaction
 from tidemill.run.programs import ProgramKind
 from tidemill.run.spans import DeclaredSpan
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 FIRST: Final = NOON.replace(tzinfo=None) - timedelta(hours=6)
 HOUR: Final = timedelta(hours=1)
 PARTS: Final = ("x", "y")
+EVER: Final = 2**62
 Reader = Callable[[Any, Partition], list[str]]
 
 
@@ -64,7 +66,11 @@ class Ticks:
     """What a schedule knows of its ticks."""
 
     spans: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """The instants that a transaction has declared to write, by write pointer."""
+    """The instants that a transaction has declared to write, by write pointer; an open side is `EVER` away."""
+    asked: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Moves of the watermark that people asked for, and to where, by the names of the people."""
+    moved: list[str] = field(default_factory=list)
+    """The people who were told that it is done."""
     unreadable: dict[str, int] = field(default_factory=dict)
     """How often a partition still cannot be read."""
 
@@ -117,6 +123,8 @@ class Hours:
         found: dict[str, list[str]] = {}
         for partition in batch.partitions:
             begins, _ = batch.instants[partition.partition_key]
+            if not partition.files:
+                continue
             ticks = self._read(run, partition)
             for window in batch.windows:
                 if window.start <= begins < window.end:
@@ -135,9 +143,45 @@ def name_of(time: datetime) -> str:
 
 
 def make_story(simulation: Simulation, draw: random.Random) -> Iterator[tuple[int, Callable[[], object]]]:
-    """When somebody publishes ticks in a schedule."""
+    """When somebody publishes ticks in a schedule, or moves their watermark."""
     for number in range(draw.randint(3, 6) if simulation.shape.windowed else 0):
         yield int(draw.random() ** 2 * simulation.active), partial(start_station, simulation, number)
+    # By chance of its own, so that the rest of the story is as it was.
+    draw = random.Random(f"watermark {simulation.seed}")
+    if simulation.shape.windowed and draw.random() < 0.6:
+        for number in range(draw.randint(1, 3)):
+            act = draw.choice(["advance", "rewind", "rewind"])
+            to = FIRST + HOUR * draw.choice([0, 1, 1.5, 2, 3, 4])
+            wait = timedelta(seconds=draw.choice([0, 5, 10, 20, 30]))
+            name = f"{act} {number}"
+            yield draw.randrange(simulation.active), partial(move_by_hand, simulation, name, act, to, wait)
+
+
+def _draw_span(draw: random.Random, hours: Sequence[datetime]) -> tuple[datetime | None, datetime | None]:
+    """What somebody declares who writes these hours: them, more, parts of hours, or all that is before or after."""
+    half = HOUR / 2
+    start = hours[0] - draw.choice([0 * HOUR, 0 * HOUR, half, HOUR])
+    end = hours[-1] + draw.choice([HOUR, HOUR, HOUR, HOUR + half, 2 * HOUR])
+    if draw.random() < 0.15:
+        return (None, end) if draw.random() < 0.5 else (start, None)
+    return start, min(end, FIRST + 6 * HOUR)  # what lies ahead of the clock is another matter
+
+
+def move_by_hand(simulation: Simulation, name: str, act: str, to: datetime, wait: timedelta) -> None:
+    """A person moves the watermark, as `tidemill watermark` does it; a rewind is for ticks that come again."""
+
+    def body(process: Process) -> None:
+        process.world.clock.sleep(wait)
+        simulation.ticks.asked[name] = act, to_wall(to)
+        world = replace(process.world, environ={"USER": name})
+        desk = Watermarks(process.catalog, world, simulation.ground.config)
+        move = desk.advance_watermark if act == "advance" else desk.rewind_watermark
+        move("ticks", str(to))
+        simulation.ticks.moved.append(name)
+        if act == "rewind":
+            start_station(simulation, 6 + len(simulation.ticks.moved))
+
+    simulation.machine.start(name, body, simulation.machine.group(name, "desk"))
 
 
 def start_station(simulation: Simulation, number: int) -> None:
@@ -153,16 +197,28 @@ def start_station(simulation: Simulation, number: int) -> None:
         for part in draw.choice([PARTS, PARTS[:1], PARTS[1:]])
     }
     slow = draw.random() < 0.3
-    span = DeclaredSpan("default.ticks", hours[0], hours[-1] + HOUR)
+    own = random.Random(f"station {simulation.seed} {number}")
+    start, end = _draw_span(own, hours)
+    span = DeclaredSpan("default.ticks", start, end)
+    declared = -EVER if start is None else to_wall(start), EVER if end is None else to_wall(end)
+    empty = (name_of(FIRST + HOUR * own.randint(0, 5)), own.choice(PARTS)) if own.random() < 0.15 else None
+    dropped = (name_of(FIRST + HOUR * own.randint(0, 3)), own.choice(PARTS)) if own.random() < 0.2 else None
 
     def body(process: Process) -> None:
         writes = [span if declares else "default.ticks"]
         with open_transaction(process.catalog, process.world, writes, writer=simulation.write) as tx:
             if declares:
-                simulation.ticks.spans[tx.write_pointer] = to_wall(hours[0]), to_wall(hours[-1] + HOUR)
+                simulation.ticks.spans[tx.write_pointer] = declared
             simulation.reach("ticks")
             if slow:
                 process.world.clock.sleep(timedelta(seconds=8))
-            simulation.put(tx.write_pointer, tx.fileset("default.ticks"), "ticks", op, texts)
+            ticks = tx.fileset("default.ticks")
+            if dropped is not None:
+                simulation.drop(tx.write_pointer, ticks, "ticks", dict(zip(("hour", "part"), dropped, strict=True)))
+            if dropped is None or own.random() < 0.5:
+                simulation.put(tx.write_pointer, ticks, "ticks", op, texts)
+            if empty is not None:
+                ticks.create_empty(dict(zip(("hour", "part"), empty, strict=True)))
+                simulation.intend(tx.write_pointer, "ticks", "create", {"!".join(empty): []})
 
     simulation.machine.start(f"station {number}", body, simulation.machine.group(f"station {number}", "desk"))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tests.sim.committed import Committed, fold, plain, publish, refuse
-from tests.sim.windows import HOUR, PARTS, Kind, name_of
+from tests.sim.windows import EVER, HOUR, PARTS, Kind, name_of
 from tests.sql.plain import starts_of
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.fileset.fileset import read_partitions
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tests.sim.simulation import Simulation
 
 Published = Mapping[str, list[str]]
+_HOUR: Final = HOUR // timedelta(microseconds=1)
 STILL_TO_DO: Final = {
     "watermarks": "SELECT dataset_id, target FROM watermark WHERE target > coalesce(value, -4611686018427387904)",
     "windows": "SELECT p.name FROM window_program AS p JOIN watermark AS w ON w.dataset_id = p.dataset_id"
@@ -33,77 +35,171 @@ STILL_TO_DO: Final = {
 }
 
 
+class Move(NamedTuple):
+    """A move of the watermark, and what person has asked for it, if any."""
+
+    seq: int
+    previous: int | None
+    value: int
+    by: str
+
+
 def check(simulation: Simulation, committed: Committed) -> None:
     """Raise `Broken` for the first promise that does not hold."""
     if simulation.shape.windowed:
-        moves = _check_watermark(simulation, committed)
+        moves = _read_moves(simulation)
+        _check_watermark(simulation, committed, moves)
         _check_windows(simulation, committed, moves)
         _check_boundaries(simulation, committed, moves)
 
 
-def _check_watermark(simulation: Simulation, committed: Committed) -> list[tuple[int, int]]:
-    """Each move is told once and goes on from the last, none passes what is complete or held; gives commit and W."""
-    sql = simulation.ground.sql
-    rows = sql("SELECT commit_seq, previous, value FROM watermark_move ORDER BY commit_seq")
+def _read_moves(simulation: Simulation) -> list[Move]:
+    """Each move goes on from the last, forward unless a person has asked for another; who asked for it is told."""
+    rows = simulation.ground.sql("SELECT commit_seq, previous, value, cause FROM watermark_move ORDER BY commit_seq")
+    moves = [Move(seq, previous, value, cause.partition("by hand: ")[2]) for seq, previous, value, cause in rows]
     before = None
-    for seq, previous, value in rows:
-        refuse(previous == before and (before is None or value > before), "dirty", f"W moves {rows} at {seq}")
-        before = value
+    for move in moves:
+        act, to = simulation.ticks.asked[move.by] if move.by else ("", move.value)
+        goes_on = before is None or (move.value < before if act == "rewind" else move.value > before)
+        refuse(move.previous == before and goes_on and move.value == to, "dirty", f"W moves {rows} at {move}")
+        before = move.value
+    by_hand = Counter(move.by for move in moves if move.by)
+    refuse(all(by_hand[name] == 1 for name in simulation.ticks.moved), "lost", f"W moves {rows} by {by_hand}")
+    refuse(max(by_hand.values(), default=1) == 1, "doubled", f"W moves {rows} by {by_hand}")
+    return moves
+
+
+def _check_watermark(simulation: Simulation, committed: Committed, moves: list[Move]) -> None:
+    """Each move is told once, and none passes what is complete or held, but for those that a person has asked for."""
+    sql = simulation.ground.sql
     messages = sql("SELECT seq, payload FROM message WHERE event_type = 'watermark' ORDER BY seq, n")
     told = [(seq, json.loads(text)["from"], json.loads(text)["to"]) for seq, text in messages]
     first = [n for n, (_, text) in enumerate(messages) if "since" in json.loads(text)]
-    refuse(first == [0][: len(messages)], "dirty", f"{messages}")
+    begun = bool(moves) and any(True for _ in _find_hours(simulation, committed, moves[0].seq))
+    refuse(first == [0] * begun, "dirty", f"{messages}")
+    rows = [(move.seq, move.previous, move.value) for move in moves]
     refuse(told == rows, "lost", f"W moved {rows}, told was {told}")
-    moves = [(seq, value) for seq, _, value in rows]
-    targets = list(_find_targets(simulation, committed))
-    for seq, value in moves:
+    values = [(move.seq, move.value) for move in moves]
+    targets = list(_find_targets(simulation, committed, moves))
+    for seq, value in values:
         reached = _last(targets, seq + 1)
-        refuse(reached is not None and value <= reached, "dirty", f"W is {value} at {seq}, complete is {reached}")
-    refuse(_last(moves, 2**62) == _last(targets, 2**62), "lost", f"W moved {moves}, complete became {targets}")
+        refuse(reached is not None and value <= reached, "dirty", f"W is {value} at {seq}, complete is {targets}")
+    refuse(_last(values, 2**62) == _last(targets, 2**62), "lost", f"W moved {moves}, complete became {targets}")
     ends = {pointer: seq for pointer, seq, *_ in committed.rows}
     for pointer, (begins, until) in simulation.ticks.spans.items():
-        for seq, previous, value in rows:
-            held = pointer < seq < ends.get(pointer, 0) and (previous is None or previous < until)
+        for seq, previous, value, by in moves:
+            held = pointer < seq < ends.get(pointer, 0) and (previous is None or previous < until) and not by
             refuse(not held or value <= begins, "dirty", f"W passed {begins} at {seq}, which {pointer} held")
     # Who died in his begin has not told what he declared.
     died = "SELECT tx.write_pointer FROM tx JOIN run USING (run_id) WHERE kind = 'external' AND tx.state <> 'committed'"
     holders = {*simulation.ticks.spans, *(pointer for (pointer,) in sql(died))}
+    advances = {move.seq for move in moves if move.by and simulation.ticks.asked[move.by][0] == "advance"}
     for seq, target in targets:
-        held = any(pointer < seq < ends.get(pointer, 2**62) for pointer in holders)
-        refuse(held or _last(moves, seq + 1) == target, "lost", f"W did not become {target} with {seq}: {moves}")
-    return moves
+        # What lies beyond an advance, and is complete, is passed a moment later.
+        held = seq in advances or any(pointer < seq < ends.get(pointer, 2**62) for pointer in holders)
+        refuse(held or _last(values, seq + 1) == target, "lost", f"W did not become {target} with {seq}: {moves}")
 
 
-def _find_targets(simulation: Simulation, committed: Committed) -> Iterator[tuple[int, int | None]]:
-    """With each commit of ticks, up to when they are complete."""
-    kind = simulation.shape.windows
-    parts: dict[int, set[str]] = {}
-    target: int | None = None
-    waits_for: int | None = None
-    hour = HOUR // timedelta(microseconds=1)
-    for pointer, seq, *_ in committed.rows:
-        keys = fold(simulation.intents.get(pointer, ()), "ticks")
+class _Slots:
+    """The hours that are there or complete, as commits come and people move the watermark."""
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._parts: dict[int, set[str]] = {}
+        self._declared: set[int] = set()
+        """Those that a declared span has completed."""
+        self._waits_for: int | None = None
+        self._floor: int | None = None
+        """Where a person has put the watermark."""
+        self._passed: int | None = None
+        """The end of the unbroken run of hours."""
+
+    def add(self, keys: Iterable[str], span: tuple[int, int] | None) -> None:
+        """Take in the partitions of a commit, and what it has declared."""
         for key in keys:
             time, _, part = key.partition("!")
-            parts.setdefault(to_wall(datetime.strptime(time, "%Y%m%d%H")), set()).add(part)  # noqa: DTZ007
-        complete = {time for time, found in parts.items() if not kind.pairs or len(found) == len(PARTS)}
-        if kind.gap == "skip":
-            target = max((time + hour for time in complete), default=None)
-        elif parts:
-            at = min(parts) if waits_for is None else waits_for
+            self._parts.setdefault(_hour_of(time), set()).add(part)
+        self._declared.update(_whole_hours(self._kind, span))
+
+    def advance(self, to: int) -> None:
+        """What lies before is not waited for any more."""
+        self._floor = to
+        if any(time <= to for time in self._known):
+            self._waits_for = max(to // _HOUR * _HOUR, -EVER if self._waits_for is None else self._waits_for)
+
+    def rewind(self, to: int) -> None:
+        """What ends after it has to come again."""
+        beyond = {time for time in self._known if time + _HOUR > to}
+        if self._waits_for is not None and (beyond or self._known):
+            goes_on = to // _HOUR * _HOUR if self._known - beyond or to in beyond else min(beyond)
+            self._waits_for = min(self._waits_for, goes_on)
+        self._floor = to
+        self._passed = None if self._passed is None else min(self._passed, to)
+        self._declared -= beyond
+        self._parts = {time: parts for time, parts in self._parts.items() if time not in beyond}
+
+    @property
+    def _known(self) -> set[int]:
+        return {*self._parts} | self._declared
+
+    def reach(self) -> int | None:
+        """Up to when all is complete, or counts as complete."""
+        enough = len(PARTS) if self._kind.pairs else 1
+        complete = {time for time, parts in self._parts.items() if len(parts) >= enough} | self._declared
+        if self._kind.gap == "skip":
+            self._passed = max((time + _HOUR for time in complete), default=None)
+        elif self._known:
+            at = min(self._known) if self._waits_for is None else self._waits_for
             while at in complete:
-                at += hour
-                waits_for, target = at, at if target is None else max(target, at)
-        if keys:
-            yield seq, target
+                at += _HOUR
+                self._waits_for = at
+                self._passed = at if self._passed is None else max(self._passed, at)
+        return max((value for value in (self._floor, self._passed) if value is not None), default=None)
 
 
-def _check_boundaries(simulation: Simulation, committed: Committed, moves: list[tuple[int, int]]) -> None:
-    """Each hour that was passed is a logical time of one run, from the first slot on; and of a run of its own."""
-    hour = HOUR // timedelta(microseconds=1)
-    # A transaction may hold the first move at an hour before all that are there.
-    first = min([moves[0][1], *_find_hours(simulation, committed, moves[0][0])]) if moves else 0
-    wanted = [number * 3_600_000 for number in range(first // hour + 1, moves[-1][1] // hour + 1)] if moves else []
+def _find_targets(simulation: Simulation, committed: Committed, moves: list[Move]) -> Iterator[tuple[int, int | None]]:
+    """With each commit of ticks, and each move by hand, up to when they are complete."""
+    slots = _Slots(simulation.shape.windows)
+    by_hand = {move.seq: move for move in moves if move.by}
+    pointers = {seq: pointer for pointer, seq, *_ in committed.rows}
+    for seq in sorted({*pointers, *by_hand}):
+        if seq in by_hand:
+            act, to = simulation.ticks.asked[by_hand[seq].by]
+            if act == "advance":
+                slots.advance(to)
+            else:
+                slots.rewind(to)
+        else:
+            keys, span = _find_written(simulation, pointers[seq])
+            if not keys and span is None:
+                continue
+            slots.add(keys, span)
+        yield seq, slots.reach()
+
+
+def _find_written(simulation: Simulation, pointer: int) -> tuple[list[str], tuple[int, int] | None]:
+    """The partitions of ticks that a transaction brings, and the span that it has declared."""
+    writes = fold(simulation.intents.get(pointer, ()), "ticks")
+    return [key for key, write in writes.items() if not write.drops], simulation.ticks.spans.get(pointer)
+
+
+def _whole_hours(kind: Kind, span: tuple[int, int] | None) -> Iterator[int]:
+    """The hours that the commit of a declared span completes, whatever is in them."""
+    if span is not None and span[0] > -EVER and span[1] < EVER and not kind.pairs:
+        first = -(-span[0] // _HOUR) * _HOUR
+        yield from range(first, span[1] - _HOUR + 1, _HOUR)
+
+
+def _hour_of(time: str) -> int:
+    return to_wall(datetime.strptime(time, "%Y%m%d%H"))  # noqa: DTZ007  # of UTC
+
+
+def _check_boundaries(simulation: Simulation, committed: Committed, moves: list[Move]) -> None:
+    """Each hour that was passed is a logical time of one run, from the first slot on; and of a run of its own.
+
+    Of the hours that a person's rewind has reopened each is a logical time again when it is passed again; those that
+    had not been told yet wait until then.
+    """
     # In the order in which the runs were made, which no clock says that is set back.
     causes = simulation.ground.sql(
         "SELECT r.rowid, r.triggered_by FROM run AS r JOIN program AS p USING (program_id)"
@@ -111,13 +207,27 @@ def _check_boundaries(simulation: Simulation, committed: Committed, moves: list[
     )
     times = [(made, json.loads(text)["logical_times"]) for made, text in causes]
     told = [at for _, at in sorted((made, at) for made, several in times for at in several)]
-    if simulation.suspended:  # hours that passed meanwhile were announced at the resumption, as work
-        wanted = sorted(set(told) & set(wanted))
-    refuse(told == wanted, "lost", f"runs were told {told}, passed was {wanted}")
     alone = simulation.shape.windows.mode != "each" or all(len(several) < 2 for _, several in times)
     refuse(alone, "dirty", f"a run was told several of {times}")
     if simulation.shape.windows.mode == "each" and not simulation.suspended:
         _check_turns(simulation)
+    stretches = list(_find_stretches(simulation, committed, moves))
+    if simulation.suspended:  # hours that passed meanwhile were announced at the resumption, as work
+        passed = {at for stretch, _ in stretches for at in stretch}
+        once = len(stretches) > 1 or told == sorted({*told})
+        refuse(once and {*told} <= passed, "dirty", f"runs were told {told}, passed was {stretches}")
+        return
+    # How much of `told` the stretches so far can have been.
+    ends = {0}
+    for stretch, kept in stretches:
+        least = sum(at <= kept for at in stretch)
+        ends = {
+            end + number
+            for end in ends
+            for number in range(least, len(stretch) + 1)
+            if told[end : end + number] == stretch[:number]
+        }
+    refuse(len(told) in ends, "lost", f"runs were told {told}, passed was {stretches}")
 
 
 def _check_turns(simulation: Simulation) -> None:
@@ -131,12 +241,30 @@ def _check_turns(simulation: Simulation) -> None:
         refuse(begins > ends, "dirty", f"run {other} of an hour began at {begins}, run {one} before it ended at {ends}")
 
 
+def _find_stretches(simulation: Simulation, committed: Committed, moves: list[Move]) -> Iterator[tuple[list[int], int]]:
+    """The hours that were passed from one rewind to the next; those up to the second value are told in any case."""
+    if not moves:
+        return
+    # A transaction may hold the first move at an hour before all that are there.
+    begins = min(_find_hours(simulation, committed, moves[0].seq), default=moves[0].value - _HOUR)
+    first = min(moves[0].value, begins) // _HOUR
+    stretch: list[int] = []
+    for move in moves:
+        if move.previous is not None and move.value < move.previous:
+            yield stretch, move.value // 1000
+            stretch, first = [], move.value // _HOUR
+        stretch += [number * 3_600_000 for number in range(first + 1, move.value // _HOUR + 1)]
+        first = max(first, move.value // _HOUR)
+    yield stretch, EVER
+
+
 def _find_hours(simulation: Simulation, committed: Committed, until: int) -> Iterator[int]:
-    """The hours of which ticks were committed by the commit `until`."""
+    """The hours that the commits up to `until` have brought or completed."""
     for pointer, seq, *_ in committed.rows:
         if seq <= until:
-            for key in fold(simulation.intents.get(pointer, ()), "ticks"):
-                yield to_wall(datetime.strptime(key.partition("!")[0], "%Y%m%d%H"))  # noqa: DTZ007  # of UTC
+            keys, span = _find_written(simulation, pointer)
+            yield from (_hour_of(key.partition("!")[0]) for key in keys)
+            yield from _whole_hours(simulation.shape.windows, span)
 
 
 def _last(moves: list[tuple[int, Any]], before: int) -> Any:
@@ -144,40 +272,78 @@ def _last(moves: list[tuple[int, Any]], before: int) -> Any:
     return next((value for seq, value in reversed(moves) if seq < before), None)
 
 
-def _check_windows(simulation: Simulation, committed: Committed, moves: list[tuple[int, int]]) -> None:
-    """Each window is there once, as it follows from what its run saw, or from all that is published; none too early."""
-    sql, kind = simulation.ground.sql, simulation.shape.windows
-    pointers = {seq: pointer for pointer, seq, *_ in committed.rows}
-    computed, results = None, dict[str, list[str]]()
-    for seq, text in sql("SELECT seq, payload FROM message WHERE event_type = 'windows' ORDER BY seq"):
-        said, pointer = json.loads(text), pointers[seq]
-        refuse(said["from"] == computed, "dirty", f"{pointer} went on from {said['from']}, computed was {computed}")
-        reached, passed = said["to"], _last(moves, pointer)
-        what = f"{pointer} computed to {reached} from {computed}, W was {passed}"
-        refuse(computed is None or reached >= computed, "dirty", what)
-        refuse(reached is None or (passed is not None and reached <= max(passed, computed or passed)), "dirty", what)
-        shown = gather(kind, publish(simulation, committed, "ticks", before=pointer), reached)
-        new = {start: ticks for start, ticks in shown.items() if computed is None or _closes(kind, start) > computed}
-        failed = {name_of(from_wall(start)) for start, _ in said["failed"]}
-        new = {start: ticks for start, ticks in new.items() if start not in failed}
-        refuse(said["closed"] == len(new), "lost", f"{what}: {said['closed']} windows, not {sorted(new)}")
-        mended = {name_of(from_wall(start)) for start, _ in said["mended"]}
-        results |= new | {start: shown[start] for start in mended & shown.keys()}
-        computed = reached
-    if kind.late == "recompute":
-        results = gather(kind, publish(simulation, committed, "ticks"), computed)
+def _check_windows(simulation: Simulation, committed: Committed, moves: list[Move]) -> None:
+    """Each window is there once, as it follows from what its run saw, or from all that is published; none too early.
+
+    A rewind reopens the windows that end after it: each stays as it is until it is computed again.
+    """
+    kind = simulation.shape.windows
+    computed, results = _replay(simulation, committed, moves)
     dataset_id: Any = committed.datasets["hourly"]
     everything = Snapshot(WritePointer(2**62), simulation.ground.catalog.incarnation)
     partitions = simulation.ground.catalog.read(lambda db: read_partitions(db, dataset_id, everything))
     found: dict[str, list[str]] = {}
     for partition in partitions:
         files = [simulation.folder / "hourly" / name for name, _ in partition.files]
-        found[plain(partition.partition_key)] = sorted(line for file in files for line in file.read_text().splitlines())
+        start = plain(partition.partition_key)
+        found[start] = sorted(line for file in files for line in file.read_text().splitlines())
+        if kind.late == "recompute" and computed is not None and _closes(kind, start) > computed:
+            # Open again: as the run saw it that has computed it last.
+            pointer = max(change.write_pointer for change in partition.changes)
+            results[start] = gather(kind, publish(simulation, committed, "ticks", before=pointer), EVER).get(start, [])
+    if kind.late == "recompute":
+        open_again = {start for start in results if computed is None or _closes(kind, start) > computed}
+        results = {start: results[start] for start in open_again & found.keys()}
+        results |= gather(kind, publish(simulation, committed, "ticks"), computed)
+    results = {start: ticks for start, ticks in results.items() if ticks}
     refuse(found == results, "dirty", f"the windows are {found}, not {results} ({kind})")
 
 
+def _replay(simulation: Simulation, committed: Committed, moves: list[Move]) -> tuple[int | None, dict[str, list[str]]]:
+    """Up to when windows are computed, and what they were when their runs computed them; checks each run's word."""
+    kind = simulation.shape.windows
+    pointers = {seq: pointer for pointer, seq, *_ in committed.rows}
+    values = [(move.seq, move.value) for move in moves]
+    computed: int | None = None
+    results: dict[str, list[str]] = {}
+    said = simulation.ground.sql("SELECT seq, payload FROM message WHERE event_type = 'windows'")
+    back = [(move.seq, "") for move in moves if move.previous is not None and move.value < move.previous]
+    for seq, text in sorted([*said, *back]):
+        if not text:
+            computed = None if computed is None else min(computed, _last(values, seq + 1))
+            continue
+        told, pointer = json.loads(text), pointers[seq]
+        refuse(told["from"] == computed, "dirty", f"{pointer} went on from {told['from']}, computed was {computed}")
+        reached, passed = told["to"], _last(values, pointer)
+        what = f"{pointer} computed to {reached} from {computed}, W was {passed}"
+        refuse(computed is None or reached >= computed, "dirty", what)
+        refuse(reached is None or (passed is not None and reached <= max(passed, computed or passed)), "dirty", what)
+        shown = gather(kind, publish(simulation, committed, "ticks", before=pointer), reached)
+        new = {start: ticks for start, ticks in shown.items() if computed is None or _closes(kind, start) > computed}
+        failed = {name_of(from_wall(start)) for start, _ in told["failed"]}
+        new = {start: ticks for start, ticks in new.items() if start not in failed}
+        refuse(told["closed"] == len(new), "lost", f"{what}: {told['closed']} windows, not {sorted(new)}")
+        mended = {name_of(from_wall(start)) for start, _ in told["mended"]}
+        # What was published before a rewind, and has nothing any more, is deleted.
+        results = {
+            start: ticks
+            for start, ticks in results.items()
+            if start in failed or not _is_between(computed, _closes(kind, start), reached)
+        }
+        results |= new | {start: shown[start] for start in mended & shown.keys()}
+        computed = reached
+    return computed, results
+
+
+def _is_between(computed: int | None, closes: int, reached: int | None) -> bool:
+    return reached is not None and closes <= reached and (computed is None or closes > computed)
+
+
 def gather(kind: Kind, ticks: Published, until: int | None) -> dict[str, list[str]]:
-    """One plain computation: what lies in each window that closes at `until` or before, by its start."""
+    """One plain computation: what lies in each window that closes at `until` or before, by its start.
+
+    Nothing, in a window over partitions without ticks.
+    """
     found: dict[str, list[str]] = {}
     for key, tokens in ticks.items():
         time = datetime.strptime(key.partition("!")[0], "%Y%m%d%H")  # noqa: DTZ007  # a wall-clock time of UTC

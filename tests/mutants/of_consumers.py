@@ -364,9 +364,9 @@ MUTANTS: Final = (
         "discovery records what is new in one commit, and says so in the next",
         Edit(
             _DISCOVERY,
-            "            catalog.apply([_RecordFound(inbox, tuple(found))])\n",
+            "            catalog.apply([_RecordFound(inbox, tuple(found), listing.superseded)])\n",
             "            import types\n"
-            "            said, *recorded = _RecordFound(inbox, tuple(found)).writes()\n"
+            "            said, *recorded = _RecordFound(inbox, tuple(found), listing.superseded).writes()\n"
             "            count = sum(one.status is FileState.NEW for one in found)\n"
             "            catalog.apply([types.SimpleNamespace(guards=lambda: (), writes=lambda: recorded)])\n"
             "            if count:\n"
@@ -381,8 +381,8 @@ MUTANTS: Final = (
         "who discovers a file that another has recorded meanwhile makes it new again",
         Edit(
             _DISCOVERY_SQL,
-            " WHERE inbox_file.status = 'SKIPPED'\n\n-- name: supersede_found",
-            " WHERE true\n\n-- name: supersede_found",
+            " WHERE inbox_file.status = 'SKIPPED'\n\n-- name: note_superseded",
+            " WHERE true\n\n-- name: note_superseded",
         ),
         first=Killer.SIMULATION,
     ),

@@ -483,7 +483,11 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "discovery.find_returned": {"dataset_id": "landing", "after": "f69999", "bound": "f7", "listed": _files([7])},
     "discovery.publish_found": {"dataset_id": "landing"},
     "discovery.insert_found": {"dataset_id": "landing"},
-    "discovery.supersede_found": {"found": _files(_WAITING).replace("v1", "v2")},
+    "discovery.supersede_found": {
+        "dataset_id": "landing",
+        "found": _files(_WAITING).replace("v1", "v2"),
+        "superseded": -1,
+    },
     "file_claims.put_back": {"files": _files(_BEING_PROCESSED[1:])},
     "file_endings.quarantine_alone": {"run_id": "alone_file"},
     "file_endings.put_off": {"dataset_id": "landing"},

@@ -104,7 +104,7 @@ def discover(catalog: Catalog, inbox: Inbox, memory: Memory | None = None, *, re
         found = listing.pick(_find_unknown(catalog, inbox, chunk))
         catalog.world.mark("discover.before_commit")
         if found:
-            catalog.apply([_RecordFound(inbox, tuple(found))])
+            catalog.apply([_RecordFound(inbox, tuple(found), listing.superseded)])
             new += [one.file for one in found if one.status is FileState.NEW]
         catalog.world.mark("discover.after_commit")
     return listing.end(new)
@@ -139,11 +139,11 @@ class _Listing:
         self._catalog = catalog
         self._spec = inbox.spec
         self._memory = memory
-        self._marker, superseded, self._noted, root, self._now = catalog.read(lambda db: _read_marker(db, inbox))
+        self._marker, self.superseded, self._noted, root, self._now = catalog.read(lambda db: _read_marker(db, inbox))
         self._inbox = inbox = replace(inbox, dataset=replace(inbox.dataset, root=root))
         self._files = inbox.files(catalog.world)
         self._whole = reconcile or self._marker.needs_reconciliation(self._now, self._spec.reconcile_every)
-        self._before = memory.begin(inbox, superseded, whole=self._whole)
+        self._before = memory.begin(inbox, self.superseded, whole=self._whole)
         self._start = self._marker.start(self._now, self._spec.lookback) if self._files.lists_from_name else None
         self._names: list[str] = []
         self._settled: str | None = None
@@ -213,8 +213,7 @@ class _Listing:
 
     def end(self, new: list[FileStatus]) -> Discovered:
         """Keep how far it came; and after a reconciliation forget what has gone."""
-        delays = [(file, self._marker.lateness(file.name, self._now)) for file in new]
-        late = [delay for _, delay in delays if delay is not None]
+        late = [delay for file in new if (delay := self._marker.lateness(file.name, self._now)) is not None]
         absent = _Absent(self._catalog, self._inbox, self._files, self._names, self._unusable)
         if self._whole:
             absent.note()
@@ -531,10 +530,14 @@ def _status_of_unknown(on_rewrite: OnRewrite, sibling: int) -> FileState | None:
 
 @dataclass(frozen=True, slots=True)
 class _RecordFound:
-    """Record files that were found, with their message."""
+    """Record files that were found, with their message.
+
+    `superseded` is how often waiting contents had been replaced when the listing began.
+    """
 
     inbox: Inbox
     found: tuple[_Unknown, ...]
+    superseded: int = 0
 
     def guards(self) -> Sequence[Call]:
         return ()
@@ -548,7 +551,7 @@ class _RecordFound:
                 "etag": one.file.etag,
                 "bytes": one.file.bytes,
                 "modified_at": to_ms(one.file.modified_at),
-                "status": one.status,
+                "status": str(one.status),  # a member of an enumeration has the garbage collector look at the row
                 "error": None
                 if one.status is FileState.NEW
                 else f"written again after it was processed (on_rewrite={self.inbox.spec.on_rewrite})",
@@ -556,14 +559,12 @@ class _RecordFound:
             for one in self.found
         ]
         params: dict[str, Param] = {"dataset_id": self.inbox.dataset_id, "found": json.dumps(rows)}
-        # Each statement parses its list: what only looks up gets no more than the keys.
-        keys = json.dumps([{key: row[key] for key in ("dataset_id", "name", "content_version")} for row in rows])
         event_key = file_event(self.inbox.dataset.namespace, self.inbox.dataset.name)
         return (
             Call(SQL.publish_found, params | {"event_key": event_key}),
             Call(SQL.insert_found, params),
-            Call(SQL.note_superseded, {"dataset_id": self.inbox.dataset_id, "found": keys}),
-            Call(SQL.supersede_found, {"found": keys}),
+            Call(SQL.note_superseded, params),
+            Call(SQL.supersede_found, params | {"superseded": self.superseded}),
         )
 
 

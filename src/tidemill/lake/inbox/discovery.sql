@@ -63,29 +63,18 @@ SELECT 'data', {commit_seq},
 HAVING count(*) > 0
 
 -- name: insert_found
--- A content that was skipped (another one had replaced it, or it was gone) and is there again is new again.
+-- A content that was skipped (another one had replaced it, or it was gone) and is there again is new again. SQLite would
+-- ask the time for each row.
 INSERT INTO inbox_file
        (dataset_id, name, content_version, etag, bytes, modified_at, first_seen, status, error)
-SELECT :dataset_id, found.name, found.content_version, found.etag, found.bytes, found.modified_at, tidemill_now(),
-       found.status, found.error
+SELECT :dataset_id, found.name, found.content_version, found.etag, found.bytes, found.modified_at,
+       (SELECT tidemill_now()), found.status, found.error
   FROM {rows:found(name text, content_version text, etag text, bytes bigint, modified_at bigint, status text, error text)} AS found
  WHERE true
     ON CONFLICT (dataset_id, name, content_version) DO UPDATE
    SET status = excluded.status, error = excluded.error, failures = 0, not_before = 0, alone = 0,
        etag = excluded.etag, checksum = NULL
  WHERE inbox_file.status = 'SKIPPED'
-
--- name: supersede_found
--- A content that waits still and is no longer there: it must never be delivered.
--- Here and below, where a list of files is changed, each is looked up by its key. Given a chance (a state or a run
--- that an index could serve, or that PostgreSQL without statistics takes for rare), both databases start from the
--- files in that state and read the whole list for each: 10,000 took minutes. coalesce() hides it from them.
-UPDATE inbox_file
-   SET status = 'SKIPPED', not_before = 0, run_id = NULL, epoch = NULL,
-       error = 'written again before it was processed'
-  FROM {rows:found(dataset_id text, name text, content_version text)} AS found
- WHERE inbox_file.dataset_id = found.dataset_id AND inbox_file.name = found.name
-   AND inbox_file.content_version <> found.content_version AND coalesce(inbox_file.status IN ('NEW', 'ERROR'), FALSE)
 
 -- name: note_superseded
 -- quiet
@@ -99,6 +88,20 @@ UPDATE inbox_marker SET superseded = superseded + 1
                 WHERE other.dataset_id = :dataset_id AND other.name = found.name
                   AND other.content_version <> found.content_version
                   AND coalesce(other.status IN ('NEW', 'ERROR'), FALSE))
+
+-- name: supersede_found
+-- A content that waits still and is no longer there: it must never be delivered. Where `note_superseded` has counted
+-- nothing since this listing began, there is none, and no file is looked up.
+-- Here and below, where a list of files is changed, each is looked up by its key. Given a chance (a state or a run
+-- that an index could serve, or that PostgreSQL without statistics takes for rare), both databases start from the
+-- files in that state and read the whole list for each: 10,000 took minutes. coalesce() hides it from them.
+UPDATE inbox_file
+   SET status = 'SKIPPED', not_before = 0, run_id = NULL, epoch = NULL,
+       error = 'written again before it was processed'
+  FROM {rows:found(dataset_id text, name text, content_version text)} AS found
+ WHERE (SELECT marker.superseded FROM inbox_marker AS marker WHERE marker.dataset_id = :dataset_id) > :superseded
+   AND inbox_file.dataset_id = found.dataset_id AND inbox_file.name = found.name
+   AND inbox_file.content_version <> found.content_version AND coalesce(inbox_file.status IN ('NEW', 'ERROR'), FALSE)
 
 -- name: read_marker
 SELECT marker.marker, marker.positions, marker.reconciled_at, marker.superseded, marker.unusable, dataset.root,

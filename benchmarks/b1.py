@@ -61,8 +61,8 @@ def spark(run, spark):
         file.write(f"{now} {time.monotonic()}\\n")
 
 
-app.schedule("plain", plain, trigger=tm.NewPartitions(plain_in), resume=True)
-app.schedule("spark", spark, trigger=tm.NewPartitions(spark_in), resume=True)
+app.schedule("plain", plain, trigger=tm.NewPartitions(plain_in))
+app.schedule("spark", spark, trigger=tm.NewPartitions(spark_in))
 """
 
 
@@ -93,7 +93,7 @@ def _crowd(mill: Mill) -> ExitStack:
         program_id = find_program(db, namespace, "bench", "plain").program_id
         spec = ScheduleSpec(NewPartitions("default.other"))
         names = [f"crowd_{number}" for number in range(SCHEDULES)]
-        adds = [Add(namespace, "bench", name, program_id, spec, resume=True) for name in names]
+        adds = [Add(namespace, "bench", name, program_id, spec) for name in names]
         change_schedules(db, mill.world, seq, adds)
 
     mill.catalog.write(block)

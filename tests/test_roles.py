@@ -72,11 +72,11 @@ def test_it_is_not_idle_while_processed_files_are_to_leave(mill):
     while scheduler.step() == timedelta(0):
         pass
 
-    before = mill.catalog.read(_is_idle)
+    before = mill.catalog.read(lambda db: _is_idle(db, []))
     Janitor(mill.catalog).take_away()
 
     assert not before
-    assert mill.catalog.read(_is_idle)
+    assert mill.catalog.read(lambda db: _is_idle(db, []))
 
 
 class _Clock(ManualClock):

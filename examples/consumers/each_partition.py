@@ -16,4 +16,4 @@ def report(run):
         file.write(f"hour {partition.key['hour']}, {partition.kind}\n")
 
 
-app.schedule("report", report, trigger=tm.NewPartitions(lines), resume=True)
+app.schedule("report", report, trigger=tm.NewPartitions(lines))

@@ -16,4 +16,4 @@ def report(run):
         file.write(f"hours {', '.join(hours)}\n")
 
 
-app.schedule("hourly", report, trigger=tm.Every("1h"), resume=True)
+app.schedule("hourly", report, trigger=tm.Every("1h"))

@@ -158,9 +158,9 @@ def strike(run):
     run.output(times).replace({"": f"{run.logical_time:%H:%M}\\n"})
 
 
-app.schedule("load", load, trigger=NewFiles(raw), constraints=[Concurrency(1)], resume=True)
-app.schedule("pick", pick, trigger=NewFiles(side), resume=True)
-app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=[Concurrency(1)], resume=True)
+app.schedule("load", load, trigger=NewFiles(raw), constraints=[Concurrency(1)])
+app.schedule("pick", pick, trigger=NewFiles(side))
+app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=[Concurrency(1)])
 app.schedule(
     "impatient",
     sum_up,
@@ -168,16 +168,14 @@ app.schedule(
     constraints=[Concurrency(1)],
     timeout="3s",
     priority=-1,
-    resume=True,
 )
 app.schedule(
     "count",
     "count",
     trigger=WatermarkPassed(lines, every="1d", mode="each"),
     constraints=[Concurrency(1)],
-    resume=True,
 )
-app.schedule("hourly", strike, trigger=Every("1h"), resume=True)
+app.schedule("hourly", strike, trigger=Every("1h"))
 '''
 
 

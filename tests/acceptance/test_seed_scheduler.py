@@ -133,7 +133,7 @@ class Shop:
 
     def schedule(self, name: str, program: object, trigger: object, **rules: object) -> Shop:
         """Add a schedule that listens."""
-        self.app.schedule(name, program, trigger=trigger, resume=True, **rules)
+        self.app.schedule(name, program, trigger=trigger, **rules)
         return self
 
 

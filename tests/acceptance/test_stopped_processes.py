@@ -51,7 +51,7 @@ def load(run):
         time.sleep(0.02)
 
 
-app.schedule("load", load, trigger=NewFiles(raw), constraints=[Concurrency(1)], resume=True)
+app.schedule("load", load, trigger=NewFiles(raw), constraints=[Concurrency(1)])
 """
 SETTINGS = """
 catalog = "{catalog}"

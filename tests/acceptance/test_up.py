@@ -49,8 +49,8 @@ def report(run, spark):
     run.output(days).overwrite(of_day.agg(F.sum("amount").alias("total")))
 
 
-app.schedule("load", load, trigger=NewFiles(raw), constraints=[Concurrency(1)], resume=True)
-app.schedule("report", report, trigger=NewPartitions(sales), constraints=[Concurrency(1)], resume=True)
+app.schedule("load", load, trigger=NewFiles(raw), constraints=[Concurrency(1)])
+app.schedule("report", report, trigger=NewPartitions(sales), constraints=[Concurrency(1)])
 """
 SETTINGS = """
 catalog = "{catalog}"

@@ -21,8 +21,8 @@ def load(run):
 def report(run):
     pass
 
-app.schedule("on_orders", load, trigger=tm.NewFiles(orders), constraints=[tm.Concurrency(1)], resume=True)
-app.schedule("on_clean", report, trigger=tm.NewPartitions(clean, 2))
+app.schedule("on_orders", load, trigger=tm.NewFiles(orders), constraints=[tm.Concurrency(1)])
+app.schedule("on_clean", report, trigger=tm.NewPartitions(clean, 2), suspended=True)
 """
 
 

@@ -42,7 +42,7 @@ def load(run):
     with (Path(__file__).parent / "said.txt").open("a") as said:
         said.write(f"VERSION {helper.word} {word} {package.deep.word}\\n")
 
-app.schedule("on_files", load, trigger=tm.NewFiles(files), resume=True)
+app.schedule("on_files", load, trigger=tm.NewFiles(files))
 """
 
 

@@ -34,7 +34,7 @@ def follow(run):
         said.write(f"{given.since} {given.version}\\n")
     MORE
 
-app.schedule("follow", follow, trigger=tm.Refreshed(users), resume=True)
+app.schedule("follow", follow, trigger=tm.Refreshed(users))
 """
 FOLLOW = "default.shop.follow"
 
@@ -144,7 +144,7 @@ def test_changes_that_a_failed_run_was_launched_for_are_announced_again_later(ca
 @pytest.mark.parametrize(("reads", "ran"), [("tm.Changes(users)", ["COMPLETED"]), ("users", [])])
 def test_changes_of_a_job_that_waited_too_long_are_announced(catalog_url, tmp_path, reads, ran):
     """Its message is used up, too. Who reads the snapshot whole misses nothing: the next refresh will do."""
-    alone = APP.replace("resume=True", 'constraints=[tm.Concurrency(1)], timeout="1h", resume=True')
+    alone = APP.replace("tm.Refreshed(users))", 'tm.Refreshed(users), constraints=[tm.Concurrency(1)], timeout="1h")')
     alone = alone.replace("tm.Changes(users)", reads).replace(".since", "" if reads == "users" else ".since")
     with site(tmp_path, catalog_url, app=alone) as stage:
         blocker = stage.mill.start_run("shop.follow", {})

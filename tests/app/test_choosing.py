@@ -37,7 +37,7 @@ def report(run):
         say("left " + " ".join(str(p["hour"]) for p in run.input(lines).partitions))
 
 
-app.schedule("report", report, trigger=tm.NewPartitions(lines), resume=True)
+app.schedule("report", report, trigger=tm.NewPartitions(lines))
 """
 
 

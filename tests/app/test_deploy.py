@@ -104,7 +104,7 @@ def test_a_refused_deployment_changes_nothing(mill):
 
 def test_arguments_of_a_schedule_are_checked_at_deployment(mill):
     """At three in the morning is too late."""
-    wrong = APP.replace("resume=True)", "resume=True, arguments={'limt': 3})")
+    wrong = APP.replace("constraints=[tm.Concurrency(1)])", "arguments={'limt': 3})")
 
     with pytest.raises(UserError, match="did you mean 'limit'"):
         redeploy(mill, wrong)

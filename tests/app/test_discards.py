@@ -31,7 +31,7 @@ def look(run):
         raise ValueError("it fails once")
 
 
-app.schedule("look", look, trigger=tm.NewPartitions(lines), resume=True)
+app.schedule("look", look, trigger=tm.NewPartitions(lines))
 """
 CHANGED = "(1, 'changed after it was delivered')"
 

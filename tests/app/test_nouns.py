@@ -36,7 +36,7 @@ def _new_partitions(mill, count=1) -> None:
 def test_the_next_fires_of_all_time_triggers_come_in_order(deployed):
     """Who asks when a report comes means all its triggers together."""
     trigger = Cron("0 * * * *") | Every("40m")
-    deployed.create_schedule("shop.often", "shop.report", trigger=trigger, resume=True)
+    deployed.create_schedule("shop.often", "shop.report", trigger=trigger)
 
     fires = deployed.next_fires("shop.often", limit=12)
 

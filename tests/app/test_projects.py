@@ -36,7 +36,7 @@ def load(run):
     with Path("PROJECT/said.txt").open("a") as said:
         said.write(" ".join(sorted(run.input(raw).files)) + "\\n")
 
-app.schedule("on_raw", load, trigger=tm.NewFiles(raw), resume=True)
+app.schedule("on_raw", load, trigger=tm.NewFiles(raw))
 """
 
 

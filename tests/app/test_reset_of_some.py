@@ -41,7 +41,7 @@ def other(run):
     pass
 
 
-app.schedule("look", look, trigger=tm.NewPartitions(lines), resume=True)
+app.schedule("look", look, trigger=tm.NewPartitions(lines))
 """
 NAME = "default.shop.look"
 

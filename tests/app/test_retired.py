@@ -33,7 +33,7 @@ def report(run):
 def other(run):
     pass
 
-app.schedule("on_lines", report, trigger=tm.NewPartitions(lines), resume=True)
+app.schedule("on_lines", report, trigger=tm.NewPartitions(lines))
 """
 WITHOUT = PIPE[: PIPE.index("@app.python(reads")] + PIPE[PIPE.index("@app.python()") : PIPE.index("app.schedule")]
 
@@ -48,7 +48,7 @@ def stage(tmp_path, catalog_url):
 @pytest.mark.parametrize("update_schedules", [True, False])
 def test_a_program_that_left_the_app_takes_its_schedules_with_it(stage, update_schedules):
     """Of ops too, with their pending jobs, which are counted; also where schedules are kept (seed 001)."""
-    stage.mill.create_schedule("shop.by_ops", "shop.report", trigger={"type": "every", "duration": "1h"}, resume=True)
+    stage.mill.create_schedule("shop.by_ops", "shop.report", trigger={"type": "every", "duration": "1h"})
     stage.mill.create_schedule("shop.on_other", "shop.other", trigger={"type": "every", "duration": "1h"})
     stage.publish("lines", "hour=1")
 

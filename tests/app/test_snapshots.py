@@ -55,7 +55,7 @@ def swallow(run):
     except tm.UserError:
         pass
 
-app.schedule("join", join, trigger=tm.NewFiles(raw), resume=True)
+app.schedule("join", join, trigger=tm.NewFiles(raw))
 """
 REFRESHES = 40
 READERS = 2

@@ -19,7 +19,7 @@ def report(run):
         print(*(f"{{part.kind}} {{part.key['hour']}}" for part in run.input(lines).delivered), sep=", ", file=said)
 
 
-app.schedule("report", report, trigger={trigger}, resume=True)
+app.schedule("report", report, trigger={trigger})
 """
 
 
@@ -193,7 +193,7 @@ def test_a_schedule_that_is_made_takes_what_waits(stage):
     made.publish("lines", "hour=1")
 
     trigger = {"type": "new_partitions", "fileset": "lines", "n": 5}
-    made.mill.create_schedule("shop.mine", "shop.report", trigger=trigger, resume=True)
+    made.mill.create_schedule("shop.mine", "shop.report", trigger=trigger)
     made.play()
 
     assert made.said() == ["new 1"]
@@ -234,7 +234,7 @@ def test_a_consumer_that_starts_now_has_nothing_waiting(stage):
     made.mill.reset_consumer("lines", "default.shop.report", to="now")
     trigger = {"type": "new_partitions", "fileset": "lines"}
 
-    made.mill.create_schedule("shop.mine", "shop.report", trigger=trigger, resume=True)
+    made.mill.create_schedule("shop.mine", "shop.report", trigger=trigger)
 
     assert made.play() == []
 
@@ -251,7 +251,7 @@ def report(run):
     pass
 
 
-app.schedule("report", report, trigger=tm.NewFiles(raw, 5), resume=True)
+app.schedule("report", report, trigger=tm.NewFiles(raw, 5))
 """
 
 

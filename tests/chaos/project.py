@@ -90,12 +90,12 @@ for name, (slide, size) in WINDOWS.items():
     query = f"INSERT INTO by_{name} SELECT {columns} FROM TABLE({shape}) GROUP BY window_start"
     app.add_windows(WindowProgram(name, query, calculator=Counts), ProgramKind.PYTHON, retries=100)
     passed = WatermarkPassed(ticks, every="1m")
-    app.schedule(name, name, trigger=passed, constraints=[Concurrency(3)], resume=True)
-app.schedule("refresh", refresh, trigger=NewPartitions(ticks), constraints=[Concurrency(2)], resume=True)
+    app.schedule(name, name, trigger=passed, constraints=[Concurrency(3)])
+app.schedule("refresh", refresh, trigger=NewPartitions(ticks), constraints=[Concurrency(2)])
 for program, trigger in ((load, NewFiles(raw)), (sum_up, NewPartitions(lines))):
-    app.schedule(program.__name__, program, trigger=trigger, constraints=[Concurrency(30)], resume=True)
+    app.schedule(program.__name__, program, trigger=trigger, constraints=[Concurrency(30)])
 for name, source in (("finish_loaded", loaded), ("finish_totals", totals)):
-    app.schedule(name, finish, trigger=NewPartitions(source), constraints=[Concurrency(30)], resume=True)
+    app.schedule(name, finish, trigger=NewPartitions(source), constraints=[Concurrency(30)])
 
 
 def _rows(run, source) -> list[str]:

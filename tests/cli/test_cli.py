@@ -28,7 +28,7 @@ market = tm.App("market")
 def look(run):
     pass
 
-market.schedule("on_orders", look, trigger=tm.NewPartitions(clean))
+market.schedule("on_orders", look, trigger=tm.NewPartitions(clean), suspended=True)
 """
 
 
@@ -363,9 +363,7 @@ def test_a_schedule_of_ones_own_is_made_changed_and_removed(tidemill):
     """Ops add a schedule without touching the app; each step says what it did, to people and programs."""
     cron = '{"type": "cron", "expression": "30 2 * * *", "zone": "Europe/Berlin"}'
 
-    made = tidemill(
-        "schedule", "create", "shop.nightly", "shop.load", "--trigger", cron, "--arg", "limit=3", "--resume"
-    )
+    made = tidemill("schedule", "create", "shop.nightly", "shop.load", "--trigger", cron, "--arg", "limit=3")
     changed = tidemill(
         "schedule", "update", "shop.nightly", "--misfire", "all", "--description", "all nights", "--json"
     )
@@ -536,9 +534,7 @@ def test_new_files_say_what_they_wait_for(tidemill, project):
 
 def test_up_until_idle_by_data_ends_beside_a_short_interval(tidemill, project):
     """With a run each second something is always due, and `--until-idle` had no end (in CI: until its time-out)."""
-    (project / "app.py").write_text(
-        APP + '\napp.schedule("often", report, trigger=tm.Every("1s"), resume=True)\n', encoding="utf-8"
-    )
+    (project / "app.py").write_text(APP + '\napp.schedule("often", report, trigger=tm.Every("1s"))\n', encoding="utf-8")
     (project / "landing/orders/1.csv").write_text("id,amount\n1,2\n", encoding="utf-8")
 
     code, told, errors = tidemill("up", "--until-idle=data")
@@ -624,7 +620,7 @@ def test_doctor_names_each_setting_and_cure(tidemill, project):
     assert "BAD  app" in shown
     assert findings["app"]["cure"]
     assert set(findings) == {
-        *("versions", "app", "catalog", "clock", "postgres", "data", "disk", "ports", "spark", "java"),
+        *("versions", "app", "catalog", "clock", "postgres", "code", "data", "disk", "ports", "spark", "java"),
         *("class data", "jdbc"),
     }
     assert all(finding["good"] for subject, finding in findings.items() if subject != "app")

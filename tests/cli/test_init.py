@@ -49,7 +49,7 @@ def test_a_project_that_was_edited_passes_its_own_test(tmp_path):
     write_project(World(), tmp_path / "books")
     app = tmp_path / "books" / "app.py"
     text = app.read_text(encoding="utf-8").replace("load", "read_orders").replace("orders_clean", "good_orders")
-    app.write_text(f'{text}app.schedule("daily", report, trigger=tm.Cron("@daily"), resume=True)\n', encoding="utf-8")
+    app.write_text(f'{text}app.schedule("daily", report, trigger=tm.Cron("@daily"))\n', encoding="utf-8")
 
     edited = own_tests(tmp_path / "books")
     app.write_text(f"{text}@app.python()\ndef forgotten(run):\n    pass\n", encoding="utf-8")

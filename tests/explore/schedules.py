@@ -212,7 +212,7 @@ def shop(*specs: ScheduleSpec, programs: Sequence[str] = ("total",), runs: int =
                 )
                 ensure_consumer(db, LINES.dataset_id, f"default.shop.{name}")
                 adds += [
-                    Add(Namespace("default"), "shop", f"{name}{number}", program_id, spec, resume=True)
+                    Add(Namespace("default"), "shop", f"{name}{number}", program_id, spec)
                     for number, spec in enumerate(specs)
                 ]
             announce_work(db, change_schedules(db, stage.world, seq, adds))

@@ -66,7 +66,7 @@ class Shop:
         *,
         name: str = "s",
         program: ProgramId | None = None,
-        resume: bool = True,
+        suspended: bool = False,
         **spec: object,
     ) -> Schedule:
         """Make a schedule that listens."""
@@ -76,7 +76,7 @@ class Shop:
             name=name,
             program_id=program or self.program(),
             spec=ScheduleSpec(trigger=trigger, **spec),
-            resume=resume,
+            suspended=suspended,
         )
         self.change(add)
         return self.catalog.read(lambda db: find_schedule(db, DEFAULT_NAMESPACE, "shop", name))

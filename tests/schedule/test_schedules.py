@@ -15,21 +15,24 @@ from tidemill.schedule.time_triggers import Every
 CLICKS = NewPartitions("clicks", 2)
 
 
-def test_a_new_schedule_is_suspended(shop):
-    """Seed 001: nothing runs that nobody has resumed; a deployment may ask for it."""
-    schedule = shop.schedule(CLICKS, resume=False)
+@pytest.mark.parametrize("suspended", [False, True])
+def test_a_new_schedule_listens_unless_it_is_suspended(shop, *, suspended: bool):
+    """It was suspended unless somebody asked otherwise, and data waited in silence."""
+    rules = {"suspended": True} if suspended else {}
+    shop.change(Add(DEFAULT_NAMESPACE, "shop", "s", shop.program(), ScheduleSpec(CLICKS), **rules))
+    schedule = shop.catalog.read(lambda db: find_schedule(db, DEFAULT_NAMESPACE, "shop", "s"))
     shop.add(partitions=5)
 
     launches = shop.step()
 
-    assert schedule.status is Status.SUSPENDED
-    assert launches == []
+    assert schedule.status is (Status.SUSPENDED if suspended else Status.SCHEDULED)
+    assert len(launches) == (0 if suspended else 1)
     assert shop.jobs() == []
 
 
 def test_what_was_published_before_a_resumption_is_behind_the_schedule(shop):
     """A message that the scheduler reads late must not count for a schedule that was suspended when it happened."""
-    schedule = shop.schedule(CLICKS, resume=False)
+    schedule = shop.schedule(CLICKS, suspended=True)
     shop.add(partitions=5)
     shop.change(Resume(schedule.schedule_id))
     shop.add(partitions=1)
@@ -117,9 +120,7 @@ def test_a_name_may_pass_to_another_schedule(shop):
     old = shop.schedule(CLICKS)
     program = shop.program("other")
 
-    shop.change(
-        Delete(old.schedule_id), Add(DEFAULT_NAMESPACE, "shop", "s", program, ScheduleSpec(CLICKS), resume=True)
-    )
+    shop.change(Delete(old.schedule_id), Add(DEFAULT_NAMESPACE, "shop", "s", program, ScheduleSpec(CLICKS)))
 
     (found,) = shop.catalog.read(list_schedules)
     assert found.program_id == program

@@ -172,13 +172,13 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
 
     load = python("load", reads=[raw], writes=[lines], retries=shape.load_retries)
     sum_up = python("sum_up", reads=[lines], writes=[filesets["totals"]], retries=shape.sum_retries)
-    app.schedule("load", load, trigger=NewFiles(raw), constraints=limit, resume=True)
+    app.schedule("load", load, trigger=NewFiles(raw), constraints=limit)
     if shape.hurried:
         # What times out is all that anybody was told of it.
         one = [Concurrency(1)]
-        app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=one, timeout="2s", resume=True)
+        app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=one, timeout="2s")
     else:
-        app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=limit, resume=True)
+        app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=limit)
     if shape.impatient:
         app.schedule(
             "impatient",
@@ -187,23 +187,22 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
             constraints=[Concurrency(1)],
             timeout="2s",
             priority=-1,
-            resume=True,
         )
     if shape.second:
         second = python("second", reads=[lines], writes=[filesets["others"]])
-        app.schedule("second", second, trigger=NewPartitions(lines, 2) | Every("10s"), resume=True)
+        app.schedule("second", second, trigger=NewPartitions(lines, 2) | Every("10s"))
     if shape.tidy:
         tidy = python("tidy", reads=[lines], writes=[lines], deliver_own=False, retries=1)
-        app.schedule("tidy", tidy, trigger=NewPartitions(lines), constraints=[Concurrency(1)], resume=True)
+        app.schedule("tidy", tidy, trigger=NewPartitions(lines), constraints=[Concurrency(1)])
     if shape.both:
         again = app.inbox(
             "again", str(folder / "again"), format="text", settle="0s", list_every="6s", retry_after="1s", attempts=20
         )
         both = python("both", reads=[again, lines], writes=[filesets["mixed"]], retries=1)
-        app.schedule("both", both, trigger=NewFiles(again) | NewPartitions(lines), resume=True)
+        app.schedule("both", both, trigger=NewFiles(again) | NewPartitions(lines))
     if shape.timed:
         strike = python("strike", retries=1)
-        app.schedule("strike", strike, trigger=Every("20s"), constraints=limit, resume=True)
+        app.schedule("strike", strike, trigger=Every("20s"), constraints=limit)
     _declare_once(app, shape, folder, python)
     _declare_mirror(app, shape, folder, python)
     if shape.windowed:
@@ -216,7 +215,7 @@ def _declare_once(app: App, shape: Shape, folder: Path, python: Callable[..., An
         firsts = app.fileset("firsts", keys={"name": "string"}, location=str(folder / "firsts"))
         once = python("once", reads=[Reads("default.lines", on_change=shape.once)], writes=[firsts], retries=1)
         limit = [Concurrency(1)] if shape.one_at_a_time else []
-        app.schedule("once", once, trigger=NewPartitions("default.lines"), constraints=limit, resume=True)
+        app.schedule("once", once, trigger=NewPartitions("default.lines"), constraints=limit)
 
 
 def _declare_mirror(app: App, shape: Shape, folder: Path, python: Callable[..., Any]) -> None:
@@ -224,10 +223,10 @@ def _declare_mirror(app: App, shape: Shape, folder: Path, python: Callable[..., 
         copy = app.snapshot("copy", location=str(folder / "copy"))
         mirror = python("mirror", writes=[copy], retries=1)
         # Two refreshes may overlap.
-        app.schedule("mirror", mirror, trigger=Every("5s"), constraints=[Concurrency(2)], resume=True)
+        app.schedule("mirror", mirror, trigger=Every("5s"), constraints=[Concurrency(2)])
         view = python("view", reads=[copy], retries=1)
         limit = [Concurrency(1)] if shape.one_at_a_time else []
-        app.schedule("view", view, trigger=Refreshed(copy), constraints=limit, resume=True)
+        app.schedule("view", view, trigger=Refreshed(copy), constraints=limit)
 
 
 class Ground:

@@ -192,7 +192,7 @@ class App:
             code = Compaction(f"compact_{name}", fileset.qualified_name)
             self._program(ProgramKind.SPARK, [], [fileset], 0, "10s", None, True, {})(code)
             one = [Concurrency(1)]
-            self.schedule(code.name, code.name, trigger=Every(compact_every), constraints=one, resume=True)
+            self.schedule(code.name, code.name, trigger=Every(compact_every), constraints=one)
         return fileset
 
     def snapshot(  # noqa: PLR0913  # options by keyword, each with a default
@@ -388,14 +388,14 @@ class App:
         deadline: str | timedelta | None = None,
         misfire: str = Misfire.ONCE,
         grace: str | timedelta = DEFAULT_GRACE,
-        resume: bool = False,
+        suspended: bool = False,
     ) -> None:
         """Start `program` whenever `trigger` occurs and all `constraints` hold.
 
         A job whose constraints do not hold within `timeout` of its trigger is dropped (`cancel`) or started (`force`).
         Of two that want one slot the higher `priority` goes first; past its `deadline` a job goes before all.
         What a `Cron` has missed is one run (`misfire="once"`), a run each in order (`"all"`), or left out where older
-        than `grace` (`"skip"`). A new schedule is suspended unless `resume`.
+        than `grace` (`"skip"`). A new schedule listens at once unless `suspended`.
         """
         check_name("schedule", name)
         if name in self.schedules:
@@ -412,7 +412,7 @@ class App:
             misfire=_one_of(Misfire, misfire, f"misfire of schedule {name}"),
             grace=parse_duration(grace),
         )
-        self.schedules[name] = DeclaredSchedule(name, self._program_name(program), spec, resume)
+        self.schedules[name] = DeclaredSchedule(name, self._program_name(program), spec, suspended)
 
     def find_program(self, name: str) -> Code:
         """The code of program `name`: how a driver finds it again. `NotFound` when the app declares none."""

@@ -112,4 +112,4 @@ class DeclaredSchedule:
     name: str
     program: str
     spec: ScheduleSpec
-    resume: bool
+    suspended: bool

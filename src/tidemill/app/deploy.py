@@ -456,7 +456,7 @@ def _schedule_changes(db: Db, app: App, programs: Mapping[str, Program]) -> tupl
         spec = declared.spec
         existing = present.pop(name, None)
         if existing is None:
-            add = Add(app.namespace, app.name, name, program.program_id, spec, Owner.APP, declared.resume)
+            add = Add(app.namespace, app.name, name, program.program_id, spec, Owner.APP, declared.suspended)
             changes.append(add)
             named["added"].append(name)
         elif (existing.spec, existing.program_id) == (spec, program.program_id):

@@ -113,14 +113,14 @@ def _spec_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("name", metavar="APP.SCHEDULE")
 @click.argument("program", metavar="APP.PROGRAM")
 @click.option("--trigger", required=True, metavar="JSON", help='{"type": "cron", "expression": "@daily"}, …')
-@click.option("--resume", is_flag=True, help="Let it listen at once; it is suspended otherwise.")
+@click.option("--suspended", is_flag=True, help="Do not let it listen before `schedule resume`.")
 @_spec_options
 @json_option
-def create(name: str, program: str, trigger: str, *, resume: bool, as_json: bool, **options: object) -> None:
+def create(name: str, program: str, trigger: str, *, suspended: bool, as_json: bool, **options: object) -> None:
     """Make a schedule of your own, which no app declares; a deployment of its app removes it."""
     with _open_changes() as mill:
         made = mill.create_schedule(
-            name, program, trigger=parse_json("--trigger", trigger), resume=resume, **_given(options)
+            name, program, trigger=parse_json("--trigger", trigger), suspended=suspended, **_given(options)
         )
     say(to_plain(made), f"{made.name} is {made.status.lower()}", as_json=as_json)
 

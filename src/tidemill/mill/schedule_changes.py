@@ -48,9 +48,9 @@ class ScheduleChanges(Schedules):
         self.catalog.write(block)
 
     def create_schedule(
-        self, name: str, program: str, *, trigger: object, resume: bool = False, **options: object
+        self, name: str, program: str, *, trigger: object, suspended: bool = False, **options: object
     ) -> ScheduleView:
-        """Make a schedule of ops' own (`app.schedule`) for `program`; suspended unless `resume`.
+        """Make a schedule of ops' own (`app.schedule`) for `program`; it listens at once unless `suspended`.
 
         `trigger` and `options` are as in the JSON form of schedules: `constraints`, `arguments`, `description`,
         `timeout`, `on_timeout`, `priority`, `deadline`, `misfire`, `grace`. A deployment of the app with its schedules
@@ -67,7 +67,7 @@ class ScheduleChanges(Schedules):
             if found.kind.is_worker:
                 raise BadSchedule(f"{name} would start {found.qualified_name}, a worker, which runs all the time")
             self._check(db, name, found, spec)
-            self._change_one(db, seq, Add(namespace, app, local, found.program_id, spec, Owner.OPS, resume))
+            self._change_one(db, seq, Add(namespace, app, local, found.program_id, spec, Owner.OPS, suspended))
 
         self.catalog.write(block)
         return self.show_schedule(name)

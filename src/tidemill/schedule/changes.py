@@ -42,7 +42,7 @@ class ScheduleExists(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Make a schedule; it starts suspended unless `resume`."""
+    """Make a schedule; it listens at once unless `suspended`."""
 
     namespace: Namespace
     app: str
@@ -50,7 +50,7 @@ class Add:
     program_id: ProgramId
     spec: ScheduleSpec
     owner: Owner = Owner.APP
-    resume: bool = False
+    suspended: bool = False
 
     def __post_init__(self) -> None:
         check_name("schedule", self.name)
@@ -207,7 +207,7 @@ def _added(schedule_id: ScheduleId, change: Add, seq: CommitSeq, now: datetime) 
         program_id=change.program_id,
         spec=change.spec,
         owner=change.owner,
-        status=Status.SCHEDULED if change.resume else Status.SUSPENDED,
+        status=Status.SUSPENDED if change.suspended else Status.SCHEDULED,
     )
 
 

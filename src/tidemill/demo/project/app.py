@@ -132,7 +132,7 @@ def in_hours(partitions):
     return condition
 
 
-one_at_a_time = {"constraints": [tm.Concurrency(1)], "resume": True}
+one_at_a_time = {"constraints": [tm.Concurrency(1)]}
 app.schedule("load", load, trigger=tm.NewFiles(flights_raw) | tm.NewFiles(weather_raw), **one_at_a_time)
 # What does not trigger by itself (one side of a join, an hour that was overwritten) waits for the tick.
 tick = tm.Every("10s")

@@ -27,5 +27,5 @@ def report(run, spark):
     run.output(revenue).overwrite(of_days.groupBy("day").agg({"amount": "sum"}).toDF("day", "revenue"))
 
 
-app.schedule("on_orders", load, trigger=tm.NewFiles(orders), constraints=[tm.Concurrency(1)], resume=True)
-app.schedule("on_clean", report, trigger=tm.NewPartitions(clean), constraints=[tm.Concurrency(1)], resume=True)
+app.schedule("on_orders", load, trigger=tm.NewFiles(orders), constraints=[tm.Concurrency(1)])
+app.schedule("on_clean", report, trigger=tm.NewPartitions(clean), constraints=[tm.Concurrency(1)])

@@ -30,7 +30,10 @@ from tidemill.world import World
 SHAPES: Final = 48
 LEASE: Final = timedelta(seconds=6)
 APP_FILE: Final = Path(__file__).parent / "project" / "app.py"
-_SCHEMA: Final = ColumnSchema('{"type":"struct","fields":[{"name":"line","type":"string"}]}')
+_SCHEMA: Final = ColumnSchema(
+    '{"type":"struct","fields":[{"name":"line","type":"string"},{"name":"ts","type":"timestamp"}]}'
+)
+"""As if each line told its time, which windows want a column for."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from tidemill.run.inputs import find_dataset
 from tidemill.run.launchers import Start
 from tidemill.run.outputs import RowsChanged, WritesAndCompacts
 from tidemill.schedule.schedules import list_schedules
+from tidemill.upkeep.audit import audit
 from tidemill.world import World
 
 pytestmark = pytest.mark.spark
@@ -119,14 +120,15 @@ def test_a_file_set_compacts_itself_by_a_run_of_its_own(site):
 
     assert site.run("shop.compact_clicks") == ("COMPLETED", "")
     (run,) = site.mill.list_runs(program="shop.compact_clicks")
-    (facts,) = run.facts["outputs"]
-    assert {name: facts[name] for name in ("dataset", "compacted", "files_before", "files", "rows")} == {
+    (facts,) = run.facts["compactions"]
+    assert {name: facts[name] for name in ("dataset", "partitions", "files_before", "files", "rows")} == {
         "dataset": "default.clicks",
-        "compacted": ["hour=5", "hour=6"],
+        "partitions": ["hour=5", "hour=6"],
         "files_before": 8,
         "files": 2,
         "rows": 12,
     }
+    assert audit(site.mill.catalog).clean
     (schedule,) = site.mill.catalog.read(list_schedules)
     assert (schedule.name, schedule.spec.trigger.duration) == ("compact_clicks", timedelta(days=1))
     assert site.run("shop.compact_clicks") == ("COMPLETED", "")

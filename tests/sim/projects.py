@@ -61,6 +61,7 @@ class Shape:
     """What a program that wants each partition once makes of changes of what it had; empty without such a program."""
     poison: bool
     poison_partition: bool
+    compacted: bool
 
     @classmethod
     @cache
@@ -92,6 +93,8 @@ class Shape:
             once=chance.choice(["ignore", "error"]) if often(0.3) else "",
             poison=number % 12 == 5,
             poison_partition=number % 12 == 11,
+            # By a chance of its own, so that the other parts are as they were.
+            compacted=random.Random(f"compacted {number}").random() < 0.3,
         )
 
 
@@ -124,6 +127,9 @@ class Programs:
 
     def view(self, run: Any) -> None:
         """The copy, by whoever looks at it."""
+
+    def compact(self, run: Any) -> None:
+        """Lines, in fewer files."""
 
     def read_hour(self, run: Any, partition: Partition) -> list[str]:
         """What an hour of ticks holds, for the windows that it lies in."""
@@ -207,6 +213,7 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
         strike = python("strike", retries=1)
         app.schedule("strike", strike, trigger=Every("20s"), constraints=limit)
     _declare_once(app, shape, folder, python)
+    _declare_compaction(app, shape, lines, python)
     _declare_mirror(app, shape, folder, python)
     if shape.windowed:
         windows.declare(app, shape.windows, folder, lambda run, partition: programs().read_hour(run, partition))
@@ -219,6 +226,13 @@ def _declare_once(app: App, shape: Shape, folder: Path, python: Callable[..., An
         once = python("once", reads=[Reads("default.lines", on_change=shape.once)], writes=[firsts], retries=1)
         limit = [Concurrency(1)] if shape.one_at_a_time else []
         app.schedule("once", once, trigger=NewPartitions("default.lines"), constraints=limit)
+
+
+def _declare_compaction(app: App, shape: Shape, lines: Any, python: Callable[..., Any]) -> None:
+    if shape.compacted:
+        compact = python("compact", writes=[lines], retries=1)
+        # Two compactions may overlap.
+        app.schedule("compact", compact, trigger=Every("4s"), constraints=[Concurrency(2)], resume=True)
 
 
 def _declare_mirror(app: App, shape: Shape, folder: Path, python: Callable[..., Any]) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from tests.sim import truth, windows
 from tests.sim.chance import DEADLY, Chance, ProgramStumbled
-from tests.sim.committed import Write, fold
+from tests.sim.committed import Write, fold, plain
 from tests.sim.processes import Group, Machine, PointKind, Process
 from tests.sim.projects import LEASE, SHAPES, Ground, Programs, Shape, lack_library, read_text, write_texts
 from tidemill.catalog.db import Db
@@ -265,6 +265,28 @@ class Simulation(Programs):
         texts = {"": [f"{run.write_pointer}.{place}" for place in range(self.whims.randint(2, 3))]}
         self.put(run.write_pointer, run.output("default.copy"), "copy", "replace", texts)
 
+    def compact(self, run: Any) -> None:
+        """What `run.compact` does, with a text for Spark's frame."""
+        outputs, name = run._outputs, "default.lines"
+        found = outputs.find_fragmented(name, None)
+        if not found:
+            return
+        catalog, dataset_id, pin_id = run._catalog, self._lines().dataset_id, PinId(run.world.new_id("pin"))
+        catalog.write(lambda db: pin(db, pin_id, dataset_id, run._tx, run.id))
+        self.reach("read to compact")
+        if self.quiet_since is None and self.whims.random() < 0.3:
+            key, op = plain(found[0].partition_key), self.whims.choice(["append", "overwrite", "drop"])
+            self._story.append((self.chance.step, lambda: self.publish_by_hand(8, [(op, key)])))
+        if self.whims.random() < 0.4:
+            run.world.clock.sleep(timedelta(seconds=6))  # others publish and compact meanwhile
+        rows = {
+            partition.partition_key: [
+                token for file, _ in partition.files for token in read_text(self.folder / "lines", file)
+            ]
+            for partition in found
+        }
+        outputs.compact(name, found, rows)
+
     def view(self, run: Any) -> None:
         given = run.input("default.copy")
         self.viewed.append((run.write_pointer, given.version))
@@ -356,7 +378,7 @@ class Simulation(Programs):
         catalog, tx, dataset_id = run._catalog, run._tx, self._lines().dataset_id
         pin_id = PinId(catalog.world.new_id("pin"))
         catalog.write(lambda db: pin(db, pin_id, dataset_id, tx, run.id))
-        seen = catalog.read(lambda db: read_partitions(db, dataset_id, tx))
+        seen = catalog.read(lambda db: read_partitions(db, dataset_id, tx, compacted=True))
         self.looked.append((run.write_pointer, truth.read_tokens(self.folder / "lines", seen)))
 
     def _take_time(self) -> None:

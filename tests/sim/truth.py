@@ -113,10 +113,13 @@ def _check_published(simulation: Simulation, committed: Committed) -> None:
         if name not in committed.datasets:
             continue
         dataset_id: Any = committed.datasets[name]
-        partitions = simulation.ground.catalog.read(lambda db, one=dataset_id: read_partitions(db, one, everything))
-        found = read_tokens(simulation.folder / name, partitions)
         wanted = publish(simulation, committed, name)
-        refuse(_same(found, wanted), "dirty", f"{name} holds {found}, committed was {wanted}")
+        for compacted in (False, True):
+            partitions = simulation.ground.catalog.read(
+                lambda db, one=dataset_id, merged=compacted: read_partitions(db, one, everything, compacted=merged)
+            )
+            found = read_tokens(simulation.folder / name, partitions)
+            refuse(_same(found, wanted), "dirty", f"{name} holds {found}, committed was {wanted}")
 
 
 def _check_looks(simulation: Simulation, committed: Committed) -> None:
@@ -391,7 +394,10 @@ def _check_storage(simulation: Simulation, committed: Committed) -> None:
     simulation.machine.stop()
     simulation.ground.clock.jump(timedelta(days=4))
     janitor.sweep(simulation.ground.catalog)
-    rows = simulation.ground.sql("SELECT DISTINCT dataset_id, location FROM partition_change")
+    rows = simulation.ground.sql(
+        "SELECT dataset_id, location FROM partition_change UNION SELECT dataset_id, location FROM compaction"
+    )
+    merged = {location for (location,) in simulation.ground.sql("SELECT location FROM compaction")}
     places: Mapping[str, set[str]] = {dataset_id: set() for dataset_id in committed.datasets.values()}
     for dataset_id, location in rows:
         places[dataset_id].add(location)
@@ -402,9 +408,10 @@ def _check_storage(simulation: Simulation, committed: Committed) -> None:
         found = {path.name for path in folder.glob("tx=*")}
         wanted = places[committed.datasets[name]]
         refuse(found == wanted, "orphaned", f"{name} has {found - wanted} too much, {wanted - found} too little")
-        named = {place: {"_committed", "_manifest.json"} for place in wanted}
+        named = {place: set() if place in merged else {"_committed", "_manifest.json"} for place in wanted}
         for location, manifest in simulation.ground.sql(
-            f"SELECT location, manifest FROM partition_change WHERE dataset_id = '{committed.datasets[name]}'"
+            f"SELECT location, manifest FROM partition_change WHERE dataset_id = '{committed.datasets[name]}' UNION ALL"
+            f" SELECT location, manifest FROM compaction WHERE dataset_id = '{committed.datasets[name]}'"
         ):
             named[location] |= {file.name for file in Manifest.decode(manifest).files}
         for place, files in named.items():

@@ -168,6 +168,8 @@ class DriverProcess:
             "files": [{"name": o.name, "status": o.status, "error": o.error} for o in claims.outcomes],
             "seconds": round((self.world.clock.monotonic() - started).total_seconds(), 3),
         }
+        if compactions := written.compactions():
+            facts["compactions"] = compactions
         finish = FinishRun(run.run_id, run.epoch, NO_INPUT if empty else "", facts)
         announced = [] if empty else [announce_end(run, program, RunState.COMPLETED)]
         self.world.mark("driver.before_commit")

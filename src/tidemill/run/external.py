@@ -173,6 +173,8 @@ def open_transaction(
             opened.reads.verify()
             effects = outputs.prepare()
             facts: dict[str, object] = {"outputs": outputs.facts()}
+            if compactions := outputs.compactions():
+                facts["compactions"] = compactions
             if opened.rolled_back:
                 facts |= {"rolled_back": opened.rolled_back, "by": world.environ.get("USER", "")}
             finish = FinishRun(run_id, 1, "", facts)

@@ -519,8 +519,6 @@ class Outputs:
         facts: list[dict[str, object]] = []
         for name, output in self._outputs.items():
             changes = output.changes
-            if output.compacted:
-                facts.append(_describe_compaction(name, output))
             if changes or output.checks or output.notes:
                 shown = [output.fileset.keys.show(change.key) for change in changes[:_MOST_SHOWN]]
                 rows = sum(change.manifest.total_rows for change in changes)
@@ -530,6 +528,10 @@ class Outputs:
                 fact |= {"checks": checks} if checks else {}
                 facts.append(fact | ({"notes": output.notes} if output.notes else {}))
         return facts
+
+    def compactions(self) -> list[dict[str, object]]:
+        """Return what was compacted, by data set, for people. An entry of `facts` says which rows are new."""
+        return [_describe_compaction(name, output) for name, output in self._outputs.items() if output.compacted]
 
     def _find(self, name: str) -> _Output:
         if name not in self._outputs:
@@ -557,7 +559,7 @@ def _describe_compaction(name: str, output: _Output) -> dict[str, object]:
     done = output.compacted
     return {
         "dataset": name,
-        "compacted": [output.fileset.show(one.before.partition_key) for one in done[:_MOST_SHOWN]],
+        "partitions": [output.fileset.show(one.before.partition_key) for one in done[:_MOST_SHOWN]],
         "count": len(done),
         "files_before": sum(len(one.before.files) for one in done),
         "files": sum(len(one.manifest.files) for one in done),

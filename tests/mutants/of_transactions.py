@@ -10,6 +10,8 @@ _TX_PY: Final = "catalog/transactions.py"
 _TX_SQL: Final = "catalog/transactions.sql"
 _DB: Final = "catalog/db.py"
 _PUBLISH: Final = "lake/fileset/publish.py"
+_COMPACTION_PY: Final = "lake/fileset/compaction.py"
+_COMPACTION_SQL: Final = "lake/fileset/compaction.sql"
 _FILESET_SQL: Final = "lake/fileset/fileset.sql"
 _JANITOR: Final = "lake/janitor.py"
 _OUTPUTS: Final = "run/outputs.py"
@@ -292,6 +294,42 @@ MUTANTS: Final = (
         "janitor_marks_nothing",
         "a commit whose driver died before the marker is never marked",
         Edit(_JANITOR, '    mark_committed(files, snapshot, CommitSeq(cast("int", seq)))\n', ""),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "compaction_replaces_for_consumers",
+        "a compaction supersedes the changes that it holds, so that a consumer that has not taken them never gets them",
+        Edit(
+            _COMPACTION_SQL,
+            "UPDATE partition_change SET compacted_seq = {commit_seq}\n",
+            "UPDATE partition_change SET compacted_seq = {commit_seq}, superseded_seq = {commit_seq}\n",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "compaction_over_an_overwrite",
+        "a compaction commits after what has replaced the changes that it read",
+        Edit(
+            _COMPACTION_PY,
+            '            Call(SQL.refuse_replaced, {**place, "named": json.dumps(self._named)}),\n',
+            "",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "compaction_over_a_compaction",
+        "a compaction commits after another one that held more changes",
+        Edit(
+            _COMPACTION_PY,
+            '            Call(SQL.refuse_compacted, {**place, "wanted": json.dumps(wanted)}),\n',
+            "",
+        ),
+        first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "compaction_outlives_an_overwrite",
+        "what replaces a partition does not supersede its compaction",
+        Edit(_PUBLISH, "            calls.append(supersede_compactions(dataset_id, replaced))\n", ""),
         first=Killer.SIMULATION,
     ),
 )

@@ -13,7 +13,7 @@ import pytest
 from tests.chaos.spark import MOMENTS, Blow, ClassArchive, Strike, find_java_home, open_site
 from tests.seed_of_the_day import TODAY
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.proof]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.proof, pytest.mark.long]
 
 SEED = str(TODAY)
 KILLS = [Strike(Blow.KILL, moment, forks=number % 2 == 0) for number, moment in enumerate(MOMENTS[:5])]
@@ -28,7 +28,6 @@ def site(tmp_path, sqlite_catalog_url):
         yield site
 
 
-@pytest.mark.share("one kill")
 @pytest.mark.parametrize("kills", [KILLS[:1], KILLS[1:]], ids=["one kill", "the others"])
 def test_drivers_that_are_struck_while_they_write_publish_whole_runs_once_and_leave_nothing(site, kills):
     """A JVM outlived its killed Python, whose child held the pipe, and wrote eight more files (tried)."""

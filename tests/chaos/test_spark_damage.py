@@ -25,6 +25,7 @@ def shelf(spark, tmp_path_factory, request):
     shelf.close()
 
 
+@pytest.mark.share("uncompressed")
 def test_any_bit_that_somebody_turns_is_found_before_spark_starts(shelf):
     """A flipped byte in uncompressed Parquet reads silently wrong; in a footer no checksum of Parquet's sees it."""
     chance = random.Random(SEED)
@@ -35,6 +36,7 @@ def test_any_bit_that_somebody_turns_is_found_before_spark_starts(shelf):
     assert set(seen.values()) == {Outcome.NAMED}, f"see it again with TIDEMILL_SEED={SEED}: {seen}"
 
 
+@pytest.mark.share("uncompressed-before Spark reads")
 @pytest.mark.parametrize("when", When)
 def test_a_file_that_is_written_again_cut_or_gone_is_found_whenever_it_happens(shelf, when):
     """Spark reads when an action comes: long after the files were looked at, and long before the commit."""
@@ -43,11 +45,13 @@ def test_a_file_that_is_written_again_cut_or_gone_is_found_whenever_it_happens(s
     assert set(seen.values()) == {Outcome.NAMED}, seen
 
 
+@pytest.mark.share("uncompressed")
 def test_a_file_that_was_copied_or_touched_is_read(shelf):
     """A folder may move to another disk: only the content counts."""
     assert {shelf.read(damage, How.WRITTEN, When.BEFORE) for damage in HARMLESS} == {Outcome.EQUAL}
 
 
+@pytest.mark.share("uncompressed-in secret", "uncompressed-rotten")
 @pytest.mark.parametrize("how", [How.SECRET, How.ROTTEN])
 def test_what_a_disk_forgets_is_named_or_not_missed(shelf, how):
     """No time tells of it: Parquet's and Hadoop's checksums do."""

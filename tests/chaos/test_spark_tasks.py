@@ -39,6 +39,7 @@ def test_tasks_that_fail_before_while_and_after_they_write_change_nothing(works,
     assert seen["failed"] > 0 or seed == SEED
 
 
+@pytest.mark.long
 def test_a_job_that_fails_for_good_leaves_nothing_of_it(works):
     """Neither to readers, nor as files in the directory of what the same run publishes afterwards."""
     expected = works.published()

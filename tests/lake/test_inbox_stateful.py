@@ -239,6 +239,7 @@ def new_catalog_url(request: pytest.FixtureRequest, memory_folder: Path) -> Iter
             connection.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
+@pytest.mark.share("sqlite")
 def test_whatever_happens_each_content_that_stays_is_processed_once(new_catalog_url, memory_folder, request):
     """The promise of the inbox, over orders of events that nobody thought of."""
     folders = itertools.count()

@@ -92,6 +92,7 @@ def test_no_statement_reads_the_history_on_sqlite(subtests: pytest.Subtests, sql
     catalog.close()
 
 
+@pytest.mark.long
 def test_no_statement_reads_the_history_on_postgres(subtests: pytest.Subtests, postgres_catalog_url: str):
     """PostgreSQL plans with the parameters, and after five executions perhaps without: both ways must be short."""
     catalog = open_catalog(postgres_catalog_url, World())

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from datetime import timedelta
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -196,6 +197,7 @@ class Histories(RuleBasedStateMachine):
         self.messages.sort()
 
 
+@pytest.mark.share("sqlite")
 def test_each_message_is_in_exactly_one_job_or_dropped_with_a_reason(shop):
     """The promise of the scheduler, over histories that nobody would think of, with a crash at any mark."""
     machine = type("Machine", (Histories,), {"shop": shop})

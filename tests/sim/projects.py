@@ -232,7 +232,7 @@ def _declare_compaction(app: App, shape: Shape, lines: Any, python: Callable[...
     if shape.compacted:
         compact = python("compact", writes=[lines], retries=1)
         # Two compactions may overlap.
-        app.schedule("compact", compact, trigger=Every("4s"), constraints=[Concurrency(2)], resume=True)
+        app.schedule("compact", compact, trigger=Every("4s"), constraints=[Concurrency(2)])
 
 
 def _declare_mirror(app: App, shape: Shape, folder: Path, python: Callable[..., Any]) -> None:

@@ -176,6 +176,8 @@ class Simulation(Programs):
     """Whether a person has suspended schedules: no schedule has heard what came then."""
     _resumed = False
     _hours_to_come = 0
+    _meddlers = 3
+    """How many notebooks still change what is being compacted."""
     sleeper: Process | None = None
     """A runner that is stopped while a driver of his works on."""
 
@@ -274,10 +276,11 @@ class Simulation(Programs):
         catalog, dataset_id, pin_id = run._catalog, self._lines().dataset_id, PinId(run.world.new_id("pin"))
         catalog.write(lambda db: pin(db, pin_id, dataset_id, run._tx, run.id))
         self.reach("read to compact")
-        if self.quiet_since is None and self.whims.random() < 0.3:
+        if self._meddlers and self.whims.random() < 0.5:
+            self._meddlers -= 1
             key, op = plain(found[0].partition_key), self.whims.choice(["append", "overwrite", "drop"])
             self._story.append((self.chance.step, lambda: self.publish_by_hand(8, [(op, key)])))
-        if self.whims.random() < 0.4:
+        if self.whims.random() < 0.5:
             run.world.clock.sleep(timedelta(seconds=6))  # others publish and compact meanwhile
         rows = {
             partition.partition_key: [

@@ -317,6 +317,22 @@ def test_nothing_in_the_archive_is_overwritten(mill):
     assert contents(mill.folder) == {}
 
 
+def test_contents_of_one_name_size_and_time_are_all_kept(mill):
+    """Inboxes may share an archive, and copies keep times: the third such file waited for ever for a free name."""
+    mill.land("a.txt", content="two\n")
+    process(mill)
+    (row,) = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
+    archive_of(mill).mkdir()
+    (archive_of(mill) / "a.txt").write_text("first\n")
+    (archive_of(mill) / f"a-{row.content_version[:12]}.txt").write_text("one\n")
+
+    take_away(mill.catalog)
+
+    assert sorted(contents(archive_of(mill)).values()) == ["first\n", "one\n", "two\n"]
+    assert contents(mill.folder) == {}
+    assert fates(mill) == {"a.txt": Afterwards.ARCHIVED}
+
+
 def test_a_file_stays_while_the_archive_cannot_be_written(mill):
     """And says why; others are not held up; and it goes when the archive is back."""
     mill.land("sub/a.txt", "b.txt")

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
+from hashlib import sha256
+from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import Final, cast
 
@@ -140,26 +142,48 @@ def _not_there(archive: Files | None, file: _Leaving) -> _Leaving:
 
 
 def _copy(files: Files, archive: Files, file: _Leaving) -> str:
-    """Have the content in the archive, and give the name that it has there; nothing that is there is overwritten."""
-    plain, told_apart = _targets(file)
+    """Have the content in the archive, and return the name that it has there; nothing that is there is overwritten."""
+    names = list(_targets(file))
     # Looked at once: a second look could see what another janitor has put there since, and take it for another content.
-    taken = [target for target in (told_apart, plain) if archive.stat(target) is not None]
-    for target in taken:
+    taken = [name for name in names if archive.stat(name) is not None]
+    if len(taken) == len(names):
+        # Inboxes that share an archive may have contents of one name, one size and one time.
+        names.append(_told_apart(file, _digest(files, file.name)))
+        taken += [name for name in names[-1:] if archive.stat(name) is not None]
+    for name in reversed(taken):
         # Where an earlier try has put it, or where the same content lies.
-        if checksum(archive, target) == checksum(files, file.name):
-            return target
-    target = told_apart if plain in taken else plain
+        if _are_equal(files, file.name, archive, name):
+            return name
+    free = [name for name in names if name not in taken]
+    target = free[0] if free else names[-1]
     archive.put_new(target, _content(files, file))
     return target
 
 
+def _digest(files: Files, name: str) -> str:
+    digest = sha256()
+    for chunk in read_chunks(files, name):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _are_equal(files: Files, name: str, archive: Files, target: str) -> bool:
+    """Compare two files byte by byte: the one is deleted if they are equal."""
+    pairs = zip_longest(read_chunks(files, name), read_chunks(archive, target))
+    return all(one == other for one, other in pairs)
+
+
 def _targets(file: _Leaving) -> tuple[str, str]:
     """Its names in the archive: its own, and one for when another content lies there."""
+    return file.name, _told_apart(file, file.content_version)
+
+
+def _told_apart(file: _Leaving, digest: str) -> str:
     path = PurePosixPath(file.name)
     stem, suffix = (path.stem, path.suffix) if len(path.suffix.encode()) < _LONGEST_SUFFIX else (path.name, "")
-    end = f"-{file.content_version[:_VERSION_SHOWN]}{suffix}"
+    end = f"-{digest[:_VERSION_SHOWN]}{suffix}"
     begin = stem.encode()[: LONGEST_NAME - len(end.encode())].decode(errors="ignore")
-    return file.name, str(path.with_name(begin + end))
+    return str(path.with_name(begin + end))
 
 
 def _content(files: Files, file: _Leaving) -> Iterator[bytes]:

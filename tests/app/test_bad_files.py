@@ -117,3 +117,29 @@ def test_bad_rows_are_rejected_with_line_text_and_reason(site, declared, good, b
     assert found["some"][0] is found["all"][0] is FileState.SUCCESS
     assert found["many"][0] is FileState.ERROR
     assert found["many"][2].startswith("4 of its 52 rows are bad; line ")
+
+
+TWICE = """
+@app.spark(reads=[orders], writes=[lines])
+def load(run, spark):
+    one = run.input(orders).read()
+    other = run.input(orders).read(schema="id INT, name STRING, qty DOUBLE")
+    run.output(lines).append(one.union(other).selectExpr("*", "1 AS part"))
+"""
+
+
+def test_a_row_that_is_bad_under_two_schemas_is_one_reject(site):
+    """Each read published the rejects again."""
+    site.declare(
+        f'orders = app.inbox("orders", "landing", schema="id INT, name STRING, qty DECIMAL(10,2)", {REJECT})\n{LINES}'
+        + TWICE
+    )
+    land(site, {"some": HEADER + "".join(f"{n},a,{n}\n" for n in range(98)) + "x,a,1\n1,a,1.239\n"})
+
+    state, why = site.run("shop.load")
+
+    assert (state, why) == ("COMPLETED", "")
+    assert site.rows("orders_rejects", "line", "text", "reason") == [
+        (100, "x,a,1", "id is no INT: x"),
+        (101, "1,a,1.239", "qty is no DECIMAL(10,2): 1.239"),
+    ]

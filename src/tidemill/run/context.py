@@ -28,7 +28,7 @@ from tidemill.lake.snapshot.changes import Changed
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, find_current
 from tidemill.names import ConsumerId, PinId, ProgramId, RunId
 from tidemill.run.declared import Declared, qualified_name
-from tidemill.run.file_input import FileInput, TakenFiles, find_bad
+from tidemill.run.file_input import FileInput, TakenFiles, find_bad, is_tolerated
 from tidemill.run.inputs import find_dataset
 from tidemill.run.output import Output
 from tidemill.run.outputs import Compacted, Outputs
@@ -356,6 +356,7 @@ class Run:
             for taken in self._taken.files.values()
             for inbox in taken.reads.values()
             for file, found in find_bad(self, inbox, taken.files).items()
+            if not is_tolerated(inbox, found)
         }
 
     @property

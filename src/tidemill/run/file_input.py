@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tidemill.lake.formats import BadRows
+from tidemill.errors import UserError
+from tidemill.lake.formats import READING, BadRows
 from tidemill.lake.inbox.file_checks import FileOutcome, went_wrong
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.names import RunId
+from tidemill.storage.files import Files
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -19,6 +22,18 @@ if TYPE_CHECKING:
 
     from tidemill.lake.inbox.bad_rows import BadFile, BadRow
     from tidemill.lake.spark import RowCount
+
+
+class BadUnderSchema(UserError):
+    """A file that another schema has read, and that has bad rows under this one."""
+
+    code = "bad_under_schema"
+
+    def __init__(self, files: Files, file: ClaimedFile, why: str) -> None:
+        self.file = file.name
+        self.why = why
+        super().__init__(f"{READING}{files.local_path(file.name) or files.url_of(file.name)}.  {why}")
+
 
 REJECT_COLUMNS: Final = "file STRING, line BIGINT, text STRING, reason STRING, run_id STRING, day DATE"
 """The columns of a file set of rejects; the last one is its key."""
@@ -33,7 +48,13 @@ class TakenFiles:
     outcomes: list[FileOutcome] = field(default_factory=list)
     reads: dict[str | None, Inbox] = field(default_factory=dict)
     """The inbox as the program has read it, by the schema that the program gave."""
-    rejected: int = 0
+    rejects: Counter[tuple[object, ...]] = field(default_factory=Counter)
+    """The rows that this attempt has published as rejects."""
+
+    @property
+    def rejected(self) -> int:
+        """The number of rejects."""
+        return self.rejects.total()
 
     def refuse(self, file: ClaimedFile, why: str) -> None:
         """Have the commit close a bad file as such."""
@@ -90,27 +111,33 @@ class FileInput:
         run, taken = self._run, self._taken
         inbox = taken.inbox if schema is None else taken.inbox.read_as(schema)
         if schema not in taken.reads:
+            is_first = not taken.reads
             taken.reads[schema] = inbox
-            self._look_through(inbox)
+            self._look_through(inbox, is_first=is_first)
         rejects = inbox.spec.format.bad_rows is BadRows.REJECT
         frame, counted = read_files(run.world, run.spark, inbox, taken.files, skip_bad=rejects)
         run.note_read(inbox.qualified_name, counted)
         return frame
 
-    def _look_through(self, inbox: Inbox) -> None:
-        """Refuse the files that are bad, and publish the bad rows of the others."""
+    def _look_through(self, inbox: Inbox, *, is_first: bool) -> None:
+        """Refuse the files that are bad, and publish the bad rows of the others.
+
+        After the first read the program has the rows of all files already: then a bad file fails the attempt.
+        """
         raw = inbox.spec.format
         suspects = [file for file in self._taken.files if file.failures or raw.bad_rows is BadRows.REJECT]
         if not suspects:
             return
-        some: dict[ClaimedFile, BadFile] = {}
+        some: list[ClaimedFile] = []
         for file, found in find_bad(self._run, inbox, suspects).items():
-            if raw.bad_rows is BadRows.REJECT and 0 < found.bad <= found.rows * raw.max_rejects:
-                some[file] = found
-            else:
+            if is_tolerated(inbox, found):
+                some.append(file)
+            elif is_first:
                 self._taken.refuse(file, found.why)
+            else:
+                raise BadUnderSchema(inbox.files(self._run.world), file, found.why)
         if some:
-            self._reject(inbox, list(some))
+            self._reject(inbox, some)
 
     def _reject(self, inbox: Inbox, files: list[ClaimedFile]) -> None:
         from tidemill.lake.inbox.bad_rows import list_bad_rows
@@ -118,13 +145,22 @@ class FileInput:
 
         run = self._run
         bad = list_bad_rows(Source.of(run.world, run.spark, inbox, files))
-        rows = _reject_rows(bad, run.id, run.world.clock.now())
-        self._taken.rejected += len(rows)
+        # A row that is bad under two schemas is one reject.
+        rows = list((Counter(_reject_rows(bad, run.id, run.world.clock.now())) - self._taken.rejects).elements())
+        self._taken.rejects.update(rows)
+        if not rows:
+            return
         run.publish_rejects(inbox, run.spark.createDataFrame(rows, REJECT_COLUMNS).coalesce(1))
 
 
 def _reject_rows(bad: Mapping[ClaimedFile, list[BadRow]], run_id: RunId, now: datetime) -> list[tuple[object, ...]]:
     return [(file.name, row.line, row.text, row.why, run_id, now.date()) for file, rows in bad.items() for row in rows]
+
+
+def is_tolerated(inbox: Inbox, found: BadFile) -> bool:
+    """Whether the bad rows of a file are few enough to be rejected alone."""
+    raw = inbox.spec.format
+    return raw.bad_rows is BadRows.REJECT and 0 < found.bad <= found.rows * raw.max_rejects
 
 
 def find_bad(run: Reader, inbox: Inbox, files: list[ClaimedFile]) -> dict[ClaimedFile, BadFile]:

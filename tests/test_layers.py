@@ -50,6 +50,8 @@ HOMES: dict[str, tuple[str, ...]] = {
         "lake.checked",
         "lake.inbox.bad_rows",
         "lake.inbox.duplicates",
+        "lake.inbox.exact_values",
+        "lake.inbox.json_values",
         "lake.inbox.raw_rows",
         "lake.snapshot.version_diff",
         "run.session",

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tidemill.lake import contents
-from tidemill.lake.contents import check_file, find_lines
-from tidemill.lake.formats import FileFormat, RawFormat, Unknown
+from tidemill.lake.contents import BadText, check_file, find_rows
+from tidemill.lake.formats import BadFormat, FileFormat, RawFormat, Unknown
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
@@ -82,6 +82,65 @@ def test_bad_files_are_told_with_the_reason(tmp_path, content, raw, why):
     assert why in check(tmp_path, content, raw)
 
 
+TWO = "id STRING, name STRING"
+DIALECTS = {
+    "escape": RawFormat(FileFormat.CSV, TWO, {"escape": "\\"}),
+    "comment": RawFormat(FileFormat.CSV, TWO, {"comment": "#"}),
+    "separator": RawFormat(FileFormat.CSV, TWO, {"sep": "||"}),
+    "tab": RawFormat(FileFormat.CSV, TWO, {"sep": r"\t"}),
+    "all": RawFormat(FileFormat.CSV, TWO, {"sep": "||", "escape": "\\", "comment": "#"}),
+}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "content", "why"),
+    [
+        ("escape", r'1,"a\"b"' + "\n", ""),
+        ("escape", r'1,"a\\"' + "\n", ""),
+        ("escape", '1,"a\nb\\"\nc"\n', ""),
+        ("escape", r'1,"a""b"' + "\n", "line 2: a quote stands within a field"),
+        ("escape", r"1,a\"b" + "\n", "line 2: a quote stands within a field"),
+        ("escape", r'1,"a\"' + "\n2,b\n", "line 2: a quote is opened and never closed"),
+        ("comment", '# it\'s 5" long\n1,"a\n# b"\n', ""),
+        ("comment", '#"\n1,a"b\n', "line 3: a quote stands within a field"),
+        ("separator", '1||"a|b"\n', ""),
+        ("separator", '1||"a||b\n"||"c"\n', ""),
+        ("separator", '1|"a|b"\n', "line 2: a quote stands within a field"),
+        ("separator", '1||"a|b\n', "line 2: a quote is opened and never closed"),
+        ("tab", '1\t"a\tb"\n', ""),
+        ("tab", '1\t5"\n', "line 2: a quote stands within a field"),
+        ("all", '#"\n1||"a\\"\n#"\n', ""),
+        ("all", '#"\n1||"a\\"b\n', "line 3: a quote is opened and never closed"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 1 << 20])
+def test_quotes_are_checked_whatever_the_options_say(tmp_path, monkeypatch, dialect, content, why, size):
+    """With an escape, comments or a separator of several characters no quote was checked."""
+    monkeypatch.setattr(contents, "CHUNK_BYTES", size)
+    raw = DIALECTS[dialect]
+
+    found = check(tmp_path, (raw.separator.join(("id", "name")) + "\n" + content).encode(), raw)
+
+    assert why in found if why else found == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"sep": ';"'}, "holds a quote"),
+        ({"sep": r"\x"}, "a backslash"),
+        ({"escape": "ab"}, "escape is one character"),
+        ({"timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSSSS"}, "more than six S"),
+    ],
+)
+def test_options_that_no_reading_can_follow_are_refused(options, why):
+    """Spark would lose digits, or give a field an end that nobody meant."""
+    with pytest.raises(BadFormat, match=why):
+        RawFormat(FileFormat.CSV, TWO, options)
+    with pytest.raises(BadFormat, match="use STRING"):
+        RawFormat(FileFormat.CSV, "id VARCHAR(3)")
+
+
 def test_a_file_cut_at_any_byte_is_found(tmp_path):
     """Wherever a transfer broke off: only a cut between two lines leaves a file that is whole as it stands."""
     content = HEADER + b"1,abc,10.25\n22,d,7\n"
@@ -127,4 +186,4 @@ def test_the_line_of_a_bad_row_is_found(tmp_path, content, raw, text, line):
     files = open_files(tmp_path, World())
     files.put("file", content)
 
-    assert find_lines(files, "file", len(content), raw, {text}) == [(line, text)]
+    assert find_rows(files, "file", len(content), raw, {text}) == [BadText(line, text, text)]

@@ -9,6 +9,8 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from tidemill.lake.contents import check_file
+from tidemill.lake.csv_scan import split_row
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.formats import FileFormat, RawFormat, blame
 from tidemill.lake.inbox.file_claims import ClaimedFile
@@ -16,6 +18,7 @@ from tidemill.lake.inbox.inbox import Inbox, InboxSpec, content_version
 from tidemill.lake.inbox.raw_rows import read_files
 from tidemill.lake.spark import count_of, counting
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId
+from tidemill.storage.files import open_files
 from tidemill.world import World
 
 pytestmark = pytest.mark.spark
@@ -154,6 +157,23 @@ def test_options_say_how_a_value_looks(spark, tmp_path):
     frame = read(spark, tmp_path, raw, {"a": "id;name;qty\n1;a;NA\n"})
 
     assert rows_of(frame) == [(1, "a", None)]
+
+
+@pytest.mark.parametrize("options", [{"escape": "\\"}, {"comment": "#"}, {"sep": "||"}, {"sep": "||", "escape": "\\"}])
+def test_fields_are_split_as_spark_splits_them(spark, tmp_path, options):
+    """The place of a bad row is found by its fields, and what passes the check of quotes has one reading."""
+    raw = RawFormat(FileFormat.CSV, "a STRING, b STRING, c STRING", {"header": "false", **options})
+    escape = options.get("escape", '"')
+    texts = ("x", "x|y", " b ", f'{escape}"', f'a{escape}"b', "l\n#m", "#", "'", f"{escape * 2}", "||")
+    cells = [f'"{text}"' for text in texts] + ["plain", " c", "d|e"]
+    rows = [raw.separator.join(("1", one, other)) for one in cells for other in cells]
+    files = open_files(tmp_path, World())
+    files.put("a", "".join(f"{row}\n" for row in rows).encode())
+
+    found = read(spark, tmp_path, raw, {"a": "".join(f"{row}\n" for row in rows)})
+
+    assert check_file(files, files.stat("a"), raw) is None
+    assert sorted(map(tuple, found.collect())) == sorted(tuple(split_row(row, raw)) for row in rows)
 
 
 def test_text_and_parquet_are_read(spark, tmp_path):

@@ -66,7 +66,7 @@ def types_in(schema: str) -> Types:
 def _type_of(text: str) -> Type:
     nested = re.match(r"\s*(struct|array|map)\s*<(.*)>", text, re.IGNORECASE | re.DOTALL)
     if nested is None:
-        return _plain_type(text)
+        return plain_type(text)
     match nested[1].lower():
         case "struct":
             return types_in(nested[2])
@@ -76,7 +76,8 @@ def _type_of(text: str) -> Type:
             return {VALUE: _type_of(split_types(nested[2])[-1])}
 
 
-def _plain_type(text: str) -> str:
+def plain_type(text: str) -> str:
+    """Return the short name of a type that is not nested, without what follows it (`NOT NULL`)."""
     match = re.match(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", text)
     if match is None:
         return text

@@ -9,13 +9,15 @@ their columns are found by reading (`lake.inbox.raw_rows`).
 from __future__ import annotations
 
 import codecs
-import csv
+import json
 import zlib
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from tidemill.lake.column_types import Types, find_differences, name_columns, types_in, types_of
-from tidemill.lake.csv_scan import CsvScan
+from tidemill.lake.csv_scan import CsvScan, split_row
 from tidemill.lake.formats import CHUNK_BYTES, FileFormat, RawFormat, Unknown, column_names
 from tidemill.storage.files import Files, FileStatus
 
@@ -42,13 +44,22 @@ def check_file(files: Files, file: FileStatus, raw: RawFormat) -> str | None:
     return _check_text(_unpacked_chunks(files, file.name, file.bytes), raw)
 
 
+@dataclass(frozen=True, slots=True)
+class BadText:
+    """A row of a file: its first line, the text or the cells by which it was looked for, and its text."""
+
+    line: int
+    given: str
+    text: str
+
+
 class _Damaged(Exception):
     """What is wrong with a file; it never leaves this module."""
 
 
 def _check_text(chunks: Iterable[bytes], raw: RawFormat) -> str | None:
     try:
-        head, last = _read_text(chunks, CsvScan(raw) if raw.format is FileFormat.CSV and raw.follows_rfc else None)
+        head, last = _read_text(chunks, CsvScan(raw) if raw.format is FileFormat.CSV and raw.quote else None)
     except UnicodeDecodeError:
         return "it is not UTF-8"
     except (zlib.error, EOFError) as error:
@@ -94,7 +105,7 @@ def read_header(files: Files, name: str, size: int, raw: RawFormat) -> list[str]
 
 def loses_returns(files: Files, name: str, size: int, raw: RawFormat) -> bool:
     """Whether Spark would read CR LF within quotes as LF. Cost: a file whose lines end in CR LF is read once more."""
-    if raw.format is not FileFormat.CSV or not raw.follows_rfc:
+    if raw.format is not FileFormat.CSV or not raw.quote:
         return False
     scan = CsvScan(raw)
     for chunk in _unpacked_chunks(files, name, size):
@@ -105,30 +116,57 @@ def loses_returns(files: Files, name: str, size: int, raw: RawFormat) -> bool:
     return scan.loses_returns
 
 
-def find_lines(
-    files: Files, name: str, size: int, raw: RawFormat, texts: Collection[str], most: int | None = None
-) -> list[tuple[int, str]]:
-    """Return line and text of the rows of a CSV or JSON file that are among `texts`, the first `most`."""
+def find_rows(  # a file, how it is read, and the two ways to name a row of it
+    files: Files,
+    name: str,
+    size: int,
+    raw: RawFormat,
+    texts: Collection[str],
+    cells: Collection[str] = (),
+    most: int | None = None,
+) -> list[BadText]:
+    """Return the rows of a CSV or JSON file that are among `texts`, or that have one of `cells`; the first `most`.
+
+    Cells are values of some columns of a CSV row, as a JSON object.
+    """
     wanted = {text.replace("\r\n", "\n"): text for text in texts}
-    found: list[tuple[int, str]] = []
+    by_place = _cells_by_place(cells, read_header(files, name, size, raw) if raw.has_header else None, raw)
+    found: list[BadText] = []
     for line, row in _rows(_unpacked_chunks(files, name, size), raw):
-        text = wanted.get(row.decode(errors="replace").rstrip("\r\n").replace("\r\n", "\n"))
-        if text is not None:
-            found.append((line, text))
+        text = row.decode(errors="replace").rstrip("\r\n")
+        given = wanted.get(text.replace("\r\n", "\n"))
+        if given is None and by_place:
+            fields = dict(enumerate(split_row(text.replace("\r\n", "\n"), raw)))
+            asked = (known.get(tuple(map(fields.get, places))) for places, known in by_place.items())
+            given = next((one for one in asked if one is not None), None)
+        if given is not None:
+            found.append(BadText(line, given, text))
             if len(found) == most:
                 break
     return found
 
 
+def _cells_by_place(
+    cells: Collection[str], header: list[str] | None, raw: RawFormat
+) -> dict[tuple[int, ...], dict[tuple[str | None, ...], str]]:
+    """Cells by the places of their columns and by their values."""
+    place = {name: at for at, name in enumerate(header or column_names(raw.schema or ""))}
+    found: dict[tuple[int, ...], dict[tuple[str | None, ...], str]] = defaultdict(dict)
+    for cell in cells:
+        values: dict[str, str] = json.loads(cell)
+        found[tuple(place[name] for name in values)][tuple(values.values())] = cell
+    return found
+
+
 def _rows(chunks: Iterable[bytes], raw: RawFormat) -> Iterator[tuple[int, bytes]]:
     """The rows of a text, each with the number of its first line; without the header."""
-    mark = raw.quote.encode() if raw.format is FileFormat.CSV and raw.follows_rfc else b""
+    scan = CsvScan(raw) if raw.format is FileFormat.CSV and raw.quote else None
     comment = raw.options.get("comment", "").encode()
     before_header = raw.has_header
     begun, row = 0, b""
     for line, part in enumerate(_lines(chunks), 1):
         begun, row = (begun, row + part) if row else (line, part.removeprefix(codecs.BOM_UTF8) if line == 1 else part)
-        if mark and row.count(mark) % 2:
+        if scan and scan.is_open(row):
             continue
         if before_header:
             # The text of the header may be there once more, as a bad row.
@@ -153,21 +191,17 @@ def _parse_header(head: str, raw: RawFormat) -> list[str]:
     lines = iter(head.splitlines(keepends=True))
     comment = raw.options.get("comment")
     content = (line for line in lines if line.strip() and not (comment and line.startswith(comment)))
-    if raw.quote:
-        found = next(csv.reader(content, delimiter=raw.separator, quotechar=raw.quote), [])
-    else:
-        found = next(csv.reader(content, delimiter=raw.separator, quoting=csv.QUOTE_NONE), [])
-    if raw.is_on("ignoreLeadingWhiteSpace"):
-        found = [name.lstrip() for name in found]
-    if raw.is_on("ignoreTrailingWhiteSpace"):
-        found = [name.rstrip() for name in found]
-    return found
+    scan = CsvScan(raw) if raw.quote else None
+    row = ""
+    for line in content:
+        row += line
+        if not scan or not scan.is_open(row.encode()):
+            break
+    return split_row(row.rstrip("\r\n"), raw)
 
 
 def _check_header(head: str, raw: RawFormat) -> str | None:
     expected = column_names(raw.schema or "")
-    if len(raw.separator) != 1 or len(raw.quote) > 1:
-        return None  # Spark's own comparison has to do
     found = _parse_header(head, raw)
     if found == expected:
         return None

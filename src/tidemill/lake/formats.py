@@ -117,10 +117,26 @@ class RawFormat:
             raise BadFormat(self.format, f"the column {RESCUED} is for rescued fields: give yours another name")
         if self.bad_rows is BadRows.REJECT and self.format not in {FileFormat.CSV, FileFormat.JSON}:
             raise BadFormat(self.format, "its files have no bad rows that could be rejected: leave bad_rows out")
+        self._check_values()
         if not 0 <= self.max_rejects <= 1:
             raise BadFormat(
                 self.format, f"max_rejects is a share of the rows, from '0%' to '100%', not {self.max_rejects}"
             )
+
+    def _check_values(self) -> None:
+        """Refuse what no reading of a value can follow."""
+        for name in ("quote", "escape", "comment"):
+            if len(self.options.get(name, "")) > 1:
+                raise BadFormat(self.format, f"{name} is one character, not {self.options[name]!r}")
+        if self.format is FileFormat.CSV and (not self.separator or set(self.separator) & {*self.quote, *"\\\r\n"}):
+            raise BadFormat(
+                self.format, f"sep {self.separator!r} holds a quote, a backslash or an end of line: fields have no end"
+            )
+        for name in ("timestampFormat", "timestampNTZFormat"):
+            if "SSSSSSS" in self.options.get(name, ""):
+                raise BadFormat(self.format, f"{name} has more than six S: a timestamp has no parts of microseconds")
+        if any(re.match(r"(?:var)?char\s*\(", text, re.IGNORECASE) for _, text in columns_of(self.schema or "")):
+            raise BadFormat(self.format, "its columns cannot be CHAR or VARCHAR: use STRING, and a check of the length")
 
     @property
     def has_header(self) -> bool:
@@ -140,7 +156,8 @@ class RawFormat:
     @property
     def separator(self) -> str:
         """The text between two fields of CSV."""
-        return self.options.get("sep", ",")
+        given = self.options.get("sep", ",")
+        return "\t" if given == r"\t" else given
 
     @property
     def quote(self) -> str:
@@ -148,10 +165,9 @@ class RawFormat:
         return self.options.get("quote", '"')
 
     @property
-    def follows_rfc(self) -> bool:
-        """Whether quotes of CSV mean what RFC 4180 says: doubled within a field, and no comments between rows."""
-        single = len(self.separator) == 1 and len(self.quote) == 1
-        return single and self.options.get("escape", self.quote) == self.quote and "comment" not in self.options
+    def doubles_quotes(self) -> bool:
+        """Whether a quote within a field of CSV is doubled, as RFC 4180 says; otherwise an option escapes it."""
+        return self.options.get("escape", self.quote) == self.quote
 
     def is_on(self, option: str, *, default: bool = False) -> bool:
         """Whether a boolean option is true."""

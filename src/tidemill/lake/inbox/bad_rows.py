@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tidemill.lake.contents import find_lines
+from tidemill.lake.contents import BadText, find_rows
+from tidemill.lake.csv_scan import split_row
 from tidemill.lake.formats import FileFormat, RawFormat, blame, columns_of, reason
 from tidemill.lake.frames import quoted
 from tidemill.lake.inbox.file_claims import ClaimedFile
@@ -85,12 +85,21 @@ def list_bad_rows(source: Source) -> dict[ClaimedFile, list[BadRow]]:
     rows: dict[ClaimedFile, list[BadRow]] = {}
     for file, pairs in texts.items():
         whys = {text: known[text, why] for text, why in pairs}
-        lines = find_lines(source.files, file.name, file.bytes, source.raw, set(whys))
-        placed = [BadRow(line, text, whys[text]) for line, text in lines]
+        found = _find(source, file, set(pairs))
+        placed = [BadRow(row.line, row.text, whys[row.given]) for row in found]
         # A text whose place is not found, or is found less often than Spark has given it.
-        rest = Counter(text for text, _ in pairs) - Counter(text for _, text in lines)
+        rest = Counter(text for text, _ in pairs) - Counter(row.given for row in found)
         rows[file] = placed + [BadRow(None, text, whys[text]) for text in rest.elements()]
     return rows
+
+
+def _find(
+    source: Source, file: ClaimedFile, bad: set[tuple[str, str | None]], most: int | None = None
+) -> list[BadText]:
+    """The places of bad rows; of a CSV row with a reason not the text is known, but the cells at fault."""
+    cells = {text for text, why in bad if why is not None and source.raw.format is FileFormat.CSV}
+    texts = {text for text, _ in bad} - cells
+    return find_rows(source.files, file.name, file.bytes, source.raw, texts, cells, most)
 
 
 def _count_bad_rows(source: Source) -> dict[ClaimedFile, BadFile]:
@@ -99,12 +108,13 @@ def _count_bad_rows(source: Source) -> dict[ClaimedFile, BadFile]:
     if source.raw.format not in {FileFormat.CSV, FileFormat.JSON}:
         read_source(source).write.format("noop").mode("overwrite").save()
         return {}
-    firsts = [sf.first(quoted(column), ignorenulls=True) for column in (BAD, WHY)]
-    counts = [sf.count(sf.lit(1)), sf.count(quoted(BAD)), *firsts, *map(sf.count, _parsed(source))]
+    bad_row = sf.when(sf.col(quoted(BAD)).isNotNull(), sf.struct(quoted(BAD), quoted(WHY)))
+    first = sf.first(bad_row, ignorenulls=True)
+    counts = [sf.count(sf.lit(1)), sf.count(quoted(BAD)), first, *map(sf.count, _parsed(source))]
     by_path = {source.path_of(file): file for file in source.claimed}
     return {
-        by_path[path]: BadFile(rows, bad, BadRow(None, text, why or ""))
-        for path, rows, bad, text, why, *_ in classify(source).groupBy(FILE).agg(*counts).collect()
+        by_path[path]: BadFile(rows, bad, BadRow(None, first[0], first[1] or ""))
+        for path, rows, bad, first, *_ in classify(source).groupBy(FILE).agg(*counts).collect()
         if bad
     }
 
@@ -121,9 +131,9 @@ def _named(source: Source, found: Mapping[ClaimedFile, BadFile]) -> dict[Claimed
     known = _explain(source, {(bad.first.text, bad.first.why or None) for bad in found.values()})
     named = {}
     for file, bad in found.items():
-        text = bad.first.text
-        lines = find_lines(source.files, file.name, file.bytes, source.raw, {text}, most=1)
-        first = BadRow(lines[0][0] if lines else None, text, known[text, bad.first.why or None])
+        pair = (bad.first.text, bad.first.why or None)
+        place = next(iter(_find(source, file, {pair}, most=1)), None)
+        first = BadRow(place.line if place else None, place.text if place else pair[0], known[pair])
         named[file] = replace(bad, first=first)
     return named
 
@@ -142,7 +152,7 @@ def _explain(source: Source, bad: set[tuple[str, str | None]]) -> dict[tuple[str
                 fields[text, why] = [text] * len(columns)
             known[text, why] = fault or "a value does not fit its column"
         else:
-            values = _split(text, source.raw)
+            values = split_row(text, source.raw)
             known[text, why] = f"it has {len(values)} fields, not {len(columns)}"
             if len(values) == len(columns):
                 fields[text, why] = values
@@ -192,15 +202,6 @@ def _json_fault(text: str) -> str | None:
         return None if isinstance(json.loads(text), dict) else "it is no JSON object"
     except ValueError as error:
         return f"it is no JSON: {error}"
-
-
-def _split(text: str, raw: RawFormat) -> list[str]:
-    """The fields of a row of CSV."""
-    if not raw.quote or len(raw.separator) != 1:
-        return text.split(raw.separator)
-    if (escape := raw.options.get("escape", raw.quote)) == raw.quote:
-        return next(csv.reader([text], delimiter=raw.separator, quotechar=raw.quote), [])
-    return next(csv.reader([text], delimiter=raw.separator, quotechar=raw.quote, escapechar=escape or None), [])
 
 
 def _quoted(field: str, raw: RawFormat) -> str:

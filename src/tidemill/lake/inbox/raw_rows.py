@@ -8,17 +8,27 @@ is none. Spark alone says which rows are bad; the line and the reason are found 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final, cast
 
-from tidemill.lake.column_types import ELEMENT, VALUE, Types, types_in
+from tidemill.lake.column_types import ELEMENT, VALUE, Types, plain_type, types_in
 from tidemill.lake.contents import loses_returns, read_header
 from tidemill.lake.formats import READING, RESCUED, FileFormat, RawFormat, Unknown, columns_of
 from tidemill.lake.frames import columns_as_struct, look_into, quoted
+from tidemill.lake.inbox.exact_values import is_text_first, parse
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox
+from tidemill.lake.inbox.json_values import (
+    convert,
+    has_half_pair,
+    needs_texts,
+    reading_type,
+    text_type,
+    unmarked,
+    with_texts,
+)
 from tidemill.lake.spark import STRICT, RowCount, escaped, root_of
 from tidemill.storage.files import Files
 from tidemill.world import World
@@ -139,7 +149,8 @@ def parsing_options(raw: RawFormat) -> dict[str, str]:
         # RFC 4180: ends of lines within quotes, and quotes within quotes doubled.
         parsing |= {"multiLine": "true", "escape": raw.quote}
     if raw.format is FileFormat.JSON:
-        parsing |= {"allowSingleQuotes": "false"}
+        # NaN and Infinity are no JSON (RFC 8259).
+        parsing |= {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
     return {**parsing, **raw.options}
 
 
@@ -179,20 +190,55 @@ def _read_csv_of(source: Source, files: Sequence[ClaimedFile], header: Sequence[
     declared = dict(columns_of(raw.schema or ""))
     unknown = [name for name in header if name not in declared]
     columns = [(name, declared.get(name, "STRING")) for name in header or declared]
-    schema = ", ".join(f"{quoted(name)} {type_text}" for name, type_text in columns)
+    # What Spark's parser could change is read as text.
+    kinds = {name: kind for name, text in columns if is_text_first(kind := plain_type(text), raw)}
+    schema = ", ".join(f"{quoted(name)} {'STRING' if name in kinds else text}" for name, text in columns)
     options = _options(raw)
     if not strict:
         schema += f", {quoted(BAD)} STRING"
         options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
     frame = source.spark.read.format("csv").schema(schema).options(**options).load(source.paths(files))
     broken = [source.path_of(file) for file in files if loses_returns(source.files, file.name, file.bytes, raw)]
-    kept = [_with_returns(name, type_text, broken) for name, type_text in columns if name in declared]
+    values = {name: parse(sf.col(quoted(name)), kind, raw) for name, kind in kinds.items()}
+    whys = {name: _misfit(name, declared[name], values[name]) for name in kinds}
+    kept = [
+        _strictly(name, values[name], whys[name] if strict else None)
+        if name in kinds
+        else _with_returns(name, type_text, broken)
+        for name, type_text in columns
+        if name in declared
+    ]
     if raw.unknown is Unknown.RESCUE:
         rest = sf.to_json(sf.struct(*[sf.col(quoted(name)) for name in unknown])) if unknown else sf.lit(None)
         kept.append(sf.nullif(rest.cast("string"), sf.lit("{}")).alias(RESCUED))
     if not strict:
-        kept += [sf.col(quoted(BAD)), sf.lit(None).cast("string").alias(WHY), _file().alias(FILE)]
-    return frame.select(*kept) if broken or unknown or not strict or raw.unknown is Unknown.RESCUE else frame
+        malformed = sf.col(quoted(BAD))
+        misfits = sf.nullif(sf.concat_ws("; ", *whys.values()), sf.lit(""))
+        why = sf.when(malformed.isNull(), misfits)
+        cells = [sf.when(why.isNotNull(), sf.col(quoted(name))).alias(name) for name, why in whys.items()]
+        text = sf.to_json(sf.struct(*cells)) if cells else sf.lit(None)
+        kept += [sf.when(why.isNotNull(), text).otherwise(malformed).alias(BAD), why.alias(WHY), _file().alias(FILE)]
+    changed = broken or unknown or kinds or not strict or raw.unknown is Unknown.RESCUE
+    return frame.select(*kept) if changed else frame
+
+
+def _misfit(name: str, declared: str, value: Column) -> Column:
+    """The reason if the text of a column is not exactly a value of its type; null otherwise."""
+    from pyspark.sql import functions as sf
+
+    text = sf.col(quoted(name))
+    why = sf.concat(sf.lit(f"{name} is no {declared}: "), sf.substring(text, 1, _SHOWN))
+    return sf.when(text.isNotNull() & value.isNull(), why)
+
+
+def _strictly(name: str, value: Column, why: Column | None) -> Column:
+    """A value; with `why` an error that names the file and the reason where there is none."""
+    from pyspark.sql import functions as sf
+
+    if why is None:
+        return value.alias(name)
+    error = sf.concat(sf.lit(READING), sf.col("_metadata.file_path"), sf.lit(".  "), why)
+    return sf.coalesce(value, sf.when(sf.col(quoted(name)).isNotNull(), sf.raise_error(error))).alias(name)
 
 
 def _with_returns(name: str, type_text: str, broken: Sequence[str]) -> Column:
@@ -225,7 +271,8 @@ def _read_json(source: Source, *, strict: bool) -> DataFrame:
     items = sf.when(text.rlike(r"^\s*\["), text).otherwise(sf.concat(sf.lit("["), text, sf.lit("]")))
     rows = items if whole else sf.concat(sf.lit("["), text, sf.lit("]"))
     document = sf.concat(sf.lit('{"rows":'), rows, sf.lit(f',"{_END}":1}}'))
-    shape = StructType().add("rows", _array_of(schema)).add(_END, IntegerType()).add(BAD, StringType())
+    read_schema = cast("StructType", reading_type(schema, raw))
+    shape = StructType().add("rows", _array_of(read_schema)).add(_END, IntegerType()).add(BAD, StringType())
     options = parsing_options(raw) | {"multiLine": "false", "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD}
     parsed = sf.from_json(document, shape, options)
     path = sf.col("_metadata.file_path").alias("path")
@@ -233,8 +280,9 @@ def _read_json(source: Source, *, strict: bool) -> DataFrame:
     bad = sf.col("parsed").isNull() | sf.col(f"parsed.{quoted(BAD)}").isNotNull()
     bad |= sf.col("parsed.rows").isNull() | sf.col(f"parsed.{quoted(_END)}").isNull()
     if whole:
-        texts = sf.from_json(items, "ARRAY<STRING>", {"mode": "PERMISSIVE"})
+        texts = sf.transform(sf.from_json(with_texts(items), "ARRAY<STRING>", {"mode": "PERMISSIVE"}), unmarked)
         each = sf.explode_outer(sf.arrays_zip(sf.col("parsed.rows").alias("row"), texts.alias("text"))).alias("each")
+        bad |= has_half_pair(sf.col("text"))
         frame = frame.select(bad.alias("bad"), each, path, FILE, sf.col("text").alias("all"))
         row, text = sf.col("each.row"), sf.when(sf.col("bad"), sf.col("all")).otherwise(sf.col("each.text"))
         bad = sf.col("bad")
@@ -242,17 +290,74 @@ def _read_json(source: Source, *, strict: bool) -> DataFrame:
         row, text = sf.get("parsed.rows", sf.lit(0)), sf.col("text")
         bad |= sf.size("parsed.rows") != 1
     types = types_in(raw.schema) if raw.schema else None
-    why = _why(bad | row.isNull(), text, types, raw.unknown)
     kept = [sf.col("row.*")]
     if raw.unknown is Unknown.RESCUE and types is not None:
         kept.append(_rescued(sf.col("text"), types).alias(RESCUED))
+    why = _why(bad | row.isNull(), text, types, raw)
     frame = frame.select(row.alias("row"), why.alias(WHY), text.alias("text"), "path", FILE)
+    frame = frame.withColumn("texts", _texts_of_numbers(sf.col("text"), schema, options))
+    texts_of = None if text_type(schema) is None else sf.col("texts")
+    values = _values(sf.col("row"), texts_of, schema, raw)
+    frame = frame.select("row", values.alias("values"), "texts", WHY, "text", "path", FILE)
+    why = sf.coalesce(sf.col(quoted(WHY)), _misfits(sf.col("row"), sf.col("values"), texts_of, schema, raw))
+    frame = frame.select(sf.col("values").alias("row"), why.alias(WHY), "text", "path", FILE)
     if not strict:
         failed = sf.when(sf.col(quoted(WHY)).isNotNull(), sf.col("text")).alias(BAD)
-        return frame.select(*kept, failed, WHY, FILE)
+        good = sf.when(sf.col(quoted(WHY)).isNull(), sf.col("row"))
+        return frame.select(good.alias("row"), "text", failed, WHY, FILE).select(*kept, BAD, WHY, FILE)
     error = sf.concat(sf.lit(READING), "path", sf.lit(".  "), WHY, sf.lit(": "), sf.substring("text", 1, _SHOWN))
     checked = sf.when(sf.col(quoted(WHY)).isNull(), sf.col("row")).otherwise(sf.raise_error(error))
     return frame.select(checked.alias("row"), "text").select(*kept)
+
+
+def _texts_of_numbers(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:
+    """The values of a row of JSON with numbers as they are written; null where Spark changes none of them."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import StructType
+
+    kind = text_type(schema)
+    if kind is None:
+        return sf.lit(None)
+    shape = StructType().add("rows", _array_of(cast("StructType", kind)))
+    document = sf.concat(sf.lit('{"rows":['), with_texts(text), sf.lit("]}"))
+    plain = {name: value for name, value in options.items() if name != "columnNameOfCorruptRecord"}
+    return sf.when(needs_texts(text, schema), sf.get(sf.from_json(document, shape, plain)["rows"], sf.lit(0)))
+
+
+def _values(row: Column, texts: Column | None, schema: StructType, raw: RawFormat) -> Column:
+    """The values of a row of JSON, as a struct; null where a value is not exactly what the text says."""
+    from pyspark.sql import functions as sf
+
+    values = [
+        convert(row.getField(field.name), _text_of(texts, field), field.dataType, raw)[0].alias(field.name)
+        for field in schema.fields
+    ]
+    return sf.struct(*values)
+
+
+def _misfits(row: Column, values: Column, texts: Column | None, schema: StructType, raw: RawFormat) -> Column:
+    """The reason why a value of a row of JSON is not exactly what the text says; null where each is."""
+    from pyspark.sql import functions as sf
+
+    declared = dict(columns_of(raw.schema or ""))
+    whys = []
+    for field in schema.fields:
+        given = row.getField(field.name)
+        _, fails = convert(given, _text_of(texts, field), field.dataType, raw)
+        if fails is None:
+            continue
+        if not isinstance(types_in(f"c {field.dataType.simpleString()}")["c"], str):
+            found = fails
+        else:
+            # Not `fails`, which would parse the text once more.
+            found = given.isNotNull() & values.getField(field.name).isNull()
+        wanted = declared.get(field.name, field.dataType.simpleString().upper())
+        whys.append(sf.when(found, f"{field.name} is no {wanted}"))
+    return sf.nullif(sf.concat_ws("; ", *whys), sf.lit(""))
+
+
+def _text_of(texts: Column | None, field: StructField) -> Column | None:
+    return None if texts is None or text_type(field.dataType) is None else texts.getField(field.name)
 
 
 def _array_of(schema: StructType) -> ArrayType:
@@ -276,54 +381,89 @@ def _infer(source: Source, paths: Sequence[str]) -> StructType:
     return StructType([column for column in found.fields if column.name != BAD])
 
 
-def _why(misshapen: Column, text: Column, types: Types | None, unknown: Unknown) -> Column:
+def _why(misshapen: Column, text: Column, types: Types | None, raw: RawFormat) -> Column:
     """The reason why a row of JSON is bad; null for a good one."""
     from pyspark.sql import functions as sf
 
-    keys = sf.json_object_keys(text)
-    why = sf.when(misshapen, MISSHAPEN).when(sf.size(keys) > sf.size(sf.array_distinct(keys)), "it names a field twice")
-    if types is None or unknown is Unknown.IGNORE:
+    keys = _keys(text, raw)
+    why = sf.when(misshapen | keys.isNull(), MISSHAPEN)
+    why = why.when(sf.size(keys) > sf.size(sf.array_distinct(keys)), "it names a field twice")
+    why = why.when(has_half_pair(text), "it holds half of a surrogate pair")
+    if types is None:
         return why
-    others = _unknown_fields(text, types, "", nested_only=unknown is Unknown.RESCUE)
-    if others is None:
-        return why
-    named = sf.concat(sf.lit("the schema does not name the field "), sf.array_join(others, ", "))
-    return why.when(sf.size(others) > 0, named)
+    twice = _nested_fields(text, types, "", _named_twice)
+    unknown = _nested_fields(text, types, "", _not_named)
+    if raw.unknown is Unknown.FAIL:
+        own = _not_named(keys, types)
+        unknown = own if unknown is None else sf.concat(own, unknown)
+    found = [("it names twice the field ", twice)]
+    if raw.unknown is not Unknown.IGNORE:
+        found.append(("the schema does not name the field ", unknown))
+    for said, names in found:
+        if names is not None:
+            why = why.when(sf.size(names) > 0, sf.concat(sf.lit(said), sf.array_join(names, ", ")))
+    return why
 
 
-def _unknown_fields(text: Column, types: Types, below: str, *, nested_only: bool = False) -> Column | None:
-    """The paths of fields in the JSON `text` of an object that `types` does not name; None where all are taken."""
+def _keys(text: Column, raw: RawFormat) -> Column:
+    """The names of the fields of a JSON object; null where it is none."""
+    from pyspark.sql import functions as sf
+
+    if not raw.is_on("allowNonNumericNumbers"):
+        return sf.json_object_keys(text)
+    return sf.map_keys(sf.from_json(text, "MAP<STRING, STRING>", {"allowNonNumericNumbers": "true"}))
+
+
+def _not_named(keys: Column, types: Types) -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.array_except(keys, sf.array(*map(sf.lit, types)))
+
+
+def _named_twice(keys: Column, types: Types) -> Column:
+    from pyspark.sql import functions as sf
+
+    del types
+    return sf.filter(sf.array_distinct(keys), lambda one: sf.size(sf.array_remove(keys, one)) < sf.size(keys) - 1)
+
+
+def _nested_fields(text: Column, types: Types, below: str, fault: Callable[[Column, Types], Column]) -> Column | None:
+    """The paths of faulty fields within the columns of a JSON object; None where it has no nested column."""
     from pyspark.sql import functions as sf
     from pyspark.sql.types import StringType, StructType
 
     found = []
-    if not nested_only:
-        own = sf.array_except(sf.json_object_keys(text), sf.array(*map(sf.lit, types)))
-        own = sf.coalesce(own, sf.array().cast("array<string>"))
-        found.append(sf.transform(own, lambda name: sf.concat(sf.lit(below), name)) if below else own)
     for name, inner in types.items():
         if not isinstance(inner, str):
             value = sf.from_json(text, StructType().add(name, StringType())).getField(name)
-            deeper = _unknown_within(value, inner, f"{below}{name}")
+            deeper = _fields_within(value, inner, f"{below}{name}", fault)
             found += [] if deeper is None else [deeper]
     return sf.concat(*found) if found else None
 
 
-def _unknown_within(text: Column, types: Types, path: str) -> Column | None:
+def _fields_within(text: Column, types: Types, path: str, fault: Callable[[Column, Types], Column]) -> Column | None:
     """Those of a value that is a struct, or an array or map of structs."""
     from pyspark.sql import functions as sf
 
     if set(types) not in ({ELEMENT}, {VALUE}):
-        return _unknown_fields(text, types, f"{path}.")
+        own = sf.transform(fault(sf.json_object_keys(text), types), lambda name: sf.concat(sf.lit(f"{path}."), name))
+        own = sf.coalesce(own, sf.array().cast("array<string>"))
+        deeper = _nested_fields(text, types, f"{path}.", fault)
+        return own if deeper is None else sf.concat(own, deeper)
     ((kind, inner),) = types.items()
-    if isinstance(inner, str):
-        return None
+    twice: Column | None = None
+    if kind == VALUE and fault is _named_twice:
+        names = sf.coalesce(_named_twice(sf.json_object_keys(text), types), sf.array().cast("array<string>"))
+        twice = sf.transform(names, lambda name: sf.concat(sf.lit(f"{path}."), name))
+    if isinstance(inner, str) or not (_has_struct(inner) or fault is _named_twice):
+        return twice
     values = sf.from_json(text, "ARRAY<STRING>" if kind == ELEMENT else "MAP<STRING, STRING>")
     values = values if kind == ELEMENT else sf.map_values(values)
-    if not _has_struct(inner):
-        return None
-    each = sf.transform(values, lambda value: cast("Column", _unknown_within(value, inner, f"{path}{kind}")))
-    return sf.coalesce(sf.array_distinct(sf.flatten(each)), sf.array().cast("array<string>"))
+    if _fields_within(text, inner, path, fault) is None:
+        return twice
+    each = sf.transform(values, lambda value: cast("Column", _fields_within(value, inner, f"{path}{kind}", fault)))
+    found = sf.coalesce(sf.array_distinct(sf.flatten(each)), sf.array().cast("array<string>"))
+    return found if twice is None else sf.concat(twice, found)
 
 
 def _has_struct(types: Types) -> bool:

@@ -8,8 +8,9 @@ ONLY ?=
 SEEDS ?= 10000
 SECONDS ?= 600
 DRIVERS ?= 100
-# Spark tests share one session, so they run one after another; the others on two cores.
-PYTEST := $(BIN)/python -m pytest
+# Spark tests share one session, so they run one after another; the other tests on two cores.
+# pytest names the slowest tests: look at these first when the whole takes too long.
+PYTEST := $(BIN)/python -m pytest --durations 20 --durations-min 10
 POSTGRES := $(BIN)/python -m tests.postgres_server
 # Hashes for every platform; no index or folder of this machine gets into the files.
 COMPILE := $(BIN)/uv pip compile --no-config --universal --python-version 3.11 --generate-hashes \

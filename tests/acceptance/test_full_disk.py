@@ -93,6 +93,7 @@ def test_data_on_a_full_disk_are_published_whole_or_not_at_all(full_disk, catalo
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_spark_job_that_fills_the_disk_is_repeated_when_there_is_room(memory_folder, way_to_mount):
     """Catalog, logs and data on one disk, as on a small machine: nothing half published, no run that hangs."""
     seen = FullDisk(memory_folder, way_to_mount).play("spark")

@@ -661,6 +661,24 @@ def test_rows_outside_their_partition_that_are_dropped_are_counted(catalog_url, 
     plain.mill.close()
 
 
+def test_rows_of_a_dropped_partition_are_no_longer_counted_as_left_out(catalog_url, tmp_path):
+    """They are nowhere any more; a window run that was under way meanwhile brings them back in vain."""
+    plain = open_plain(tmp_path / "project", catalog_url, more='outside="drop"')
+    for hour in (8, 9):
+        opens = plain.zone.opens(datetime(2021, 3, 19, hour))  # noqa: DTZ001  # a wall-clock time
+        plain.publish("clicks", {f"day=2021-03-19/hour={hour}": f"{opens} 1\n{opens + HOUR} 2\n"})
+    plain.settle()
+    before = plain.mill.show_watermark("clicks")["programs"][0]["left_out"]
+    with open_transaction(plain.mill.catalog, World(), ["default.clicks"]) as tx:
+        tx.fileset("default.clicks").drop({"day": date(2021, 3, 19), "hour": 8})
+    after = plain.mill.show_watermark("clicks")["programs"][0]["left_out"]
+
+    assert (before["partitions"], before["outside_rows"]) == (2, 2)
+    assert (after["partitions"], after["outside_rows"]) == (1, 1)
+    assert [one["partition"] for one in after["some"]] == ["day=2021-03-19 hour=9"]
+    plain.mill.close()
+
+
 def test_rows_may_be_late_and_others_outside_of_one_partition(catalog_url, tmp_path):
     """Each number is kept by itself: the late ones add up, those outside are what the partition holds."""
     plain = open_plain(tmp_path / "project", catalog_url, windows=HOP, more='outside="drop", late="drop"')

@@ -340,7 +340,7 @@ def list_late(db: Db, source: Fileset, snapshot: Snapshot, seen: int) -> list[La
 
 
 def read_left_out(db: Db, program_id: ProgramId, limit: int) -> LeftOut:
-    """What a window program has left out since it was reset. Cost: the partitions with such rows."""
+    """What a window program has left out of the partitions that are there. Cost: those that had such rows."""
     partitions, late, outside = cast("tuple[int, int, int]", db.all(SQL.count_left_out, program_id=program_id)[0])
     some = db.all(SQL.list_left_out, program_id=program_id, limit=limit)
     return LeftOut(partitions, int(late), int(outside), cast("list[tuple[KeyText, int, int, int]]", some))

@@ -130,12 +130,24 @@ DELETE FROM left_out
 DELETE FROM left_out WHERE program_id = :program_id AND slot_time >= :from_time
 
 -- name: count_left_out
-SELECT count(*), coalesce(sum(late_rows), 0), coalesce(sum(outside_rows), 0) FROM left_out
- WHERE program_id = :program_id
+-- Of the partitions that are there. A row of a dropped partition stays: a run that read the partition before its drop may
+-- put the row back at any time.
+SELECT count(*), coalesce(sum(l.late_rows), 0), coalesce(sum(l.outside_rows), 0)
+  FROM left_out AS l JOIN window_program AS p ON p.program_id = l.program_id
+ WHERE l.program_id = :program_id
+   AND EXISTS (SELECT 1 FROM partition_change AS c
+                WHERE c.dataset_id = p.dataset_id AND c.partition_key = l.partition_key
+                  AND c.superseded_seq IS NULL AND c.op <> 'drop')
 
 -- name: list_left_out
-SELECT partition_key, late_rows, outside_rows, counted_at FROM left_out
- WHERE program_id = :program_id ORDER BY partition_key DESC LIMIT :limit
+-- Of the partitions that are there, as above.
+SELECT l.partition_key, l.late_rows, l.outside_rows, l.counted_at
+  FROM left_out AS l JOIN window_program AS p ON p.program_id = l.program_id
+ WHERE l.program_id = :program_id
+   AND EXISTS (SELECT 1 FROM partition_change AS c
+                WHERE c.dataset_id = p.dataset_id AND c.partition_key = l.partition_key
+                  AND c.superseded_seq IS NULL AND c.op <> 'drop')
+ ORDER BY l.partition_key DESC LIMIT :limit
 
 -- name: list_touched
 -- The partitions that these transactions have changed: rows of what they computed lie nowhere else.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from tests.manual_clock import ManualClock, backdoor_of
 from tidemill.lake.consumer import backlog
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
 from tidemill.lake.manifest import group_by_partition, list_written
@@ -25,7 +26,7 @@ from tidemill.run.programs import find_program_by_id
 from tidemill.run.runs import RunRecord, find_run, list_runs
 from tidemill.schedule.loop import Scheduler
 from tidemill.storage.files import open_files
-from tidemill.world import World
+from tidemill.world import SystemClock, World
 
 SCHEMA = ColumnSchema('{"type":"struct","fields":[{"name":"line","type":"string"}]}')
 
@@ -51,7 +52,7 @@ def write_lines(
     """Write a text file for each partition, named as in a path (`hour=1`), where Spark would write Parquet."""
     files = open_files(fileset.dataset.location, world)
     for path, text in rows.items():
-        files.put(f"{directory}/{path}/part-0.txt", text.encode())
+        files.put("/".join(filter(None, (directory, path, "part-0.txt"))), text.encode())
     found = list_written(files, directory)
     counts = {status.name: files.read(status.name).count(b"\n") for status in found}
     return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), SCHEMA)
@@ -80,12 +81,18 @@ class Stage:
 
     def work(self) -> list[RunRecord]:
         """Work on what is pending, one attempt each; how those runs stand afterwards."""
-        runs = self.mill.catalog.write(
+        return [self.attempt(run) for run in self.take()]
+
+    def take(self) -> list[RunRecord]:
+        """Take what is pending, as a runner does."""
+        return self.mill.catalog.write(
             lambda db: take_runs(db, most=10, owner="stage", host="here", lease=timedelta(seconds=60))
         )
-        for run in runs:
-            self.driver(run).work(Assignment(run.run_id, run.epoch, str(self.mill.config.folder)))
-        return [self.run(run.run_id) for run in runs]
+
+    def attempt(self, run: RunRecord) -> RunRecord:
+        """Work on a run that was taken; how it stands afterwards."""
+        self.driver(run).work(Assignment(run.run_id, run.epoch, str(self.mill.config.folder)))
+        return self.run(run.run_id)
 
     def driver(self, run: RunRecord) -> DriverProcess:
         """A driver with the code of this attempt."""
@@ -132,8 +139,8 @@ class Stage:
 
 
 @contextlib.contextmanager
-def staged(folder: Path, catalog_url: str, app: str | Path) -> Iterator[Stage]:
-    """A project with this app file (its text, or the file to copy), deployed."""
+def staged(folder: Path, catalog_url: str, app: str | Path, clock: ManualClock | None = None) -> Iterator[Stage]:
+    """A project with this app file (its text, or the file to copy), deployed; at the time of `clock`, if given."""
     if isinstance(app, Path):
         shutil.copy(app, folder / "app.py")
     else:
@@ -141,7 +148,9 @@ def staged(folder: Path, catalog_url: str, app: str | Path) -> Iterator[Stage]:
     (folder / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n', encoding="utf-8")
     spawner = InProcess()
     at: dict[str, Callable[[], None]] = {}
-    world = World(spawner=spawner, marked=lambda mark: at.pop(mark, lambda: None)())
-    with open_project(folder, create=True, world=world) as mill:
+    world = World(clock=clock or SystemClock(), spawner=spawner, marked=lambda mark: at.pop(mark, lambda: None)())
+    with open_project(folder, create=True, world=world) as mill, backdoor_of(catalog_url) as backdoor:
+        if clock is not None:
+            clock.rule(backdoor, mill.catalog.dialect)
         mill.deploy()
         yield Stage(mill, world, spawner, at)

@@ -58,6 +58,7 @@ QUICK = [
     "requeue",
     "loop",
     "refreshes",
+    "logical-times",
     "refreshes-lost-reply",
     "versions",
     "rolled-back",

@@ -17,17 +17,17 @@ from tidemill.lake.consumer import take
 
 TABLES = {
     "tx": "write_pointer state commit_seq run_id epoch",
-    "in_progress": "dataset_id write_pointer",
+    "in_progress": "dataset_id write_pointer logical_time order_time",
     "message": "topic seq n event_type event_key payload",
     "subscriber": "topic name seq n",
     "garbage": "location dataset_id write_pointer reason",
     "partition_change": "dataset_id write_pointer partition_key op commit_seq superseded_seq delivers run_id "
-    "location expired_at",
+    "location expired_at logical_time order_time",
     "consumer": "consumer_id dataset_id name start_version versions_to_check dropped",
     "consumer_work": "consumer_id write_pointer partition_key commit_seq state failures not_before run_id epoch error",
     "inbox_file": "dataset_id name content_version status failures not_before run_id epoch alone error afterwards",
     "run": "run_id program_id schedule_id job_id state epoch failures losses triggered_by write_pointer not_before "
-    "kill_asked lease_until created_at exit_reason pid",
+    "kill_asked lease_until created_at exit_reason pid first_write_pointer",
     "run_input": "run_id dataset_id write_pointer item content_version",
     "slot": "limit_key run_id",
     "reader_pin": "pin_id dataset_id commit_seq run_id",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from tests.explore import promises
 from tests.explore.consumers import cut_power, fencer
@@ -17,6 +18,7 @@ from tidemill.errors import Conflict, Fenced, NotFound
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import ColumnSchema, Unpin
 from tidemill.lake.manifest import DataFile, Manifest
+from tidemill.lake.snapshot.refresh_order import OrderRefreshes, find_order, sort_key
 from tidemill.lake.snapshot.snapshot import (
     PinVersions,
     PublishVersion,
@@ -42,16 +44,16 @@ def users(retention: Retention) -> SnapshotDataset:
     )
 
 
-def refresher(name: str, snapshot: SnapshotDataset, *, group: str = "refresher") -> Actor:
+def refresher(name: str, snapshot: SnapshotDataset, logical_time: int | None = None) -> Actor:
     """Somebody who mirrors the source once."""
 
     def body(stage: Stage) -> None:
-        refresh(stage, RunId(f"run_{name}"), snapshot)
+        refresh(stage, RunId(f"run_{name}"), snapshot, logical_time)
 
-    return Actor(name, body, group=group)
+    return Actor(name, body, group=f"refresher {logical_time}")
 
 
-def refresh(stage: Stage, run_id: RunId, snapshot: SnapshotDataset) -> None:
+def refresh(stage: Stage, run_id: RunId, snapshot: SnapshotDataset, logical_time: int | None = None) -> None:
     """Begin, write, commit."""
     try:
         tx = begin(
@@ -59,9 +61,10 @@ def refresh(stage: Stage, run_id: RunId, snapshot: SnapshotDataset) -> None:
             run_id=run_id,
             epoch=1,
             writes=[snapshot.dataset_id],
-            effects=[AttachTransaction(run_id, 1)],
+            effects=[AttachTransaction(run_id, 1), OrderRefreshes([snapshot.fileset], logical_time)],
         )
-        publish = PublishVersion(tx, snapshot, Manifest((DataFile("part.parquet", 10, 1, "e"),)), SCHEMA)
+        order = stage.catalog.read(lambda db: find_order(db, snapshot.dataset_id, tx))
+        publish = PublishVersion(tx, snapshot, Manifest((DataFile("part.parquet", 10, 1, "e"),)), SCHEMA, order)
         commit(stage.catalog, tx, [publish, FinishRun(run_id, 1, "", {}), Unpin(run_id)])
     except Fenced:
         pass
@@ -82,10 +85,11 @@ def reader(name: str, snapshot: SnapshotDataset) -> Actor:
                 except VersionGone as error:
                     raise Broken(f"a version that {run_id} reads is gone: {error}") from None
             rows = stage.connection.execute(
-                "SELECT max(write_pointer) FROM partition_change WHERE commit_seq < ?", (tx.write_pointer,)
+                "SELECT order_time, write_pointer FROM partition_change WHERE commit_seq < ?", (tx.write_pointer,)
             ).fetchall()
-            if set(seen) != {rows[0][0]}:
-                raise Broken(f"{run_id} sees versions {seen}, and {rows[0][0]} was the newest at its begin")
+            newest = max(sort_key(*row) for row in rows)[1]
+            if set(seen) != {newest}:
+                raise Broken(f"{run_id} sees versions {seen}, and {newest} was the newest at its begin")
             commit(stage.catalog, tx, [FinishRun(run_id, 1, "", {}), Unpin(run_id)])
         except Fenced:
             pass
@@ -104,11 +108,13 @@ def person(name: str, snapshot: SnapshotDataset) -> Actor:
                 run_id=run_id,
                 epoch=1,
                 writes=[snapshot.dataset_id],
-                effects=[AttachTransaction(run_id, 1)],
+                effects=[AttachTransaction(run_id, 1), OrderRefreshes([snapshot.fileset])],
             )
+            order = stage.catalog.read(lambda db: find_order(db, snapshot.dataset_id, tx))
             oldest = stage.catalog.read(lambda db: list_versions(db, snapshot))[-1].version
             found = stage.catalog.read(lambda db: find_version(db, snapshot, oldest))
-            commit(stage.catalog, tx, [RollBack(tx, snapshot, found), FinishRun(run_id, 1, "", {}), Unpin(run_id)])
+            roll_back = RollBack(tx, snapshot, found, order)
+            commit(stage.catalog, tx, [roll_back, FinishRun(run_id, 1, "", {}), Unpin(run_id)])
         except (Conflict, VersionGone, NotFound) as error:
             end_attempt(stage.catalog, run_id, 1, AttemptEnd(Cause.FAILED, error.code))
         except Fenced:
@@ -126,16 +132,40 @@ def janitor(name: str, snapshot: SnapshotDataset) -> Actor:
 
 
 def one_is_current(tables: Tables) -> None:
-    """The greatest write pointer is current; all others were replaced by the next that was greater, or never were."""
+    """The last in the order of refreshes is current; each other one was replaced by the next that is later."""
     rows = sorted(tables["partition_change"], key=lambda row: row.commit_seq)
     states = {tx.write_pointer: tx for tx in tables["tx"]}
     for row in rows:
         tx = states[row.write_pointer]
         must(tx.commit_seq == row.commit_seq, f"version {row.write_pointer} is visible, and {tx.state}")
-        later = [one.commit_seq for one in rows if one.write_pointer > row.write_pointer]
+        later = [one.commit_seq for one in rows if _place(one) > _place(row)]
         wanted = max(row.commit_seq, min(later)) if later else None
         what = f"version {row.write_pointer} is superseded at {row.superseded_seq}, not at {wanted}"
         must(row.superseded_seq == wanted, what)
+
+
+def _place(row: Any) -> tuple[int, int]:
+    return sort_key(row.order_time, row.write_pointer)
+
+
+def ordered(times: Mapping[str, int | None]) -> Callable[[Tables], None]:
+    """A refresh comes after those that had committed before its begin; else runs go by their logical times."""
+
+    def judge(tables: Tables) -> None:
+        for row in tables["partition_change"]:
+            what = f"version {row.write_pointer} has the order time {row.order_time}"
+            own = times.get(row.run_id)
+            must(row.logical_time == own, f"{what}, the logical time {row.logical_time}, and not {own}")
+            others = [one for one in tables["partition_change"] if one.write_pointer != row.write_pointer]
+            before = [one for one in others if one.commit_seq < row.write_pointer]
+            began = [one for one in others if one.write_pointer < row.write_pointer]
+            for one in before if own else began:
+                must(_place(one) < _place(row), f"{what}, and comes before version {one.write_pointer}")
+            if own:
+                wanted = max([own, *(one.order_time for one in before if one.order_time)])
+                must(row.order_time == wanted, f"{what}, and not {wanted}")
+
+    return judge
 
 
 def announced_once(tables: Tables) -> None:
@@ -154,7 +184,7 @@ def kept(retention: Retention) -> Callable[[Tables], None]:
 
     def judge(tables: Tables) -> None:
         rows = tables["partition_change"]
-        newest = sorted((row.write_pointer for row in rows), reverse=True)[: retention.min_versions]
+        newest = [row.write_pointer for row in sorted(rows, key=_place, reverse=True)][: retention.min_versions]
         at = [pin.commit_seq for pin in tables["reader_pin"]]
         for row in rows:
             if row.expired_at is not None:
@@ -184,6 +214,7 @@ def rolls_back_as_meant(before: Tables, after: Tables) -> None:
 def refreshed(
     refreshers: int,
     *,
+    logical_times: Sequence[int] = (),
     earlier: int = 1,
     readers: int = 0,
     people: int = 0,
@@ -192,13 +223,14 @@ def refreshed(
     losses: int = 0,
     retention: Retention | None = None,
 ) -> Callable[[str], Scenario]:
-    """One snapshot with so many versions."""
+    """One snapshot with so many versions; refreshers beyond `logical_times` have none."""
     kept_so = retention or Retention(None, 1, 1)
     snapshot = users(kept_so)
+    times = {f"run_w{n}": time for n, time in enumerate(logical_times)}
 
     def actors() -> Sequence[Actor]:
         return [
-            *(refresher(f"w{n}", snapshot) for n in range(refreshers)),
+            *(refresher(f"w{n}", snapshot, times.get(f"run_w{n}")) for n in range(refreshers)),
             *(reader(f"r{n}", snapshot) for n in range(readers)),
             *(person(f"p{n}", snapshot) for n in range(people)),
             *(janitor(f"j{n}", snapshot) for n in range(janitors)),
@@ -236,7 +268,7 @@ def refreshed(
             "data never go back in time, a reader keeps its version, and just one version is current",
             set_up,
             actors,
-            promises.all_of(promises.transactions, one_is_current, announced_once, kept(kept_so)),
+            promises.all_of(promises.transactions, one_is_current, ordered(times), announced_once, kept(kept_so)),
             recover,
             at_rest,
             rolls_back_as_meant,
@@ -249,6 +281,7 @@ def refreshed(
 
 SCENARIOS = {
     "refreshes": refreshed(2, fences=1),
+    "logical-times": refreshed(3, logical_times=[20, 10]),
     "refreshes-lost-reply": refreshed(2, losses=1),
     "versions": refreshed(2, readers=1, janitors=1),
     "rolled-back": refreshed(1, people=1, janitors=1, earlier=2, retention=Retention(None, 1, 2)),

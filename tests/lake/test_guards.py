@@ -131,7 +131,7 @@ def test_a_schedule_slower_than_the_time_to_live_always_has_a_version_to_read():
 def test_what_somebody_reads_is_kept_and_says_for_whom():
     """Whatever retention says."""
     assert kept(Retention(max_versions=1), [1, 2, 3], readers=[2]) == [0, 2]
-    decided = decide_kept([Kept(7, 0, False, ("run_1",)), Kept(8, 0, True)], Retention(), 1000 * DAY)
+    decided = decide_kept([Kept(8, 0, True), Kept(7, 0, False, ("run_1",))], Retention(), 1000 * DAY)
     assert decided == {7: ("run_1",), 8: ("current", "min_versions=1")}
 
 

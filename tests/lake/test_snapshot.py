@@ -16,6 +16,7 @@ from tidemill.catalog.transactions import EndTransaction, Snapshot, TxState, beg
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import ColumnSchema
 from tidemill.lake.manifest import DataFile, Manifest, tx_directory
+from tidemill.lake.snapshot.refresh_order import OrderRefreshes, find_order
 from tidemill.lake.snapshot.snapshot import (
     NoVersionYet,
     PublishVersion,
@@ -38,15 +39,17 @@ class Mirror:
     users: SnapshotDataset
     runs: object = field(default_factory=count)
 
-    def begin(self):
+    def begin(self, logical_time=None, run_began=None):
         """A refresh that may read its source from now on."""
         run_id = RunId(f"run_{next(self.runs)}")
-        return begin(self.catalog, run_id=run_id, epoch=1, writes=[self.users.dataset_id])
+        effects = [OrderRefreshes([self.users.fileset], logical_time, run_began)]
+        return begin(self.catalog, run_id=run_id, epoch=1, writes=[self.users.dataset_id], effects=effects)
 
     def commit(self, tx, rows=1):
         """The refresh has written `rows` rows, and commits."""
         manifest = Manifest((DataFile("1/part-0.parquet", rows * 10, rows, "etag"),))
-        return commit(self.catalog, tx, [PublishVersion(tx, self.users, manifest, COLUMNS)])
+        order = self.catalog.read(lambda db: find_order(db, self.users.dataset_id, tx))
+        return commit(self.catalog, tx, [PublishVersion(tx, self.users, manifest, COLUMNS, order)])
 
     def refresh(self, rows=1):
         """A whole refresh; its version."""
@@ -151,30 +154,85 @@ def test_a_version_knows_its_files_and_columns(mirror):
     assert [name for name, _ in version.partition.files] == [f"{tx_directory(tx)}/1/part-0.parquet"]
 
 
-@settings(max_examples=40)
-@given(steps=st.lists(st.integers(0, 5), max_size=24))
+@settings(max_examples=60)
+@given(steps=st.lists(st.tuples(st.integers(0, 5), st.sampled_from([None, None, 10, 20, 30])), max_size=24))
 def test_what_is_current_never_goes_back(steps):
     """Refreshes begin and end in any order; each reader sees one version, and none later an older one."""
     catalog = open_catalog("sqlite:///versions?vfs=memdb", World())
     try:
         mirror = make_mirror(catalog)
         open_ones: list = []
+        order: dict[int, tuple[int, int]] = {}
         committed: dict[int, int] = {}
         readers = []
-        for step in steps:
+        for step, logical_time in steps:
             if step <= 1 or not open_ones:
-                open_ones.append(mirror.begin())
+                before = [order[mirror.now()][0]] if mirror.now() else []
+                open_ones.append(tx := mirror.begin(logical_time))
+                if logical_time is None:
+                    before += [order[one.write_pointer][0] for one in open_ones[:-1]]
+                order[tx.write_pointer] = (max([logical_time or 0, *before]), tx.write_pointer)
             else:
                 tx = open_ones.pop(step % len(open_ones))
                 committed[tx.write_pointer] = mirror.commit(tx)
             readers.append(mirror.begin())
+            catalog.apply([EndTransaction(readers[-1].write_pointer, TxState.ABORTED, "it has looked")])
 
         seen = [mirror.see(reader) for reader in readers]
 
         expected = [
-            max((v for v, seq in committed.items() if seq < reader.write_pointer), default=None) for reader in readers
+            max((v for v, seq in committed.items() if seq < reader.write_pointer), key=order.get, default=None)
+            for reader in readers
         ]
+        places = [order[version] if version else (0, 0) for version in seen]
         assert seen == expected
-        assert [v or 0 for v in seen] == sorted(v or 0 for v in seen)
+        assert places == sorted(places)
     finally:
         catalog.close()
+
+
+def test_overlapping_refreshes_go_by_their_logical_times(mirror):
+    """Whichever begins or ends last: the schedule says which of them is the later."""
+    late, early = mirror.begin(20), mirror.begin(10)
+    between = mirror.begin(15)
+    mirror.commit(late)
+
+    mirror.commit(between)
+    mirror.commit(early)
+
+    assert (mirror.now(), mirror.messages()) == (late.write_pointer, [late.write_pointer])
+
+
+def test_a_refresh_replaces_what_had_committed_before_its_run_began(mirror):
+    """It waited for a slot while another schedule refreshed; what it has read is newer, whatever its logical time."""
+    mirror.commit(mirror.begin(20))
+
+    mirror.commit(waited := mirror.begin(10))
+
+    assert mirror.now() == waited.write_pointer
+
+
+def test_a_retry_has_the_order_of_the_first_attempt(mirror):
+    """An attempt that is lost must not change which run is the last."""
+    first = mirror.begin(10)
+    mirror.catalog.apply([EndTransaction(first.write_pointer, TxState.ABORTED, "lost")])
+    mirror.commit(late := mirror.begin(20))
+    mirror.commit(by_hand := mirror.begin())
+
+    mirror.commit(mirror.begin(10, run_began=first.write_pointer))
+
+    assert (mirror.now(), mirror.messages()) == (by_hand.write_pointer, [late.write_pointer, by_hand.write_pointer])
+
+
+def test_a_refresh_by_hand_replaces_what_began_before_it(mirror):
+    """Also what ends after it; a later logical time that begins after it replaces it."""
+    open_one = mirror.begin(20)
+    by_hand = mirror.begin()
+    later = mirror.begin(30)
+    mirror.commit(by_hand)
+    mirror.commit(open_one)
+    before = mirror.now()
+
+    mirror.commit(later)
+
+    assert (before, mirror.now()) == (by_hand.write_pointer, later.write_pointer)

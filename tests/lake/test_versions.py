@@ -15,6 +15,7 @@ from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import ColumnSchema, Unpin, pin
 from tidemill.lake.janitor import sweep
 from tidemill.lake.manifest import DataFile, Manifest, mark_committed, tx_directory
+from tidemill.lake.snapshot.refresh_order import OrderRefreshes, find_order
 from tidemill.lake.snapshot.snapshot import PublishVersion, SnapshotDataset, SnapshotSpec, VersionGone, find_visible
 from tidemill.lake.snapshot.version_retention import Retention
 from tidemill.lake.snapshot.versions import (
@@ -46,27 +47,36 @@ class Users:
         dataset = Dataset(DatasetId("users"), Namespace("default"), "users", DatasetKind.SNAPSHOT, place, spec)
         self.snapshot = SnapshotDataset.of(catalog.write(lambda db: declare(db, dataset)))
 
-    def begin(self):
+    def begin(self, logical_time=None):
         self.runs += 1
-        return begin(self.catalog, run_id=RunId(f"run_{self.runs}"), epoch=1, writes=[self.snapshot.dataset_id])
+        return begin(
+            self.catalog,
+            run_id=RunId(f"run_{self.runs}"),
+            epoch=1,
+            writes=[self.snapshot.dataset_id],
+            effects=[OrderRefreshes([self.snapshot.fileset], logical_time)],
+        )
+
+    def order(self, tx):
+        return self.catalog.read(lambda db: find_order(db, self.snapshot.dataset_id, tx))
 
     def commit(self, tx):
         path = self.folder / tx_directory(tx) / "1" / "part-0"
         path.parent.mkdir(parents=True)
         path.write_bytes(b"rows")
         manifest = Manifest((DataFile("1/part-0", 4, 1, "etag"),))
-        seq = commit(self.catalog, tx, [PublishVersion(tx, self.snapshot, manifest, COLUMNS)])
+        seq = commit(self.catalog, tx, [PublishVersion(tx, self.snapshot, manifest, COLUMNS, self.order(tx))])
         mark_committed(open_files(str(self.folder), World()), tx, seq)
 
-    def refresh(self):
-        tx = self.begin()
+    def refresh(self, logical_time=None):
+        tx = self.begin(logical_time)
         self.commit(tx)
         return tx.write_pointer
 
     def roll_back(self, version, tx=None):
         tx = tx or self.begin()
         found = self.catalog.read(lambda db: find_version(db, self.snapshot, version))
-        commit(self.catalog, tx, [RollBack(tx, self.snapshot, found)])
+        commit(self.catalog, tx, [RollBack(tx, self.snapshot, found, self.order(tx))])
         return tx.write_pointer
 
     def now(self):
@@ -188,11 +198,24 @@ def test_files_go_with_the_last_version_that_has_them(users):
     assert first not in users.directories()
 
 
-def test_a_refresh_that_began_before_a_roll_back_does_not_undo_it(users):
+def test_the_versions_that_are_kept_are_the_last_in_the_order_of_refreshes(users):
+    """Two of three: the one that goes is that of the earliest logical time, though it began after the current one."""
+    late, early, between = (users.begin(logical_time) for logical_time in (30, 10, 20))
+    for tx in (late, early, between):
+        users.commit(tx)
+
+    gone = users.expire()
+
+    assert gone == [early.write_pointer]
+    assert list(users.kept()) == [late.write_pointer, between.write_pointer]
+
+
+@pytest.mark.parametrize("logical_time", [None, 10])
+def test_a_refresh_that_began_before_a_roll_back_does_not_undo_it(users, logical_time):
     """It read its source before the person looked."""
     first = users.refresh()
     users.refresh()
-    slow = users.begin()
+    slow = users.begin(logical_time)
     back = users.roll_back(first)
 
     users.commit(slow)
@@ -224,7 +247,7 @@ def test_a_roll_back_to_what_has_gone_meanwhile_is_refused(users):
     again = users.begin()
 
     with pytest.raises(VersionGone):
-        commit(users.catalog, again, [RollBack(again, users.snapshot, found)])
+        commit(users.catalog, again, [RollBack(again, users.snapshot, found, users.order(again))])
 
 
 def test_by_hand_goes_what_nobody_needs_and_nothing_else(users):

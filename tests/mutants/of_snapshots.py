@@ -8,6 +8,7 @@ from tests.mutants.mutant import Edit, Room, mutants_of
 
 _SNAPSHOT: Final = "lake/snapshot/snapshot.py"
 _SNAPSHOT_SQL: Final = "lake/snapshot/snapshot.sql"
+_ORDER_SQL: Final = "lake/snapshot/refresh_order.sql"
 _VERSIONS: Final = "lake/snapshot/versions.py"
 _RETENTION: Final = "lake/snapshot/version_retention.py"
 
@@ -18,8 +19,31 @@ MUTANTS: Final = (
     _mutant(
         "older_refresh_becomes_current",
         "whichever refresh ends last is current, also one that read the source before another",
-        Edit(_SNAPSHOT_SQL, "AND write_pointer < :write_pointer", "AND write_pointer <> :write_pointer"),
+        Edit(_SNAPSHOT_SQL, "     < (coalesce(CAST(:order_time", "    <> (coalesce(CAST(:order_time"),
         scenario="refreshes",
+    ),
+    _mutant(
+        "logical_time_ignored",
+        "refreshes that overlap go by their begin, whatever the schedule says",
+        Edit(_SNAPSHOT_SQL, "AND (coalesce(order_time,", "AND (0 * coalesce(order_time,"),
+        Edit(_SNAPSHOT_SQL, "< (coalesce(CAST(:order_time", "< (0 * coalesce(CAST(:order_time"),
+        scenario="logical-times",
+    ),
+    _mutant(
+        "earlier_logical_time_never_current",
+        "a refresh does not come after the version that was current when its run began",
+        Edit(_ORDER_SQL, "AND change.commit_seq < coalesce(CAST(:run_began AS BIGINT), {commit_seq})", "AND 1 = 0"),
+        scenario="logical-times",
+    ),
+    _mutant(
+        "open_refreshes_not_counted",
+        "a refresh by hand is replaced by one that began before it",
+        Edit(
+            _ORDER_SQL,
+            "WHERE other.dataset_id = in_progress.dataset_id)",
+            "WHERE other.dataset_id = in_progress.dataset_id AND 1 = 0)",
+        ),
+        scenario="logical-times",
     ),
     _mutant(
         "refresh_that_came_too_late_is_announced",

@@ -52,7 +52,9 @@ MUTANTS: Final = (
         ),
         Edit(
             "run/attempts.sql",
-            "UPDATE run SET write_pointer = {commit_seq} WHERE run_id = :run_id AND epoch = :epoch",
+            "UPDATE run SET write_pointer = {commit_seq}, "
+            "first_write_pointer = coalesce(first_write_pointer, {commit_seq})\n"
+            " WHERE run_id = :run_id AND epoch = :epoch",
             "UPDATE run SET write_pointer = (SELECT write_pointer FROM tx\n"
             "                             WHERE tx.run_id = :run_id AND tx.epoch = :epoch AND state = 'in_progress')\n"
             " WHERE run_id = :run_id AND epoch = :epoch",

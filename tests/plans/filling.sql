@@ -29,10 +29,14 @@ SELECT 100 * i + 100, 'aborted', NULL, 'lost_' || i, 1, :now - 1000000, :now - 9
 SELECT 600100 + i, 'in_progress', NULL, 'live_' || i, 1, :now, NULL FROM series WHERE i < 50
 
 -- name: fill_in_progress
+-- Of `mirror` each tick of the tests is open.
 INSERT INTO in_progress (dataset_id, write_pointer, from_time, to_time)
 SELECT 'wide', 600100 + i, CAST(NULL AS BIGINT), CAST(NULL AS BIGINT) FROM series WHERE i < 50
  UNION ALL SELECT 'deep', 600100 + i, 0, 4611686018427387904 FROM series WHERE i < 50
  UNION ALL SELECT 'deep', 100 * i + 100, NULL, NULL FROM series WHERE i < 20
+ UNION ALL SELECT 'mirror', 600100 + i, NULL, NULL FROM series WHERE i < 50
+ UNION ALL SELECT 'mirror', 699990 + i, NULL, NULL FROM series WHERE i < 700
+ UNION ALL SELECT 'mirror', 799990 + i, NULL, NULL FROM series WHERE i < 700
 
 -- name: fill_watermark
 -- Hours since 1970; of `wide` 34 years, moved by each; of `deep` by each tick of the tests. `deep` waits, and is held; `small_1` waits for several.

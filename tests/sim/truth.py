@@ -134,9 +134,10 @@ def _same(found: Mapping[str, list[str]], wanted: Mapping[str, list[str]]) -> bo
 
 
 def _check_versions(simulation: Simulation, committed: Committed) -> None:
-    """The refresh that began last is current, each was until a later one committed, and was announced if ever it was.
+    """The last refresh is current, each was until a later one committed, and was announced if ever it was current.
 
-    Readers were given what was current at their begin.
+    Which is later, the logical times of their runs say: a run that began when another had committed has at least that
+    one's. Readers were given what was current at their begin.
     """
     if "copy" not in committed.datasets:
         return
@@ -145,9 +146,10 @@ def _check_versions(simulation: Simulation, committed: Committed) -> None:
     sequences = {
         pointer: seq for pointer, seq, *_ in committed.rows if fold(simulation.intents.get(pointer, ()), "copy")
     }
+    places = _order_refreshes(simulation, committed, sequences)
     wanted = {}
     for pointer, seq in sequences.items():
-        later = [other for newer, other in sequences.items() if newer > pointer]
+        later = [other for newer, other in sequences.items() if places[newer] > places[pointer]]
         wanted[pointer] = (seq, max(seq, min(later)) if later else None)
     rows = sql(
         f"SELECT write_pointer, commit_seq, superseded_seq FROM partition_change WHERE dataset_id = '{dataset_id}'"
@@ -160,8 +162,23 @@ def _check_versions(simulation: Simulation, committed: Committed) -> None:
     current = Counter(pointer for pointer, (seq, superseded) in wanted.items() if superseded != seq)
     refuse(told == current, "lost", f"announced were {told}, current were {current}")
     for pointer, version in simulation.viewed:
-        visible = max((one for one, seq in sequences.items() if seq < pointer), default=None)
+        visible = max((one for one, seq in sequences.items() if seq < pointer), key=places.__getitem__, default=None)
         refuse(version == visible, "dirty", f"{pointer} was given version {version}, current was {visible}")
+
+
+def _order_refreshes(
+    simulation: Simulation, committed: Committed, sequences: Mapping[int, int]
+) -> dict[int, tuple[int, int]]:
+    """By write pointer the order time of each refresh, and its write pointer."""
+    runs = {pointer: run_id for pointer, _, run_id, _ in committed.rows}
+    causes = dict(simulation.ground.sql("SELECT run_id, triggered_by FROM run"))
+    times: dict[int, int] = {}
+    # Whatever had committed when a run began has a lower write pointer than the run's first transaction.
+    for pointer in sorted(sequences, key=lambda one: committed.first_attempts[runs[one]]):
+        began = committed.first_attempts[runs[pointer]]
+        before = [times[other] for other, seq in sequences.items() if seq < began]
+        times[pointer] = max(json.loads(causes[runs[pointer]])["logical_time"], *before, 0)
+    return {pointer: (time, pointer) for pointer, time in times.items()}
 
 
 def _check_files(simulation: Simulation, committed: Committed) -> None:

@@ -28,10 +28,11 @@ def command() -> None:
 @click.argument("name")
 @json_option
 def versions(name: str, *, as_json: bool) -> None:
-    """List the versions that can be read, newest first, and for whom or what each is kept."""
+    """List the versions that can be read, the current one first, and for whom or what each is kept."""
     with open_mill() as mill:
         rows = mill.list_versions(name)
-    columns = ("version", "committed_at", "rows", "bytes", "run_id", "current", "rolled_back_to", "kept_for")
+    figures = ("version", "committed_at", "logical_time", "rows", "bytes", "run_id")
+    columns = (*figures, "current", "rolled_back_to", "kept_for")
     show_list(rows, columns, as_json=as_json, empty=f"{name} has no version yet: run the program that refreshes it")
 
 

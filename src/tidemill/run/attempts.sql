@@ -121,7 +121,8 @@ SELECT tidemill_refuse('run_taken', CAST(:run_id AS TEXT), CAST(CAST(:epoch AS B
 
 -- name: attach_transaction
 -- quiet
-UPDATE run SET write_pointer = {commit_seq} WHERE run_id = :run_id AND epoch = :epoch
+UPDATE run SET write_pointer = {commit_seq}, first_write_pointer = coalesce(first_write_pointer, {commit_seq})
+ WHERE run_id = :run_id AND epoch = :epoch
 
 -- name: refuse_if_moved
 -- What was read to decide how the attempt ends must still be so; a lease counts only for who fences by it. Locked: a

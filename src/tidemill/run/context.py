@@ -247,8 +247,8 @@ class Run:
     @property
     def logical_time(self) -> datetime | None:
         """The time for which a time trigger fired (aware); None when none did."""
-        moment = self._record.triggered_by.get("logical_time")
-        return from_ms(moment) if isinstance(moment, int) else None
+        moment = self._record.logical_time
+        return None if moment is None else from_ms(moment)
 
     @property
     def logical_times(self) -> tuple[datetime, ...]:

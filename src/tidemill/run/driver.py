@@ -153,7 +153,7 @@ class DriverProcess:
         if any(consumer.terms.accepts for _, consumer in inputs.filesets.values()):
             with self._blaming(claims, given):
                 accept(self.catalog, tx, claims, loaded.acceptors)
-        on_empty = run.fired_by_time if program.run_on_empty is None else program.run_on_empty
+        on_empty = run.logical_time is not None if program.run_on_empty is None else program.run_on_empty
         empty = claims.given.empty and not on_empty
         if not empty:
             self._call(loaded, claims, given, home)

@@ -19,6 +19,7 @@ from tidemill.lake.datasets import DatasetKind, list_datasets
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Unpin, find_schema, pin
 from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.lake.filters import KeyFilter, Where
+from tidemill.lake.snapshot.refresh_order import OrderRefreshes, find_order
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.snapshot.versions import RollBack, find_version
 from tidemill.names import PinId, RunId
@@ -106,8 +107,10 @@ class ExternalTransaction:
         """
         name = qualified_name(dataset)
         snapshot = SnapshotDataset.of(self._outputs.fileset(name).dataset)
-        found = self._outputs.catalog.read(lambda db: find_version(db, snapshot, version))
-        self.effects.append(RollBack(self._tx, snapshot, found))
+        catalog = self._outputs.catalog
+        found = catalog.read(lambda db: find_version(db, snapshot, version))
+        order = catalog.read(lambda db: find_order(db, snapshot.dataset_id, self._tx))
+        self.effects.append(RollBack(self._tx, snapshot, found, order))
         self.rolled_back.append({"dataset": name, "to": version})
 
     def read_version(self, spark: SparkSession, dataset: Declared | str, version: int) -> DataFrame:
@@ -165,7 +168,7 @@ def open_transaction(
                 epoch=1,
                 writes=[fileset.dataset_id for fileset in filesets.values()],
                 spans=spans,
-                effects=[AttachTransaction(run_id, 1)],
+                effects=[AttachTransaction(run_id, 1), OrderRefreshes(filesets.values())],
             )
             outputs = Outputs(catalog, tx, filesets, writer, spans=spans)
             opened = ExternalTransaction(tx, outputs)

@@ -29,6 +29,7 @@ from tidemill.lake.filters import KeyFilter, Where, make_filter
 from tidemill.lake.keys import NO_KEYS, KeyValue
 from tidemill.lake.manifest import Manifest, check_files, delete_unnamed, mark_committed, tx_directory, write_side_car
 from tidemill.lake.snapshot.guards import Figures, Guard, RefreshRefused, find_refusals
+from tidemill.lake.snapshot.refresh_order import RefreshOrder, find_order
 from tidemill.lake.snapshot.snapshot import NotASnapshot, PublishVersion, SnapshotDataset, find_visible
 from tidemill.lake.window.partition_time import Instant, Span
 from tidemill.lake.window.watermark import list_slots
@@ -159,6 +160,8 @@ class _Output:
     forgot: bool = False
     """Whether something was written and dropped again."""
     compacted: list[CompactedPartition] = field(default_factory=list)
+    order: RefreshOrder | None = None
+    """Of a snapshot: the place of this transaction among its refreshes."""
 
     @property
     def is_ours(self) -> bool:
@@ -362,7 +365,9 @@ class Outputs:
         manifest = written.manifests.get((), Manifest(()))
         output.writes = [PartitionWrite((), WriteOp.OVERWRITE, manifest)]
         output.schema = written.schema
-        before = self.catalog.read(lambda db: find_visible(db, snapshot.dataset_id, self.tx))
+        dataset_id = snapshot.dataset_id
+        before = self.catalog.read(lambda db: find_visible(db, dataset_id, self.tx))
+        output.order = self.catalog.read(lambda db: find_order(db, dataset_id, self.tx))
         after = self._measure(snapshot, rows, manifest, written.schema)
         allowed = {*allowed, *self._allowed}
         refusals = find_refusals(snapshot.spec.guards, before.figures if before else None, after, allowed)
@@ -477,6 +482,7 @@ class Outputs:
                     }
                     for change in changes
                 ],
+                **({"order": output.order.to_json()} if output.order else {}),
             }
             if output.is_ours:
                 write_side_car(files, self.tx, content)
@@ -542,7 +548,9 @@ class Outputs:
         fileset = output.fileset
         if fileset.dataset.kind is DatasetKind.SNAPSHOT:
             assert output.schema is not None, "a refresh has columns, if no rows"  # noqa: S101
-            return PublishVersion(self.tx, SnapshotDataset.of(fileset.dataset), changes[0].manifest, output.schema)
+            assert output.order is not None, "a refresh was ordered at its begin"  # noqa: S101
+            snapshot, manifest = SnapshotDataset.of(fileset.dataset), changes[0].manifest
+            return PublishVersion(self.tx, snapshot, manifest, output.schema, output.order)
         existing = self.catalog.read(lambda db: find_existing(db, fileset, changes, self.tx))
         complete = self._completed(output)
         return AddPartitions(self.tx, fileset, changes, output.schema, existing, base=output.base, completes=complete)

@@ -123,11 +123,13 @@ class RunRecord:
     """The process of its owner, as `Spawner.identity` names it; None when the run has no runner."""
     exit_cause: Cause | None
     """Why its last attempt that has ended without commit did so; None before the first, and for older runs."""
+    first_write_pointer: WritePointer | None
+    """The transaction of its first attempt."""
 
     @property
-    def fired_by_time(self) -> bool:
-        """Whether a time trigger fed its job, so that the run has a logical time."""
-        return self.triggered_by.get("logical_time") is not None
+    def logical_time(self) -> int | None:
+        """The time for which a time trigger fired, the latest if several fed its job; None when none did."""
+        return cast("int | None", self.triggered_by.get("logical_time"))
 
 
 def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
@@ -224,7 +226,7 @@ def _record(row: Row) -> RunRecord:
     run_id, kind, program_id, schedule_id, job_id, state, *rest = row
     epoch, failures, losses, priority, arguments, triggered_by, write_pointer, *rest = rest
     owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at, *rest = rest
-    exit_reason, log_location, facts, bundle, owner_process, exit_cause = rest
+    exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer = rest
     return RunRecord(
         run_id=RunId(str(run_id)),
         kind=RunKind(str(kind)),
@@ -254,4 +256,5 @@ def _record(row: Row) -> RunRecord:
         bundle=str(bundle),
         owner_process=cast("str | None", owner_process),
         exit_cause=None if exit_cause is None else Cause(str(exit_cause)),
+        first_write_pointer=None if first_write_pointer is None else WritePointer(cast(int, first_write_pointer)),
     )

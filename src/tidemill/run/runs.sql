@@ -22,19 +22,19 @@ VALUES (:run_id, 'external', 'RUNNING', 1, '{}', :triggered_by, :owner, :host, :
 -- name: find_runs
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
-       exit_reason, log_location, facts, bundle, owner_process, exit_cause
+       exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
   FROM run WHERE run_id IN ({texts:runs})
 
 -- name: list_newest
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
-       exit_reason, log_location, facts, bundle, owner_process, exit_cause
+       exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
   FROM run ORDER BY created_at DESC, run_id DESC LIMIT :most
 
 -- name: list_of_program
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
-       exit_reason, log_location, facts, bundle, owner_process, exit_cause
+       exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
   FROM run WHERE program_id = :program_id ORDER BY created_at DESC, run_id DESC LIMIT :most
 
 -- name: find_unfinished
@@ -53,7 +53,7 @@ SELECT bundle, count(*), max(exit_reason) FROM run
 -- What holds a lease: the partial index has no others.
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
-       exit_reason, log_location, facts, bundle, owner_process, exit_cause
+       exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
   FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING') ORDER BY run_id
 
 -- name: ask_kill

@@ -16,6 +16,7 @@ from tidemill.lake.inbox.file_checks import FileOutcome, sort_out, succeeded
 from tidemill.lake.inbox.file_claims import ClaimedFile, claim_files
 from tidemill.lake.inbox.file_endings import CloseFiles
 from tidemill.lake.snapshot.changes import MoveFeed, find_changes
+from tidemill.lake.snapshot.refresh_order import OrderRefreshes
 from tidemill.lake.snapshot.snapshot import PinVersions, RecordVersions, Version, find_current
 from tidemill.names import PinId
 from tidemill.run.acceptors import choose
@@ -74,6 +75,7 @@ def begin_taking(catalog: Catalog, run: RunRecord, inputs: Inputs, outputs: Mapp
         writes=[fileset.dataset_id for fileset in outputs.values()],
         effects=[
             AttachTransaction(run.run_id, run.epoch),
+            OrderRefreshes(outputs.values(), run.logical_time, run.first_write_pointer),
             PinVersions(run.run_id, pins),
             *take_over_claims(run.run_id, run.epoch),
         ],

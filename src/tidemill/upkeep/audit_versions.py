@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from tidemill.catalog.named import load_sql
+from tidemill.lake.snapshot.refresh_order import sort_key
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.upkeep.search import FindingKind, Search
 
@@ -27,25 +28,28 @@ class SnapshotAudit:
 def audit_versions(search: Search, snapshot: SnapshotDataset, announced: int) -> SnapshotAudit:
     """Go through the versions in the order of their commits, and say where what is recorded differs from the rule.
 
-    The rule: the greatest write pointer is current; one that commits behind a greater is history from the first; any
-    other is replaced by the next that is greater. So at each commit one version is current, and none comes again.
+    The rule: the last in the order of refreshes is current; one that commits behind a later one is history from the
+    first; any other is replaced by the next that is later. So at each commit one version is current, and none comes
+    again.
     """
     versions = 0
     current: tuple[int, int | None] | None = None  # its write pointer, and when it says that it was replaced
+    latest: tuple[int, int] | None = None  # its place in the order
     dataset_id = snapshot.dataset_id
     for after, bound in search.windows(SQL.find_bound_of_versions, 0, pointer=search.tick, dataset_id=dataset_id):
         for row in search.ask(SQL.read_versions, after=after, bound=bound, dataset_id=dataset_id):
-            version, commit_seq, superseded_seq = cast("tuple[int, int, int | None]", row[:3])
+            version, commit_seq, superseded_seq, order_time = cast("tuple[int, int, int | None, int | None]", row[:4])
+            place = sort_key(order_time, version)
             versions += 1
-            if row[3] != "":
-                what = f"version {version} can be seen from {commit_seq} on; its transaction is {row[3] or 'unknown'}"
+            if row[4] != "":
+                what = f"version {version} can be seen from {commit_seq} on; its transaction is {row[4] or 'unknown'}"
                 search.report(FindingKind.DIRTY, snapshot.qualified_name, what, _AGAIN)
-            if current is not None and version < current[0]:
+            if latest is not None and place < latest:
                 _compare(search, snapshot, version, superseded_seq, commit_seq)
                 continue
             if current is not None:
                 _compare(search, snapshot, *current, commit_seq)
-            current = version, superseded_seq
+            current, latest = (version, superseded_seq), place
     if current is not None:
         _compare(search, snapshot, *current, None)
     return SnapshotAudit(snapshot.qualified_name, versions, announced, current[0] if current else None)

@@ -7,7 +7,7 @@ SELECT coalesce((SELECT commit_seq FROM partition_change {indexed_by:partition_c
 
 -- name: read_versions
 -- A window of versions in the order of their commits, with what their transactions say.
-SELECT change.write_pointer, change.commit_seq, change.superseded_seq,
+SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.order_time,
        (SELECT CASE WHEN tx.state = 'committed' AND tx.commit_seq = change.commit_seq THEN ''
                     ELSE tx.state || ' ' || coalesce(CAST(tx.commit_seq AS TEXT), '') END
           FROM tx WHERE tx.write_pointer = change.write_pointer)

@@ -27,6 +27,7 @@ from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite, find_ex
 from tidemill.lake.fileset.stored import SchemaPolicy
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile, Manifest, check_files, find_snapshot, read_side_car
+from tidemill.lake.snapshot.refresh_order import OrderRefreshes, RefreshOrder, find_order, sort_key
 from tidemill.lake.snapshot.snapshot import PublishVersion, SnapshotDataset
 from tidemill.names import RunId
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, FinishRun, end_attempt
@@ -226,7 +227,7 @@ def _publish(
             run_id=run_id,
             epoch=1,
             writes=[fileset.dataset_id for fileset, _, _ in writes],
-            effects=[AttachTransaction(run_id, 1)],
+            effects=[AttachTransaction(run_id, 1), OrderRefreshes([fileset for fileset, _, _ in writes])],
         )
         effects: list[Effect] = []
         for fileset, changes, schema in writes:
@@ -250,7 +251,11 @@ def _readd(
     if fileset.dataset.kind is DatasetKind.SNAPSHOT:
         (change,) = changes
         assert schema is not None, "a refresh has columns, if no rows"  # noqa: S101
-        return PublishVersion(tx, SnapshotDataset.of(fileset.dataset), change.manifest, schema, change.location)
+        before = _read_order(catalog, fileset, change.location or "")
+        now = catalog.read(lambda db: find_order(db, fileset.dataset_id, tx))
+        order = RefreshOrder(before.logical_time, now.order_time)
+        snapshot = SnapshotDataset.of(fileset.dataset)
+        return PublishVersion(tx, snapshot, change.manifest, schema, order, change.location)
     existing = catalog.read(lambda db: find_existing(db, fileset, changes, tx))
     base = catalog.read(lambda db: find_schema(db, fileset.dataset_id))
     if schema and base and fileset.storing.policy is SchemaPolicy.EVOLVE:
@@ -275,8 +280,17 @@ def _refuse_newer(
             shown = fileset.show(partition.partition_key)
             raise NotAdoptable(directory, f"it overwrites {shown}, which was written again since the restore")
         if fileset.dataset.kind is DatasetKind.SNAPSHOT:
-            # Of the same life: the one that began later was current there, whichever committed last.
-            current, older = find_snapshot(partition.changes[-1].location), find_snapshot(directory)
-            same = current and older and current.incarnation == older.incarnation
-            if current and older and same and current.write_pointer > older.write_pointer:
-                raise NotAdoptable(directory, "a refresh that began later was current then, and is again")
+            # Of the same life: the later one in the order of refreshes was current there, whichever committed last.
+            location = partition.changes[-1].location
+            current, older = find_snapshot(location), find_snapshot(directory)
+            if current and older and current.incarnation == older.incarnation:
+                orders = [_read_order(catalog, fileset, name).order_time for name in (location, directory)]
+                if sort_key(orders[0], current.write_pointer) > sort_key(orders[1], older.write_pointer):
+                    raise NotAdoptable(directory, "a later refresh was current then, and is again")
+
+
+def _read_order(catalog: Catalog, fileset: Fileset, directory: str) -> RefreshOrder:
+    """Return the order of a refresh in the life that made it, as its side-car says."""
+    found = find_snapshot(directory)
+    content = read_side_car(open_files(fileset.dataset.location, catalog.world), found) if found else None
+    return RefreshOrder.of((content or {}).get("order", {}))

@@ -1,8 +1,8 @@
 """Snapshots: data sets that mirror a source whole; each refresh is a version, and one version is current (seed 002).
 
 A snapshot is a file set with one partition, overwritten whole: its versions are that partition's history, named by the
-write pointers of their transactions. That is a version's logical time, since a refresh begins before it reads its
-source: when two refreshes overlap and the older one finishes last, it becomes history and never current.
+write pointers of their transactions. When two refreshes overlap and the earlier one (`refresh_order`) finishes last, it
+becomes history and never current.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tidemill.lake.fileset.publish import SQL as PUBLISH
 from tidemill.lake.keys import NO_KEYS
 from tidemill.lake.manifest import Manifest, tx_directory
 from tidemill.lake.snapshot.guards import Figures, Guards
+from tidemill.lake.snapshot.refresh_order import RefreshOrder
 from tidemill.lake.snapshot.version_retention import Retention
 from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer, snapshot_event
 
@@ -165,15 +166,16 @@ def find_current(db: Db, snapshot: SnapshotDataset, seen: TransactionSnapshot) -
 
 @dataclass(frozen=True, slots=True)
 class PublishVersion:
-    """Publish what a refresh wrote: current with the commit, and announced, unless a newer one is there already.
+    """Publish what a refresh wrote: current with the commit, and announced, unless a later version is current already.
 
-    `location` is the directory of the files when that is not the transaction's own.
+    `order` is what `find_order` gives. `location` is the directory of the files when that is not the transaction's own.
     """
 
     tx: Transaction
     snapshot: SnapshotDataset
     manifest: Manifest
     columns: ColumnSchema
+    order: RefreshOrder
     location: str | None = None
     metadata: Mapping[str, object] | None = None
 
@@ -183,7 +185,7 @@ class PublishVersion:
             raise UndeclaredOutput(self.snapshot.qualified_name, str(self.tx.write_pointer))
 
     def guards(self) -> Sequence[Call]:
-        """None: refreshes never conflict, the greatest write pointer is current."""
+        """None: refreshes never conflict, the last in their order is current."""
         return ()
 
     def writes(self) -> Sequence[Call]:
@@ -197,8 +199,10 @@ class PublishVersion:
             "bytes": self.manifest.total_bytes,
             "row_count": self.manifest.total_rows,
         }
+        ordered: dict[str, Param] = {**place, "order_time": self.order.order_time}
         inserted: dict[str, Param] = {
-            **place,
+            **ordered,
+            "logical_time": self.order.logical_time,
             "location": self.location or tx_directory(self.tx),
             "schema_id": schema_id,
             "metadata": None if self.metadata is None else json.dumps(self.metadata),
@@ -217,7 +221,7 @@ class PublishVersion:
         schema: dict[str, Param] = {"schema_id": schema_id, "schema": self.columns.text, "run_id": run_id}
         return (
             Call(PUBLISH.insert_schema, {"dataset_id": dataset.dataset_id, **schema}),
-            Call(SQL.supersede_older, place),
+            Call(SQL.supersede_older, ordered),
             Call(SQL.insert_version, inserted),
             Call(SQL.publish_if_current, {**place, "event_key": event_key, "payload": json.dumps(payload)}),
         )

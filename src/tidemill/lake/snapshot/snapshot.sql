@@ -29,20 +29,22 @@ SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.lo
    AND +change.commit_seq < :write_pointer
 
 -- name: supersede_older
--- Only what began earlier: a refresh that began later and was faster stays current.
+-- Only a version that is earlier in the order of refreshes (refresh_order.sql): a later one that was faster stays current.
 UPDATE partition_change {indexed_by:version_current} SET superseded_seq = {commit_seq}
- WHERE dataset_id = :dataset_id AND partition_key = '' AND superseded_seq IS NULL AND write_pointer < :write_pointer
+ WHERE dataset_id = :dataset_id AND partition_key = '' AND superseded_seq IS NULL
+   AND (coalesce(order_time, -9223372036854775807), write_pointer)
+     < (coalesce(CAST(:order_time AS BIGINT), -9223372036854775807), :write_pointer)
 
 -- name: insert_version
--- Behind a newer one it is history from the first: its reading of the source is the older one.
+-- If the current version was not superseded, it is later in the order, and this one is history from the first.
 INSERT INTO partition_change
        (dataset_id, write_pointer, partition_key, op, commit_seq, superseded_seq, delivers, location, manifest, files,
-        bytes, row_count, schema_id, metadata, run_id, at)
+        bytes, row_count, schema_id, metadata, run_id, at, logical_time, order_time)
 SELECT :dataset_id, :write_pointer, '', 'overwrite', {commit_seq},
        (SELECT {commit_seq} FROM partition_change AS newer {indexed_by:version_current}
          WHERE newer.dataset_id = :dataset_id AND newer.partition_key = '' AND newer.superseded_seq IS NULL),
        0, :location, version.manifest, version.files, version.bytes, version.row_count, :schema_id, :metadata, :run_id,
-       tidemill_now()
+       tidemill_now(), CAST(:logical_time AS BIGINT), CAST(:order_time AS BIGINT)
   FROM {rows:version(manifest blob, files bigint, bytes bigint, row_count bigint)} AS version
 
 -- name: publish_if_current

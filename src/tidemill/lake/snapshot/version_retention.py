@@ -71,13 +71,12 @@ class Kept:
 
 
 def decide_kept(versions: Sequence[Kept], retention: Retention, now: int) -> dict[int, tuple[str, ...]]:
-    """For whom or what each of `versions` (all there are) is kept, at `now` (epoch ms); nothing: it may go.
+    """Return for whom or what each of `versions` is kept, at `now` (epoch ms). One that is kept for nothing may go.
 
-    The newest are those with the greatest logical time. Pure; cost: a sort.
+    `versions` are all versions, newest first. Pure.
     """
-    newest = sorted(versions, key=lambda one: one.version, reverse=True)
     reasons: dict[int, tuple[str, ...]] = {}
-    for place, one in enumerate(newest, start=1):
+    for place, one in enumerate(versions, start=1):
         found = ["current"] if one.current else []
         if place <= retention.min_versions:
             found.append(f"min_versions={retention.min_versions}")

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.named import Call, load_sql
 from tidemill.catalog.transactions import Transaction
 from tidemill.durations import to_milliseconds
+from tidemill.epoch import from_ms
 from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.lake.datasets import DatasetKind, list_datasets
 from tidemill.lake.fileset.expiry import BEFORE_DELETION, KEEP_SUPERSEDED, expire
 from tidemill.lake.fileset.fileset import SQL as FILESETS
 from tidemill.lake.keys import NO_KEYS
+from tidemill.lake.snapshot.refresh_order import RefreshOrder
 from tidemill.lake.snapshot.snapshot import PublishVersion, SnapshotDataset, Version, VersionGone, to_version
 from tidemill.lake.snapshot.version_retention import Kept, decide_kept
 from tidemill.names import RunId, WritePointer
@@ -57,10 +59,12 @@ class VersionHeld(UserError):
 
 @dataclass(frozen=True, slots=True)
 class KeptVersion:
-    """A version that can be read: its figures, and for whom or what it is kept; times are epoch milliseconds."""
+    """A version that can be read: its figures, and for whom or what it is kept; `_at` are epoch milliseconds."""
 
     version: WritePointer
     committed_at: int
+    logical_time: datetime | None
+    """The time for which a time trigger started its run (aware)."""
     rows: int
     bytes: int
     files: int
@@ -73,7 +77,7 @@ class KeptVersion:
 
 
 def list_versions(db: Db, snapshot: SnapshotDataset) -> list[KeptVersion]:
-    """The versions that can be read, newest first. Cost: what is kept, and who reads."""
+    """The versions that can be read, the last in the order of refreshes first. Cost: what is kept, and who reads."""
     rows = db.all(SQL.list_kept, dataset_id=snapshot.dataset_id)
     readers = [
         (cast("int", pointer), str(run)) for pointer, run in db.all(SQL.list_readers, dataset_id=snapshot.dataset_id)
@@ -87,6 +91,7 @@ def list_versions(db: Db, snapshot: SnapshotDataset) -> list[KeptVersion]:
         KeptVersion(
             WritePointer(cast("int", version)),
             cast("int", at),
+            None if logical_time is None else from_ms(cast("int", logical_time)),
             cast("int", row_count),
             cast("int", size),
             cast("int", files),
@@ -96,7 +101,7 @@ def list_versions(db: Db, snapshot: SnapshotDataset) -> list[KeptVersion]:
             json.loads(str(metadata or "{}")).get("rolled_back_to"),
             reasons[cast("int", version)],
         )
-        for version, _, superseded_seq, files, size, row_count, run_id, at, metadata, replaced_at in rows
+        for version, _, superseded_seq, files, size, row_count, run_id, at, metadata, logical_time, replaced_at in rows
     ]
 
 
@@ -115,13 +120,14 @@ def find_version(db: Db, snapshot: SnapshotDataset, version: int) -> Version:
 class RollBack:
     """Make an older version current again, as a new version that has its files.
 
-    It is the newest: a refresh that began before it and ends after it becomes history. One that has committed since it
-    began refuses it (`RefreshedMeanwhile`), and so does retention when it was faster (`VersionGone`).
+    It comes after all refreshes that began before it: one that ends after it becomes history. One that has committed
+    since it began refuses it (`RefreshedMeanwhile`), and so does retention when it was faster (`VersionGone`).
     """
 
     tx: Transaction
     snapshot: SnapshotDataset
     version: Version
+    order: RefreshOrder
 
     def guards(self) -> Sequence[Call]:
         """The version is still there, and nothing came since."""
@@ -137,7 +143,8 @@ class RollBack:
         """The new version."""
         old = self.version
         said: Mapping[str, object] = {"rolled_back_to": old.version}
-        return PublishVersion(self.tx, self.snapshot, old.manifest, old.columns, old.location, said).writes()
+        publish = PublishVersion(self.tx, self.snapshot, old.manifest, old.columns, self.order, old.location, said)
+        return publish.writes()
 
 
 def expire_versions(catalog: Catalog, keep: timedelta = KEEP_SUPERSEDED) -> int:

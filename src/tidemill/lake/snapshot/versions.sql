@@ -1,11 +1,12 @@
 -- name: list_kept
--- All versions that can still be read, newest first, with when each was replaced: as many as retention keeps.
+-- All versions that can still be read, the last in the order of refreshes first, with when each was replaced: as many as
+-- retention keeps.
 SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.files, change.bytes, change.row_count,
-       change.run_id, change.at, change.metadata,
+       change.run_id, change.at, change.metadata, change.logical_time,
        (SELECT tx.ended_at FROM tx WHERE tx.commit_seq = change.superseded_seq)
   FROM partition_change AS change {indexed_by:version_kept}
  WHERE change.dataset_id = :dataset_id AND change.partition_key = '' AND change.expired_at IS NULL
- ORDER BY change.write_pointer DESC
+ ORDER BY coalesce(change.order_time, -9223372036854775807) DESC, change.write_pointer DESC
 
 -- name: list_readers
 -- At which pointer each reader looks: by pins, all that is open, which may pin what it sees later, and programs that

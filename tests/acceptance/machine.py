@@ -46,6 +46,7 @@ from tidemill.processes import LocalSpawner
 from tidemill.roles import Discoverer, Janitor
 from tidemill.run import bundles
 from tidemill.run.attempts import ask_kill
+from tidemill.run.bundles import Bundle, store_bundle
 from tidemill.run.driver import DriverProcess
 from tidemill.run.external import ExternalTransaction, open_transaction
 from tidemill.run.launchers import Assignment, DriverOptions, Launcher, Start
@@ -590,6 +591,9 @@ class Machine:
         (self.folder / "app.py").write_text(f"{APP}\n# {number}\n")
         with mock.patch.object(bundles, "MOST_IN_CATALOG", 0):
             self._mill.deploy()
+            # And a deployment of two hours ago that was killed.
+            store_bundle(self._mill.catalog, self._mill.config.data, Bundle({"app.py": str(number).encode()}))
+        self.sql("UPDATE bundle_upload SET begun_at = begun_at - 7200000 WHERE abandoned = 0 RETURNING 1")
 
     def land(self, name: str, content: str, inbox: str = "landing") -> None:
         """Let a file arrive."""

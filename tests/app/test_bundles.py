@@ -22,7 +22,15 @@ from tidemill.narration import Narrator
 from tidemill.roles import Discoverer, UntilIdle, run_all
 from tidemill.run import bundles
 from tidemill.run.attempts import LOSSES_FOR_A_FAILURE
-from tidemill.run.bundles import Bundle, CodeUnavailable, find_code, sweep_bundles
+from tidemill.run.bundles import (
+    Bundle,
+    CodeUnavailable,
+    UploadAbandoned,
+    find_code,
+    put_bundle,
+    store_bundle,
+    sweep_bundles,
+)
 from tidemill.run.programs import BrokenApp, list_programs
 from tidemill.run.runs import Cause, RunState
 from tidemill.world import Disk
@@ -293,6 +301,57 @@ def test_a_large_bundle_whose_file_is_gone_comes_back_with_the_same_deployment(s
     stage.mill.deploy()
 
     assert start(stage) is RunState.COMPLETED
+
+
+def test_the_file_of_a_deployment_that_was_killed_is_deleted(stage, monkeypatch):
+    """It lay there for ever: no row named it."""
+    catalog, state = stage.mill.catalog, stage.mill.config.state
+    folder = Path(stage.mill.config.data) / "_bundles"
+    monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
+
+    def die(*_: object, **__: object) -> None:
+        raise Died
+
+    with monkeypatch.context() as killed:
+        killed.setattr("tidemill.mill.mill.deploy", die)
+        killed.setattr("tidemill.mill.mill.delete_unused", lambda *_: None)  # a kill tidies nothing
+        with pytest.raises(Died):
+            redeploy(stage.mill, APP.replace("VERSION", "app 2"))
+    sweep_bundles(catalog, state)
+    soon = len(list(folder.iterdir()))
+    stage.at["bundles.abandoned"] = die
+    rows_of(catalog, "UPDATE bundle_upload SET begun_at = begun_at - 7200000 RETURNING 1")
+    with pytest.raises(Died):
+        sweep_bundles(catalog, state)
+    sweep_bundles(catalog, state)
+    later = list(folder.iterdir())
+    stage.mill.deploy()
+    sweep_bundles(catalog, state)
+
+    assert (soon, later) == (1, [])
+    assert start(stage) is RunState.COMPLETED
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_slow_deployment_never_names_a_file_that_the_janitor_deletes(stage, monkeypatch):
+    """Whichever commits first decides; and what the slow one writes afterwards is deleted, too."""
+    catalog, state = stage.mill.catalog, stage.mill.config.state
+    monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
+    stored = store_bundle(catalog, stage.mill.config.data, Bundle({"app.py": b"x = 1"}))
+    path = Path(stored.location.removeprefix("file://"))
+    rows_of(catalog, "UPDATE bundle_upload SET begun_at = begun_at - 7200000 RETURNING 1")
+    sweep_bundles(catalog, state)
+    path.write_bytes(b"late")
+
+    with pytest.raises(UploadAbandoned, match="deploy again"):
+        catalog.write(lambda db: put_bundle(db, stored))
+    sweep_bundles(catalog, state)
+    rows_of(catalog, "UPDATE bundle_upload SET begun_at = 0 RETURNING 1")
+    sweep_bundles(catalog, state)
+
+    assert not path.exists()
+    assert stored.bundle.digest not in digests(stage)
+    assert rows_of(catalog, "SELECT * FROM bundle_upload") == []
 
 
 def test_a_damaged_bundle_is_not_unpacked(stage):

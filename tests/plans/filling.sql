@@ -220,6 +220,10 @@ SELECT 'default', 'app_' || i, 1, '{}', :now FROM series WHERE i < 20
 INSERT INTO bundle (digest, files, bytes, content, location, leaving, packed_at)
 SELECT 'bundle_' || i, '{}', 1, NULL, 'file:///data/bundle_' || i, CASE WHEN i < 25 THEN 0 ELSE 1 END, 0 FROM series WHERE i < 30
 
+-- name: fill_bundle_upload
+INSERT INTO bundle_upload (location, begun_at, abandoned)
+SELECT 'file:///data/' || CASE WHEN i = 0 THEN 'bundle_5' ELSE 'upload_' || i END, 0, i % 2 FROM series WHERE i < 5
+
 -- name: fill_program
 INSERT INTO program (program_id, namespace, app, name, kind, spec, bundle)
 SELECT 'program_' || i, 'default', 'app_' || (i % 20), 'p' || i, 'spark', '{}', 'bundle_' || (i % 20) FROM series WHERE i < 300

@@ -147,7 +147,7 @@ class Mill(
         apps of this project that the app file no longer declares: they go on until `delete_app`.
         """
         apps, bundle = load_with_code(self.world.disk, self.config)
-        stored = store_bundle(self.world, self.config.data, bundle)
+        stored = store_bundle(self.catalog, self.config.data, bundle)
         try:
             deployed = [
                 deploy(self.catalog, self.world, self.config, app, update_schedules=update_schedules, bundle=stored)

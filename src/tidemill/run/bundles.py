@@ -15,13 +15,16 @@ import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Final, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
-from tidemill.errors import Unavailable
+from tidemill.catalog.transactions import LONGEST_LIFE
+from tidemill.durations import to_milliseconds
+from tidemill.errors import Conflict, Unavailable
 from tidemill.run.programs import Program, code_digest
 from tidemill.storage.files import open_files
 from tidemill.world import World
@@ -33,8 +36,20 @@ _log = logging.getLogger(__name__)
 MOST_IN_CATALOG: Final = 1_000_000
 _FOLDER: Final = "bundles"
 _DIGITS: Final = 16
+_UPLOAD_WITHIN: Final = timedelta(hours=1)
+"""How long a deployment may take before the file of its bundle is deleted, and its commit refused."""
 _STAMP: Final = (1980, 1, 1, 0, 0, 0)
 """The time of each file in the zip: the same code gives the same bytes."""
+
+
+class UploadAbandoned(Conflict):
+    """A deployment took so long that the janitor has given up the file of its bundle."""
+
+    code = "upload_abandoned"
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        super().__init__(f"the bundle {location} was not deployed in time and is deleted; deploy again")
 
 
 class CodeUnavailable(Unavailable):
@@ -101,28 +116,37 @@ class AppCode:
 
 @dataclass(frozen=True, slots=True)
 class StoredBundle:
-    """A bundle on its way into the catalog; a large one already lies at `location`, where nothing names it yet."""
+    """A bundle on its way into the catalog; a large one already lies at `location`, which only its upload names yet."""
 
     bundle: Bundle
     content: bytes | None = field(repr=False)
     location: str | None
 
 
-def store_bundle(world: World, data: str, bundle: Bundle) -> StoredBundle:
-    """Write a bundle that is too large for the catalog below `data`; to be called before `put_bundle`."""
+def store_bundle(catalog: Catalog, data: str, bundle: Bundle) -> StoredBundle:
+    """Write a bundle that is too large for the catalog below `data`; to be called before `put_bundle`.
+
+    The catalog knows of the file before the file is there: `sweep_bundles` deletes the file if the caller dies.
+    """
+    world = catalog.world
     content = bundle.to_zip()
     if len(content) <= MOST_IN_CATALOG:
         return StoredBundle(bundle, content, None)
     files = open_files(f"{data.rstrip('/')}/_{_FOLDER}", world)
     # A name of its own: a janitor may be deleting the file of the same bundle at this moment.
     name = f"{bundle.digest}-{world.token(8)}.zip"
+    location = f"{files.url}/{name}"
+    catalog.write(lambda db: db.run(SQL.begin_upload, location=location))
     files.prepare()
     files.put(name, content)
-    return StoredBundle(bundle, None, f"{files.url}/{name}")
+    return StoredBundle(bundle, None, location)
 
 
 def put_bundle(db: Db, stored: StoredBundle) -> str:
-    """Add a bundle to the catalog, in the caller's transaction, unless the catalog has it; give its digest."""
+    """Add a bundle to the catalog, in the caller's transaction, unless the catalog has it; give its digest.
+
+    Raises `UploadAbandoned` when the janitor deletes the file of the bundle.
+    """
     db.run(
         SQL.put_bundle,
         digest=stored.bundle.digest,
@@ -131,7 +155,16 @@ def put_bundle(db: Db, stored: StoredBundle) -> str:
         content=stored.content,
         location=stored.location,
     )
+    _end_upload(db, stored)
     return stored.bundle.digest
+
+
+def _end_upload(db: Db, stored: StoredBundle) -> None:
+    """Forget the upload of a file that a bundle names now; refuse when the upload was abandoned."""
+    if stored.location is not None:
+        db.run(SQL.end_upload, location=stored.location)
+        if db.one(SQL.find_abandoned, location=stored.location) is not None:
+            raise UploadAbandoned(stored.location)
 
 
 def delete_unused(catalog: Catalog, stored: StoredBundle) -> None:
@@ -147,10 +180,16 @@ def delete_unused(catalog: Catalog, stored: StoredBundle) -> None:
     if old == new:
         return
     if old is not None and not _exists(catalog.world, str(old)):
-        mended = catalog.write(lambda db: db.run(SQL.replace_file, digest=digest, old=old, new=new))
-        if mended:
+
+        def mend(db: Db) -> bool:
+            mended = db.run(SQL.replace_file, digest=digest, old=old, new=new)
+            _end_upload(db, stored)
+            return bool(mended)
+
+        if catalog.write(mend):
             return
     _delete(catalog.world, new)
+    catalog.write(lambda db: db.run(SQL.forget_upload, location=new))
 
 
 def find_sums(db: Db, digest: str) -> dict[str, str]:
@@ -181,6 +220,8 @@ def find_code(catalog: Catalog, state: Path, program: Program, digest: str) -> A
 def sweep_bundles(catalog: Catalog, state: Path) -> None:
     """Delete the bundles that no program and no attempt under way names, and what is unpacked of such below `state`.
 
+    Delete also the files of uploads that no deployment has ended within an hour: the commit of a later one is refused.
+
     Cost: a look at the bundles that there are.
     """
     world = catalog.world
@@ -192,6 +233,7 @@ def sweep_bundles(catalog: Catalog, state: Path) -> None:
             _delete(world, str(location))
             world.mark("bundles.deleted")
         catalog.write(lambda db: db.run(SQL.delete_bundle, digest=digest, location=location or ""))  # noqa: B023
+    _sweep_uploads(catalog)
     # The folder is listed before the catalog: a bundle that is deployed and unpacked in between stays.
     unpacked = list(world.disk.list_folder(state / _FOLDER))
     kept = {str(row[0]) for row in catalog.read(lambda db: db.all(SQL.list_digests))}
@@ -202,6 +244,18 @@ def sweep_bundles(catalog: Catalog, state: Path) -> None:
             except OSError as error:
                 # Another process that shares the folder may be deleting it. The next sweep looks again.
                 _log.warning("%s is not deleted: %s", path, error)
+
+
+def _sweep_uploads(catalog: Catalog) -> None:
+    """Delete the files of uploads that no deployment has ended, again and again for a day: their writers may live."""
+    within, known = to_milliseconds(_UPLOAD_WITHIN), to_milliseconds(LONGEST_LIFE)
+    if not catalog.read(lambda db: db.all(SQL.find_late_uploads, within=within)):
+        return
+    catalog.write(lambda db: db.run(SQL.abandon_uploads, within=within))
+    catalog.world.mark("bundles.abandoned")
+    for (location,) in catalog.read(lambda db: db.all(SQL.list_abandoned)):
+        _delete(catalog.world, str(location))
+    catalog.write(lambda db: db.run(SQL.forget_abandoned, known=known))
 
 
 def _mark_leaving(db: Db) -> None:

@@ -48,3 +48,32 @@ SELECT 1 FROM bundle
 
 -- name: replace_file
 UPDATE bundle SET location = :new WHERE digest = :digest AND location = :old
+
+-- name: begin_upload
+INSERT INTO bundle_upload (location, begun_at) VALUES (:location, tidemill_now())
+
+-- name: end_upload
+-- Only when a bundle names the file now. A janitor that abandons the upload at this moment locks the row before or after.
+DELETE FROM bundle_upload
+ WHERE location = :location AND abandoned = 0
+   AND EXISTS (SELECT 1 FROM bundle WHERE bundle.location = :location AND bundle.leaving = 0)
+
+-- name: find_abandoned
+SELECT 1 FROM bundle_upload WHERE location = :location AND abandoned = 1
+
+-- name: forget_upload
+DELETE FROM bundle_upload WHERE location = :location
+
+-- name: find_late_uploads
+-- Uploads are few: one for each deployment of a large bundle that has not ended.
+SELECT 1 FROM bundle_upload WHERE begun_at <= tidemill_now() - :within LIMIT 1
+
+-- name: abandon_uploads
+-- From here on no deployment names the files.
+UPDATE bundle_upload SET abandoned = 1 WHERE abandoned = 0 AND begun_at <= tidemill_now() - :within
+
+-- name: list_abandoned
+SELECT location FROM bundle_upload WHERE abandoned = 1
+
+-- name: forget_abandoned
+DELETE FROM bundle_upload WHERE abandoned = 1 AND begun_at <= tidemill_now() - :known

@@ -70,7 +70,7 @@ def move(catalog: Catalog, new: Path, old: Path | None = None) -> Moved:
         names = tuple(dataset.qualified_name for dataset in list_datasets(db) if _move(catalog, db, dataset, urls))
         paths = f"{begun}/", f"{new}/"
         db.run(SQL.move_logs, old=paths[0], new=paths[1])
-        for statement in (SQL.move_archives, SQL.move_archived, SQL.move_bundles):
+        for statement in (SQL.move_archives, SQL.move_archived, SQL.move_bundles, SQL.move_uploads):
             db.run(statement, old=urls[0], new=urls[1])
         for program_id, spec in db.all(SQL.list_programs):
             db.run(SQL.move_program, program_id=program_id, spec=_moved_spec(str(spec), ["app_file"], paths))

@@ -2,6 +2,10 @@
 UPDATE bundle SET location = CAST(:new AS TEXT) || substr(location, length(CAST(:old AS TEXT)) + 1)
  WHERE substr(location, 1, length(CAST(:old AS TEXT))) = :old
 
+-- name: move_uploads
+UPDATE bundle_upload SET location = CAST(:new AS TEXT) || substr(location, length(CAST(:old AS TEXT)) + 1)
+ WHERE substr(location, 1, length(CAST(:old AS TEXT))) = :old
+
 -- name: move_archives
 -- Where the inboxes put processed files from now on.
 UPDATE inbox_marker SET archive = CAST(:new AS TEXT) || substr(archive, length(CAST(:old AS TEXT)) + 1)

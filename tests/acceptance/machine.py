@@ -868,5 +868,7 @@ def write_texts(
         files.put(f"{directory}/{folder}part-0.txt", text.encode())
     found = list_written(files, directory)
     counts = {status.name: files.read(status.name).count(b"\n") for status in found}
-    schema = ColumnSchema('{"type":"struct","fields":[{"name":"line","type":"string"}]}')
+    # As if each line told its time, which windows want a column for.
+    fields = '[{"name":"line","type":"string"},{"name":"ts","type":"timestamp"}]'
+    schema = ColumnSchema(f'{{"type":"struct","fields":{fields}}}')
     return spark.PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), schema)

@@ -455,6 +455,7 @@ class Simulation(Programs):
         story += windows.make_story(self, draw)
         story += self._library_story()
         story += self._suspension_story()
+        story += self._compaction_story()
         story += self._drop_story()
         return sorted(story, key=lambda entry: -entry[0])
 
@@ -495,6 +496,14 @@ class Simulation(Programs):
                     (at, partial(self.publish_by_hand, number + 10, [(draw.choice(["append", "create"]), key)]))
                 )
         return story
+
+    def _compaction_story(self) -> list[tuple[int, Callable[[], object]]]:
+        """Small files to compact, by chance of its own."""
+        draw = random.Random(f"compaction {self.seed}")
+        if not self.shape.compacted:
+            return []
+        steps = [draw.randrange(self.active) for _ in range(5)]
+        return [(step, lambda: self.publish_by_hand(9, [("append", "a")])) for step in steps]
 
     def change_all(self, change: type[Suspend | Resume]) -> None:
         """A person suspends or resumes all schedules, in one transaction."""

@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from tidemill.app.app import App
 from tidemill.lake import contents
 from tidemill.lake.contents import BadText, check_file, find_rows
 from tidemill.lake.formats import BadFormat, FileFormat, RawFormat, Unknown
+from tidemill.lake.inbox.inbox import InboxSpec
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
@@ -136,9 +138,15 @@ def test_quotes_are_checked_whatever_the_options_say(tmp_path, monkeypatch, dial
 def test_options_that_no_reading_can_follow_are_refused(options, why):
     """Spark would lose digits, or give a field an end that nobody meant."""
     with pytest.raises(BadFormat, match=why):
-        RawFormat(FileFormat.CSV, TWO, options)
+        App("shop").inbox("orders", "landing", schema=TWO, options=options)
+
+
+def test_a_catalog_may_hold_what_a_declaration_may_not():
+    """An inbox of an earlier version must not stop the listing of all others."""
     with pytest.raises(BadFormat, match="use STRING"):
-        RawFormat(FileFormat.CSV, "id VARCHAR(3)")
+        App("shop").inbox("orders", "landing", schema="id VARCHAR(3)")
+    earlier = InboxSpec(RawFormat(FileFormat.CSV, "id VARCHAR(3)"))
+    assert InboxSpec.of_spec(earlier.to_spec()) == earlier
 
 
 def test_a_file_cut_at_any_byte_is_found(tmp_path):

@@ -129,6 +129,7 @@ class App:
             _one_of(BadRows, bad_rows, f"bad_rows of inbox {name}"),
             parse_share(max_rejects),
         )
+        raw.check_values()
         spec = InboxSpec(
             format=raw,
             ignore=tuple(ignore),

@@ -117,14 +117,13 @@ class RawFormat:
             raise BadFormat(self.format, f"the column {RESCUED} is for rescued fields: give yours another name")
         if self.bad_rows is BadRows.REJECT and self.format not in {FileFormat.CSV, FileFormat.JSON}:
             raise BadFormat(self.format, "its files have no bad rows that could be rejected: leave bad_rows out")
-        self._check_values()
         if not 0 <= self.max_rejects <= 1:
             raise BadFormat(
                 self.format, f"max_rejects is a share of the rows, from '0%' to '100%', not {self.max_rejects}"
             )
 
-    def _check_values(self) -> None:
-        """Refuse what no reading of a value can follow."""
+    def check_values(self) -> None:
+        """Refuse what leaves values without one reading; for declarations, so that a catalog can hold earlier ones."""
         for name in ("quote", "escape", "comment"):
             if len(self.options.get(name, "")) > 1:
                 raise BadFormat(self.format, f"{name} is one character, not {self.options[name]!r}")

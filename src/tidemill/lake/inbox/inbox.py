@@ -263,7 +263,9 @@ class Inbox:
 
     def read_as(self, schema: str) -> Inbox:
         """The same files with other columns: a DDL text, as in `RawFormat`."""
-        return replace(self, spec=replace(self.spec, format=replace(self.spec.format, schema=schema)))
+        raw = replace(self.spec.format, schema=schema)
+        raw.check_values()
+        return replace(self, spec=replace(self.spec, format=raw))
 
     def files(self, world: World) -> Files:
         """The files at its location."""

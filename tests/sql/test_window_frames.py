@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 
 from tests.sql.conftest import APP, open_windows
 from tidemill.lake.keys import KeySchema
-from tidemill.sql.window_frames import literal_spans
+from tidemill.sql.window_frames import SparkWindows, literal_spans
 
 pytestmark = pytest.mark.spark
 
@@ -71,6 +71,26 @@ def test_a_row_outside_its_partition_fails_the_window_by_name(windows, spark):
     assert run.state == "FAILED"
     assert "window [2021-03-19 09:00:00, 2021-03-19 10:00:00) cannot be computed" in run.exit_reason
     assert "outside the time of its partition" in run.exit_reason
+
+
+def test_where_no_row_is_outside_its_partition_no_query_counts_them(sqlite_catalog_url, tmp_path, spark, monkeypatch):
+    """The write of the windows has met none; a query of its own would read all partitions again."""
+    app = APP.replace('interval="1h"', 'interval="1h", outside="drop"')
+    opened = open_windows(tmp_path / "project", sqlite_catalog_url, app, spark=spark)
+    reads = []
+    join = SparkWindows._join_spans
+    monkeypatch.setattr(SparkWindows, "_join_spans", lambda *given: reads.append(given) or join(*given))
+    opened.publish("clicks", clicks(spark, ("08:10:00", 1), ("09:10:00", 8)))
+
+    first = opened.run()
+    opened.publish("clicks", clicks(spark, ("10:10:00", 1), ("11:59:00", 2)).withColumn("hour", sf.lit(10)))
+    second = opened.run()
+
+    assert (first.state, second.state) == ("COMPLETED", "COMPLETED"), opened.spawner.complaints
+    assert len(reads) == 1 + 2
+    shown = opened.mill.show_watermark("clicks")["programs"][0]["left_out"]
+    assert [(one["partition"], one["outside_rows"]) for one in shown["some"]] == [("day=2021-03-19 hour=10", 1)]
+    opened.mill.close()
 
 
 def test_rows_outside_their_partition_that_are_left_out_are_counted(sqlite_catalog_url, tmp_path, spark):

@@ -323,6 +323,10 @@ class Run:
         self._rows_read.append((inbox, counted))
         self._outputs.counts += [] if counted is None else [counted]
 
+    def note_count(self, counted: RowCount) -> None:
+        """Have the next write that takes all of the counted rows fill `counted`."""
+        self._outputs.counts.append(counted)
+
     @property
     def rows_read(self) -> list[dict[str, object]]:
         """How many rows were read of each inbox, for the run's facts; None when not known, or differently twice.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import date, datetime, timedelta
 from functools import reduce
 from operator import or_
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidemill.epoch import EPOCH
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.keys import KeySchema, KeyText, KeyType, KeyValue
+from tidemill.lake.spark import RowCount, count_of
 from tidemill.lake.window.partition_time import from_wall, to_wall
 from tidemill.lake.window.watermark_spec import OutsidePolicy
 from tidemill.lake.window.window_plan import Window
@@ -47,6 +49,8 @@ class SparkWindows:
 
     def __init__(self, query: WindowQuery) -> None:
         self._query = query
+        self._counted: list[tuple[RowCount, AbstractSet[KeyText]]] = []
+        """Counts of rows outside their partition, by the partitions that were read, which writes fill."""
 
     def compute(self, run: Run, batch: Batch) -> DataFrame:
         """The rows of all windows of `batch`, one query over one read of the partitions."""
@@ -55,13 +59,16 @@ class SparkWindows:
         return run.spark.sql(self._query.select(_VIEW))
 
     def count_outside(self, run: Run, batch: Batch) -> dict[KeyText, int]:
-        """See `Calculator`. One query over the time column of all partitions.
+        """See `Calculator`. No query where the writes of the windows met no such row; else one over all partitions.
 
-        The query of the windows cannot count them on the way: Spark would count again what it computes again, and not
-        all where it needs only some of the results.
+        The writes only tell none from some: Spark counts again what it computes again. A query of its own costs a third
+        to a half of a run (1 M rows in 100 partitions).
         """
         from pyspark.sql import functions as sf
 
+        seen = {key for counted, keys in self._counted if count_of(run.spark, counted) == 0 for key in keys}
+        if seen >= batch.instants.keys():
+            return {}
         joined, inside = self._join_spans(run, batch)
         outside = joined.filter(~sf.coalesce(inside, sf.lit(False)))
         keys = list(batch.instants)
@@ -126,6 +133,7 @@ class SparkWindows:
 
     def _check_rows(self, run: Run, batch: Batch) -> DataFrame:
         """Add the wall-clock time of rows; leave out, or fail at, those outside the span of their partition."""
+        from pyspark.sql import Observation
         from pyspark.sql import functions as sf
 
         joined, inside = self._join_spans(run, batch)
@@ -133,6 +141,11 @@ class SparkWindows:
         column = self._column(joined)
         local = sf.col(column).cast("timestamp_ntz")
         if spec.outside is OutsidePolicy.DROP:
+            counted = RowCount(Observation())
+            outside = sf.count_if(~sf.coalesce(inside, sf.lit(False)))
+            joined = joined.observe(counted.observation, outside.alias("rows"))
+            run.note_count(counted)
+            self._counted.append((counted, batch.instants.keys()))
             return joined.filter(inside).withColumn("__local", local)
         told = [sf.lit(f"a row of {batch.source.qualified_name} lies outside the time of its partition: {column}=")]
         told += [sf.coalesce(sf.col(column).cast("string"), sf.lit("null"))]

@@ -410,8 +410,9 @@ def test_a_message_of_ones_own_is_read_back(tidemill):
 
 
 HEAVY = {
-    "app.deploy", "lake.snapshot.snapshot", "mill.mill", "mill.upkeep", "roles", "run.attempts", "run.context",
-    "run.external", "run.inputs", "schedule.changes", "schedule.checker", "schedule.subscriber", "sql.ddl",
+    "app.deploy", "lake.inbox.discovery", "lake.snapshot.snapshot", "mill.mill", "mill.upkeep", "roles",
+    "run.attempts", "run.context", "run.external", "run.inputs", "schedule.changes", "schedule.checker",
+    "schedule.subscriber", "sql.ddl",
 }  # fmt: skip
 """What changes things, runs them, or looks at all of them."""
 

@@ -10,10 +10,6 @@ from tidemill.catalog.db import Db
 from tidemill.errors import UserError
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.inbox import inbox
-from tidemill.lake.inbox.discovery import accept_empty as accept_empty_folder
-from tidemill.lake.inbox.discovery import discover_settled, read_lateness, read_listed
-from tidemill.lake.inbox.file_endings import release_quarantined, retry_files
-from tidemill.lake.inbox.reprocess import reprocess
 from tidemill.mill.jobs import explain_verdict
 from tidemill.mill.project import MOST_SHOWN, Project
 from tidemill.names import advise, dataset_events
@@ -80,6 +76,9 @@ class Inboxes(Project):
 
     def show_inbox(self, name: str) -> InboxView:
         """Show what the catalog knows of an inbox. Cost: reads the states of all its files."""
+        # No list of files needs this, nor what the methods below import.
+        from tidemill.lake.inbox.discovery import read_lateness, read_listed
+
         watched = self._inbox(name)
 
         def block(db: Db) -> InboxView:
@@ -128,6 +127,9 @@ class Inboxes(Project):
         `accept_empty` takes an empty folder for emptied, though it is another folder than the one that had files.
         Raises `StorageUnavailable` when the location is away.
         """
+        from tidemill.lake.inbox.discovery import accept_empty as accept_empty_folder
+        from tidemill.lake.inbox.discovery import discover_settled, read_lateness
+
         watched = self._inbox(name)
         if accept_empty:
             self.catalog.write(lambda db: accept_empty_folder(db, watched))
@@ -151,11 +153,15 @@ class Inboxes(Project):
 
     def release_files(self, name: str, files: Sequence[str]) -> int:
         """Give files in quarantine another chance, each by itself; how many there were."""
+        from tidemill.lake.inbox.file_endings import release_quarantined
+
         watched = self._inbox(name)
         return self.catalog.write(lambda db: release_quarantined(db, watched, files))
 
     def retry_files(self, name: str, files: Sequence[str] = ()) -> int:
         """Have files in ERROR tried again now, all when none is named; how many there were."""
+        from tidemill.lake.inbox.file_endings import retry_files
+
         watched = self._inbox(name)
         return self.catalog.write(lambda db: retry_files(db, watched, files))
 
@@ -165,6 +171,8 @@ class Inboxes(Project):
         On record with who asked (`by`, else the user of this process). A program that appends publishes their rows a
         second time. Raises `NotReprocessed` for a file that is not processed or not there, and `FilesChanged`.
         """
+        from tidemill.lake.inbox.reprocess import reprocess
+
         watched = self._inbox(name)
         who = by or f"{self.world.environ.get('USER', 'unknown')}@{self.world.spawner.host()}"
         count = reprocess(self.catalog, watched, files, who)

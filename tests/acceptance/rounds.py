@@ -206,20 +206,21 @@ def published(machine: Machine, name: str) -> dict[str, list[str]]:
 
 
 def versions(machine: Machine, name: str) -> list[object]:
-    """The versions of a snapshot, oldest first: those kept are there whole, nothing else is, and the newest is current.
+    """The versions of a snapshot by number: those kept are there whole, nothing else is, and the newest is current.
 
     At most two are kept, and those that a transaction saw which was open when the janitor came last.
     """
     rows = machine.sql(
         "SELECT c.write_pointer, c.location, c.superseded_seq, c.expired_at FROM partition_change AS c"
-        f" JOIN dataset AS d ON d.dataset_id = c.dataset_id WHERE d.name = '{name}' ORDER BY c.write_pointer"
+        f" JOIN dataset AS d ON d.dataset_id = c.dataset_id WHERE d.name = '{name}'"
+        " ORDER BY coalesce(c.order_time, 0), c.write_pointer"
     )
     there = {path.parent.name for path in (machine.folder / name).glob("tx=*/_committed")}
     assert there >= {str(location) for _, location, _, expired in rows if expired is None}, machine.last_faults()
     assert {path.name for path in (machine.folder / name).glob("tx=*")} == there, machine.last_faults()
     assert there <= {str(location) for _, location, _, _ in rows}, machine.last_faults()
     assert [superseded for _, _, superseded, _ in rows].index(None) == len(rows) - 1, machine.last_faults()
-    return [version for version, _, _, _ in rows]
+    return sorted(version for version, _, _, _ in rows)
 
 
 def announced_versions(machine: Machine, name: str) -> list[object]:

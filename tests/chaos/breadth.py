@@ -65,28 +65,28 @@ def judge_windows(judge: Judge) -> None:
 def judge_snapshot(judge: Judge) -> None:
     """Its versions never go back, each that became current was told once, and the newest is there with those kept."""
     rows = judge.sql(
-        f"SELECT c.write_pointer, c.location, c.superseded_seq, c.expired_at FROM partition_change AS c"
+        f"SELECT c.write_pointer, c.location, c.superseded_seq, c.expired_at, c.order_time FROM partition_change AS c"
         f" {_OF.format('c', 'mirror')} ORDER BY c.commit_seq"
     )
-    current, became = 0, []
-    for pointer, *_ in rows:
-        if pointer > current:
-            current = pointer
+    current, latest, became = 0, (-1, 0), []
+    for pointer, _, _, _, order_time in rows:
+        if (order_time or 0, pointer) > latest:
+            current, latest = pointer, (order_time or 0, pointer)
             became.append(pointer)
     told = sorted(
         json.loads(text)["version"]
         for (text,) in judge.sql("SELECT payload FROM message WHERE event_key = 'snapshot:default.mirror'")
     )
-    if told != became:
+    if told != sorted(became):
         judge.verdict.differing.append(f"versions {became} became current, told were {told}")
-    if rows and [pointer for pointer, _, superseded, _ in rows if superseded is None] != [current]:
+    if rows and [pointer for pointer, _, superseded, *_ in rows if superseded is None] != [current]:
         judge.verdict.differing.append(f"not version {current} of the snapshot is current, or not alone")
-    for pointer, location, _, expired in rows:
+    for pointer, location, _, expired, _ in rows:
         files = (judge.site.folder / "data" / "mirror" / location).rglob("part-0.txt")
         if expired is None and [path.read_text() for path in files] != [f"as of {pointer}\n"]:
             judge.verdict.lost.append(f"version {pointer} of the snapshot is not whole")
     judge.verdict.counts["versions of the snapshot"] = len(rows)
-    judge.verdict.counts["of them let go"] = sum(1 for *_, expired in rows if expired is not None)
+    judge.verdict.counts["of them let go"] = sum(1 for row in rows if row[3] is not None)
 
 
 def judge_inbox(judge: Judge) -> None:

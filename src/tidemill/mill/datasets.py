@@ -216,7 +216,8 @@ def _find_hint(dataset: Dataset, partitions: int, files: int, size: int) -> str 
     few = files < _MANY_FILES * needed_files(partitions, size)
     if dataset.kind is not DatasetKind.FILESET or few or not files:
         return None
-    most = f"{files} files of {format_bytes(size // files)} on average in {partitions} partitions"
+    within = "1 partition" if partitions == 1 else f"{partitions} partitions"
+    most = f"{files} files of {format_bytes(size // files)} on average in {within}"
     return f"{dataset.qualified_name} has {most}: `tidemill dataset compact {dataset.qualified_name}` merges them"
 
 

@@ -128,16 +128,6 @@ MUTANTS: Final = (
         scenario="beside",
     ),
     _mutant(
-        "newer_change_overtakes",
-        "a newer change of a partition comes with the older ones that wait for another attempt",
-        Edit(
-            _TAKE_SQL,
-            "   AND work.state = 'new' AND work.commit_seq < :write_pointer\n",
-            "   AND work.state = 'new' AND work.commit_seq < :write_pointer AND work.not_before <= tidemill_now()\n",
-        ),
-        first=Killer.SIMULATION,
-    ),
-    _mutant(
         "own_key_held_twice",
         "overlapping runs of one consumer hold the same partition",
         Edit(

@@ -207,7 +207,11 @@ MUTANTS: Final = (
     _mutant(
         "empty_partition_is_nothing",
         "a partition that was created without rows completes its hour",
-        Edit(_PUBLISH, "            return not self.metadata\n", "            return False\n"),
+        Edit(
+            _PUBLISH,
+            "        return self.op is not WriteOp.DROP\n",
+            "        return self.op is not WriteOp.DROP and bool(self.manifest.files)\n",
+        ),
         first=Killer.SIMULATION,
     ),
 )

@@ -487,14 +487,13 @@ class Simulation(Programs):
             return []
         story: list[tuple[int, Callable[[], object]]] = []
         for number in range(20, 20 + draw.randint(1, 2)):
-            key, at = draw.choice("aabbcn"), draw.randrange(self.active)
-            writes = draw.choice([["drop"], ["drop"], ["drop", "append"]])
-            story.append((at, partial(self.publish_by_hand, number, [(op, key) for op in writes])))
+            key, at, wait = draw.choice("aabbcn"), draw.randrange(self.active), draw.choice([0, 5, 10, 20])
+            writes = [(op, key) for op in draw.choice([["drop"], ["drop"], ["drop", "append"]])]
+            story.append((at, partial(self.publish_by_hand, number, writes, wait=timedelta(seconds=wait))))
             if draw.random() < 0.7:
-                at = min(at + draw.randint(1, 60), self.active - 1)
-                story.append(
-                    (at, partial(self.publish_by_hand, number + 10, [(draw.choice(["append", "create"]), key)]))
-                )
+                wait += draw.randint(1, 10)
+                again = [(draw.choice(["append", "create"]), key)]
+                story.append((at, partial(self.publish_by_hand, number + 10, again, wait=timedelta(seconds=wait))))
         return story
 
     def _compaction_story(self) -> list[tuple[int, Callable[[], object]]]:
@@ -547,10 +546,19 @@ class Simulation(Programs):
             writes = [("append", key), ("append", "q"), ("append", "r")]
         self.publish_by_hand(number, writes, abandons=key is None and draw.random() < 0.15)
 
-    def publish_by_hand(self, number: int, writes: Sequence[tuple[str, str]], *, abandons: bool = False) -> None:
-        """Somebody does this to partitions of `lines`, in one transaction from a process of his own."""
+    def publish_by_hand(
+        self,
+        number: int,
+        writes: Sequence[tuple[str, str]],
+        *,
+        abandons: bool = False,
+        wait: timedelta = timedelta(0),
+    ) -> None:
+        """Somebody does this to partitions of `lines`, in one transaction from a process of his own, after a while."""
 
         def body(process: Process) -> None:
+            if wait:
+                process.world.clock.sleep(wait)
             pointer = 0
             try:
                 with open_transaction(

@@ -371,6 +371,29 @@ def test_halving_isolates_the_poison_partition_and_the_rest_flows(lake, poison, 
     assert discarded.failures >= ATTEMPTS
 
 
+def test_new_data_of_the_poison_partition_does_not_fail_the_rest_again(lake):
+    """New data ends its back-off: the partition still comes apart from what has never failed, and is discarded."""
+    good, runs_with_poison = [], 0
+    for minute in range(20):
+        lake.publish(0)
+        for hour in range(4):
+            lake.publish(1 + minute * 4 + hour)
+        for _ in range(3):
+            tx = lake.begin()
+            got = lake.hours(lake.take(tx))
+            if 0 not in got:
+                lake.complete(tx)
+                good += got
+                continue
+            runs_with_poison += len(got) > 1
+            fail(lake, tx)
+    lake.pass_time()
+    good += lake.hours(lake.take(lake.begin()))
+
+    assert lake.list_work(WorkState.DISCARDED)
+    assert runs_with_poison <= HALVE_AFTER
+
+
 def test_one_failure_alone_discards_nothing(lake):
     """A program with a bug, or a full disk, fails on everything."""
     lake.publish(1)

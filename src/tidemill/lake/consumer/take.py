@@ -32,7 +32,8 @@ SQL: Final = load_sql(__file__)
 
 MOST_FILLED: Final = 10_000
 """Changes that one transaction moves into a working set; more of them are cut at a write pointer."""
-_ANY_FAILURES: Final = 1 << 62
+_ANY: Final = (0, 1 << 62)
+"""Any number of failures."""
 
 
 class Closing(StrEnum):
@@ -263,7 +264,7 @@ class _Claimed:
 
     partitions: int = 0
     bytes: int = 0
-    alike: tuple[int, int] = (0, _ANY_FAILURES)
+    alike: tuple[int, int] = _ANY
 
 
 def _claim(db: Db, consumer: Consumer, tx: Transaction, terms: Terms) -> None:
@@ -278,13 +279,15 @@ def _claim_round(db: Db, consumer: Consumer, tx: Transaction, terms: Terms, clai
         found = _find_claimable(db, consumer, tx, wanted, terms.order, claimed.alike)
         if not found:
             return
-        # What failed before goes with what failed as often: else each new run would halve the same whole again, and
-        # never come to the poison one alone.
-        claimed.alike = _as_often(found[0].failures)
-        if any(_as_often(waiting.failures) != claimed.alike for waiting in found):
-            found = _find_claimable(db, consumer, tx, wanted, terms.order, claimed.alike)
-        unwanted = _find_unwanted(db, consumer, found, terms)
-        claims, closed, drops, full = _sort_out(found, unwanted, terms, claimed)
+        # A partition that failed before comes with others that failed as often: else each new run would halve the same
+        # whole again, and never come to the poison partition alone. A new change of the partition does not alter that.
+        if claimed.alike == _ANY:
+            claimed.alike = _as_often(found[0].failures)
+        alike = [waiting for waiting in found if _as_often(waiting.failures) == claimed.alike]
+        if not alike:
+            return
+        unwanted = _find_unwanted(db, consumer, alike, terms)
+        claims, closed, drops, full = _sort_out(alike, unwanted, terms, claimed)
         for closing, rows in closed.items():
             state = WorkState.DISCARDED if closing is Closing.CHANGED else WorkState.COMPLETED
             db.run(SQL.close, closed=json.dumps(rows), state=state, error=closing, **owner)
@@ -292,7 +295,7 @@ def _claim_round(db: Db, consumer: Consumer, tx: Transaction, terms: Terms, clai
             db.run(SQL.count_dropped, consumer_id=consumer.consumer_id, dropped=drops)
         if claims:
             db.run(SQL.claim, claims=json.dumps(claims), **owner)
-        # All that was found is claimed or closed now: another round finds other keys.
+        # All alike ones are claimed or closed now: another round finds other keys.
         if full or sum(waiting.rows for waiting in found) < wanted:
             return
 

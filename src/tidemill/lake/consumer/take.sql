@@ -61,13 +61,11 @@ SELECT write_pointer FROM tx
 -- name: find_claimable
 -- All waiting rows of the keys of the first :most waiting ones with this many failures, the oldest key first; what
 -- waited for a time after what never had to. A key comes with all its rows once one of them is due: a newer row never
--- overtakes an older one that waits for another attempt. The failures of a row that is not due do not count here. A key
--- of which some run holds a row waits. The order by not_before is that of the index; if :newest (1, else 0), what never
--- had to wait is read backwards. CROSS JOIN has SQLite begin with the few keys. Sub-selects of one value are look-ups on
--- both databases: as joins, PostgreSQL found the changes first, with all that their keys had before, and compared all
--- that is held.
-SELECT work.partition_key, work.write_pointer,
-       CASE WHEN work.not_before <= tidemill_now() THEN work.failures ELSE 0 END,
+-- overtakes an older one that waits for another attempt. A key of which some run holds a row waits. The order by
+-- not_before is that of the index; if :newest (1, else 0), what never had to wait is read backwards. CROSS JOIN has
+-- SQLite begin with the few keys. Sub-selects of one value are look-ups on both databases: as joins, PostgreSQL found the
+-- changes first, with all that their keys had before, and compared all that is held.
+SELECT work.partition_key, work.write_pointer, work.failures,
        (SELECT bytes FROM partition_change
          WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer AND partition_key = work.partition_key),
        (SELECT superseded_seq FROM partition_change

@@ -230,6 +230,21 @@ def test_what_a_zombie_left_in_a_committed_directory_goes_a_day_later(lake, fold
     ]
 
 
+def test_checksums_of_spark_go_without_a_warning(lake, folder, caplog):
+    """Spark writes one beside each file, so a warning would be there for each commit."""
+    tx = lake.begin()
+    write = lake.write(5)
+    above, _, name = write.manifest.files[0].name.rpartition("/")
+    leave(folder, tx, f"{above}/{name}")
+    leave(folder, tx, f"{above}/.{name}.crc")
+    put_manifests(folder, tx)
+    lake.commit(tx, write)
+    age(lake, 26)
+
+    assert sweep(lake.catalog).strays == 1
+    assert "no manifest names" not in caplog.text
+
+
 def test_files_that_another_commit_names_are_no_strays(lake, folder):
     """A roll-back or an adoption names files in the directory of another transaction."""
     tx, later = lake.begin(), lake.begin()

@@ -29,7 +29,15 @@ from tidemill.errors import Unavailable
 from tidemill.lake.datasets import find_by_id
 from tidemill.lake.fileset.time_travel import seq_before
 from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import Manifest, find_snapshot, is_marked, is_side_car, mark_committed, tx_directory
+from tidemill.lake.manifest import (
+    Manifest,
+    find_snapshot,
+    is_checksum,
+    is_marked,
+    is_side_car,
+    mark_committed,
+    tx_directory,
+)
 from tidemill.names import CommitSeq, DatasetId, WritePointer
 from tidemill.storage.files import open_files
 
@@ -204,8 +212,8 @@ def _delete_strays_of(catalog: Catalog, row: Row) -> int:
     files = open_files(dataset.location, catalog.world)
     found = [status.name for status in files.list_after(f"{own}/", None)]
     strays = [name for name in found if (short := name.removeprefix(f"{own}/")) not in named and not is_side_car(short)]
-    if strays:
-        _log.warning("%s of %s has %s files that no manifest names", own, dataset.qualified_name, len(strays))
+    if odd := sum(not is_checksum(name.removeprefix(f"{own}/"), named) for name in strays):
+        _log.warning("%s of %s has %s files that no manifest names", own, dataset.qualified_name, odd)
     for name in strays:
         files.delete(name)
     return len(strays)

@@ -253,6 +253,13 @@ def is_side_car(name: str) -> bool:
     return name in {_SIDE_CAR, _COMMITTED}
 
 
+def is_checksum(name: str, named: Collection[str]) -> bool:
+    """Tell whether a file is Hadoop's checksum (`.part-0.parquet.crc`) of one of the files `named` in a manifest."""
+    folder, slash, short = name.rpartition("/")
+    about = short.removeprefix(".").removesuffix(".crc")
+    return short == f".{about}.crc" and f"{folder}{slash}{about}" in named
+
+
 def _read(files: Files, snapshot: Snapshot, name: str) -> dict[str, Any] | None:
     try:
         content = json.loads(files.read(f"{tx_directory(snapshot)}/{name}"))

@@ -14,7 +14,7 @@ from tidemill.catalog.named import Row
 from tidemill.errors import Unavailable
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import DataFile, Manifest, checksum, find_snapshot, is_side_car
+from tidemill.lake.manifest import DataFile, Manifest, checksum, find_snapshot, is_checksum, is_side_car
 from tidemill.storage.files import Files, FileStatus, open_files
 from tidemill.upkeep.findings import Findings
 from tidemill.upkeep.storage import SQL, DirectoryKind, find_unnamed, read_windows
@@ -161,7 +161,7 @@ def _compare(
                 findings.add(Difference(kind, fileset.qualified_name, prefix + file.name, what, next_step))
     # In a directory that was there before Tidemill there may be anything.
     for name in sorted(found.keys() - named) if find_snapshot(location) else ():
-        if not is_side_car(name):
+        if not is_side_car(name) and not is_checksum(name, named):
             what = "lies in a committed directory, and no manifest names it: nobody reads it"
             kind = DifferenceKind.UNNAMED
             next_step = "the janitor deletes it 25 h after the commit; delete it by hand if it came later"

@@ -169,6 +169,28 @@ def test_rows_that_get_lost_fail_the_compaction(site, spark):
     assert len(site.mill.list_files("clicks")) == 4
 
 
+def test_a_transaction_compacts_a_partition_once(site, spark):
+    """A second call takes what the first has left, and nothing of a call that failed is published or kept."""
+    site.declare("app.fileset('clicks', keys={'hour': 'int'})")
+    append(site, times=2)
+    before = read(site)
+
+    with site.mill.transaction(["clicks"]) as tx:
+        found = tx._outputs.find_fragmented("default.clicks", None)
+        rows = (
+            "SELECT * FROM VALUES (1, 'a', 5), (2, 'b', 5), (3, 'c', 5), (4, 'd', 5), (5, 'e', 6) AS r(id, name, hour)"
+        )
+        with pytest.raises(RowsChanged, match="read 2 rows and wrote 1"):
+            tx._outputs.compact("default.clicks", found, spark.sql(rows))
+        done = [tx.compact(spark, "clicks", where=where) for where in ({"hour": 5}, None, None)]
+
+    assert [[one.partition for one in each] for each in done] == [["hour=5"], ["hour=6"], []]
+    assert read(site) == before
+    assert len(site.mill.list_files("clicks")) == 2
+    folder = Path(site.mill.list_files("clicks")[0].path).parents[2]
+    assert sorted(path.parent.parent.name for path in folder.rglob("part-*")) == ["2", "3"]
+
+
 def test_an_overwrite_meanwhile_wins(site, spark):
     """The compaction says whom it lost to, and publishes nothing."""
     site.declare("app.fileset('clicks', keys={'hour': 'int'})")

@@ -14,14 +14,18 @@ from tidemill.catalog.transactions import UndeclaredOutput, commit
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, consume_partitions
 from tidemill.lake.fileset.compaction import Compact, CompactedPartition, CompactionConflict, is_worth_compacting
 from tidemill.lake.fileset.expiry import expire_superseded
-from tidemill.lake.fileset.fileset import NotKept, WriteOp, read_partitions
+from tidemill.lake.fileset.fileset import Change, NotKept, Partition, WriteOp, read_partitions
 from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.lake.fileset.stored import FILE_BYTES
 from tidemill.lake.fileset.time_travel import find_snapshot_at, now
 from tidemill.lake.janitor import sweep
+from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile, Manifest, tx_directory
+from tidemill.names import CommitSeq, WritePointer
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.fsck import fsck
+
+KEY = KeyText("")
 
 _numbers = count()
 
@@ -77,6 +81,13 @@ def compact(lake, *hours):
     tx = lake.begin()
     commit(lake.catalog, tx, [prepare(lake, tx, *hours)])
     return tx
+
+
+def holding(sizes, *, compacts=False):
+    """A change, or a compaction, with files of these sizes; none without sizes."""
+    files = tuple(DataFile(f"{n}", size, 1, "e") for n, size in enumerate(sizes))
+    named = WritePointer(1), CommitSeq(2), WriteOp.APPEND, "tx=1-a"
+    return [Change(KEY, *named, Manifest(files), compacts=compacts)] if files else []
 
 
 def close(lake):
@@ -355,4 +366,12 @@ def test_a_transaction_compacts_only_what_it_has_declared(lake):
 )
 def test_only_what_leaves_half_of_the_files_is_worth_it(sizes, worth):
     """Else each compaction would copy all that earlier ones have made."""
-    assert is_worth_compacting([DataFile(f"{n}", size, 1, "e") for n, size in enumerate(sizes)]) is worth
+    assert is_worth_compacting(Partition(KEY, tuple(holding(sizes)))) is worth
+
+
+@pytest.mark.parametrize(("merged", "later", "worth"), [(1, 0, False), (3, 0, False), (3, 2, False), (3, 3, True)])
+def test_what_a_compaction_has_made_is_not_made_again(merged, later, worth):
+    """Spark makes as many files again of the same rows, however few would hold their bytes."""
+    changes = (*holding([1] * merged, compacts=True), *holding([1] * later))
+
+    assert is_worth_compacting(Partition(KEY, changes)) is worth

@@ -183,7 +183,7 @@ def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
     sizes = {str(row[0]): row[1:] for row in db.all(SQL.measure_filesets, dataset_ids=json.dumps(ids))}
     views = []
     for dataset in found:
-        partitions, files, size, rows = cast("tuple[int, ...]", sizes.get(dataset.dataset_id, (0, 0, 0, 0)))
+        partitions, files, size, rows, merged = cast("tuple[int, ...]", sizes.get(dataset.dataset_id, (0, 0, 0, 0, 0)))
         schema = None
         if dataset.kind is DatasetKind.INBOX:
             counts = inbox.count_files(db, dataset.dataset_id).values()
@@ -206,14 +206,14 @@ def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
                 files,
                 size,
                 None if is_inbox else rows,
-                _find_hint(dataset, partitions, files, size),
+                _find_hint(dataset, partitions, files, size, merged),
             )
         )
     return views
 
 
-def _find_hint(dataset: Dataset, partitions: int, files: int, size: int) -> str | None:
-    few = files < _MANY_FILES * needed_files(partitions, size)
+def _find_hint(dataset: Dataset, partitions: int, files: int, size: int, merged: int) -> str | None:
+    few = files < _MANY_FILES * needed_files(partitions, size, merged)
     if dataset.kind is not DatasetKind.FILESET or few or not files:
         return None
     within = "1 partition" if partitions == 1 else f"{partitions} partitions"

@@ -1,17 +1,18 @@
 -- name: measure_filesets
 -- Of each file set: the number of partitions, then files, bytes and rows of what is current; of what a compaction holds,
--- as it is there. Cost: what is current.
+-- as it is there. Last, the files of compactions among them. Cost: what is current.
 SELECT current.dataset_id, CAST(sum(current.partitions) AS BIGINT), CAST(sum(current.files) AS BIGINT),
-       CAST(sum(current.bytes) AS BIGINT), CAST(sum(current.row_count) AS BIGINT)
+       CAST(sum(current.bytes) AS BIGINT), CAST(sum(current.row_count) AS BIGINT), CAST(sum(current.merged) AS BIGINT)
   FROM (SELECT dataset_id, count(DISTINCT partition_key) AS partitions,
                sum(CASE WHEN compacted_seq IS NULL THEN files ELSE 0 END) AS files,
                sum(CASE WHEN compacted_seq IS NULL THEN bytes ELSE 0 END) AS bytes,
-               sum(CASE WHEN compacted_seq IS NULL THEN row_count ELSE 0 END) AS row_count
+               sum(CASE WHEN compacted_seq IS NULL THEN row_count ELSE 0 END) AS row_count,
+               0 AS merged
           FROM partition_change {indexed_by:partition_current}
          WHERE superseded_seq IS NULL AND op <> 'drop' AND dataset_id IN ({texts:dataset_ids})
          GROUP BY dataset_id
          UNION ALL
-        SELECT dataset_id, 0, sum(files), sum(bytes), sum(row_count)
+        SELECT dataset_id, 0, sum(files), sum(bytes), sum(row_count), sum(files)
           FROM compaction {indexed_by:compaction_current}
          WHERE superseded_seq IS NULL AND dataset_id IN ({texts:dataset_ids})
          GROUP BY dataset_id) AS current

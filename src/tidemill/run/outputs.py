@@ -313,12 +313,13 @@ class Outputs:
     def find_fragmented(self, name: str, where: Where | KeyFilter | None) -> list[Partition]:
         """Return the partitions that this transaction sees, `where` accepts and a compaction would improve. `BadKey`.
 
-        At most `MOST_CHANGES`: a later compaction finds the others.
+        Not those that this transaction has compacted. At most `MOST_CHANGES`: a later compaction finds the others.
         """
         output = self._find_partitioned(name)
         accepted = where if isinstance(where, KeyFilter) else make_filter(output.fileset.keys, where)
-        found = [one for one in self._seen(output, accepted) if is_worth_compacting([file for _, file in one.files])]
-        return found[:MOST_CHANGES]
+        done = {one.before.partition_key for one in output.compacted}
+        found = [one for one in self._seen(output, accepted) if one.partition_key not in done]
+        return [one for one in found if is_worth_compacting(one)][: MOST_CHANGES - len(done)]
 
     def compact(self, name: str, partitions: Sequence[Partition], rows: DataFrame) -> list[Compacted]:
         """Write `rows`, which are those of `partitions`, into files that the commit puts in the place of their files.
@@ -330,18 +331,19 @@ class Outputs:
         columns = self.catalog.read(lambda db: find_schema(db, output.fileset.dataset_id))
         manifests = self._write(output, rows, columns).manifests
         output.schema = None
-        done = []
+        compacted, done = [], []
         for partition in partitions:
             shown = output.fileset.show(partition.partition_key)
             key = output.fileset.keys.decode(partition.partition_key)
             manifest = manifests.get(key, Manifest(()))
             if manifest.total_rows != partition.rows:
                 raise RowsChanged(name, shown, partition.rows, manifest.total_rows)
-            output.compacted.append(CompactedPartition(partition, manifest))
+            compacted.append(CompactedPartition(partition, manifest))
             size, count = manifest.total_bytes, manifest.total_rows
             done.append(Compacted(shown, len(partition.files), len(manifest.files), size, count))
         if stray := manifests.keys() - {output.fileset.keys.decode(one.partition_key) for one in partitions}:
             raise RowsChanged(name, output.fileset.keys.show(min(stray)), 0, manifests[min(stray)].total_rows)
+        output.compacted += compacted
         return done
 
     def _find_partitioned(self, name: str) -> _Output:
@@ -493,6 +495,8 @@ class Outputs:
     def _prepare_compaction(self, name: str, output: _Output, files: Files) -> Compact:
         if output.writes:
             raise WritesAndCompacts(name)
+        if output.calls > 1 or output.forgot:
+            delete_unnamed(files, self.tx, {file.name for one in output.compacted for file in one.manifest.files})
         for one in output.compacted:
             shown = output.fileset.show(one.before.partition_key)
             check_files(files, name, shown, tx_directory(self.tx), one.manifest)

@@ -69,7 +69,7 @@ def find_fragmented(catalog: Catalog, fileset: Fileset, where: KeyFilter) -> lis
     def block(db: Db) -> list[Partition]:
         return read_partitions(db, fileset.dataset_id, now(db, catalog.incarnation), where, compacted=True)
 
-    return [one for one in catalog.read(block) if is_worth_compacting([file for _, file in one.files])]
+    return [one for one in catalog.read(block) if is_worth_compacting(one)]
 
 
 def drop_matching(catalog: Catalog, world: World, fileset: Fileset, where: KeyFilter) -> list[Dropped]:

@@ -20,7 +20,7 @@ from tidemill.errors import Conflict
 from tidemill.lake.fileset.fileset import Fileset, Partition
 from tidemill.lake.fileset.stored import FILE_BYTES
 from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import DataFile, Manifest, tx_directory
+from tidemill.lake.manifest import Manifest, tx_directory
 from tidemill.names import DatasetId
 
 SQL: Final = load_sql(__file__)
@@ -131,11 +131,16 @@ def supersede_compactions(dataset_id: DatasetId, keys: Iterable[KeyText]) -> Cal
     return Call(SQL.supersede_compactions, {"dataset_id": dataset_id, "keys": json.dumps(list(keys))})
 
 
-def is_worth_compacting(files: Sequence[DataFile]) -> bool:
-    """Say whether the rows of these files fit into half as many files, or fewer. Pure."""
-    return len(files) >= _WORTH * needed_files(1, sum(file.bytes for file in files))
+def is_worth_compacting(partition: Partition) -> bool:
+    """Say whether the rows of a partition fit into half as many files, or fewer. Pure."""
+    merged = sum(len(change.manifest.files) for change in partition.changes if change.compacts)
+    return len(partition.files) >= _WORTH * needed_files(1, partition.bytes, merged)
 
 
-def needed_files(partitions: int, size: int) -> int:
-    """Return the number of files that hold so many bytes of so many partitions. Pure."""
-    return partitions + size // FILE_BYTES
+def needed_files(partitions: int, size: int, merged: int) -> int:
+    """Return the number of files that hold so many bytes of so many partitions. Pure.
+
+    Not fewer than the `merged` files that compactions have made of them: Spark goes by the size of rows in memory, so
+    another compaction would make as many again.
+    """
+    return max(partitions + size // FILE_BYTES, merged)

@@ -599,7 +599,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "jobs.insert_history": {"jobs": _NEW_JOBS},
     "schedules.read_boundaries": {"schedule_id": "schedule_100"},
     "boundaries.lock": {"schedule_ids": _list(*(f"schedule_{i}" for i in range(0, 10_000, 100)))},
-    "changes.delete_boundaries": {"schedule_ids": _list(*(f"schedule_{i}" for i in range(0, 10_000, 100)))},
+    "changes.empty_boundaries": {"schedule_ids": _list(*(f"schedule_{i}" for i in range(0, 10_000, 100)))},
     "jobs.find_unfinished": {"job_ids": _list(*(f"{kind}_{i}" for kind in ("job", "running") for i in range(100)))},
     "jobs.find_ended": {"job_id": "done_1"},
     "jobs.delete_waits": {"job_ids": _list(*(f"job_{i}" for i in range(15_000, 15_100)))},

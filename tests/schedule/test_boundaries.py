@@ -14,8 +14,8 @@ from tidemill.catalog.named import Dialect
 from tidemill.names import RunId
 from tidemill.run.attempts import AttemptEnd, Cause, end_attempt, take_runs
 from tidemill.schedule import boundaries
-from tidemill.schedule.boundaries import feed_boundaries
-from tidemill.schedule.changes import Resume, Suspend, Update
+from tidemill.schedule.boundaries import feed_boundaries, has_boundaries
+from tidemill.schedule.changes import Delete, Resume, Suspend, Update
 from tidemill.schedule.checker import Launch
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewPartitions, WatermarkPassed
@@ -157,7 +157,8 @@ def test_who_skips_the_periods_that_wait_begins_with_the_next(shop):
     """As the warning says."""
     schedule = shop.schedule(EACH)
     shop.pass_to(490_000, None, since=0)
-    shop.step()
+    (first,) = shop.step()
+    shop.end(first.run_id)
     shop.change(Suspend(schedule.schedule_id))
     shop.change(Resume(schedule.schedule_id))
     shop.pass_to(490_001, 490_000)
@@ -278,13 +279,45 @@ def test_a_schedule_that_is_changed_starts_anew(shop, change):
     subscribe(shop.catalog, shop.world)
     feed_boundaries(shop.catalog, shop.world)
     shop.change(change(schedule.schedule_id))
-    left = shop.sql("SELECT * FROM boundary")
+    left = shop.sql("SELECT count(*) FROM boundary WHERE next_at <= last_at")
     shop.change(Resume(schedule.schedule_id))
     nothing = shop.step()
     shop.pass_to(21, 20)
 
-    assert (left, nothing) == ([], [])
+    assert (left, nothing) == ([(0,)], [])
     assert hours(shop, shop.step()) == [[21]]
+
+
+@pytest.mark.parametrize("change", [Suspend, lambda one: Update(one, ScheduleSpec(EACH | NewPartitions("clicks")))])
+def test_the_next_waits_for_a_run_from_before_a_change(shop, change):
+    """A suspension ends no run, and does not let the next one start beside it."""
+    schedule = shop.schedule(EACH, program=shop.program(reads=()))
+    shop.pass_to(20, 18)
+    (running,) = shop.step()
+    shop.change(change(schedule.schedule_id))
+    early = shop.step()
+    shop.change(Resume(schedule.schedule_id))
+    shop.pass_to(21, 20)
+    early += shop.step()
+    shop.end(running.run_id)
+
+    assert early == []
+    assert hours(shop, runs_of(shop)) == [[21]]
+    assert shop.sql("SELECT count(*) FROM boundary") == [(0,)]
+
+
+@pytest.mark.parametrize("change", [Suspend, Delete])
+def test_a_schedule_that_listens_no_more_leaves_nothing_behind(shop, change):
+    """Its queue goes with its last run; nothing is looked at over and over."""
+    schedule = shop.schedule(EACH, program=shop.program(reads=()))
+    shop.pass_to(20, 18)
+    (running,) = shop.step()
+    shop.change(change(schedule.schedule_id))
+    shop.end(running.run_id)
+
+    assert shop.step() == []
+    assert shop.sql("SELECT count(*) FROM boundary") == [(0,)]
+    assert not shop.catalog.read(has_boundaries)
 
 
 def test_two_schedulers_feed_each_period_once(shop):

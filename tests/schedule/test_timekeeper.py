@@ -289,6 +289,26 @@ def test_under_all_a_time_that_comes_waits_for_the_run_before_it(shop):
     assert _logical_times(shop, [first, *second]) == [["02. 02:30"], ["03. 02:30"]]
 
 
+@pytest.mark.parametrize(
+    "change", [Suspend, lambda one: Update(one, ScheduleSpec(NIGHTLY, misfire=Misfire.ALL, priority=1))]
+)
+def test_under_all_the_next_waits_for_a_run_from_before_a_change(shop, change):
+    """A suspension ends no run, and does not let the next one start beside it."""
+    _move_to(shop, "04-01")
+    schedule = shop.schedule(NIGHTLY, misfire=Misfire.ALL)
+    _move_to(shop, "04-02")
+    (first,) = shop.step()
+    shop.change(change(schedule.schedule_id))
+    shop.change(Resume(schedule.schedule_id))
+    _move_to(shop, "04-03")
+    early = shop.step()
+    shop.end(first.run_id)
+    second = shop.step()
+
+    assert early == []
+    assert _logical_times(shop, [first, *second]) == [["02. 02:30"], ["03. 02:30"]]
+
+
 def test_under_all_the_next_waits_for_the_job_before_it(shop):
     """Each in a job of its own, also when they come while one waits for its turn; a job that is cancelled ends it."""
     _move_to(shop, "04-01")

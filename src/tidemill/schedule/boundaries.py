@@ -2,7 +2,7 @@
 
 The transaction that handles the message of a watermark's move also queues the ends that the watermark has passed. The
 next end feeds a job, as its logical time, when the job that the previous end fed is gone and that job's run has ended.
-A queue without ends stays until then, so that the next end waits too.
+A queue without ends stays until then, so that the next end waits too, also when the schedule was suspended meanwhile.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def has_boundaries(db: Db) -> bool:
 def feed_boundaries(catalog: Catalog, world: World, limit: int = BATCH) -> int:
     """Let each free queue feed its schedule's job with its next boundary; return the number of free queues.
 
-    Deletes a free queue that has no boundary left. Cost: a handful of statements for all queues. Leaves queues that
-    another scheduler holds to that scheduler.
+    Deletes a free queue that has no boundary left, also that of a schedule that does not listen any more. Leaves queues
+    that another scheduler holds to that scheduler. Cost: a handful of statements for all queues.
     """
     return catalog.write(lambda db: _feed(db, world, limit))
 
@@ -103,7 +103,7 @@ def _feed(db: Db, world: World, limit: int) -> int:
     if not free:
         return 0
     schedules = share_listening(db, {queue.schedule_id for queue in free})
-    locked = db.all(SQL.lock, schedule_ids=json.dumps(sorted(schedules)))
+    locked = db.all(SQL.lock, schedule_ids=json.dumps(sorted({queue.schedule_id for queue in free})))
     world.mark("boundaries.locked")
     # Asked only now: another scheduler may have fed a job of them since we looked, and that job may be a run by now.
     held = find_unfinished(db, {JobId(str(behind)) for *_, behind in locked if behind is not None})
@@ -112,13 +112,13 @@ def _feed(db: Db, world: World, limit: int) -> int:
     empty: list[Queue] = []
     for schedule_id, trigger_no, next_at, last_at, behind in locked:
         queue = Queue(ScheduleId(str(schedule_id)), cast(int, trigger_no))
-        leaf = schedules[queue.schedule_id].spec.trigger.leaves[queue.trigger_no]
-        if queue not in free or behind in held or not isinstance(leaf, WatermarkPassed):
+        if queue not in free or behind in held:
             continue
         boundary, last = from_ms(cast(int, next_at)), from_ms(cast(int, last_at))
         if boundary > last:
             empty.append(queue)
-        else:
+        elif queue.schedule_id in schedules:
+            leaf = cast(WatermarkPassed, schedules[queue.schedule_id].spec.trigger.leaves[queue.trigger_no])
             facts.setdefault(queue.schedule_id, []).append((queue.trigger_no, boundary))
             after[queue] = boundary + leaf.every
     jobs = feed_jobs(db, world, facts, schedules)

@@ -22,8 +22,8 @@ from tidemill.run.programs import find_programs
 from tidemill.schedule.data_triggers import DatasetTrigger
 from tidemill.schedule.jobs import Outcome, drop_jobs
 from tidemill.schedule.schedules import lock_schedules
-from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status, spec_to_json
-from tidemill.schedule.time_triggers import Every, TimeTrigger
+from tidemill.schedule.specs import BadSchedule, Misfire, Owner, Schedule, ScheduleSpec, Status, spec_to_json
+from tidemill.schedule.time_triggers import Cron, Every, TimeTrigger
 from tidemill.schedule.triggers import Leaf, Trigger
 from tidemill.world import World
 
@@ -148,7 +148,7 @@ def change_schedules(db: Db, world: World, seq: CommitSeq, changes: Sequence[Cha
             case _:
                 assert_never(change)
     _store(db, old, new)
-    db.run(SQL.delete_boundaries, schedule_ids=json.dumps(sorted(dropping)))
+    db.run(SQL.empty_boundaries, schedule_ids=json.dumps(sorted(dropping)))
     dropped = drop_jobs(db, dropping)
     begins = {s.schedule_id: s.program_id for s in new.values() if _begins(old.get(s.schedule_id), s)}
     return [Changed(schedule_id, dropped.get(schedule_id, 0), begins.get(schedule_id)) for schedule_id in ids]
@@ -239,6 +239,7 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
             "trigger_no": trigger_no,
             "next_fire_at": to_ms(leaf.next_fire(s.since_at)),
             "counted_from": to_ms(s.since_at) if isinstance(leaf, Every) else None,
+            "fed_in": old[s.schedule_id].generation if s.schedule_id in old and _fires_one_by_one(s, leaf) else None,
         }
         for s in timed
         for trigger_no, leaf in _time_leaves(s.spec.trigger.leaves)
@@ -251,6 +252,11 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
 def _time_leaves(leaves: Sequence[Leaf]) -> list[tuple[int, TimeTrigger]]:
     """The leaves that the clock feeds, with their numbers."""
     return [(trigger_no, leaf) for trigger_no, leaf in enumerate(leaves) if isinstance(leaf, TimeTrigger)]
+
+
+def _fires_one_by_one(schedule: Schedule, leaf: TimeTrigger) -> bool:
+    """Say whether each time starts its run when the run before it has ended."""
+    return isinstance(leaf, Cron) and schedule.spec.misfire is Misfire.ALL
 
 
 def _row(schedule: Schedule) -> dict[str, object]:

@@ -31,18 +31,24 @@ DELETE FROM trigger_key WHERE schedule_id IN ({texts:schedule_ids})
 -- rank: schedule
 -- Its own rows were deleted first. One can be there all the same, and then be locked out of order, only if somebody
 -- else resumed the schedule between that and our lock: a deadlock in this crossing is repeated by the engine.
-INSERT INTO timer (schedule_id, trigger_no, next_fire_at, counted_from)
-SELECT r.schedule_id, r.trigger_no, r.next_fire_at, r.counted_from
-  FROM {rows:timers(schedule_id text, trigger_no bigint, next_fire_at bigint, counted_from bigint)} AS r
+-- A time that wants a run of its own stays behind the job that the last time of the generation `fed_in` has fed.
+INSERT INTO timer (schedule_id, trigger_no, next_fire_at, counted_from, behind)
+SELECT r.schedule_id, r.trigger_no, r.next_fire_at, r.counted_from,
+       (SELECT fire.job_id FROM fire
+         WHERE fire.schedule_id = r.schedule_id AND fire.generation = r.fed_in AND fire.trigger_no = r.trigger_no
+         ORDER BY fire.fire_time DESC LIMIT 1)
+  FROM {rows:timers(schedule_id text, trigger_no bigint, next_fire_at bigint, counted_from bigint,
+                    fed_in bigint)} AS r
  WHERE true
     ON CONFLICT (schedule_id, trigger_no) DO UPDATE
-   SET next_fire_at = excluded.next_fire_at, behind = NULL, counted_from = excluded.counted_from
+   SET next_fire_at = excluded.next_fire_at, behind = excluded.behind, counted_from = excluded.counted_from
 
 -- name: delete_timers
 DELETE FROM timer WHERE schedule_id IN ({texts:schedule_ids})
 
--- name: delete_boundaries
-DELETE FROM boundary WHERE schedule_id IN ({texts:schedule_ids})
+-- name: empty_boundaries
+-- The rows stay until the run of the end that was fed last has ended: the first end that is passed next waits for it.
+UPDATE boundary SET last_at = next_at - 1 WHERE schedule_id IN ({texts:schedule_ids})
 
 -- name: insert_limits
 INSERT INTO slot_limit (limit_key) SELECT r.limit_key FROM {rows:limits(limit_key text)} AS r WHERE true

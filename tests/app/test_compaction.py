@@ -129,6 +129,7 @@ def test_a_file_set_compacts_itself_by_a_run_of_its_own(site):
         "rows": 12,
     }
     assert audit(site.mill.catalog).clean
+    assert site.mill.fsck().clean
     (schedule,) = site.mill.catalog.read(list_schedules)
     assert (schedule.name, schedule.spec.trigger.duration) == ("compact_clicks", timedelta(days=1))
     assert site.run("shop.compact_clicks") == ("COMPLETED", "")

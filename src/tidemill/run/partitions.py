@@ -64,7 +64,8 @@ def list_matching(catalog: Catalog, fileset: Fileset, where: KeyFilter) -> list[
 def find_fragmented(catalog: Catalog, fileset: Fileset, where: KeyFilter) -> list[Partition]:
     """Return the partitions that `where` accepts and a compaction would improve now. `NotASnapshot` for a snapshot."""
     if fileset.dataset.kind is DatasetKind.SNAPSHOT:
-        raise NotASnapshot(fileset.qualified_name, "is a snapshot, of which each version is written whole")
+        why = "is a snapshot: each refresh writes all of its files, so there is nothing to compact"
+        raise NotASnapshot(fileset.qualified_name, why)
 
     def block(db: Db) -> list[Partition]:
         return read_partitions(db, fileset.dataset_id, now(db, catalog.incarnation), where, compacted=True)

@@ -237,3 +237,19 @@ def test_a_count_is_known_only_of_all_rows(spark, tmp_path, first, then, rows):
     frame.isEmpty()
 
     assert count_of(spark, counted) == (10_000 if rows == ALL else rows)
+
+
+def test_json_over_several_lines_is_read_object_by_object(spark, tmp_path):
+    """A file is an object or an array of them; numbers in text stay as they are written."""
+    raw = RawFormat(FileFormat.JSON, "id INT, name STRING, qty INT", {"multiLine": "true"})
+    contents = {
+        "one": '{"id": 1,\n "name": 1.10}\n',
+        "array": '\ufeff[{"id": 2,\n "name": "b"},\n {"qty": 3, "id": 3, "name": "c"}]\n',
+    }
+
+    frame = read(spark, tmp_path, raw, contents)
+    bad = read(spark, tmp_path / "bad", raw, {**contents, "bad": '[{"id": 4},\n {"id": "x"}]\n'})
+
+    assert {tuple(row) for row in frame.collect()} == {(1, "1.10", None), (2, "b", None), (3, "c", 3)}
+    with pytest.raises(Exception, match="bad/bad"):
+        bad.collect()

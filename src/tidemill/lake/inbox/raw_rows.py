@@ -268,8 +268,7 @@ def _read_json(source: Source, *, strict: bool) -> DataFrame:
     lines = source.spark.read.format("text").options(**_options(RawFormat(FileFormat.TEXT)))
     frame = lines.option("wholetext", str(whole).lower()).load(paths)
     text = sf.regexp_replace("value", "^\ufeff", "") if whole else sf.col("value")
-    items = sf.when(text.rlike(r"^\s*\["), text).otherwise(sf.concat(sf.lit("["), text, sf.lit("]")))
-    rows = items if whole else sf.concat(sf.lit("["), text, sf.lit("]"))
+    rows = _items(text) if whole else sf.concat(sf.lit("["), text, sf.lit("]"))
     document = sf.concat(sf.lit('{"rows":'), rows, sf.lit(f',"{_END}":1}}'))
     read_schema = cast("StructType", reading_type(schema, raw))
     shape = StructType().add("rows", _array_of(read_schema)).add(_END, IntegerType()).add(BAD, StringType())
@@ -280,7 +279,7 @@ def _read_json(source: Source, *, strict: bool) -> DataFrame:
     bad = sf.col("parsed").isNull() | sf.col(f"parsed.{quoted(BAD)}").isNotNull()
     bad |= sf.col("parsed.rows").isNull() | sf.col(f"parsed.{quoted(_END)}").isNull()
     if whole:
-        texts = sf.transform(sf.from_json(with_texts(items), "ARRAY<STRING>", {"mode": "PERMISSIVE"}), unmarked)
+        texts = sf.transform(sf.from_json(with_texts(_items(sf.col("text"))), "ARRAY<STRING>", {"mode": "PERMISSIVE"}), unmarked)
         each = sf.explode_outer(sf.arrays_zip(sf.col("parsed.rows").alias("row"), texts.alias("text"))).alias("each")
         bad |= has_half_pair(sf.col("text"))
         frame = frame.select(bad.alias("bad"), each, path, FILE, sf.col("text").alias("all"))
@@ -308,6 +307,13 @@ def _read_json(source: Source, *, strict: bool) -> DataFrame:
     error = sf.concat(sf.lit(READING), "path", sf.lit(".  "), WHY, sf.lit(": "), sf.substring("text", 1, _SHOWN))
     checked = sf.when(sf.col(quoted(WHY)).isNull(), sf.col("row")).otherwise(sf.raise_error(error))
     return frame.select(checked.alias("row"), "text").select(*kept)
+
+
+def _items(text: Column) -> Column:
+    """The text of a JSON array: that of a whole file, or of one with the file's object."""
+    from pyspark.sql import functions as sf
+
+    return sf.when(text.rlike(r"^\s*\["), text).otherwise(sf.concat(sf.lit("["), text, sf.lit("]")))
 
 
 def _texts_of_numbers(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:

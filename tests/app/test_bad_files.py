@@ -143,3 +143,32 @@ def test_a_row_that_is_bad_under_two_schemas_is_one_reject(site):
         (100, "x,a,1", "id is no INT: x"),
         (101, "1,a,1.239", "qty is no DECIMAL(10,2): 1.239"),
     ]
+
+
+LATER = """
+@app.spark(reads=[orders], writes=[lines])
+def load(run, spark):
+    run.input(orders).read()
+    rows = run.input(orders).read(schema="id INT, name STRING, qty INT")
+    run.output(lines).append(rows.selectExpr("*", "1 AS part"))
+"""
+
+
+def test_a_file_that_is_bad_under_a_later_schema_fails_the_attempt(site):
+    """The program has the rows of that file already. A file with few bad rows is not to blame."""
+    site.declare(
+        f'orders = app.inbox("orders", "landing", schema="id INT, name STRING, qty STRING", {REJECT})\n{LINES}{LATER}'
+    )
+    some = HEADER + "".join(f"{n},a,{n}\n" for n in range(98)) + "x,a,1\n"
+    land(site, {"some.csv": some, "text.csv": HEADER + "1,a,ten\n"})
+
+    state, why = site.run("shop.load")
+
+    assert state == "FAILED"
+    assert why.startswith("BadUnderSchema: ")
+    assert states(site)["text.csv"] == (
+        FileState.ERROR,
+        1,
+        "1 of its 1 rows is bad; line 2: qty is no INT: ten: 1,a,ten",
+    )
+    assert states(site)["some.csv"] == (FileState.NEW, 0, "")

@@ -48,6 +48,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "lake.spark",
         "lake.frames",
         "lake.checked",
+        "lake.inbox.added_columns",
         "lake.inbox.bad_rows",
         "lake.inbox.duplicates",
         "lake.inbox.exact_values",

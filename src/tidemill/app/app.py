@@ -101,7 +101,8 @@ class App:
 
         `schema` is a DDL text (`"id INT, name STRING"`), `options` are Spark's for the format; `line_end` counts text
         without an end of line at its end as cut. A file with fields that the schema does not name is bad
-        (`unknown="fail"`), or the fields are dropped (`"ignore"`), or kept as JSON in a column `_rescued` (`"rescue"`).
+        (`unknown="fail"`), or the fields are dropped (`"ignore"`), or kept as JSON in a column `_rescued` (`"rescue"`),
+        or are columns of the run that reads them (`"evolve"`), which `run show` lists.
         A file with bad rows is bad (`bad_rows="file"`), or its bad rows go to the file set `<name>_rejects`
         (`"reject"`), unless more than `max_rejects` of its rows are bad.
 

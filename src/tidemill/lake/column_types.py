@@ -93,13 +93,15 @@ def types_of(arrow_schema: Any) -> Types:  # noqa: ANN401  # pyarrow has no type
 def find_differences(declared: Types, found: Types, unknown: Unknown) -> str | None:
     """The sentence about columns that a file lacks, that have another type, or that `unknown` does not let pass.
 
-    Only whole columns are rescued, never a field within a column of the schema.
+    Only whole columns are rescued or added, never a field within a column of the schema.
     """
     missing, others, differing = _compare(declared, found)
     whole = {name.lower() for name in found} - {name.lower() for name in declared}
+    within = [name for name in others if name.lower() not in whole]
     refused = {
         Unknown.FAIL: others,
-        Unknown.RESCUE: [name for name in others if name.lower() not in whole],
+        Unknown.RESCUE: within,
+        Unknown.EVOLVE: within,
         Unknown.IGNORE: [],
     }[unknown]
     return name_columns(missing, refused) or ("; ".join(differing[:_MOST_NAMED]) or None)

@@ -55,6 +55,8 @@ class Unknown(StrEnum):
     IGNORE = "ignore"
     RESCUE = "rescue"
     """They are kept as JSON, in a column of their own."""
+    EVOLVE = "evolve"
+    """They are columns of the run that reads them."""
 
 
 class BadRows(StrEnum):

@@ -21,6 +21,7 @@ from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, Writ
 from tidemill.lake.fileset.publish import PartitionWrite, see_own
 from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, seq_before
 from tidemill.lake.filters import KeyFilter, Where, make_filter
+from tidemill.lake.formats import Unknown
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.keys import KeyText, KeyValue
@@ -347,7 +348,8 @@ class Run:
         """How this run read an inbox: what it did with unknown fields and bad rows."""
         taken = self._taken.files[name]
         raw = taken.inbox.spec.format
-        return {"unknown": raw.unknown, "bad_rows": raw.bad_rows, "rejected": taken.rejected}
+        decisions = {"unknown": raw.unknown, "bad_rows": raw.bad_rows, "rejected": taken.rejected}
+        return {**decisions, "added": taken.added} if raw.unknown is Unknown.EVOLVE else decisions
 
     def publish_rejects(self, inbox: Inbox, rows: DataFrame) -> None:
         """Append bad rows of an inbox to its file set of rejects, with the commit; the input's business."""

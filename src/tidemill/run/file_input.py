@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tidemill.errors import UserError
-from tidemill.lake.formats import READING, BadRows
+from tidemill.lake.formats import READING, BadRows, Unknown
 from tidemill.lake.inbox.file_checks import FileOutcome, went_wrong
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox
@@ -48,6 +48,8 @@ class TakenFiles:
     outcomes: list[FileOutcome] = field(default_factory=list)
     reads: dict[str | None, Inbox] = field(default_factory=dict)
     """The inbox as the program has read it, by the schema that the program gave."""
+    added_by: dict[str | None, Mapping[str, str]] = field(default_factory=dict)
+    """The added columns with their types, by the schema that the program gave."""
     rejects: Counter[tuple[object, ...]] = field(default_factory=Counter)
     """The rows that this attempt has published as rejects."""
 
@@ -55,6 +57,11 @@ class TakenFiles:
     def rejected(self) -> int:
         """The number of rejects."""
         return self.rejects.total()
+
+    @property
+    def added(self) -> dict[str, str]:
+        """The columns that `unknown="evolve"` has added, with their types."""
+        return {name: kind for types in self.added_by.values() for name, kind in types.items()}
 
     def refuse(self, file: ClaimedFile, why: str) -> None:
         """Have the commit close a bad file as such."""
@@ -113,11 +120,35 @@ class FileInput:
         if schema not in taken.reads:
             is_first = not taken.reads
             taken.reads[schema] = inbox
-            self._look_through(inbox, is_first=is_first)
+            self._add_columns(schema, inbox, is_first=is_first)
+            looked_through = len(taken.files)
+            self._look_through(taken.reads[schema], is_first=is_first)
+            if len(taken.files) < looked_through:
+                self._add_columns(schema, inbox, is_first=is_first)  # a bad file adds none
+        inbox = taken.reads[schema]
         rejects = inbox.spec.format.bad_rows is BadRows.REJECT
         frame, counted = read_files(run.world, run.spark, inbox, taken.files, skip_bad=rejects)
         run.note_read(inbox.qualified_name, counted)
         return frame
+
+    def _add_columns(self, schema: str | None, inbox: Inbox, *, is_first: bool) -> None:
+        """Have fields that the schema does not name read as columns, under `unknown="evolve"`."""
+        from tidemill.lake.inbox.added_columns import add_columns
+
+        run, taken = self._run, self._taken
+        if inbox.spec.format.unknown is not Unknown.EVOLVE:
+            return
+        added = add_columns(run.world, run.spark, inbox, taken.files)
+        for file, why in added.refused.items():
+            self._refuse(inbox, file, why, is_first=is_first)
+        taken.added_by[schema] = added.types
+        taken.reads[schema] = added.extend(inbox)
+
+    def _refuse(self, inbox: Inbox, file: ClaimedFile, why: str, *, is_first: bool) -> None:
+        """Have the commit close a bad file; after the first read, fail the attempt."""
+        if not is_first:
+            raise BadUnderSchema(inbox.files(self._run.world), file, why)
+        self._taken.refuse(file, why)
 
     def _look_through(self, inbox: Inbox, *, is_first: bool) -> None:
         """Refuse the files that are bad, and publish the bad rows of the others.
@@ -132,10 +163,8 @@ class FileInput:
         for file, found in find_bad(self._run, inbox, suspects).items():
             if is_tolerated(inbox, found):
                 some.append(file)
-            elif is_first:
-                self._taken.refuse(file, found.why)
             else:
-                raise BadUnderSchema(inbox.files(self._run.world), file, found.why)
+                self._refuse(inbox, file, found.why, is_first=is_first)
         if some:
             self._reject(inbox, some)
 

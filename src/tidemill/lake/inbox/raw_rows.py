@@ -82,7 +82,7 @@ def read_files(
     An action over all rows parses each column of each row, whatever it asks for. Spark's own FAILFAST does so only for
     the columns in use and the rows that a filter leaves: `count()` took a line with `x` for a number, a filter even a
     line cut short (tried). An empty file has no rows. `_metadata.file_path` is there, as for any file of Spark's,
-    unless an inbox that ignores or rescues unknown fields gets CSV files with different headers, or Parquet or ORC
+    unless an inbox with another policy than `unknown="fail"` gets CSV files with different headers, or Parquet or ORC
     files with different columns.
     """
     source = Source.of(world, spark, inbox, files)
@@ -201,12 +201,14 @@ def _read_csv_of(source: Source, files: Sequence[ClaimedFile], header: Sequence[
     broken = [source.path_of(file) for file in files if loses_returns(source.files, file.name, file.bytes, raw)]
     values = {name: parse(sf.col(quoted(name)), kind, raw) for name, kind in kinds.items()}
     whys = {name: _misfit(name, declared[name], values[name]) for name in kinds}
+    missing = [name for name in declared if header and name not in header]
     kept = [
-        _strictly(name, values[name], whys[name] if strict else None)
+        sf.lit(None).cast(type_text).alias(name)
+        if name in missing
+        else _strictly(name, values[name], whys[name] if strict else None)
         if name in kinds
         else _with_returns(name, type_text, broken)
-        for name, type_text in columns
-        if name in declared
+        for name, type_text in declared.items()
     ]
     if raw.unknown is Unknown.RESCUE:
         rest = sf.to_json(sf.struct(*[sf.col(quoted(name)) for name in unknown])) if unknown else sf.lit(None)
@@ -218,7 +220,7 @@ def _read_csv_of(source: Source, files: Sequence[ClaimedFile], header: Sequence[
         cells = [sf.when(why.isNotNull(), sf.col(quoted(name))).alias(name) for name, why in whys.items()]
         text = sf.to_json(sf.struct(*cells)) if cells else sf.lit(None)
         kept += [sf.when(why.isNotNull(), text).otherwise(malformed).alias(BAD), why.alias(WHY), _file().alias(FILE)]
-    changed = broken or unknown or kinds or not strict or raw.unknown is Unknown.RESCUE
+    changed = broken or kinds or not strict or raw.unknown is Unknown.RESCUE or list(header or declared) != [*declared]
     return frame.select(*kept) if changed else frame
 
 
@@ -262,12 +264,9 @@ def _read_json(source: Source, *, strict: bool) -> DataFrame:
     from pyspark.sql.types import IntegerType, StringType, StructType
 
     raw = source.raw
-    paths = source.paths(source.claimed)
-    schema = _struct(raw.schema) if raw.schema else _infer(source, paths)
+    schema = _struct(raw.schema) if raw.schema else _infer(source, source.paths(source.claimed))
     whole = raw.is_on("multiLine")
-    lines = source.spark.read.format("text").options(**_options(RawFormat(FileFormat.TEXT)))
-    frame = lines.option("wholetext", str(whole).lower()).load(paths)
-    text = sf.regexp_replace("value", "^\ufeff", "") if whole else sf.col("value")
+    frame, text = read_texts(source)
     rows = _items(text) if whole else sf.concat(sf.lit("["), text, sf.lit("]"))
     document = sf.concat(sf.lit('{"rows":'), rows, sf.lit(f',"{_END}":1}}'))
     read_schema = cast("StructType", reading_type(schema, raw))
@@ -279,7 +278,9 @@ def _read_json(source: Source, *, strict: bool) -> DataFrame:
     bad = sf.col("parsed").isNull() | sf.col(f"parsed.{quoted(BAD)}").isNotNull()
     bad |= sf.col("parsed.rows").isNull() | sf.col(f"parsed.{quoted(_END)}").isNull()
     if whole:
-        texts = sf.transform(sf.from_json(with_texts(_items(sf.col("text"))), "ARRAY<STRING>", {"mode": "PERMISSIVE"}), unmarked)
+        texts = sf.transform(
+            sf.from_json(with_texts(_items(sf.col("text"))), "ARRAY<STRING>", {"mode": "PERMISSIVE"}), unmarked
+        )
         each = sf.explode_outer(sf.arrays_zip(sf.col("parsed.rows").alias("row"), texts.alias("text"))).alias("each")
         bad |= has_half_pair(sf.col("text"))
         frame = frame.select(bad.alias("bad"), each, path, FILE, sf.col("text").alias("all"))
@@ -314,6 +315,16 @@ def _items(text: Column) -> Column:
     from pyspark.sql import functions as sf
 
     return sf.when(text.rlike(r"^\s*\["), text).otherwise(sf.concat(sf.lit("["), text, sf.lit("]")))
+
+
+def read_texts(source: Source) -> tuple[DataFrame, Column]:
+    """Return the lines of JSON files, or with `multiLine` their whole texts, and the column that has them."""
+    from pyspark.sql import functions as sf
+
+    whole = source.raw.is_on("multiLine")
+    lines = source.spark.read.format("text").options(**_options(RawFormat(FileFormat.TEXT)))
+    frame = lines.option("wholetext", str(whole).lower()).load(source.paths(source.claimed))
+    return frame, sf.regexp_replace("value", "^\ufeff", "") if whole else sf.col("value")
 
 
 def _texts_of_numbers(text: Column, schema: StructType, options: Mapping[str, str]) -> Column:

@@ -149,7 +149,12 @@ def test_values_of_several_types_in_json_become_text(spark, tmp_path):
     raw = RawFormat(FileFormat.JSON, COLUMNS, unknown=Unknown.EVOLVE)
 
     frame, types, _ = evolved(spark, tmp_path / "good", raw, {"a": rows})
-    twice, same, _ = evolved(spark, tmp_path / "bad", raw, {"a": rows, "b": '{"id": 3, "number": 3.5, "number": 2}\n'})
+    twice, same, _ = evolved(
+        spark,
+        tmp_path / "bad",
+        raw,
+        {"a": rows, "b": '{"id": 3, "number": 3.5, "number": 2, "deep": {"a": 1, "a": 2}}\n'},
+    )
 
     assert types == same == {"mixed": "STRING", "none": "STRING", "number": "DOUBLE"}
     assert sorted(map(tuple, frame.collect())) == [(1, "a", "1.10", None, 1.0), (2, "b", "x", None, 2.5)]

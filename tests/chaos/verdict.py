@@ -88,7 +88,7 @@ class Judge:
             self.sql("SELECT count(*) FROM inbox_file WHERE status = 'SUCCESS'")[0][0]
         )
         found["lag"] = sum(self._lags())
-        found["idle"] = 0 if self.catalog.read(_is_idle) else 1
+        found["idle"] = 0 if self.catalog.read(lambda db: _is_idle(db, [])) else 1
         if not any(found.values()):  # it reads seven file sets from disk
             found["windows"] = len(find_wrong_windows(self))
         return {what: count for what, count in found.items() if count}

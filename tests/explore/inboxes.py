@@ -114,7 +114,7 @@ class _PlayedInbox(Inbox):
 INBOX = _PlayedInbox(RAW, SPEC)
 
 
-def _open_files(location: str, world: World) -> Files:
+def _open_files(location: str, world: World, root: str | None = None) -> Files:
     return cast("Files", _Landing(Stage.on_stage)) if location == RAW.location else open_files(location, world)
 
 

@@ -28,7 +28,10 @@ MARK: Final = "TIDEMILL_CHAOS"
 STARTS: Final = "(starts)"
 WAITS: Final = "(waits)"
 """Where a process stands that has not begun to work, and one that has nothing to do; else at a mark."""
-SCHEMA: Final = ColumnSchema('{"type":"struct","fields":[{"name":"row","type":"string"}]}')
+SCHEMA: Final = ColumnSchema(
+    '{"type":"struct","fields":[{"name":"row","type":"string"},{"name":"ts","type":"timestamp"}]}'
+)
+"""As if each row told its time, which windows want a column for."""
 DATASETS: Final = ("lines", "pairs", "loaded", "totals", "final", "ticks", *(f"by_{name}" for name in WINDOWS))
 
 

@@ -158,7 +158,11 @@ class _Slots:
 
 
 def _find_targets(simulation: Simulation, committed: Committed, moves: list[Move]) -> Iterator[tuple[int, int | None]]:
-    """With each commit of ticks, and each move by hand, up to when they are complete."""
+    """With each commit that brings or completes hours, and each move by hand, up to when ticks are complete.
+
+    A commit that does neither, such as a drop of nothing, moves no watermark: what its declared span held, the keeper
+    or the next of these commits releases, at the latest when all is quiet.
+    """
     slots = _Slots(simulation.shape.windows)
     by_hand = {move.seq: move for move in moves if move.by}
     pointers = {seq: pointer for pointer, seq, *_ in committed.rows}
@@ -171,7 +175,7 @@ def _find_targets(simulation: Simulation, committed: Committed, moves: list[Move
                 slots.rewind(to)
         else:
             keys, span = _find_written(simulation, pointers[seq])
-            if not keys and span is None:
+            if not keys and not any(True for _ in _whole_hours(simulation.shape.windows, span)):
                 continue
             slots.add(keys, span)
         yield seq, slots.reach()

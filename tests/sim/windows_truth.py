@@ -25,7 +25,9 @@ _HOUR: Final = HOUR // timedelta(microseconds=1)
 STILL_TO_DO: Final = {
     "watermarks": "SELECT dataset_id, target FROM watermark WHERE target > coalesce(value, -4611686018427387904)",
     "windows": "SELECT p.name FROM window_program AS p JOIN watermark AS w ON w.dataset_id = p.dataset_id"
-    " WHERE w.value > coalesce(p.computed, -4611686018427387904)",
+    # A person may advance it within an hour, or before there are any ticks: no window closes then.
+    " WHERE w.value / 3600000000 > p.computed / 3600000000 OR p.computed IS NULL AND EXISTS"
+    " (SELECT 1 FROM partition_change AS c WHERE c.dataset_id = p.dataset_id AND c.partition_time < w.value)",
     "late": "SELECT p.name, c.partition_key FROM window_program AS p JOIN partition_change AS c"
     " ON c.dataset_id = p.dataset_id AND c.commit_seq >= p.seen AND c.partition_time < p.computed"
     " WHERE p.late = 'recompute'",

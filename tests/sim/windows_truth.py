@@ -225,8 +225,9 @@ def _check_boundaries(simulation: Simulation, committed: Committed, moves: list[
         return
     # How much of `told` the stretches so far can have been.
     ends = {0}
-    for stretch, kept in stretches:
-        least = sum(at <= kept for at in stretch)
+    for place, (stretch, _) in enumerate(stretches):
+        # An hour may wait through several rewinds, the last of which cuts it.
+        least = sum(at <= min(kept for _, kept in stretches[place:]) for at in stretch)
         ends = {
             end + number
             for end in ends

@@ -34,8 +34,8 @@ class CsvScan:
             hidden = rb"(?<![^\r\n])%b[^\r\n]*|%b" % (re.escape(comment), hidden)
         self._hidden: Pattern[bytes] = re.compile(hidden, re.DOTALL)
         self._counts = not comment and raw.doubles_quotes
-        """Whether each row has an even number of quotes."""
-        self._escape = b"" if raw.doubles_quotes else raw.options["escape"].encode()
+        """If true, each row has an even number of quotes."""
+        self._escape = b"" if raw.doubles_quotes else raw.escape.encode()
         self._skips_blanks = raw.is_on("ignoreLeadingWhiteSpace")
         self._between = raw.separator.encode()
         self._separator = raw.separator.encode().replace(b"\\", rb"\\")
@@ -76,7 +76,7 @@ class CsvScan:
         return self._hidden.sub(lambda found: b"_" * len(found[0]), rows)
 
     def is_open(self, row: bytes) -> bool:
-        """Whether a field in quotes goes on behind the end of a row's first lines."""
+        """Say if the first lines of a row end within a field in quotes: the row has more lines."""
         if self._counts:
             return row.count(self._mark) % 2 == 1
         hidden = self._hide(row)
@@ -84,7 +84,7 @@ class CsvScan:
         return place >= 0 and self._opens(hidden, place)
 
     def _opens(self, hidden: bytes, place: int) -> bool:
-        """Whether a quote begins a field, and no quote ends the field."""
+        """Say if the quote at `place` begins a field that no other quote ends."""
         after = hidden[place + 1 :]
         if self._escape:
             after = re.sub(re.escape(self._escape) + rb".", b"", after, flags=re.DOTALL)
@@ -154,7 +154,7 @@ def _field_pattern(raw: RawFormat) -> bytes:
     """The regular expression of a field in quotes, with the blanks around it that the options allow."""
     mark, sep = re.escape(raw.quote.encode()), re.escape(raw.separator.encode())
     ends = b"" if raw.is_on("multiLine", default=True) else rb"\r\n"
-    escape = re.escape(raw.options.get("escape", raw.quote).encode())
+    escape = re.escape(raw.escape.encode())
     pair = {mark: mark + mark, b"": None}.get(escape, escape + (b"[^%b]" % ends if ends else b"."))
     inside = b"[^%b%b%b]*" % (mark, b"" if escape == mark else escape, ends)
     lead = b"[ \t]*" if raw.is_on("ignoreLeadingWhiteSpace") else b""
@@ -165,13 +165,13 @@ def _field_pattern(raw: RawFormat) -> bytes:
 
 def split_row(row: str, raw: RawFormat) -> list[str]:
     """The fields of a row of CSV, as Spark's parser reads them; a row is without the end of its line."""
-    quote, escape = raw.quote, raw.options.get("escape", raw.quote)
+    quote = raw.quote
     lead, trail = raw.is_on("ignoreLeadingWhiteSpace"), raw.is_on("ignoreTrailingWhiteSpace")
     if not row:
         return []
     if not quote or quote not in row:
         fields = row.split(raw.separator)
-    elif len(raw.separator) == 1 and escape == quote and not lead and not trail:
+    elif len(raw.separator) == 1 and raw.doubles_quotes and not lead and not trail:
         return next(csv.reader([row], delimiter=raw.separator, quotechar=quote, strict=False))
     else:
         return _split_quoted(row, raw)
@@ -180,7 +180,7 @@ def split_row(row: str, raw: RawFormat) -> list[str]:
 
 
 def _split_quoted(row: str, raw: RawFormat) -> list[str]:
-    quote, escape = raw.quote, raw.options.get("escape", raw.quote)
+    quote, escape = raw.quote, raw.escape
     fields, at = [], 0
     quoted = re.compile(_field_pattern(raw).decode(), re.DOTALL)
     while True:

@@ -166,9 +166,14 @@ class RawFormat:
         return self.options.get("quote", '"')
 
     @property
+    def escape(self) -> str:
+        """The character before a quote that belongs to a field of CSV: another quote, as in RFC 4180, or an option."""
+        return self.options.get("escape", self.quote)
+
+    @property
     def doubles_quotes(self) -> bool:
-        """Whether a quote within a field of CSV is doubled, as RFC 4180 says; otherwise an option escapes it."""
-        return self.options.get("escape", self.quote) == self.quote
+        """Say if two quotes stand for one quote within a field of CSV, as in RFC 4180."""
+        return self.escape == self.quote
 
     def is_on(self, option: str, *, default: bool = False) -> bool:
         """Whether a boolean option is true."""

@@ -133,11 +133,11 @@ class FileInput:
 
     def _add_columns(self, schema: str | None, inbox: Inbox, *, is_first: bool) -> None:
         """Have fields that the schema does not name read as columns, under `unknown="evolve"`."""
+        if inbox.spec.format.unknown is not Unknown.EVOLVE:
+            return
         from tidemill.lake.inbox.added_columns import add_columns
 
         run, taken = self._run, self._taken
-        if inbox.spec.format.unknown is not Unknown.EVOLVE:
-            return
         added = add_columns(run.world, run.spark, inbox, taken.files)
         for file, why in added.refused.items():
             self._refuse(inbox, file, why, is_first=is_first)

@@ -53,12 +53,7 @@ class Adoption:
 
 def list_matching(catalog: Catalog, fileset: Fileset, where: KeyFilter) -> list[Dropped]:
     """The partitions that a drop would drop now."""
-
-    def block(db: Db) -> list[Dropped]:
-        found = read_partitions(db, fileset.dataset_id, now(db, catalog.incarnation), where, compacted=True)
-        return [describe_partition(fileset, partition) for partition in found]
-
-    return catalog.read(block)
+    return [describe_partition(fileset, partition) for partition in _read_current(catalog, fileset, where)]
 
 
 def find_fragmented(catalog: Catalog, fileset: Fileset, where: KeyFilter) -> list[Partition]:
@@ -66,11 +61,14 @@ def find_fragmented(catalog: Catalog, fileset: Fileset, where: KeyFilter) -> lis
     if fileset.dataset.kind is DatasetKind.SNAPSHOT:
         why = "is a snapshot: each refresh writes all of its files, so there is nothing to compact"
         raise NotASnapshot(fileset.qualified_name, why)
+    return [one for one in _read_current(catalog, fileset, where) if is_worth_compacting(one)]
 
+
+def _read_current(catalog: Catalog, fileset: Fileset, where: KeyFilter) -> list[Partition]:
     def block(db: Db) -> list[Partition]:
         return read_partitions(db, fileset.dataset_id, now(db, catalog.incarnation), where, compacted=True)
 
-    return [one for one in catalog.read(block) if is_worth_compacting(one)]
+    return catalog.read(block)
 
 
 def drop_matching(catalog: Catalog, world: World, fileset: Fileset, where: KeyFilter) -> list[Dropped]:

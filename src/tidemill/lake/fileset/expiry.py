@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Final, cast
 
 from tidemill.catalog.db import Catalog, Db
-from tidemill.catalog.named import Row, load_sql
+from tidemill.catalog.named import load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.lake.datasets import DatasetKind, list_datasets
 from tidemill.lake.fileset.fileset import Fileset
@@ -31,10 +31,10 @@ BEFORE_DELETION: Final = timedelta(minutes=10)
 
 
 def expire_superseded(catalog: Catalog, keep: timedelta = KEEP_SUPERSEDED) -> int:
-    """Let go what was replaced in file sets long enough ago and nobody needs; how many changes and compactions.
+    """Expire changes and compactions of file sets that were replaced long enough ago; return their number.
 
-    Needed is what a pin or an open transaction sees, and what a run has claimed. A bounded piece of work, to be called
-    again and again. Cost: a look-up a file set, and what goes.
+    A change stays while a pin or an open transaction sees the change, or a run has claimed it. A bounded piece of work,
+    to be called again and again. Cost: a look-up a file set, and what expires.
     """
 
     def find(db: Db) -> list[tuple[DatasetId, int, timedelta]]:
@@ -65,14 +65,11 @@ def _expire_up_to(catalog: Catalog, dataset_id: DatasetId, old: int, wait: timed
         # All that one commit replaced goes at once, however much it is: the horizon cannot stand within it.
         bound = bound if cut is None else cast("int", cut[0])
         rows = db.all(SQL.list_superseded, dataset_id=dataset_id, horizon=horizon, bound=bound)
-        expire(db, dataset_id, _named(rows), wait)
-        merged = db.all(SQL.list_compactions, dataset_id=dataset_id, horizon=horizon, bound=bound)
-        listed = _listed(_named(merged))
-        db.run(SQL.mark_compactions, dataset_id=dataset_id, changes=listed)
-        db.run(SQL.insert_garbage_of_compactions, dataset_id=dataset_id, changes=listed, wait=to_milliseconds(wait))
-        if both := [*rows, *merged]:
-            db.run(SQL.raise_horizon, dataset_id=dataset_id, horizon=max(cast("int", row[2]) for row in both) + 1)
-        return len(both)
+        if rows:
+            replaced = [(WritePointer(cast("int", w)), KeyText(str(key))) for w, key, _ in rows]
+            expire(db, dataset_id, replaced, wait)
+            db.run(SQL.raise_horizon, dataset_id=dataset_id, horizon=max(cast("int", row[2]) for row in rows) + 1)
+        return len(rows)
 
     catalog.world.mark("expiry.before_commit")
     expired = catalog.write(block)
@@ -91,14 +88,7 @@ def expire(
     Under the data set's row lock, with all who may need them asked by the caller. Files that another change names which
     has not expired stay. Idempotent.
     """
-    listed = _listed(changes)
-    db.run(SQL.mark_expired, dataset_id=dataset_id, changes=listed)
+    listed = json.dumps([{"write_pointer": pointer, "partition_key": key} for pointer, key in changes])
+    for statement in (SQL.mark_expired, SQL.mark_compactions):
+        db.run(statement, dataset_id=dataset_id, changes=listed)
     db.run(SQL.insert_garbage, dataset_id=dataset_id, changes=listed, wait=to_milliseconds(wait))
-
-
-def _named(rows: Sequence[Row]) -> list[tuple[WritePointer, KeyText]]:
-    return [(WritePointer(cast("int", row[0])), KeyText(str(row[1]))) for row in rows]
-
-
-def _listed(changes: Sequence[tuple[WritePointer, KeyText]]) -> str:
-    return json.dumps([{"write_pointer": pointer, "partition_key": key} for pointer, key in changes])

@@ -42,32 +42,12 @@ SELECT found.seq FROM (
  ORDER BY found.seq LIMIT 1 OFFSET :most
 
 -- name: list_superseded
+-- Changes and compactions. A transaction makes one of both for a key, so that its write pointer and the key name it.
 SELECT write_pointer, partition_key, superseded_seq FROM partition_change {indexed_by:partition_superseded}
  WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon AND superseded_seq <= :bound
-
--- name: list_compactions
--- The compactions that commits within the same bounds have superseded.
+ UNION ALL
 SELECT write_pointer, partition_key, superseded_seq FROM compaction {indexed_by:compaction_superseded}
  WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon AND superseded_seq <= :bound
-
--- name: mark_compactions
--- Never what is current, whatever the caller says.
-UPDATE compaction SET expired_at = tidemill_now()
- WHERE (dataset_id, write_pointer, partition_key) IN
-       (SELECT CAST(:dataset_id AS TEXT), listed.write_pointer, listed.partition_key
-          FROM {rows:changes(write_pointer bigint, partition_key text)} AS listed)
-   AND superseded_seq IS NOT NULL AND expired_at IS NULL
-
--- name: insert_garbage_of_compactions
-INSERT INTO garbage (location, dataset_id, write_pointer, partition_key, reason, not_before)
-SELECT merged.dataset_id || '/' || merged.location || ' ' || CAST(merged.write_pointer AS TEXT) || ' '
-           || merged.partition_key,
-       merged.dataset_id, merged.write_pointer, merged.partition_key, 'superseded', tidemill_now() + :wait
-  FROM {rows:changes(write_pointer bigint, partition_key text)} AS listed
- CROSS JOIN compaction AS merged
- WHERE merged.dataset_id = :dataset_id AND merged.write_pointer = listed.write_pointer
-   AND merged.partition_key = listed.partition_key AND merged.expired_at IS NOT NULL
-    ON CONFLICT (location) DO NOTHING
 
 -- name: mark_expired
 -- Never what is current, whatever the caller says.
@@ -77,16 +57,32 @@ UPDATE partition_change SET expired_at = tidemill_now()
           FROM {rows:changes(write_pointer bigint, partition_key text)} AS listed)
    AND superseded_seq IS NOT NULL AND expired_at IS NULL
 
+-- name: mark_compactions
+-- As `mark_expired`, of another table.
+UPDATE compaction SET expired_at = tidemill_now()
+ WHERE (dataset_id, write_pointer, partition_key) IN
+       (SELECT CAST(:dataset_id AS TEXT), listed.write_pointer, listed.partition_key
+          FROM {rows:changes(write_pointer bigint, partition_key text)} AS listed)
+   AND superseded_seq IS NOT NULL AND expired_at IS NULL
+
 -- name: insert_garbage
--- The name is only to be unique; the row of the change says where the files are.
+-- The name is only to be unique; the row of the change or compaction says where the files are.
 INSERT INTO garbage (location, dataset_id, write_pointer, partition_key, reason, not_before)
-SELECT change.dataset_id || '/' || change.location || ' ' || CAST(change.write_pointer AS TEXT) || ' '
-           || change.partition_key,
-       change.dataset_id, change.write_pointer, change.partition_key, 'superseded', tidemill_now() + :wait
-  FROM {rows:changes(write_pointer bigint, partition_key text)} AS listed
- CROSS JOIN partition_change AS change
- WHERE change.dataset_id = :dataset_id AND change.write_pointer = listed.write_pointer
-   AND change.partition_key = listed.partition_key AND change.expired_at IS NOT NULL
+SELECT CAST(:dataset_id AS TEXT) || '/' || expired.location || ' ' || CAST(expired.write_pointer AS TEXT) || ' '
+           || expired.partition_key,
+       :dataset_id, expired.write_pointer, expired.partition_key, 'superseded', tidemill_now() + :wait
+  FROM (SELECT change.location, change.write_pointer, change.partition_key
+          FROM {rows:changes(write_pointer bigint, partition_key text)} AS listed
+         CROSS JOIN partition_change AS change
+         WHERE change.dataset_id = :dataset_id AND change.write_pointer = listed.write_pointer
+           AND change.partition_key = listed.partition_key AND change.expired_at IS NOT NULL
+         UNION ALL
+        SELECT merged.location, merged.write_pointer, merged.partition_key
+          FROM {rows:changes(write_pointer bigint, partition_key text)} AS listed
+         CROSS JOIN compaction AS merged
+         WHERE merged.dataset_id = :dataset_id AND merged.write_pointer = listed.write_pointer
+           AND merged.partition_key = listed.partition_key AND merged.expired_at IS NOT NULL) AS expired
+ WHERE true
     ON CONFLICT (location) DO NOTHING
 
 -- name: raise_horizon

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tidemill.lake.contents import read_header
 from tidemill.lake.fileset.columns import column_schema, evolve
 from tidemill.lake.formats import FileFormat, Unknown, column_names, columns_of
-from tidemill.lake.frames import columns_as_struct, look_into
+from tidemill.lake.frames import columns_as_struct, look_into, quoted
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.inbox.raw_rows import BAD, Source, parsing_options, read_texts
@@ -36,7 +36,7 @@ class AddedColumns:
     def extend(self, inbox: Inbox) -> Inbox:
         """Return the inbox with these columns in its schema."""
         raw = inbox.spec.format
-        others = [f"`{name.replace('`', '``')}` {kind}" for name, kind in self.types.items()]
+        others = [f"{quoted(name)} {kind}" for name, kind in self.types.items()]
         # All fields of JSON have a column now; a field without one makes its row bad.
         unknown = Unknown.FAIL if raw.format is FileFormat.JSON else raw.unknown
         extended = replace(raw, schema=", ".join([raw.schema or "", *others]), unknown=unknown)

@@ -29,7 +29,7 @@ _FORMATS: Final = {"date": "dateFormat", "timestamp": "timestampFormat", "timest
 
 
 def is_text_first(kind: str, raw: RawFormat) -> bool:
-    """Whether a column of this type is read as text, and then parsed here."""
+    """Say if Spark reads a column of this type as text, which `parse` then turns into values."""
     if kind in _FORMATS:
         return _FORMATS[kind] not in raw.options
     return raw.format is FileFormat.CSV and kind.startswith(("decimal", "double", "float"))

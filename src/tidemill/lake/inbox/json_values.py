@@ -64,7 +64,7 @@ def text_type(wanted: DataType) -> DataType | None:
 
 
 def needs_texts(text: Column, wanted: StructType) -> Column:
-    """Whether a JSON text may hold a number that Spark changes: the few that do cost a second look."""
+    """Say if a JSON text may hold a number that Spark changes. Only such texts are parsed a second time."""
     plain = r"-?[0-9]+\s*+[,}\]]"
     patterns = [r'\\[^"]*"\s*+:']  # a name with an escape may be any name
     scales, texts = _names(wanted)
@@ -91,7 +91,7 @@ def with_texts(text: Column) -> Column:
 
 
 def has_half_pair(text: Column) -> Column:
-    """Whether a text holds half of a surrogate pair, an escape that stands for no character."""
+    r"""Say if a JSON text has an escape such as `\ud800` without its other half: it stands for no character."""
     from pyspark.sql import functions as sf
 
     return text.rlike(r"\\u[dD]") & sf.replace(text, sf.lit(r"\\"), sf.lit(_BACKSLASH)).rlike(_HALF_PAIR)
@@ -179,7 +179,7 @@ def unmarked(text: Column) -> Column:
 
 
 def _is_plain(wanted: DataType, raw: RawFormat) -> bool:
-    """Whether values of a type are read as they are."""
+    """Say if Spark changes no value of this type, so that `convert` has nothing to do."""
     from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType
 
     match wanted:

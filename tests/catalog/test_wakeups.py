@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tests.catalog.conftest import OpenCatalog
@@ -33,6 +34,24 @@ for line in sys.stdin:
     catalog.apply([HELLO])
     print("committed", flush=True)
 """
+
+
+class _SlowDisk(apsw.VFS):
+    """A disk on which each sync takes 300 ms."""
+
+    NAME = "slow-disk"
+
+    def __init__(self) -> None:
+        super().__init__(self.NAME, "")
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802  # SQLite's
+        return _SlowFile("", name, flags)
+
+
+class _SlowFile(apsw.VFSFile):
+    def xSync(self, flags: int) -> None:  # noqa: N802  # SQLite's name
+        threading.Event().wait(0.3)
+        super().xSync(flags)
 
 
 @pytest.fixture
@@ -96,6 +115,27 @@ def test_nothing_committed_nothing_wakes(catalog: Catalog, waiter: Waiter) -> No
         catalog.write(lambda db: (lock_position(db, Topic.DATA, "x"), 1 // 0))
 
     assert not waiter.wait(NOT_LONG)
+
+
+def test_a_commit_whose_sync_takes_long_wakes_as_soon_as_it_is_visible(
+    sqlite_catalog_url: str, open_at: OpenCatalog
+) -> None:
+    """The kernel reports the write before the sync: one commit of 200 was noticed 5 s late, at the next look."""
+    waiter = open_at(sqlite_catalog_url).waiter()
+    while waiter.wait(NOT_LONG):
+        pass
+    path = sqlite_catalog_url.removeprefix("sqlite:///")
+    disk = _SlowDisk()
+    connection = apsw.Connection(path, vfs=disk.NAME)
+    connection.execute("PRAGMA synchronous = FULL")
+    waiting = threading.Thread(target=waiter.wait, args=(SOON * 3,))
+    waiting.start()
+    connection.execute("UPDATE clock SET value = value + 1")
+    connection.close()
+    waiting.join(SOON.total_seconds())
+
+    assert not waiting.is_alive()
+    waiter.close()
 
 
 def test_wake_ends_the_wait_and_is_used_up(waiter: Waiter) -> None:

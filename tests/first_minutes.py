@@ -59,13 +59,16 @@ def type_in(commands: Sequence[str], folder: Path, env: Mapping[str, str]) -> st
 
 
 def check(printed: str, folder: Path, env: Mapping[str, str]) -> None:
-    """Check what the first five minutes left in `folder`: the app that the README shows, its report and its files."""
+    """Check what the first five minutes left in `folder`: the app, its report, its files, `read.py`."""
     assert PUBLISHED[0][0] in printed, printed
     assert (folder / "shop" / "app.py").read_text(encoding="utf-8") == blocks("python")[0]
     published = json.loads(type_in(["cd shop", "tidemill dataset partitions revenue --json"], folder, env))
     files = json.loads(type_in(["cd shop", "tidemill inbox files orders --json"], folder, env))
     assert [(partition["partition"], partition["rows"]) for partition in published] == PUBLISHED
     assert {file["name"]: file["status"] for file in files} == FILES
+    (folder / "shop" / "read.py").write_text(blocks("python")[1], encoding="utf-8")
+    read = type_in(["cd shop", "python read.py"], folder, env)
+    assert [line for line in read.splitlines() if line] == blocks("text")[1].splitlines()
 
 
 def _commands(block: str) -> list[str]:

@@ -25,14 +25,14 @@ def test_the_first_five_minutes_are_as_the_readme_shows(tmp_path):
 
 
 def test_the_readme_says_how_to_install_all_that_its_commands_need():
-    """`python -m pytest` and Spark come with no package that is installed already."""
+    """A fresh environment has neither Spark nor pytest nor DuckDB."""
     (install,) = [command for command in install_commands() if command.startswith("pip install")]
 
-    assert install.split()[2:] == ['"tidemill[spark]"', "pytest"]
+    assert install.split()[2:] == ['"tidemill[spark]"', "pytest", "duckdb"]
 
 
 def test_the_configuration_shown_is_accepted(tmp_path):
-    """A setting that the README names and the program refuses would be a bad joke."""
+    """A user copies the block as it stands."""
     (tmp_path / "tidemill.toml").write_text(blocks("toml")[0], encoding="utf-8")
 
     config = load_config(replace(World(), environ={}), tmp_path)

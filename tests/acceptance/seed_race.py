@@ -60,7 +60,7 @@ def without_the_lock(catalog: Catalog) -> None:
             return together(guards, writes)
         seq = catalog.write(lambda db: db.tick())
         time.sleep(random.uniform(0, LONGEST))
-        catalog.write(lambda db: [db.call(Call(_dated(call.statement, seq), call.params)) for call in writes])
+        catalog.write(lambda db: [db.call((_dated(call.statement, seq))(**call.params)) for call in writes])
         return seq
 
     catalog._apply = apart  # type: ignore[method-assign]

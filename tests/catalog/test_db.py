@@ -40,7 +40,7 @@ class Does:
 
 
 def _limit(key: str) -> Call:
-    return Call(SQL.write_limit, {"limit_key": key})
+    return SQL.write_limit(limit_key=key)
 
 
 def _limits(catalog: Catalog) -> list[object]:
@@ -48,7 +48,7 @@ def _limits(catalog: Catalog) -> list[object]:
 
 
 def _refuse(first: str, second: str | None) -> Call:
-    return Call(SQL.refuse_always, {"first": first, "second": second})
+    return SQL.refuse_always(first=first, second=second)
 
 
 def test_rows_are_locked_in_one_order(catalog: Catalog) -> None:
@@ -163,7 +163,7 @@ def test_the_first_guard_that_refuses_wins(catalog: Catalog) -> None:
 
 def test_guards_look_before_anything_is_written(catalog: Catalog) -> None:
     """A guard that saw another effect's writes of the same commit would refuse its own work."""
-    seen = Call(SQL.refuse_if_limit, {"limit_key": "new"})
+    seen = SQL.refuse_if_limit(limit_key="new")
 
     catalog.apply([Does(does=(_limit("new"),)), Does(refuses=(seen,))])
 
@@ -174,7 +174,7 @@ def test_guards_look_before_anything_is_written(catalog: Catalog) -> None:
 def test_an_unknown_refusal_is_our_mistake(catalog: Catalog) -> None:
     """A guard whose error nobody declared must not pass for success."""
     with pytest.raises(Internal, match="unknown code 'never_declared'"):
-        catalog.apply([Does(refuses=(Call(SQL.refuse_oddly),))])
+        catalog.apply([Does(refuses=(SQL.refuse_oddly(),))])
 
 
 def test_two_errors_with_one_code_are_refused() -> None:
@@ -191,8 +191,8 @@ def test_a_commit_writes_in_the_order_of_locks(catalog: Catalog) -> None:
     """Effects of different rooms do not know each other; what locks nothing stays behind what came before it."""
     order: list[str] = []
     effects = [
-        Does(does=(Call(SQL.renew_run, {"run_id": "r"}), _limit("after the run"))),
-        Does(does=(Call(SQL.change_job_at_the_limit, {"job_id": "j"}),)),
+        Does(does=(SQL.renew_run(run_id="r"), _limit("after the run"))),
+        Does(does=(SQL.change_job_at_the_limit(job_id="j"),)),
     ]
     apply = catalog._apply
     catalog._apply = lambda guards, writes: (

@@ -10,7 +10,7 @@ from tests.catalog.test_db import Does
 from tests.catalog.test_named import SQL
 from tests.catalog.tiny import AddKeys, read_keys
 from tidemill.catalog.db import Catalog, Effect
-from tidemill.catalog.named import Call, load_sql
+from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import (
     EndTransaction,
     Transaction,
@@ -200,8 +200,8 @@ def test_an_attempt_has_one_open_transaction(book: Book) -> None:
 
 def test_begin_does_what_comes_with_it_or_nothing(book: Book) -> None:
     """The new attempt's claims move with its begin; a begin that is refused leaves no transaction open."""
-    limit = Call(SQL.write_limit, {"limit_key": "with begin"})
-    refuse = Call(SQL.refuse_if_limit, {"limit_key": "with begin"})
+    limit = SQL.write_limit(limit_key="with begin")
+    refuse = SQL.refuse_if_limit(limit_key="with begin")
 
     book.begin("run_1", CLICKS, effects=[Does((refuse,), (limit,))])
     with pytest.raises(Exception, match="with begin and again"):

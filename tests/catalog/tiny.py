@@ -27,7 +27,7 @@ class AddKeys:
 
     def writes(self) -> Sequence[Call]:
         params = {"dataset_id": self.dataset_id, "write_pointer": self.write_pointer, "keys": json.dumps(self.keys)}
-        return (Call(SQL.insert_change, params),)
+        return (SQL.insert_change(**params),)
 
 
 def read_keys(db: Db, dataset_id: DatasetId, snapshot: Snapshot) -> list[str]:

@@ -203,10 +203,10 @@ MUTANTS: Final = (
         "a run that ends without success keeps its claims",
         Edit(
             _CLAIMS,
-            '        if not self.failed:\n            return (Call(SQL.release, {**run, "backoff": 0}),)\n',
+            "        if not self.failed:\n            return (SQL.release(**run, backoff=0),)\n",
             "        if not self.failed:\n            return ()\n",
         ),
-        Edit(_CLAIMS, '            Call(SQL.release, {**run, "backoff": backoff}),\n', ""),
+        Edit(_CLAIMS, "            SQL.release(**run, backoff=backoff),\n", ""),
         scenario="limits-small",
     ),
     _mutant(
@@ -214,7 +214,7 @@ MUTANTS: Final = (
         "the claims of a lost attempt do not follow the next one",
         Edit(
             _CLAIMS,
-            'return (Call(SQL.restamp, {"run_id": self.run_id, "epoch": self.epoch}),)',
+            "return (SQL.restamp(run_id=self.run_id, epoch=self.epoch),)",
             "return ()",
         ),
         scenario="workers-small",
@@ -254,7 +254,7 @@ MUTANTS: Final = (
         "the end of a run does not say that work is left",
         Edit(
             _BACKLOG,
-            "        return lock_consumers(self.consumers), Call(SQL.publish_backlog, params)\n",
+            "        return lock_consumers(self.consumers), SQL.publish_backlog(**params)\n",
             "        return ()\n",
         ),
         scenario="retry",
@@ -343,8 +343,8 @@ MUTANTS: Final = (
         "the record of a run does not say what it took",
         Edit(
             _CLAIMS,
-            "        return Call(SQL.record_input, run), Call(SQL.complete, run)\n",
-            "        return (Call(SQL.complete, run),)\n",
+            "        return SQL.record_input(**run), SQL.complete(**run)\n",
+            "        return (SQL.complete(**run),)\n",
         ),
         first=Killer.SIMULATION,
     ),
@@ -387,7 +387,7 @@ MUTANTS: Final = (
         "the files of a lost attempt do not follow the next one",
         Edit(
             _FILE_CLAIMS,
-            'return (Call(SQL.restamp, {"run_id": self.run_id, "epoch": self.epoch}),)',
+            "return (SQL.restamp(run_id=self.run_id, epoch=self.epoch),)",
             "return ()",
         ),
         scenario="inbox-small",
@@ -395,7 +395,7 @@ MUTANTS: Final = (
     _mutant(
         "files_kept_by_an_ended_run",
         "a run that ends without success keeps its files",
-        Edit(_FILE_ENDINGS, "        return (*first, Call(SQL.release, params))\n", "        return first\n"),
+        Edit(_FILE_ENDINGS, "        return (*first, SQL.release(**params))\n", "        return first\n"),
         scenario="inbox-killed",
     ),
     _mutant(
@@ -423,7 +423,7 @@ MUTANTS: Final = (
         "the end of a run does not say that files are left",
         Edit(
             _FILE_ENDINGS,
-            "        return (Call(SQL.publish_backlog, params),)",
+            "        return (SQL.publish_backlog(**params),)",
             "        return ()",
         ),
         first=Killer.SIMULATION,
@@ -438,7 +438,7 @@ MUTANTS: Final = (
         ),
         Edit(
             _FILE_ENDINGS,
-            '        return (Call(SQL.guard_claims, params | {"files": len(self.outcomes)}),)\n',
+            "        return (SQL.guard_claims(**params, files=len(self.outcomes)),)\n",
             "        return ()\n",
         ),
         first=Killer.SIMULATION,
@@ -449,8 +449,8 @@ MUTANTS: Final = (
         "a consumer is reset while a run holds what it took",
         Edit(
             "lake/consumer/resets.py",
-            "        return Call(SQL.refuse_if_gone, old), Call(SQL.refuse_if_claimed, old)\n",
-            "        return (Call(SQL.refuse_if_gone, old),)\n",
+            "        return SQL.refuse_if_gone(**old), SQL.refuse_if_claimed(**old)\n",
+            "        return (SQL.refuse_if_gone(**old),)\n",
         ),
         scenario="reset",
     ),
@@ -491,12 +491,12 @@ MUTANTS: Final = (
         "a claim by an engine outside closes files after it was fenced",
         Edit(
             _FILE_ENDINGS,
-            '        return (Call(SQL.guard_some, params | {"files": len(self.outcomes)}),)\n',
+            "        return (SQL.guard_some(**params, files=len(self.outcomes)),)\n",
             "        return ()\n",
         ),
         Edit(
             "run/outside_claims.py",
-            '        return (Call(ATTEMPTS.refuse_unless_running, {"run_id": self.run_id, "epoch": _EPOCH}),)\n',
+            "        return (ATTEMPTS.refuse_unless_running(run_id=self.run_id, epoch=_EPOCH),)\n",
             "        return ()\n",
         ),
         scenario="inbox-engines",

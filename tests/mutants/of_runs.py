@@ -37,7 +37,7 @@ MUTANTS: Final = (
     _mutant(
         "end_of_what_has_committed",
         "the end of an attempt is decided on what was read, and done whatever has happened since",
-        Edit(_ATTEMPTS, "        return (Call(SQL.refuse_if_moved, params),)\n", "        return ()\n"),
+        Edit(_ATTEMPTS, "        return (SQL.refuse_if_moved(**params),)\n", "        return ()\n"),
         scenario="zombie-small",
     ),
     _mutant(

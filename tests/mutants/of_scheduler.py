@@ -346,8 +346,8 @@ MUTANTS: Final = (
         "a run that waits for its next attempt does not count against its limit",
         Edit(
             _ATTEMPTS,
-            '            return (Call(SQL.repeat_run, {**params, "delay": to_milliseconds(self.ending.delay)}),)\n',
-            '            repeated = Call(SQL.repeat_run, {**params, "delay": to_milliseconds(self.ending.delay)})\n'
+            "            return (SQL.repeat_run(**params, delay=to_milliseconds(self.ending.delay)),)\n",
+            "            repeated = SQL.repeat_run(**params, delay=to_milliseconds(self.ending.delay))\n"
             "            return (*_free(self.run.run_id), repeated)\n",
         ),
         scenario="fenced",
@@ -357,8 +357,8 @@ MUTANTS: Final = (
         "the slot of a run that has committed stays taken",
         Edit(
             _ATTEMPTS,
-            "        return (*_free(self.run_id), Call(SQL.complete_run, params))\n",
-            "        return (Call(SQL.complete_run, params),)\n",
+            "        return (*_free(self.run_id), SQL.complete_run(**params))\n",
+            "        return (SQL.complete_run(**params),)\n",
         ),
         scenario="message",
     ),
@@ -367,8 +367,8 @@ MUTANTS: Final = (
         "the slot of a run that failed or was killed stays taken",
         Edit(
             _ATTEMPTS,
-            "        return (*_free(self.run.run_id), Call(SQL.end_run, ",
-            "        return (*_free(self.run.run_id)[:1], Call(SQL.end_run, ",
+            "        return (*_free(self.run.run_id), SQL.end_run(",
+            "        return (*_free(self.run.run_id)[:1], SQL.end_run(",
         ),
         scenario="retry",
     ),

@@ -56,8 +56,7 @@ MUTANTS: Final = (
         "the message is left to somebody else, after the commit",
         Edit(
             _SNAPSHOT,
-            '            Call(SQL.publish_if_current, {**place, "event_key": event_key, '
-            '"payload": json.dumps(payload)}),\n',
+            "            SQL.publish_if_current(**place, event_key=event_key, payload=json.dumps(payload)),\n",
             "",
         ),
         scenario="refreshes",
@@ -96,8 +95,7 @@ MUTANTS: Final = (
         "nobody looks again, at the commit, whether retention was faster",
         Edit(
             _VERSIONS,
-            '            Call(SQL.refuse_expired, {"dataset_id": dataset_id, "dataset": name, '
-            '"version": self.version.version}),\n',
+            "            SQL.refuse_expired(dataset_id=dataset_id, dataset=name, version=self.version.version),\n",
             "",
         ),
         scenario="rolled-back",
@@ -107,8 +105,7 @@ MUTANTS: Final = (
         "a refresh that committed while somebody looked at the versions is replaced by an older one",
         Edit(
             _VERSIONS,
-            '            Call(SQL.refuse_refreshed, {"dataset_id": dataset_id, "dataset": name, '
-            '"write_pointer": pointer}),\n',
+            "            SQL.refuse_refreshed(dataset_id=dataset_id, dataset=name, write_pointer=pointer),\n",
             "",
         ),
         scenario="rolled-back",

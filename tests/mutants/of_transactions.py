@@ -36,13 +36,13 @@ MUTANTS: Final = (
         ),
         Edit(
             _TX_PY,
-            'Call(SQL.insert_tx, {"run_id": self.run_id, "epoch": self.epoch})',
-            'Call(SQL.insert_tx, {"run_id": self.run_id, "epoch": self.epoch, "seq": self.seq})',
+            "SQL.insert_tx(run_id=self.run_id, epoch=self.epoch)",
+            "SQL.insert_tx(run_id=self.run_id, epoch=self.epoch, seq=self.seq)",
         ),
         Edit(
             _TX_PY,
-            'Call(SQL.declare_writes, {"declared": json.dumps(rows)})',
-            'Call(SQL.declare_writes, {"declared": json.dumps(rows), "seq": self.seq})',
+            "SQL.declare_writes(declared=json.dumps(rows))",
+            "SQL.declare_writes(declared=json.dumps(rows), seq=self.seq)",
         ),
         Edit(_TX_SQL, "VALUES ({commit_seq}, 'in_progress'", "VALUES (:seq, 'in_progress'"),
         Edit(
@@ -88,7 +88,7 @@ MUTANTS: Final = (
         "a committed transaction stays in the in-progress list",
         Edit(
             _TX_PY,
-            '            Call(SQL.forget_declared, {"write_pointer": self.write_pointer}),\n',
+            "            SQL.forget_declared(write_pointer=self.write_pointer),\n",
             "",
         ),
         scenario="caller-small",
@@ -98,13 +98,13 @@ MUTANTS: Final = (
         "a commit asks neither whether its transaction is open nor whether its attempt is still the run's",
         Edit(
             _TX_PY,
-            'return (Call(SQL.refuse_unless_open, {"write_pointer": self.write_pointer, "epoch": self.epoch}),)',
+            "return (SQL.refuse_unless_open(write_pointer=self.write_pointer, epoch=self.epoch),)",
             "return ()",
         ),
         Edit(
             "run/attempts.py",
             '        """The attempt is under way."""\n'
-            '        return (Call(SQL.refuse_unless_running, {"run_id": self.run_id, "epoch": self.epoch}),)\n\n'
+            "        return (SQL.refuse_unless_running(run_id=self.run_id, epoch=self.epoch),)\n\n"
             "    def writes(self) -> Sequence[Call]:\n"
             '        """The end state, and its slots."""\n',
             '        """The attempt is under way."""\n'
@@ -152,7 +152,7 @@ MUTANTS: Final = (
         "the run does not know its attempt's transaction, so that nobody ends it",
         Edit(
             "run/attempts.py",
-            'return (Call(SQL.attach_transaction, {"run_id": self.run_id, "epoch": self.epoch}),)',
+            "return (SQL.attach_transaction(run_id=self.run_id, epoch=self.epoch),)",
             "return ()",
         ),
         scenario="caller-small",
@@ -160,7 +160,7 @@ MUTANTS: Final = (
     _mutant(
         "no_garbage",
         "what an ended transaction may have written is not written down for the janitor",
-        Edit(_TX_PY, '            Call(SQL.leave_garbage, {"write_pointer": self.write_pointer}),\n', ""),
+        Edit(_TX_PY, "            SQL.leave_garbage(write_pointer=self.write_pointer),\n", ""),
         first=Killer.SIMULATION,
     ),
     _mutant(
@@ -180,9 +180,9 @@ MUTANTS: Final = (
         ),
         Edit(
             _TX_PY,
-            '            calls.append(Call(SQL.declare_writes, {"declared": json.dumps(rows)}))\n',
-            '            calls.append(Call(SQL.declare_writes, {"declared": json.dumps(rows)}))\n'
-            "            calls.append(Call(SQL.leave_garbage_now))\n",
+            "            calls.append(SQL.declare_writes(declared=json.dumps(rows)))\n",
+            "            calls.append(SQL.declare_writes(declared=json.dumps(rows)))\n"
+            "            calls.append(SQL.leave_garbage_now())\n",
         ),
         Edit(
             _TX_SQL,
@@ -247,8 +247,8 @@ MUTANTS: Final = (
         "partitions are committed, and announced in a transaction after that",
         Edit(
             _PUBLISH,
-            "Call(SQL.insert_changes, inserted), *self._messages(), *",
-            "Call(SQL.insert_changes, inserted), *",
+            "SQL.insert_changes(**inserted), *self._messages(), *",
+            "SQL.insert_changes(**inserted), *",
         ),
         Edit(
             _TX_PY,
@@ -313,7 +313,7 @@ MUTANTS: Final = (
         "a compaction commits after what has replaced the changes that it read",
         Edit(
             _COMPACTION_PY,
-            '            Call(SQL.refuse_replaced, {**place, "named": json.dumps(self._named)}),\n',
+            "            SQL.refuse_replaced(**place, named=json.dumps(self._named)),\n",
             "",
         ),
         first=Killer.SIMULATION,
@@ -323,7 +323,7 @@ MUTANTS: Final = (
         "a compaction commits after another one that held more changes",
         Edit(
             _COMPACTION_PY,
-            '            Call(SQL.refuse_compacted, {**place, "wanted": json.dumps(wanted)}),\n',
+            "            SQL.refuse_compacted(**place, wanted=json.dumps(wanted)),\n",
             "",
         ),
         first=Killer.SIMULATION,

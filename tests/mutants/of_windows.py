@@ -39,9 +39,7 @@ MUTANTS: Final = (
     _mutant(
         "hole_passed_over",
         "under wait a missing slot holds the watermark",
-        Edit(
-            _WATERMARK, "Call(SQL.raise_target_waiting if waits else", "Call(SQL.raise_target_waiting if not waits else"
-        ),
+        Edit(_WATERMARK, "(SQL.raise_target_waiting if waits else", "(SQL.raise_target_waiting if not waits else"),
         first=Killer.SIMULATION,
     ),
     _mutant(
@@ -49,8 +47,8 @@ MUTANTS: Final = (
         "a move is told in the commit that makes it",
         Edit(
             _WATERMARK,
-            'return Call(SQL.move, {"dataset_id": dataset.dataset_id}), Call(SQL.publish_move, message)',
-            'return (Call(SQL.move, {"dataset_id": dataset.dataset_id}),) if message else ()',
+            "return SQL.move(dataset_id=dataset.dataset_id), SQL.publish_move(**message)",
+            "return (SQL.move(dataset_id=dataset.dataset_id),) if message else ()",
         ),
         first=Killer.SIMULATION,
     ),
@@ -67,7 +65,7 @@ MUTANTS: Final = (
     _mutant(
         "two_runs_of_one_state",
         "`computed` moves by compare-and-set",
-        Edit(_WINDOWS, "return (Call(SQL.refuse_moved, params),)", "return () if params else ()"),
+        Edit(_WINDOWS, "return (SQL.refuse_moved(**params),)", "return () if params else ()"),
         Edit(
             _WINDOWS_SQL,
             " WHERE program_id = :program_id AND revision = :revision\n\n-- name: put_results",
@@ -174,7 +172,7 @@ MUTANTS: Final = (
     _mutant(
         "advance_waits_for_holes",
         "hours before the time to which a person has advanced the watermark hold it no more",
-        Edit(_WATERMARK, "Call(SQL.go_on, goes_on), *_settle(self.fileset)\n", "*_settle(self.fileset)\n"),
+        Edit(_WATERMARK, "SQL.go_on(**goes_on), *_settle(self.fileset)\n", "*_settle(self.fileset)\n"),
         first=Killer.SIMULATION,
     ),
     _mutant(
@@ -201,7 +199,7 @@ MUTANTS: Final = (
         "span_stands_for_all_parts",
         "hours that wait for several partitions are not completed by a declared span",
         Edit(_WATERMARK, "or not _is_alone(spec) or begins == EARLIEST", "or begins == EARLIEST"),
-        Edit(_WATERMARK, '"complete": int(alone)}', '"complete": int(alone or bool(complete))}'),
+        Edit(_WATERMARK, "complete=int(alone))", "complete=int(alone or bool(complete)))"),
         first=Killer.SIMULATION,
     ),
     _mutant(

@@ -614,7 +614,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
 def make_call(statement: Statement) -> Call:
     """`statement` with its parameters. A KeyError names a parameter that this module does not know yet."""
     known = _PARAMS | _OVERRIDES.get(statement.name, {})
-    return Call(statement, {name: known[name] for name in statement.parameters})
+    return statement(**({name: known[name] for name in statement.parameters}))
 
 
 def unused_overrides(statements: Mapping[str, Statement]) -> list[str]:

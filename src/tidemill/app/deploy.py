@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from tidemill.app.app import App
 from tidemill.app.declared import BadDeclaration, DeclaredProgram, Inbox, Snapshot, WindowCode
@@ -44,7 +44,10 @@ from tidemill.schedule.specs import Owner, Schedule
 from tidemill.storage.files import Files, open_files, resolved
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.app.deploy_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 class OtherProject(UserError):

@@ -6,7 +6,7 @@ import ast
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING
 
 from tidemill.app.packing import pack
 from tidemill.catalog.db import Catalog, Db
@@ -15,7 +15,10 @@ from tidemill.config import Config
 from tidemill.errors import UserError
 from tidemill.run.bundles import find_sums
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.app.edits_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 class Edits:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
-from tidemill.catalog.named import LOCK_ORDER, Call, Dialect, Param, Row, Statement
+from tidemill.catalog.named import LOCK_ORDER, Call, Dialect, P, Row, Statement
 from tidemill.config import without_password
 from tidemill.errors import Internal, TidemillError, Unavailable
 from tidemill.names import CommitSeq
@@ -114,20 +114,20 @@ class Db(ABC):
         self._ticked = False
         self.wakes = False
 
-    def all(self, statement: Statement, **params: Param) -> list[Row]:
+    def all(self, statement: Statement[P], /, *args: P.args, **params: P.kwargs) -> list[Row]:
         """All rows of `statement`, in the order it gives."""
-        return self._run(Call(statement, params))[0]
+        return self._run(statement(*args, **params))[0]
 
-    def one(self, statement: Statement, **params: Param) -> Row | None:
+    def one(self, statement: Statement[P], /, *args: P.args, **params: P.kwargs) -> Row | None:
         """The only row, or None; an error when there are more."""
-        rows = self.all(statement, **params)
+        rows = self._run(statement(*args, **params))[0]
         if len(rows) > 1:
             raise Internal(f"statement {statement.name} gave {len(rows)} rows where one was expected")
         return rows[0] if rows else None
 
-    def run(self, statement: Statement, **params: Param) -> int:
+    def run(self, statement: Statement[P], /, *args: P.args, **params: P.kwargs) -> int:
         """Run `statement` and give the number of rows it changed."""
-        return self._run(Call(statement, params))[1]
+        return self._run(statement(*args, **params))[1]
 
     def call(self, call: Call) -> list[Row]:
         """All rows of a call."""

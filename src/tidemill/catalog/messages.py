@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Call, Row, load_sql
@@ -20,7 +20,10 @@ from tidemill.errors import UserError
 from tidemill.names import EventKey
 from tidemill.texts import printable
 
-SQL = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.catalog.messages_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 Payload: TypeAlias = Mapping[str, object]
 
@@ -100,7 +103,7 @@ class Publish:
             "event_key": self.event_key,
             "payload": payload,
         }
-        return (Call(SQL.publish, params),)
+        return (SQL.publish(**params),)
 
 
 def read_messages(db: Db, topic: str, after: Position, limit: int) -> list[Message]:

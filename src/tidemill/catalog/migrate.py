@@ -18,11 +18,12 @@ from tidemill.errors import UserError
 
 if TYPE_CHECKING:
     from tidemill.catalog.db import Catalog
+    from tidemill.catalog.migrate_sql import Sql
 
 _FILE: Final = re.compile(r"(?P<version>\d{4})_(?P<name>\w+)\.sql")
 _INCARNATION_CHARACTERS: Final = 8
 
-SQL = load_sql(__file__)
+SQL: Sql = load_sql(__file__)
 
 
 class OlderCatalog(UserError):

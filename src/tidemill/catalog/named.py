@@ -1,5 +1,7 @@
 """Named SQL: statements live in `x.sql` beside `x.py`, one text for SQLite and PostgreSQL.
 
+`make stubs` writes the names and parameters of the statements to `x_sql.pyi`. Type checkers refuse a wrong name.
+
 A file holds statements headed by `-- name: verb_object`; comment lines below the head say why the statement is so. A
 handful of tokens covers what differs between the two databases (see `_render`); a statement that cannot be shared
 stands there twice, with `-- only: sqlite` and `-- only: postgres`. `-- quiet` marks a statement that changes a job or
@@ -15,9 +17,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, Generic, ParamSpec, TypeAlias, cast
 
 from tidemill.errors import Internal
+
+P = ParamSpec("P")
 
 Param: TypeAlias = str | int | bytes | None
 Row: TypeAlias = tuple[Param, ...]
@@ -95,8 +99,12 @@ _TOKENS: Final = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Statement:
-    """One named statement; `name` is unique in the process (`publish.insert_changes`)."""
+class Statement(Generic[P]):
+    """One named statement; `name` is unique in the process (`publish.insert_changes`).
+
+    `P` is its parameters by name, as the stub beside the `.sql` file declares them. Called with values for all of them,
+    a statement gives a `Call`.
+    """
 
     name: str
     texts: Mapping[Dialect, str]
@@ -117,12 +125,16 @@ class Statement:
         except KeyError:
             raise Internal(f"statement {self.name} has no text for {dialect}") from None
 
+    def __call__(self, *_: P.args, **params: P.kwargs) -> Call:
+        """Return this statement with a value for each parameter; nothing runs yet."""
+        return Call(self, cast("dict[str, Param]", params))
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A statement with its parameters: what effects are made of."""
 
-    statement: Statement
+    statement: Statement[...]
     params: Mapping[str, Param] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -134,22 +146,25 @@ class Call:
 class Statements:
     """The statements of one file, each an attribute by its name."""
 
-    def __init__(self, by_name: Mapping[str, Statement]) -> None:
+    def __init__(self, by_name: Mapping[str, Statement[...]]) -> None:
         self._by_name = by_name
 
-    def __getattr__(self, name: str) -> Statement:
+    def __getattr__(self, name: str) -> Statement[...]:
         try:
             return self._by_name[name]
         except KeyError:
             raise AttributeError(name) from None
 
-    def __iter__(self) -> Iterator[Statement]:
+    def __iter__(self) -> Iterator[Statement[...]]:
         return iter(self._by_name.values())
 
 
 @cache
-def load_sql(python_file: str) -> Statements:
-    """Read the statements of `x.sql` beside the module `python_file` (its `__file__`)."""
+def load_sql(python_file: str) -> Any:  # noqa: ANN401  # the stub says what it is
+    """Read the statements of `x.sql` beside the module `python_file` (its `__file__`), as `Statements`.
+
+    Type checkers know the result by the class `Sql` in the stub `x_sql.pyi`, which `make stubs` writes.
+    """
     path = Path(python_file).with_suffix(".sql")
     heads = list(_HEAD.finditer(source := path.read_text(encoding="utf-8")))
     if not heads:
@@ -210,7 +225,7 @@ def render(text: str, dialect: Dialect) -> str:
     return text
 
 
-def _statement(name: str, bodies: Mapping[Dialect, str]) -> Statement:
+def _statement(name: str, bodies: Mapping[Dialect, str]) -> Statement[...]:
     source = next(iter(bodies.values()))
     bare = _COMMENT.sub("", source)
     texts = {

@@ -194,7 +194,7 @@ class PostgresCatalog(Catalog):
     def close(self) -> None:
         self._pool.close()
 
-    def prepare(self, connection: _Connection, statements: Sequence[Statement]) -> None:
+    def prepare(self, connection: _Connection, statements: Sequence[Statement[...]]) -> None:
         """PREPARE what this connection has not seen yet: a round trip at the first use, none later."""
         known = self._prepared.setdefault(connection, set())
         missing = {s.name: s for s in statements if s.name not in known}

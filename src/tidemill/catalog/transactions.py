@@ -13,14 +13,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db, Effect, refusal
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.errors import Conflict, Fenced, NotFound, UserError
 from tidemill.names import CommitSeq, DatasetId, RunId, WritePointer
 
-SQL = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.catalog.transactions_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 LONGEST_LIFE: Final = timedelta(hours=25)
 """Of a transaction, however well its lease is renewed: all that comes after carries it in its in-progress list."""
@@ -121,14 +124,14 @@ class _BeginTransaction:
     spans: Mapping[DatasetId, tuple[int, int]]
 
     def guards(self) -> Sequence[Call]:
-        return (Call(SQL.refuse_second, {"run_id": self.run_id, "epoch": self.epoch}),)
+        return (SQL.refuse_second(run_id=self.run_id, epoch=self.epoch),)
 
     def writes(self) -> Sequence[Call]:
-        calls = [Call(SQL.insert_tx, {"run_id": self.run_id, "epoch": self.epoch})]
+        calls = [SQL.insert_tx(run_id=self.run_id, epoch=self.epoch)]
         if self.declared:
             spans = {dataset_id: self.spans.get(dataset_id, (None, None)) for dataset_id in sorted(self.declared)}
             rows = [{"dataset_id": name, "from_time": low, "to_time": high} for name, (low, high) in spans.items()]
-            calls.append(Call(SQL.declare_writes, {"declared": json.dumps(rows)}))
+            calls.append(SQL.declare_writes(declared=json.dumps(rows)))
         return calls
 
 
@@ -138,12 +141,12 @@ class _CommitTransaction:
     epoch: int
 
     def guards(self) -> Sequence[Call]:
-        return (Call(SQL.refuse_unless_open, {"write_pointer": self.write_pointer, "epoch": self.epoch}),)
+        return (SQL.refuse_unless_open(write_pointer=self.write_pointer, epoch=self.epoch),)
 
     def writes(self) -> Sequence[Call]:
         return (
-            Call(SQL.commit_tx, {"write_pointer": self.write_pointer}),
-            Call(SQL.forget_declared, {"write_pointer": self.write_pointer}),
+            SQL.commit_tx(write_pointer=self.write_pointer),
+            SQL.forget_declared(write_pointer=self.write_pointer),
         )
 
 
@@ -167,9 +170,9 @@ class EndTransaction:
             "reason": self.reason,
         }
         return (
-            Call(SQL.end_tx, params),
-            Call(SQL.leave_garbage, {"write_pointer": self.write_pointer}),
-            Call(SQL.forget_ended, {"write_pointer": self.write_pointer}),
+            SQL.end_tx(**params),
+            SQL.leave_garbage(write_pointer=self.write_pointer),
+            SQL.forget_ended(write_pointer=self.write_pointer),
         )
 
 
@@ -192,7 +195,7 @@ def begin(
     """
     declared = frozenset(writes)
     # After a lost reply the row is found by its run and epoch, which have one open transaction at a time.
-    outcome = Call(SQL.find_begun, {"run_id": run_id, "epoch": epoch})
+    outcome = SQL.find_begun(run_id=run_id, epoch=epoch)
     seq = catalog.apply([_BeginTransaction(run_id, epoch, declared, spans), *effects], outcome=outcome)
     catalog.world.mark("begin.after_commit")
     return Transaction(WritePointer(seq), catalog.incarnation, run_id, epoch, declared)
@@ -205,7 +208,7 @@ def commit(catalog: Catalog, tx: Transaction, effects: Sequence[Effect]) -> Comm
     outcome that is unknown because the reply was lost is asked for by the write pointer, under a lock.
     """
     catalog.world.mark("commit.before_message")
-    outcome = Call(SQL.find_committed, {"write_pointer": tx.write_pointer, "epoch": tx.epoch})
+    outcome = SQL.find_committed(write_pointer=tx.write_pointer, epoch=tx.epoch)
     seq = catalog.apply([_CommitTransaction(tx.write_pointer, tx.epoch), *effects], outcome=outcome)
     catalog.world.mark("commit.after_message")
     return seq

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
@@ -14,7 +14,10 @@ from tidemill.errors import NotFound, UserError
 from tidemill.names import DatasetId, Namespace, check_name, nearest, qualified
 from tidemill.storage.files import resolved
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.datasets_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 class DatasetKind(StrEnum):

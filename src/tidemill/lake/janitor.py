@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Param, Row, load_sql
@@ -41,7 +41,10 @@ from tidemill.lake.manifest import (
 from tidemill.names import CommitSeq, DatasetId, WritePointer
 from tidemill.storage.files import open_files
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.janitor_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 CLEAN_SWEEPS: Final = 12
 """Sweeps in a row that found nothing, after which a directory is not looked for any more."""

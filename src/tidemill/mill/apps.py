@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
@@ -20,8 +20,9 @@ from tidemill.schedule.schedules import list_schedules
 
 if TYPE_CHECKING:
     from tidemill.app.deploy import Deleted
+    from tidemill.mill.apps_sql import Sql
 
-SQL: Final = load_sql(__file__)
+SQL: Sql = load_sql(__file__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
@@ -29,7 +29,10 @@ from tidemill.names import RunId
 from tidemill.sizes import format_bytes
 from tidemill.storage.files import open_files, path_for_readers
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.mill.datasets_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _MANY_FILES: Final = 4
 """So many times more files than the rows need are worth a hint."""

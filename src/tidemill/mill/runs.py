@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
@@ -26,7 +26,10 @@ from tidemill.run.logs import LogLine, follow_logs
 from tidemill.run.programs import find_program_by_id
 from tidemill.run.runs import Cause, NewRun, RunKind, RunRecord, RunState
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.mill.runs_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 _LOGICAL_TIMES: Final = ("logical_time", "logical_times")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message, Position, Publish, Topic, read_messages, to_message
@@ -17,7 +17,10 @@ from tidemill.errors import NotFound, UserError
 from tidemill.mill.project import Project
 from tidemill.names import EventKey, check_name, nearest
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.mill.topics_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 class ReservedTopic(UserError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
@@ -19,9 +19,10 @@ from tidemill.run.declared import Declared
 from tidemill.run.runs import Cause
 
 if TYPE_CHECKING:
+    from tidemill.mill.transactions_sql import Sql
     from tidemill.run.external import ExternalTransaction
 
-SQL: Final = load_sql(__file__)
+SQL: Sql = load_sql(__file__)
 
 
 @dataclass(frozen=True, slots=True)

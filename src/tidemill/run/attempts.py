@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, assert_never, cast
+from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from tidemill.catalog.db import Catalog, Db, Effect, LostReply, refusal
 from tidemill.catalog.messages import Publish, Topic
@@ -29,7 +29,10 @@ from tidemill.run.runs import Cause, RunKind, RunRecord, RunState, find_run, fin
 from tidemill.run.workers import HoldOff
 from tidemill.texts import printable
 
-SQL = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.run.attempts_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 LOSSES_FOR_A_FAILURE: Final = 5
 """So many losses in a row count as one failure: a driver that always dies of its memory must come to an end."""
@@ -185,11 +188,11 @@ class AttachTransaction:
 
     def guards(self) -> Sequence[Call]:
         """The attempt is under way."""
-        return (Call(SQL.refuse_unless_running, {"run_id": self.run_id, "epoch": self.epoch}),)
+        return (SQL.refuse_unless_running(run_id=self.run_id, epoch=self.epoch),)
 
     def writes(self) -> Sequence[Call]:
         """The run's write pointer."""
-        return (Call(SQL.attach_transaction, {"run_id": self.run_id, "epoch": self.epoch}),)
+        return (SQL.attach_transaction(run_id=self.run_id, epoch=self.epoch),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +209,7 @@ class FinishRun:
 
     def guards(self) -> Sequence[Call]:
         """The attempt is under way."""
-        return (Call(SQL.refuse_unless_running, {"run_id": self.run_id, "epoch": self.epoch}),)
+        return (SQL.refuse_unless_running(run_id=self.run_id, epoch=self.epoch),)
 
     def writes(self) -> Sequence[Call]:
         """The end state, and its slots."""
@@ -216,7 +219,7 @@ class FinishRun:
             "reason": self.reason,
             "facts": json.dumps(self.facts),
         }
-        return (*_free(self.run_id), Call(SQL.complete_run, params))
+        return (*_free(self.run_id), SQL.complete_run(**params))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +241,7 @@ class _EndAttempt:
             "write_pointer": -1 if self.run.write_pointer is None else self.run.write_pointer,
             "lease_until": self.lease_until,
         }
-        return (Call(SQL.refuse_if_moved, params),)
+        return (SQL.refuse_if_moved(**params),)
 
     def writes(self) -> Sequence[Call]:
         params: dict[str, Param] = {
@@ -251,13 +254,13 @@ class _EndAttempt:
         }
         if self.ending.state is RunState.PENDING:
             # It keeps its slots: a run that waits for its next attempt counts.
-            return (Call(SQL.repeat_run, {**params, "delay": to_milliseconds(self.ending.delay)}),)
-        return (*_free(self.run.run_id), Call(SQL.end_run, {**params, "state": self.ending.state}))
+            return (SQL.repeat_run(**params, delay=to_milliseconds(self.ending.delay)),)
+        return (*_free(self.run.run_id), SQL.end_run(**params, state=self.ending.state))
 
 
 def _free(run_id: RunId) -> tuple[Call, ...]:
     params = {"run_id": run_id}
-    return tuple(Call(statement, params) for statement in (SQL.lock_limits, SQL.wake_waiting_jobs, SQL.free_slots))
+    return tuple(statement(**params) for statement in (SQL.lock_limits, SQL.wake_waiting_jobs, SQL.free_slots))
 
 
 def announce_end(run: RunRecord, program: Program, state: RunState) -> Publish:

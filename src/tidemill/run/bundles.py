@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
@@ -29,7 +29,10 @@ from tidemill.run.programs import Program, code_digest
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.run.bundles_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _log = logging.getLogger(__name__)
 

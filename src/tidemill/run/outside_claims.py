@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db, Effect
 from tidemill.catalog.named import Call, Param, load_sql
@@ -28,7 +28,10 @@ from tidemill.run.attempts import AttemptEnd, RunTaken, end_attempt, renew
 from tidemill.run.runs import Cause, RunKind, RunState, create_external, find_run
 from tidemill.storage.files import StorageUnavailable
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.run.outside_claims_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 CLAIM_LEASE: Final = timedelta(minutes=10)
 _EPOCH: Final = 1  # a claim has one attempt
@@ -175,12 +178,12 @@ class _FinishClaim:
     closed_by: str
 
     def guards(self) -> Sequence[Call]:
-        return (Call(ATTEMPTS.refuse_unless_running, {"run_id": self.run_id, "epoch": _EPOCH}),)
+        return (ATTEMPTS.refuse_unless_running(run_id=self.run_id, epoch=_EPOCH),)
 
     def writes(self) -> Sequence[Call]:
         facts = json.dumps({"closed_by": self.closed_by})
         params: dict[str, Param] = {"run_id": self.run_id, "epoch": _EPOCH, "facts": facts}
-        return (Call(SQL.complete_claim, params),)
+        return (SQL.complete_claim(**params),)
 
 
 def _find_inbox(db: Db, claim_id: RunId) -> Inbox:

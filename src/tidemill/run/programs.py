@@ -13,7 +13,7 @@ from datetime import timedelta
 from enum import StrEnum
 from importlib.abc import SourceLoader
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
@@ -23,7 +23,10 @@ from tidemill.names import Namespace, ProgramId, advise, check_name, nearest, qu
 from tidemill.run.modules import find_module, leave_bundles
 from tidemill.world import Disk
 
-SQL = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.run.programs_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 SPEC_VERSION: Final = 1
 MOST_RETRIES: Final = 100

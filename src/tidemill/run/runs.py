@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
@@ -15,7 +15,10 @@ from tidemill.errors import NotFound
 from tidemill.names import JobId, ProgramId, RunId, ScheduleId, WritePointer
 from tidemill.run.programs import Value
 
-SQL = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.run.runs_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 class RunState(StrEnum):

@@ -260,8 +260,8 @@ class _NoteCommit:
     facts: Mapping[str, object]
 
     def guards(self) -> Sequence[Call]:
-        return (Call(ATTEMPTS.refuse_unless_running, {"run_id": self.run_id, "epoch": self.epoch}),)
+        return (ATTEMPTS.refuse_unless_running(run_id=self.run_id, epoch=self.epoch),)
 
     def writes(self) -> Sequence[Call]:
         run: dict[str, Param] = {"run_id": self.run_id, "epoch": self.epoch, "facts": json.dumps(self.facts)}
-        return Call(WORKERS.forgive, {"program_id": self.program.program_id}), Call(WORKERS.note_commit, run)
+        return WORKERS.forgive(program_id=self.program.program_id), WORKERS.note_commit(**run)

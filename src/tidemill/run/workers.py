@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Final, cast
+from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Call, Param, load_sql
@@ -20,7 +20,10 @@ from tidemill.names import Namespace, ProgramId, RunId
 from tidemill.run.runs import NewRun, create_pending
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.run.workers_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 def put_worker(db: Db, program_id: ProgramId, instances: int) -> None:
@@ -86,4 +89,4 @@ class HoldOff:
             "backoff": backoff,
             "failed": int(self.failed),
         }
-        return (Call(SQL.hold_off, params),)
+        return (SQL.hold_off(**params),)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Message
@@ -22,7 +22,10 @@ from tidemill.schedule.jobs import Fact, feed_jobs, find_unfinished
 from tidemill.schedule.schedules import share_listening
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.schedule.boundaries_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 BATCH: Final = 500
 """Leaves looked at in one transaction."""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
@@ -27,7 +27,10 @@ from tidemill.schedule.time_triggers import Cron, Every, TimeTrigger
 from tidemill.schedule.triggers import Leaf, Trigger
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.schedule.changes_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 class ScheduleExists(Conflict):

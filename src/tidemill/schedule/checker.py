@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Publish, Topic
@@ -42,7 +42,10 @@ from tidemill.schedule.subscriber import BACKLOG
 from tidemill.schedule.triggers import Fed
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.schedule.checker_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 BATCH: Final = 500
 """Jobs handled in one transaction."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message
@@ -26,7 +26,10 @@ from tidemill.schedule.time_triggers import TimeTrigger
 from tidemill.schedule.triggers import Fed
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.schedule.jobs_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 class JobState(StrEnum):

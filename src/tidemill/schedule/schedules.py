@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
-from typing import Final, cast
+from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
@@ -20,7 +20,10 @@ from tidemill.names import CommitSeq, EventKey, Namespace, ProgramId, ScheduleId
 from tidemill.schedule.data_triggers import PassedMode, WatermarkPassed
 from tidemill.schedule.specs import Owner, Schedule, ScheduleSpec, Status, spec_from_json
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.schedule.schedules_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 def find_schedule(db: Db, namespace: Namespace, app: str, name: str) -> Schedule:

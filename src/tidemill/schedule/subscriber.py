@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from itertools import chain
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import (
@@ -39,7 +39,10 @@ from tidemill.schedule.specs import Schedule
 from tidemill.schedule.triggers import Fed, Leaf
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.schedule.subscriber_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 NAME: Final = "scheduler"
 """The subscriber's name at the topic: all scheduler processes share one position."""

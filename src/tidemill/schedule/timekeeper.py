@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Param, load_sql
@@ -19,7 +19,10 @@ from tidemill.schedule.specs import Schedule
 from tidemill.schedule.time_triggers import Cron, Every, TimeTrigger
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.schedule.timekeeper_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 BATCH: Final = 500
 """Timers handled in one transaction."""

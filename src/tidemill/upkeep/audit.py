@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Param, load_sql
@@ -29,7 +29,10 @@ from tidemill.upkeep.balance import Balances
 from tidemill.upkeep.completed import ENDED, check_completed, check_lone
 from tidemill.upkeep.search import AuditFinding, FindingKind, Row, Search, Value
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.upkeep.audit_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 _COMMITS: Final = 100  # each may have published 50,000 partitions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.named import load_sql
 from tidemill.lake.datasets import Dataset
@@ -15,7 +15,10 @@ from tidemill.upkeep.balance import Balance
 from tidemill.upkeep.completed import ENDED, check_completed, check_lone
 from tidemill.upkeep.search import FindingKind, Search
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.upkeep.audit_inboxes_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 @dataclass(frozen=True, slots=True)

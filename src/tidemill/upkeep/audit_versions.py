@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.named import load_sql
 from tidemill.lake.snapshot.refresh_order import sort_key
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.upkeep.search import FindingKind, Search
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.upkeep.audit_versions_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _AGAIN: Final = "refresh it, or roll it back to a version that is right"
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.named import load_sql
 from tidemill.upkeep.search import WINDOW, FindingKind, Search, Value
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.upkeep.completed_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 ENDED: Final = frozenset({"COMPLETED", "FAILED", "KILLED", "REJECTED"})
 """States in which runs hold nothing."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
@@ -15,7 +15,10 @@ from tidemill.lake.datasets import Dataset, change_spec, list_datasets
 from tidemill.run.runs import list_live
 from tidemill.storage.files import open_files
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.upkeep.move_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 class NotMoved(UserError):

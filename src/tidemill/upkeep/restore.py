@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidemill.catalog.db import Catalog, Db, Effect
 from tidemill.catalog.migrate import read_version
@@ -38,7 +38,10 @@ from tidemill.upkeep.backup import Backup, BadBackup, check_backup, read_backup
 from tidemill.upkeep.storage import Directory, DirectoryKind, find_unnamed, list_snapshots
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.upkeep.restore_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _INCARNATION_CHARACTERS: Final = 8
 _REASON: Final = "its catalog was restored from a backup"

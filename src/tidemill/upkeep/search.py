@@ -50,7 +50,7 @@ class Search:
         self.tick = tick
         self.findings = Findings[AuditFinding]()
 
-    def ask(self, statement: Statement, **params: Param) -> list[Row]:
+    def ask(self, statement: Statement[...], **params: Param) -> list[Row]:
         """The rows of a statement."""
         rows = self.catalog.read(lambda db: db.all(statement, **params))
         return cast("list[Row]", rows)  # no statement of the audit reads a manifest
@@ -60,7 +60,7 @@ class Search:
         self.findings.add(AuditFinding(kind, subject, what, next_step))
 
     def windows(
-        self, statement: Statement, first: Value, *, most: int = WINDOW, **params: Value
+        self, statement: Statement[...], first: Value, *, most: int = WINDOW, **params: Value
     ) -> Iterator[tuple[Value, Value]]:
         """Ranges (after, bound] of a key with about `most` rows each; the first are small, so that there are some."""
         after, place = first, 0

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Param, Row, Statement, load_sql
@@ -20,7 +20,10 @@ from tidemill.names import CommitSeq
 from tidemill.storage.files import Files, open_files
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.upkeep.storage_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _WINDOW: Final = 1000
 
@@ -59,7 +62,7 @@ def list_snapshots(world: World, location: str) -> list[Snapshot]:
     return sorted((one for one in found if one), key=lambda one: (one.write_pointer, one.incarnation))
 
 
-def read_windows(catalog: Catalog, fileset: Fileset, statement: Statement) -> Iterator[list[Row]]:
+def read_windows(catalog: Catalog, fileset: Fileset, statement: Statement[...]) -> Iterator[list[Row]]:
     """The rows of `statement` over all changes of a file set, some thousand changes at a time."""
     dataset_id, after = fileset.dataset_id, 0
     while True:
@@ -70,7 +73,7 @@ def read_windows(catalog: Catalog, fileset: Fileset, statement: Statement) -> It
         after = cast("int", bound)
 
 
-def _ask(catalog: Catalog, statement: Statement, **params: Param) -> list[Row]:
+def _ask(catalog: Catalog, statement: Statement[...], **params: Param) -> list[Row]:
     return catalog.read(lambda db: db.all(statement, **params))
 
 

@@ -9,14 +9,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, cast
+from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.names import ConsumerId
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.consumer.backlog_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class PublishBacklog:
         if not self.consumers:
             return ()
         params = {**_named(self.consumers), "heard_by": heard_by(self.schedules)}
-        return lock_consumers(self.consumers), Call(SQL.publish_backlog, params)
+        return lock_consumers(self.consumers), SQL.publish_backlog(**params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class NoteUnread:
         if not self.consumers:
             return ()
         return lock_consumers(self.consumers), *(
-            Call(SQL.note_unread, {"consumer_id": consumer_id}) for consumer_id in self.consumers
+            SQL.note_unread(consumer_id=consumer_id) for consumer_id in self.consumers
         )
 
 
@@ -85,9 +88,7 @@ class PutOffBacklog:
         if not self.consumers:
             return ()
         wait = max(1, to_milliseconds(self.wait))
-        return lock_consumers(self.consumers), *(
-            Call(SQL.put_off, {"consumer_id": one, "wait": wait}) for one in self.consumers
-        )
+        return lock_consumers(self.consumers), *(SQL.put_off(consumer_id=one, wait=wait) for one in self.consumers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class _PublishDue:
         return ()
 
     def writes(self) -> Sequence[Call]:
-        cleared = Call(SQL.clear_due, _named(self.consumers))
+        cleared = SQL.clear_due(**_named(self.consumers))
         return *PublishBacklog(self.consumers).writes(), cleared
 
 
@@ -123,7 +124,7 @@ def publish_due(catalog: Catalog) -> int:
 
 def lock_consumers(consumers: Sequence[ConsumerId]) -> Call:
     """What locks these consumers, in the order in which all do: a write that stands before those to their work."""
-    return Call(SQL.lock_consumers, _named(consumers))
+    return SQL.lock_consumers(**_named(consumers))
 
 
 def _named(consumers: Sequence[ConsumerId]) -> dict[str, Param]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Call, Param, load_sql
@@ -20,7 +20,10 @@ from tidemill.errors import Fenced
 from tidemill.lake.keys import KeyText
 from tidemill.names import ConsumerId, DatasetId, RunId
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.consumer.claims_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 HALVE_AFTER: Final = 2
 """Failures of a row from which on its run keeps only half of what it holds."""
@@ -68,7 +71,7 @@ class RestampClaims:
 
     def writes(self) -> Sequence[Call]:
         """Set the epoch."""
-        return (Call(SQL.restamp, {"run_id": self.run_id, "epoch": self.epoch}),)
+        return (SQL.restamp(run_id=self.run_id, epoch=self.epoch),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +83,12 @@ class CompleteClaims:
 
     def guards(self) -> Sequence[Call]:
         """Refuse when the claims belong to another attempt (`ClaimsTakenOver`)."""
-        return (Call(SQL.refuse_other_epoch, {"run_id": self.run_id, "epoch": self.epoch}),)
+        return (SQL.refuse_other_epoch(run_id=self.run_id, epoch=self.epoch),)
 
     def writes(self) -> Sequence[Call]:
         """Record, complete."""
         run: dict[str, Param] = {"run_id": self.run_id}
-        return Call(SQL.record_input, run), Call(SQL.complete, run)
+        return SQL.record_input(**run), SQL.complete(**run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class FailClaims:
 
     def writes(self) -> Sequence[Call]:
         """Count."""
-        return (Call(SQL.count_failure, {"run_id": self.run_id, "epoch": self.epoch, "error": self.error}),)
+        return (SQL.count_failure(run_id=self.run_id, epoch=self.epoch, error=self.error),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +134,12 @@ class ReleaseClaims:
         """Count, discard, release."""
         run: dict[str, Param] = {"run_id": self.run_id, "epoch": self.epoch}
         if not self.failed:
-            return (Call(SQL.release, {**run, "backoff": 0}),)
+            return (SQL.release(**run, backoff=0),)
         backoff = max(1, self.backoff // timedelta(milliseconds=1))
         return (
-            Call(SQL.count_failure, {**run, "error": self.error}),
-            Call(SQL.discard_alone, run),
-            Call(SQL.release, {**run, "backoff": backoff}),
+            SQL.count_failure(**run, error=self.error),
+            SQL.discard_alone(**run),
+            SQL.release(**run, backoff=backoff),
         )
 
 
@@ -164,4 +167,4 @@ class SkipOwn:
             "write_pointer": self.tx.write_pointer,
             "epoch": self.tx.epoch,
         }
-        return (Call(SQL.skip_own, params),)
+        return (SQL.skip_own(**params),)

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
@@ -26,7 +26,10 @@ from tidemill.lake.keys import KeyValue
 from tidemill.names import DatasetId, WritePointer
 from tidemill.storage.files import path_for_readers
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.consumer.consumer_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _MAGIC: Final = b"TMPC\x02"
 _MAGIC_1: Final = b"TMPC\x01"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Call, Param, load_sql
@@ -14,7 +14,10 @@ from tidemill.lake.consumer.managed import Consumer
 from tidemill.lake.keys import KeyText
 from tidemill.names import ConsumerId, RunId, WritePointer
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.consumer.discards_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 MOST_TOLD: Final = 1000
 """Partitions of which one run is told; the next one is told of the others."""
@@ -60,11 +63,11 @@ class TellDiscards:
 
     def guards(self) -> Sequence[Call]:
         """Nobody else was told."""
-        return (Call(SQL.refuse_if_told, {"consumer": self.consumer.name, **self._which}),)
+        return (SQL.refuse_if_told(consumer=self.consumer.name, **self._which),)
 
     def writes(self) -> Sequence[Call]:
         """It was told."""
-        return (Call(SQL.tell, {"run_id": self.run_id, **self._which}),)
+        return (SQL.tell(run_id=self.run_id, **self._which),)
 
     @property
     def _which(self) -> dict[str, Param]:

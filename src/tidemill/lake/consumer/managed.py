@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, cast
+from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Row, load_sql
@@ -20,7 +20,10 @@ from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.keys import KeyText
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, RunId, WritePointer, nearest, split_qualified
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.consumer.managed_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 class WorkState(StrEnum):

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.named import Call, Param, Row, load_sql
@@ -28,7 +28,10 @@ from tidemill.lake.keys import KeyText
 from tidemill.lake.snapshot.changes import NoteUnseen
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, WritePointer
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.consumer.resets_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 MOST_CHOSEN: Final = 50_000
 """Changes that one reset delivers again by name."""
@@ -123,7 +126,7 @@ def reset(
     note = NoteUnseen([new_id]) if kind is DatasetKind.SNAPSHOT else NoteUnread([new_id])
     catalog.apply(
         [_Reset(consumer, new_id, position, asked, by, tuple(changes)), note, PublishBacklog([new_id])],
-        outcome=Call(SQL.find_reset, {"consumer_id": consumer.consumer_id, "new_id": new_id}),
+        outcome=SQL.find_reset(consumer_id=consumer.consumer_id, new_id=new_id),
     )
     return catalog.read(lambda db: find_consumer(db, dataset_id, name))
 
@@ -162,7 +165,7 @@ class _Reset:
     def guards(self) -> Sequence[Call]:
         old: dict[str, Param] = {"consumer_id": self.consumer.consumer_id, "name": self.consumer.name}
         # In this order: under the consumer's lock no take is under way, and the second sees what the last one claimed.
-        return Call(SQL.refuse_if_gone, old), Call(SQL.refuse_if_claimed, old)
+        return SQL.refuse_if_gone(**old), SQL.refuse_if_claimed(**old)
 
     def writes(self) -> Sequence[Call]:
         old: dict[str, Param] = {"consumer_id": self.consumer.consumer_id}
@@ -178,10 +181,10 @@ class _Reset:
             "chosen": json.dumps(self.chosen),
         }
         return (
-            Call(SQL.keep_past, {**since, "asked": self.asked, "by_whom": self.by}),
-            Call(SQL.forget_waiting, old),
-            Call(SQL.start_anew, {**since, **state}),
-            *((Call(SQL.deliver_chosen, again),) if self.chosen else ()),
+            SQL.keep_past(**since, asked=self.asked, by_whom=self.by),
+            SQL.forget_waiting(**old),
+            SQL.start_anew(**since, **state),
+            *((SQL.deliver_chosen(**again),) if self.chosen else ()),
         )
 
 
@@ -223,7 +226,7 @@ class _Requeue:
     def writes(self) -> Sequence[Call]:
         discarded = json.dumps([{"write_pointer": row[0], "partition_key": row[1]} for row in self.rows])
         params: dict[str, Param] = {"consumer_id": self.consumer_id, "discarded": discarded}
-        return (Call(SQL.requeue, params),)
+        return (SQL.requeue(**params),)
 
 
 def _past(row: Row) -> PastConsumer:

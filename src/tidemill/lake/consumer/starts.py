@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
@@ -19,7 +19,10 @@ from tidemill.errors import UserError
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState
 from tidemill.names import CommitSeq, DatasetId, WritePointer, advise
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.consumer.starts_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 class BadStart(UserError):

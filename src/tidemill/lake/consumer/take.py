@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from itertools import groupby
-from typing import Final, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Param, load_sql
@@ -28,7 +28,10 @@ from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile
 from tidemill.names import ConsumerId, RunId, WritePointer
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.consumer.take_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 MOST_FILLED: Final = 10_000
 """Changes that one transaction moves into a working set; more of them are cut at a write pointer."""

@@ -11,7 +11,7 @@ import base64
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import refusal
 from tidemill.catalog.named import Call, Param, load_sql
@@ -23,7 +23,10 @@ from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import Manifest, tx_directory
 from tidemill.names import DatasetId
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.fileset.compaction_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _WORTH: Final = 2
 """A compaction has to leave a half of the files at most: else it would copy much to save little."""
@@ -81,8 +84,8 @@ class Compact:
             for one in self.partitions
         ]
         return (
-            Call(SQL.refuse_replaced, {**place, "named": json.dumps(self._named)}),
-            Call(SQL.refuse_compacted, {**place, "wanted": json.dumps(wanted)}),
+            SQL.refuse_replaced(**place, named=json.dumps(self._named)),
+            SQL.refuse_compacted(**place, wanted=json.dumps(wanted)),
         )
 
     def writes(self) -> Sequence[Call]:
@@ -107,9 +110,9 @@ class Compact:
             "made": json.dumps(made),
         }
         return (
-            Call(SQL.mark_compacted, {"dataset_id": dataset_id, "named": json.dumps(self._named)}),
+            SQL.mark_compacted(dataset_id=dataset_id, named=json.dumps(self._named)),
             supersede_compactions(dataset_id, keys),
-            Call(SQL.insert_compactions, inserted),
+            SQL.insert_compactions(**inserted),
         )
 
     @property
@@ -128,7 +131,7 @@ class Compact:
 
 def supersede_compactions(dataset_id: DatasetId, keys: Iterable[KeyText]) -> Call:
     """Return the statement that ends the current compactions of these partitions with the commit."""
-    return Call(SQL.supersede_compactions, {"dataset_id": dataset_id, "keys": json.dumps(list(keys))})
+    return SQL.supersede_compactions(dataset_id=dataset_id, keys=json.dumps(list(keys)))
 
 
 def is_worth_compacting(partition: Partition) -> bool:

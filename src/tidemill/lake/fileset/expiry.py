@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
@@ -21,7 +21,10 @@ from tidemill.lake.fileset.time_travel import read_horizon, seq_before
 from tidemill.lake.keys import KeyText
 from tidemill.names import DatasetId, WritePointer
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.fileset.expiry_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 KEEP_SUPERSEDED: Final = timedelta(days=7)
 """How long replaced files stay at least, when nobody says otherwise."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Call, Row, load_sql
@@ -28,7 +28,10 @@ from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.fileset.fileset_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _NO_FILES: Final = Manifest(())
 
@@ -190,7 +193,7 @@ class Unpin:
 
     def writes(self) -> Sequence[Call]:
         """Remove the pins."""
-        return (Call(SQL.delete_pins, {"run_id": self.run_id}),)
+        return (SQL.delete_pins(run_id=self.run_id),)
 
 
 def find_schema(db: Db, dataset_id: DatasetId) -> ColumnSchema | None:

@@ -10,7 +10,7 @@ import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.messages import Publish, Topic
@@ -28,7 +28,10 @@ from tidemill.lake.window.watermark import MoveWatermark, fill_slots, find_times
 from tidemill.lake.window.windows import announce_late
 from tidemill.names import CommitSeq, partition_event
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.fileset.publish_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 MOST_CHANGES: Final = 50_000
 """Partitions in one commit."""
@@ -262,14 +265,14 @@ class AddPartitions:
         for op, statement in guards.items():
             wanted = [self._name(change) for change in self.changes if change.op is op]
             if wanted:
-                calls.append(Call(statement, self._compared(wanted)))
+                calls.append(statement(**self._compared(wanted)))
         claimed = [
             {**self._name(change), "name": name, "pattern": _to_json(name) + ":"}
             for change in self.changes
             for name in sorted(change.claimed)
         ]
         if claimed:
-            calls.append(Call(SQL.refuse_same_metadata, self._compared(claimed)))
+            calls.append(SQL.refuse_same_metadata(**self._compared(claimed)))
         return [*calls, *self._guard_schema(), guard_declaration(self.fileset)]
 
     def writes(self) -> Sequence[Call]:
@@ -286,11 +289,11 @@ class AddPartitions:
                 "schema": self.schema.text,
                 "run_id": self.tx.run_id,
             }
-            calls.append(Call(SQL.insert_schema, schema))
+            calls.append(SQL.insert_schema(**schema))
         replacing = (WriteOp.OVERWRITE, WriteOp.DROP)
         replaced = [encode(change.key) for change in self.changes if change.op in replacing]
         if replaced:
-            calls.append(Call(SQL.supersede, {"dataset_id": dataset_id, "keys": json.dumps(replaced)}))
+            calls.append(SQL.supersede(dataset_id=dataset_id, keys=json.dumps(replaced)))
             calls.append(supersede_compactions(dataset_id, replaced))
         spans = find_times(self.fileset, (change.key for change in self.changes))
         inserted: dict[str, Param] = {
@@ -300,7 +303,7 @@ class AddPartitions:
             "run_id": self.tx.run_id,
             "changes": json.dumps([self._row(change, spans.get(change.key)) for change in self.changes]),
         }
-        return [*calls, Call(SQL.insert_changes, inserted), *self._messages(), *self._move_watermark(spans)]
+        return [*calls, SQL.insert_changes(**inserted), *self._messages(), *self._move_watermark(spans)]
 
     def _move_watermark(self, spans: dict[Key, Span | None]) -> Iterable[Call]:
         added = {change.key: spans[change.key] for change in self.changes if change.key in spans and change.brings_rows}
@@ -333,9 +336,9 @@ class AddPartitions:
             "schema_id": self.schema.schema_id,
         }
         if self.fileset.storing.policy is SchemaPolicy.EVOLVE:
-            yield Call(SQL.refuse_evolved, {**params, "base_id": self.base.schema_id if self.base else ""})
+            yield SQL.refuse_evolved(**params, base_id=self.base.schema_id if self.base else "")
         else:
-            yield Call(SQL.refuse_other_schema, {**params, "schema": self.schema.text})
+            yield SQL.refuse_other_schema(**params, schema=self.schema.text)
 
     def _row(self, change: PartitionWrite, span: Span | None) -> dict[str, object]:
         return {

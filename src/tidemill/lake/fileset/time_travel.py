@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
@@ -13,7 +13,10 @@ from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import Fileset, NotKept
 from tidemill.names import DatasetId, WritePointer
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.fileset.time_travel_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 AsOf: TypeAlias = int | datetime | str
 """A commit sequence, or an aware time; or either as people write it."""

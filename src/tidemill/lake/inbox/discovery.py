@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Call, Param, load_sql
@@ -21,7 +21,10 @@ from tidemill.lake.manifest import checksum
 from tidemill.names import DatasetId, file_event
 from tidemill.storage.files import Files, FileStatus, FileUnreadable, Seen, Unusable, find_file
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.inbox.discovery_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _CHUNK: Final = 10_000  # rows in one statement
 _BEHIND_ALL: Final = "\U0010ffff"
@@ -561,10 +564,10 @@ class _RecordFound:
         params: dict[str, Param] = {"dataset_id": self.inbox.dataset_id, "found": json.dumps(rows)}
         event_key = file_event(self.inbox.dataset.namespace, self.inbox.dataset.name)
         return (
-            Call(SQL.publish_found, params | {"event_key": event_key}),
-            Call(SQL.insert_found, params),
-            Call(SQL.note_superseded, params),
-            Call(SQL.supersede_found, params | {"superseded": self.superseded}),
+            SQL.publish_found(**params, event_key=event_key),
+            SQL.insert_found(**params),
+            SQL.note_superseded(**params),
+            SQL.supersede_found(**params, superseded=self.superseded),
         )
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Call, Param, Row, Statement, load_sql
@@ -20,7 +20,10 @@ from tidemill.names import DatasetId, RunId
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.inbox.file_claims_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 MOST_FILES: Final = 10_000
 """In one claim."""
@@ -102,7 +105,7 @@ def _select_claimable(db: Db, inbox: Inbox) -> list[ClaimedFile]:
     return [file for file, size in zip(files, sizes, strict=True) if size <= inbox.spec.max_bytes] or files[:1]
 
 
-def _move(db: Db, statement: Statement, files: Iterable[ClaimedFile], **owner: Param) -> None:
+def _move(db: Db, statement: Statement[...], files: Iterable[ClaimedFile], **owner: Param) -> None:
     rows = [
         {"dataset_id": file.dataset_id, "name": file.name, "content_version": file.content_version} for file in files
     ]
@@ -141,7 +144,7 @@ class RestampFiles:
 
     def writes(self) -> Sequence[Call]:
         """Raise the epoch of the claims."""
-        return (Call(SQL.restamp, {"run_id": self.run_id, "epoch": self.epoch}),)
+        return (SQL.restamp(run_id=self.run_id, epoch=self.epoch),)
 
 
 def read_claims(db: Db, run_id: RunId) -> list[ClaimedFile]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Final, cast
+from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.named import Call, Param, load_sql
@@ -18,7 +18,10 @@ from tidemill.lake.inbox.inbox import FileState, Inbox
 from tidemill.names import DatasetId, RunId
 from tidemill.texts import printable
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.inbox.file_endings_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 @refusal
@@ -45,7 +48,7 @@ class CloseFiles:
     def guards(self) -> Sequence[Call]:
         """Exactly the run's claims are closed, by the attempt that holds them."""
         params = _closing(self.run_id, self.epoch, self.outcomes)
-        return (Call(SQL.guard_claims, params | {"files": len(self.outcomes)}),)
+        return (SQL.guard_claims(**params, files=len(self.outcomes)),)
 
     def writes(self) -> Sequence[Call]:
         """Close the files; what succeeded becomes input of the run."""
@@ -63,7 +66,7 @@ class CloseSome:
     def guards(self) -> Sequence[Call]:
         """The attempt holds each of them."""
         params = _closing(self.run_id, self.epoch, self.outcomes)
-        return (Call(SQL.guard_some, params | {"files": len(self.outcomes)}),)
+        return (SQL.guard_some(**params, files=len(self.outcomes)),)
 
     def writes(self) -> Sequence[Call]:
         """Close the files; what succeeded becomes input of the run."""
@@ -72,9 +75,9 @@ class CloseSome:
 
 def _close(run_id: RunId, epoch: int, outcomes: Sequence[FileOutcome]) -> Sequence[Call]:
     params = _closing(run_id, epoch, outcomes)
-    calls = [Call(SQL.insert_inputs, {"run_id": run_id, "outcomes": params["outcomes"]}), Call(SQL.close_files, params)]
+    calls = [SQL.insert_inputs(run_id=run_id, outcomes=params["outcomes"]), SQL.close_files(**params)]
     skipped = sorted({outcome.dataset_id for outcome in outcomes if outcome.status is FileState.SKIPPED})
-    return [*calls, Call(SQL.note_skipped, {"dataset_ids": json.dumps(skipped)})] if skipped else calls
+    return [*calls, SQL.note_skipped(dataset_ids=json.dumps(skipped))] if skipped else calls
 
 
 def _closing(run_id: RunId, epoch: int, outcomes: Sequence[FileOutcome]) -> dict[str, Param]:
@@ -123,7 +126,7 @@ class FailFiles:
             "error": self.error,
         }
         if not self.blamed:
-            return Call(SQL.quarantine_alone, params), Call(SQL.count_failure, params)
+            return SQL.quarantine_alone(**params), SQL.count_failure(**params)
         rows = [
             {
                 "dataset_id": one.file.dataset_id,
@@ -134,7 +137,7 @@ class FailFiles:
             for one in self.blamed
         ]
         owner: dict[str, Param] = {"run_id": self.run_id, "epoch": self.epoch}
-        return (Call(SQL.set_aside, owner | {"blamed": json.dumps(rows)}),)
+        return (SQL.set_aside(**owner, blamed=json.dumps(rows)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +174,8 @@ class ReleaseFiles:
             first = FailFiles(self.run_id, self.epoch, self.error, self.blamed).writes()
         elif self.error is not None:
             counted: dict[str, Param] = {"run_id": self.run_id, "epoch": self.epoch, "error": self.error}
-            first = (Call(SQL.quarantine_alone, counted),)
-        return (*first, Call(SQL.release, params))
+            first = (SQL.quarantine_alone(**counted),)
+        return (*first, SQL.release(**params))
 
 
 def retry_files(db: Db, inbox: Inbox, names: Sequence[str]) -> int:
@@ -206,7 +209,7 @@ class PublishInboxBacklog:
         """One message an inbox, or none."""
         payload = {"schedules": sorted(self.schedules)} if self.schedules else {}
         params = {"dataset_ids": json.dumps(self.dataset_ids), "payload": json.dumps(payload)}
-        return (Call(SQL.publish_backlog, params),)
+        return (SQL.publish_backlog(**params),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +230,7 @@ class PutOffInboxBacklog:
     def writes(self) -> Sequence[Call]:
         """Give one file of each inbox a time, which the keeper sees to."""
         wait = max(1, to_milliseconds(self.wait))
-        return [Call(SQL.put_off, {"dataset_id": dataset_id, "wait": wait}) for dataset_id in self.dataset_ids]
+        return [SQL.put_off(dataset_id=dataset_id, wait=wait) for dataset_id in self.dataset_ids]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +241,7 @@ class _MarkRetries:
         return ()
 
     def writes(self) -> Sequence[Call]:
-        return (Call(SQL.mark_retries, {"dataset_ids": json.dumps(self.dataset_ids)}),)
+        return (SQL.mark_retries(dataset_ids=json.dumps(self.dataset_ids)),)
 
 
 def next_retry(db: Db) -> int | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Param, Row, load_sql
@@ -30,7 +30,10 @@ from tidemill.names import DatasetId, RunId
 from tidemill.storage.files import Files, FileStatus, open_files
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.inbox.inbox_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 ALWAYS_IGNORED: Final = ("*_current", "*.tmp", "*._COPYING_", "_*", ".*")
 """Names of files that are still being written, or are none of the data."""

@@ -16,7 +16,7 @@ from datetime import timedelta
 from hashlib import sha256
 from itertools import zip_longest
 from pathlib import PurePosixPath
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Row, load_sql
@@ -30,7 +30,10 @@ from tidemill.storage.files import LONGEST_NAME, FileChanged, FileExists, Files,
 from tidemill.texts import printable
 from tidemill.world import World
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.inbox.leaving_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _MOST_FILES: Final = 32
 _MOST_BYTES: Final = 256 << 20

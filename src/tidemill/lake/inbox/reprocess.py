@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.named import Call, Param, load_sql
@@ -17,7 +17,10 @@ from tidemill.lake.inbox.inbox import Inbox
 from tidemill.names import DatasetId, file_event
 from tidemill.storage.files import find_file
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.inbox.reprocess_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 class NotReprocessed(UserError):
@@ -84,13 +87,13 @@ class _Reprocess:
     by: str
 
     def guards(self) -> Sequence[Call]:
-        return (Call(SQL.guard_processed, self._params | {"wanted": len(self.files)}),)
+        return (SQL.guard_processed(**self._params, wanted=len(self.files)),)
 
     def writes(self) -> Sequence[Call]:
         return (
-            Call(SQL.keep_record, self._params | {"by_whom": self.by}),
-            Call(SQL.deliver_again, self._params),
-            Call(SQL.publish_again, self._params | {"event_key": self.event_key}),
+            SQL.keep_record(**self._params, by_whom=self.by),
+            SQL.deliver_again(**self._params),
+            SQL.publish_again(**self._params, event_key=self.event_key),
         )
 
     @property

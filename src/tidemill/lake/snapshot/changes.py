@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Call, Param, load_sql
@@ -25,7 +25,10 @@ from tidemill.lake.consumer.managed import Consumer, Lag, to_consumer
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, VersionGone, find_visible
 from tidemill.names import ConsumerId, DatasetId, Namespace
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.snapshot.changes_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 
 @refusal
@@ -130,12 +133,9 @@ class MoveFeed:
             "position": self.consumer.state.start_version,
         }
         return (
-            Call(SQL.refuse_if_feed_moved, {**place, "name": self.consumer.name}),
-            Call(SQL.move_feed, {**place, "write_pointer": self.tx.write_pointer}),
-            Call(
-                SQL.forget_unseen,
-                {"consumer_id": self.consumer.consumer_id, "write_pointer": self.tx.write_pointer},
-            ),
+            SQL.refuse_if_feed_moved(**place, name=self.consumer.name),
+            SQL.move_feed(**place, write_pointer=self.tx.write_pointer),
+            SQL.forget_unseen(consumer_id=self.consumer.consumer_id, write_pointer=self.tx.write_pointer),
         )
 
 
@@ -156,4 +156,4 @@ class NoteUnseen:
         """Lock the feeds, so that none is forgotten meanwhile; then a row each, if there is anything."""
         if not self.feeds:
             return ()
-        return lock_consumers(self.feeds), *(Call(SQL.note_unseen, {"consumer_id": feed}) for feed in self.feeds)
+        return lock_consumers(self.feeds), *(SQL.note_unseen(consumer_id=feed) for feed in self.feeds)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Call, Param, load_sql
@@ -23,7 +23,10 @@ from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.names import DatasetId, WritePointer
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.snapshot.refresh_order_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _EARLIEST: Final = -(2**63)
 
@@ -73,9 +76,9 @@ class OrderRefreshes:
             return ()
         params: dict[str, Param] = {"snapshots": json.dumps(sorted(snapshots))}
         if self.logical_time is None:
-            return (Call(SQL.order_by_begin, params),)
+            return (SQL.order_by_begin(**params),)
         times: dict[str, Param] = {"logical_time": self.logical_time, "run_began": self.run_began}
-        return (Call(SQL.order_by_logical_time, {**params, **times}),)
+        return (SQL.order_by_logical_time(**params, **times),)
 
 
 def find_order(db: Db, dataset_id: DatasetId, tx: Transaction) -> RefreshOrder:

@@ -11,7 +11,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Call, Param, Row, load_sql
@@ -28,7 +28,10 @@ from tidemill.lake.snapshot.refresh_order import RefreshOrder
 from tidemill.lake.snapshot.version_retention import Retention
 from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer, snapshot_event
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.snapshot.snapshot_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _KEY: Final = NO_KEYS.encode(())
 
@@ -220,10 +223,10 @@ class PublishVersion:
         event_key = snapshot_event(dataset.namespace, dataset.name)
         schema: dict[str, Param] = {"schema_id": schema_id, "schema": self.columns.text, "run_id": run_id}
         return (
-            Call(PUBLISH.insert_schema, {"dataset_id": dataset.dataset_id, **schema}),
-            Call(SQL.supersede_older, ordered),
-            Call(SQL.insert_version, inserted),
-            Call(SQL.publish_if_current, {**place, "event_key": event_key, "payload": json.dumps(payload)}),
+            PUBLISH.insert_schema(dataset_id=dataset.dataset_id, **schema),
+            SQL.supersede_older(**ordered),
+            SQL.insert_version(**inserted),
+            SQL.publish_if_current(**place, event_key=event_key, payload=json.dumps(payload)),
         )
 
 
@@ -244,7 +247,7 @@ class PinVersions:
     def writes(self) -> Sequence[Call]:
         """One pin for each."""
         return tuple(
-            Call(SQL.pin_at_begin, {"pin_id": pin_id, "dataset_id": dataset_id, "run_id": self.run_id})
+            SQL.pin_at_begin(pin_id=pin_id, dataset_id=dataset_id, run_id=self.run_id)
             for pin_id, dataset_id in self.pins
         )
 
@@ -263,7 +266,7 @@ class RecordVersions:
     def writes(self) -> Sequence[Call]:
         """One row each."""
         read = json.dumps([{"dataset_id": dataset_id, "version": version} for dataset_id, version in self.versions])
-        return (Call(SQL.record_read, {"run_id": self.run_id, "read": read}),) if self.versions else ()
+        return (SQL.record_read(run_id=self.run_id, read=read),) if self.versions else ()
 
 
 def to_version(row: Row) -> Version:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.named import Call, load_sql
@@ -23,7 +23,10 @@ from tidemill.lake.snapshot.snapshot import PublishVersion, SnapshotDataset, Ver
 from tidemill.lake.snapshot.version_retention import Kept, decide_kept
 from tidemill.names import RunId, WritePointer
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.snapshot.versions_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _KEY: Final = NO_KEYS.encode(())
 _READERS: Final = ("run_", "changes for ")
@@ -134,9 +137,9 @@ class RollBack:
         dataset_id, name = self.snapshot.dataset_id, self.snapshot.qualified_name
         pointer = self.tx.write_pointer
         return (
-            Call(FILESETS.lock_dataset, {"dataset_id": dataset_id}),
-            Call(SQL.refuse_expired, {"dataset_id": dataset_id, "dataset": name, "version": self.version.version}),
-            Call(SQL.refuse_refreshed, {"dataset_id": dataset_id, "dataset": name, "write_pointer": pointer}),
+            FILESETS.lock_dataset(dataset_id=dataset_id),
+            SQL.refuse_expired(dataset_id=dataset_id, dataset=name, version=self.version.version),
+            SQL.refuse_refreshed(dataset_id=dataset_id, dataset=name, write_pointer=pointer),
         )
 
     def writes(self) -> Sequence[Call]:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Call, Param, load_sql
@@ -21,7 +21,10 @@ from tidemill.lake.window.window_plan import Window
 from tidemill.lake.window.windows import to_rows
 from tidemill.names import ProgramId
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.window.retries_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _AGAIN: Final = timedelta(minutes=1)
 """When windows that were set aside are tried again, at the soonest."""
@@ -55,7 +58,7 @@ class PutOffWindows:
     def writes(self) -> Sequence[Call]:
         """When."""
         params: dict[str, Param] = {"program_id": self.program_id, "wait": max(1, to_milliseconds(self.wait))}
-        return (Call(SQL.put_off, params),)
+        return (SQL.put_off(**params),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class SetAside:
         one: dict[str, Param] = {"program_id": self.program_id}
         calls = []
         if self.mended:
-            calls.append(Call(SQL.forget_failures, {**one, "windows": to_rows(self.mended)}))
+            calls.append(SQL.forget_failures(**one, windows=to_rows(self.mended)))
         if self.failures:
             rows = [
                 {
@@ -91,7 +94,7 @@ class SetAside:
                 }
                 for failure in self.failures
             ]
-            calls.append(Call(SQL.note_failures, {**one, "failures": json.dumps(rows)}))
+            calls.append(SQL.note_failures(**one, failures=json.dumps(rows)))
         if self.failures or self.left:
             calls += PutOffWindows(self.program_id, _AGAIN).writes()
         return calls
@@ -142,4 +145,4 @@ class _AnnounceDue:
 
     def writes(self) -> Sequence[Call]:
         params: dict[str, Param] = {"program_ids": json.dumps(self.programs)}
-        return Call(SQL.publish_due, params), Call(SQL.clear_due, params)
+        return SQL.publish_due(**params), SQL.clear_due(**params)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.named import Call, Param, Row, load_sql
@@ -30,7 +30,10 @@ from tidemill.lake.window.window_plan import times_within
 from tidemill.lake.window.windows import change_late
 from tidemill.names import CommitSeq, DatasetId, RunId, WritePointer, watermark_event
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.window.watermark_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 EARLIEST: Final = Instant(-(1 << 62))
 LATEST: Final = Instant(1 << 62)
@@ -141,8 +144,8 @@ class MoveWatermark:
         one: dict[str, Param] = {"dataset_id": self.fileset.dataset_id}
         return (
             _raise_target(self.fileset),
-            Call(SQL.put_off, one),
-            Call(SQL.note_move, {**one, "cause": self.cause, "rereads": int(self.rereads)}),
+            SQL.put_off(**one),
+            SQL.note_move(**one, cause=self.cause, rereads=int(self.rereads)),
             *_settle(self.fileset),
         )
 
@@ -163,19 +166,19 @@ class AdvanceWatermark:
     def guards(self) -> Sequence[Call]:
         """W is behind."""
         params: dict[str, Param] = {"dataset": self.fileset.qualified_name, "dataset_id": self.fileset.dataset_id}
-        return (Call(SQL.refuse_retreat, {**params, "value": self.value}),)
+        return (SQL.refuse_retreat(**params, value=self.value),)
 
     def writes(self) -> Sequence[Call]:
         """The move, the message."""
         params: dict[str, Param] = {"dataset_id": self.fileset.dataset_id, "value": self.value, "cause": self.cause}
         goes_on: dict[str, Param] = {"dataset_id": self.fileset.dataset_id, "next_time": self.next_time}
-        forward = Call(SQL.note_advance, params), Call(SQL.go_on, goes_on), *_settle(self.fileset)
+        forward = SQL.note_advance(**params), SQL.go_on(**goes_on), *_settle(self.fileset)
         return (*forward, _raise_target(self.fileset))
 
 
 def _raise_target(fileset: Fileset) -> Call:
     waits = _spec(fileset).gap is GapPolicy.WAIT
-    return Call(SQL.raise_target_waiting if waits else SQL.raise_target_skipping, {"dataset_id": fileset.dataset_id})
+    return (SQL.raise_target_waiting if waits else SQL.raise_target_skipping)(dataset_id=fileset.dataset_id)
 
 
 def _settle(fileset: Fileset) -> tuple[Call, ...]:
@@ -185,7 +188,7 @@ def _settle(fileset: Fileset) -> tuple[Call, ...]:
         "dataset": dataset.qualified_name,
         "event_key": watermark_event(dataset.namespace, dataset.name),
     }
-    return Call(SQL.move, {"dataset_id": dataset.dataset_id}), Call(SQL.publish_move, message)
+    return SQL.move(dataset_id=dataset.dataset_id), SQL.publish_move(**message)
 
 
 def guard_declaration(fileset: Fileset) -> Call:
@@ -195,7 +198,7 @@ def guard_declaration(fileset: Fileset) -> Call:
         "dataset_id": fileset.dataset_id,
         "declared": _declared(fileset),
     }
-    return Call(SQL.refuse_other_declaration, params)
+    return SQL.refuse_other_declaration(**params)
 
 
 def find_times(fileset: Fileset, keys: Iterable[Key]) -> dict[Key, Span | None]:
@@ -246,14 +249,14 @@ def fill_slots(fileset: Fileset, spans: dict[Key, Span | None], complete: Sequen
         for span in (*found.values(), *complete)
     }
     one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
-    yield Call(SQL.insert_slots, {**one, "slots": json.dumps([*slots.values()]), "complete": int(alone)})
+    yield SQL.insert_slots(**one, slots=json.dumps([*slots.values()]), complete=int(alone))
     if alone:
         return
     named = [(span.time, spec.member(fileset.keys, key)) for key, span in found.items()]
     members = [{"slot_time": time, "member": member} for time, member in named if member is not None]
-    yield Call(SQL.insert_members, {**one, "members": json.dumps(members)})
+    yield SQL.insert_members(**one, members=json.dumps(members))
     completed: dict[str, Param] = {"times": json.dumps(sorted(slots)), "expected": spec.expected_count}
-    yield Call(SQL.complete_slots, {**one, **completed})
+    yield SQL.complete_slots(**one, **completed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.messages import Publish, Topic
@@ -26,7 +26,10 @@ from tidemill.lake.window.watermark_spec import WatermarkSpec
 from tidemill.lake.window.window_plan import MARGIN, Dirty, Stored, Window, times_within
 from tidemill.names import DatasetId, ProgramId, WritePointer, backlog_event, window_event
 
-SQL: Final = load_sql(__file__)
+if TYPE_CHECKING:
+    from tidemill.lake.window.windows_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 _EVER: Final = 1 << 60
 
@@ -130,33 +133,28 @@ class MoveWindows:
             "program_id": self.state.program_id,
             "revision": self.state.revision,
         }
-        return (Call(SQL.refuse_moved, params),)
+        return (SQL.refuse_moved(**params),)
 
     def writes(self) -> Sequence[Call]:
         """The state, the results, and what is said of it."""
         one: dict[str, Param] = {"program_id": self.state.program_id}
-        calls = [
-            Call(
-                SQL.move_state,
-                {**one, "computed": self.computed, "seen": self.seen, "revision": self.state.revision},
-            )
-        ]
+        calls = [SQL.move_state(**one, computed=self.computed, seen=self.seen, revision=self.state.revision)]
         if kept := [*self.new, *self.again]:
             written: dict[str, Param] = {"windows": to_rows(kept), "write_pointer": self.tx.write_pointer}
-            calls.append(Call(SQL.put_results, {**one, **written}))
+            calls.append(SQL.put_results(**one, **written))
         if self.gone:
-            calls.append(Call(SQL.forget_results, {**one, "windows": to_rows(self.gone)}))
+            calls.append(SQL.forget_results(**one, windows=to_rows(self.gone)))
         if self.left_out:
             late = [{"partition_key": o.key, "slot_time": o.time, "late_rows": o.rows} for o in self.left_out]
-            calls.append(Call(SQL.add_left_out, {**one, "late": json.dumps(late)}))
+            calls.append(SQL.add_left_out(**one, late=json.dumps(late)))
         if self.outside:
             keys: dict[str, Param] = {**one, "keys": json.dumps([o.key for o in self.outside])}
             rows = [
                 {"partition_key": o.key, "slot_time": o.time, "outside_rows": o.rows} for o in self.outside if o.rows
             ]
-            calls.append(Call(SQL.clear_outside, keys))
-            calls.append(Call(SQL.put_outside, {**one, "outside": json.dumps(rows)}))
-            calls.append(Call(SQL.forget_without_rows, keys))
+            calls.append(SQL.clear_outside(**keys))
+            calls.append(SQL.put_outside(**one, outside=json.dumps(rows)))
+            calls.append(SQL.forget_without_rows(**keys))
         return [*calls, *self._message().writes(), self._announce_left()]
 
     def _message(self) -> Publish:
@@ -188,7 +186,7 @@ class MoveWindows:
             "write_pointer": self.tx.write_pointer,
             "high": -_EVER if self.computed is None or self.state.late != "recompute" else self.computed + MARGIN,
         }
-        return Call(SQL.announce_left, params)
+        return SQL.announce_left(**params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +208,7 @@ class PublishClosed:
             "margin": MARGIN,
             "heard_by": heard_by(self.schedules),
         }
-        return (Call(SQL.publish_closed, params),)
+        return (SQL.publish_closed(**params),)
 
 
 def announce_late(source: Fileset, begins: Instant) -> Call:
@@ -222,7 +220,7 @@ def announce_late(source: Fileset, begins: Instant) -> Call:
         "event_key": backlog_event(dataset.namespace, dataset.name),
         "begins": begins - (source.watermark.row_lag if source.watermark else 0),
     }
-    return Call(SQL.announce_late, params)
+    return SQL.announce_late(**params)
 
 
 def put_state(db: Db, program_id: ProgramId, name: str, source: DatasetId, definition: str, late: str) -> None:

@@ -1,0 +1,12 @@
+# Statements of discards.sql, written by `make stubs`.
+
+from tidemill.catalog.named import Param
+from tidemill.catalog.stubs import statement
+
+class Sql:
+    @statement
+    def find_untold(self, *, consumer_id: Param, most: Param) -> None: ...
+    @statement
+    def refuse_if_told(self, *, consumer: Param, consumer_id: Param, discards: Param) -> None: ...
+    @statement
+    def tell(self, *, consumer_id: Param, discards: Param, run_id: Param) -> None: ...

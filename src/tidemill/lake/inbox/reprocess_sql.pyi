@@ -1,0 +1,16 @@
+# Statements of reprocess.sql, written by `make stubs`.
+
+from tidemill.catalog.named import Param
+from tidemill.catalog.stubs import statement
+
+class Sql:
+    @statement
+    def find_processed(self, *, dataset_id: Param, names: Param) -> None: ...
+    @statement
+    def guard_processed(self, *, files: Param, wanted: Param) -> None: ...
+    @statement
+    def keep_record(self, *, by_whom: Param, files: Param) -> None: ...
+    @statement
+    def deliver_again(self, *, files: Param) -> None: ...
+    @statement
+    def publish_again(self, *, event_key: Param, files: Param) -> None: ...

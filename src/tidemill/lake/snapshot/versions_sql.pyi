@@ -1,0 +1,16 @@
+# Statements of versions.sql, written by `make stubs`.
+
+from tidemill.catalog.named import Param
+from tidemill.catalog.stubs import statement
+
+class Sql:
+    @statement
+    def list_kept(self, *, dataset_id: Param) -> None: ...
+    @statement
+    def list_readers(self, *, dataset_id: Param) -> None: ...
+    @statement
+    def find_version(self, *, dataset_id: Param, version: Param) -> None: ...
+    @statement
+    def refuse_expired(self, *, dataset: Param, dataset_id: Param, version: Param) -> None: ...
+    @statement
+    def refuse_refreshed(self, *, dataset: Param, dataset_id: Param, write_pointer: Param) -> None: ...

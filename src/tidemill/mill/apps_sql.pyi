@@ -1,0 +1,10 @@
+# Statements of apps.sql, written by `make stubs`.
+
+from tidemill.catalog.named import Param
+from tidemill.catalog.stubs import statement
+
+class Sql:
+    @statement
+    def list_apps(self) -> None: ...
+    @statement
+    def find_app(self, *, name: Param, namespace: Param) -> None: ...

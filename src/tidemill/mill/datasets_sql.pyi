@@ -1,0 +1,16 @@
+# Statements of datasets.sql, written by `make stubs`.
+
+from tidemill.catalog.named import Param
+from tidemill.catalog.stubs import statement
+
+class Sql:
+    @statement
+    def measure_filesets(self, *, dataset_ids: Param) -> None: ...
+    @statement
+    def list_current(self, *, dataset_id: Param, limit: Param) -> None: ...
+    @statement
+    def list_first_changes(self, *, dataset_id: Param, limit: Param, lower: Param, upper: Param) -> None: ...
+    @statement
+    def list_dropped(self, *, dataset_id: Param, limit: Param) -> None: ...
+    @statement
+    def list_schemas(self, *, dataset_id: Param) -> None: ...

@@ -1,0 +1,16 @@
+# Statements of topics.sql, written by `make stubs`.
+
+from tidemill.catalog.named import Param
+from tidemill.catalog.stubs import statement
+
+class Sql:
+    @statement
+    def list_newest(self) -> None: ...
+    @statement
+    def list_positions(self) -> None: ...
+    @statement
+    def read_newest(self, *, limit: Param, topic: Param) -> None: ...
+    @statement
+    def count_quarantined(self) -> None: ...
+    @statement
+    def list_quarantined(self, *, limit: Param, topic: Param) -> None: ...

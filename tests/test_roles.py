@@ -14,7 +14,6 @@ from unittest.mock import patch
 import pytest
 
 from tests.lake.test_inbox import make_mill
-from tests.manual_clock import ManualClock
 from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
 from tidemill.lake.inbox import discovery, leaving
@@ -25,6 +24,7 @@ from tidemill.roles import Discoverer, Janitor, _is_idle, _loop, _Loops, _stoppe
 from tidemill.run.outside_claims import get_latest_files, update_file_status
 from tidemill.schedule.loop import Scheduler
 from tidemill.storage.hints import FolderHints
+from tidemill.testing.clock import VirtualClock
 from tidemill.world import World
 
 PATIENCE_S = patience(20)
@@ -79,20 +79,11 @@ def test_it_is_not_idle_while_processed_files_are_to_leave(mill):
     assert mill.catalog.read(lambda db: _is_idle(db, []))
 
 
-class _Clock(ManualClock):
-    """A monotonic clock that the test moves."""
-
-    here = timedelta(0)
-
-    def monotonic(self) -> timedelta:
-        return self.here
-
-
 @pytest.fixture
 def slow(catalog_url, tmp_path):
     """An inbox that is listed each second, and whose files settle in two; by a clock of the test's."""
     made = make_mill(catalog_url, tmp_path / "raw", list_every=timedelta(seconds=1), settle=timedelta(seconds=2))
-    clock = _Clock()
+    clock = VirtualClock()
     made.catalog.world = replace(made.catalog.world, clock=clock)
     yield made, clock
     made.catalog.close()
@@ -111,12 +102,12 @@ def test_listings_of_an_idle_inbox_commit_nothing_for_a_minute(slow):
     taken = mill.catalog.read(all_listings)
     listings = []
     for _ in range(50):
-        clock.here += timedelta(seconds=1)
+        clock.elapsed += timedelta(seconds=1)
         with patch.object(discovery, "discover", side_effect=discovery.discover) as listed:
             discoverer.step()
         listings.append(listed.call_count)
     kept = mill.catalog.read(all_listings)
-    clock.here += timedelta(seconds=11)
+    clock.elapsed += timedelta(seconds=11)
     discoverer.step()
 
     assert listings == [1] * 50
@@ -134,7 +125,7 @@ def test_a_process_that_begins_lists_what_a_dead_one_has_charge_of(slow):
 
     second.step()
     looked = second.looked
-    clock.here += timedelta(seconds=2)
+    clock.elapsed += timedelta(seconds=2)
     second.step()
 
     assert not looked
@@ -152,10 +143,10 @@ def test_a_file_that_is_written_line_by_line_comes_once(slow):
     for lines in range(1, 9):
         (mill.folder / "a").write_text("line\n" * lines)
         naps.append(discoverer.step())
-        clock.here += timedelta(seconds=1)
+        clock.elapsed += timedelta(seconds=1)
     while not discoverer.looked:
         discoverer.step()
-        clock.here += timedelta(milliseconds=500)
+        clock.elapsed += timedelta(milliseconds=500)
 
     assert max(naps) <= timedelta(seconds=2)
     assert len(told) == 1

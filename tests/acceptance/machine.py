@@ -27,7 +27,6 @@ from unittest import mock
 import apsw
 import greenlet
 
-from tests.manual_clock import NOON, Backdoor, ManualClock
 from tidemill.catalog.db import CatalogUnavailable, LostReply
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.sqlite import SqliteCatalog
@@ -55,6 +54,7 @@ from tidemill.run.runner import Runner
 from tidemill.run.spans import DeclaredSpan
 from tidemill.schedule.loop import Scheduler
 from tidemill.storage.files import open_files
+from tidemill.testing.clock import Backdoor, VirtualClock
 from tidemill.world import Disk, World
 
 LEASE = timedelta(seconds=5)
@@ -281,17 +281,6 @@ def _way_here() -> Iterator[str]:
         if "/src/tidemill/" in frame.f_code.co_filename:
             yield frame.f_code.co_qualname
         frame = frame.f_back
-
-
-class MovedClock(ManualClock):
-    """Moves on when somebody sleeps, and is what leases are measured by."""
-
-    def monotonic(self) -> timedelta:
-        return self.at - NOON
-
-    def sleep(self, duration: timedelta) -> None:
-        self.at += duration
-        self.move("0s")
 
 
 class Process:
@@ -562,7 +551,7 @@ class Machine:
         self.catalog_url = catalog_url
         self.folder = folder
         self.sql = backdoor
-        self.clock = MovedClock()
+        self.clock = VirtualClock()
         self.random = random.Random(1)
         self.marks: set[str] = set()
         self.faults = {kind: Faults() for kind in Kind}

@@ -20,10 +20,11 @@ from typing import Any
 import apsw
 import pytest
 
-from tests.manual_clock import Backdoor, backdoor_of
+from tests.manual_clock import backdoor_of
 from tests.yardstick import patience
 from tidemill.mill.mill import Mill, open_project
 from tidemill.mill.runs import RunView
+from tidemill.testing.clock import Backdoor
 
 pytestmark = [pytest.mark.slow, pytest.mark.share("sqlite", "sqlite-False", "sqlite-True", "postgres-True")]
 

@@ -37,7 +37,7 @@ import apsw
 import psycopg
 from pyarrow import parquet
 
-from tests.manual_clock import Backdoor, backdoor_of
+from tests.manual_clock import backdoor_of
 from tests.postgres_server import ADDRESS
 from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
@@ -53,6 +53,7 @@ from tidemill.run.launchers import DONE, DriverOptions, Launcher
 from tidemill.run.programs import list_programs
 from tidemill.run.runner import Runner
 from tidemill.run.runs import RunRecord, RunState, find_run
+from tidemill.testing.clock import Backdoor
 from tidemill.world import SystemClock, World
 
 ROWS = 1000

@@ -20,7 +20,6 @@ from typing import Any, Final
 from tests.chaos.breadth import find_wrong_windows, judge_inbox, judge_snapshot, judge_windows
 from tests.chaos.site import DATASETS, MARK, Site, find_fileset, rows_of
 from tests.chaos.workers import read_follower
-from tests.manual_clock import Backdoor
 from tests.yardstick import patience
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.transactions import Snapshot
@@ -29,6 +28,7 @@ from tidemill.lake.fileset.fileset import read_partitions
 from tidemill.lake.janitor import sweep
 from tidemill.names import WritePointer
 from tidemill.roles import _is_idle
+from tidemill.testing.clock import Backdoor
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.fsck import fsck
 

@@ -15,7 +15,7 @@ from tests.explore import promises
 from tests.explore.consumers import cut_power, fencer, killer, note_given, take_run
 from tests.explore.promises import must
 from tests.explore.search import Actor, Scenario, Tables
-from tests.explore.stage import START, Stage
+from tests.explore.stage import Stage
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import begin, commit
 from tidemill.errors import Conflict, Fenced
@@ -41,6 +41,7 @@ from tidemill.run.outside_claims import close_claim, get_latest_files, renew_cla
 from tidemill.run.programs import Program, ProgramKind, put_program
 from tidemill.run.runs import NewRun, create_pending
 from tidemill.storage.files import FileChanged, Files, FileStatus, Seen, Unusable, open_files
+from tidemill.testing.clock import NOON
 from tidemill.world import World
 
 SPEC = InboxSpec(
@@ -97,7 +98,7 @@ class _Landing:
     def _look(self) -> list[FileStatus]:
         query = "SELECT name, version FROM landed WHERE version > 0 ORDER BY name"
         rows = self._stage.connection.execute(query).fetchall()
-        return [FileStatus(name, 0, START + timedelta(minutes=version), str(version)) for name, version in rows]
+        return [FileStatus(name, 0, NOON + timedelta(minutes=version), str(version)) for name, version in rows]
 
     def read(self, _name: str, **_part: int) -> bytes:
         return b""

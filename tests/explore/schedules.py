@@ -14,7 +14,7 @@ from tests.explore import promises
 from tests.explore.consumers import LINES, SOUND, cut_power, fencer, killer, publish
 from tests.explore.promises import must
 from tests.explore.search import TABLES, Actor, Broken, Scenario, Tables
-from tests.explore.stage import START, Stage
+from tests.explore.stage import Stage
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.epoch import from_ms
@@ -37,6 +37,7 @@ from tidemill.schedule.specs import Misfire, ScheduleSpec
 from tidemill.schedule.subscriber import has_messages, subscribe
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, Trigger
+from tidemill.testing.clock import NOON
 
 APP_FILE = Path(__file__).with_name("app.py")
 HOUR = timedelta(hours=1)
@@ -384,7 +385,7 @@ def at_most(limit: int) -> Callable[[Tables], None]:
     return judge
 
 
-_FIRST_DUE = int((START + HOUR).timestamp() * 1000)
+_FIRST_DUE = int((NOON + HOUR).timestamp() * 1000)
 
 
 def fired(tables: Tables) -> None:

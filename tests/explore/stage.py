@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
@@ -25,13 +25,13 @@ from tidemill.catalog.migrate import check_version, read_incarnation
 from tidemill.catalog.sqlite import SqliteCatalog
 from tidemill.errors import Unavailable
 from tidemill.processes import LocalSpawner
+from tidemill.testing.clock import VirtualClock
 from tidemill.world import Disk, World
 
 T = TypeVar("T")
 
 FIRST_TICK = 7_000_000_000
 """Where the clock starts: so that ticks are told from all other numbers, wherever they stand (`search.canonical`)."""
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 _NESTED = {
     "BEGIN": "SAVEPOINT product",
@@ -73,18 +73,10 @@ class Loss(StrEnum):
     NOT_DONE = "not done, and the reply is lost"
 
 
-class VirtualClock:
-    """A wall clock that an actor moves; nobody sleeps but who `may_sleep`: whose reply was lost, and who asks again."""
+class SleeplessClock(VirtualClock):
+    """A clock that actors move. Only an actor that has lost a reply `may_sleep`, and no time passes then."""
 
-    def __init__(self) -> None:
-        self.at = START
-        self.may_sleep = False
-
-    def now(self) -> datetime:
-        return self.at
-
-    def monotonic(self) -> timedelta:
-        return timedelta(0)
+    may_sleep = False
 
     def sleep(self, duration: timedelta) -> None:
         if not self.may_sleep:
@@ -175,7 +167,7 @@ class _Catalog(SqliteCatalog):
 class Stage:
     """Where actors act: the catalog, the clock, and whose turn it is."""
 
-    clock: VirtualClock = field(default_factory=VirtualClock)
+    clock: SleeplessClock = field(default_factory=SleeplessClock)
     ids: _Ids = field(default_factory=_Ids)
     endings: Sequence[str] = ("commit",)
     """What a program may do in the end: return, or `fail`."""

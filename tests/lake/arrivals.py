@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from tests.manual_clock import NOON, ManualClock
+from tests.manual_clock import ManualClock
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
@@ -22,6 +22,7 @@ from tidemill.lake.inbox.discovery import Memory, discover
 from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId
 from tidemill.storage.files import FileStatus, Seen, Unusable
+from tidemill.testing.clock import NOON
 from tidemill.world import World
 
 POLL = timedelta(minutes=1)

@@ -27,7 +27,7 @@ from tidemill.run.programs import ProgramKind
 from tidemill.run.reaper import Reaper
 from tidemill.run.runner import RunEvent, RunEventKind, Runner
 from tidemill.run.runs import Cause, RunRecord, RunState
-from tidemill.world import SystemClock
+from tidemill.testing.clock import VirtualClock
 
 APP = """
 import logging, os, sys, threading, time
@@ -432,8 +432,9 @@ def test_a_run_that_waits_for_spark_is_told_of_with_the_log(slow):
     run_id = slow.start("load", kind=ProgramKind.SPARK)
     slow.runner.step()
     before = slow.works.run(run_id).lease_until
-    slow.runner.world = dataclasses.replace(slow.works.world, clock=SteppedClock())
-    slow.runner.world.clock.time += timedelta(minutes=1)
+    clock = VirtualClock()
+    clock.elapsed = slow.works.world.clock.monotonic() + timedelta(minutes=1)
+    slow.runner.world = dataclasses.replace(slow.works.world, clock=clock)
     slow.runner.watch()
     slow.runner.renew()
 
@@ -482,21 +483,11 @@ class NoNetwork(LocalSpawner):
         return Finished(1, "ERROR: no network")
 
 
-class SteppedClock(SystemClock):
-    """A clock whose monotonic time only the test moves."""
-
-    def __init__(self) -> None:
-        self.time = super().monotonic()
-
-    def monotonic(self) -> timedelta:
-        return self.time
-
-
 class Watcher:
     """A reaper whose clock the test moves."""
 
     def __init__(self, works: Works, **changes: object) -> None:
-        self.clock = SteppedClock()
+        self.clock = VirtualClock()
         world = dataclasses.replace(works.world, clock=self.clock, **changes)
         self.reaper = Reaper(world, works.catalog, timedelta(seconds=60))
 
@@ -505,7 +496,7 @@ class Watcher:
         fenced: list[RunId] = []
         for _ in range(times):
             fenced += self.reaper.step()
-            self.clock.time += timedelta(seconds=seconds)
+            self.clock.elapsed += timedelta(seconds=seconds)
         return fenced
 
 
@@ -568,7 +559,7 @@ def test_a_reaper_that_was_asleep_begins_to_watch_anew(works):
     watcher = Watcher(works)
     watcher.look(10, times=3)
 
-    watcher.clock.time += timedelta(hours=8)
+    watcher.clock.elapsed += timedelta(hours=8)
     fenced = watcher.look(10, times=6)
 
     assert fenced == []

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.manual_clock import Backdoor, ManualClock, backdoor_of
+from tests.manual_clock import ManualClock, backdoor_of
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.messages import Publish, Topic
@@ -29,6 +29,7 @@ from tidemill.schedule.specs import Schedule, ScheduleSpec
 from tidemill.schedule.subscriber import subscribe
 from tidemill.schedule.timekeeper import fire_due
 from tidemill.schedule.triggers import Trigger
+from tidemill.testing.clock import Backdoor
 from tidemill.world import World
 
 

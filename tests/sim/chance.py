@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from tests.sim.processes import Crash, Machine, Point, PointKind, Process
 from tests.sim.projects import LEASE
 from tidemill.catalog.db import CatalogUnavailable, LostReply
+from tidemill.testing.machine import Crash, Machine, Point, PointKind, Process
 
 _BEFORE_CALL = frozenset({PointKind.BEFORE_READ, PointKind.BEFORE_WRITE})
 _BEFORE_EFFECT = frozenset({PointKind.BEFORE_WRITE, PointKind.DISK, PointKind.PROGRAM})

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.sim import windows
-from tests.sim.processes import PlayedClock
 from tidemill import App, Concurrency, Every, NewFiles, NewPartitions, Reads, Refreshed
 from tidemill.app.deploy import deploy
 from tidemill.catalog.engine import open_catalog
@@ -25,6 +24,7 @@ from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition
 from tidemill.lake.manifest import group_by_partition
 from tidemill.lake.spark import PartitionWrites
 from tidemill.storage.files import FileStatus
+from tidemill.testing.clock import VirtualClock
 from tidemill.world import World
 
 SHAPES: Final = 48
@@ -252,7 +252,7 @@ class Ground:
     def __init__(self) -> None:
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         self.folder = Path(tempfile.mkdtemp(prefix="tidemill-sim-", dir=memory))
-        self.clock = PlayedClock()
+        self.clock = VirtualClock()
         # A name of its own: several grounds may be in one process.
         self.url = f"sqlite:///{self.folder.name}?vfs=memdb"
         catalog = open_catalog(self.url, World(clock=self.clock, random=random.Random(0)))
@@ -361,7 +361,7 @@ def write_texts(
         path.write_bytes(content)
         status = path.stat()
         etag = f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
-        found.append(FileStatus(name, len(content), PlayedClock().at, etag))
+        found.append(FileStatus(name, len(content), VirtualClock().at, etag))
         counts[name] = len(texts)
     return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), _SCHEMA)
 

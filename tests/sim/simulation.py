@@ -23,7 +23,6 @@ from typing import Any, Final
 from tests.sim import truth, windows
 from tests.sim.chance import DEADLY, Chance, ProgramStumbled
 from tests.sim.committed import Write, fold, plain
-from tests.sim.processes import Group, Machine, PointKind, Process
 from tests.sim.projects import LEASE, SHAPES, Ground, Programs, Shape, lack_library, read_text, write_texts
 from tidemill.catalog.db import Db
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
@@ -47,6 +46,7 @@ from tidemill.schedule.changes import Resume, Suspend, announce_work, change_sch
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.schedules import list_schedules
 from tidemill.storage.files import open_files
+from tidemill.testing.machine import Group, Machine, PointKind, Process
 from tidemill.world import World
 
 MOST_STEPS: Final = 20_000

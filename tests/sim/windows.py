@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.manual_clock import NOON
 from tests.sql.plain import replace_whole, write_windows
 from tidemill import App, Watermark, WatermarkPassed
 from tidemill.lake.fileset.fileset import Partition
@@ -22,10 +21,11 @@ from tidemill.run.programs import ProgramKind
 from tidemill.run.spans import DeclaredSpan
 from tidemill.sql.batches import Batch
 from tidemill.sql.window_program import WindowProgram
+from tidemill.testing.clock import NOON
 
 if TYPE_CHECKING:
-    from tests.sim.processes import Process
     from tests.sim.simulation import Simulation
+    from tidemill.testing.machine import Process
 
 FIRST: Final = NOON.replace(tzinfo=None) - timedelta(hours=6)
 HOUR: Final = timedelta(hours=1)

@@ -22,13 +22,13 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple, Protocol
 
-import greenlet
+import greenlet  # type: ignore[import-untyped]  # it has stubs of its own, in a package that nobody keeps
 
-from tests.manual_clock import NOON, ManualClock
 from tidemill.catalog.db import Catalog
 from tidemill.processes import Finished
 from tidemill.run.driver import DriverProcess
 from tidemill.run.launchers import Assignment, Start
+from tidemill.testing.clock import VirtualClock
 from tidemill.world import Disk, World
 
 
@@ -81,36 +81,6 @@ class Chooser(Protocol):
         AFTER_WRITE that the commit has happened. It may also change the machine: `kill` others, `hold` this or another
         process, let time pass, let the wall clock jump.
         """
-
-
-class PlayedClock(ManualClock):
-    """A wall clock that may jump and a monotonic one that does not; both stand still until told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elapsed = timedelta(0)
-
-    def pass_by(self, duration: timedelta) -> None:
-        """Let `duration` pass on both."""
-        self.elapsed += duration
-        self.jump(duration)
-
-    def jump(self, duration: timedelta) -> None:
-        """Set the wall clock forward or back."""
-        self.at += duration
-        if self._postgres is not None:
-            self.move("0s")
-
-    def start_again(self) -> None:
-        """As new, for another machine on the same catalog connection."""
-        self.at, self.elapsed = NOON, timedelta(0)
-
-    def monotonic(self) -> timedelta:
-        return self.elapsed
-
-    def sleep(self, duration: timedelta) -> None:
-        """Who is no process does not wait for others: time passes for him alone."""
-        self.pass_by(duration)
 
 
 @dataclass(eq=False)
@@ -446,6 +416,14 @@ class PlayedSpawner:
     def identity(self) -> str:
         return f"{self._process.group.host} {self._process.group.number}"
 
+    def listens_on(self, address: str) -> str:  # noqa: ARG002  # no played process listens
+        return ""
+
+    @contextmanager
+    def passed_on(self, *_: Mapping[str, str]) -> Iterator[None]:
+        """All processes have one environment."""
+        yield
+
     def has_ended(self, identity: str) -> bool:
         host, _, number = identity.rpartition(" ")
         group = self._machine.groups[int(number)]
@@ -477,7 +455,7 @@ class Machine:
     `catalog` is open already, by a world whose clock is `clock`; `writer` is what programs publish by.
     """
 
-    def __init__(self, catalog: Catalog, clock: PlayedClock, chooser: Chooser, random: Any, writer: Any) -> None:
+    def __init__(self, catalog: Catalog, clock: VirtualClock, chooser: Chooser, random: Any, writer: Any) -> None:
         self.catalog = catalog
         self.clock = clock
         self.chooser = chooser
@@ -580,13 +558,17 @@ class Machine:
         if isinstance(error, Crash):
             self.kill(process.group)
             return True
-        if process.finished or (not inside and self._due(process) > self.clock.elapsed):
-            return True  # killed or held meanwhile
+        if self._is_out(process, inside=inside):
+            return True
         self.current = process
         process.go_on(error)
         if process.finished and not process.dead:
             self._end(process)
         return True
+
+    def _is_out(self, process: Process, *, inside: bool) -> bool:
+        """Tell whether the process was killed or held since it was chosen."""
+        return process.finished or (not inside and self._due(process) > self.clock.elapsed)
 
     def stop(self) -> None:
         """End everything."""

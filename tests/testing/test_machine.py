@@ -9,14 +9,15 @@ from datetime import timedelta
 
 import pytest
 
-from tests.manual_clock import NOON, backdoor_of
-from tests.sim.processes import Crash, Machine, PlayedClock, Point, PointKind, Process
+from tests.manual_clock import backdoor_of
 from tidemill.catalog.db import LostReply
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.transactions import TxState, begin, commit, list_transactions
 from tidemill.names import EventKey, RunId
 from tidemill.storage.files import StorageUnavailable, open_files
+from tidemill.testing.clock import NOON, VirtualClock
+from tidemill.testing.machine import Crash, Machine, Point, PointKind, Process
 from tidemill.world import World
 
 SECOND = timedelta(seconds=1)
@@ -48,7 +49,7 @@ def chooser() -> Obedient:
 @pytest.fixture
 def machine(catalog_url, chooser) -> Iterator[Machine]:
     """A machine without processes, on each database."""
-    clock = PlayedClock()
+    clock = VirtualClock()
     catalog = open_catalog(catalog_url, World(clock=clock, random=random.Random(1)))
     with backdoor_of(catalog_url) as backdoor:
         clock.rule(backdoor, catalog.dialect)

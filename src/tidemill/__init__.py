@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from tidemill.mill.mill import Mill as Mill
     from tidemill.mill.mill import open_mill as open  # noqa: A004, F401  # read as `tm.open`
     from tidemill.run.acceptors import Accept as Accept
-    from tidemill.run.context import DiscardedPartition as DiscardedPartition
     from tidemill.run.context import Run as Run
+    from tidemill.run.partition_input import DiscardedPartition as DiscardedPartition
     from tidemill.schedule.constraints import Concurrency as Concurrency
     from tidemill.schedule.data_triggers import NewData as NewData
     from tidemill.schedule.data_triggers import NewFiles as NewFiles
@@ -57,7 +57,7 @@ _HOMES = {
     "Conflict": "errors",
     "ConsumedPartition": "lake.consumer.consumer",
     "Cron": "schedule.time_triggers",
-    "DiscardedPartition": "run.context",
+    "DiscardedPartition": "run.partition_input",
     "Every": "schedule.time_triggers",
     "Expect": "lake.checks",
     "Fenced": "errors",

@@ -19,8 +19,7 @@ _FILE_CLAIMS: Final = "lake/inbox/file_claims.py"
 _FILE_CHECKS: Final = "lake/inbox/file_checks.py"
 _FILE_ENDINGS: Final = "lake/inbox/file_endings.py"
 _FILE_ENDINGS_SQL: Final = "lake/inbox/file_endings.sql"
-_DRIVER: Final = "run/driver.py"
-_TAKING: Final = "run/taking.py"
+_STEP: Final = "run/step.py"
 
 
 _mutant = mutants_of(Room.CONSUMERS)
@@ -152,24 +151,22 @@ MUTANTS: Final = (
         "completed_before_the_output",
         "what a run took is completed in a transaction before the one that publishes",
         Edit(
-            _DRIVER,
-            '        self.world.mark("driver.before_commit")\n',
-            "        from tidemill.lake.consumer.claims import CompleteClaims\n"
-            "        self.catalog.apply([CompleteClaims(run.run_id, run.epoch)])\n"
-            '        self.world.mark("driver.before_commit")\n',
+            _STEP,
+            '        self.catalog.world.mark(f"{self.who}.before_commit")\n',
+            "        self.catalog.apply([CompleteClaims(self.tx.run_id, self.tx.epoch)])\n"
+            '        self.catalog.world.mark(f"{self.who}.before_commit")\n',
         ),
         scenario="fenced",
     ),
     _mutant(
         "completed_after_the_output",
         "what a run took is completed in a transaction after the one that publishes",
-        Edit(_TAKING, "[*written.prepare(), CompleteClaims(tx.run_id, tx.epoch), Unpin", "[*written.prepare(), Unpin"),
+        Edit(_STEP, "[CompleteClaims(tx.run_id, tx.epoch)]", "[]"),
         Edit(
-            _DRIVER,
-            '        self.world.mark("driver.committed")\n',
-            '        self.world.mark("driver.committed")\n'
-            "        from tidemill.lake.consumer.claims import CompleteClaims\n"
-            "        self.catalog.apply([CompleteClaims(run.run_id, run.epoch)])\n",
+            _STEP,
+            '        self.catalog.world.mark(f"{self.who}.committed")\n',
+            '        self.catalog.world.mark(f"{self.who}.committed")\n'
+            "        self.catalog.apply([CompleteClaims(self.tx.run_id, self.tx.epoch)])\n",
         ),
         scenario="fenced",
     ),
@@ -298,7 +295,7 @@ MUTANTS: Final = (
     _mutant(
         "own_output_delivered",
         "a program that said deliver_own=False gets what it has written itself",
-        Edit(_TAKING, "    if not program.deliver_own:\n", "    if False:\n"),
+        Edit(_STEP, "        if not program.deliver_own:\n", "        if False:\n"),
         first=Killer.SIMULATION,
     ),
     _mutant(
@@ -432,9 +429,9 @@ MUTANTS: Final = (
         "files_closed_by_half",
         "a commit closes the files that went wrong, not those that were processed",
         Edit(
-            _TAKING,
-            "        outcomes = (*claims.outcomes, *map(succeeded, claims.files))\n",
-            "        outcomes = claims.outcomes\n",
+            "run/file_input.py",
+            "        return [*self.outcomes, *map(succeeded, self.files)]\n",
+            "        return self.outcomes\n",
         ),
         Edit(
             _FILE_ENDINGS,
@@ -475,8 +472,8 @@ MUTANTS: Final = (
         "a worker publishes, and what it took is completed with its next commit",
         Edit(
             "run/worker.py",
-            "[*effects, *step.run.effects, noted, *step.inputs.announce_rest()]",
-            "[*(e for e in effects if type(e).__name__ != 'CompleteClaims'), noted, *step.inputs.announce_rest()]",
+            "            prepared = step.prepare()\n",
+            "            prepared = [e for e in step.prepare() if type(e).__name__ != 'CompleteClaims']\n",
         ),
         scenario="loop",
     ),

@@ -29,8 +29,8 @@ MUTANTS: Final = (
         "a commit completes claims and publishes, and its run goes on",
         Edit(
             _DRIVER,
-            "commit(self.catalog, tx, [*effects, *given.effects, finish, *announced",
-            "commit(self.catalog, tx, [*effects, *given.effects, *announced",
+            "        step.commit(prepared, [finish, *announced])\n",
+            "        step.commit(prepared, announced)\n",
         ),
         scenario="kill",
     ),
@@ -174,13 +174,8 @@ MUTANTS: Final = (
         "that a run has ended is said in a transaction after its end",
         Edit(
             _DRIVER,
-            "commit(self.catalog, tx, [*effects, *given.effects, finish, *announced, *",
-            "commit(self.catalog, tx, [*effects, *given.effects, finish, *",
-        ),
-        Edit(
-            _DRIVER,
-            '        self.world.mark("driver.committed")\n',
-            '        self.world.mark("driver.committed")\n'
+            "        step.commit(prepared, [finish, *announced])\n",
+            "        step.commit(prepared, [finish])\n"
             "        if announced:\n"
             "            self.catalog.apply(announced)\n",
         ),
@@ -203,9 +198,9 @@ MUTANTS: Final = (
         "pins_outlive_their_run",
         "a run that has ended keeps its files from being deleted for ever",
         Edit(
-            "run/taking.py",
-            "CompleteClaims(tx.run_id, tx.epoch), Unpin(tx.run_id)]",
-            "CompleteClaims(tx.run_id, tx.epoch)]",
+            "run/step.py",
+            "([] if program is None else self._close(program)), Unpin(self.tx.run_id)]",
+            "([] if program is None else self._close(program))]",
         ),
         first=Killer.SIMULATION,
     ),

@@ -19,7 +19,7 @@ from tidemill.lake.filters import Range, make_filter
 from tidemill.lake.keys import BadKey
 from tidemill.lake.manifest import DataFile, Manifest
 from tidemill.names import DatasetId, Namespace
-from tidemill.run.context import Run, Taken
+from tidemill.run.context import Run
 from tidemill.run.external import open_transaction
 from tidemill.storage.files import open_files
 from tidemill.upkeep.fsck import fsck
@@ -233,7 +233,7 @@ def test_a_program_reads_what_it_chooses_as_it_sees_it_or_as_it_was(works, click
         spark, "read_partitions", lambda _w, _s, fileset, found, _c: [fileset.show(p.partition_key) for p in found]
     )
     with open_transaction(works.catalog, works.world) as tx:
-        run = Run(works.catalog, works.run(tx.run_id), tx._tx, Taken({}, {}, {}), tx._outputs)
+        run = Run(tx._step)
         run.use_spark(object())
         run.output("default.clicks").append([4])
         run.output("default.clicks").drop({"part": 2})

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from tidemill.catalog.db import Catalog, Db, Effect
+from tidemill.catalog.db import Db, Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.durations import parse_duration
 from tidemill.epoch import from_ms
 from tidemill.errors import UserError
-from tidemill.lake.consumer.consumer import ConsumedPartition, describe
-from tidemill.lake.consumer.discards import Discard, find_untold
-from tidemill.lake.consumer.take import Delivery, give_back
+from tidemill.lake.consumer.take import give_back
 from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
 from tidemill.lake.fileset.publish import PartitionWrite, see_own
@@ -24,18 +21,17 @@ from tidemill.lake.filters import KeyFilter, Where, make_filter
 from tidemill.lake.formats import Unknown
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox
-from tidemill.lake.keys import KeyText, KeyValue
-from tidemill.lake.snapshot.changes import Changed
-from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, find_current
-from tidemill.names import ConsumerId, PinId, ProgramId, RunId
+from tidemill.lake.keys import KeyText
+from tidemill.lake.snapshot.snapshot import SnapshotDataset, find_current
+from tidemill.names import PinId, ProgramId, RunId
 from tidemill.run.declared import Declared, qualified_name
-from tidemill.run.file_input import FileInput, TakenFiles, find_bad, is_tolerated
+from tidemill.run.file_input import FileInput, find_bad, is_tolerated
 from tidemill.run.inputs import find_dataset
 from tidemill.run.output import Output
-from tidemill.run.outputs import Compacted, Outputs
+from tidemill.run.outputs import Compacted
+from tidemill.run.partition_input import PartitionInput, TakenPartitions
 from tidemill.run.programs import Value
-from tidemill.run.reads import Reads
-from tidemill.run.runs import RunRecord
+from tidemill.run.step import Step
 from tidemill.run.version_reads import ChangesInput, SnapshotInput, VersionReader, find_snapshot
 
 if TYPE_CHECKING:
@@ -61,17 +57,6 @@ class NotAnInput(UserError):
         )
 
 
-class NotTaken(UserError):
-    """A partition is put back that the run does not have, or has put back already."""
-
-    code = "not_taken"
-
-    def __init__(self, dataset: str, partition: str) -> None:
-        self.dataset = dataset
-        self.partition = partition
-        super().__init__(f"this run does not have {partition} of {dataset}: put back what stands in `partitions`")
-
-
 class NeedsSpark(UserError):
     """A program without Spark asked for data frames."""
 
@@ -81,115 +66,6 @@ class NeedsSpark(UserError):
         super().__init__("this program runs without Spark: register it with @app.spark to read and write data frames")
 
 
-@dataclass(slots=True)
-class TakenPartitions:
-    """What a run has taken of a file set by a consumer; `deliveries` are what it still has."""
-
-    fileset: Fileset
-    consumer_id: ConsumerId
-    deliveries: list[Delivery]
-    wait: timedelta
-    """How long at least what is put back waits."""
-    discards: Sequence[Discard] | None = None
-    """What was given up of it before and nobody was told of; None until the program asks."""
-
-
-@dataclass(frozen=True, slots=True)
-class DiscardedPartition:
-    """A partition that failed too often, alone, or that changed where that is an error; `error` is what was said."""
-
-    key: Mapping[str, KeyValue]
-    error: str
-
-
-class PartitionInput:
-    """The partitions of a file set that this run got, and no other run of its consumer."""
-
-    def __init__(self, run: Run, taken: TakenPartitions) -> None:
-        self._run = run
-        self._fileset = taken.fileset
-        self._taken = taken
-
-    @property
-    def deliveries(self) -> tuple[Delivery, ...]:
-        """What was delivered, in the order of the consumer's terms: the oldest first, if they say nothing."""
-        return tuple(self._taken.deliveries)
-
-    @property
-    def partitions(self) -> list[dict[str, KeyValue]]:
-        """Their keys, in the same order."""
-        keys = self._fileset.keys
-        return [dict(zip(keys.names, keys.decode(d.partition_key), strict=True)) for d in self.deliveries]
-
-    @property
-    def discarded(self) -> list[DiscardedPartition]:
-        """Partitions that were given up: no run gets them any more, until `tidemill consumer requeue`.
-
-        Each is told to one committed run of this program that asks.
-        """
-        taken, keys = self._taken, self._fileset.keys
-        if taken.discards is None:
-            taken.discards = self._run.ask(lambda db, _: find_untold(db, taken.consumer_id))
-        return [
-            DiscardedPartition(dict(zip(keys.names, keys.decode(one.partition_key), strict=True)), one.error)
-            for one in taken.discards
-        ]
-
-    @property
-    def delivered(self) -> list[ConsumedPartition]:
-        """Each with its key, its kind (new, appended, overwritten), its rows, and its files for other engines.
-
-        The values of the key are not in the files.
-        """
-        return [
-            describe(self._fileset, delivery.kind, Partition(delivery.partition_key, delivery.changes))
-            for delivery in self.deliveries
-        ]
-
-    def put_back(self, *partitions: Mapping[str, KeyValue]) -> None:
-        """Return some of `partitions`, without a failure: this run does not complete them, a later one gets them.
-
-        After a while, at least the program's back-off, and the longer they have waited the later, up to an hour. At
-        once, whether or not the run succeeds. `NotTaken` for what the run does not have.
-        """
-        keys = self._fileset.keys
-        chosen = {keys.encode(keys.check(partition)) for partition in partitions}
-        missing = chosen - {delivery.partition_key for delivery in self._taken.deliveries}
-        if missing:
-            raise NotTaken(self._fileset.qualified_name, self._fileset.show(min(missing)))
-        self._run.put_back(self._taken, sorted(chosen))
-
-    def read(self) -> DataFrame:
-        """Exactly what was delivered: of new and overwritten partitions all, of appended ones what was added."""
-        from tidemill.lake.spark import read_partitions as read_frame
-
-        parts = [Partition(delivery.partition_key, delivery.changes) for delivery in self.deliveries]
-        columns = self._run.columns_of(self._fileset)
-        frame = read_frame(self._run.world, self._run.spark, self._fileset, parts, columns)
-        self._run.reads.add(self._fileset, parts)
-        return frame
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What an attempt has claimed or pinned, by the qualified name of its data set."""
-
-    partitions: Mapping[str, TakenPartitions]
-    files: Mapping[str, TakenFiles]
-    versions: Mapping[str, tuple[SnapshotDataset, Version]]
-    """Pinned, not claimed: there is always one, which says nothing about work."""
-    changes: Mapping[str, Changed] = field(default_factory=dict)
-    """Of snapshots; consumed with the commit."""
-
-    @property
-    def empty(self) -> bool:
-        """Whether there are inputs, and nothing in any of them."""
-        partitions = [taken.deliveries for taken in self.partitions.values()]
-        files = [taken.files for taken in self.files.values()]
-        changes = [not changed.empty for changed in self.changes.values()]
-        return bool(partitions or files or changes) and not (any(partitions) or any(files) or any(changes))
-
-
 class Run:
     """One attempt of a run, as its program sees it: the first argument of each program.
 
@@ -197,28 +73,21 @@ class Run:
     program has returned; nothing of it when the program raises.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        record: RunRecord,
-        tx: Transaction,
-        taken: Taken,
-        outputs: Outputs,
-    ) -> None:
-        self._catalog = catalog
-        self.world = catalog.world
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        """For the driver: the transaction that the run works in."""
+        self._catalog = step.catalog
+        self.world = step.catalog.world
         """For its inputs, which read by it."""
-        self._record = record
-        self._tx = tx
-        self._taken = taken
-        self._outputs = outputs
+        self._record = step.record
+        self._tx = step.tx
+        self._taken = step.taken
+        self._outputs = step.outputs
         self._spark: SparkSession | None = None
-        self.reads = Reads(self.world)
-        """For the driver, which looks at what was read once more before the commit."""
+        self.reads = step.reads
+        """For its inputs, whose files the step looks at once more before the commit."""
         self._rows_read: list[tuple[str, RowCount | None]] = []
         self._duplicates: list[tuple[str, tuple[str, ...], Deduplicated]] = []
-        self.effects: list[Effect] = []
-        """What the commit does beside publishing; `also` fills it."""
 
     @property
     def id(self) -> RunId:
@@ -458,7 +327,7 @@ class Run:
 
     def also(self, *effects: Effect) -> None:
         """Have the commit of this attempt do `effects` as well, after its outputs are published."""
-        self.effects += effects
+        self.step.effects += effects
 
     def ask(self, block: Callable[[Db, Transaction], T]) -> T:
         """What `block` reads of the catalog, given the transaction, whose snapshot it should look by."""

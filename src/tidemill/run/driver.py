@@ -1,4 +1,4 @@
-"""The process of one attempt after the other: register, begin, claim, call, commit.
+"""The process of one attempt after the other: register, load, step, call, end.
 
 `python -m tidemill.run.driver`, started by a `Launcher`. All that an attempt does is either in its commit or invisible:
 it may be killed at any point, and the next attempt has the same claims.
@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, CatalogUnavailable, Db, LostReply
 from tidemill.catalog.engine import open_catalog
-from tidemill.catalog.transactions import commit
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.formats import BadRows
 from tidemill.lake.formats import reason as spark_reason
-from tidemill.lake.inbox.file_checks import verify_claims
 from tidemill.lake.inbox.file_claims import find_blamed
 from tidemill.lake.inbox.file_endings import BlamedFile
 from tidemill.lake.snapshot.guards import ALLOW, parse_allowed
@@ -35,10 +33,10 @@ from tidemill.run.bundles import CodeUnavailable
 from tidemill.run.context import Run
 from tidemill.run.inputs import Blame, Inputs, find_dataset, find_inputs
 from tidemill.run.launchers import DONE, LAST, READY, Assignment, Start
-from tidemill.run.outputs import Outputs, Writer, write_frames
+from tidemill.run.outputs import Writer, write_frames
 from tidemill.run.programs import LoadedProgram, Program, find_program_by_id, load_program
 from tidemill.run.runs import Cause, RunRecord, RunState, find_run
-from tidemill.run.taking import Claims, accept, begin_taking, claim, effects_of
+from tidemill.run.step import Step
 from tidemill.run.worker import NotCommitted, Worker
 from tidemill.run.workers import HoldOff
 from tidemill.storage.files import StorageUnavailable
@@ -143,39 +141,33 @@ class DriverProcess:
         if program.kind.is_worker:
             self._work_until_stopped(run, program, loaded, outputs, home)
             return
-        tx = begin_taking(self.catalog, run, inputs, outputs)
-        self.world.mark("driver.begun")
-        claims = claim(self.catalog, tx, program, inputs)
-        self.world.mark("driver.claimed")
         allowed = parse_allowed(str(run.arguments.get(ALLOW, "")))
-        written = Outputs(self.catalog, tx, outputs, self.writer, allowed)
-        given = Run(self.catalog, run, tx, claims.given, written)
+        step = Step.begin("driver", self.catalog, run, outputs, self.writer, inputs=inputs, allowed=allowed)
+        step.take()
+        self.world.mark("driver.claimed")
+        given = Run(step)
         if any(consumer.terms.accepts for _, consumer in inputs.filesets.values()):
-            with self._blaming(claims, given):
-                accept(self.catalog, tx, claims, loaded.acceptors)
+            with self._blaming(given):
+                step.accept(loaded.acceptors)
         on_empty = run.logical_time is not None if program.run_on_empty is None else program.run_on_empty
-        empty = claims.given.empty and not on_empty
+        empty = step.taken.empty and not on_empty
         if not empty:
-            self._call(loaded, claims, given, home)
-        verify_claims(self.world, inputs.inboxes.values(), claims.files)
-        given.reads.verify()
-        effects = effects_of(program, inputs, claims, written)
+            self._call(loaded, given, home)
+        prepared = step.prepare()
+        files = [outcome for taken in step.taken.files.values() for outcome in taken.outcomes]
         facts |= {
-            "inputs": claims.counted(),
-            "outputs": written.facts(),
+            "inputs": step.taken.count(),
+            "outputs": step.outputs.facts(),
             "read": given.rows_read,
             "duplicates": given.duplicates,
-            "files": [{"name": o.name, "status": o.status, "error": o.error} for o in claims.outcomes],
+            "files": [{"name": o.name, "status": o.status, "error": o.error} for o in files],
             "seconds": round((self.world.clock.monotonic() - started).total_seconds(), 3),
         }
-        if compactions := written.compactions():
+        if compactions := step.outputs.compactions():
             facts["compactions"] = compactions
         finish = FinishRun(run.run_id, run.epoch, NO_INPUT if empty else "", facts)
         announced = [] if empty else [announce_end(run, program, RunState.COMPLETED)]
-        self.world.mark("driver.before_commit")
-        seq = commit(self.catalog, tx, [*effects, *given.effects, finish, *announced, *inputs.announce_rest()])
-        self.world.mark("driver.committed")
-        written.mark(seq)
+        step.commit(prepared, [finish, *announced])
 
     def _work_until_stopped(
         self,
@@ -191,14 +183,14 @@ class DriverProcess:
         worker.use_spark(session)
         try:
             loaded.code(*([worker] if session is None else [worker, session]))
-            if worker.step is not None:
+            if worker.taken is not None:
                 raise NotCommitted  # noqa: TRY301  # as if its last line had raised it
         except Fenced:
             raise
         except (Exception, SystemExit) as error:  # whatever user code raises
             if worker.lost is not None:
                 raise worker.lost from error
-            raise self._failure(error, *(worker.step or (None, None))) from error
+            raise self._failure(error, worker.taken) from error
         finally:
             worker.close()
         reason = f"it returned after {worker.commits} commits"
@@ -207,12 +199,12 @@ class DriverProcess:
         self.world.mark("driver.worker_returned")
         self.catalog.apply([finish, announce_end(run, program, RunState.COMPLETED), held_off])
 
-    def _call(self, loaded: LoadedProgram, claims: Claims, run: Run, home: SparkHome | None) -> None:
+    def _call(self, loaded: LoadedProgram, run: Run, home: SparkHome | None) -> None:
         """Call the program's code; `ProgramFailed` whatever it raises."""
         session = home.new_session() if home else None
         run.use_spark(session)
         try:
-            with self._blaming(claims, run):
+            with self._blaming(run):
                 if session is None:
                     loaded.code(run)
                 else:
@@ -240,28 +232,29 @@ class DriverProcess:
             raise CodeUnavailable(code.digest, self.world.spawner.host(), str(error)) from error
 
     @contextmanager
-    def _blaming(self, claims: Claims, run: Run) -> Iterator[None]:
+    def _blaming(self, run: Run) -> Iterator[None]:
         """Turn what user code raises in the block into `ProgramFailed`, which says what of its claims is to blame."""
         try:
             yield
         except (Fenced, CatalogUnavailable, LostReply):
             raise  # the catalog's doing, which uses up no retries
         except (Exception, SystemExit) as error:  # whatever user code raises
-            for taken in claims.given.files.values():
+            for taken in run.step.taken.files.values():
                 if taken.files:
                     taken.inbox.files(self.world).check_location()  # else the program is blamed
-            raise self._failure(error, claims, run) from error
+            raise self._failure(error, run) from error
 
-    def _failure(self, error: BaseException, claims: Claims | None, run: Run | None) -> ProgramFailed:
+    def _failure(self, error: BaseException, run: Run | None) -> ProgramFailed:
         self._complain()
         text = "".join(traceback.format_exception(error))
         reason = f"{type(error).__name__}: {spark_reason(str(error))}"
-        if claims is None or run is None:
+        if run is None:
             return ProgramFailed(reason, Blame(reason))
-        damage = run.reads.blame(text)
+        damage = run.step.reads.blame(text)
         if damage is not None:
             reason = f"{type(damage).__name__}: {damage}"
-        files = self._blamed_files(run, text, reason) if claims.files else ()
+        has_files = any(taken.files for taken in run.step.taken.files.values())
+        files = self._blamed_files(run, text, reason) if has_files else ()
         return ProgramFailed(reason, Blame(reason, files))
 
     def _blamed_files(self, run: Run, error: str, reason: str) -> tuple[BlamedFile, ...]:

@@ -11,27 +11,26 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from tidemill.catalog.db import Catalog, Db, Effect
-from tidemill.catalog.transactions import Transaction, begin, commit
+from tidemill.catalog.db import Catalog, Db
 from tidemill.durations import to_milliseconds
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake.datasets import DatasetKind, list_datasets
-from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Unpin, find_schema, pin
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, find_schema, pin
 from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.lake.filters import KeyFilter, Where
-from tidemill.lake.snapshot.refresh_order import OrderRefreshes, find_order
+from tidemill.lake.snapshot.refresh_order import find_order
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.snapshot.versions import RollBack, find_version
 from tidemill.names import PinId, RunId
-from tidemill.run.attempts import AttachTransaction, AttemptEnd, FinishRun, end_attempt, renew
+from tidemill.run.attempts import AttemptEnd, FinishRun, end_attempt, renew
 from tidemill.run.declared import Declared, qualified_name
 from tidemill.run.inputs import find_dataset
 from tidemill.run.output import Output
-from tidemill.run.outputs import Compacted, Dropped, Outputs, Writer, write_frames
-from tidemill.run.reads import Reads
+from tidemill.run.outputs import Compacted, Dropped, Writer, write_frames
 from tidemill.run.runner import LEASE, RENEWALS_IN_A_LEASE
-from tidemill.run.runs import Cause, create_external
+from tidemill.run.runs import Cause, RunRecord, create_external, find_run
 from tidemill.run.spans import find_spans
+from tidemill.run.step import Step
 from tidemill.run.version_reads import VersionReader, find_snapshot
 from tidemill.world import World
 
@@ -42,15 +41,12 @@ if TYPE_CHECKING:
 class ExternalTransaction:
     """An open transaction; made by `open_transaction`, whose block ends it."""
 
-    def __init__(self, tx: Transaction, outputs: Outputs) -> None:
-        self._tx = tx
-        self._outputs = outputs
-        self.effects: list[Effect] = []
-        """What the commit does beside publishing."""
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._tx = step.tx
+        self._outputs = step.outputs
         self.rolled_back: list[dict[str, object]] = []
         """For the record of its run: who asks later finds who did it, and when."""
-        self.reads = Reads(outputs.catalog.world)
-        """Looked at once more before the commit."""
 
     @property
     def run_id(self) -> RunId:
@@ -93,7 +89,7 @@ class ExternalTransaction:
         catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, self._tx, self.run_id))
         columns = catalog.read(lambda db: find_schema(db, fileset.dataset_id))
         frame = read_partitions(catalog.world, spark, fileset, found, columns)
-        self.reads.add(fileset, found)
+        self._step.reads.add(fileset, found)
         return self._outputs.compact(name, found, gather(frame, fileset))
 
     def snapshot(self, dataset: Declared | str) -> Output:
@@ -110,7 +106,7 @@ class ExternalTransaction:
         catalog = self._outputs.catalog
         found = catalog.read(lambda db: find_version(db, snapshot, version))
         order = catalog.read(lambda db: find_order(db, snapshot.dataset_id, self._tx))
-        self.effects.append(RollBack(self._tx, snapshot, found, order))
+        self._step.effects.append(RollBack(self._tx, snapshot, found, order))
         self.rolled_back.append({"dataset": name, "to": version})
 
     def read_version(self, spark: SparkSession, dataset: Declared | str, version: int) -> DataFrame:
@@ -125,7 +121,7 @@ class ExternalTransaction:
 
     @property
     def _versions(self) -> VersionReader:
-        return VersionReader(self._outputs.catalog, self.run_id, self.reads)
+        return VersionReader(self._outputs.catalog, self.run_id, self._step.reads)
 
     def _snapshot(self, dataset: Declared | str) -> SnapshotDataset:
         return self._outputs.catalog.read(lambda db: find_snapshot(db, qualified_name(dataset)))
@@ -149,44 +145,30 @@ def open_transaction(
     spans = find_spans(filesets, writes or ())
     run_id = RunId(world.new_id("run"))
     owner = f"{world.spawner.host()}:{world.spawner.pid()}"
-    catalog.write(
-        lambda db: create_external(
-            db,
-            run_id,
-            owner=owner,
-            host=world.spawner.host(),
-            pid=world.spawner.pid(),
-            lease=to_milliseconds(lease),
-        )
-    )
+
+    def create(db: Db) -> RunRecord:
+        host, pid = world.spawner.host(), world.spawner.pid()
+        create_external(db, run_id, owner=owner, host=host, pid=pid, lease=to_milliseconds(lease))
+        return find_run(db, run_id)
+
+    record = catalog.write(create)
     world.mark("external.created")
     with _renewed(catalog, world, run_id, lease):
         try:
-            tx = begin(
-                catalog,
-                run_id=run_id,
-                epoch=1,
-                writes=[fileset.dataset_id for fileset in filesets.values()],
-                spans=spans,
-                effects=[AttachTransaction(run_id, 1), OrderRefreshes(filesets.values())],
-            )
-            outputs = Outputs(catalog, tx, filesets, writer, spans=spans)
-            opened = ExternalTransaction(tx, outputs)
+            step = Step.begin("external", catalog, record, filesets, writer, spans=spans)
+            opened = ExternalTransaction(step)
             yield opened
-            opened.reads.verify()
-            effects = outputs.prepare()
-            facts: dict[str, object] = {"outputs": outputs.facts()}
-            if compactions := outputs.compactions():
+            prepared = step.prepare()
+            facts: dict[str, object] = {"outputs": step.outputs.facts()}
+            if compactions := step.outputs.compactions():
                 facts["compactions"] = compactions
             if opened.rolled_back:
                 facts |= {"rolled_back": opened.rolled_back, "by": world.environ.get("USER", "")}
-            finish = FinishRun(run_id, 1, "", facts)
-            seq = commit(catalog, tx, [*effects, *opened.effects, finish, Unpin(run_id)])
+            step.commit(prepared, [FinishRun(run_id, record.epoch, "", facts)])
         except BaseException as error:
             what = f"{error.code}: {error}" if isinstance(error, TidemillError) else f"{type(error).__name__}: {error}"
             end_attempt(catalog, run_id, 1, AttemptEnd(Cause.FAILED, what))
             raise
-    outputs.mark(seq)
 
 
 @contextmanager

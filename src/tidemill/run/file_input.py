@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tidemill.errors import UserError
 from tidemill.lake.formats import READING, BadRows, Unknown
-from tidemill.lake.inbox.file_checks import FileOutcome, went_wrong
+from tidemill.lake.inbox.file_checks import FileOutcome, succeeded, went_wrong
 from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.names import RunId
@@ -41,7 +41,7 @@ REJECT_COLUMNS: Final = "file STRING, line BIGINT, text STRING, reason STRING, r
 
 @dataclass(slots=True)
 class TakenFiles:
-    """The files of an inbox that a run still works on; `outcomes` are of files that reading has found bad."""
+    """The files of an inbox that a run still works on; `outcomes` are of claimed files that it does not work on."""
 
     inbox: Inbox
     files: list[ClaimedFile]
@@ -67,6 +67,10 @@ class TakenFiles:
         """Have the commit close a bad file as such."""
         self.files.remove(file)
         self.outcomes.append(went_wrong(self.inbox, file, why))
+
+    def close(self) -> list[FileOutcome]:
+        """Return how each claimed file ends with the commit."""
+        return [*self.outcomes, *map(succeeded, self.files)]
 
 
 class Reader(Protocol):

@@ -33,12 +33,13 @@ from tidemill.texts import printable
 class Inputs:
     """The data sets that a program reads, by qualified name: file sets by its consumer, inboxes, pinned snapshots.
 
-    `feeds` are the snapshots of which it gets what changed.
+    `feeds` are the snapshots of which it gets what changed. `program` is None for a caller outside.
     """
 
-    filesets: dict[str, tuple[Fileset, Consumer]]
-    inboxes: dict[str, Inbox]
-    snapshots: dict[str, SnapshotDataset]
+    program: Program | None = None
+    filesets: dict[str, tuple[Fileset, Consumer]] = field(default_factory=dict)
+    inboxes: dict[str, Inbox] = field(default_factory=dict)
+    snapshots: dict[str, SnapshotDataset] = field(default_factory=dict)
     feeds: dict[str, tuple[SnapshotDataset, Consumer]] = field(default_factory=dict)
 
     def announce_rest(self) -> list[Effect]:
@@ -76,12 +77,12 @@ def find_dataset(db: Db, name: str) -> Dataset:
 def find_claimed(db: Db, run_id: RunId) -> Inputs | None:
     """The inboxes of which a run without a program holds files; None when it holds none."""
     held = [Inbox.of(find_by_id(db, dataset_id)) for dataset_id in find_claimed_inboxes(db, run_id)]
-    return Inputs({}, {inbox.qualified_name: inbox for inbox in held}, {}) if held else None
+    return Inputs(inboxes={inbox.qualified_name: inbox for inbox in held}) if held else None
 
 
 def find_inputs(db: Db, program: Program) -> Inputs:
     """What `program` reads, as it is deployed."""
-    inputs = Inputs({}, {}, {})
+    inputs = Inputs(program)
     for name in program.reads:
         dataset = find_dataset(db, name)
         if dataset.kind is DatasetKind.INBOX:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Call, Param
-from tidemill.catalog.transactions import EndTransaction, TxState, commit
+from tidemill.catalog.transactions import EndTransaction, TxState
 from tidemill.durations import parse_duration
 from tidemill.errors import Conflict, Fenced, TidemillError, Unavailable, UserError
 from tidemill.lake.consumer.claims import holds_any
@@ -18,15 +18,16 @@ from tidemill.lake.consumer.take import has_work
 from tidemill.lake.fileset.fileset import Fileset, Unpin
 from tidemill.names import RunId
 from tidemill.run.attempts import SQL as ATTEMPTS
-from tidemill.run.context import PartitionInput, Run
+from tidemill.run.context import Run
 from tidemill.run.declared import Declared
 from tidemill.run.file_input import FileInput
-from tidemill.run.inputs import Inputs, find_inputs
+from tidemill.run.inputs import find_inputs
 from tidemill.run.output import Output
-from tidemill.run.outputs import Outputs, Writer
+from tidemill.run.outputs import Writer
+from tidemill.run.partition_input import PartitionInput
 from tidemill.run.programs import Code, Program, Value
 from tidemill.run.runs import RunRecord
-from tidemill.run.taking import Claims, accept, begin_taking, claim, effects_of
+from tidemill.run.step import Step
 from tidemill.run.version_reads import ChangesInput, SnapshotInput
 from tidemill.run.workers import SQL as WORKERS
 
@@ -57,16 +58,6 @@ class NotCommitted(UserError):
         super().__init__("what was taken last is not committed: call run.commit() before the next take, and at the end")
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One transaction: what it took, and where its program works."""
-
-    inputs: Inputs
-    claims: Claims
-    outputs: Outputs
-    run: Run
-
-
 class Worker:
     """A run that goes on until it is stopped, as its program sees it: the first argument of each worker program.
 
@@ -91,7 +82,7 @@ class Worker:
         self._acceptors = acceptors
         self._writer = writer
         self._spark: SparkSession | None = None
-        self._step: _Step | None = None
+        self._run: Run | None = None
         self._waiter: Waiter | None = None
         self._held = catalog.read(lambda db: holds_any(db, record.run_id))
         self.commits = 0
@@ -112,7 +103,7 @@ class Worker:
     @property
     def write_pointer(self) -> int:
         """Names the transaction since the last take. `NothingTaken` before one."""
-        return self._now.run.write_pointer
+        return self._now.write_pointer
 
     @property
     def arguments(self) -> Mapping[str, Value]:
@@ -122,7 +113,7 @@ class Worker:
     @property
     def spark(self) -> SparkSession:
         """The Spark session; `NeedsSpark` in a worker without. `NothingTaken` before a take."""
-        return self._now.run.spark
+        return self._now.spark
 
     def take(self, wait: str | timedelta | None = None) -> bool:
         """Begin the next transaction with what its inputs have; wait until they have something, at most `wait`.
@@ -130,7 +121,7 @@ class Worker:
         False when nothing came within that time, and nothing is begun. It waits until somebody commits, and asks the
         catalog no more often. `NotCommitted` before the last one is committed.
         """
-        if self._step is not None:
+        if self._run is not None:
             raise NotCommitted
         clock = self._catalog.world.clock
         until = None if wait is None else clock.monotonic() + parse_duration(wait)
@@ -151,31 +142,25 @@ class Worker:
 
         When it raises, nothing of it has happened and this attempt is over: the next one has the same input.
         """
-        step = self._now
+        step = self._now.step
         with self._noting():
-            step.run.reads.verify()
-            tx = step.outputs.tx
-            facts = {"commits": self.commits + 1, "inputs": step.claims.counted(), "last": step.outputs.facts()}
-            effects = effects_of(self._program, step.inputs, step.claims, step.outputs)
-            noted = _NoteCommit(self.id, self.attempt, self._program, facts)
-            self._catalog.world.mark("worker.before_commit")
-            seq = commit(self._catalog, tx, [*effects, *step.run.effects, noted, *step.inputs.announce_rest()])
-            self._catalog.world.mark("worker.committed")
-        step.outputs.mark(seq)
-        self._step = None
+            prepared = step.prepare()
+            facts = {"commits": self.commits + 1, "inputs": step.taken.count(), "last": step.outputs.facts()}
+            step.commit(prepared, [_NoteCommit(self.id, self.attempt, self._program, facts)])
+        self._run = None
         self.commits += 1
 
     def input(self, dataset: Declared | str) -> PartitionInput | FileInput | SnapshotInput | ChangesInput:
         """What the last take has brought of one of its inputs. `NotAnInput`, `NothingTaken`."""
-        return self._now.run.input(dataset)
+        return self._now.input(dataset)
 
     def output(self, dataset: Declared | str) -> Output:
         """Where to write one of the outputs; visible with the next commit. `NotAnOutput`, `NothingTaken`."""
-        return self._now.run.output(dataset)
+        return self._now.output(dataset)
 
     def read(self, dataset: Declared | str) -> DataFrame:
         """All of a file set or snapshot as the transaction sees it; nothing is consumed. `NothingTaken`."""
-        return self._now.run.read(dataset)
+        return self._now.read(dataset)
 
     # For the driver.
 
@@ -184,9 +169,9 @@ class Worker:
         self._spark = session
 
     @property
-    def step(self) -> tuple[Claims, Run] | None:
-        """What is taken and not committed."""
-        return None if self._step is None else (self._step.claims, self._step.run)
+    def taken(self) -> Run | None:
+        """The run of the transaction that is not committed; None between a commit and a take."""
+        return self._run
 
     def close(self) -> None:
         """Give back what waiting takes."""
@@ -195,10 +180,10 @@ class Worker:
             self._waiter = None
 
     @property
-    def _now(self) -> _Step:
-        if self._step is None:
+    def _now(self) -> Run:
+        if self._run is None:
             raise self.lost or NothingTaken()
-        return self._step
+        return self._run
 
     def _is_any_there(self, db: Db) -> bool:
         # Looked up each time: a consumer may be reset, and get other terms, while a worker lives.
@@ -208,20 +193,17 @@ class Worker:
     def _begin(self) -> bool:
         """Begin a transaction and take; False, and it is ended again, if there was nothing after all."""
         inputs = self._catalog.read(lambda db: find_inputs(db, self._program))
-        tx = begin_taking(self._catalog, self._record, inputs, self._filesets)
-        self._catalog.world.mark("worker.begun")
-        claims = claim(self._catalog, tx, self._program, inputs)
-        written = Outputs(self._catalog, tx, self._filesets, self._writer)
-        run = Run(self._catalog, self._record, tx, claims.given, written)
-        run.use_spark(self._spark)
-        self._step = _Step(inputs, claims, written, run)
-        accept(self._catalog, tx, claims, self._acceptors)
+        step = Step.begin("worker", self._catalog, self._record, self._filesets, self._writer, inputs=inputs)
+        step.take()
+        self._run = Run(step)
+        self._run.use_spark(self._spark)
+        step.accept(self._acceptors)
         self._catalog.world.mark("worker.taken")
-        if not claims.given.empty:
+        if not step.taken.empty:
             return True
-        self._step = None
+        self._run = None
         # Somebody else was first, or nothing of it is wanted: what it asked for last.
-        ended = EndTransaction(tx.write_pointer, TxState.ABORTED, "there was nothing to take")
+        ended = EndTransaction(step.tx.write_pointer, TxState.ABORTED, "there was nothing to take")
         self._catalog.apply([ended, Unpin(self.id)])
         return False
 

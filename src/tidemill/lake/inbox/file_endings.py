@@ -207,6 +207,8 @@ class PublishInboxBacklog:
 
     def writes(self) -> Sequence[Call]:
         """One message an inbox, or none."""
+        if not self.dataset_ids:
+            return ()
         payload = {"schedules": sorted(self.schedules)} if self.schedules else {}
         params = {"dataset_ids": json.dumps(self.dataset_ids), "payload": json.dumps(payload)}
         return (SQL.publish_backlog(**params),)

@@ -20,7 +20,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 LAYERS = (
-    {"errors", "world", "processes", "names", "durations", "epoch", "sizes", "texts", "config"},
+    {"errors", "world", "processes", "names", "durations", "epoch", "sizes", "texts", "config", "json_specs"},
     {"catalog", "storage"},
     {"lake"},
     {"run"},
@@ -41,6 +41,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "apsw": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
     "psycopg": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
     "psycopg_pool": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
+    "cattrs": ("json_specs",),
     "obstore": ("storage",),
     "watchdog": ("storage.hints",),
     "pyspark": (

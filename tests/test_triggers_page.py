@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tidemill.cli.main import main
+from tidemill.json_specs import read_plain, write_plain
 from tidemill.mill.mill import open_project
-from tidemill.schedule.trigger_json import _FORMS, trigger_from_json
+from tidemill.schedule.trigger_json import TRIGGERS
+from tidemill.schedule.triggers import Trigger
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "triggers.md").read_text(encoding="utf-8")
 FORMS = [json.loads(text) for text in re.findall(r"`(\{.*?\})` \|$", PAGE, re.MULTILINE)]
@@ -28,10 +30,8 @@ def project(sqlite_catalog_url, tmp_path):
 
 def test_the_table_has_every_trigger_in_the_form_that_is_read():
     """Whoever writes JSON copies it from there."""
-    assert [form["type"] for form in FORMS] == [
-        trigger_from_json({"version": 1, **form}).spec()["type"] for form in FORMS
-    ]
-    assert {form["type"] for form in FORMS} == set(_FORMS)
+    assert [form["type"] for form in FORMS] == [write_plain(read_plain(Trigger, form))["type"] for form in FORMS]
+    assert {form["type"] for form in FORMS} == set(TRIGGERS)
 
 
 def test_the_commands_do_as_the_page_says(project, capsys):

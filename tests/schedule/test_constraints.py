@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tidemill.errors import UserError
+from tidemill.json_specs import read_plain, read_text, write_text
 from tidemill.names import ProgramId
 from tidemill.schedule.answers import Satisfied, Waiting
-from tidemill.schedule.constraints import BadConstraint, Concurrency, constraint_from_json, constraint_to_json
+from tidemill.schedule.constraints import BadConstraint, Concurrency
 
 KEY = Concurrency(1).limit_key(ProgramId("prog_1"))
 
@@ -47,13 +46,13 @@ def test_a_limit_that_cannot_be_is_refused(n):
 
 def test_what_is_written_is_read_back():
     """The store keeps JSON."""
-    assert constraint_from_json(json.loads(json.dumps(constraint_to_json(Concurrency(3))))) == Concurrency(3)
+    assert read_text(Concurrency, write_text(Concurrency(3))) == Concurrency(3)
 
 
 @pytest.mark.parametrize(
-    "value", [None, {}, {"version": 2, "type": "concurrency", "n": 1}, {"version": 1, "type": "concurrency", "n": True}]
+    "value", [None, {}, {"type": "concurrency", "n": 1, "m": 1}, {"type": "concurrency", "n": True}]
 )
 def test_other_json_is_refused_as_the_users_mistake(value):
     """A form of another version may mean something else."""
     with pytest.raises(UserError):
-        constraint_from_json(value)
+        read_plain(Concurrency, value)

@@ -3,13 +3,14 @@ from __future__ import annotations
 import pytest
 
 from tidemill.errors import NotFound, UserError
+from tidemill.json_specs import read_plain, read_text, write_plain, write_text
 from tidemill.names import DEFAULT_NAMESPACE, EventKey, ScheduleId
 from tidemill.schedule.changes import Add, Changed, Delete, Resume, ScheduleExists, Suspend, Update
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewFiles, NewPartitions
 from tidemill.schedule.jobs import Outcome
 from tidemill.schedule.schedules import find_schedule, list_schedules, read_timers
-from tidemill.schedule.specs import BadSchedule, ScheduleSpec, Status, spec_from_json, spec_to_json
+from tidemill.schedule.specs import BadSchedule, ScheduleSpec, Status
 from tidemill.schedule.time_triggers import Every
 
 CLICKS = NewPartitions("clicks", 2)
@@ -161,7 +162,7 @@ def test_an_unknown_schedule_is_named_with_the_nearest(shop):
 )
 def test_a_spec_is_read_back_as_it_was(spec):
     """A deployment compares specs: one that changed on the way would be replaced with every deployment."""
-    assert spec_from_json(spec_to_json(spec)) == spec
+    assert read_text(ScheduleSpec, write_text(spec)) == spec
 
 
 @pytest.mark.parametrize(
@@ -180,8 +181,8 @@ def test_a_spec_that_cannot_be_is_refused(fields):
         ScheduleSpec(CLICKS, **fields)
 
 
-@pytest.mark.parametrize("value", [None, {}, {"version": 2}, {**spec_to_json(ScheduleSpec(CLICKS)), "timeout": 5}])
+@pytest.mark.parametrize("value", [None, {}, {"version": 2}, {**write_plain(ScheduleSpec(CLICKS)), "timeout": 5}])
 def test_other_json_is_refused_as_the_users_mistake(value):
     """A form of another version may mean something else."""
     with pytest.raises(UserError):
-        spec_from_json(value)
+        read_plain(ScheduleSpec, value)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tidemill.catalog.db import Db
+from tidemill.json_specs import read_plain, write_plain
 from tidemill.mill.apps import check_app
 from tidemill.mill.schedules import Schedules, ScheduleView
-from tidemill.names import CommitSeq, advise
+from tidemill.names import CommitSeq
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.schedule.changes import (
     Add,
@@ -20,10 +19,7 @@ from tidemill.schedule.changes import (
     change_schedules,
     check_trigger,
 )
-from tidemill.schedule.constraints import Concurrency, constraint_to_json
-from tidemill.schedule.specs import BadSchedule, Owner, ScheduleSpec, spec_from_json, spec_to_json
-from tidemill.schedule.trigger_json import trigger_from_json, trigger_to_json
-from tidemill.schedule.triggers import Trigger
+from tidemill.schedule.specs import BadSchedule, Owner, ScheduleSpec
 
 
 class ScheduleChanges(Schedules):
@@ -57,8 +53,7 @@ class ScheduleChanges(Schedules):
         removes it. `ScheduleExists`, `BadSchedule`, `BadTrigger`, `ProgramRetired`, `NotFound`.
         """
         namespace, (app, local) = self._split("schedule", name, 2)
-        first = ScheduleSpec(trigger if isinstance(trigger, Trigger) else trigger_from_json(_versioned(trigger)))
-        spec = _changed(first, options)
+        spec = read_plain(ScheduleSpec, write_plain({"trigger": trigger, **options}))
 
         def block(db: Db) -> None:
             seq = db.tick()
@@ -81,7 +76,7 @@ class ScheduleChanges(Schedules):
         def block(db: Db) -> int:
             seq = db.tick()
             schedule = self._schedule(db, name)
-            spec = _changed(schedule.spec, options)
+            spec = read_plain(ScheduleSpec, write_plain(schedule.spec) | write_plain(options))
             self._check(db, name, find_program_by_id(db, schedule.program_id), spec)
             return self._change_one(db, seq, Update(schedule.schedule_id, spec))
 
@@ -105,31 +100,3 @@ class ScheduleChanges(Schedules):
     def _check(self, db: Db, name: str, program: Program, spec: ScheduleSpec) -> None:
         program.bind(spec.arguments)
         check_trigger(db, name, spec.trigger)
-
-
-def _changed(spec: ScheduleSpec, options: Mapping[str, object]) -> ScheduleSpec:
-    """`spec` with `options` in their JSON form, or as the objects that they stand for."""
-    before = spec_to_json(spec)
-    for name in options:
-        if name not in before:
-            raise BadSchedule(f"it has no {name!r}; {advise(name, before, ', '.join(before))}")
-    return spec_from_json({**before, **{name: _plain(value) for name, value in options.items()}})
-
-
-def _plain(value: object) -> object:
-    match value:
-        case Trigger():
-            return trigger_to_json(value)
-        case Concurrency():
-            return constraint_to_json(value)
-        case {"type": _}:
-            return _versioned(value)
-        case list() | tuple():
-            return [_plain(one) for one in value]
-        case _:
-            return value
-
-
-def _versioned(value: object) -> object:
-    """A trigger or constraint as people write it: of the version of today."""
-    return {"version": 1, **value} if isinstance(value, Mapping) else value

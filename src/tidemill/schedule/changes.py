@@ -16,13 +16,14 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import Conflict, NotFound
+from tidemill.json_specs import write_text
 from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, check_name
 from tidemill.run.inputs import announce_waiting, find_dataset
 from tidemill.run.programs import find_programs
 from tidemill.schedule.data_triggers import DatasetTrigger
 from tidemill.schedule.jobs import Outcome, drop_jobs
 from tidemill.schedule.schedules import lock_schedules
-from tidemill.schedule.specs import BadSchedule, Misfire, Owner, Schedule, ScheduleSpec, Status, spec_to_json
+from tidemill.schedule.specs import BadSchedule, Misfire, Owner, Schedule, ScheduleSpec, Status
 from tidemill.schedule.time_triggers import Cron, Every, TimeTrigger
 from tidemill.schedule.triggers import Leaf, Trigger
 from tidemill.world import World
@@ -272,7 +273,7 @@ def _row(schedule: Schedule) -> dict[str, object]:
         "since_seq": schedule.since_seq,
         "since_at": to_ms(schedule.since_at),
         "program_id": schedule.program_id,
-        "spec": json.dumps(spec_to_json(schedule.spec)),
+        "spec": write_text(schedule.spec),
         "priority": schedule.spec.priority,
         "owner": schedule.owner.value,
         "status": schedule.status.value,

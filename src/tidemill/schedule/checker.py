@@ -14,6 +14,7 @@ from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import load_sql
 from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import UserError
+from tidemill.json_specs import write_plain
 from tidemill.names import JobId, RunId
 from tidemill.run.inputs import follows_changes
 from tidemill.run.programs import Program, Value, find_programs
@@ -267,7 +268,7 @@ def _triggered_by(one: _Ready, messages: Sequence[MessageRef]) -> dict[str, obje
         "triggers": [
             {
                 "trigger_no": trigger_no,
-                **leaves[trigger_no].spec(),
+                **write_plain(leaves[trigger_no]),
                 "why": leaves[trigger_no].check([fed]).why,
                 "count": fed.count,
                 "backlog": fed.backlog,

@@ -7,14 +7,12 @@ keep them true until the run exists, so that two schedules can never launch past
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from tidemill.errors import UserError
+from tidemill.json_specs import union
 from tidemill.names import ProgramId
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
-
-VERSION: Final = 1
-"""The version of the JSON form; a reader refuses others."""
 
 
 class BadConstraint(UserError):
@@ -57,10 +55,6 @@ class Concurrency:
             return Waiting(f"{counted}, {ahead} with the better turn", (slots_key(limit_key),))
         return Satisfied(counted)
 
-    def spec(self) -> dict[str, object]:
-        """`{"type": "concurrency", "n": …}`."""
-        return {"type": "concurrency", "n": self.n}
-
 
 Constraint: TypeAlias = Concurrency
 
@@ -70,15 +64,4 @@ def slots_key(limit_key: str) -> str:
     return f"slots:{limit_key}"
 
 
-def constraint_to_json(constraint: Constraint) -> dict[str, object]:
-    """The JSON form of `constraint`, with its version."""
-    return {"version": VERSION, **constraint.spec()}
-
-
-def constraint_from_json(value: object) -> Constraint:
-    """Read what `constraint_to_json` wrote, or a person; raise `BadConstraint` for anything else."""
-    match value:
-        case {"version": 1, "type": "concurrency", "n": int(n), **rest} if not rest:
-            return Concurrency(n)
-        case _:
-            raise BadConstraint(repr(value), f'known is {{"version": {VERSION}, "type": "concurrency", "n": …}}')
+union(Constraint, {"concurrency": Concurrency})

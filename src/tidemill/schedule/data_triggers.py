@@ -91,7 +91,7 @@ class DatasetTrigger(MessageTrigger):
 class DataTrigger(DatasetTrigger):
     """`n` new things in one data set; or a message that the program has work left there."""
 
-    n: int
+    n: int = 1
 
     def __init__(self, dataset: str | Named, n: int = 1) -> None:
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
@@ -144,10 +144,6 @@ class NewFiles(DataTrigger):
         """Satisfied by `n` files, or at once by work left."""
         return self._answer(fed[0], "files")
 
-    def spec(self) -> dict[str, object]:
-        """`{"type": "new_files", "inbox": …, "n": …}`."""
-        return {"type": "new_files", "inbox": self.dataset, "n": self.n}
-
 
 class NewPartitions(DataTrigger):
     """At least `n` new, appended or overwritten partitions in a file set, of those that the program would be given."""
@@ -164,10 +160,6 @@ class NewPartitions(DataTrigger):
         """Satisfied by `n` partitions, or at once by work left."""
         return self._answer(fed[0], "partitions")
 
-    def spec(self) -> dict[str, object]:
-        """`{"type": "new_partitions", "fileset": …, "n": …}`."""
-        return {"type": "new_partitions", "fileset": self.dataset, "n": self.n}
-
 
 class Unit(StrEnum):
     """What new data is measured in."""
@@ -181,7 +173,7 @@ class NewData(DataTrigger):
     """At least so many bytes, or rows, of partitions that the program would be given (seed 001, stories 10 and 11)."""
 
     of_kind = "fileset"
-    unit: Unit
+    unit: Unit = Unit.ROWS
 
     def __init__(self, dataset: str | Named, *, bytes: str | None = None, rows: int | None = None) -> None:  # noqa: A002
         if (bytes is None) == (rows is None):
@@ -216,11 +208,6 @@ class NewData(DataTrigger):
         """Satisfied by the amount, or at once by work left."""
         return self._answer(fed[0], self.unit)
 
-    def spec(self) -> dict[str, object]:
-        """`{"type": "new_data", "fileset": …, "bytes": "10 GB"}`, or with `rows`."""
-        wanted = exact_bytes(self.n) if self.unit is Unit.BYTES else self.n
-        return {"type": "new_data", "fileset": self.dataset, self.unit.value: wanted}
-
     def _amount(self, number: int) -> str:
         return format_bytes(number) if self.unit is Unit.BYTES else str(number)
 
@@ -245,10 +232,6 @@ class Refreshed(DataTrigger):
         if fed[0].count:
             return Satisfied(counted)
         return Satisfied(f"{counted}, and work left of earlier runs") if fed[0].backlog else Waiting(counted)
-
-    def spec(self) -> dict[str, object]:
-        """`{"type": "refreshed", "snapshot": …}`."""
-        return {"type": "refreshed", "snapshot": self.dataset}
 
 
 class Passed(NamedTuple):
@@ -276,8 +259,8 @@ class WatermarkPassed(DataTrigger):
     """
 
     of_kind = "fileset"
-    every: timedelta
-    mode: PassedMode
+    every: timedelta = timedelta(hours=1)
+    mode: PassedMode = PassedMode.COALESCE
 
     def __init__(self, dataset: str | Named, every: str | timedelta = "1h", mode: str = PassedMode.COALESCE) -> None:
         period = parse_duration(every)
@@ -349,8 +332,3 @@ class WatermarkPassed(DataTrigger):
     def check(self, fed: Sequence[Fed]) -> Answer:
         """Satisfied by one period, or at once by work left."""
         return self._answer(fed[0], f"periods of {format_duration(self.every)}")
-
-    def spec(self) -> dict[str, object]:
-        """`{"type": "watermark_passed", "fileset": …, "every": "1h"}`, with `"mode": "each"`."""
-        mode = {"mode": self.mode.value} if self.mode is PassedMode.EACH else {}
-        return {"type": "watermark_passed", "fileset": self.dataset, "every": format_duration(self.every), **mode}

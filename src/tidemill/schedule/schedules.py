@@ -16,9 +16,10 @@ from tidemill.catalog.named import Row, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.epoch import from_ms
 from tidemill.errors import NotFound
+from tidemill.json_specs import read_text
 from tidemill.names import CommitSeq, EventKey, Namespace, ProgramId, ScheduleId, nearest, qualified
 from tidemill.schedule.data_triggers import PassedMode, WatermarkPassed
-from tidemill.schedule.specs import Owner, Schedule, ScheduleSpec, Status, spec_from_json
+from tidemill.schedule.specs import Owner, Schedule, ScheduleSpec, Status
 
 if TYPE_CHECKING:
     from tidemill.schedule.schedules_sql import Sql
@@ -97,7 +98,7 @@ def _json(texts: Iterable[str]) -> str:
 @lru_cache(maxsize=4096)
 def _spec(text: str) -> ScheduleSpec:
     """Read once what every message and every check asks for: parsing was half of the scheduler's time."""
-    return spec_from_json(json.loads(text))
+    return read_text(ScheduleSpec, text)
 
 
 def _schedules(rows: Iterable[Row]) -> list[Schedule]:

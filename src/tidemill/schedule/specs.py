@@ -1,4 +1,4 @@
-"""Schedules as values: what one says (with a JSON form), and what the store keeps of it."""
+"""Schedules as values: the spec of a schedule, and the record that the store keeps of it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from tidemill.durations import format_duration, parse_duration
+import tidemill.schedule.trigger_json  # noqa: F401  # declares the JSON of `ScheduleSpec.trigger`
+from tidemill.durations import format_duration
 from tidemill.errors import UserError
 from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, qualified
-from tidemill.schedule.constraints import Constraint, constraint_from_json, constraint_to_json
+from tidemill.schedule.constraints import Constraint
 from tidemill.schedule.time_triggers import Cron
-from tidemill.schedule.trigger_json import trigger_from_json, trigger_to_json
 from tidemill.schedule.triggers import Trigger
 
-VERSION: Final = 1
 DEFAULT_TIMEOUT: Final = timedelta(hours=24)
 DEFAULT_GRACE: Final = timedelta(minutes=1)
 
@@ -127,58 +126,3 @@ class Schedule:
     def qualified_name(self) -> str:
         """`default.shop.nightly`."""
         return qualified(self.namespace, self.app, self.name)
-
-
-def spec_to_json(spec: ScheduleSpec) -> dict[str, object]:
-    """The JSON form of `spec`, with its version."""
-    return {
-        "version": VERSION,
-        "trigger": trigger_to_json(spec.trigger),
-        "constraints": [constraint_to_json(constraint) for constraint in spec.constraints],
-        "arguments": dict(spec.arguments),
-        "description": spec.description,
-        "timeout": format_duration(spec.timeout),
-        "on_timeout": spec.on_timeout.value,
-        "priority": spec.priority,
-        "deadline": None if spec.deadline is None else format_duration(spec.deadline),
-        "misfire": spec.misfire.value,
-        "grace": format_duration(spec.grace),
-    }
-
-
-def spec_from_json(value: object) -> ScheduleSpec:
-    """Read what `spec_to_json` wrote; raise a `UserError` for anything else."""
-    match value:
-        case {
-            "version": 1,
-            "trigger": trigger,
-            "constraints": list(constraints),
-            "arguments": dict(arguments),
-            "description": str(description),
-            "timeout": str(timeout),
-            "on_timeout": ("cancel" | "force") as on_timeout,
-            "priority": int(priority),
-            "deadline": None | str() as deadline,
-            **rest,
-        } if rest.keys() <= {"misfire", "grace"}:
-            return ScheduleSpec(
-                trigger=trigger_from_json(trigger),
-                constraints=tuple(map(constraint_from_json, constraints)),
-                arguments=arguments,
-                description=description,
-                timeout=parse_duration(timeout),
-                on_timeout=OnTimeout(on_timeout),
-                priority=priority,
-                deadline=None if deadline is None else parse_duration(deadline),
-                # Schedules of before Cron do not say these.
-                misfire=_misfire(str(rest.get("misfire", Misfire.ONCE))),
-                grace=parse_duration(str(rest.get("grace", format_duration(DEFAULT_GRACE)))),
-            )
-        case _:
-            raise BadSchedule(f"its JSON form is not of version {VERSION}")
-
-
-def _misfire(text: str) -> Misfire:
-    if text not in set(Misfire):
-        raise BadSchedule(f"misfire is {text!r}: use one of {', '.join(Misfire)}")
-    return Misfire(text)

@@ -72,10 +72,6 @@ class Every(TimeTrigger):
             Satisfied(f"{every}: due {fired_at:%Y-%m-%dT%H:%M:%SZ}") if fired_at else Waiting(f"{every}: not due yet")
         )
 
-    def spec(self) -> dict[str, object]:
-        """`{"type": "every", "duration": "4h"}`."""
-        return {"type": "every", "duration": format_duration(self.duration)}
-
 
 @dataclass(frozen=True, slots=True, init=False)
 class Cron(TimeTrigger):
@@ -86,7 +82,7 @@ class Cron(TimeTrigger):
     """
 
     expression: str
-    zone: str
+    zone: str = "UTC"
 
     def __init__(self, expression: str, zone: str = "UTC") -> None:
         try:
@@ -112,7 +108,3 @@ class Cron(TimeTrigger):
             return Waiting(f"{cron}: not due yet")
         times = f" ({count} times)" if count > 1 else ""
         return Satisfied(f"{cron}: due {fired_at:%Y-%m-%dT%H:%M:%SZ}{times}")
-
-    def spec(self) -> dict[str, object]:
-        """`{"type": "cron", "expression": "30 2 * * *", "zone": "Europe/Berlin"}`."""
-        return {"type": "cron", "expression": self.expression, "zone": self.zone}

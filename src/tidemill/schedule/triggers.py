@@ -54,8 +54,8 @@ class Fed:
 class Trigger(ABC):
     """A rule that says when a job is ready for its constraints.
 
-    Implementations are frozen and pure. They give `leaves` in a fixed order, `check` against what these were fed, and
-    `spec`, the JSON form without the version. Conformance: tests/schedule/test_triggers.py.
+    Implementations are frozen and pure. They give `leaves` in a fixed order, and `check` against what these were
+    fed. `trigger_json` knows their JSON. Conformance: tests/schedule/test_triggers.py.
     """
 
     __slots__ = ()
@@ -68,10 +68,6 @@ class Trigger(ABC):
     @abstractmethod
     def check(self, fed: Sequence[Fed]) -> Answer:
         """Say whether what the leaves were fed, in their order, is enough."""
-
-    @abstractmethod
-    def spec(self) -> dict[str, object]:
-        """The JSON form, with the class under `type`."""
 
     @abstractmethod
     def __str__(self) -> str:
@@ -129,9 +125,6 @@ class _Composite(Trigger):
     def _join(self, operator: str) -> str:
         return operator.join(f"({t})" if isinstance(t, _Composite) else str(t) for t in self.triggers)
 
-    def _spec(self, name: str) -> dict[str, object]:
-        return {"type": name, "triggers": [trigger.spec() for trigger in self.triggers]}
-
 
 class AllOf(_Composite):
     """Every one of its triggers (`&`): a program that joins several inputs waits for each (seed 001, story 8)."""
@@ -145,10 +138,6 @@ class AllOf(_Composite):
         """Satisfied when all are."""
         return all_of(self._ask(fed))
 
-    def spec(self) -> dict[str, object]:
-        """`{"type": "all_of", "triggers": […]}`."""
-        return self._spec("all_of")
-
 
 class AnyOf(_Composite):
     """One of its triggers (`|`): every 4 hours, or sooner when the data has come (seed 001, story 11)."""
@@ -161,7 +150,3 @@ class AnyOf(_Composite):
     def check(self, fed: Sequence[Fed]) -> Answer:
         """Satisfied when one is."""
         return any_of(self._ask(fed))
-
-    def spec(self) -> dict[str, object]:
-        """`{"type": "any_of", "triggers": […]}`."""
-        return self._spec("any_of")

@@ -77,7 +77,6 @@ LEFT: Final = {
     "tests/demo": 23,
     "tests/explore": 93,
     "tests/lake": 240,
-    "tests/mutants": 18,
     "tests/plans": 13,
     "tests/run": 119,
     "tests/schedule": 65,

@@ -1,4 +1,4 @@
-"""`python -m tests.mutants [name …]`: mutants, and who has found each; exit code 1 when one lives."""
+"""Hunt mutants: `python -m tests.mutants [name …]` prints which tool finds each; exit code 1 when a mutant survives."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.mutants.mutant import Killer, Room
 
 
 def main() -> int:
-    """Hunt those that were asked for."""
+    """Hunt the named mutants, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of mutants, or of rooms: {', '.join(Room)}; all when left out")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
     parser.add_argument("--only", type=Killer, choices=list(Killer), help="one of the tools")
     parser.add_argument("--unchecked", action="store_true", help="do not look at the unchanged product first")
-    parser.add_argument("--list", action="store_true", help="say what there is")
+    parser.add_argument("--list", action="store_true", help="list the mutants")
     given = parser.parse_args()
     known = {mutant.name for mutant in MUTANTS} | set(Room)
     if strangers := set(given.names) - known:
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def tell(verdict: Verdict) -> None:
-    """One line, and one for what was seen, or why nothing was."""
+    """Print a line about the fate of a mutant, and a line about the broken promise."""
     mutant = verdict.mutant
     print(f"{verdict.fate:9}{mutant.name:38}{verdict.by:28}{verdict.seconds:6.1f} s   {mutant.forgets}", flush=True)
     if verdict.seen:
@@ -57,7 +57,7 @@ def tell(verdict: Verdict) -> None:
 
 
 def tell_figures(verdicts: list[Verdict], seconds: float) -> None:
-    """The table that docs/proof.md is compared with."""
+    """Print the table that docs/proof.md shows."""
     print(
         f"\n{'room':14}{'mutants':>8}{'explorer':>10}{'simulation':>12}{'fail points':>13}{'hung':>6}{'survived':>10}"
     )

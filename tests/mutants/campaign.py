@@ -47,7 +47,7 @@ assert tidemill.__file__.startswith(copies), tidemill.__file__
 sys.argv[:] = [module, *sys.argv[3:]]
 runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
-"""What `python -m` does, once it is certain that the product is the copy."""
+"""Check that the product is the copy, then run a module as `python -m` does."""
 
 
 class HuntFailed(Exception):
@@ -55,17 +55,17 @@ class HuntFailed(Exception):
 
 
 class Fate(StrEnum):
-    """What became of a mutant."""
+    """Fate of a mutant after its hunt."""
 
     KILLED = "killed"
     HUNG = "hung"
-    """It made a tool run without end: found, by a person at the latest."""
+    """A tool ran without end, which a person would notice."""
     SURVIVED = "SURVIVED"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How one hunt ended: `where` is a scenario or seed of the killer, `seen` the promise that did not hold."""
+    """Result of one hunt: `where` is a scenario or seed of the killer, `seen` the promise that did not hold."""
 
     mutant: Mutant
     fate: Fate
@@ -76,7 +76,7 @@ class Verdict:
 
     @property
     def by(self) -> str:
-        """Who has found it, for people."""
+        """Return the tool that found the mutant, and the scenario or seed."""
         return f"{self.killer or ''} {self.where}".strip()
 
 
@@ -144,7 +144,7 @@ def look(command: Sequence[str], copies: Path) -> tuple[Fate, str, str]:
 
 
 def _verdict(line: str, following: Iterable[str]) -> tuple[str, str]:
-    """Where and what: a scenario, or `seed 17`, with the reason in the next line; or an assertion with its own."""
+    """Return scenario or seed with the reason from the next line, or the reason of an assertion."""
     word, _, rest = line.strip().partition(" ")
     seen = rest if word != "BROKEN" else next((reason.strip() for reason in following if reason.strip()), "")
     if _NO_PROGRAM.search(seen):

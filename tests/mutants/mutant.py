@@ -1,4 +1,4 @@
-"""A mutant: the product with one thing forgotten, as a change of its text that is made in a copy."""
+"""Mutants: the product with one thing forgotten, as edits that are made in a copy."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import tidemill
+from tests.mutants.edit import Edit, Source, StaleEdit
 
 SOURCE: Final = Path(tidemill.__file__).parent
 
 
 class StaleMutant(Exception):
-    """The text that a mutant changes is not there, or more than once: the list has to follow the product."""
+    """Mutant of which an edit does not apply: the mutant has to follow the product."""
 
 
 class Killer(StrEnum):
-    """What a mutant is to be found by."""
+    """Tools that find mutants."""
 
     EXPLORER = "explorer"
     SIMULATION = "simulation"
@@ -26,7 +27,7 @@ class Killer(StrEnum):
 
 
 class Room(StrEnum):
-    """Whose promises a mutant breaks."""
+    """Rooms of the product whose promises mutants break."""
 
     TRANSACTIONS = "transactions"
     CONSUMERS = "consumers"
@@ -37,20 +38,12 @@ class Room(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
-    """In `file`, below the package, `old` becomes `new`; it stands there exactly once."""
-
-    file: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True, slots=True)
 class Mutant:
-    """One small wrong change, named by what it `forgets`; several edits only where one idea stands in several places.
+    """A small wrong change, described by what it `forgets`; several edits only where one idea stands in several places.
 
-    A guard that is doubled by another is taken away with it: each alone would change nothing that anybody could see.
-    `first` is who finds it sooner, and `scenario` the explorer's that does, where its quick ones do not, or late.
+    If two guards protect the same promise, the mutant drops both: without one alone, the product behaves as before.
+    `first` is the tool that finds the mutant sooner. `scenario` names a scenario of the explorer, for a mutant that the
+    quick scenarios find late or never.
     """
 
     name: str
@@ -61,27 +54,27 @@ class Mutant:
     scenario: str = ""
 
     def texts(self, package: Path) -> dict[str, str]:
-        """The changed files of the product at `package`; `StaleMutant` when a text is not there exactly once."""
-        changed: dict[str, str] = {}
+        """Return the changed files of the product at `package`; raise `StaleMutant` if an edit does not apply."""
+        source = Source(package)
         for edit in self.edits:
-            text = changed.get(edit.file) or (package / edit.file).read_text(encoding="utf-8")
-            if (times := text.count(edit.old)) != 1:
-                raise StaleMutant(f"{self.name}: {edit.file} holds {times} times\n{edit.old}")
-            changed[edit.file] = text.replace(edit.old, edit.new)
-        return changed
+            try:
+                edit.apply(source)
+            except StaleEdit as error:
+                raise StaleMutant(f"{self.name}: {error}") from error
+        return source.changed
 
 
 class Make(Protocol):
-    """Makes a mutant of one room; the arguments are the fields of `Mutant`."""
+    """Function that makes mutants of one room; the arguments are the fields of `Mutant`."""
 
     def __call__(
         self, name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER, scenario: str = ""
     ) -> Mutant:
-        """The mutant."""
+        """Return the mutant."""
 
 
 def mutants_of(room: Room) -> Make:
-    """What makes the mutants of `room`."""
+    """Return the function that makes mutants of `room`."""
 
     def make(name: str, forgets: str, *edits: Edit, first: Killer = Killer.EXPLORER, scenario: str = "") -> Mutant:
         return Mutant(name, room, forgets, edits, first, scenario)
@@ -90,7 +83,7 @@ def mutants_of(room: Room) -> Make:
 
 
 def copy_source(folder: Path, mutant: Mutant | None = None) -> Path:
-    """A copy of the product in `folder`, which then belongs on PYTHONPATH, changed by `mutant`; gives the package."""
+    """Copy the product to `folder`, changed by `mutant`, and return the package; PYTHONPATH has to name `folder`."""
     package = folder / SOURCE.name
     shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
     for file, text in mutant.texts(SOURCE).items() if mutant else ():

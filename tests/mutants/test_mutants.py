@@ -30,7 +30,7 @@ def schema(tmp_path_factory) -> apsw.Connection:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_still_applies(mutant: Mutant, tmp_path, schema):
-    """A mutant that does not apply, or is no program, would be found by anybody, and prove nothing."""
+    """A hunt proves nothing about a mutant that does not apply, or is no program."""
     for file, text in mutant.texts(SOURCE).items():
         assert text != (SOURCE / file).read_text()
         path = tmp_path / file.rpartition("/")[2]
@@ -55,7 +55,7 @@ def test_names_are_unique_and_rooms_well_filled():
 @pytest.mark.proof
 @pytest.mark.parametrize("room", sorted({mutant.room for mutant in QUICK}))
 def test_a_mutant_of_the_day_is_killed(room):
-    """One of each room, of those that one small scenario finds; `make mutants` hunts them all."""
+    """Hunt a mutant of each room that one small scenario finds; `make mutants` hunts all."""
     mutant = random.Random(TODAY).choice([mutant for mutant in QUICK if mutant.room is room])
 
     verdict = hunt(mutant)

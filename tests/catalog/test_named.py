@@ -2,20 +2,25 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from importlib import resources
 from pathlib import Path
 
 import apsw
+import apsw.ext
 import psycopg
 import pytest
 
 from tidemill.catalog.db import Catalog
-from tidemill.catalog.named import LOCK_ORDER, Call, Dialect, Statements, load_sql
+from tidemill.catalog.named import LOCK_ORDER, RANKS, Call, Dialect, Statement, Statements, load_sql
 from tidemill.catalog.postgres import PostgresCatalog
 from tidemill.catalog.sqlite import SqliteCatalog
 from tidemill.errors import Internal
+from tools.stubs import sql_files
 
 SQL = load_sql(__file__)
+
+LOCKING_READ = re.compile(r"\{(?:for_update|for_share|skip_locked)\}")
 
 
 def _rows(name: str, *values: object) -> str:
@@ -178,6 +183,58 @@ def test_every_statement_of_the_product_is_understood(catalog: Catalog) -> None:
                         catalog.prepare(connection, [statement])
         except (apsw.Error, psycopg.Error, Internal) as error:
             wrong[place] = str(error)
+
+    assert wrong == {}
+
+
+def _columns(catalog: Catalog, statement: Statement) -> list[str]:
+    match catalog:
+        case SqliteCatalog():
+            return [
+                column
+                for column, _ in apsw.ext.query_info(catalog._connection(), statement.text(catalog.dialect)).description
+            ]
+        case PostgresCatalog():
+            with catalog._pool.connection() as connection:
+                connection.pgconn.prepare(b"", statement.positional.encode())
+                told = connection.pgconn.describe_prepared(b"")
+                return [told.fname(place).decode() for place in range(told.nfields)]
+
+
+def _statements(catalog: Catalog) -> list[Statement]:
+    files = [load_sql(str(file.with_suffix(".py"))) for file in sql_files()]
+    return [statement for file in files for statement in file if catalog.dialect in statement.texts]
+
+
+def test_headers_say_which_columns_a_statement_gives(catalog: Catalog) -> None:
+    """Records are read by these names; the decoder would blame a column that the statement does not have."""
+    wrong = {}
+    for statement in _statements(catalog):
+        acts = re.search(r"\btidemill_refuse\(|\bsetval\(", statement.text(catalog.dialect))
+        if not acts and list(statement.gives) != (found := _columns(catalog, statement)):
+            wrong[statement.name] = found
+
+    assert wrong == {}
+
+
+def test_headers_say_which_rows_a_statement_locks() -> None:
+    """A statement without its header would stand nowhere in the lock order, and could deadlock."""
+    wrong = {}
+    for file in sql_files():
+        bodies = re.split(r"^-- name: (\w+)$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+        statements = load_sql(str(file.with_suffix(".py")))
+        for name, body in zip(bodies[::2], bodies[1::2], strict=True):
+            text = re.sub(r"--[^\n]*", "", body)
+            changed = {table for table in re.findall(r"\b(?:UPDATE|DELETE FROM)\s+([a-z_]+)\b", text) if table in RANKS}
+            read = {table for table in re.findall(r"\bFROM\s+([a-z_]+)", text) if table in RANKS}
+            locks = set(getattr(statements, name).locks)
+            # Of a read that locks, the text alone does not say which of its tables the lock is for.
+            named = (
+                changed <= locks <= changed | read and bool(locks) if LOCKING_READ.search(text) else locks == changed
+            )
+            # PostgreSQL's own text of a statement stands below the other, whose header counts for both.
+            if not named and "-- only: postgres" not in body and (changed or read):
+                wrong[f"{file.stem}.{name}"] = sorted(changed | read)
 
     assert wrong == {}
 

@@ -22,23 +22,27 @@ SELECT 'postgres' AS name
 SELECT 1
 
 -- name: lock_run
+-- locks: run
 SELECT run_id FROM run WHERE run_id = :run_id {for_update}
 
 -- name: lock_job
+-- locks: job
 SELECT job_id FROM job WHERE job_id = :job_id {skip_locked}
 
 -- name: share_schedule
+-- locks: schedule
 SELECT schedule_id FROM schedule WHERE schedule_id = :schedule_id {for_share}
 
 -- name: look_at_job
 SELECT job_id FROM job WHERE job_id = :job_id
 
 -- name: renew_run
+-- locks: run
 -- quiet
 UPDATE run SET lease_until = 1 WHERE run_id = :run_id
 
 -- name: change_job_at_the_limit
--- rank: slot_limit
+-- locks: job, at slot_limit
 UPDATE job SET next_check_at = 1 WHERE job_id = :job_id
 
 -- name: read_tick

@@ -1,4 +1,5 @@
 -- name: pass_time
+-- locks: consumer_work
 -- What waits for its time waits no longer.
 UPDATE consumer_work SET not_before = 1 WHERE not_before > 0
 
@@ -19,9 +20,11 @@ INSERT INTO garbage (location, dataset_id, write_pointer, reason, not_before)
 VALUES ('by mistake', :dataset_id, :write_pointer, 'aborted', 1)
 
 -- name: end_all
+-- locks: tx
 UPDATE tx SET state = 'aborted', ended_at = tidemill_now() WHERE state = 'in_progress'
 
 -- name: age_transactions
+-- locks: tx
 UPDATE tx SET ended_at = ended_at - :by
 
 -- name: count_closings

@@ -199,10 +199,12 @@ SELECT 'small_' || (i / 150 % 200), 'f' || i, 'v1', 'e', 1000, :now, :now, 'SUCC
   FROM series WHERE i % 15 = 0
 
 -- name: fill_leaving_files
+-- locks: inbox_file
 UPDATE inbox_file SET afterwards = 'archive', archive = 'file:///archive', leave_at = 1000
  WHERE dataset_id = 'landing' AND name >= 'f' AND content_version = 'v1' AND length(name) = 4 AND status = 'SUCCESS'
 
 -- name: fill_absent_files
+-- locks: inbox_file
 UPDATE inbox_file SET absent_since = 1 WHERE dataset_id = 'landing' AND name IN ('f7', 'f8', 'f9', 'f29700', 'f29701')
 
 -- name: fill_inbox_marker
@@ -251,6 +253,7 @@ SELECT 'pending_' || i, 'program', 'program_' || (i % 300), 'schedule_' || i, 'l
   FROM series WHERE i < 5100
 
 -- name: fill_unloaded
+-- locks: run
 UPDATE run SET exit_cause = 'unloaded', exit_reason = 'it cannot be loaded' WHERE run_id IN ('pending_5', 'pending_6')
 
 -- name: fill_run_input
@@ -336,14 +339,18 @@ SELECT 'data', 2 * i + 22, 0, 'scheduler', 'damaged', :now FROM series WHERE i <
 UPDATE inbox_marker SET archive = 'file:///archive' WHERE dataset_id = 'landing'
 
 -- name: fill_logs
+-- locks: run
 UPDATE run SET log_location = '/logs' WHERE run_id = 'alone'
 
 -- name: fill_deadline
+-- locks: run
 UPDATE run SET deadline = :now - 1000 WHERE run_id IN (SELECT 'pending_' || i FROM series WHERE i < 300)
 
 -- name: fill_counted_from
+-- locks: timer
 -- A hundred timers are of a time to come: the clock was set back.
 UPDATE timer SET counted_from = next_fire_at - 1000
 
 -- name: fill_counted_ahead
+-- locks: timer
 UPDATE timer SET counted_from = :now + 86400000 WHERE schedule_id IN (SELECT 'schedule_' || i FROM series WHERE i < 100)

@@ -2,4 +2,5 @@
 SELECT count(*) FROM run
 
 -- name: quarantine
+-- locks: inbox_file
 UPDATE inbox_file SET status = 'QUARANTINED' WHERE name = :name

@@ -9,9 +9,11 @@ VALUES (:namespace, :name, 1, :spec, tidemill_now())
 UPDATE app SET deleted = 1 WHERE namespace = :namespace AND name = :name
 
 -- name: list_apps
+-- gives: namespace, name, spec
 -- Apps are few.
 SELECT namespace, name, spec FROM app WHERE deleted = 0 ORDER BY namespace, name
 
 -- name: find_app
+-- gives: spec
 -- Deleted or not.
 SELECT spec FROM app WHERE namespace = :namespace AND name = :name

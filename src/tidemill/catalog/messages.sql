@@ -5,6 +5,7 @@ SELECT :topic, {commit_seq},
        tidemill_now(), :event_type, :event_key, :payload
 
 -- name: read_after
+-- gives: topic, seq, n, at, event_type, event_key, payload
 -- Two ranges of the primary key: a row comparison would do on PostgreSQL, and reads the whole topic on SQLite.
 SELECT * FROM (
     SELECT topic, seq, n, at, event_type, event_key, payload FROM message
@@ -19,15 +20,19 @@ SELECT * FROM (
  LIMIT :limit
 
 -- name: find_position
+-- gives: seq, n
 SELECT seq, n FROM subscriber WHERE topic = :topic AND name = :name
 
 -- name: add_position
 INSERT INTO subscriber (topic, name, seq, n) VALUES (:topic, :name, 0, -1) ON CONFLICT (topic, name) DO NOTHING
 
 -- name: lock_position
+-- gives: seq, n
+-- locks: subscriber
 SELECT seq, n FROM subscriber WHERE topic = :topic AND name = :name {skip_locked}
 
 -- name: move_position
+-- locks: subscriber
 UPDATE subscriber SET seq = :seq, n = :n WHERE topic = :topic AND name = :name
 
 -- name: quarantine

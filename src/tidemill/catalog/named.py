@@ -5,8 +5,12 @@
 A file holds statements headed by `-- name: verb_object`; comment lines below the head say why the statement is so. A
 handful of tokens covers what differs between the two databases (see `_render`); a statement that cannot be shared
 stands there twice, with `-- only: sqlite` and `-- only: postgres`. `-- quiet` marks a statement that changes a job or
-run without anybody having to be woken (a renewal); `-- rank: <table>` gives a statement the place in the lock order
-that its text does not show (rows that this transaction has locked before, a row written only after others).
+run without anybody having to be woken (a renewal).
+
+`-- gives: a, b` names the columns of the rows, by which records are read. `-- locks: run` names the tables of the lock
+order whose rows the statement locks; the last of them is its place in that order. `-- locks: job, at slot_limit` gives
+a statement the place of another table: its transaction has locked the rows before, or never waits for them.
+`-- locks: nothing, at consumer` is for a statement that runs after others. A test compares both headers with the text.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ LOCK_ORDER: Final = (
 """Rows are locked in this order of tables, so that no two transactions wait for each other (tried: the wrong order
 deadlocked within 1.3 s)."""
 
-_RANK: Final = {table: rank for rank, table in enumerate(LOCK_ORDER)} | {
+RANKS: Final = {table: rank for rank, table in enumerate(LOCK_ORDER)} | {
     "consumer_work": LOCK_ORDER.index("consumer"),
     "fire": LOCK_ORDER.index("timer"),
 }
@@ -52,7 +56,8 @@ _WAKING: Final = frozenset({"message", "run", "job", "timer", "boundary", "sched
 
 _HEAD = re.compile(r"^-- name: (?P<name>[a-z0-9_]+)\s*$", re.MULTILINE)
 _ONLY = re.compile(r"^-- only: (?P<only>sqlite|postgres)\s*$", re.MULTILINE)
-_RANKED = re.compile(r"^-- rank: (?P<table>[a-z_]+)\s*$", re.MULTILINE)
+_GIVES = re.compile(r"^-- gives: (?P<columns>(?:[^\n]*,\n--   )*[^\n]*)$", re.MULTILINE)
+_LOCKS = re.compile(r"^-- locks: (?P<tables>[a-z_, ]+?)(?:, at (?P<place>[a-z_]+))?$", re.MULTILINE)
 _QUIET = re.compile(r"^-- quiet\s*$", re.MULTILINE)
 _COMMENT = re.compile(r"--[^\n]*")
 _LIST = re.compile(r"\{(?P<type>ints|texts):(?P<name>[\w.]+)\}")
@@ -61,9 +66,7 @@ _INDEXED_BY = re.compile(r" ?\{indexed_by:(?P<index>\w+)\}")
 _ROWS = re.compile(r"\{rows:(?P<name>\w+)\((?P<columns>[^)]*)\)\}")
 _PARAM = re.compile(r"(?<![:\w]):(?P<name>[a-z_]\w*)")
 _CHANGED = re.compile(r"\b(?:UPDATE|INSERT INTO|DELETE FROM)\s+(?P<table>\w+)", re.IGNORECASE)
-_LOCKED = re.compile(r"\b(?:UPDATE|DELETE FROM)\s+(?P<table>[a-z_]+)\b", re.IGNORECASE)
-_LOCKING_READ = re.compile(r"\{(?:for_update|for_share|skip_locked)\}")
-_FROM = re.compile(r"\bFROM\s+(?P<table>[a-z_]+)", re.IGNORECASE)
+_WORD = re.compile(r"[a-z_]\w*")
 
 
 class Dialect(StrEnum):
@@ -109,6 +112,10 @@ class Statement(Generic[P]):
     name: str
     texts: Mapping[Dialect, str]
     parameters: tuple[str, ...]
+    gives: tuple[str, ...]
+    """The columns of its rows; none for a guard."""
+    locks: tuple[str, ...]
+    """The tables of `LOCK_ORDER` whose rows it locks."""
     rank: int | None
     """The place in `LOCK_ORDER` of the rows it locks; None when it locks none that count."""
     wakes: bool
@@ -227,6 +234,8 @@ def render(text: str, dialect: Dialect) -> str:
 
 def _statement(name: str, bodies: Mapping[Dialect, str]) -> Statement[...]:
     source = next(iter(bodies.values()))
+    gives, locks = _GIVES.search(source), _LOCKS.search(source)
+    tables = tuple(table for table in _WORD.findall(locks["tables"]) if table != "nothing") if locks else ()
     bare = _COMMENT.sub("", source)
     texts = {
         dialect: render(_COMMENT.sub("", body), dialect).strip().rstrip(";").strip() for dialect, body in bodies.items()
@@ -243,16 +252,19 @@ def _statement(name: str, bodies: Mapping[Dialect, str]) -> Statement[...]:
         name=name,
         texts=texts,
         parameters=parameters,
-        rank=_RANK[ranked["table"]] if (ranked := _RANKED.search(source)) else _rank(bare),
+        gives=tuple(_WORD.findall(gives["columns"])) if gives else (),
+        locks=tables,
+        rank=_place_of(locks, tables),
         wakes=not _QUIET.search(source) and any(m["table"] in _WAKING for m in _CHANGED.finditer(bare)),
         dated="{commit_seq}" in bare,
         positional=_PARAM.sub(lambda m: places[m["name"]], texts.get(Dialect.POSTGRES, "")),
     )
 
 
-def _rank(text: str) -> int | None:
-    tables = [m["table"] for m in _LOCKED.finditer(text) if m["table"].upper() not in {"SET", "SKIP"}]
-    if _LOCKING_READ.search(text):
-        tables += [m["table"] for m in _FROM.finditer(text)]
-    ranks = [_RANK[table] for table in tables if table in _RANK]
-    return max(ranks) if ranks else None
+def _place_of(locks: re.Match[str] | None, tables: tuple[str, ...]) -> int | None:
+    if locks is None:
+        return None
+    try:
+        return RANKS[locks["place"]] if locks["place"] else max(RANKS[table] for table in tables)
+    except (KeyError, ValueError):
+        raise Internal(f"{locks[0]!r}: name tables of LOCK_ORDER, or the place where the statement stands") from None

@@ -13,9 +13,11 @@ SELECT tidemill_refuse('transaction_open', CAST(write_pointer AS TEXT), run_id)
   FROM tx WHERE run_id = :run_id AND epoch = :epoch AND state = 'in_progress'
 
 -- name: find_begun
+-- gives: write_pointer
 SELECT write_pointer FROM tx WHERE run_id = :run_id AND epoch = :epoch AND state = 'in_progress'
 
 -- name: refuse_unless_open
+-- locks: tx
 -- The fence: the row is open with this epoch, or nothing happens. Whoever ends it takes the clock first; the lock on
 -- the row holds off who would not.
 SELECT tidemill_refuse('transaction_ended', CAST(CAST(:write_pointer AS BIGINT) AS TEXT),
@@ -26,6 +28,7 @@ SELECT tidemill_refuse('transaction_ended', CAST(CAST(:write_pointer AS BIGINT) 
                     WHERE write_pointer = :write_pointer AND epoch = :epoch AND state = 'in_progress' {for_update})
 
 -- name: commit_tx
+-- locks: tx
 UPDATE tx SET state = 'committed', commit_seq = {commit_seq}, ended_at = tidemill_now()
  WHERE write_pointer = :write_pointer AND state = 'in_progress'
 
@@ -33,11 +36,14 @@ UPDATE tx SET state = 'committed', commit_seq = {commit_seq}, ended_at = tidemil
 DELETE FROM in_progress WHERE write_pointer = :write_pointer
 
 -- name: find_committed
+-- gives: commit_seq
+-- locks: tx
 -- Locked, since an unlocked read can still say "in progress" while the server commits.
 SELECT commit_seq FROM tx
  WHERE write_pointer = :write_pointer AND epoch = :epoch AND state = 'committed' {for_update}
 
 -- name: end_tx
+-- locks: tx
 UPDATE tx SET state = :state, reason = :reason, ended_at = tidemill_now()
  WHERE write_pointer = :write_pointer AND state = 'in_progress'
 
@@ -56,6 +62,7 @@ DELETE FROM in_progress
    AND EXISTS (SELECT 1 FROM tx WHERE tx.write_pointer = :write_pointer AND state <> 'in_progress')
 
 -- name: find_in_progress
+-- gives: write_pointer
 -- The + keeps SQLite on the index over commit_seq: by write_pointer it would read the whole history.
 SELECT write_pointer FROM in_progress WHERE dataset_id = :dataset_id AND write_pointer < :write_pointer
  UNION
@@ -64,14 +71,17 @@ SELECT write_pointer FROM partition_change
  ORDER BY write_pointer
 
 -- name: find_tx
+-- gives: write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
 SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
   FROM tx WHERE write_pointer = :write_pointer
 
 -- name: list_open
+-- gives: write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
 -- With the + not even PostgreSQL walks all transactions in order, to the few that are open.
 SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
   FROM tx {indexed_by:tx_open} WHERE state = 'in_progress' ORDER BY +write_pointer LIMIT :limit
 
 -- name: list_newest
+-- gives: write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
 SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
   FROM tx ORDER BY write_pointer DESC LIMIT :limit

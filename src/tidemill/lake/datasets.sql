@@ -3,18 +3,22 @@ INSERT INTO dataset (dataset_id, namespace, name, app, kind, location, spec, cre
 VALUES (:dataset_id, :namespace, :name, :app, :kind, :location, :spec, tidemill_now())
 
 -- name: update_dataset
+-- locks: dataset
 -- At another location another folder is the right one.
 UPDATE dataset
    SET app = :app, location = :location, spec = :spec, root = CASE WHEN location = :location THEN root END
  WHERE dataset_id = :dataset_id
 
 -- name: find_by_name
+-- gives: dataset_id, namespace, name, kind, location, spec, app, root
 SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
  WHERE namespace = :namespace AND name = :name AND dropped_at IS NULL
 
 -- name: find_by_id
+-- gives: dataset_id, namespace, name, kind, location, spec, app, root
 SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset WHERE dataset_id = :dataset_id
 
 -- name: list_all
+-- gives: dataset_id, namespace, name, kind, location, spec, app, root
 SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
  WHERE dropped_at IS NULL ORDER BY namespace, name

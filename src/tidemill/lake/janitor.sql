@@ -1,8 +1,10 @@
 -- name: find_due
+-- gives: location, dataset_id, write_pointer, not_before, attempts, partition_key
 SELECT location, dataset_id, write_pointer, not_before, attempts, partition_key FROM garbage
  WHERE not_before <= tidemill_now() ORDER BY not_before, location LIMIT :most
 
 -- name: find_publisher
+-- gives: state
 -- The last question before anything is deleted: has the transaction published after all? Its state never changes again.
 SELECT state FROM tx
  WHERE write_pointer = :write_pointer
@@ -11,6 +13,7 @@ SELECT state FROM tx
                     WHERE change.dataset_id = :dataset_id AND change.write_pointer = :write_pointer))
 
 -- name: find_expired
+-- gives: location, manifest
 -- The last question before files of a change are deleted: has it expired after all? That is never taken back.
 SELECT location, manifest FROM partition_change
  WHERE dataset_id = :dataset_id AND write_pointer = :write_pointer AND partition_key = :partition_key
@@ -21,13 +24,15 @@ SELECT location, manifest FROM compaction
    AND expired_at IS NOT NULL
 
 -- name: find_sharing
+-- gives: manifest
 -- Others that name files there: what was adopted, or rolled back to. They are of the same key. Nothing else names the
 -- files of a compaction.
 SELECT manifest FROM partition_change
  WHERE dataset_id = :dataset_id AND location = :location AND partition_key = :partition_key AND expired_at IS NULL
 
 -- name: find_living
-SELECT 1
+-- gives: found
+SELECT 1 AS found
  WHERE EXISTS (SELECT 1 FROM partition_change
                 WHERE dataset_id = :dataset_id AND location = :location AND expired_at IS NULL)
     OR EXISTS (SELECT 1 FROM compaction
@@ -42,10 +47,12 @@ UPDATE garbage SET attempts = :attempts, not_before = tidemill_now() + :wait, er
 DELETE FROM garbage WHERE location = :location AND not_before = :not_before
 
 -- name: read_position
+-- gives: seq
 -- Commits become visible in the order of their sequence: a janitor that has seen one commit has seen all before it.
 SELECT seq FROM subscriber WHERE topic = 'markers' AND name = :name
 
 -- name: find_committed
+-- gives: commit_seq, write_pointer, dataset_id, location
 -- The next commits, and what each published where: by the index over commits, then that over write pointers.
 SELECT later.commit_seq, later.write_pointer, change.dataset_id, change.location
   FROM (SELECT commit_seq, write_pointer FROM tx
@@ -60,6 +67,7 @@ SELECT later.commit_seq, later.write_pointer, merged.dataset_id, merged.location
  ORDER BY 1, 3
 
 -- name: find_manifests
+-- gives: manifest
 -- All changes that name files of a directory: what was rolled back to or adopted names those of another transaction.
 SELECT manifest FROM partition_change WHERE dataset_id = :dataset_id AND location = :location
  UNION ALL

@@ -1,8 +1,10 @@
 -- name: measure_filesets
+-- gives: dataset_id, partitions, files, bytes, row_count, merged
 -- Of each file set: the number of partitions, then files, bytes and rows of what is current; of what a compaction holds,
 -- as it is there. Last, the files of compactions among them. Cost: what is current.
-SELECT current.dataset_id, CAST(sum(current.partitions) AS BIGINT), CAST(sum(current.files) AS BIGINT),
-       CAST(sum(current.bytes) AS BIGINT), CAST(sum(current.row_count) AS BIGINT), CAST(sum(current.merged) AS BIGINT)
+SELECT current.dataset_id, CAST(sum(current.partitions) AS BIGINT) AS partitions,
+       CAST(sum(current.files) AS BIGINT) AS files, CAST(sum(current.bytes) AS BIGINT) AS bytes,
+       CAST(sum(current.row_count) AS BIGINT) AS row_count, CAST(sum(current.merged) AS BIGINT) AS merged
   FROM (SELECT dataset_id, count(DISTINCT partition_key) AS partitions,
                sum(CASE WHEN compacted_seq IS NULL THEN files ELSE 0 END) AS files,
                sum(CASE WHEN compacted_seq IS NULL THEN bytes ELSE 0 END) AS bytes,
@@ -19,6 +21,7 @@ SELECT current.dataset_id, CAST(sum(current.partitions) AS BIGINT), CAST(sum(cur
  GROUP BY current.dataset_id
 
 -- name: list_current
+-- gives: partition_key, op, write_pointer, commit_seq, files, bytes, row_count, run_id, at, metadata
 -- Changes, of which a compaction may hold the rows, and compactions. Each kind stops at :limit.
 SELECT listed.partition_key, listed.op, listed.write_pointer, listed.commit_seq, listed.files, listed.bytes,
        listed.row_count, listed.run_id, listed.at, listed.metadata
@@ -44,6 +47,7 @@ SELECT listed.partition_key, listed.op, listed.write_pointer, listed.commit_seq,
  LIMIT :limit
 
 -- name: list_first_changes
+-- gives: partition_key, write_pointer, commit_seq, op, location, manifest
 -- The files of the first partitions by key, or of one: `lower` and `upper` are keys, both included.
 SELECT partition_key, write_pointer, commit_seq, op, location, manifest
   FROM partition_change {indexed_by:partition_current}
@@ -53,6 +57,7 @@ SELECT partition_key, write_pointer, commit_seq, op, location, manifest
  LIMIT :limit
 
 -- name: list_dropped
+-- gives: partition_key, write_pointer, commit_seq, run_id, at
 SELECT partition_key, write_pointer, commit_seq, run_id, at
   FROM partition_change {indexed_by:partition_dropped}
  WHERE dataset_id = :dataset_id AND op = 'drop'
@@ -60,4 +65,5 @@ SELECT partition_key, write_pointer, commit_seq, run_id, at
  LIMIT :limit
 
 -- name: list_schemas
+-- gives: schema, commit_seq, run_id
 SELECT schema, commit_seq, run_id FROM dataset_schema WHERE dataset_id = :dataset_id ORDER BY commit_seq

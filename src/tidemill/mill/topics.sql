@@ -1,4 +1,5 @@
 -- name: list_newest
+-- gives: topic, seq, n, at
 -- The newest message of each topic: one look at the end of each, whatever it holds (a recursive walk over the names).
 WITH RECURSIVE topics (topic) AS (
     SELECT min(topic) FROM message
@@ -6,26 +7,31 @@ WITH RECURSIVE topics (topic) AS (
     SELECT (SELECT min(topic) FROM message WHERE message.topic > topics.topic) FROM topics WHERE topics.topic IS NOT NULL
 )
 SELECT newest.topic, newest.seq,
-       (SELECT max(n) FROM message WHERE message.topic = newest.topic AND message.seq = newest.seq),
-       (SELECT at FROM message WHERE message.topic = newest.topic AND message.seq = newest.seq LIMIT 1)
+       (SELECT max(n) FROM message WHERE message.topic = newest.topic AND message.seq = newest.seq) AS n,
+       (SELECT at FROM message WHERE message.topic = newest.topic AND message.seq = newest.seq LIMIT 1) AS at
   FROM (SELECT topics.topic,
                (SELECT max(message.seq) FROM message WHERE message.topic = topics.topic) AS seq
           FROM topics WHERE topics.topic IS NOT NULL) AS newest
  ORDER BY newest.topic
 
 -- name: list_positions
+-- gives: topic, name, seq, n
 SELECT topic, name, seq, n FROM subscriber ORDER BY topic, name
 
 -- name: read_newest
+-- gives: topic, seq, n, at, event_type, event_key, payload
 SELECT topic, seq, n, at, event_type, event_key, payload FROM message
  WHERE topic = :topic ORDER BY seq DESC, n DESC LIMIT :limit
 
 -- name: count_quarantined
-SELECT topic, count(*) FROM quarantined_message GROUP BY topic ORDER BY topic
+-- gives: topic, messages
+SELECT topic, count(*) AS messages FROM quarantined_message GROUP BY topic ORDER BY topic
 
 -- name: list_quarantined
+-- gives: seq, n, name, reason, at, event_key
 SELECT quarantined.seq, quarantined.n, quarantined.name, quarantined.reason, quarantined.at,
        (SELECT event_key FROM message
          WHERE message.topic = quarantined.topic AND message.seq = quarantined.seq AND message.n = quarantined.n)
+       AS event_key
   FROM quarantined_message AS quarantined
  WHERE quarantined.topic = :topic ORDER BY quarantined.seq DESC, quarantined.n DESC LIMIT :limit

@@ -1,4 +1,5 @@
 -- name: list_published
+-- gives: dataset_id, partition_key, op, files, bytes, row_count
 SELECT dataset_id, partition_key, op, files, bytes, row_count
   FROM partition_change
  WHERE write_pointer = :write_pointer

@@ -7,12 +7,15 @@ ON CONFLICT (digest) DO UPDATE
  WHERE bundle.leaving = 1
 
 -- name: find_bundle
+-- gives: content, location
 SELECT content, location FROM bundle WHERE digest = :digest
 
 -- name: find_files
+-- gives: files
 SELECT files FROM bundle WHERE digest = :digest
 
 -- name: list_digests
+-- gives: digest
 SELECT digest FROM bundle
 
 -- name: mark_leaving
@@ -28,6 +31,7 @@ UPDATE bundle SET leaving = 1
                       AND run.bundle = bundle.digest)
 
 -- name: list_leaving
+-- gives: digest, location
 SELECT digest, location FROM bundle WHERE leaving = 1
 
 -- name: delete_bundle
@@ -35,8 +39,9 @@ SELECT digest, location FROM bundle WHERE leaving = 1
 DELETE FROM bundle WHERE digest = :digest AND leaving = 1 AND coalesce(location, '') = :location
 
 -- name: find_unnamed
+-- gives: found
 -- A look locks out no writer; `mark_leaving` decides.
-SELECT 1 FROM bundle
+SELECT 1 AS found FROM bundle
  WHERE leaving = 0
    AND NOT EXISTS (SELECT 1 FROM program
                     WHERE program.bundle = bundle.digest
@@ -59,20 +64,23 @@ DELETE FROM bundle_upload
    AND EXISTS (SELECT 1 FROM bundle WHERE bundle.location = :location AND bundle.leaving = 0)
 
 -- name: find_abandoned
-SELECT 1 FROM bundle_upload WHERE location = :location AND abandoned = 1
+-- gives: found
+SELECT 1 AS found FROM bundle_upload WHERE location = :location AND abandoned = 1
 
 -- name: forget_upload
 DELETE FROM bundle_upload WHERE location = :location
 
 -- name: find_late_uploads
+-- gives: found
 -- Uploads are few: one for each deployment of a large bundle that has not ended.
-SELECT 1 FROM bundle_upload WHERE begun_at <= tidemill_now() - :within LIMIT 1
+SELECT 1 AS found FROM bundle_upload WHERE begun_at <= tidemill_now() - :within LIMIT 1
 
 -- name: abandon_uploads
 -- From here on no deployment names the files.
 UPDATE bundle_upload SET abandoned = 1 WHERE abandoned = 0 AND begun_at <= tidemill_now() - :within
 
 -- name: list_abandoned
+-- gives: location
 SELECT location FROM bundle_upload WHERE abandoned = 1
 
 -- name: forget_abandoned

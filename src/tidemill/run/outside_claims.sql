@@ -1,5 +1,5 @@
 -- name: complete_claim
--- rank: inbox_file
+-- locks: run, at inbox_file
 -- The run's row was locked by the guard, so that of two who close the last files one sees that none is left.
 UPDATE run
    SET state = 'COMPLETED', ended_at = tidemill_now(), lease_until = NULL, exit_reason = '', facts = :facts
@@ -7,5 +7,6 @@ UPDATE run
    AND NOT EXISTS (SELECT 1 FROM inbox_file AS file WHERE file.run_id = :run_id AND file.status = 'IN_PROGRESS')
 
 -- name: find_closed
+-- gives: name, status
 SELECT name, status FROM inbox_file
  WHERE dataset_id = :dataset_id AND run_id = :run_id AND name IN ({texts:names}) AND status <> 'IN_PROGRESS'

@@ -20,36 +20,50 @@ VALUES (:run_id, 'external', 'RUNNING', 1, '{}', :triggered_by, :owner, :host, :
         tidemill_now(), tidemill_now())
 
 -- name: find_runs
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
        exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
   FROM run WHERE run_id IN ({texts:runs})
 
 -- name: list_newest
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
        exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
   FROM run ORDER BY created_at DESC, run_id DESC LIMIT :most
 
 -- name: list_of_program
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
        exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
   FROM run WHERE program_id = :program_id ORDER BY created_at DESC, run_id DESC LIMIT :most
 
 -- name: find_unfinished
-SELECT 1 WHERE EXISTS (SELECT 1 FROM run
+-- gives: found
+SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM run
                         WHERE state = 'PENDING'
                           AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
                                   IN ({texts:held_off}))
             OR EXISTS (SELECT 1 FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING'))
 
 -- name: list_unloaded
-SELECT bundle, count(*), max(exit_reason) FROM run
+-- gives: bundle, runs, exit_reason
+SELECT bundle, count(*) AS runs, max(exit_reason) AS exit_reason FROM run
  WHERE state = 'PENDING' AND coalesce(exit_cause = 'unloaded', FALSE)
  GROUP BY bundle ORDER BY bundle
 
 -- name: list_live
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
 -- What holds a lease: the partial index has no others.
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at,
@@ -57,5 +71,6 @@ SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, lo
   FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING') ORDER BY run_id
 
 -- name: ask_kill
+-- locks: run
 UPDATE run SET state = 'STOPPING', kill_asked = 1
  WHERE run_id = :run_id AND state IN ('STARTING', 'RUNNING')

@@ -9,6 +9,7 @@ UPDATE worker SET instances = 0
    AND program_id NOT IN (SELECT value FROM ({texts:program_ids}) AS kept)
 
 -- name: find_unbalanced
+-- gives: program_id
 -- A run has its slot from its launch to its end state.
 SELECT worker.program_id FROM worker
  WHERE (worker.not_before <= tidemill_now()
@@ -16,30 +17,34 @@ SELECT worker.program_id FROM worker
     OR worker.instances < (SELECT count(*) FROM slot WHERE limit_key = 'program:' || worker.program_id)
 
 -- name: find_next_start
-SELECT min(worker.not_before) FROM worker
+-- gives: not_before
+SELECT min(worker.not_before) AS not_before FROM worker
  WHERE worker.not_before > tidemill_now()
    AND worker.instances > (SELECT count(*) FROM slot WHERE limit_key = 'program:' || worker.program_id)
 
 -- name: lock_worker
--- rank: slot_limit
+-- gives: instances
+-- locks: nothing, at slot_limit
 -- Under its row all runners count, one after the other.
 SELECT instances FROM worker WHERE program_id = :program_id AND not_before <= tidemill_now() {for_update}
 
 -- name: list_runs
+-- gives: run_id
 -- A statement of its own after the lock: it sees what those before us under the lock have committed. Newest first.
 SELECT slot.run_id FROM slot WHERE slot.limit_key = 'program:' || :program_id ORDER BY slot.taken_at DESC, slot.run_id DESC
 
 -- name: note_commit
+-- locks: run
 -- quiet
 -- Whoever gets something done is not about to be given up.
 UPDATE run SET failures = 0, losses = 0, facts = :facts WHERE run_id = :run_id AND epoch = :epoch
 
 -- name: forgive
--- rank: slot_limit
+-- locks: nothing, at slot_limit
 UPDATE worker SET failures = 0 WHERE program_id = :program_id AND failures > 0
 
 -- name: hold_off
--- rank: slot_limit
+-- locks: nothing, at slot_limit
 -- The wait doubles with each failure in a row, up to an hour.
 UPDATE worker
    SET failures = failures + :failed,

@@ -9,6 +9,7 @@ SELECT r.schedule_id, r.namespace, r.app, r.name, r.generation, r.since_seq, r.s
     ON CONFLICT (namespace, app, name) DO NOTHING
 
 -- name: update_schedules
+-- locks: schedule
 UPDATE schedule
    SET generation = r.generation, since_seq = r.since_seq, since_at = r.since_at, program_id = r.program_id,
        spec = r.spec, priority = r.priority, status = r.status
@@ -17,6 +18,7 @@ UPDATE schedule
  WHERE schedule.schedule_id = r.schedule_id
 
 -- name: delete_schedules
+-- locks: schedule
 DELETE FROM schedule WHERE schedule_id IN ({texts:schedule_ids})
 
 -- name: insert_trigger_keys
@@ -28,7 +30,7 @@ SELECT r.event_key, r.schedule_id, r.trigger_no
 DELETE FROM trigger_key WHERE schedule_id IN ({texts:schedule_ids})
 
 -- name: insert_timers
--- rank: schedule
+-- locks: nothing, at schedule
 -- Its own rows were deleted first. One can be there all the same, and then be locked out of order, only if somebody
 -- else resumed the schedule between that and our lock: a deadlock in this crossing is repeated by the engine.
 -- A time that wants a run of its own stays behind the job that the last time of the generation `fed_in` has fed.
@@ -44,9 +46,11 @@ SELECT r.schedule_id, r.trigger_no, r.next_fire_at, r.counted_from,
    SET next_fire_at = excluded.next_fire_at, behind = excluded.behind, counted_from = excluded.counted_from
 
 -- name: delete_timers
+-- locks: timer
 DELETE FROM timer WHERE schedule_id IN ({texts:schedule_ids})
 
 -- name: empty_boundaries
+-- locks: boundary
 -- The rows stay until the run of the end that was fed last has ended: the first end that is passed next waits for it.
 UPDATE boundary SET last_at = next_at - 1 WHERE schedule_id IN ({texts:schedule_ids})
 

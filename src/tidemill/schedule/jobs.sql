@@ -1,14 +1,23 @@
 -- name: lock_open
+-- gives: job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline,
+--   progress, verdict, revision
+-- locks: job
 SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline, progress,
        verdict, revision
   FROM job WHERE schedule_id IN ({texts:schedule_ids}) AND state <> 'PENDING_LAUNCH' ORDER BY schedule_id {for_update}
 
 -- name: lock_all
+-- gives: job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline,
+--   progress, verdict, revision
+-- locks: job
 SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline, progress,
        verdict, revision
   FROM job WHERE schedule_id IN ({texts:schedule_ids}) ORDER BY schedule_id, job_id {for_update}
 
 -- name: lock_unchanged
+-- gives: job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline,
+--   progress, verdict, revision
+-- locks: job
 SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline, progress,
        verdict, revision
   FROM job
@@ -16,12 +25,16 @@ SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_ch
  ORDER BY schedule_id, job_id {for_update}
 
 -- name: lock_due
+-- gives: job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline,
+--   progress, verdict, revision
+-- locks: job
 -- Skipped when locked: another checker has it.
 SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline, progress,
        verdict, revision
   FROM job WHERE next_check_at <= :now ORDER BY next_check_at LIMIT :limit {skip_locked}
 
 -- name: find_unfinished
+-- gives: job_id
 -- What a next time or boundary waits for. Asked under the lock of the row that waits, in a statement of its own: it sees
 -- what others have committed until then.
 SELECT job_id FROM job WHERE job_id IN ({texts:job_ids})
@@ -29,16 +42,21 @@ SELECT job_id FROM job WHERE job_id IN ({texts:job_ids})
 SELECT job_id FROM run WHERE job_id IN ({texts:job_ids}) AND ended_at IS NULL
 
 -- name: find_job
+-- gives: job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline,
+--   progress, verdict, revision
 SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline, progress,
        verdict, revision
   FROM job WHERE job_id = :job_id
 
 -- name: list_jobs
+-- gives: job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline,
+--   progress, verdict, revision
 SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline, progress,
        verdict, revision
   FROM job ORDER BY created_at, job_id
 
 -- name: insert_jobs
+-- gives: schedule_id
 -- Nothing for a schedule that got its open job from another process in the same instant: feed that one.
 INSERT INTO job (job_id, schedule_id, generation, state, created_at, next_check_at, priority, progress)
 SELECT r.job_id, r.schedule_id, r.generation, 'PENDING_TRIGGER', tidemill_now(), tidemill_now(), r.priority, r.progress
@@ -48,6 +66,7 @@ SELECT r.job_id, r.schedule_id, r.generation, 'PENDING_TRIGGER', tidemill_now(),
 RETURNING schedule_id
 
 -- name: update_fed
+-- locks: job
 -- Due at once, also when it waits for a slot: the end of a run skips a job that we hold, so we have it looked at.
 UPDATE job SET progress = r.progress, next_check_at = tidemill_now(), revision = job.revision + 1
   FROM {rows:jobs(job_id text, progress text)} AS r
@@ -59,11 +78,12 @@ SELECT r.job_id, r.topic, r.seq, r.n, r.trigger_no
   FROM {rows:messages(job_id text, topic text, seq bigint, n bigint, trigger_no bigint)} AS r
 
 -- name: read_messages
+-- gives: job_id, trigger_no, topic, seq, n
 SELECT job_id, trigger_no, topic, seq, n FROM job_message WHERE job_id IN ({texts:job_ids})
  ORDER BY job_id, topic, seq, n, trigger_no
 
 -- name: update_checked
--- rank: slot_limit
+-- locks: job, at slot_limit
 -- The checker holds these rows since before it took the limits.
 UPDATE job SET state = r.state, satisfied_at = r.satisfied_at, deadline = r.deadline, next_check_at = r.next_check_at,
                verdict = r.verdict, revision = job.revision + 1
@@ -78,13 +98,14 @@ DELETE FROM job_waits WHERE job_id IN ({texts:job_ids})
 INSERT INTO job_waits (wait_key, job_id) SELECT r.wait_key, r.job_id FROM {rows:waits(wait_key text, job_id text)} AS r
 
 -- name: list_waiting
+-- gives: wait_key, job_id, priority, deadline, created_at
 -- Who else waits for the same, with its turn.
 SELECT w.wait_key, j.job_id, j.priority, j.deadline, j.created_at
   FROM job_waits AS w JOIN job AS j ON j.job_id = w.job_id
  WHERE w.wait_key IN ({texts:wait_keys})
 
 -- name: wake_beside
--- rank: slot_limit
+-- locks: job, at slot_limit
 -- A job that leaves the queue without a run lets those go on that had to let it go first. Skipped when locked: who
 -- holds a job's row looks at it, or makes it due.
 UPDATE job SET next_check_at = tidemill_now()
@@ -95,7 +116,7 @@ UPDATE job SET next_check_at = tidemill_now()
                   {skip_locked})
 
 -- name: delete_jobs
--- rank: slot_limit
+-- locks: job, at slot_limit
 -- Their rows are held since they were read.
 DELETE FROM job WHERE job_id IN ({texts:job_ids})
 
@@ -109,9 +130,11 @@ SELECT r.job_id, r.schedule_id, r.generation, r.outcome, r.run_id, r.created_at,
                   detail text)} AS r
 
 -- name: find_ended
+-- gives: job_id, schedule_id, generation, outcome, run_id, created_at, ended_at, detail
 SELECT job_id, schedule_id, generation, outcome, run_id, created_at, ended_at, detail
   FROM job_history WHERE job_id = :job_id
 
 -- name: list_ended
+-- gives: job_id, schedule_id, generation, outcome, run_id, created_at, ended_at, detail
 SELECT job_id, schedule_id, generation, outcome, run_id, created_at, ended_at, detail
   FROM job_history WHERE schedule_id = :schedule_id ORDER BY ended_at DESC, job_id DESC LIMIT :most

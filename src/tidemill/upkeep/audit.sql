@@ -1,30 +1,33 @@
 -- name: find_bound_of_changes
+-- gives: bound
 -- Windows are ranges of a key: the bound of the next, or the greatest there is; none when nothing is left.
 SELECT coalesce((SELECT write_pointer FROM partition_change
                   WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer < :pointer
                   ORDER BY write_pointer LIMIT 1 OFFSET :place),
                 (SELECT max(write_pointer) FROM partition_change
-                  WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer < :pointer))
+                  WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer < :pointer)) AS bound
 
 -- name: read_changes
+-- gives: write_pointer, partition_key, commit_seq, superseded_seq, delivers, mismatch, hidden_seq
 -- A window of a file set, with what the transaction says, and when each change had to be superseded: by the next change
 -- of its key if that replaces, else together with it; a drop by itself. One look-up each.
 SELECT change.write_pointer, change.partition_key, change.commit_seq, change.superseded_seq, change.delivers,
        (SELECT CASE WHEN tx.state = 'committed' AND tx.commit_seq = change.commit_seq THEN ''
                     ELSE tx.state || ' ' || coalesce(CAST(tx.commit_seq AS TEXT), '') END
-          FROM tx WHERE tx.write_pointer = change.write_pointer),
+          FROM tx WHERE tx.write_pointer = change.write_pointer) AS mismatch,
        CASE WHEN change.op = 'drop' THEN change.commit_seq ELSE
        (SELECT CASE WHEN later.op IN ('overwrite', 'drop') THEN later.commit_seq ELSE later.superseded_seq END
           FROM partition_change AS later
          WHERE later.dataset_id = :dataset_id AND later.partition_key = change.partition_key
            AND later.commit_seq > change.commit_seq
-         ORDER BY later.commit_seq LIMIT 1) END
+         ORDER BY later.commit_seq LIMIT 1) END AS hidden_seq
   FROM partition_change AS change
  WHERE change.dataset_id = :dataset_id AND change.write_pointer > :after AND change.write_pointer <= :bound
    AND +change.commit_seq < :pointer
  ORDER BY change.write_pointer, change.partition_key
 
 -- name: deliver_by_pointer
+-- gives: write_pointer, partition_key
 -- What the seed's consumer gets at a snapshot: the two ranges of consumer.unread_changes, without the content.
 SELECT write_pointer, partition_key FROM partition_change
  WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND write_pointer < :pointer
@@ -35,6 +38,7 @@ SELECT write_pointer, partition_key FROM partition_change
    AND delivers = 1
 
 -- name: find_late
+-- gives: write_pointer
 -- Its in-progress list at that snapshot, from the list of the one before: transactions.find_in_progress gives the same
 -- and reads all that came since, which for each snapshot of a long past is the history again and again.
 SELECT DISTINCT write_pointer FROM partition_change
@@ -46,11 +50,13 @@ SELECT DISTINCT write_pointer FROM partition_change
  ORDER BY write_pointer
 
 -- name: deliver_by_commit
+-- gives: write_pointer, partition_key
 -- The same by the index over commit sequences: what committed between two snapshots.
 SELECT write_pointer, partition_key FROM partition_change
  WHERE dataset_id = :dataset_id AND commit_seq >= :after AND commit_seq < :pointer AND delivers = 1
 
 -- name: find_untaken
+-- gives: write_pointer, partition_key
 -- What lies below the state of a consumer, and its working set does not have: only what its list names may be there.
 SELECT change.write_pointer, change.partition_key
   FROM partition_change AS change
@@ -62,43 +68,49 @@ SELECT change.write_pointer, change.partition_key
            AND work.partition_key = change.partition_key) IS NULL
 
 -- name: find_bound_of_work
+-- gives: bound
 SELECT coalesce((SELECT write_pointer FROM consumer_work
                   WHERE consumer_id = :consumer_id AND write_pointer > :after AND write_pointer < :pointer
                   ORDER BY write_pointer LIMIT 1 OFFSET :place),
                 (SELECT max(write_pointer) FROM consumer_work
-                  WHERE consumer_id = :consumer_id AND write_pointer > :after AND write_pointer < :pointer))
+                  WHERE consumer_id = :consumer_id AND write_pointer > :after AND write_pointer < :pointer)) AS bound
 
 -- name: read_work
+-- gives: write_pointer, partition_key, state, run_id, error, change_run_id, superseded_seq, has_input, run_state,
+--   tx_state, has_worker
 -- A window of a working set: each row with its change, and what is known of the run that holds or has completed it.
 SELECT work.write_pointer, work.partition_key, work.state, work.run_id, work.error,
        (SELECT change.run_id FROM partition_change AS change
          WHERE change.dataset_id = :dataset_id AND change.write_pointer = work.write_pointer
-           AND change.partition_key = work.partition_key),
+           AND change.partition_key = work.partition_key) AS change_run_id,
        (SELECT change.superseded_seq FROM partition_change AS change
          WHERE change.dataset_id = :dataset_id AND change.write_pointer = work.write_pointer
-           AND change.partition_key = work.partition_key),
+           AND change.partition_key = work.partition_key) AS superseded_seq,
        (SELECT 1 FROM run_input AS input
          WHERE input.run_id = work.run_id AND input.dataset_id = :dataset_id
-           AND input.write_pointer = work.write_pointer AND input.item = work.partition_key),
-       (SELECT run.state FROM run WHERE run.run_id = work.run_id),
+           AND input.write_pointer = work.write_pointer AND input.item = work.partition_key) AS has_input,
+       (SELECT run.state FROM run WHERE run.run_id = work.run_id) AS run_state,
        (SELECT tx.state FROM tx
-         WHERE tx.write_pointer = (SELECT run.write_pointer FROM run WHERE run.run_id = work.run_id)),
+         WHERE tx.write_pointer = (SELECT run.write_pointer FROM run WHERE run.run_id = work.run_id)) AS tx_state,
        (SELECT 1 FROM worker
-         WHERE worker.program_id = (SELECT run.program_id FROM run WHERE run.run_id = work.run_id))
+         WHERE worker.program_id = (SELECT run.program_id FROM run WHERE run.run_id = work.run_id)) AS has_worker
   FROM consumer_work AS work
  WHERE work.consumer_id = :consumer_id AND work.write_pointer > :after AND work.write_pointer <= :bound
  ORDER BY work.write_pointer, work.partition_key
 
 -- name: find_last_runs
+-- gives: run_id, input_run_id
 -- Where to stop: there may be new ones faster than an audit reads.
-SELECT (SELECT max(run_id) FROM run), (SELECT max(run_id) FROM run_input)
+SELECT (SELECT max(run_id) FROM run) AS run_id, (SELECT max(run_id) FROM run_input) AS input_run_id
 
 -- name: find_bound_of_inputs
+-- gives: bound
 SELECT coalesce((SELECT run_id FROM run_input
                   WHERE run_id > :after AND run_id <= :last ORDER BY run_id LIMIT 1 OFFSET :place),
-                (SELECT max(run_id) FROM run_input WHERE run_id > :after AND run_id <= :last))
+                (SELECT max(run_id) FROM run_input WHERE run_id > :after AND run_id <= :last)) AS bound
 
 -- name: find_unheld_inputs
+-- gives: run_id, dataset_id, write_pointer, item, content_version
 -- Inputs of runs that neither a working set, also of a consumer before a reset, nor an inbox knows as completed by that
 -- very run: somebody else has completed them too, or nobody. A file that a person has had
 -- delivered again has a record of each earlier run. Of a file that has gone since no row is left. A version of
@@ -126,76 +138,88 @@ SELECT input.run_id, input.dataset_id, input.write_pointer, input.item, input.co
          WHERE past.dataset_id = input.dataset_id AND past.name = input.item AND past.run_id = input.run_id) IS NULL
 
 -- name: find_bound_of_commits
+-- gives: bound
 SELECT coalesce((SELECT commit_seq FROM tx WHERE commit_seq > :after AND commit_seq < :pointer
                   ORDER BY commit_seq LIMIT 1 OFFSET :place),
-                (SELECT max(commit_seq) FROM tx WHERE commit_seq > :after AND commit_seq < :pointer))
+                (SELECT max(commit_seq) FROM tx WHERE commit_seq > :after AND commit_seq < :pointer)) AS bound
 
 -- name: read_commits
+-- gives: commit_seq, write_pointer, run_id, state, run_write_pointer, facts, has_worker
 -- A window of commits, each with its run as that says itself.
-SELECT tx.commit_seq, tx.write_pointer, tx.run_id, run.state, run.write_pointer, run.facts,
-       (SELECT 1 FROM worker WHERE worker.program_id = run.program_id)
+SELECT tx.commit_seq, tx.write_pointer, tx.run_id, run.state, run.write_pointer AS run_write_pointer, run.facts,
+       (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) AS has_worker
   FROM tx LEFT JOIN run ON run.run_id = tx.run_id
  WHERE tx.commit_seq > :after AND tx.commit_seq <= :bound
  ORDER BY tx.commit_seq
 
 -- name: read_published
+-- gives: commit_seq, dataset_id, partition_key, delivers, row_count, write_pointer, superseded_seq
 SELECT tx.commit_seq, change.dataset_id, change.partition_key, change.delivers, change.row_count,
        change.write_pointer, change.superseded_seq
   FROM tx CROSS JOIN partition_change AS change
  WHERE tx.commit_seq > :after AND tx.commit_seq <= :bound AND change.write_pointer = tx.write_pointer
 
 -- name: read_announced
+-- gives: seq, event_type, event_key, payload
 SELECT seq, event_type, event_key, payload FROM message
  WHERE topic = 'data' AND seq > :after AND seq <= :bound AND event_type IN ('partitions', 'files', 'refreshed')
 
 -- name: find_bound_of_runs
+-- gives: bound
 SELECT coalesce((SELECT run_id FROM run
                   WHERE run_id > :after AND run_id <= :last ORDER BY run_id LIMIT 1 OFFSET :place),
-                (SELECT max(run_id) FROM run WHERE run_id > :after AND run_id <= :last))
+                (SELECT max(run_id) FROM run WHERE run_id > :after AND run_id <= :last)) AS bound
 
 -- name: read_runs
+-- gives: run_id, state, write_pointer, tx_state
 -- A window of runs, each with its last transaction: the ends of both are set by one commit.
 SELECT run.run_id, run.state, run.write_pointer,
-       (SELECT tx.state FROM tx WHERE tx.write_pointer = run.write_pointer)
+       (SELECT tx.state FROM tx WHERE tx.write_pointer = run.write_pointer) AS tx_state
   FROM run
  WHERE (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
    AND run.run_id > :after AND run.run_id <= :bound
  ORDER BY run.run_id
 
 -- name: list_open
+-- gives: write_pointer, run_id, run_state
 -- What is open or held now, with who holds it: as much as there is work.
 SELECT tx.write_pointer, tx.run_id,
        (SELECT CASE WHEN run.epoch <> tx.epoch THEN 'in another attempt' ELSE run.state END
-          FROM run WHERE run.run_id = tx.run_id)
+          FROM run WHERE run.run_id = tx.run_id) AS run_state
   FROM tx {indexed_by:tx_open}
  WHERE tx.state = 'in_progress'
  ORDER BY tx.write_pointer
 
 -- name: list_declarations
+-- gives: dataset_id, write_pointer, tx_state
 SELECT declared.dataset_id, declared.write_pointer,
-       (SELECT tx.state FROM tx WHERE tx.write_pointer = declared.write_pointer)
+       (SELECT tx.state FROM tx WHERE tx.write_pointer = declared.write_pointer) AS tx_state
   FROM in_progress AS declared
  ORDER BY declared.write_pointer, declared.dataset_id
 
 -- name: list_slots
-SELECT slot.limit_key, slot.run_id, (SELECT run.state FROM run WHERE run.run_id = slot.run_id)
+-- gives: limit_key, run_id, run_state
+SELECT slot.limit_key, slot.run_id, (SELECT run.state FROM run WHERE run.run_id = slot.run_id) AS run_state
   FROM slot
  ORDER BY slot.limit_key, slot.run_id
 
 -- name: list_pins
-SELECT pin.pin_id, pin.run_id, (SELECT run.state FROM run WHERE run.run_id = pin.run_id)
+-- gives: pin_id, run_id, run_state
+SELECT pin.pin_id, pin.run_id, (SELECT run.state FROM run WHERE run.run_id = pin.run_id) AS run_state
   FROM reader_pin AS pin
  ORDER BY pin.pin_id
 
 -- name: list_garbage
+-- gives: location, write_pointer, tx_state
 -- Directories; what has expired is of transactions that have committed.
 SELECT garbage.location, garbage.write_pointer,
-       (SELECT tx.state FROM tx WHERE tx.write_pointer = garbage.write_pointer)
+       (SELECT tx.state FROM tx WHERE tx.write_pointer = garbage.write_pointer) AS tx_state
   FROM garbage
  WHERE garbage.partition_key IS NULL
  ORDER BY garbage.location
 
 -- name: count_untaken
+-- gives: untaken
 -- What lies behind the state of a consumer, less what its own runs have put into the working set as done.
 SELECT (SELECT count(*) FROM partition_change
          WHERE dataset_id = :dataset_id AND write_pointer >= :start_version AND write_pointer < :pointer
@@ -206,7 +230,8 @@ SELECT (SELECT count(*) FROM partition_change
      - (SELECT count(*) FROM consumer_work
          WHERE consumer_id = :consumer_id AND write_pointer >= :start_version AND write_pointer < :pointer)
      - (SELECT count(*) FROM consumer_work
-         WHERE consumer_id = :consumer_id AND write_pointer IN ({ints:versions_to_check}))
+         WHERE consumer_id = :consumer_id AND write_pointer IN ({ints:versions_to_check})) AS untaken
 
 -- name: read_state
+-- gives: start_version, versions_to_check
 SELECT start_version, versions_to_check FROM consumer WHERE consumer_id = :consumer_id

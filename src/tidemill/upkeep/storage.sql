@@ -1,4 +1,5 @@
 -- name: find_bound
+-- gives: bound
 -- Windows over changes and compactions: ranges of their write pointers.
 SELECT coalesce((SELECT named.write_pointer
                    FROM (SELECT write_pointer FROM partition_change
@@ -12,9 +13,10 @@ SELECT coalesce((SELECT named.write_pointer
                           WHERE dataset_id = :dataset_id AND write_pointer > :after
                           UNION ALL
                          SELECT max(write_pointer) FROM compaction
-                          WHERE dataset_id = :dataset_id AND write_pointer > :after) AS last))
+                          WHERE dataset_id = :dataset_id AND write_pointer > :after) AS last)) AS bound
 
 -- name: read_locations
+-- gives: location
 SELECT location FROM partition_change
  WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer <= :bound
  UNION
@@ -22,6 +24,7 @@ SELECT location FROM compaction
  WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer <= :bound
 
 -- name: read_manifests
+-- gives: location, partition_key, manifest, expired_at
 SELECT location, partition_key, manifest, expired_at FROM partition_change
  WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer <= :bound
  UNION ALL
@@ -30,9 +33,11 @@ SELECT location, partition_key, manifest, expired_at FROM compaction
  ORDER BY location, partition_key
 
 -- name: find_transactions
+-- gives: write_pointer, state, has_garbage
 -- What the catalog knows of these write pointers: their state, and whether they have left garbage in the data set.
 SELECT tx.write_pointer, tx.state,
        (SELECT 1 FROM garbage
          WHERE garbage.location = :dataset_id || '/tx=' || CAST(tx.write_pointer AS TEXT)
             OR garbage.location = :dataset_id || '/tx=' || CAST(tx.write_pointer AS TEXT) || '-' || :incarnation)
+       AS has_garbage
   FROM tx WHERE tx.write_pointer IN ({ints:pointers})

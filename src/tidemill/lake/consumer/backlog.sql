@@ -1,8 +1,10 @@
 -- name: lock_consumers
+-- gives: consumer_id
+-- locks: consumer
 SELECT consumer_id FROM consumer WHERE consumer_id IN ({texts:consumers}) ORDER BY consumer_id {for_update}
 
 -- name: publish_backlog
--- rank: consumer
+-- locks: nothing, at consumer
 -- One message for each of the consumers that has rows left which somebody could claim now. After lock_consumers: a take
 -- under way has ended, and this statement sees what it left.
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
@@ -22,7 +24,7 @@ SELECT 'data', {commit_seq},
                                      AND held.state = 'in_progress'))
 
 -- name: note_unread
--- rank: consumer
+-- locks: nothing, at consumer
 -- The first change that no take has seen becomes a row of the working set, one from each of the two ranges: so that it
 -- counts as work left. The state stays: the next take goes over the same ranges, and finds the row there. (With the
 -- consumer joined in the first range, PostgreSQL read all changes for its few.)
@@ -54,6 +56,7 @@ SELECT CAST(:consumer_id AS TEXT), unread.write_pointer, unread.partition_key, u
     ON CONFLICT (consumer_id, write_pointer, partition_key) DO NOTHING
 
 -- name: put_off
+-- locks: consumer_work
 -- One row is enough to have the keeper announce the consumer at its time; the others are there for whoever comes. As
 -- long again as the change has waited, so that the waits double without anybody counting. (As NOT EXISTS, PostgreSQL read
 -- all that is held.)
@@ -76,13 +79,16 @@ UPDATE consumer_work
          ORDER BY waiting.not_before, waiting.write_pointer LIMIT 1)
 
 -- name: find_next_due
-SELECT min(not_before) FROM consumer_work WHERE state = 'new' AND not_before > 0
+-- gives: due_at
+SELECT min(not_before) AS due_at FROM consumer_work WHERE state = 'new' AND not_before > 0
 
 -- name: find_due
+-- gives: consumer_id
 SELECT DISTINCT consumer_id FROM consumer_work
  WHERE state = 'new' AND not_before > 0 AND not_before <= tidemill_now()
 
 -- name: clear_due
+-- locks: consumer_work
 -- So that the keeper announces them once.
 UPDATE consumer_work SET not_before = 0
  WHERE state = 'new' AND not_before > 0 AND not_before <= tidemill_now() AND consumer_id IN ({texts:consumers})

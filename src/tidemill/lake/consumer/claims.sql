@@ -1,4 +1,5 @@
 -- name: put_back
+-- locks: consumer_work
 -- Given back without a failure: whoever comes next may have it at once. coalesce() has PostgreSQL hash the list: it
 -- takes what a run holds for a row or two, and compared each with the whole list (10,000 ran into the time-out).
 UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, not_before = 0
@@ -8,6 +9,7 @@ UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, not_before 
                    FROM {rows:returned(consumer_id text, partition_key text)} AS returned), FALSE)
 
 -- name: put_back_for_later
+-- locks: consumer_work
 -- As long again as the change has waited, as with work that is put off; the keeper announces it then.
 UPDATE consumer_work
    SET state = 'new', run_id = NULL, epoch = NULL,
@@ -25,7 +27,8 @@ UPDATE consumer_work
                    FROM {rows:returned(consumer_id text, partition_key text)} AS returned), FALSE)
 
 -- name: find_holding
-SELECT 1 WHERE EXISTS (SELECT 1 FROM consumer_work WHERE run_id = :run_id AND state = 'in_progress')
+-- gives: found
+SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM consumer_work WHERE run_id = :run_id AND state = 'in_progress')
             OR EXISTS (SELECT 1 FROM inbox_file WHERE run_id = :run_id AND status = 'IN_PROGRESS')
 
 -- name: refuse_other_epoch
@@ -34,6 +37,7 @@ SELECT tidemill_refuse('claims_taken_over', run_id, CAST(epoch AS TEXT))
  WHERE run_id = :run_id AND state = 'in_progress' AND epoch <> :epoch
 
 -- name: restamp
+-- locks: consumer_work
 UPDATE consumer_work SET epoch = :epoch WHERE run_id = :run_id AND state = 'in_progress'
 
 -- name: record_input
@@ -46,13 +50,16 @@ SELECT work.run_id, consumer.dataset_id, work.write_pointer, work.partition_key
     ON CONFLICT (run_id, dataset_id, write_pointer, item, content_version) DO NOTHING
 
 -- name: complete
+-- locks: consumer_work
 UPDATE consumer_work SET state = 'completed', error = NULL WHERE run_id = :run_id AND state = 'in_progress'
 
 -- name: count_failure
+-- locks: consumer_work
 UPDATE consumer_work SET failures = failures + 1, error = :error
  WHERE run_id = :run_id AND state = 'in_progress' AND epoch <= :epoch
 
 -- name: discard_alone
+-- locks: consumer_work
 -- After the failure was counted. Only what failed alone: beside it nothing else can have been the cause.
 UPDATE consumer_work SET state = 'discarded'
  WHERE run_id = :run_id AND state = 'in_progress' AND epoch <= :epoch
@@ -62,6 +69,7 @@ UPDATE consumer_work SET state = 'discarded'
    AND NOT EXISTS (SELECT 1 FROM inbox_file WHERE inbox_file.run_id = :run_id AND inbox_file.status = 'IN_PROGRESS')
 
 -- name: release
+-- locks: consumer_work
 -- The wait doubles with each failure, up to an hour.
 UPDATE consumer_work
    SET state = 'new', run_id = NULL, epoch = NULL,
@@ -73,7 +81,7 @@ UPDATE consumer_work
  WHERE run_id = :run_id AND state = 'in_progress' AND epoch <= :epoch
 
 -- name: skip_own
--- rank: consumer
+-- locks: nothing, at consumer
 -- After the change rows of the same commit: they are in the working set already, and done.
 INSERT INTO consumer_work (consumer_id, write_pointer, partition_key, commit_seq, state, run_id, epoch)
 SELECT consumer.consumer_id, change.write_pointer, change.partition_key, change.commit_seq, 'completed', change.run_id,

@@ -6,10 +6,12 @@ VALUES (:consumer_id, :dataset_id, :name, :since_seq, :start_version, :versions_
     ON CONFLICT (dataset_id, name) DO UPDATE SET spec = excluded.spec, attempts = excluded.attempts
 
 -- name: find_consumer
+-- gives: consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped
 SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped FROM consumer
  WHERE dataset_id = :dataset_id AND name = :name
 
 -- name: find_readers
+-- gives: consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped
 -- The consumers of these names, with the data sets that they read: look-ups by name.
 SELECT consumer.consumer_id, consumer.dataset_id, consumer.name, consumer.start_version, consumer.versions_to_check,
        consumer.since_seq, consumer.spec, consumer.dropped
@@ -19,12 +21,15 @@ SELECT consumer.consumer_id, consumer.dataset_id, consumer.name, consumer.start_
    AND consumer.dataset_id = dataset.dataset_id AND consumer.name = wanted.consumer
 
 -- name: list_consumers
+-- gives: consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped
 SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped FROM consumer ORDER BY name, dataset_id
 
 -- name: measure_lag
+-- gives: partitions, bytes, oldest
 -- What waits in the working set, and what no take has seen: by start_version and versions_to_check, never the history.
 -- What was noted as unread, or is a run's own, is in the working set already.
-SELECT coalesce(sum(waiting.partitions), 0), coalesce(sum(waiting.bytes), 0), min(waiting.oldest)
+SELECT coalesce(sum(waiting.partitions), 0) AS partitions, coalesce(sum(waiting.bytes), 0) AS bytes,
+       min(waiting.oldest) AS oldest
   FROM (SELECT count(*) AS partitions, sum(change.bytes) AS bytes, min(change.at) AS oldest
           FROM consumer_work AS work CROSS JOIN partition_change AS change
          WHERE work.consumer_id = :consumer_id AND work.state = 'new'
@@ -44,6 +49,7 @@ SELECT coalesce(sum(waiting.partitions), 0), coalesce(sum(waiting.bytes), 0), mi
                    AND known.partition_key = change.partition_key) IS NULL) AS waiting
 
 -- name: list_work
+-- gives: write_pointer, partition_key, state, failures, not_before, run_id, error
 -- Each state has its index; what is completed has none, and is the whole history.
 SELECT write_pointer, partition_key, state, failures, not_before, run_id, error
   FROM consumer_work {indexed_by:consumer_work_new}
@@ -59,11 +65,13 @@ SELECT write_pointer, partition_key, state, failures, not_before, run_id, error
  ORDER BY write_pointer, partition_key LIMIT :limit
 
 -- name: count_lives
-SELECT count(*) FROM consumer_reset WHERE dataset_id = :dataset_id AND name = :name
+-- gives: lives
+SELECT count(*) AS lives FROM consumer_reset WHERE dataset_id = :dataset_id AND name = :name
 
 -- name: count_work
+-- gives: in_progress, discarded
 -- By the index of each state: never what is completed.
 SELECT (SELECT count(*) FROM consumer_work {indexed_by:consumer_work_held}
-         WHERE consumer_id = :consumer_id AND state = 'in_progress'),
+         WHERE consumer_id = :consumer_id AND state = 'in_progress') AS in_progress,
        (SELECT count(*) FROM consumer_work {indexed_by:consumer_work_discarded}
-         WHERE consumer_id = :consumer_id AND state = 'discarded')
+         WHERE consumer_id = :consumer_id AND state = 'discarded') AS discarded

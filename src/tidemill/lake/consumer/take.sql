@@ -1,4 +1,5 @@
 -- name: find_unread
+-- gives: write_pointer
 -- The write pointers of the first unread changes, one row a change; at most :most from each of the two ranges.
 SELECT write_pointer FROM (
     SELECT write_pointer FROM partition_change
@@ -15,8 +16,9 @@ SELECT write_pointer FROM (
  LIMIT 1 OFFSET :place
 
 -- name: find_any
+-- gives: found
 -- Whether anything waits that could be claimed, or has committed that no take has seen.
-SELECT 1
+SELECT 1 AS found
  WHERE EXISTS (SELECT 1 FROM consumer_work AS waiting {indexed_by:consumer_work_new}
                 WHERE waiting.consumer_id = :consumer_id AND waiting.state = 'new'
                   AND waiting.not_before <= tidemill_now()
@@ -43,22 +45,29 @@ SELECT :consumer_id, write_pointer, partition_key, commit_seq, 'new'
     ON CONFLICT (consumer_id, write_pointer, partition_key) DO NOTHING
 
 -- name: lock_consumer
+-- gives: consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped
+-- locks: consumer
 SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped FROM consumer
  WHERE consumer_id = :consumer_id {for_update}
 
 -- name: move_state
+-- locks: consumer
 UPDATE consumer SET start_version = :start_version, versions_to_check = :versions_to_check, revision = revision + 1
  WHERE consumer_id = :consumer_id
 
 -- name: count_dropped
+-- locks: consumer
 UPDATE consumer SET dropped = dropped + :dropped WHERE consumer_id = :consumer_id
 
 -- name: lock_open_tx
+-- gives: write_pointer
+-- locks: tx
 -- Holds off whoever would fence or end the attempt until its claims are there to be re-stamped or released.
 SELECT write_pointer FROM tx
  WHERE write_pointer = :write_pointer AND epoch = :epoch AND state = 'in_progress' {for_share}
 
 -- name: find_claimable
+-- gives: partition_key, write_pointer, failures, bytes, superseded_seq, successor_op
 -- All waiting rows of the keys of the first :most waiting ones with this many failures, the oldest key first; what
 -- waited for a time after what never had to. A key comes with all its rows once one of them is due: a newer row never
 -- overtakes an older one that waits for another attempt. A key of which some run holds a row waits. The order by
@@ -67,15 +76,16 @@ SELECT write_pointer FROM tx
 -- changes first, with all that their keys had before, and compared all that is held.
 SELECT work.partition_key, work.write_pointer, work.failures,
        (SELECT bytes FROM partition_change
-         WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer AND partition_key = work.partition_key),
+         WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer AND partition_key = work.partition_key)
+       AS bytes,
        (SELECT superseded_seq FROM partition_change
          WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer AND partition_key = work.partition_key
-           AND superseded_seq < :write_pointer),
+           AND superseded_seq < :write_pointer) AS superseded_seq,
        (SELECT successor.op FROM partition_change AS successor
          WHERE successor.dataset_id = :dataset_id AND successor.partition_key = work.partition_key
            AND successor.commit_seq = (SELECT superseded_seq FROM partition_change
                                         WHERE dataset_id = :dataset_id AND write_pointer = work.write_pointer
-                                          AND partition_key = work.partition_key))
+                                          AND partition_key = work.partition_key)) AS successor_op
   FROM (SELECT first.partition_key, min(first.place) AS place
           FROM (SELECT next.partition_key, next.write_pointer AS place
                   FROM (SELECT waiting.partition_key, waiting.write_pointer
@@ -109,6 +119,7 @@ SELECT work.partition_key, work.write_pointer, work.failures,
  ORDER BY wanted.place, work.partition_key, work.commit_seq
 
 -- name: find_repeated
+-- gives: partition_key
 -- Of the oldest waiting row of each key: whether it follows one that this consumer has consumed since the key was last
 -- dropped: a partition that is created again is new. A row that was offered before (it failed, or was requeued) has an
 -- error, and passes. The nearest earlier change is looked at first, and the search ends at the last drop.
@@ -128,6 +139,7 @@ SELECT offered.partition_key
          ORDER BY earlier.commit_seq DESC LIMIT 1) <> 'drop'
 
 -- name: find_offered
+-- gives: partition_key
 -- The partitions of one transaction that a take would offer: not those that a run has skipped as its own, and, unless
 -- :repeats, not those of which the consumer has consumed something since the last drop. The nearest earlier change that
 -- says so is looked at first.
@@ -149,6 +161,7 @@ SELECT change.partition_key
                       ORDER BY before.commit_seq DESC LIMIT 1), 'drop') = 'drop')
 
 -- name: claim
+-- locks: consumer_work
 -- The key's three columns as one value: each row is found by it. (As a join SQLite compares all that is new with all
 -- that is claimed.)
 UPDATE consumer_work SET state = 'in_progress', run_id = :run_id, epoch = :epoch
@@ -158,6 +171,7 @@ UPDATE consumer_work SET state = 'in_progress', run_id = :run_id, epoch = :epoch
    AND run_id IS NULL
 
 -- name: close
+-- locks: consumer_work
 -- What a take finds and does not deliver.
 UPDATE consumer_work SET state = :state, run_id = :run_id, epoch = :epoch, error = :error
  WHERE (consumer_id, write_pointer, partition_key) IN
@@ -166,13 +180,14 @@ UPDATE consumer_work SET state = :state, run_id = :run_id, epoch = :epoch, error
    AND run_id IS NULL
 
 -- name: find_claims
+-- gives: consumer_id, failures, partition_key, write_pointer, commit_seq, op, location, manifest, existed
 -- What a run holds, with the content to deliver, and whether the key had been there before.
 SELECT work.consumer_id, work.failures, change.partition_key, change.write_pointer, change.commit_seq, change.op,
        change.location, change.manifest,
        coalesce((SELECT CASE WHEN earlier.op = 'drop' THEN 0 ELSE 1 END FROM partition_change AS earlier
                   WHERE earlier.dataset_id = change.dataset_id AND earlier.partition_key = change.partition_key
                     AND earlier.commit_seq < change.commit_seq
-                  ORDER BY earlier.commit_seq DESC LIMIT 1), 0)
+                  ORDER BY earlier.commit_seq DESC LIMIT 1), 0) AS existed
   FROM consumer_work AS work
   JOIN consumer ON consumer.consumer_id = work.consumer_id
   JOIN partition_change AS change

@@ -1,6 +1,7 @@
 -- name: find_next_superseded
+-- gives: seq
 -- The first commit behind the horizon that replaced a change or a compaction: the oldest whose files are still kept.
-SELECT min(found.seq) FROM (
+SELECT min(found.seq) AS seq FROM (
     SELECT min(superseded_seq) AS seq FROM partition_change {indexed_by:partition_superseded}
      WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon
      UNION ALL
@@ -8,19 +9,23 @@ SELECT min(found.seq) FROM (
      WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon) AS found
 
 -- name: lock_horizon
+-- gives: horizon
+-- locks: dataset
 SELECT horizon FROM dataset WHERE dataset_id = :dataset_id {for_update}
 
 -- name: find_pinned
+-- gives: pointer
 -- What pins and open transactions look at is what they saw at their begin, at any later time. (The + keeps PostgreSQL
 -- from walking all transactions in order, to the first that is open: those that are open are the last ones.)
-SELECT min(needed.pointer) FROM (
+SELECT min(needed.pointer) AS pointer FROM (
     SELECT min(commit_seq) AS pointer FROM reader_pin WHERE dataset_id = :dataset_id
      UNION ALL
     SELECT min(+write_pointer) FROM tx {indexed_by:tx_open} WHERE state = 'in_progress') AS needed
 
 -- name: find_claimed
+-- gives: superseded_seq
 -- What a run holds comes again with its next attempt, though it was replaced meanwhile. (What merely waits does not.)
-SELECT min(change.superseded_seq)
+SELECT min(change.superseded_seq) AS superseded_seq
   FROM consumer CROSS JOIN consumer_work AS held {indexed_by:consumer_work_held}
  CROSS JOIN partition_change AS change
  WHERE consumer.dataset_id = :dataset_id AND held.consumer_id = consumer.consumer_id AND held.state = 'in_progress'
@@ -28,6 +33,7 @@ SELECT min(change.superseded_seq)
    AND change.partition_key = held.partition_key AND change.superseded_seq >= :horizon
 
 -- name: find_bound
+-- gives: seq
 -- Where a piece of work of about :most changes ends.
 SELECT found.seq FROM (
     SELECT changed.superseded_seq AS seq FROM (
@@ -42,6 +48,7 @@ SELECT found.seq FROM (
  ORDER BY found.seq LIMIT 1 OFFSET :most
 
 -- name: list_superseded
+-- gives: write_pointer, partition_key, superseded_seq
 -- Changes and compactions. A transaction makes one of both for a key, so that its write pointer and the key name it.
 SELECT write_pointer, partition_key, superseded_seq FROM partition_change {indexed_by:partition_superseded}
  WHERE dataset_id = :dataset_id AND superseded_seq >= :horizon AND superseded_seq <= :bound
@@ -86,4 +93,5 @@ SELECT CAST(:dataset_id AS TEXT) || '/' || expired.location || ' ' || CAST(expir
     ON CONFLICT (location) DO NOTHING
 
 -- name: raise_horizon
+-- locks: dataset
 UPDATE dataset SET horizon = :horizon WHERE dataset_id = :dataset_id AND horizon < :horizon

@@ -1,8 +1,10 @@
 -- name: find_schema
+-- gives: schema_id, schema
 -- The newest: under the policy `evolve` there are earlier ones.
 SELECT schema_id, schema FROM dataset_schema WHERE dataset_id = :dataset_id ORDER BY commit_seq DESC LIMIT 1
 
 -- name: read_visible
+-- gives: partition_key, write_pointer, commit_seq, op, location, manifest, metadata, own
 -- What is current and was committed before the snapshot, and what was replaced since, each by its index: the cost is
 -- what is current plus what came since, never the history. (Found by the later overwrites, what was replaced cost the
 -- history of their keys; without the || '' PostgreSQL would go that way too.) In no order: for one by key SQLite would
@@ -10,7 +12,8 @@ SELECT schema_id, schema FROM dataset_schema WHERE dataset_id = :dataset_id ORDE
 -- If :compacted (1, else 0), a change whose rows a compaction holds has no manifest, and the compaction stands beside it:
 -- one statement, so that both are seen or neither.
 SELECT partition_key, write_pointer, commit_seq, op, location,
-       CASE WHEN :compacted = 1 AND compacted_seq < :write_pointer THEN NULL ELSE manifest END, metadata, 0
+       CASE WHEN :compacted = 1 AND compacted_seq < :write_pointer THEN NULL ELSE manifest END AS manifest, metadata, 0
+       AS own
   FROM partition_change {indexed_by:partition_current}
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND +commit_seq < :write_pointer
    AND partition_key >= :lower AND partition_key < :upper
@@ -32,7 +35,9 @@ SELECT partition_key, write_pointer, commit_seq, 'append', location, manifest, N
    AND +commit_seq < :write_pointer AND partition_key || '' >= :lower AND partition_key || '' < :upper
 
 -- name: lock_dataset
-SELECT namespace || '.' || name, horizon FROM dataset
+-- gives: dataset, horizon
+-- locks: dataset
+SELECT namespace || '.' || name AS dataset, horizon FROM dataset
  WHERE dataset_id = :dataset_id AND dropped_at IS NULL {for_update}
 
 -- name: insert_pin

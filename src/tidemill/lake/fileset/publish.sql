@@ -76,6 +76,7 @@ SELECT :dataset_id, :write_pointer, change.partition_key, change.op, {commit_seq
                      partition_time bigint, metadata text)} AS change
 
 -- name: find_keys
+-- gives: value
 -- Which of these keys a snapshot sees: one look-up by key each, the last change of it. (For EXISTS PostgreSQL may walk
 -- the whole history beside the sorted keys.)
 SELECT wanted.value

@@ -1,8 +1,10 @@
 -- name: select_unknown
+-- gives: place, known
 -- Of the files listed, those whose content nobody has recorded, or only as skipped, or in another file of the disk: one
 -- look-up by key each. The second column says whether the catalog knows their name.
 SELECT listed.place,
        (SELECT 1 FROM inbox_file AS other WHERE other.dataset_id = :dataset_id AND other.name = listed.name LIMIT 1)
+       AS known
   FROM {rows:listed(place bigint, name text, content_version text, etag text)} AS listed
   LEFT JOIN inbox_file AS file
     ON file.dataset_id = :dataset_id AND file.name = listed.name AND file.content_version = listed.content_version
@@ -10,6 +12,7 @@ SELECT listed.place,
  ORDER BY listed.place
 
 -- name: compare_named
+-- gives: place, others, skipped, twins
 -- Of files whose names are known: how far another content of the same name has come (2 claimed, 1 processed or
 -- quarantined, else 0), whether this very content is recorded as skipped, and how many contents of the name have its
 -- size and time and may be the same: a copy has another etag.
@@ -18,18 +21,19 @@ SELECT listed.place,
                                               ELSE 0 END)
                    FROM inbox_file AS other
                   WHERE other.dataset_id = listed.dataset_id AND other.name = listed.name
-                    AND other.content_version <> listed.content_version), 0),
+                    AND other.content_version <> listed.content_version), 0) AS others,
        (SELECT count(*) FROM inbox_file AS skipped
          WHERE skipped.dataset_id = listed.dataset_id AND skipped.name = listed.name
-           AND coalesce(skipped.etag = listed.etag AND skipped.status = 'SKIPPED', FALSE)),
+           AND coalesce(skipped.etag = listed.etag AND skipped.status = 'SKIPPED', FALSE)) AS skipped,
        (SELECT count(*) FROM inbox_file AS twin
          WHERE twin.dataset_id = listed.dataset_id AND twin.name = listed.name AND twin.bytes = listed.bytes
            AND coalesce(twin.modified_at BETWEEN listed.modified_at AND listed.latest
-                        AND twin.status <> 'SKIPPED', FALSE))
+                        AND twin.status <> 'SKIPPED', FALSE)) AS twins
   FROM {rows:listed(dataset_id text, place bigint, name text, content_version text, etag text, bytes bigint, modified_at bigint, latest bigint)} AS listed
  ORDER BY listed.place
 
 -- name: select_twins
+-- gives: place, content_version, etag, status, checksum
 -- Contents with size and time of a file that was listed under their name.
 SELECT listed.place, twin.content_version, twin.etag, twin.status, twin.checksum
   FROM {rows:listed(dataset_id text, place bigint, name text, bytes bigint, modified_at bigint, latest bigint)} AS listed
@@ -39,6 +43,7 @@ SELECT listed.place, twin.content_version, twin.etag, twin.status, twin.checksum
  ORDER BY listed.place, twin.content_version
 
 -- name: recognize_copies
+-- locks: inbox_file
 -- The content is as it was, its etag is not. Not while a run holds the file: its commit compares the etag. The time
 -- stays: a copy may have lost its fraction, and the original may come back.
 UPDATE inbox_file SET etag = copy.etag
@@ -90,6 +95,7 @@ UPDATE inbox_marker SET superseded = superseded + 1
                   AND coalesce(other.status IN ('NEW', 'ERROR'), FALSE))
 
 -- name: supersede_found
+-- locks: inbox_file
 -- A content that waits still and is no longer there: it must never be delivered. Where `note_superseded` has counted
 -- nothing since this listing began, there is none, and no file is looked up.
 -- Here and below, where a list of files is changed, each is looked up by its key. Given a chance (a state or a run
@@ -104,8 +110,9 @@ UPDATE inbox_file
    AND inbox_file.content_version <> found.content_version AND coalesce(inbox_file.status IN ('NEW', 'ERROR'), FALSE)
 
 -- name: read_marker
+-- gives: marker, positions, reconciled_at, superseded, unusable, root, now
 SELECT marker.marker, marker.positions, marker.reconciled_at, marker.superseded, marker.unusable, dataset.root,
-       tidemill_now()
+       tidemill_now() AS now
   FROM inbox_marker AS marker JOIN dataset ON dataset.dataset_id = marker.dataset_id
  WHERE marker.dataset_id = :dataset_id
 
@@ -127,53 +134,65 @@ UPDATE inbox_marker
 UPDATE inbox_marker SET unusable = :unusable WHERE dataset_id = :dataset_id
 
 -- name: note_root
+-- locks: dataset
 -- quiet
 UPDATE dataset SET root = :root WHERE dataset_id = :dataset_id AND location = :location
 
 -- name: read_listed
+-- gives: reconciled_at, unusable
 SELECT reconciled_at, unusable FROM inbox_marker WHERE dataset_id = :dataset_id
 
 -- name: read_lateness
+-- gives: late_files, missed_files, longest_late
 SELECT late_files, missed_files, longest_late FROM inbox_marker WHERE dataset_id = :dataset_id
 
 -- name: select_absent
+-- gives: name, absent_since
 -- Closed files in a window of names that a listing of it does not hold; since when, 0 for those it held before.
-SELECT name, min(coalesce(absent_since, 0)) FROM inbox_file
+SELECT name, min(coalesce(absent_since, 0)) AS absent_since FROM inbox_file
  WHERE dataset_id = :dataset_id AND name > :after AND name <= :bound
    AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED') AND name NOT IN (SELECT listed.name FROM {rows:listed(name text)} AS listed)
  GROUP BY name ORDER BY name LIMIT :limit
 
 -- name: find_returned
+-- gives: name
 -- Names in a window that are there again.
 SELECT DISTINCT name FROM inbox_file
  WHERE dataset_id = :dataset_id AND name > :after AND name <= :bound AND absent_since IS NOT NULL
    AND name IN (SELECT listed.name FROM {rows:listed(name text)} AS listed)
 
 -- name: note_returned
+-- locks: inbox_file
 UPDATE inbox_file SET absent_since = NULL WHERE dataset_id = :dataset_id AND name IN ({texts:names})
 
 -- name: note_absent
+-- locks: inbox_file
 UPDATE inbox_file SET absent_since = tidemill_now()
  WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED')
    AND coalesce(absent_since IS NULL, FALSE)
 
 -- name: forget_absent
+-- locks: inbox_file
 -- Never what one listing alone did not show: a folder may be away for a while.
 DELETE FROM inbox_file
  WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED')
    AND absent_since <= tidemill_now() - :forget_after
 
 -- name: select_due_listings
+-- gives: dataset_id, next_listing_at
 SELECT dataset_id, next_listing_at FROM inbox_marker WHERE next_listing_at <= tidemill_now()
  ORDER BY next_listing_at LIMIT :limit
 
 -- name: find_listing
+-- gives: next_listing_at
 SELECT next_listing_at FROM inbox_marker WHERE dataset_id = :dataset_id
 
 -- name: select_listings
+-- gives: dataset_id, next_listing_at
 SELECT dataset_id, next_listing_at FROM inbox_marker ORDER BY dataset_id
 
 -- name: take_listing
+-- gives: next_listing_at
 -- quiet
 -- The process that moves the time lists the folder. Nobody has to be woken by a time that lies ahead. Where another
 -- process moves it at this moment, there is nothing to wait for.
@@ -183,4 +202,5 @@ UPDATE inbox_marker SET next_listing_at = tidemill_now() + :interval
 RETURNING next_listing_at
 
 -- name: select_next_listing
-SELECT min(next_listing_at) FROM inbox_marker
+-- gives: next_listing_at
+SELECT min(next_listing_at) AS next_listing_at FROM inbox_marker

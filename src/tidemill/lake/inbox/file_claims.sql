@@ -1,18 +1,23 @@
 -- name: lock_owner
+-- gives: found
+-- locks: tx
 -- A fenced attempt must not claim: its run may have ended, and nobody would give the files back.
-SELECT 1 FROM tx
+SELECT 1 AS found FROM tx
  WHERE write_pointer = :write_pointer AND state = 'in_progress' AND run_id = :run_id AND epoch = :epoch {for_share}
 
 -- name: select_claims
+-- gives: dataset_id, name, content_version, etag, bytes, modified_at, failures, alone
 SELECT dataset_id, name, content_version, etag, bytes, modified_at, failures, alone FROM inbox_file
  WHERE run_id = :run_id AND status = 'IN_PROGRESS'
  ORDER BY modified_at, dataset_id, name
 
 -- name: find_worst_partition
+-- gives: failures
 -- Of the partitions that the run holds the most failures; NULL when it holds none.
-SELECT max(failures) FROM consumer_work WHERE run_id = :run_id AND state = 'in_progress'
+SELECT max(failures) AS failures FROM consumer_work WHERE run_id = :run_id AND state = 'in_progress'
 
 -- name: select_claimed_names
+-- gives: location, dataset_id, name, content_version, etag, bytes, modified_at, failures, alone
 -- With the location, so that an error that names a path can be told from it.
 SELECT dataset.location, file.dataset_id, file.name, file.content_version, file.etag, file.bytes, file.modified_at,
        file.failures, file.alone
@@ -20,6 +25,8 @@ SELECT dataset.location, file.dataset_id, file.name, file.content_version, file.
  WHERE file.run_id = :run_id AND file.status = 'IN_PROGRESS'
 
 -- name: select_claimable
+-- gives: dataset_id, name, content_version, etag, bytes, modified_at, failures, alone
+-- locks: inbox_file
 -- In the order of the index, so that the cost is what is taken, and what is skipped because its time has not come. A
 -- content waits while an earlier one of its name is being processed: a look-up by its key each, and not an anti-join,
 -- for which PostgreSQL without statistics read for each file all that others hold (10,000 of each took minutes).
@@ -31,12 +38,14 @@ SELECT dataset_id, name, content_version, etag, bytes, modified_at, failures, al
  ORDER BY modified_at, name LIMIT :limit {skip_locked}
 
 -- name: claim
+-- locks: inbox_file
 UPDATE inbox_file SET status = 'IN_PROGRESS', run_id = :run_id, epoch = :epoch, not_before = 0
   FROM {rows:files(dataset_id text, name text, content_version text)} AS file
  WHERE inbox_file.dataset_id = file.dataset_id AND inbox_file.name = file.name
    AND inbox_file.content_version = file.content_version AND coalesce(inbox_file.status IN ('NEW', 'ERROR'), FALSE)
 
 -- name: put_back
+-- locks: inbox_file
 -- All but those kept. A content that was replaced meanwhile is never delivered.
 UPDATE inbox_file
    SET status = CASE WHEN EXISTS (SELECT 1 FROM inbox_file AS newer
@@ -49,7 +58,9 @@ UPDATE inbox_file
           FROM {rows:files(dataset_id text, name text, content_version text)} AS file)
 
 -- name: restamp
+-- locks: inbox_file
 UPDATE inbox_file SET epoch = :epoch WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch < :epoch
 
 -- name: select_claimed_inboxes
+-- gives: dataset_id
 SELECT DISTINCT dataset_id FROM inbox_file WHERE run_id = :run_id AND status = 'IN_PROGRESS'

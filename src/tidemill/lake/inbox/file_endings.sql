@@ -24,6 +24,7 @@ SELECT tidemill_refuse('claims_lost', CAST(:run_id AS TEXT), CAST(CAST(:files AS
  WHERE held.files <> :files
 
 -- name: close_files
+-- locks: inbox_file
 -- What is to be tried again, and was replaced meanwhile, is never delivered: of one name one content waits. What
 -- succeeded is to leave as its inbox says: the intent, on which the janitor acts.
 UPDATE inbox_file
@@ -59,7 +60,7 @@ SELECT CAST(:run_id AS TEXT), outcome.dataset_id, 0, outcome.name, outcome.conte
  WHERE outcome.status = 'SUCCESS'
 
 -- name: quarantine_alone
--- rank: consumer
+-- locks: inbox_file, at consumer
 -- Only what failed alone: beside other files, or partitions, it may be innocent. So it has to be seen before the run's
 -- partitions are given back; the row is the run's own, and whoever waits for it holds no consumer.
 UPDATE inbox_file SET status = 'QUARANTINED', failures = failures + 1, error = :error
@@ -73,11 +74,13 @@ UPDATE inbox_file SET status = 'QUARANTINED', failures = failures + 1, error = :
                       AND coalesce(newer.status IN ('NEW', 'ERROR'), FALSE))
 
 -- name: count_failure
+-- locks: inbox_file
 -- The attempt failed and another follows: all its files are suspects.
 UPDATE inbox_file SET failures = failures + 1, error = :error
  WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
 
 -- name: set_aside
+-- locks: inbox_file
 -- The files that are blamed, each with its own reason, leave the run, are tried again, and end in quarantine.
 UPDATE inbox_file
    SET failures = failures + 1, error = blamed.error, alone = blamed.alone,
@@ -95,6 +98,7 @@ UPDATE inbox_file
    AND coalesce(inbox_file.run_id = :run_id AND inbox_file.status = 'IN_PROGRESS' AND inbox_file.epoch <= :epoch, FALSE)
 
 -- name: release
+-- locks: inbox_file
 -- What the run still holds when it ends without success. A content that was replaced meanwhile is never delivered.
 -- The wait doubles with each failure, up to an hour.
 -- Claims may still carry the epoch of an earlier attempt, when the last one died before it began.
@@ -115,7 +119,7 @@ UPDATE inbox_file
  WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
 
 -- name: publish_backlog
--- rank: inbox_file
+-- locks: nothing, at inbox_file
 -- After the statements that free files in the same commit. One message for each inbox that has files to claim now.
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', {commit_seq},
@@ -133,6 +137,7 @@ SELECT 'data', {commit_seq},
                                              AND other.status = 'IN_PROGRESS'))) AS ranked
 
 -- name: put_off
+-- locks: inbox_file
 -- One file is enough to have the keeper announce the inbox at its time; the others are there for whoever comes. As long
 -- again as the file has waited, so that the waits double without anybody counting.
 UPDATE inbox_file
@@ -148,28 +153,34 @@ UPDATE inbox_file
          ORDER BY file.modified_at, file.name LIMIT 1)
 
 -- name: select_due_retries
+-- gives: dataset_id
 SELECT DISTINCT dataset_id FROM inbox_file
  WHERE status IN ('NEW', 'ERROR') AND not_before > 0 AND not_before <= tidemill_now()
 
 -- name: mark_retries
+-- locks: inbox_file
 -- Due retry times are announced once: without a time a file is like any other that waits.
 UPDATE inbox_file {indexed_by:inbox_file_due} SET not_before = 0
  WHERE status IN ('NEW', 'ERROR') AND not_before > 0 AND not_before <= tidemill_now()
    AND dataset_id IN ({texts:dataset_ids})
 
 -- name: select_next_retry
-SELECT min(not_before) FROM inbox_file WHERE status IN ('NEW', 'ERROR') AND not_before > 0
+-- gives: not_before
+SELECT min(not_before) AS not_before FROM inbox_file WHERE status IN ('NEW', 'ERROR') AND not_before > 0
 
 -- name: retry_named
+-- locks: inbox_file
 -- With a time that has come the keeper announces them, once.
 UPDATE inbox_file SET not_before = tidemill_now()
  WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND coalesce(status = 'ERROR', FALSE)
 
 -- name: retry_all
+-- locks: inbox_file
 UPDATE inbox_file {indexed_by:inbox_file_open} SET not_before = tidemill_now()
  WHERE dataset_id = :dataset_id AND status IN ('NEW', 'ERROR') AND status = 'ERROR'
 
 -- name: release_quarantined
+-- locks: inbox_file
 UPDATE inbox_file
    SET status = 'NEW', failures = 0, alone = 1, error = NULL, run_id = NULL, epoch = NULL, not_before = tidemill_now()
  WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND status = 'QUARANTINED'

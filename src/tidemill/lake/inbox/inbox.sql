@@ -6,6 +6,8 @@ VALUES (:dataset_id, tidemill_now(), :attempts, :retry_after, :afterwards, :arch
        afterwards = excluded.afterwards, archive = excluded.archive
 
 -- name: list_files
+-- gives: name, content_version, bytes, modified_at, first_seen, status, failures, not_before, error, run_id,
+--   row_count, afterwards, archive
 SELECT name, content_version, bytes, modified_at, first_seen, status, failures, not_before, error, run_id, row_count,
        afterwards, archive
   FROM inbox_file
@@ -13,6 +15,8 @@ SELECT name, content_version, bytes, modified_at, first_seen, status, failures, 
  ORDER BY name, content_version LIMIT :limit
 
 -- name: list_versions
+-- gives: name, content_version, bytes, modified_at, first_seen, status, failures, not_before, error, run_id,
+--   row_count, afterwards, archive
 SELECT name, content_version, bytes, modified_at, first_seen, status, failures, not_before, error, run_id, row_count,
        afterwards, archive
   FROM inbox_file
@@ -21,5 +25,6 @@ SELECT name, content_version, bytes, modified_at, first_seen, status, failures, 
  ORDER BY content_version
 
 -- name: count_files
-SELECT status, count(*), coalesce(sum(bytes), 0) FROM inbox_file WHERE dataset_id = :dataset_id
+-- gives: status, files, bytes
+SELECT status, count(*) AS files, coalesce(sum(bytes), 0) AS bytes FROM inbox_file WHERE dataset_id = :dataset_id
  GROUP BY status ORDER BY status

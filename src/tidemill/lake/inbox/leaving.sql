@@ -1,4 +1,5 @@
 -- name: find_leaving
+-- gives: dataset_id, name, content_version, etag, bytes, afterwards, archive, location, root, checksum, modified_at
 SELECT file.dataset_id, file.name, file.content_version, file.etag, file.bytes, file.afterwards, file.archive,
        dataset.location, dataset.root, file.checksum, file.modified_at
   FROM inbox_file AS file JOIN dataset ON dataset.dataset_id = file.dataset_id
@@ -6,6 +7,7 @@ SELECT file.dataset_id, file.name, file.content_version, file.etag, file.bytes, 
  ORDER BY file.leave_at LIMIT :most
 
 -- name: note_left
+-- locks: inbox_file
 -- Only what no other janitor has noted meanwhile. With a wait it is looked at again.
 UPDATE inbox_file
    SET afterwards = seen.afterwards, archive = seen.archive, error = seen.error,

@@ -1,4 +1,5 @@
 -- name: find_processed
+-- gives: name, content_version, etag, bytes, modified_at
 SELECT name, content_version, etag, bytes, modified_at FROM inbox_file
  WHERE dataset_id = :dataset_id AND name IN ({texts:names}) AND coalesce(status = 'SUCCESS', FALSE)
  ORDER BY name, content_version
@@ -18,7 +19,7 @@ SELECT tidemill_refuse('files_changed', CAST(CAST(:wanted AS BIGINT) AS TEXT), C
  WHERE ready.files <> :wanted
 
 -- name: keep_record
--- rank: inbox_file
+-- locks: nothing, at inbox_file
 -- What the audit compares the inputs of earlier runs with.
 INSERT INTO inbox_reprocessed (dataset_id, name, run_id, content_version, row_count, by_whom, at, seq)
 SELECT file.dataset_id, file.name, file.run_id, file.content_version, file.row_count, :by_whom, tidemill_now(),
@@ -28,6 +29,7 @@ SELECT file.dataset_id, file.name, file.run_id, file.content_version, file.row_c
    AND file.content_version = wanted.content_version
 
 -- name: deliver_again
+-- locks: inbox_file
 UPDATE inbox_file
    SET status = 'NEW', failures = 0, alone = 0, not_before = 0, error = NULL, run_id = NULL, epoch = NULL,
        row_count = NULL, afterwards = NULL, archive = NULL

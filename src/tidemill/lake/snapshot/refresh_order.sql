@@ -32,4 +32,5 @@ UPDATE in_progress
  WHERE write_pointer = {commit_seq} AND dataset_id IN ({texts:snapshots})
 
 -- name: find_order
+-- gives: logical_time, order_time
 SELECT logical_time, order_time FROM in_progress WHERE dataset_id = :dataset_id AND write_pointer = :write_pointer

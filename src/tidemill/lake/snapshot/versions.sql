@@ -1,14 +1,17 @@
 -- name: list_kept
+-- gives: write_pointer, commit_seq, superseded_seq, files, bytes, row_count, run_id, at, metadata, logical_time,
+--   replaced_at
 -- All versions that can still be read, the last in the order of refreshes first, with when each was replaced: as many as
 -- retention keeps.
 SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.files, change.bytes, change.row_count,
        change.run_id, change.at, change.metadata, change.logical_time,
-       (SELECT tx.ended_at FROM tx WHERE tx.commit_seq = change.superseded_seq)
+       (SELECT tx.ended_at FROM tx WHERE tx.commit_seq = change.superseded_seq) AS replaced_at
   FROM partition_change AS change {indexed_by:version_kept}
  WHERE change.dataset_id = :dataset_id AND change.partition_key = '' AND change.expired_at IS NULL
  ORDER BY coalesce(change.order_time, -9223372036854775807) DESC, change.write_pointer DESC
 
 -- name: list_readers
+-- gives: commit_seq, run_id
 -- At which pointer each reader looks: by pins, all that is open, which may pin what it sees later, and programs that
 -- want to know next what has changed since.
 SELECT commit_seq, run_id FROM reader_pin WHERE dataset_id = :dataset_id
@@ -18,6 +21,7 @@ SELECT write_pointer, run_id FROM tx {indexed_by:tx_open} WHERE state = 'in_prog
 SELECT start_version, 'changes for ' || name FROM consumer WHERE dataset_id = :dataset_id
 
 -- name: find_version
+-- gives: write_pointer, commit_seq, superseded_seq, location, manifest, schema, run_id, at, metadata, expired_at
 SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.location, change.manifest, schema.schema,
        change.run_id, change.at, change.metadata, change.expired_at
   FROM partition_change AS change

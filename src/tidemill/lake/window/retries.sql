@@ -31,20 +31,24 @@ DELETE FROM window_failure
 DELETE FROM window_failure WHERE program_id = :program_id AND window_end > :from_end
 
 -- name: list_failures
+-- gives: window_start, window_end, reason, partitions, since, tried_at
 -- What was tried last comes last. (Few windows are set aside, so they are sorted.)
 SELECT window_start, window_end, reason, partitions, since, tried_at FROM window_failure
  WHERE program_id = :program_id ORDER BY tried_at, window_end, window_start LIMIT :limit
 
 -- name: list_aside
+-- gives: window_start, window_end
 -- Without what is said of them: there may be many.
 SELECT window_start, window_end FROM window_failure
  WHERE program_id = :program_id ORDER BY tried_at, window_end, window_start LIMIT :limit
 
 -- name: find_due
+-- gives: program_id
 SELECT program_id FROM window_program WHERE retry_at <= tidemill_now() ORDER BY program_id
 
 -- name: next_due
-SELECT min(retry_at) FROM window_program WHERE retry_at IS NOT NULL
+-- gives: retry_at
+SELECT min(retry_at) AS retry_at FROM window_program WHERE retry_at IS NOT NULL
 
 -- name: publish_due
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)

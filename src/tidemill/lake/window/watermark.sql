@@ -4,9 +4,11 @@ SELECT tidemill_refuse('watermark_changed', CAST(:dataset AS TEXT))
  WHERE coalesce((SELECT declared FROM watermark WHERE dataset_id = :dataset_id), '') <> :declared
 
 -- name: last_slot
+-- gives: slot_time
 SELECT slot_time FROM time_slot WHERE dataset_id = :dataset_id AND slot_time <= :upto ORDER BY slot_time DESC LIMIT 1
 
 -- name: go_on
+-- locks: watermark
 -- Never back: what is before has been walked.
 UPDATE watermark SET next_time = :next_time
  WHERE dataset_id = :dataset_id AND CAST(:next_time AS BIGINT) > coalesce(next_time, -2305843009213693952)
@@ -31,6 +33,7 @@ UPDATE time_slot SET complete = 1
                       WHERE m.dataset_id = time_slot.dataset_id AND m.slot_time = time_slot.slot_time)
 
 -- name: raise_target_skipping
+-- locks: watermark
 -- The latest end of a complete slot that is not too far ahead of the clock.
 UPDATE watermark SET target = found.ends_at - watermark.row_lag
   FROM (SELECT s.ends_at
@@ -41,6 +44,7 @@ UPDATE watermark SET target = found.ends_at - watermark.row_lag
    AND (watermark.target IS NULL OR watermark.target < found.ends_at - watermark.row_lag)
 
 -- name: raise_target_waiting
+-- locks: watermark
 -- The end of the unbroken run of complete slots from the first; only what is new of it is walked. (The + keep SQLite
 -- off the index of all that is complete.)
 WITH RECURSIVE unbroken (slot_time, next_time, ends_at) AS (
@@ -62,6 +66,7 @@ UPDATE watermark SET target = CASE WHEN watermark.target >= found.ends_at - wate
  WHERE watermark.dataset_id = :dataset_id
 
 -- name: put_off
+-- locks: watermark
 -- A slot that lies further ahead than is believed (a partition of 2099) is looked at again when its time has come.
 UPDATE watermark
    SET next_check_at = (SELECT (s.ends_at - watermark.max_ahead) / 1000 + 1 FROM time_slot AS s
@@ -107,9 +112,11 @@ DELETE FROM slot_member
                       AND s.slot_time >= :low)
 
 -- name: first_beyond
-SELECT min(slot_time) FROM time_slot WHERE dataset_id = :dataset_id AND slot_time >= :low AND ends_at > :ends
+-- gives: slot_time
+SELECT min(slot_time) AS slot_time FROM time_slot WHERE dataset_id = :dataset_id AND slot_time >= :low AND ends_at > :ends
 
 -- name: lower_target
+-- locks: watermark
 -- An unbroken run of slots goes on from the first slot that is forgotten, if it had come that far.
 UPDATE watermark
    SET target = CASE WHEN target > :value THEN :value ELSE target END,
@@ -123,12 +130,14 @@ SELECT dataset_id, {commit_seq}, CAST(:value AS BIGINT), value, :cause, tidemill
   FROM watermark WHERE dataset_id = :dataset_id
 
 -- name: first_time
+-- gives: partition_time
 -- Of the partitions that are current: what ends before it was computed from partitions that are deleted by now.
 SELECT partition_time FROM partition_change {indexed_by:partition_by_time}
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_time IS NOT NULL
  ORDER BY partition_time LIMIT 1
 
 -- name: move
+-- locks: watermark
 UPDATE watermark SET value = m.value
   FROM watermark_move AS m
  WHERE watermark.dataset_id = :dataset_id AND m.dataset_id = :dataset_id AND m.commit_seq = {commit_seq}
@@ -152,6 +161,7 @@ SELECT tidemill_refuse('watermark_passed', CAST(:dataset AS TEXT), CAST(value AS
   FROM watermark WHERE dataset_id = :dataset_id AND value >= :value
 
 -- name: find_releasable
+-- gives: dataset_id
 -- What the keeper has to look at: W behind its target with nobody in the way any more, or a slot whose time has come.
 SELECT w.dataset_id
   FROM watermark AS w
@@ -164,7 +174,8 @@ SELECT dataset_id FROM watermark WHERE next_check_at <= tidemill_now()
  ORDER BY dataset_id
 
 -- name: next_check
-SELECT min(next_check_at) FROM watermark
+-- gives: next_check_at
+SELECT min(next_check_at) AS next_check_at FROM watermark
 
 -- name: put_watermark
 -- With :rereads the target is found from the start, since its times are read in another way.
@@ -175,6 +186,7 @@ VALUES (:dataset_id, :declared, :gap, :row_lag, :max_ahead)
        next_time = NULL, target = CASE WHEN CAST(:rereads AS INTEGER) = 1 THEN NULL ELSE watermark.target END
 
 -- name: delete_watermark
+-- locks: watermark
 DELETE FROM watermark WHERE dataset_id = :dataset_id
 
 -- name: delete_slots
@@ -184,6 +196,7 @@ DELETE FROM time_slot WHERE dataset_id = :dataset_id
 DELETE FROM slot_member WHERE dataset_id = :dataset_id
 
 -- name: read_keys
+-- gives: partition_key
 -- All that is current, for a declaration that is new or another one.
 SELECT DISTINCT partition_key FROM partition_change {indexed_by:partition_current}
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL
@@ -195,16 +208,20 @@ UPDATE partition_change {indexed_by:partition_current} SET partition_time = t.sl
    AND partition_change.superseded_seq IS NULL
 
 -- name: find_watermark
+-- gives: dataset_id, declared, value, target, next_time, next_check_at
 SELECT dataset_id, declared, value, target, next_time, next_check_at FROM watermark WHERE dataset_id = :dataset_id
 
 -- name: list_watermarks
+-- gives: dataset_id, declared, value, target, next_time, next_check_at
 SELECT dataset_id, declared, value, target, next_time, next_check_at FROM watermark ORDER BY dataset_id
 
 -- name: value_at
+-- gives: value
 SELECT value FROM watermark_move
  WHERE dataset_id = :dataset_id AND commit_seq < :commit_seq ORDER BY commit_seq DESC LIMIT 1
 
 -- name: find_old_moves
+-- gives: dataset_id, last
 -- Of each watermark's first moves the last that is old: those before it are asked for by nobody, for W of any moment
 -- since is in it or in a later one. Unless a transaction of before is still open.
 SELECT w.dataset_id,
@@ -220,26 +237,31 @@ DELETE FROM watermark_move
    AND NOT EXISTS (SELECT 1 FROM tx WHERE state = 'in_progress' AND +write_pointer <= :last_move)
 
 -- name: list_moves
+-- gives: commit_seq, value, previous, cause, at
 SELECT commit_seq, value, previous, cause, at FROM watermark_move
  WHERE dataset_id = :dataset_id ORDER BY commit_seq DESC LIMIT :limit
 
 -- name: list_holders
+-- gives: write_pointer, run_id, began_at, from_time, to_time
 SELECT i.write_pointer, t.run_id, t.began_at, i.from_time, i.to_time
   FROM in_progress AS i JOIN tx AS t ON t.write_pointer = i.write_pointer
  WHERE i.dataset_id = :dataset_id AND i.from_time IS NOT NULL
  ORDER BY i.write_pointer
 
 -- name: list_parked
+-- gives: partition_key
 SELECT DISTINCT partition_key FROM partition_change {indexed_by:partition_current}
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_time IS NULL
  ORDER BY partition_key LIMIT :limit
 
 -- name: list_incomplete
+-- gives: slot_time, members
 SELECT s.slot_time, (SELECT count(*) FROM slot_member AS m
-                      WHERE m.dataset_id = s.dataset_id AND m.slot_time = s.slot_time)
+                      WHERE m.dataset_id = s.dataset_id AND m.slot_time = s.slot_time) AS members
   FROM time_slot AS s WHERE s.dataset_id = :dataset_id AND s.complete = 0 ORDER BY s.slot_time LIMIT :limit
 
 -- name: list_holes
+-- gives: next_time
 -- Slots whose follower is missing though a later one is there, among the latest thousand: the past may be long.
 SELECT s.next_time
   FROM (SELECT dataset_id, slot_time, next_time FROM time_slot

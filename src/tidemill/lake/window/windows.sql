@@ -1,11 +1,14 @@
 -- name: find_state
+-- gives: program_id, dataset_id, name, definition, late, computed, seen, revision
 SELECT program_id, dataset_id, name, definition, late, computed, seen, revision
   FROM window_program WHERE program_id = :program_id
 
 -- name: list_states
+-- gives: program_id, dataset_id, name, definition, late, computed, seen, revision
 SELECT program_id, dataset_id, name, definition, late, computed, seen, revision FROM window_program ORDER BY name
 
 -- name: find_states_of
+-- gives: program_id, dataset_id, name, definition, late, computed, seen, revision
 SELECT program_id, dataset_id, name, definition, late, computed, seen, revision
   FROM window_program WHERE dataset_id = :dataset_id ORDER BY name
 
@@ -39,12 +42,14 @@ DELETE FROM window_result
                                         FROM {rows:windows(window_start bigint, window_end bigint)} AS w)
 
 -- name: find_results
+-- gives: window_start, window_end, write_pointer
 SELECT r.window_start, r.window_end, r.write_pointer
   FROM {rows:windows(window_start bigint, window_end bigint)} AS w
  CROSS JOIN window_result AS r
  WHERE r.program_id = :program_id AND r.window_end = w.window_end AND r.window_start = w.window_start
 
 -- name: list_stale
+-- gives: window_start, window_end, write_pointer
 SELECT window_start, window_end, write_pointer FROM window_result {indexed_by:window_result_stale}
  WHERE program_id = :program_id AND stale = 1 AND window_end <= :upto
  ORDER BY window_end LIMIT :limit
@@ -62,10 +67,12 @@ UPDATE window_program SET computed = :computed, revision = revision + 1
 UPDATE window_program SET late = :late WHERE dataset_id = :dataset_id
 
 -- name: list_results
+-- gives: window_start, window_end, write_pointer, stale
 SELECT window_start, window_end, write_pointer, stale FROM window_result
  WHERE program_id = :program_id ORDER BY window_end DESC, window_start DESC LIMIT :limit
 
 -- name: list_within
+-- gives: partition_key, partition_time, bytes
 -- What a snapshot sees of partitions of these times: what is current, and what was replaced since.
 SELECT partition_key, partition_time, bytes FROM partition_change {indexed_by:partition_by_time}
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_time IS NOT NULL
@@ -76,6 +83,7 @@ SELECT partition_key, partition_time, bytes FROM partition_change {indexed_by:pa
    AND +partition_time >= :low AND +partition_time < :high
 
 -- name: read_keys
+-- gives: partition_key, write_pointer, commit_seq, op, location, manifest, metadata
 -- What a snapshot sees of these partitions.
 SELECT partition_key, write_pointer, commit_seq, op, location, manifest, metadata
   FROM partition_change {indexed_by:partition_current}
@@ -88,14 +96,16 @@ SELECT partition_key, write_pointer, commit_seq, op, location, manifest, metadat
    AND partition_key || '' IN ({texts:keys})
 
 -- name: list_dirty
+-- gives: commit_seq, partition_time
 -- What has come since, also what is gone: a partition that was dropped changes its windows. Metadata change nothing.
 SELECT DISTINCT commit_seq, partition_time FROM partition_change
  WHERE dataset_id = :dataset_id AND commit_seq >= :seen AND commit_seq < :write_pointer
    AND partition_time IS NOT NULL AND (files > 0 OR op <> 'append')
 
 -- name: list_late
+-- gives: partition_key, partition_time, row_count
 -- The partitions that have come since, with their new rows.
-SELECT partition_key, partition_time, sum(row_count) FROM partition_change
+SELECT partition_key, partition_time, sum(row_count) AS row_count FROM partition_change
  WHERE dataset_id = :dataset_id AND commit_seq >= :seen AND commit_seq < :write_pointer
    AND partition_time IS NOT NULL AND files > 0
  GROUP BY partition_key, partition_time
@@ -130,9 +140,11 @@ DELETE FROM left_out
 DELETE FROM left_out WHERE program_id = :program_id AND slot_time >= :from_time
 
 -- name: count_left_out
+-- gives: partitions, late_rows, outside_rows
 -- Of the partitions that are there. A row of a dropped partition stays: a run that read the partition before its drop may
 -- put the row back at any time.
-SELECT count(*), coalesce(sum(l.late_rows), 0), coalesce(sum(l.outside_rows), 0)
+SELECT count(*) AS partitions, coalesce(sum(l.late_rows), 0) AS late_rows, coalesce(sum(l.outside_rows),
+       0) AS outside_rows
   FROM left_out AS l JOIN window_program AS p ON p.program_id = l.program_id
  WHERE l.program_id = :program_id
    AND EXISTS (SELECT 1 FROM partition_change AS c
@@ -140,6 +152,7 @@ SELECT count(*), coalesce(sum(l.late_rows), 0), coalesce(sum(l.outside_rows), 0)
                   AND c.superseded_seq IS NULL AND c.op <> 'drop')
 
 -- name: list_left_out
+-- gives: partition_key, late_rows, outside_rows, counted_at
 -- Of the partitions that are there, as above.
 SELECT l.partition_key, l.late_rows, l.outside_rows, l.counted_at
   FROM left_out AS l JOIN window_program AS p ON p.program_id = l.program_id
@@ -150,6 +163,7 @@ SELECT l.partition_key, l.late_rows, l.outside_rows, l.counted_at
  ORDER BY l.partition_key DESC LIMIT :limit
 
 -- name: list_touched
+-- gives: partition_key
 -- The partitions that these transactions have changed: rows of what they computed lie nowhere else.
 SELECT DISTINCT partition_key FROM partition_change {indexed_by:partition_unmarked}
  WHERE write_pointer IN ({ints:pointers}) AND dataset_id = :dataset_id

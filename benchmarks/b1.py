@@ -94,21 +94,23 @@ def _crowd(mill: Mill) -> ExitStack:
         spec = ScheduleSpec(NewPartitions("default.other"))
         names = [f"crowd_{number}" for number in range(SCHEDULES)]
         adds = [Add(namespace, "bench", name, program_id, spec) for name in names]
-        change_schedules(db, mill.world, seq, adds)
+        change_schedules(db, mill.project.world, seq, adds)
 
-    mill.catalog.write(block)
+    mill.project.catalog.write(block)
     stack = ExitStack()
     for _ in range(OPEN_TRANSACTIONS):
-        stack.enter_context(open_transaction(mill.catalog, mill.world, ["default.other"], lease=timedelta(hours=1)))
+        stack.enter_context(
+            open_transaction(mill.project.catalog, mill.project.world, ["default.other"], lease=timedelta(hours=1))
+        )
     return stack
 
 
 def _sample(mill: Mill, kind: str, number: int) -> list[float]:
     """Milliseconds from the commit to each moment that the program notes."""
-    file = Path(mill.config.folder) / kind
+    file = Path(mill.project.config.folder) / kind
     committed = publish(mill, f"default.{kind}_in", number)
     wait_until(lambda: len(lines_of(file)) > number)
-    wait_until(lambda: all(run.state == "COMPLETED" for run in mill.list_runs(program=f"bench.{kind}", limit=1)))
+    wait_until(lambda: all(run.state == "COMPLETED" for run in mill.runs.list(program=f"bench.{kind}", limit=1)))
     time.sleep(QUIET)
     return [(float(moment) - committed) * 1000 for moment in lines_of(file)[number].split()]
 

@@ -59,4 +59,4 @@ def _all_done(mill: Mill, wanted: int) -> bool:
         row = db.one(statement)
         return row is not None and row[0] == wanted
 
-    return mill.catalog.read(block)
+    return mill.project.catalog.read(block)

@@ -53,7 +53,7 @@ def run(url: str) -> Iterator[Figure]:
         source, rows = newest_write(folder), ROWS // HOURS * HOURS
 
         def ours() -> None:
-            windows.mill.reset_windows("shop.count_hours")
+            windows.mill.watermarks.reset("shop.count_hours")
             while True:
                 run = windows.run()
                 assert run.state == "COMPLETED", (run.exit_reason, windows.spawner.complaints)
@@ -112,7 +112,7 @@ def newest_write(folder: str) -> Path:
 
 def empty(windows) -> None:
     """Let the next round write all windows as new ones, not replace those of the last."""
-    windows.mill.drop_partitions("hourly", {"day": Range(EPOCH)})
+    windows.mill.datasets.drop("hourly", {"day": Range(EPOCH)})
     windows.sql("DELETE FROM window_result RETURNING 1")
 
 

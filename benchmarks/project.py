@@ -41,7 +41,7 @@ def partition(number: int) -> PartitionWrite:
 
 def publish(mill: Mill, fileset: str, number: int) -> float:
     """Commit one partition; the moment at which the commit returned, by the machine's monotonic clock."""
-    with open_transaction(mill.catalog, mill.world, [fileset]) as tx:
+    with open_transaction(mill.project.catalog, mill.project.world, [fileset]) as tx:
         tx.register(fileset, [partition(number)], _SCHEMA)
     return time.monotonic()
 

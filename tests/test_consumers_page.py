@@ -39,7 +39,7 @@ def test_a_worker_looks_for_new_partitions_continuously(example):
         wait_for(example, 2 * number - 1)
         example.publish("lines", *hours)
     wait_for(example, 4)
-    end_attempt(example.mill.catalog, run.run_id, run.epoch, AttemptEnd(Cause.KILLED, "enough"))
+    end_attempt(example.mill.project.catalog, run.run_id, run.epoch, AttemptEnd(Cause.KILLED, "enough"))
     example.publish("lines", "hour=5")  # wakes it: it is told that it has ended
     working.join(30)
 
@@ -50,7 +50,7 @@ def test_a_worker_looks_for_new_partitions_continuously(example):
 
 def wait_for(stage, lines):
     """Until so many lines are reported; woken by commits, as the worker is."""
-    waiter = stage.mill.catalog.waiter()
+    waiter = stage.mill.project.catalog.waiter()
     while len(stage.said("report.txt")) < lines:
         waiter.wait(timedelta(milliseconds=100))
     waiter.close()
@@ -62,10 +62,10 @@ def test_a_periodic_run_consumes_all_new_partitions(example):
     for hours in (["hour=1", "hour=2"], ["hour=3"], []):
         if hours:
             example.publish("lines", *hours)
-        example.mill.start_run("periodically.report")  # as its schedule does every hour
+        example.mill.runs.start("periodically.report")  # as its schedule does every hour
         example.play()
 
-    (schedule,) = example.mill.list_schedules()
+    (schedule,) = example.mill.schedules.list()
     assert schedule.status == "SCHEDULED"
     assert example.said("report.txt") == ["hours 1, 2", "hours 3"]
 
@@ -104,7 +104,7 @@ def test_the_page_does_as_it_says(tmp_path, sqlite_catalog_url, capsys):
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (commands,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     with staged(tmp_path, sqlite_catalog_url, code) as stage:
-        terms = stage.mill.show_consumer("lines", "default.shop.report")["terms"]
+        terms = stage.mill.consumers.show("lines", "default.shop.report")["terms"]
     for command in commands.strip().splitlines():
         with pytest.raises(SystemExit) as ended:
             main(["--project", str(tmp_path), *shlex.split(command.removeprefix("$ tidemill "))])

@@ -43,7 +43,7 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys):
                     main(["--project", str(tmp_path), *words])
                 assert not ended.value.code, line
                 printed.append(re.sub(r"(?m)^file://.*\n", "", capsys.readouterr().out))
-        Janitor(mill.catalog).take_away()
+        Janitor(mill.project.catalog).take_away()
 
     assert json.loads(printed[0])["unusable"] == []
     scanned = json.loads(printed[1])

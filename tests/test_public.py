@@ -64,9 +64,9 @@ def test_a_notebook_publishes_and_follows_what_it_published(sqlite_catalog_url, 
             publish_and_fail(mill, frame)
         with mill.transaction() as tx:
             tx.fileset("clean").append(frame.limit(1))
-        second = mill.consume_partitions("clean", state).partitions
+        second = mill.consumers.consume_partitions("clean", state).partitions
 
         assert [(str(key["day"]), rows) for key, rows in first] == [("2026-01-01", 5), ("2026-01-02", 5)]
         assert [partition.rows for partition in second] == [1]
-        assert sum(file.rows for file in mill.list_files("clean")) == 11
-        assert [run.state for run in mill.list_runs()] == ["COMPLETED", "FAILED", "COMPLETED"]
+        assert sum(file.rows for file in mill.datasets.files("clean")) == 11
+        assert [run.state for run in mill.runs.list()] == ["COMPLETED", "FAILED", "COMPLETED"]

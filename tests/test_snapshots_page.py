@@ -31,9 +31,9 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys, spark)
     with open_project(tmp_path, create=True) as mill:
         mill.deploy()
         for names in ("(1, 'ann'), (2, 'ben')", "(1, 'anna'), (3, 'carl'), (4, 'dora')"):
-            with open_transaction(mill.catalog, mill.world, ["default.users"]) as tx:
+            with open_transaction(mill.project.catalog, mill.project.world, ["default.users"]) as tx:
                 tx.snapshot("default.users").replace(spark.sql(f"SELECT * FROM VALUES {names} AS t(id, name)"))
-        newest, oldest = (str(one.version) for one in mill.list_versions("users"))
+        newest, oldest = (str(one.version) for one in mill.snapshots.versions("users"))
     printed = []
     for line in commands.strip().splitlines():
         words = shlex.split(line.removeprefix("$ tidemill ").replace("OLDEST", oldest).replace("NEWEST", newest))
@@ -66,11 +66,11 @@ def test_a_diff_tells_programs_every_change_on_a_line(sqlite_catalog_url, tmp_pa
     with open_project(tmp_path, create=True) as mill:
         mill.deploy()
         for rows in (0, 2):
-            with open_transaction(mill.catalog, mill.world, ["default.codes"]) as tx:
+            with open_transaction(mill.project.catalog, mill.project.world, ["default.codes"]) as tx:
                 tx.snapshot("default.codes").replace(
                     spark.sql(f"SELECT id AS code, NULL AS since_at FROM range({rows})")
                 )
-        new, old = (one.version for one in mill.list_versions("codes"))
+        new, old = (one.version for one in mill.snapshots.versions("codes"))
 
     with pytest.raises(SystemExit) as ended:
         main(
@@ -103,14 +103,22 @@ def test_the_program_that_reads_changes_gets_them(sqlite_catalog_url, tmp_path, 
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
     with open_project(tmp_path, create=True, world=World(environ={"TIDEMILL_PROCESS": "run/driver"})) as mill:
         for app in (shop, mail):
-            mill.config.app.write_text(app, encoding="utf-8")
+            mill.project.config.app.write_text(app, encoding="utf-8")
             mill.deploy()
-        begin = Start(mill.catalog.url, AppCode(str(mill.config.app), ""), str(tmp_path), str(tmp_path), True, True, {})
-        driver = DriverProcess(mill.world, mill.catalog, begin, "driver")
+        begin = Start(
+            mill.project.catalog.url,
+            AppCode(str(mill.project.config.app), ""),
+            str(tmp_path),
+            str(tmp_path),
+            True,
+            True,
+            {},
+        )
+        driver = DriverProcess(mill.project.world, mill.project.catalog, begin, "driver")
         driver.spark = LentSpark(spark)
         ended, said = [], []
         for names in ("(1, 'ann'), (2, 'ben')", "(1, 'anna'), (3, 'carl')"):
-            with open_transaction(mill.catalog, mill.world, ["default.users"]) as tx:
+            with open_transaction(mill.project.catalog, mill.project.world, ["default.users"]) as tx:
                 tx.snapshot("default.users").replace(spark.sql(f"SELECT * FROM VALUES {names} AS t(id, name)"))
             ended.append(Site(mill, driver, spark).run("mail.greet"))
             said.append(sorted(line for line in capfd.readouterr().out.splitlines() if "welcome" in line))

@@ -21,9 +21,9 @@ def test_what_the_page_shows_works(sqlite_catalog_url, tmp_path):
     (tmp_path / "app.py").write_text(blocks("python"), encoding="utf-8")
     with open_project(tmp_path, create=True) as mill:
         (deployed,) = mill.deploy()
-        mill.run_sql(blocks("sql"))
+        mill.sql(blocks("sql"))
 
-        views = mill.list_watermarks()
+        views = mill.watermarks.list()
 
     assert deployed.programs == ("count_hours",)
     assert [(view.dataset, view.zone, view.programs) for view in views] == [

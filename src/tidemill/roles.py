@@ -208,7 +208,7 @@ def run_all(
     At the end nothing new is taken; runs get `drain` to end by themselves, then their drivers are ended and the runs
     given back. An error of a role ends all and is raised.
     """
-    world, config, catalog = mill.world, mill.config, mill.catalog
+    world, config, catalog = mill.project.world, mill.project.config, mill.project.catalog
     narrator = Narrator(world, echo, as_json=as_json)
     deployed = [done.sentence() for done in mill.deploy()] if deploy else []
     options = DriverOptions(
@@ -366,8 +366,8 @@ def _warm_up(mill: Mill, launcher: Launcher) -> str:
 
     Raises `NoSpark`: without PySpark each run of such a program would fail, and its good files would be blamed.
     """
-    config = mill.config
-    programs = [program for program in mill.catalog.read(list_programs) if not program.retired]
+    config = mill.project.config
+    programs = [program for program in mill.project.catalog.read(list_programs) if not program.retired]
     plain = [program for program in programs if program.kind is ProgramKind.PYTHON]
     spark = [program for program in programs if program.kind.needs_spark]
     if plain:
@@ -387,8 +387,8 @@ def _warm_up(mill: Mill, launcher: Launcher) -> str:
 
 def _code_of(mill: Mill, programs: Sequence[Program]) -> AppCode:
     """The code of one of `programs`: of this project's app file, if one has it."""
-    first = next((program for program in programs if program.app_file == str(mill.config.app)), programs[0])
-    return find_code(mill.catalog, mill.config.state, first, first.bundle)
+    first = next((program for program in programs if program.app_file == str(mill.project.config.app)), programs[0])
+    return find_code(mill.project.catalog, mill.project.config.state, first, first.bundle)
 
 
 def _look_for(catalog: Catalog) -> timedelta:

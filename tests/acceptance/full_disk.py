@@ -120,13 +120,13 @@ def publish(mill: Mill, source: str, text: str) -> str | None:
 
 def sources(mill: Mill) -> list[str]:
     """The published partitions whose files are all there."""
-    files = mill.list_files("lines")
+    files = mill.datasets.files("lines")
     return sorted(str(file.key["source"]) for file in files if Path(file.path).stat().st_size == file.bytes)
 
 
 def contents(mill: Mill) -> dict[str, list[str]]:
     """All rows of what a publication changes."""
-    with backdoor_of(mill.catalog.url) as sql:
+    with backdoor_of(mill.project.catalog.url) as sql:
         return {table: sorted(map(repr, sql(f"SELECT * FROM {table}"))) for table in TABLES}
 
 
@@ -184,9 +184,9 @@ def fill_under_data(disk: MountedDisk | LimitedDisk, folder: Path, catalog: str)
         still = sources(mill)
         disk.free()
         again = publish(mill, "s2", "text\n" * MEGABYTE)
-        janitor.sweep(mill.catalog)
+        janitor.sweep(mill.project.catalog)
         left = sorted(path.name for path in (disk.folder / "data/default/lines").iterdir())
-        ended = [(row.state, row.write_pointer) for row in mill.list_transactions()]
+        ended = [(row.state, row.write_pointer) for row in mill.transactions.list()]
         return {
             "error": error,
             "same": before == after,
@@ -207,38 +207,42 @@ def fill_under_spark(disk: MountedDisk | LimitedDisk, folder: Path, catalog: str
         options = DriverOptions(
             catalog,
             disk.folder / "project/state",
-            mill.config.cache,
-            {"spark.master": mill.config.spark_master, **mill.config.spark_conf},
+            mill.project.config.cache,
+            {"spark.master": mill.project.config.spark_master, **mill.project.config.spark_conf},
             warm=0,
         )
         runner = Runner(
-            mill.world, mill.catalog, Launcher(mill.world, options), lease=mill.config.lease, on_event=events.append
+            mill.project.world,
+            mill.project.catalog,
+            Launcher(mill.project.world, options),
+            lease=mill.project.config.lease,
+            on_event=events.append,
         )
-        run_id = mill.start_run("shop.load")
+        run_id = mill.runs.start("shop.load")
 
         def step_until(done: Callable[[], bool]) -> None:
-            give_up_at = mill.world.clock.monotonic() + timedelta(seconds=patience(90))
+            give_up_at = mill.project.world.clock.monotonic() + timedelta(seconds=patience(90))
             while not done():
-                assert mill.world.clock.monotonic() < give_up_at, f"waited in vain: {events}"
+                assert mill.project.world.clock.monotonic() < give_up_at, f"waited in vain: {events}"
                 with contextlib.suppress(TidemillError):  # the catalog's disk is full as well: the runner waits
                     runner.step()
-                mill.world.clock.sleep(timedelta(milliseconds=20))
+                mill.project.world.clock.sleep(timedelta(milliseconds=20))
 
         before = contents(mill)
         disk.fill(leave=5 * MEGABYTE)
         step_until(lambda: any(event.run.state is RunState.PENDING for event in events))
-        failed = mill.show_run(run_id)
+        failed = mill.runs.show(run_id)
         after = contents(mill)
         still = sources(mill)
         disk.free()
-        step_until(lambda: mill.show_run(run_id)["state"] == RunState.COMPLETED)
+        step_until(lambda: mill.runs.show(run_id)["state"] == RunState.COMPLETED)
         runner.close()
-        janitor.sweep(mill.catalog)
+        janitor.sweep(mill.project.catalog)
         return {
             "error": failed["exit_reason"],
             "same": before == after,
             "still": still,
-            "rows": [partition.rows for partition in mill.list_partitions("lines")],
+            "rows": [partition.rows for partition in mill.datasets.partitions("lines")],
             "folders": len(list((disk.folder / "data/default/lines").glob("tx=*"))),
         }
 

@@ -39,6 +39,7 @@ from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.inbox import FileState, Inbox
 from tidemill.lake.manifest import group_by_partition, list_written
 from tidemill.mill.mill import Mill
+from tidemill.mill.project import Project
 from tidemill.names import DEFAULT_NAMESPACE, RunId
 from tidemill.narration import Narrator
 from tidemill.processes import LocalSpawner
@@ -581,7 +582,9 @@ class Machine:
         with mock.patch.object(bundles, "MOST_IN_CATALOG", 0):
             self._mill.deploy()
             # And a deployment of two hours ago that was killed.
-            store_bundle(self._mill.catalog, self._mill.config.data, Bundle({"app.py": str(number).encode()}))
+            store_bundle(
+                self._mill.project.catalog, self._mill.project.config.data, Bundle({"app.py": str(number).encode()})
+            )
         self.sql("UPDATE bundle_upload SET begun_at = begun_at - 7200000 WHERE abandoned = 0 RETURNING 1")
 
     def land(self, name: str, content: str, inbox: str = "landing") -> None:
@@ -843,7 +846,7 @@ class Machine:
         config = load_config(world, self.folder, {})
         self.catalog = open_catalog(self.catalog_url, world)
         self.clock.rule(self.sql, self.catalog.dialect)
-        self._mill = Mill(self.catalog, world, config)
+        self._mill = Mill(Project(self.catalog, world, config))
         self.deploy(0)
 
 

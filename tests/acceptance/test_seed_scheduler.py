@@ -53,20 +53,29 @@ class Site:
 
     def deploy(self, app: App, *, update_schedules: bool = True) -> Deployed:
         """Deploy an app."""
-        return deploy(self.mill.catalog, self.mill.world, self.mill.config, app, update_schedules=update_schedules)
+        return deploy(
+            self.mill.project.catalog,
+            self.mill.project.world,
+            self.mill.project.config,
+            app,
+            update_schedules=update_schedules,
+        )
 
     def land(self, files: int) -> None:
         """Files arrive in the inbox `raw`."""
         self.landing.mkdir(parents=True, exist_ok=True)
         for number in itertools.islice(self.numbers, files):
             (self.landing / f"{number:06}.csv").write_text(f"{number}\n", encoding="utf-8")
-        discover(self.mill.catalog, Inbox.of(self.mill.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "raw"))))
+        discover(
+            self.mill.project.catalog,
+            Inbox.of(self.mill.project.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "raw"))),
+        )
 
     def add(self, partitions: int, dataset: str = "clicks", *, fails: bool = False, size: int = 0) -> None:
         """Somebody commits so many new partitions of `size` bytes, or fails to."""
-        catalog = self.mill.catalog
+        catalog = self.mill.project.catalog
         fileset = Fileset.of(catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, dataset)))
-        run_id = RunId(self.mill.world.new_id("run"))
+        run_id = RunId(self.mill.project.world.new_id("run"))
         tx = begin(catalog, run_id=run_id, epoch=1, writes=[fileset.dataset_id])
         if fails:
             catalog.apply([EndTransaction(tx.write_pointer, "aborted", "it failed")])
@@ -79,16 +88,18 @@ class Site:
 
     def take(self, dataset: str, consumer: str) -> int:
         """How many partitions a run of a program is given now."""
-        catalog = self.mill.catalog
+        catalog = self.mill.project.catalog
         dataset_id = catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, dataset)).dataset_id
         consumer_id = catalog.write(lambda db: ensure_consumer(db, dataset_id, consumer)).consumer_id
-        tx = begin(catalog, run_id=RunId(self.mill.world.new_id("run")), epoch=1)
+        tx = begin(catalog, run_id=RunId(self.mill.project.world.new_id("run")), epoch=1)
         return len(take_claims(catalog, tx, {consumer_id: Terms()})[consumer_id])
 
     def schedule(self) -> list[str]:
         """Let a scheduler that was just started do what it can; the schedules whose programs it launched."""
         launched: list[str] = []
-        scheduler = Scheduler(self.mill.catalog, self.mill.world, lambda launch: launched.append(launch.schedule))
+        scheduler = Scheduler(
+            self.mill.project.catalog, self.mill.project.world, lambda launch: launched.append(launch.schedule)
+        )
         while not scheduler.step():
             pass
         return [name.removeprefix("default.shop.") for name in launched]
@@ -103,8 +114,8 @@ class Site:
                 register(db, run.run_id, run.epoch, pid=1, facts={}, log_location="logs")
             return [(run.run_id, run.epoch) for run in runs]
 
-        for run_id, epoch in self.mill.catalog.write(take):
-            self.mill.catalog.apply([FinishRun(run_id, epoch, "done", {})])
+        for run_id, epoch in self.mill.project.catalog.write(take):
+            self.mill.project.catalog.apply([FinishRun(run_id, epoch, "done", {})])
 
 
 @pytest.fixture
@@ -114,7 +125,7 @@ def site(catalog_url, tmp_path):
     options = {"catalog": catalog_url}
     world = replace(World(), clock=clock)
     with open_project(tmp_path, options=options, create=True, world=world) as mill, backdoor_of(catalog_url) as behind:
-        clock.rule(behind, mill.catalog.dialect)
+        clock.rule(behind, mill.project.catalog.dialect)
         yield Site(mill, clock, tmp_path / "landing")
 
 
@@ -228,7 +239,7 @@ def test_story_9_a_feed_that_comes_in_n_chunks_is_processed_when_all_are_there(s
         site.clock.move("1h")
         launched += [site.schedule()]
 
-    (run,) = site.mill.list_runs()
+    (run,) = site.mill.runs.list()
     assert launched == [[], [], [], ["feed"]]
     assert run.triggered_by["triggers"][0]["count"] == 4
 
@@ -258,7 +269,7 @@ def test_story_10_enough_is_a_number_of_bytes(site):
     for megabytes in (30, 40, 20, 15, 250, 99):
         site.add(1, size=megabytes * 1_000_000)
         launched.append(len(site.schedule()))
-    why = {run.triggered_by["triggers"][0]["why"] for run in site.mill.list_runs()}
+    why = {run.triggered_by["triggers"][0]["why"] for run in site.mill.runs.list()}
 
     assert launched == [0, 0, 0, 1, 1, 0]
     assert why == {f"{size} MB/100 MB new bytes of default.clicks" for size in (105, 250)}
@@ -306,7 +317,7 @@ def test_scenario_2_an_update_by_deployment_changes_the_arguments(site):
     second = site.schedule()
 
     assert first == second == ["s"]
-    assert [run.arguments for run in site.mill.list_runs()] == [{"level": 2}, {"level": 1}]
+    assert [run.arguments for run in site.mill.runs.list()] == [{"level": 2}, {"level": 1}]
 
 
 def test_scenario_3_a_deployment_touches_schedules_only_when_it_may(site):
@@ -324,7 +335,7 @@ def test_scenario_3_a_deployment_touches_schedules_only_when_it_may(site):
 
     assert sorted(untouched) == ["gone", "kept"]
     assert followed == ["new"]
-    assert sorted(view.name for view in site.mill.list_schedules()) == ["default.shop.kept", "default.shop.new"]
+    assert sorted(view.name for view in site.mill.schedules.list()) == ["default.shop.kept", "default.shop.new"]
 
 
 def test_scenario_4_what_was_counted_before_an_update_does_not_count(site):
@@ -339,7 +350,7 @@ def test_scenario_4_what_was_counted_before_an_update_does_not_count(site):
     site.add(1)
     five = site.schedule()
 
-    (run,) = site.mill.list_runs()
+    (run,) = site.mill.runs.list()
     assert deployed.dropped_jobs == 1
     assert (four, five) == ([], ["s"])
     assert run.arguments == {"level": 2}
@@ -360,7 +371,7 @@ def test_scenario_5_an_update_drops_what_waited_for_its_constraint(site):
     last = site.schedule()
 
     assert (first, waiting, after, last) == (["s"], [], [], ["s"])
-    assert [run.arguments["level"] for run in site.mill.list_runs()] == [2, 0]
+    assert [run.arguments["level"] for run in site.mill.runs.list()] == [2, 0]
 
 
 def test_scenario_6_a_deleted_schedule_launches_nothing(site):
@@ -374,7 +385,7 @@ def test_scenario_6_a_deleted_schedule_launches_nothing(site):
     assert deployed.schedules_removed == ("s",)
     assert deployed.dropped_jobs == 1
     assert site.schedule() == []
-    assert site.mill.list_jobs() == []
+    assert site.mill.jobs.list() == []
 
 
 def test_scenario_8_a_launch_needs_the_trigger_and_all_constraints(site):
@@ -418,17 +429,17 @@ def test_events_while_the_consumer_runs_are_the_next_run(site):
     site.complete_runs()
     site.schedule()
 
-    counts = [run.triggered_by["triggers"][0]["count"] for run in site.mill.list_runs()]
+    counts = [run.triggered_by["triggers"][0]["count"] for run in site.mill.runs.list()]
     assert counts == [3, 1]
 
 
 def test_an_event_while_the_schedule_is_suspended_is_taken_when_it_is_resumed(site):
     """It starts nothing while the schedule is suspended; its data does not wait for another event."""
     site.deploy(Shop().schedule("s", ingest, tm.NewPartitions("clicks")).app)
-    site.mill.suspend_schedule("shop.s")
+    site.mill.schedules.suspend("shop.s")
     site.add(1)
     suspended = site.schedule()
-    site.mill.resume_schedule("shop.s")
+    site.mill.schedules.resume("shop.s")
     resumed = site.schedule()
 
     assert (suspended, resumed) == ([], ["s"])
@@ -440,4 +451,4 @@ def test_an_idle_scheduler_sleeps(site):
     site.deploy(Shop().schedule("s", ingest, tm.NewPartitions("clicks")).app)
     site.schedule()
 
-    assert Scheduler(site.mill.catalog, site.mill.world, lambda _: None).step() == LONGEST_SLEEP
+    assert Scheduler(site.mill.project.catalog, site.mill.project.world, lambda _: None).step() == LONGEST_SLEEP

@@ -160,7 +160,7 @@ class Site:
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)
             until(lambda: all(state(pid) == "T" for pid in pids))
-            if self.mill.catalog.dialect != "sqlite":
+            if self.mill.project.catalog.dialect != "sqlite":
                 return True
             try:
                 self.sql("BEGIN IMMEDIATE; ROLLBACK")
@@ -174,7 +174,7 @@ class Site:
 
     def run(self) -> RunView:
         """The newest run."""
-        return self.mill.list_runs()[0]
+        return self.mill.runs.list()[0]
 
     def wait_for_success(self, name: str) -> None:
         """Wait until the file has been processed."""
@@ -192,7 +192,7 @@ class Site:
 
     def log(self, run: RunView, attempt: int) -> str:
         """What an attempt printed."""
-        return (self.mill.config.state / "logs" / run.run_id / str(attempt) / "stderr").read_text()
+        return (self.mill.project.config.state / "logs" / run.run_id / str(attempt) / "stderr").read_text()
 
 
 def done(*states: str, transactions: list[str]) -> dict[str, list[tuple[Any, ...]]]:
@@ -269,14 +269,14 @@ def test_a_stopped_driver_whose_run_is_killed_commits_nothing(site, powerless):
     run = site.run()
 
     site.stop(driver)
-    site.mill.kill_run(run.run_id)
+    site.mill.runs.kill(run.run_id)
     site.wait_for_success("one.csv")  # by a run that the file's release has launched
     outlived = state(driver) != "Z"
     if outlived:
         site.go_on(driver)
         until(lambda: state(driver) == "Z")
 
-    states = {view.run_id: view.state for view in site.mill.list_runs()}
+    states = {view.run_id: view.state for view in site.mill.runs.list()}
     assert outlived == powerless
     # Its watchdog, which sees that its runner has let go of it, may end it before it can say so.
     assert site.log(run, 1) == "" or (powerless and "is fenced" in site.log(run, 1))

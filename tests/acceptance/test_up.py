@@ -124,8 +124,8 @@ def leave_behind(mill: Mill) -> Path:
     tx = given_up.enter_context(mill.transaction(["default.sales"]))
     with pytest.raises(InterruptedError), given_up:
         raise InterruptedError
-    location = mill.show_dataset("default.sales").location.removeprefix("file://")
-    folder = Path(location) / tx_directory(Snapshot(WritePointer(tx.write_pointer), mill.catalog.incarnation))
+    location = mill.datasets.show("default.sales").location.removeprefix("file://")
+    folder = Path(location) / tx_directory(Snapshot(WritePointer(tx.write_pointer), mill.project.catalog.incarnation))
     (folder / "1/day=2026-01-01").mkdir(parents=True)
     (folder / "1/day=2026-01-01/part-0.parquet").write_bytes(b"half")
     return folder
@@ -135,7 +135,7 @@ def totals(mill: Mill) -> dict[str, int]:
     """What is published of each day."""
     return {
         str(file.key["day"]): row["total"]
-        for file in mill.list_files("default.days")
+        for file in mill.datasets.files("default.days")
         for row in parquet.ParquetFile(file.path).read().to_pylist()
     }
 
@@ -159,7 +159,7 @@ def test_files_become_reports_and_nothing_is_left_behind(project):
                     continue
                 if totals(mill) == first and not (project / "landing/c.csv").exists():
                     land(project, "c.csv", ("2026-01-03", 300), ("2026-01-04", 4))
-                states = {file.name: file.status for file in mill.list_inbox_files("default.raw")}
+                states = {file.name: file.status for file in mill.inboxes.files("default.raw")}
                 if totals(mill) == second and states["broken.csv"] == "QUARANTINED":
                     break
             drivers = up.left()
@@ -170,14 +170,14 @@ def test_files_become_reports_and_nothing_is_left_behind(project):
         finally:
             up.close()
 
-        waiting = {view.name: view.waiting for view in mill.list_consumers()}
+        waiting = {view.name: view.waiting for view in mill.consumers.list()}
         committed = {
             Path(file.path.partition("/day=")[0]).parent
             for name in ("default.sales", "default.days")
-            for file in mill.list_files(name)
+            for file in mill.datasets.files(name)
         }
-        states = {file.name: file.status for file in mill.list_inbox_files("default.raw")}
-        open_transactions = mill.list_transactions(open_only=True)
+        states = {file.name: file.status for file in mill.inboxes.files("default.raw")}
+        open_transactions = mill.transactions.list(open_only=True)
 
     assert told[0] == "ready"
     assert told[-1] == "stopped"

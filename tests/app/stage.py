@@ -70,12 +70,12 @@ class Stage:
 
     def publish(self, dataset: str, *paths: str, op: str = "append") -> None:
         """Commit partitions of a file set, in one transaction."""
-        with open_transaction(self.mill.catalog, self.world, [f"default.{dataset}"], writer=write_lines) as tx:
+        with open_transaction(self.mill.project.catalog, self.world, [f"default.{dataset}"], writer=write_lines) as tx:
             getattr(tx.fileset(f"default.{dataset}"), op)({path: f"{path}\n" for path in paths})
 
     def schedule(self) -> None:
         """Bring messages and times to runs until there is nothing more."""
-        scheduler = Scheduler(self.mill.catalog, self.world, lambda _: None)
+        scheduler = Scheduler(self.mill.project.catalog, self.world, lambda _: None)
         while scheduler.step() == timedelta(0):
             pass
 
@@ -85,25 +85,25 @@ class Stage:
 
     def take(self) -> list[RunRecord]:
         """Take what is pending, as a runner does."""
-        return self.mill.catalog.write(
+        return self.mill.project.catalog.write(
             lambda db: take_runs(db, most=10, owner="stage", host="here", lease=timedelta(seconds=60))
         )
 
     def attempt(self, run: RunRecord) -> RunRecord:
         """Work on a run that was taken; how it stands afterwards."""
-        self.driver(run).work(Assignment(run.run_id, run.epoch, str(self.mill.config.folder)))
+        self.driver(run).work(Assignment(run.run_id, run.epoch, str(self.mill.project.config.folder)))
         return self.run(run.run_id)
 
     def driver(self, run: RunRecord) -> DriverProcess:
         """A driver with the code of this attempt."""
-        config, catalog, program_id = self.mill.config, self.mill.catalog, run.program_id
+        config, catalog, program_id = self.mill.project.config, self.mill.project.catalog, run.program_id
         assert program_id is not None, "drivers work on runs of programs"
         program = catalog.read(lambda db: find_program_by_id(db, program_id))
         code = find_code(catalog, config.state, program, run.bundle)
         start = Start(
             config.catalog, code, str(config.folder), str(config.folder), spark=False, warm=False, spark_settings={}
         )
-        return DriverProcess(self.world, self.mill.catalog, start, "driver", writer=write_lines)
+        return DriverProcess(self.world, self.mill.project.catalog, start, "driver", writer=write_lines)
 
     def play(self, most: int = 20) -> list[RunRecord]:
         """Schedule and work until nothing is left to do; the runs, in their order. Fails when it does not end."""
@@ -120,21 +120,21 @@ class Stage:
         """Let what waits for a time come due, and have it announced as the keeper does."""
         from tests.run.conftest import rows_of
 
-        rows_of(self.mill.catalog, f"{sql} RETURNING 1")
-        backlog.publish_due(self.mill.catalog)
+        rows_of(self.mill.project.catalog, f"{sql} RETURNING 1")
+        backlog.publish_due(self.mill.project.catalog)
 
     def run(self, run_id: RunId) -> RunRecord:
         """How a run stands."""
-        return self.mill.catalog.read(lambda db: find_run(db, run_id))
+        return self.mill.project.catalog.read(lambda db: find_run(db, run_id))
 
     def runs(self) -> list[RunRecord]:
         """All runs of programs, oldest first."""
-        found = self.mill.catalog.read(lambda db: list_runs(db, most=1000))
+        found = self.mill.project.catalog.read(lambda db: list_runs(db, most=1000))
         return sorted((run for run in found if run.program_id), key=lambda run: run.created_at)
 
     def said(self, name: str = "said.txt") -> list[str]:
         """What programs have written into a file of the project."""
-        path = self.mill.config.folder / name
+        path = self.mill.project.config.folder / name
         return path.read_text().splitlines() if path.exists() else []
 
 
@@ -151,6 +151,6 @@ def staged(folder: Path, catalog_url: str, app: str | Path, clock: ManualClock |
     world = World(clock=clock or SystemClock(), spawner=spawner, marked=lambda mark: at.pop(mark, lambda: None)())
     with open_project(folder, create=True, world=world) as mill, backdoor_of(catalog_url) as backdoor:
         if clock is not None:
-            clock.rule(backdoor, mill.catalog.dialect)
+            clock.rule(backdoor, mill.project.catalog.dialect)
         mill.deploy()
         yield Stage(mill, world, spawner, at)

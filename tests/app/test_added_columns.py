@@ -17,7 +17,7 @@ ORDERS = 'orders = app.inbox("orders", "landing", schema="id INT, name STRING", 
 
 def facts_of(site, run: int) -> dict[str, object]:
     """What a run has recorded of its inbox; 0 is the newest run."""
-    return site.mill.show_run(site.mill.list_runs()[run].run_id)["facts"]["read"][0]
+    return site.mill.runs.show(site.mill.runs.list()[run].run_id)["facts"]["read"][0]
 
 
 def test_a_run_records_the_columns_that_it_adds(site):
@@ -26,7 +26,7 @@ def test_a_run_records_the_columns_that_it_adds(site):
     land(site, {"a.csv": "id,name,zip\n1,a,x\n", "b.csv": "Zip,id,name\nx,2,b\n", "c.csv": "id,name,bad\nx,c,d\n"})
 
     first = site.run("shop.load")
-    site.mill.retry_files("orders")
+    site.mill.inboxes.retry("orders")
     second = site.run("shop.load")
     recorded = facts_of(site, 0)
     land(site, {"d.csv": "name,id\nd,4\n"})

@@ -26,16 +26,16 @@ LINES = 'lines = app.fileset("lines", keys={"part": "int"})\n'
 
 def land(site: Site, contents: dict[str, str]) -> None:
     """Write files into the inbox, and have them found."""
-    folder = site.mill.config.folder / "landing"
+    folder = site.mill.project.config.folder / "landing"
     folder.mkdir(exist_ok=True)
     for name, content in contents.items():
         (folder / name).write_text(content, encoding="utf-8", newline="")
-    discover(site.mill.catalog, site.mill._inbox("orders"))
+    discover(site.mill.project.catalog, site.mill._inbox("orders"))
 
 
 def states(site: Site) -> dict[str, tuple[FileState, int, str]]:
     """State, failures and reason of each file."""
-    return {file.name: (file.status, file.failures, file.error or "") for file in site.mill.list_inbox_files("orders")}
+    return {file.name: (file.status, file.failures, file.error or "") for file in site.mill.inboxes.files("orders")}
 
 
 def test_all_bad_files_of_a_batch_are_found_in_one_attempt(site):
@@ -57,7 +57,7 @@ def test_all_bad_files_of_a_batch_are_found_in_one_attempt(site):
     after_first = states(site)
     second = site.run("shop.load")
     published = site.rows("lines", "id", "name")
-    site.mill.retry_files("orders")
+    site.mill.inboxes.retry("orders")
     land(site, {"late.csv": HEADER + "3,c,30\n"})
     third = site.run("shop.load")
 
@@ -100,7 +100,7 @@ def test_bad_rows_are_rejected_with_line_text_and_reason(site, declared, good, b
     land(site, {"some": good + bad, "all": good, "many": good + bad + bad})
 
     state, why = site.run("shop.load")
-    facts = site.mill.show_run(site.mill.list_runs()[0].run_id)["facts"]
+    facts = site.mill.runs.show(site.mill.runs.list()[0].run_id)["facts"]
 
     assert (state, why) == ("COMPLETED", "")
     assert len(site.rows("lines")) == 96

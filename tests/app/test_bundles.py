@@ -87,18 +87,18 @@ def stage(tmp_path, catalog_url):
 
 def start(stage: Stage) -> RunState:
     """Start the program by hand and work on it; how its run stands."""
-    run_id = stage.mill.start_run("shop.load")
+    run_id = stage.mill.runs.start("shop.load")
     stage.work()
     return stage.run(run_id).state
 
 
 def test_an_edit_that_nobody_deployed_changes_nothing(stage):
     """Of the app file, of a module, of one that is imported late: all runs have what was deployed."""
-    folder = stage.mill.config.folder
-    stage.mill.config.app.write_text("this is half sav(")
+    folder = stage.mill.project.config.folder
+    stage.mill.project.config.app.write_text("this is half sav(")
     for name in ("helper.py", "late.py", "package/other.py"):
         (folder / name).write_text("word = 'edited'")
-    stage.mill.start_run("shop.load")
+    stage.mill.runs.start("shop.load")
     (run,) = stage.work()
 
     assert stage.said() == []  # the inbox is empty
@@ -107,10 +107,10 @@ def test_an_edit_that_nobody_deployed_changes_nothing(stage):
 
 def test_every_attempt_has_the_files_of_the_deployment(stage):
     """With the project gone, too: a node needs no checkout."""
-    folder = stage.mill.config.folder
+    folder = stage.mill.project.config.folder
     (folder / "landing" / "one.txt").write_text("1\n")
     discover(stage)
-    stage.mill.config.app.write_text("import nothing_of_that_name")
+    stage.mill.project.config.app.write_text("import nothing_of_that_name")
     for name in ("helper.py", "late.py"):
         (folder / name).unlink()
     shutil.rmtree(folder / "package")
@@ -123,7 +123,7 @@ def test_every_attempt_has_the_files_of_the_deployment(stage):
 def test_data_in_a_package_are_those_of_the_deployment(stage):
     """By both ways in which Python reads the data of a package."""
     redeploy(stage.mill, DATA)
-    (stage.mill.config.folder / "package" / "query.sql").write_text("edited")
+    (stage.mill.project.config.folder / "package" / "query.sql").write_text("edited")
     sys.modules.pop("package", None)  # the deployment's, in this process; a driver is a process of its own
     start(stage)
 
@@ -132,38 +132,38 @@ def test_data_in_a_package_are_those_of_the_deployment(stage):
 
 def discover(stage: Stage) -> None:
     """List the inbox, as the discoverer does."""
-    Discoverer(stage.mill.catalog, Narrator(stage.world, lambda _: None, as_json=False)).step()
+    Discoverer(stage.mill.project.catalog, Narrator(stage.world, lambda _: None, as_json=False)).step()
 
 
 def test_a_deployment_replaces_the_code_of_the_next_attempt(stage):
     """The run record names the code of its attempt."""
-    folder = stage.mill.config.folder
-    (first,) = list(stage.mill.catalog.read(list_programs))
+    folder = stage.mill.project.config.folder
+    (first,) = list(stage.mill.project.catalog.read(list_programs))
     (folder / "helper.py").write_text("word = 'helper 2'")
     redeploy(stage.mill, APP.replace("VERSION", "app 2"))
-    (second,) = list(stage.mill.catalog.read(list_programs))
+    (second,) = list(stage.mill.project.catalog.read(list_programs))
     (folder / "landing" / "one.txt").write_text("1\n")
     discover(stage)
     (run,) = stage.play()
 
     assert stage.said() == ["app 2 helper 2 late 1 deep 1"]
     assert first.bundle != second.bundle
-    assert stage.mill.show_run(run.run_id)["bundle"] == second.bundle
-    assert stage.mill.show_run(run.run_id)["facts"]["code"] == second.bundle
+    assert stage.mill.runs.show(run.run_id)["bundle"] == second.bundle
+    assert stage.mill.runs.show(run.run_id)["facts"]["code"] == second.bundle
 
 
 def test_a_node_that_cannot_load_the_code_blames_neither_program_nor_file(stage):
     """A library is missing there: the run waits for another node for ever; five such attempts ended it FAILED."""
-    folder = stage.mill.config.folder
+    folder = stage.mill.project.config.folder
     (folder / "landing" / "good.txt").write_text("1\n")
     discover(stage)
     stage.schedule()
     for _ in range(LOSSES_FOR_A_FAILURE + 2):
-        rows_of(stage.mill.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
+        rows_of(stage.mill.project.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
         spoil(stage)
         (run,) = stage.work()
-    files = rows_of(stage.mill.catalog, "SELECT status, failures FROM inbox_file")
-    shown = stage.mill.show_run(run.run_id)
+    files = rows_of(stage.mill.project.catalog, "SELECT status, failures FROM inbox_file")
+    shown = stage.mill.runs.show(run.run_id)
     found = next(one for one in examine(folder, world=stage.world).findings if one.subject == "code")
 
     assert (run.state, run.failures, run.losses) == (RunState.PENDING, 0, 0)
@@ -177,7 +177,7 @@ def test_a_node_that_cannot_load_the_code_blames_neither_program_nor_file(stage)
 
 def test_a_run_that_waited_for_a_node_goes_on_with_code_that_loads(stage):
     """Another node, or another deployment: the run has all its attempts still."""
-    folder = stage.mill.config.folder
+    folder = stage.mill.project.config.folder
     (folder / "landing" / "good.txt").write_text("1\n")
     discover(stage)
     stage.schedule()
@@ -186,7 +186,7 @@ def test_a_run_that_waited_for_a_node_goes_on_with_code_that_loads(stage):
 
     (folder / "helper.py").write_text("word = 'helper 2'")
     redeploy(stage.mill, APP.replace("VERSION", "app 2"))
-    rows_of(stage.mill.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
+    rows_of(stage.mill.project.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
     (run,) = stage.work()
     found = next(one for one in examine(folder, world=stage.world).findings if one.subject == "code")
 
@@ -196,11 +196,11 @@ def test_a_run_that_waited_for_a_node_goes_on_with_code_that_loads(stage):
 
 def test_up_until_idle_does_not_wait_for_another_node(stage):
     """It tells what the run waits for, and ends: on its own it would wait for ever."""
-    stage.mill.start_run("shop.load")
+    stage.mill.runs.start("shop.load")
     spoil(stage)
     told: list[str] = []
 
-    with open_project(stage.mill.config.folder) as mill:
+    with open_project(stage.mill.project.config.folder) as mill:
         run_all(mill, echo=told.append, deploy=False, until_idle=UntilIdle.ALL)
 
     (waits,) = [line for line in told if " waits " in line]
@@ -210,8 +210,8 @@ def test_up_until_idle_does_not_wait_for_another_node(stage):
 
 def spoil(stage: Stage) -> None:
     """Have the unpacked code import what this node does not have."""
-    (program,) = stage.mill.catalog.read(list_programs)
-    code = find_code(stage.mill.catalog, stage.mill.config.state, program, program.bundle)
+    (program,) = stage.mill.project.catalog.read(list_programs)
+    code = find_code(stage.mill.project.catalog, stage.mill.project.config.state, program, program.bundle)
     (Path(code.folder) / "helper.py").write_text("import library_of_no_node")
     sys.modules.pop("helper", None)
 
@@ -219,7 +219,7 @@ def spoil(stage: Stage) -> None:
 def test_a_program_that_was_deployed_again_before_its_attempt_began_is_returned(stage):
     """Declaration and code belong together: the attempt costs the run nothing."""
     stage.at["driver.registered"] = lambda: redeploy(stage.mill, APP.replace("VERSION", "app 2"))
-    run_id = stage.mill.start_run("shop.load")
+    run_id = stage.mill.runs.start("shop.load")
     (run,) = stage.work()
     state, losses, failures = run.state, run.losses, run.failures
     (again,) = stage.work()
@@ -230,7 +230,7 @@ def test_a_program_that_was_deployed_again_before_its_attempt_began_is_returned(
 
 def test_what_travels_is_what_the_app_imports_and_its_packages(stage):
     """Not the data, settings and secrets that lie beside it."""
-    packed = pack(Disk(), stage.mill.config.app)
+    packed = pack(Disk(), stage.mill.project.config.app)
 
     assert set(packed.files) == {
         "app.py",
@@ -247,7 +247,7 @@ def test_what_travels_is_what_the_app_imports_and_its_packages(stage):
 def test_too_much_data_in_a_package_is_refused(stage, monkeypatch):
     """A bundle is unpacked on each node."""
     monkeypatch.setattr("tidemill.app.packing.MOST_BYTES", 100)
-    (stage.mill.config.folder / "package" / "data.bin").write_bytes(b"0" * 2000)
+    (stage.mill.project.config.folder / "package" / "data.bin").write_bytes(b"0" * 2000)
 
     with pytest.raises(BundleTooLarge, match=r"above all package/data\.bin"):
         stage.mill.deploy()
@@ -256,7 +256,7 @@ def test_too_much_data_in_a_package_is_refused(stage, monkeypatch):
 def test_of_too_much_data_only_the_size_is_read(stage, monkeypatch):
     """It may be larger than the memory."""
     monkeypatch.setattr("tidemill.app.packing.MOST_BYTES", 10_000)
-    (stage.mill.config.folder / "package" / "data.bin").write_bytes(b"0" * 20_000)
+    (stage.mill.project.config.folder / "package" / "data.bin").write_bytes(b"0" * 20_000)
     read_bytes, read = Disk.read_bytes, []
 
     def look(disk: Disk, path: Path) -> bytes:
@@ -265,17 +265,17 @@ def test_of_too_much_data_only_the_size_is_read(stage, monkeypatch):
 
     monkeypatch.setattr(Disk, "read_bytes", look)
     with pytest.raises(BundleTooLarge, match=r"above all package/data\.bin"):
-        pack(Disk(), stage.mill.config.app)
+        pack(Disk(), stage.mill.project.config.app)
 
     assert "data.bin" not in read
 
 
 def test_links_in_a_circle_are_packed_once(stage):
     """Two of them multiplied the files of a package by two to the power of forty."""
-    package = stage.mill.config.folder / "package"
+    package = stage.mill.project.config.folder / "package"
     (package / "again").symlink_to(package)
     (package / "other_way").symlink_to(".")
-    packed = pack(Disk(), stage.mill.config.app)
+    packed = pack(Disk(), stage.mill.project.config.app)
 
     assert {name for name in packed.files if name.endswith("query.sql")} == {"package/query.sql"}
 
@@ -284,9 +284,9 @@ def test_a_large_bundle_lies_below_the_data(stage, monkeypatch):
     """The catalog stays small; a node unpacks it from there."""
     monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
     redeploy(stage.mill, APP.replace("VERSION", "app 2"))
-    (program,) = stage.mill.catalog.read(list_programs)
+    (program,) = stage.mill.project.catalog.read(list_programs)
     stage.mill.deploy()
-    stored = list((Path(stage.mill.config.data) / "_bundles").iterdir())
+    stored = list((Path(stage.mill.project.config.data) / "_bundles").iterdir())
 
     assert [path.name.split("-")[0] for path in stored] == [program.bundle]
     assert start(stage) is RunState.COMPLETED
@@ -296,7 +296,7 @@ def test_a_large_bundle_whose_file_is_gone_comes_back_with_the_same_deployment(s
     """A restored catalog names a bundle that the janitor has deleted since the backup."""
     monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
     redeploy(stage.mill, APP.replace("VERSION", "app 2"))
-    for path in (Path(stage.mill.config.data) / "_bundles").iterdir():
+    for path in (Path(stage.mill.project.config.data) / "_bundles").iterdir():
         path.unlink()
     stage.mill.deploy()
 
@@ -305,16 +305,16 @@ def test_a_large_bundle_whose_file_is_gone_comes_back_with_the_same_deployment(s
 
 def test_the_file_of_a_deployment_that_was_killed_is_deleted(stage, monkeypatch):
     """It lay there for ever: no row named it."""
-    catalog, state = stage.mill.catalog, stage.mill.config.state
-    folder = Path(stage.mill.config.data) / "_bundles"
+    catalog, state = stage.mill.project.catalog, stage.mill.project.config.state
+    folder = Path(stage.mill.project.config.data) / "_bundles"
     monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
 
     def die(*_: object, **__: object) -> None:
         raise Died
 
     with monkeypatch.context() as killed:
-        killed.setattr("tidemill.mill.mill.deploy", die)
-        killed.setattr("tidemill.mill.mill.delete_unused", lambda *_: None)  # a kill tidies nothing
+        killed.setattr("tidemill.mill.deployment.deploy", die)
+        killed.setattr("tidemill.mill.deployment.delete_unused", lambda *_: None)  # a kill tidies nothing
         with pytest.raises(Died):
             redeploy(stage.mill, APP.replace("VERSION", "app 2"))
     sweep_bundles(catalog, state)
@@ -335,9 +335,9 @@ def test_the_file_of_a_deployment_that_was_killed_is_deleted(stage, monkeypatch)
 
 def test_a_slow_deployment_never_names_a_file_that_the_janitor_deletes(stage, monkeypatch):
     """Whichever commits first decides; and what the slow one writes afterwards is deleted, too."""
-    catalog, state = stage.mill.catalog, stage.mill.config.state
+    catalog, state = stage.mill.project.catalog, stage.mill.project.config.state
     monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
-    stored = store_bundle(catalog, stage.mill.config.data, Bundle({"app.py": b"x = 1"}))
+    stored = store_bundle(catalog, stage.mill.project.config.data, Bundle({"app.py": b"x = 1"}))
     path = Path(stored.location.removeprefix("file://"))
     rows_of(catalog, "UPDATE bundle_upload SET begun_at = begun_at - 7200000 RETURNING 1")
     sweep_bundles(catalog, state)
@@ -356,21 +356,21 @@ def test_a_slow_deployment_never_names_a_file_that_the_janitor_deletes(stage, mo
 
 def test_a_damaged_bundle_is_not_unpacked(stage):
     """The digest says what the code is."""
-    (program,) = stage.mill.catalog.read(list_programs)
+    (program,) = stage.mill.project.catalog.read(list_programs)
     other = Bundle({"app.py": b"x = 1"}).to_zip()
     text = "UPDATE bundle SET content = :content"
     damage = Statement(
         "damage", dict.fromkeys(Dialect, text), ("content",), None, False, text.replace(":content", "$1")
     )
-    stage.mill.catalog.write(lambda db: db.run(damage, content=other))
+    stage.mill.project.catalog.write(lambda db: db.run(damage, content=other))
 
     with pytest.raises(CodeUnavailable, match="damaged"):
-        find_code(stage.mill.catalog, stage.mill.config.state, program, program.bundle)
+        find_code(stage.mill.project.catalog, stage.mill.project.config.state, program, program.bundle)
 
 
 def test_bundles_that_nothing_names_are_deleted(stage, monkeypatch):
     """From the catalog, from the data, and where they were unpacked; never those of an attempt under way."""
-    catalog, state = stage.mill.catalog, stage.mill.config.state
+    catalog, state = stage.mill.project.catalog, stage.mill.project.config.state
     monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
     redeploy(stage.mill, APP.replace("VERSION", "app 2"))
     start(stage)
@@ -387,13 +387,15 @@ def test_bundles_that_nothing_names_are_deleted(stage, monkeypatch):
 
     assert large.bundle in kept[0]
     assert digests(stage) == {last.bundle}
-    assert [path.name.split("-")[0] for path in (Path(stage.mill.config.data) / "_bundles").iterdir()] == [last.bundle]
+    assert [path.name.split("-")[0] for path in (Path(stage.mill.project.config.data) / "_bundles").iterdir()] == [
+        last.bundle
+    ]
     assert not (state / "bundles" / large.bundle).exists()
 
 
 def test_a_deletion_that_was_cut_short_does_not_harm_the_same_code_deployed_again(stage, monkeypatch):
     """The janitor died between its intent and the deletion; meanwhile the old text is deployed again."""
-    catalog, state = stage.mill.catalog, stage.mill.config.state
+    catalog, state = stage.mill.project.catalog, stage.mill.project.config.state
     monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
     redeploy(stage.mill, APP.replace("VERSION", "app 2"))
     redeploy(stage.mill, APP.replace("VERSION", "app 3"))
@@ -416,7 +418,7 @@ class Died(BaseException):
 
 def test_a_folder_that_was_deleted_in_part_is_never_loaded(stage, monkeypatch):
     """The janitor died while it deleted the unpacked code; then the same code is deployed again."""
-    catalog, state = stage.mill.catalog, stage.mill.config.state
+    catalog, state = stage.mill.project.catalog, stage.mill.project.config.state
     start(stage)
     redeploy(stage.mill, APP.replace("VERSION", "app 2"))
 
@@ -441,7 +443,7 @@ def test_a_folder_that_was_deleted_in_part_is_never_loaded(stage, monkeypatch):
 
 def test_code_that_is_unpacked_during_a_sweep_stays(stage, monkeypatch):
     """A deployment between the two looks of a janitor: at the folder, and at the catalog."""
-    catalog, state = stage.mill.catalog, stage.mill.config.state
+    catalog, state = stage.mill.project.catalog, stage.mill.project.config.state
     start(stage)
     list_folder = Disk.list_folder
     deploying = [lambda: (redeploy(stage.mill, APP.replace("VERSION", "app 2")), start(stage))]
@@ -467,14 +469,14 @@ def test_a_folder_that_cannot_be_deleted_ends_no_janitor(stage, monkeypatch, cap
         raise FileNotFoundError("deleted by another")
 
     monkeypatch.setattr(Disk, "remove", refuse)
-    sweep_bundles(stage.mill.catalog, stage.mill.config.state)
+    sweep_bundles(stage.mill.project.catalog, stage.mill.project.config.state)
 
     assert "is not deleted: deleted by another" in caplog.text
 
 
 def test_a_full_disk_of_a_node_is_no_fault_of_the_run(stage, monkeypatch):
     """The attempt is lost like one whose code does not load; its input is never blamed."""
-    (program,) = stage.mill.catalog.read(list_programs)
+    (program,) = stage.mill.project.catalog.read(list_programs)
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -482,7 +484,7 @@ def test_a_full_disk_of_a_node_is_no_fault_of_the_run(stage, monkeypatch):
     monkeypatch.setattr(Disk, "write_bytes", refuse)
 
     with pytest.raises(CodeUnavailable, match=r"cannot be unpacked into .*No space left"):
-        find_code(stage.mill.catalog, stage.mill.config.state, program, program.bundle)
+        find_code(stage.mill.project.catalog, stage.mill.project.config.state, program, program.bundle)
 
 
 def test_a_wrong_byte_anywhere_in_a_bundle_is_damage():
@@ -500,19 +502,19 @@ def test_a_wrong_byte_anywhere_in_a_bundle_is_damage():
 
 def digests(stage: Stage) -> set[str]:
     """The bundles of the catalog."""
-    return {str(row[0]) for row in rows_of(stage.mill.catalog, "SELECT digest FROM bundle")}
+    return {str(row[0]) for row in rows_of(stage.mill.project.catalog, "SELECT digest FROM bundle")}
 
 
 def test_an_edit_that_is_not_deployed_is_told_once(stage):
     """And a file that is only half saved; nothing is said when it is deployed, or taken back."""
     told: list[str] = []
-    edits = Edits(stage.mill.catalog, stage.mill.config, told.append)
+    edits = Edits(stage.mill.project.catalog, stage.mill.project.config, told.append)
     edits.step()
     unedited = list(told)
     for text in ("word = 'helper 2'", "word = 'helper 2'", "word = 'helper 1'", "word = 'helper 2'"):
-        (stage.mill.config.folder / "helper.py").write_text(text)
+        (stage.mill.project.config.folder / "helper.py").write_text(text)
         edits.step()
-    stage.mill.config.app.write_text("half sav(")
+    stage.mill.project.config.app.write_text("half sav(")
     edits.step()
 
     assert unedited == []
@@ -525,15 +527,15 @@ def test_an_edit_that_is_not_deployed_is_told_once(stage):
 
 def test_an_app_file_that_changes_while_it_is_read_is_read_again(stage):
     """What is packed is what declared the programs."""
-    folder = stage.mill.config.folder
+    folder = stage.mill.project.config.folder
     redeploy(
         stage.mill,
         APP.replace("VERSION", "app 2")
         + "\ncount = Path(__file__).parent / 'count'\n"
         + "if not count.exists():\n    count.touch()\n    count.with_name('helper.py').write_text('word = 3')\n",
     )
-    (program,) = stage.mill.catalog.read(list_programs)
-    code = find_code(stage.mill.catalog, stage.mill.config.state, program, program.bundle)
+    (program,) = stage.mill.project.catalog.read(list_programs)
+    code = find_code(stage.mill.project.catalog, stage.mill.project.config.state, program, program.bundle)
 
     assert (Path(code.folder) / "helper.py").read_text() == (folder / "helper.py").read_text() == "word = 3"
 

@@ -55,26 +55,26 @@ def stage(catalog_url, tmp_path):
 
 def refresh(stage: Stage, text: str = "a\n") -> int:
     """A version; its number."""
-    with open_transaction(stage.mill.catalog, stage.world, ["default.users"], writer=write_texts) as tx:
+    with open_transaction(stage.mill.project.catalog, stage.world, ["default.users"], writer=write_texts) as tx:
         tx.snapshot("default.users").replace({"": text}, allow=["drop"])
     return tx.write_pointer
 
 
 def start(stage: Stage) -> list[tuple[str, str]]:
     """Start the program, and work on what is pending: how those runs ended."""
-    stage.mill.start_run("shop.follow", {})
+    stage.mill.runs.start("shop.follow", {})
     return [(str(run.state), run.exit_reason or "") for run in stage.work()]
 
 
 def test_a_refresh_while_the_schedule_is_suspended_is_followed_when_it_is_resumed(stage):
     """The next refresh may come in a month."""
-    stage.mill.suspend_schedule("shop.follow")
+    stage.mill.schedules.suspend("shop.follow")
     refresh(stage)
     stage.play()
-    stage.mill.resume_schedule("shop.follow")
+    stage.mill.schedules.resume("shop.follow")
     runs = stage.play()
-    stage.mill.suspend_schedule("shop.follow")
-    stage.mill.resume_schedule("shop.follow")
+    stage.mill.schedules.suspend("shop.follow")
+    stage.mill.schedules.resume("shop.follow")
 
     assert [run.state for run in runs] == ["COMPLETED"]
     assert stage.play() == []
@@ -93,9 +93,9 @@ def test_each_run_gets_what_changed_since_the_last_that_committed(stage):
     assert none == idle == [("COMPLETED", "no_input")]
     assert stage.said() == [f"None {first}", f"{first} {third}"]
     last = [run for run in stage.runs() if run.exit_reason == ""][-1]
-    (taken,) = stage.mill.show_run(last.run_id)["inputs"]
+    (taken,) = stage.mill.runs.show(last.run_id)["inputs"]
     assert (taken.dataset, taken.item) == ("default.users", f"version {third}")
-    assert stage.mill.audit().clean
+    assert stage.mill.catalog.audit().clean
 
 
 def test_a_roll_back_is_a_change(stage):
@@ -103,7 +103,7 @@ def test_a_roll_back_is_a_change(stage):
     good = refresh(stage)
     bad = refresh(stage)
     start(stage)
-    back = stage.mill.roll_back("users", good).version
+    back = stage.mill.snapshots.rollback("users", good).version
     start(stage)
 
     assert stage.said() == [f"None {bad}", f"{bad} {back}"]
@@ -126,7 +126,7 @@ def test_changes_that_a_failed_run_was_launched_for_are_announced_again_later(ca
     with site(tmp_path, catalog_url, f"import os; 1 / os.path.exists({str(tmp_path / 'good')!r})") as stage:
         version = refresh(stage)
         failed = stage.play()
-        (put_off,) = rows_of(stage.mill.catalog, "SELECT not_before > tidemill_now() FROM consumer_work")
+        (put_off,) = rows_of(stage.mill.project.catalog, "SELECT not_before > tidemill_now() FROM consumer_work")
         (tmp_path / "good").touch()
         stage.pass_time()
         again = stage.play()
@@ -137,8 +137,8 @@ def test_changes_that_a_failed_run_was_launched_for_are_announced_again_later(ca
         assert put_off[0]
         assert stage.said() == [f"None {version}"] * 2
         assert stage.play() == []
-        assert rows_of(stage.mill.catalog, "SELECT count(*) FROM consumer_work") == [(0,)]
-        assert stage.mill.audit().clean
+        assert rows_of(stage.mill.project.catalog, "SELECT count(*) FROM consumer_work") == [(0,)]
+        assert stage.mill.catalog.audit().clean
 
 
 @pytest.mark.parametrize(("reads", "ran"), [("tm.Changes(users)", ["COMPLETED"]), ("users", [])])
@@ -147,15 +147,15 @@ def test_changes_of_a_job_that_waited_too_long_are_announced(catalog_url, tmp_pa
     alone = APP.replace("tm.Refreshed(users))", 'tm.Refreshed(users), constraints=[tm.Concurrency(1)], timeout="1h")')
     alone = alone.replace("tm.Changes(users)", reads).replace(".since", "" if reads == "users" else ".since")
     with site(tmp_path, catalog_url, app=alone) as stage:
-        blocker = stage.mill.start_run("shop.follow", {})
+        blocker = stage.mill.runs.start("shop.follow", {})
         refresh(stage)
         stage.schedule()
-        rows_of(stage.mill.catalog, "UPDATE job SET satisfied_at = 1, next_check_at = 1 RETURNING 1")
+        rows_of(stage.mill.project.catalog, "UPDATE job SET satisfied_at = 1, next_check_at = 1 RETURNING 1")
         stage.schedule()
-        stage.mill.kill_run(blocker)
+        stage.mill.runs.kill(blocker)
 
         assert [str(run.state) for run in stage.play()] == ran
-        assert "timed_out" in {job.outcome for job in stage.mill.list_ended_jobs("shop.follow")}
+        assert "timed_out" in {job.outcome for job in stage.mill.jobs.history("shop.follow")}
 
 
 def test_changes_of_a_killed_run_are_announced_at_once(stage):
@@ -163,7 +163,7 @@ def test_changes_of_a_killed_run_are_announced_at_once(stage):
     version = refresh(stage)
     stage.schedule()
     (run,) = [run for run in stage.runs() if str(run.state) == "PENDING"]
-    stage.mill.kill_run(run.run_id)
+    stage.mill.runs.kill(run.run_id)
     again = stage.play()
 
     assert [(str(run.state), run.exit_reason or "") for run in again] == [("COMPLETED", "")]
@@ -175,7 +175,7 @@ def test_of_two_runs_with_the_same_changes_one_commits(stage):
     refresh(stage)
 
     def other() -> None:
-        stage.mill.start_run("shop.follow", {})
+        stage.mill.runs.start("shop.follow", {})
         stage.work()
 
     stage.at["driver.before_commit"] = other
@@ -194,16 +194,16 @@ def test_the_version_that_a_feed_has_seen_is_kept_for_it(stage):
     start(stage)
     skipped = refresh(stage)
     newest = refresh(stage)
-    expire_versions(stage.mill.catalog)
-    sweep(stage.mill.catalog)
+    expire_versions(stage.mill.project.catalog)
+    sweep(stage.mill.project.catalog)
 
-    kept = {one.version: one.kept_for for one in stage.mill.list_versions("users")}
+    kept = {one.version: one.kept_for for one in stage.mill.snapshots.versions("users")}
     assert kept == {seen: (f"changes for {FOLLOW}",), newest: ("current", "min_versions=1", "ttl=7d")}
     with pytest.raises(VersionHeld, match=f"stays: changes for {FOLLOW}"):
-        stage.mill.expire_versions("users", [seen])
+        stage.mill.snapshots.expire("users", [seen])
     start(stage)
-    expire_versions(stage.mill.catalog)
-    assert [one.version for one in stage.mill.list_versions("users")] == [newest]
+    expire_versions(stage.mill.project.catalog)
+    assert [one.version for one in stage.mill.snapshots.versions("users")] == [newest]
     assert skipped not in kept
     assert stage.said()[-1] == f"{seen} {newest}"
 
@@ -211,17 +211,17 @@ def test_the_version_that_a_feed_has_seen_is_kept_for_it(stage):
 def test_a_reset_gives_all_again_or_only_what_comes(stage, tmp_path, capsys):
     """By the verbs of consumers, which tell how far behind it is."""
     version = refresh(stage)
-    (behind,) = stage.mill.measure_lag(dataset="users")
+    (behind,) = stage.mill.consumers.lag(dataset="users")
     start(stage)
-    (there,) = stage.mill.measure_lag(dataset="users")
-    stage.mill.reset_consumer("users", FOLLOW, "beginning")
+    (there,) = stage.mill.consumers.lag(dataset="users")
+    stage.mill.consumers.reset("users", FOLLOW, "beginning")
     start(stage)
-    stage.mill.reset_consumer("users", FOLLOW, "now")
+    stage.mill.consumers.reset("users", FOLLOW, "now")
     idle = start(stage)
     later = refresh(stage)
     start(stage)
     with pytest.raises(SystemExit):
-        main(["--project", str(stage.mill.config.folder), "consumer", "lag", "--json"])
+        main(["--project", str(stage.mill.project.config.folder), "consumer", "lag", "--json"])
 
     assert (behind.partitions, there.partitions) == (1, 0)
     assert idle == [("COMPLETED", "no_input")]
@@ -234,16 +234,16 @@ def test_a_feed_is_not_peeked_at_as_if_nothing_waited(stage):
     refresh(stage)
 
     with pytest.raises(NotPeekable, match=r"`tidemill snapshot diff default.users SEEN NEWEST` what changed since"):
-        stage.mill.peek_consumer("users", FOLLOW)
+        stage.mill.consumers.peek("users", FOLLOW)
 
 
 def test_a_reset_is_announced_at_once(stage):
     """To what it brings back: the schedule does not wait for a refresh, which may never come."""
     version = refresh(stage)
     stage.play()
-    stage.mill.reset_consumer("users", FOLLOW, "beginning")
+    stage.mill.consumers.reset("users", FOLLOW, "beginning")
     again = stage.play()
-    stage.mill.reset_consumer("users", FOLLOW, "now")
+    stage.mill.consumers.reset("users", FOLLOW, "now")
 
     assert [(str(run.state), run.exit_reason or "") for run in again] == [("COMPLETED", "")]
     assert stage.said() == [f"None {version}"] * 2
@@ -254,10 +254,10 @@ def test_a_reset_to_what_is_gone_fails_with_the_cure(stage):
     """Not with an empty difference, and not with all."""
     gone = refresh(stage)
     refresh(stage)
-    expire_versions(stage.mill.catalog)
+    expire_versions(stage.mill.project.catalog)
     # As a reset to a time leaves it.
     rows_of(
-        stage.mill.catalog,
+        stage.mill.project.catalog,
         "UPDATE consumer SET start_version = (SELECT min(superseded_seq) FROM partition_change) RETURNING 1",
     )
     ((state, reason),) = start(stage)
@@ -272,13 +272,17 @@ def test_a_program_that_no_longer_asks_for_changes_keeps_nothing(stage):
     seen = refresh(stage)
     start(stage)
     refresh(stage)
-    text = stage.mill.config.app.read_text(encoding="utf-8").replace("tm.Changes(users)", "users").replace(".since", "")
-    stage.mill.config.app.write_text(text, encoding="utf-8")
-    with open_project(stage.mill.config.folder) as mill:
+    text = (
+        stage.mill.project.config.app.read_text(encoding="utf-8")
+        .replace("tm.Changes(users)", "users")
+        .replace(".since", "")
+    )
+    stage.mill.project.config.app.write_text(text, encoding="utf-8")
+    with open_project(stage.mill.project.config.folder) as mill:
         mill.deploy()
 
-        assert mill.list_consumers(dataset="users") == []
-    assert seen not in {one.version for one in stage.mill.list_versions("users") if one.kept_for}
+        assert mill.consumers.list(dataset="users") == []
+    assert seen not in {one.version for one in stage.mill.snapshots.versions("users") if one.kept_for}
 
 
 def test_a_program_that_the_app_no_longer_has_keeps_nothing(catalog_url, tmp_path):
@@ -286,21 +290,21 @@ def test_a_program_that_the_app_no_longer_has_keeps_nothing(catalog_url, tmp_pat
     with site(tmp_path, catalog_url, "1 / 0") as stage:
         seen = refresh(stage)
         stage.play()
-        waiting = rows_of(stage.mill.catalog, "SELECT count(*) FROM consumer_work WHERE state = 'new'")
+        waiting = rows_of(stage.mill.project.catalog, "SELECT count(*) FROM consumer_work WHERE state = 'new'")
         refresh(stage)
         redeploy(stage, APP[: APP.index("@app.python")])
 
         assert waiting == [(1,)]
-        assert stage.mill.list_consumers(dataset="users") == []
-        assert rows_of(stage.mill.catalog, "SELECT count(*) FROM consumer_work") == [(0,)]
-        assert seen not in {one.version for one in stage.mill.list_versions("users") if one.kept_for}
-        assert stage.mill.audit().clean
+        assert stage.mill.consumers.list(dataset="users") == []
+        assert rows_of(stage.mill.project.catalog, "SELECT count(*) FROM consumer_work") == [(0,)]
+        assert seen not in {one.version for one in stage.mill.snapshots.versions("users") if one.kept_for}
+        assert stage.mill.catalog.audit().clean
 
 
 def test_a_run_of_a_program_that_the_app_no_longer_has_commits_no_changes(stage):
     """It was given them by a feed that is gone: declared again, the program gets them all."""
     refresh(stage)
-    text = stage.mill.config.app.read_text(encoding="utf-8")
+    text = stage.mill.project.config.app.read_text(encoding="utf-8")
     stage.at["driver.before_commit"] = lambda: redeploy(stage, text[: text.index("@app.python")])
     ((state, _),) = start(stage)
     (failed,) = stage.work()
@@ -311,7 +315,7 @@ def test_a_run_of_a_program_that_the_app_no_longer_has_commits_no_changes(stage)
     assert state == "PENDING"
     assert (str(failed.state), failed.exit_reason is not None) == ("FAILED", True)
     assert stage.said()[-1] == f"None {last}"
-    assert stage.mill.audit().clean
+    assert stage.mill.catalog.audit().clean
 
 
 def test_another_app_keeps_its_feeds(stage):
@@ -320,13 +324,13 @@ def test_another_app_keeps_its_feeds(stage):
     start(stage)
     redeploy(stage, "import tidemill as tm\napp = tm.App('other')\n")
 
-    assert [consumer.name for consumer in stage.mill.list_consumers(dataset="users")] == [FOLLOW]
+    assert [consumer.name for consumer in stage.mill.consumers.list(dataset="users")] == [FOLLOW]
 
 
 def redeploy(stage: Stage, app: str) -> None:
     """Deploy another text of the app file."""
-    stage.mill.config.app.write_text(app, encoding="utf-8")
-    with open_project(stage.mill.config.folder) as mill:
+    stage.mill.project.config.app.write_text(app, encoding="utf-8")
+    with open_project(stage.mill.project.config.folder) as mill:
         mill.deploy()
 
 
@@ -365,27 +369,29 @@ def test_the_inputs_of_committed_runs_are_one_chain_of_versions(tmp_path_factory
                 case "refresh":
                     refresh(stage)
                 case "late":  # one that began earlier ends last, and never becomes current
-                    with open_transaction(stage.mill.catalog, stage.world, ["default.users"], writer=write_texts) as tx:
+                    with open_transaction(
+                        stage.mill.project.catalog, stage.world, ["default.users"], writer=write_texts
+                    ) as tx:
                         refresh(stage)
                         tx.snapshot("default.users").replace({"": "late\n"}, allow=["drop"])
                 case "run":
                     start(stage)
                 case "reset":
-                    stage.mill.reset_consumer("users", FOLLOW, "beginning")
+                    stage.mill.consumers.reset("users", FOLLOW, "beginning")
                 case "expire":
-                    expire_versions(stage.mill.catalog)
+                    expire_versions(stage.mill.project.catalog)
                 case "race":
                     stage.at["driver.before_commit"] = lambda: (refresh(stage), start(stage))
                     start(stage)
                     stage.at.clear()
                     stage.work()
         given = [input_of(run) for run in stage.runs() if run.state == "COMPLETED" and run.exit_reason == ""]
-        current = [one.version for one in stage.mill.list_versions("users") if one.current]
+        current = [one.version for one in stage.mill.snapshots.versions("users") if one.current]
 
         assert all(since in {None, last} for (_, last), (since, _) in itertools.pairwise(given))
         assert sum(since is None for since, _ in given) <= 1 + deeds.count("reset")
         assert ([given[-1][1]] if given else []) == current
-        assert stage.mill.audit().clean
+        assert stage.mill.catalog.audit().clean
 
 
 def input_of(run) -> tuple[int | None, int]:

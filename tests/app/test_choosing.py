@@ -50,7 +50,7 @@ def stage(tmp_path, catalog_url):
 
 def answer(stage, answers):
     """What the acceptor answers for each hour."""
-    (stage.mill.config.folder / "answers").write_text(answers)
+    (stage.mill.project.config.folder / "answers").write_text(answers)
 
 
 def got(stage):
@@ -63,7 +63,7 @@ def test_an_acceptor_is_asked_of_each_and_what_it_skips_comes_again_later(stage)
     answer(stage, "a s a")
     stage.publish("lines", "hour=0", "hour=1", "hour=2")
     runs = stage.play()
-    (lag,) = stage.mill.measure_lag()
+    (lag,) = stage.mill.consumers.lag()
     answer(stage, "a a a")
     stage.pass_time()
     later = stage.play()
@@ -102,7 +102,7 @@ def test_a_run_that_accepts_nothing_ends_without_calling_the_program(stage, answ
 
     assert (run.state, run.exit_reason) == (RunState.COMPLETED, "no_input")
     assert got(stage) == []
-    assert stage.mill.measure_lag()[0].partitions == 2
+    assert stage.mill.consumers.lag()[0].partitions == 2
 
 
 def test_an_acceptor_that_answers_something_else_fails_its_run(stage):
@@ -120,21 +120,21 @@ def test_an_acceptor_that_answers_something_else_fails_its_run(stage):
 def test_what_a_program_puts_back_is_not_completed_and_comes_later(stage):
     """The rest is; and it is not there any more for the program."""
     answer(stage, "a a a")
-    (stage.mill.config.folder / "back").write_text("1")
+    (stage.mill.project.config.folder / "back").write_text("1")
     stage.publish("lines", "hour=0", "hour=1", "hour=2")
     stage.play()
-    (stage.mill.config.folder / "back").write_text("")
+    (stage.mill.project.config.folder / "back").write_text("")
     stage.pass_time()
     stage.play()
 
     assert [line for line in stage.said() if not line.startswith("asked")] == ["got 0 1 2", "left 0 2", "got 1"]
-    assert stage.mill.show_consumer("lines", "default.shop.report")["work"] == []
+    assert stage.mill.consumers.show("lines", "default.shop.report")["work"] == []
 
 
 def test_putting_back_what_was_not_taken_is_an_error_that_names_it(stage):
     """Twice the same, for instance."""
     answer(stage, "a")
-    (stage.mill.config.folder / "back").write_text("0 0")
+    (stage.mill.project.config.folder / "back").write_text("0 0")
     stage.publish("lines", "hour=0")
 
     (run,) = stage.play()
@@ -154,8 +154,8 @@ def test_a_filter_passes_over_what_is_not_wanted_for_good(tmp_path, catalog_url)
 
         assert alone == []
         assert got(stage) == ["2 3"]
-        assert stage.mill.measure_lag()[0].partitions == 0
-        assert stage.mill.audit().clean
+        assert stage.mill.consumers.lag()[0].partitions == 0
+        assert stage.mill.catalog.audit().clean
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,16 @@ def site(tmp_path: Path, sqlite_catalog_url: str, spark) -> Iterator[Site]:
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
     world = World(environ={"TIDEMILL_PROCESS": "run/driver"})
     with open_project(tmp_path, create=True, world=world) as mill:
-        start = Start(mill.catalog.url, AppCode(str(mill.config.app), ""), str(tmp_path), str(tmp_path), True, True, {})
-        driver = DriverProcess(world, mill.catalog, start, "driver")
+        start = Start(
+            mill.project.catalog.url,
+            AppCode(str(mill.project.config.app), ""),
+            str(tmp_path),
+            str(tmp_path),
+            True,
+            True,
+            {},
+        )
+        driver = DriverProcess(world, mill.project.catalog, start, "driver")
         driver.spark = LentSpark(spark)
         yield Site(mill, driver, spark)
 
@@ -56,10 +64,10 @@ def read(site: Site) -> list[tuple[object, ...]]:
 
     def block(db: Db) -> tuple[Fileset, list[Partition], ColumnSchema | None]:
         fileset = Fileset.of(find_dataset(db, "default.clicks"))
-        seen = read_partitions(db, fileset.dataset_id, now(db, site.mill.catalog.incarnation), compacted=True)
+        seen = read_partitions(db, fileset.dataset_id, now(db, site.mill.project.catalog.incarnation), compacted=True)
         return fileset, seen, find_schema(db, fileset.dataset_id)
 
-    frame = read_frame(site.mill.world, site.spark, *site.mill.catalog.read(block))
+    frame = read_frame(site.mill.project.world, site.spark, *site.mill.project.catalog.read(block))
     return sorted((tuple(row) for row in frame.collect()), key=repr)
 
 
@@ -70,7 +78,7 @@ def test_the_rows_stay_the_same_in_every_format(site, file_format):
     append(site, TEXT if file_format == "text" else ROWS, times=3)
     before = read(site)
 
-    done = site.mill.compact_partitions("clicks")
+    done = site.mill.datasets.compact("clicks")
 
     assert [(one.partition, one.files_before, one.files, one.rows) for one in done] == [
         ("hour=5", 3, 1, 6),
@@ -78,15 +86,15 @@ def test_the_rows_stay_the_same_in_every_format(site, file_format):
     ]
     assert read(site) == before
     assert len(before) == 9
-    assert len(site.mill.list_files("clicks")) == 2
-    assert site.mill.compact_partitions("clicks") == []
+    assert len(site.mill.datasets.files("clicks")) == 2
+    assert site.mill.datasets.compact("clicks") == []
 
 
 def test_where_chooses_partitions(site, capsys):
     """The command line says what was done, also as JSON."""
     site.declare("app.fileset('clicks', keys={'hour': 'int'})")
     append(site, times=2)
-    project = ["--project", str(site.mill.config.folder)]
+    project = ["--project", str(site.mill.project.config.folder)]
 
     with pytest.raises(SystemExit) as ended:
         main([*project, "dataset", "compact", "clicks", "--where", "hour=6", "--json"])
@@ -99,7 +107,7 @@ def test_where_chooses_partitions(site, capsys):
         "files": 1,
         "rows": 2,
     }
-    assert {view.op for view in site.mill.list_partitions("clicks") if view.partition == "hour=5"} == {"append"}
+    assert {view.op for view in site.mill.datasets.partitions("clicks") if view.partition == "hour=5"} == {"append"}
 
 
 def test_columns_that_evolved_are_read_with_null(site):
@@ -108,7 +116,7 @@ def test_columns_that_evolved_are_read_with_null(site):
     append(site, "SELECT 1 AS id, 5 AS hour")
     append(site, "SELECT 2L AS id, 'x' AS name, 5 AS hour")
     before = read(site)
-    site.mill.compact_partitions("clicks")
+    site.mill.datasets.compact("clicks")
 
     assert read(site) == before == [(1, None, 5), (2, "x", 5)]
 
@@ -119,7 +127,7 @@ def test_a_file_set_compacts_itself_by_a_run_of_its_own(site):
     append(site, times=4)
 
     assert site.run("shop.compact_clicks") == ("COMPLETED", "")
-    (run,) = site.mill.list_runs(program="shop.compact_clicks")
+    (run,) = site.mill.runs.list(program="shop.compact_clicks")
     (facts,) = run.facts["compactions"]
     assert {name: facts[name] for name in ("dataset", "partitions", "files_before", "files", "rows")} == {
         "dataset": "default.clicks",
@@ -128,28 +136,28 @@ def test_a_file_set_compacts_itself_by_a_run_of_its_own(site):
         "files": 2,
         "rows": 12,
     }
-    assert audit(site.mill.catalog).clean
-    assert site.mill.fsck().clean
-    (schedule,) = site.mill.catalog.read(list_schedules)
+    assert audit(site.mill.project.catalog).clean
+    assert site.mill.catalog.fsck().clean
+    (schedule,) = site.mill.project.catalog.read(list_schedules)
     assert (schedule.name, schedule.spec.trigger.duration) == ("compact_clicks", timedelta(days=1))
     assert site.run("shop.compact_clicks") == ("COMPLETED", "")
-    assert len(site.mill.list_files("clicks")) == 2
+    assert len(site.mill.datasets.files("clicks")) == 2
 
 
 def test_the_list_of_data_sets_hints_at_small_files(site, capsys):
     """The number and size of files tell it, without a look at the store; after the compaction it is silent."""
     site.declare("app.fileset('clicks', keys={'hour': 'int'})")
     append(site, times=4)
-    (view,) = site.mill.list_datasets()
+    (view,) = site.mill.datasets.list()
     assert "default.clicks has 8 files of" in view.hint
     assert "`tidemill dataset compact default.clicks`" in view.hint
     with pytest.raises(SystemExit):
-        main(["--project", str(site.mill.config.folder), "dataset", "list"])
+        main(["--project", str(site.mill.project.config.folder), "dataset", "list"])
     assert view.hint in capsys.readouterr().out
 
-    site.mill.compact_partitions("clicks")
+    site.mill.datasets.compact("clicks")
 
-    (view,) = site.mill.list_datasets()
+    (view,) = site.mill.datasets.list()
     assert (view.hint, view.files, view.rows, view.partitions) == (None, 2, 12, 2)
 
 
@@ -167,7 +175,7 @@ def test_rows_that_get_lost_fail_the_compaction(site, spark):
     with pytest.raises(RowsChanged, match="read 4 rows and wrote 3"):
         lose()
 
-    assert len(site.mill.list_files("clicks")) == 4
+    assert len(site.mill.datasets.files("clicks")) == 4
 
 
 def test_a_transaction_compacts_a_partition_once(site, spark):
@@ -187,8 +195,8 @@ def test_a_transaction_compacts_a_partition_once(site, spark):
 
     assert [[one.partition for one in each] for each in done] == [["hour=5"], ["hour=6"], []]
     assert read(site) == before
-    assert len(site.mill.list_files("clicks")) == 2
-    folder = Path(site.mill.list_files("clicks")[0].path).parents[2]
+    assert len(site.mill.datasets.files("clicks")) == 2
+    folder = Path(site.mill.datasets.files("clicks")[0].path).parents[2]
     assert sorted(path.parent.parent.name for path in folder.rglob("part-*")) == ["2", "3"]
 
 
@@ -222,4 +230,4 @@ def test_a_transaction_that_compacts_writes_nothing_else_there(site, spark):
     with pytest.raises(WritesAndCompacts):
         do_both()
 
-    assert len(site.mill.list_files("clicks")) == 4
+    assert len(site.mill.datasets.files("clicks")) == 4

@@ -13,13 +13,13 @@ from tidemill.run.programs import BrokenApp
 
 def redeploy(mill, text, **options):
     """Change the app file and deploy it."""
-    mill.config.app.write_text(text, encoding="utf-8")
+    mill.project.config.app.write_text(text, encoding="utf-8")
     return mill.deploy(**options)[0]
 
 
 def schedules(mill):
     """Status of each schedule by its name."""
-    return {view.name: view.status for view in mill.list_schedules()}
+    return {view.name: view.status for view in mill.schedules.list()}
 
 
 def test_a_first_deployment_registers_all(mill):
@@ -27,10 +27,10 @@ def test_a_first_deployment_registers_all(mill):
     deployed = mill.deploy()[0]
 
     assert deployed.schedules_added == ("on_orders", "on_clean")
-    assert [view.name for view in mill.list_datasets()] == ["default.clean", "default.orders"]
-    assert [view.name for view in mill.list_consumers()] == ["default.shop.report"]
+    assert [view.name for view in mill.datasets.list()] == ["default.clean", "default.orders"]
+    assert [view.name for view in mill.consumers.list()] == ["default.shop.report"]
     assert schedules(mill) == {"default.shop.on_clean": "SUSPENDED", "default.shop.on_orders": "SCHEDULED"}
-    assert (mill.config.folder / "landing" / "orders").is_dir()
+    assert (mill.project.config.folder / "landing" / "orders").is_dir()
 
 
 def test_deploying_the_same_again_touches_no_schedule(mill):
@@ -40,32 +40,32 @@ def test_deploying_the_same_again_touches_no_schedule(mill):
     again = mill.deploy()[0]
 
     assert again.schedules_kept == ("on_orders", "on_clean")
-    assert {view.generation for view in mill.list_schedules()} == {1}
+    assert {view.generation for view in mill.schedules.list()} == {1}
 
 
 def test_a_changed_schedule_is_recreated_and_keeps_its_status(mill):
     """Seed 001: update is delete and recreate; what the update does not name is kept."""
     mill.deploy()
-    mill.resume_schedule("shop.on_clean")
+    mill.schedules.resume("shop.on_clean")
 
     deployed = redeploy(mill, APP.replace("NewPartitions(clean, 2)", "NewPartitions(clean, 3)"))
 
     assert deployed.schedules_changed == ("on_clean",)
-    view = mill.show_schedule("shop.on_clean")
+    view = mill.schedules.show("shop.on_clean")
     assert (view.generation, view.status) == (2, "SCHEDULED")
 
 
 def test_a_schedule_of_another_program_keeps_its_status(mill):
     """A deployment lifted the operator's suspension: what was stopped in an incident started again."""
     mill.deploy()
-    mill.suspend_schedule("shop.on_orders")
+    mill.schedules.suspend("shop.on_orders")
     text = APP.replace(
         'on_orders", load, trigger=tm.NewFiles(orders)', 'on_orders", report, trigger=tm.NewFiles(orders)'
     )
 
     deployed = redeploy(mill, text)
 
-    view = mill.show_schedule("shop.on_orders")
+    view = mill.schedules.show("shop.on_orders")
     assert (deployed.schedules_added, deployed.schedules_changed) == ((), ("on_orders",))
     assert (view.status, view.program, view.generation) == ("SUSPENDED", "default.shop.report", 2)
 
@@ -87,19 +87,19 @@ def test_schedules_are_left_alone_when_told_so(mill):
 
     redeploy(mill, APP.replace("NewPartitions(clean, 2)", "NewPartitions(clean, 9)"), update_schedules=False)
 
-    assert mill.show_schedule("shop.on_clean").generation == 1
+    assert mill.schedules.show("shop.on_clean").generation == 1
 
 
 def test_a_refused_deployment_changes_nothing(mill):
     """Half an app would run with the other half's data sets."""
     mill.deploy()
-    before = (mill.list_datasets(), mill.list_schedules())
+    before = (mill.datasets.list(), mill.schedules.list())
 
     changed = APP.replace('"day": "date"', '"day": "string"').replace("NewPartitions(clean, 2)", "NewPartitions(clean)")
     with pytest.raises(UserError, match="cannot be changed"):
         redeploy(mill, changed)
 
-    assert (mill.list_datasets(), mill.list_schedules()) == before
+    assert (mill.datasets.list(), mill.schedules.list()) == before
 
 
 def test_arguments_of_a_schedule_are_checked_at_deployment(mill):
@@ -124,12 +124,12 @@ def test_a_broken_app_file_is_one_line(mill, text, message):
 
 def test_two_deployments_at_once_make_one(mill):
     """Two machines of a CI deploy the same commit."""
-    app = load_declared(mill.config.app)[0]
+    app = load_declared(mill.project.config.app)[0]
 
     for _ in range(2):
-        deploy(mill.catalog, mill.world, mill.config, app, update_schedules=True)
+        deploy(mill.project.catalog, mill.project.world, mill.project.config, app, update_schedules=True)
 
-    assert len(mill.list_consumers()) == 1
+    assert len(mill.consumers.list()) == 1
 
 
 OTHER = """
@@ -152,7 +152,7 @@ def test_an_app_may_read_what_another_app_publishes(mill):
     deployed = redeploy(mill, OTHER)
 
     assert deployed.schedules_added == ("on_clean",)
-    assert [view.name for view in mill.list_consumers()] == ["default.report.count", "default.shop.report"]
+    assert [view.name for view in mill.consumers.list()] == ["default.report.count", "default.shop.report"]
 
 
 @pytest.mark.parametrize(
@@ -174,27 +174,27 @@ def test_what_could_never_work_is_refused(mill, there, wrong, message):
 @pytest.mark.parametrize("archive", ["landing/orders/done", "landing", "landing/orders", "link/done"])
 def test_an_archive_within_the_inbox_is_refused(mill, archive):
     """What is archived would be found again, and processed again, for ever; also by way of a link."""
-    (mill.config.folder / "landing" / "orders").mkdir(parents=True)
-    (mill.config.folder / "link").symlink_to(mill.config.folder / "landing" / "orders")
+    (mill.project.config.folder / "landing" / "orders").mkdir(parents=True)
+    (mill.project.config.folder / "link").symlink_to(mill.project.config.folder / "landing" / "orders")
     text = APP.replace('format="csv"', f'format="csv", after="archive", archive="{archive}"')
 
     with pytest.raises(UserError, match="found again"):
         redeploy(mill, text)
 
-    assert mill.list_datasets() == []
+    assert mill.datasets.list() == []
 
 
 @pytest.mark.parametrize("to", ["landing/orders", "landing/orders/deep", "landing", "link", ".tidemill/data/default"])
 def test_an_archive_where_another_data_set_lies_is_refused(mill, to):
     """Its files would go in there as new ones: two inboxes that archive into each other never end."""
-    (mill.config.folder / "landing" / "orders").mkdir(parents=True)
-    (mill.config.folder / "link").symlink_to(mill.config.folder / "landing" / "orders")
+    (mill.project.config.folder / "landing" / "orders").mkdir(parents=True)
+    (mill.project.config.folder / "link").symlink_to(mill.project.config.folder / "landing" / "orders")
     other = f'app.inbox("other", "other", format="text", after="archive", archive="{to}")\n'
 
     with pytest.raises(UserError, match=r"archive .* of default.other"):
         redeploy(mill, APP + other)
 
-    assert mill.list_datasets() == []
+    assert mill.datasets.list() == []
 
 
 def test_a_data_set_within_the_archive_of_another_is_refused(mill):
@@ -215,11 +215,11 @@ def test_two_inboxes_may_share_an_archive(mill):
 
     redeploy(mill, text)
 
-    assert {"default.orders", "default.other"} <= {dataset.name for dataset in mill.list_datasets()}
+    assert {"default.orders", "default.other"} <= {dataset.name for dataset in mill.datasets.list()}
 
 
 def test_an_archive_beside_the_inbox_is_made(mill):
     """A relative one lies in the project, as the inbox does."""
     redeploy(mill, APP.replace('format="csv"', 'format="csv", after="archive", archive="landing/orders-done"'))
 
-    assert (mill.config.folder / "landing" / "orders-done").is_dir()
+    assert (mill.project.config.folder / "landing" / "orders-done").is_dir()

@@ -49,23 +49,23 @@ def stage(tmp_path, catalog_url):
 
 def test_what_was_given_up_is_told_to_the_next_run_that_commits_and_to_no_other(stage):
     """A run that fails was told in vain; its next attempt is told again."""
-    (stage.mill.config.folder / "fails").touch()
+    (stage.mill.project.config.folder / "fails").touch()
     stage.publish("lines", "hour=2")
     stage.play()
     stage.publish("lines", "hour=3")
     stage.play()
 
     assert stage.said() == ["[1] []", f"[2] [{CHANGED}]", f"[2] [{CHANGED}]", "[3] []"]
-    told_by = rows_of(stage.mill.catalog, "SELECT told_by FROM consumer_work WHERE state = 'discarded'")
+    told_by = rows_of(stage.mill.project.catalog, "SELECT told_by FROM consumer_work WHERE state = 'discarded'")
     assert told_by == [(stage.runs()[-2].run_id,)]
-    assert stage.mill.audit().clean
+    assert stage.mill.catalog.audit().clean
 
 
 def test_what_is_given_up_anew_is_told_anew(stage):
     """After a requeue it is delivered like any other; then all begins again."""
     stage.publish("lines", "hour=2")
     stage.play()
-    stage.mill.requeue_consumer("lines", "default.shop.look")
+    stage.mill.consumers.requeue("lines", "default.shop.look")
     stage.play()
     stage.publish("lines", "hour=1")
     stage.play()
@@ -79,7 +79,7 @@ def test_of_two_runs_that_are_told_the_same_one_commits(stage):
     """The other is tried again, with the same input, and is told nothing then: it is nobody's failure."""
 
     def tell_another() -> None:
-        catalog = stage.mill.catalog
+        catalog = stage.mill.project.catalog
         (consumer,) = catalog.read(list_consumers)
         untold = catalog.read(lambda db: find_untold(db, consumer.consumer_id))
         catalog.apply([TellDiscards(RunId("run_other"), consumer, untold)])
@@ -98,7 +98,7 @@ def test_what_is_requeued_while_a_run_works_costs_it_nothing(stage):
     """It was told; the partition is delivered to the next run."""
     stage.publish("lines", "hour=2")
     stage.schedule()
-    stage.at["driver.before_commit"] = lambda: stage.mill.requeue_consumer("lines", "default.shop.look")
+    stage.at["driver.before_commit"] = lambda: stage.mill.consumers.requeue("lines", "default.shop.look")
     stage.work()
     stage.play()
 

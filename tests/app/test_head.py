@@ -45,15 +45,15 @@ class Shop:
 
     def publish(self, dataset: str, day: date, number: int = 1, write=None) -> Path:
         """Publish a file of two rows as the partition of `day`; the file."""
-        fileset = Fileset.of(self.mill.catalog.read(lambda db: self.mill._dataset(db, dataset)))
-        folder = Path(self.mill.show_dataset(dataset).location.removeprefix("file://")) / f"old/{day}"
+        fileset = Fileset.of(self.mill.project.catalog.read(lambda db: self.mill.project.dataset(db, dataset)))
+        folder = Path(self.mill.datasets.show(dataset).location.removeprefix("file://")) / f"old/{day}"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"part-{number}"
         (write or WRITERS[dataset])(path)
         file = DataFile(path.name, path.stat().st_size, 2, "", "")
         key = fileset.keys.check({"day": day})
         published = PartitionWrite(key, WriteOp.APPEND, Manifest((file,)), location=f"old/{day}")
-        with open_transaction(self.mill.catalog, self.mill.world, [fileset.qualified_name]) as tx:
+        with open_transaction(self.mill.project.catalog, self.mill.project.world, [fileset.qualified_name]) as tx:
             tx.register(fileset.qualified_name, [published], SCHEMA)
         return path
 
@@ -64,7 +64,7 @@ def shop(mill):
     text = "import tidemill as tm\napp = tm.App('shop')\napp.inbox('raw', 'landing', format='text')\n"
     lines = ["app.snapshot('users')"]
     lines += [f"app.fileset('{name}', keys={{'day': 'date'}}, format='{name}')" for name in WRITERS]
-    mill.config.app.write_text(text + "\n".join(lines))
+    mill.project.config.app.write_text(text + "\n".join(lines))
     mill.deploy()
     return Shop(mill)
 
@@ -74,7 +74,7 @@ def test_the_first_rows_of_each_format_come_without_spark(shop, file_format):
     """With the values of the key, which are not in the files."""
     shop.publish(file_format, DAY)
 
-    rows = shop.mill.read_head(file_format)
+    rows = shop.mill.datasets.head(file_format)
 
     assert rows == [row | {"day": "2026-01-01"} for row in READ.get(file_format, ROWS)]
 
@@ -86,10 +86,10 @@ def test_a_partition_and_a_number_of_rows_can_be_chosen(shop):
     second = shop.publish("json", date(2026, 1, 2), number=2)
     second.unlink()
 
-    assert shop.mill.read_head("json", limit=1) == [ROWS[0] | {"day": "2026-01-01"}]
-    assert len(shop.mill.read_head("json", limit=3)) == 3
-    assert [row["day"] for row in shop.mill.read_head("json", "day=2026-01-02", limit=2)] == ["2026-01-02"] * 2
-    assert shop.mill.read_head("json", {"day": DAY}) == [row | {"day": "2026-01-01"} for row in ROWS]
+    assert shop.mill.datasets.head("json", limit=1) == [ROWS[0] | {"day": "2026-01-01"}]
+    assert len(shop.mill.datasets.head("json", limit=3)) == 3
+    assert [row["day"] for row in shop.mill.datasets.head("json", "day=2026-01-02", limit=2)] == ["2026-01-02"] * 2
+    assert shop.mill.datasets.head("json", {"day": DAY}) == [row | {"day": "2026-01-01"} for row in ROWS]
 
 
 def test_what_is_not_there_is_named(shop):
@@ -97,12 +97,12 @@ def test_what_is_not_there_is_named(shop):
     path = shop.publish("text", DAY)
 
     with pytest.raises(NotFound, match="no partition named 'day=2026-02-01'; `tidemill dataset partitions text`"):
-        shop.mill.read_head("text", "day=2026-02-01")
+        shop.mill.datasets.head("text", "day=2026-02-01")
     with pytest.raises(BadKey):
-        shop.mill.read_head("text", "hour=1")
+        shop.mill.datasets.head("text", "hour=1")
     path.unlink()
     with pytest.raises(DamagedFiles, match=r"day=2026-01-01 of default\.text is damaged"):
-        shop.mill.read_head("text")
+        shop.mill.datasets.head("text")
 
 
 def test_of_a_snapshot_the_current_version_is_shown(shop):
@@ -119,39 +119,41 @@ def test_of_a_snapshot_the_current_version_is_shown(shop):
         return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), SCHEMA)
 
     for ids in ([1, 2], [3, 4]):
-        with open_transaction(shop.mill.catalog, shop.mill.world, ["default.users"], writer=write_table) as tx:
+        with open_transaction(
+            shop.mill.project.catalog, shop.mill.project.world, ["default.users"], writer=write_table
+        ) as tx:
             tx.snapshot("default.users").replace(ids)
 
-    assert shop.mill.read_head("users") == [{"id": 3}, {"id": 4}]
-    assert shop.mill.read_head("users", limit=1) == [{"id": 3}]
+    assert shop.mill.datasets.head("users") == [{"id": 3}, {"id": 4}]
+    assert shop.mill.datasets.head("users", limit=1) == [{"id": 3}]
 
 
 def test_a_compressed_text_is_read_too(shop):
     """As the files of an adopted tree may be."""
-    folder = Path(shop.mill.show_dataset("json").location.removeprefix("file://")) / "x"
+    folder = Path(shop.mill.datasets.show("json").location.removeprefix("file://")) / "x"
     folder.mkdir(parents=True)
     (folder / "a.gz").write_bytes(gzip.compress(b'{"id": 7}\n'))
-    fileset = Fileset.of(shop.mill.catalog.read(lambda db: shop.mill._dataset(db, "json")))
+    fileset = Fileset.of(shop.mill.project.catalog.read(lambda db: shop.mill.project.dataset(db, "json")))
     file = DataFile("a.gz", (folder / "a.gz").stat().st_size, 1, "")
-    with open_transaction(shop.mill.catalog, shop.mill.world, ["default.json"]) as tx:
+    with open_transaction(shop.mill.project.catalog, shop.mill.project.world, ["default.json"]) as tx:
         written = PartitionWrite(fileset.keys.check({"day": DAY}), WriteOp.CREATE, Manifest((file,)), location="x")
         tx.register("default.json", [written], SCHEMA)
 
-    assert shop.mill.read_head("json") == [{"id": 7, "day": "2026-01-01"}]
+    assert shop.mill.datasets.head("json") == [{"id": 7, "day": "2026-01-01"}]
 
 
 def test_without_pyarrow_the_extra_is_named(shop, monkeypatch):
     """Text formats need no package."""
     shop.publish("parquet", DAY)
     shop.publish("csv", DAY)
-    folder = str(shop.mill.config.folder)
+    folder = str(shop.mill.project.config.folder)
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
 
     with pytest.raises(SystemExit) as ended:
         main(["--project", folder, "dataset", "head", "parquet"])
 
     assert ended.value.code == 5
-    assert shop.mill.read_head("csv")
+    assert shop.mill.datasets.head("csv")
 
 
 def test_the_command_shows_a_table_and_a_json_list(shop, capsys):
@@ -160,7 +162,7 @@ def test_the_command_shows_a_table_and_a_json_list(shop, capsys):
 
     def call(*arguments):
         with pytest.raises(SystemExit) as ended:
-            main(["--project", str(shop.mill.config.folder), "dataset", "head", *arguments])
+            main(["--project", str(shop.mill.project.config.folder), "dataset", "head", *arguments])
         return ended.value.code, capsys.readouterr().out
 
     assert call("json") == (0, "paid_at  tags  day\n5        a     2026-01-01\n")

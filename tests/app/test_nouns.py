@@ -7,13 +7,13 @@ import json
 import pytest
 
 from tidemill.catalog.messages import Publish, Topic
+from tidemill.json_specs import BadJson
 from tidemill.mill.runs import NothingToRetry
 from tidemill.names import EventKey
 from tidemill.run.programs import BadArgument
 from tidemill.schedule.changes import ScheduleExists
 from tidemill.schedule.checker import check_due
 from tidemill.schedule.jobs import JobEnded
-from tidemill.schedule.specs import BadSchedule
 from tidemill.schedule.subscriber import subscribe
 from tidemill.schedule.time_triggers import Cron, Every
 
@@ -28,36 +28,36 @@ def deployed(mill):
 def _new_partitions(mill, count=1) -> None:
     """What a commit says of new partitions; the subscriber and the checker have seen it."""
     key = EventKey("partition:default.clean")
-    mill.catalog.apply([Publish(Topic.DATA, "partitions", key, {"count": count})])
-    subscribe(mill.catalog, mill.world)
-    check_due(mill.catalog, mill.world)
+    mill.project.catalog.apply([Publish(Topic.DATA, "partitions", key, {"count": count})])
+    subscribe(mill.project.catalog, mill.project.world)
+    check_due(mill.project.catalog, mill.project.world)
 
 
 def test_the_next_fires_of_all_time_triggers_come_in_order(deployed):
     """Who asks when a report comes means all its triggers together."""
     trigger = Cron("0 * * * *") | Every("40m")
-    deployed.create_schedule("shop.often", "shop.report", trigger=trigger)
+    deployed.schedules.create("shop.often", "shop.report", trigger=trigger)
 
-    fires = deployed.next_fires("shop.often", limit=12)
+    fires = deployed.schedules.next("shop.often", limit=12)
 
     assert [fire.fire_at for fire in fires] == sorted(fire.fire_at for fire in fires)
     assert {fire.trigger for fire in fires} == {"Cron('0 * * * *', zone='UTC')", "Every(40m)"}
-    assert deployed.next_fires("shop.on_orders") == []
+    assert deployed.schedules.next("shop.on_orders") == []
 
 
 def test_who_listens_is_found_from_either_end(deployed):
     """Before a data set or a program is changed one asks what hangs on it."""
-    assert [s.name for s in deployed.find_triggered("clean")] == ["default.shop.on_clean"]
-    assert [s.name for s in deployed.find_triggered("default.orders")] == ["default.shop.on_orders"]
-    assert [s.name for s in deployed.find_triggered("shop.load")] == ["default.shop.on_clean"]
-    assert deployed.find_triggered("shop.report") == []
+    assert [s.name for s in deployed.schedules.triggered_by("clean")] == ["default.shop.on_clean"]
+    assert [s.name for s in deployed.schedules.triggered_by("default.orders")] == ["default.shop.on_orders"]
+    assert [s.name for s in deployed.schedules.triggered_by("shop.load")] == ["default.shop.on_clean"]
+    assert deployed.schedules.triggered_by("shop.report") == []
 
 
 def test_an_update_keeps_what_it_does_not_name(deployed):
     """Only what was said changes: a new priority must not lose the constraint (seed 001, scenario 5)."""
-    deployed.update_schedule("shop.on_orders", priority=7)
+    deployed.schedules.update("shop.on_orders", priority=7)
 
-    shown = deployed.show_schedule("shop.on_orders")
+    shown = deployed.schedules.show("shop.on_orders")
     assert (shown.priority, shown.constraints, shown.status) == (7, "Concurrency(1)", "SCHEDULED")
     assert shown.trigger == "NewFiles(default.orders)"
 
@@ -65,85 +65,85 @@ def test_an_update_keeps_what_it_does_not_name(deployed):
 def test_a_schedule_that_cannot_be_is_refused_and_changes_nothing(deployed):
     """Wrong arguments, names and options are found when they are given, and not by a job at night."""
     with pytest.raises(ScheduleExists):
-        deployed.create_schedule("shop.on_orders", "shop.load", trigger=Every("1h"))
+        deployed.schedules.create("shop.on_orders", "shop.load", trigger=Every("1h"))
     with pytest.raises(BadArgument):
-        deployed.create_schedule("shop.other", "shop.load", trigger=Every("1h"), arguments={"limt": 3})
-    with pytest.raises(BadSchedule, match="did you mean 'priority'"):
-        deployed.update_schedule("shop.on_orders", priorty=7)
+        deployed.schedules.create("shop.other", "shop.load", trigger=Every("1h"), arguments={"limt": 3})
+    with pytest.raises(BadJson, match="did you mean 'priority'"):
+        deployed.schedules.update("shop.on_orders", priorty=7)
 
-    assert [s.name for s in deployed.list_schedules()] == ["default.shop.on_clean", "default.shop.on_orders"]
-    assert deployed.show_schedule("shop.on_orders").generation == 1
+    assert [s.name for s in deployed.schedules.list()] == ["default.shop.on_clean", "default.shop.on_orders"]
+    assert deployed.schedules.show("shop.on_orders").generation == 1
 
 
 def test_a_job_is_forced_whatever_it_waits_for(deployed):
     """One partition of two is there, and somebody wants the report now."""
-    deployed.resume_schedule("shop.on_clean")
+    deployed.schedules.resume("shop.on_clean")
     _new_partitions(deployed)
-    (job,) = deployed.list_jobs()
+    (job,) = deployed.jobs.list()
 
-    run_id = deployed.force_job(job.job_id)
+    run_id = deployed.jobs.force(job.job_id)
 
-    cause = deployed.show_run(run_id)["triggered_by"]
+    cause = deployed.runs.show(run_id)["triggered_by"]
     assert cause["schedule"] == "default.shop.on_clean"
     assert cause["triggers"][0]["count"] == 1
-    assert deployed.list_jobs() == []
-    assert [ended.outcome for ended in deployed.list_ended_jobs("shop.on_clean")] == ["forced"]
+    assert deployed.jobs.list() == []
+    assert [ended.outcome for ended in deployed.jobs.history("shop.on_clean")] == ["forced"]
     with pytest.raises(JobEnded, match="forced"):
-        deployed.force_job(job.job_id)
+        deployed.jobs.force(job.job_id)
 
 
 def test_a_dropped_job_is_in_the_history_with_its_messages(deployed):
     """Dropping is never silent; the schedule goes on listening."""
-    deployed.resume_schedule("shop.on_clean")
+    deployed.schedules.resume("shop.on_clean")
     _new_partitions(deployed)
-    (job,) = deployed.list_jobs()
+    (job,) = deployed.jobs.list()
 
-    deployed.drop_job(job.job_id)
+    deployed.jobs.drop(job.job_id)
     _new_partitions(deployed)
 
-    (ended,) = deployed.list_ended_jobs("shop.on_clean")
+    (ended,) = deployed.jobs.history("shop.on_clean")
     assert (ended.outcome, len(ended.detail["messages"])) == ("dropped", 1)
-    assert [later.why for later in deployed.list_jobs()] == ["1/2 new partitions of default.clean"]
+    assert [later.why for later in deployed.jobs.list()] == ["1/2 new partitions of default.clean"]
     with pytest.raises(JobEnded):
-        deployed.drop_job(job.job_id)
+        deployed.jobs.drop(job.job_id)
 
 
 def test_a_retry_has_the_logical_times_of_its_run(deployed):
     """The program names its output by them: the retry of Monday's report is Monday's report."""
     times = {"logical_time": 2000, "logical_times": [1000, 2000]}
-    run_id = deployed.start_run("shop.report")
-    deployed.kill_run(run_id)
+    run_id = deployed.runs.start("shop.report")
+    deployed.runs.kill(run_id)
     text = json.dumps({"schedule": "default.shop.nightly", **times})
-    deployed.catalog.run_script(f"UPDATE run SET triggered_by = '{text}'", unless=99)
+    deployed.project.catalog.run_script(f"UPDATE run SET triggered_by = '{text}'", unless=99)
 
-    retry_id = deployed.retry_run(run_id)
+    retry_id = deployed.runs.retry(run_id)
 
-    assert deployed.show_run(retry_id)["triggered_by"] == {"asked": "by hand", "retry_of": run_id, **times}
+    assert deployed.runs.show(retry_id)["triggered_by"] == {"asked": "by hand", "retry_of": run_id, **times}
     with pytest.raises(NothingToRetry):
-        deployed.retry_run(retry_id)
+        deployed.runs.retry(retry_id)
 
 
 def test_topics_are_listed_with_their_newest_message(deployed):
     """How far the scheduler is behind is the first question when nothing starts."""
     _new_partitions(deployed)
-    deployed.publish("own", "door")
+    deployed.topics.publish("own", "door")
 
-    topics = {topic.topic: topic for topic in deployed.list_topics()}
+    topics = {topic.topic: topic for topic in deployed.topics.list()}
 
     assert sorted(topics) == ["data", "own"]
     assert topics["data"].subscribers == {"scheduler": topics["data"].newest}
-    assert [message.event_key for message in deployed.read_topic("data")] == ["partition:default.clean"]
-    assert deployed.read_topic("data", after=topics["data"].newest) == []
-    assert deployed.read_topic("program") == []
+    assert [message.event_key for message in deployed.topics.read("data")] == ["partition:default.clean"]
+    assert deployed.topics.read("data", after=topics["data"].newest) == []
+    assert deployed.topics.read("program") == []
 
 
 def test_an_app_shows_what_belongs_to_it(deployed):
     """What a deployment would take along."""
     deployed.deploy()
 
-    (app,) = deployed.list_apps()
+    (app,) = deployed.apps.list()
 
-    assert deployed.show_app("shop") == app
+    assert deployed.apps.show("shop") == app
     assert (app.name, app.version) == ("default.shop", 2)
     assert (app.datasets, app.programs) == (("clean", "orders"), ("load", "report"))
     assert app.schedules == ("on_clean", "on_orders")

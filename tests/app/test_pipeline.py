@@ -64,24 +64,26 @@ class Site:
 
     def declare(self, text: str) -> None:
         """Deploy an app file."""
-        self.mill.config.app.write_text(f"import tidemill as tm\napp = tm.App('shop')\n{text}", encoding="utf-8")
+        self.mill.project.config.app.write_text(
+            f"import tidemill as tm\napp = tm.App('shop')\n{text}", encoding="utf-8"
+        )
         self.mill.deploy()
 
     def run(self, program: str, **arguments: object) -> tuple[str, str]:
         """Start a program and carry it out: its state, and why it ended so."""
-        run_id = self.mill.start_run(program, arguments)
-        (run,) = self.mill.catalog.write(
+        run_id = self.mill.runs.start(program, arguments)
+        (run,) = self.mill.project.catalog.write(
             lambda db: take_runs(db, most=1, owner="test", host="here", lease=timedelta(minutes=1))
         )
-        logs = self.mill.config.folder / "logs" / run_id
+        logs = self.mill.project.config.folder / "logs" / run_id
         logs.mkdir(parents=True)
         self.driver.work(Assignment(run.run_id, run.epoch, str(logs)))
-        shown = self.mill.show_run(run_id)
+        shown = self.mill.runs.show(run_id)
         return str(shown["state"]), str(shown["exit_reason"] or "")
 
     def rows(self, name: str, *columns: str) -> list[tuple[object, ...]]:
         """What is current, sorted."""
-        files = [file.path for file in self.mill.list_files(name)]
+        files = [file.path for file in self.mill.datasets.files(name)]
         return sorted(tuple(row) for row in self.spark.read.parquet(*files).select(*(columns or ["*"])).collect())
 
 
@@ -91,8 +93,16 @@ def site(tmp_path: Path, sqlite_catalog_url: str, spark) -> Iterator[Site]:
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
     world = World(environ={"CRM_PASSWORD": PASSWORD, "TIDEMILL_PROCESS": "run/driver"})
     with open_project(tmp_path, create=True, world=world) as mill:
-        start = Start(mill.catalog.url, AppCode(str(mill.config.app), ""), str(tmp_path), str(tmp_path), True, True, {})
-        driver = DriverProcess(world, mill.catalog, start, "driver")
+        start = Start(
+            mill.project.catalog.url,
+            AppCode(str(mill.project.config.app), ""),
+            str(tmp_path),
+            str(tmp_path),
+            True,
+            True,
+            {},
+        )
+        driver = DriverProcess(world, mill.project.catalog, start, "driver")
         driver.spark = LentSpark(spark)
         yield Site(mill, driver, spark)
 
@@ -190,7 +200,7 @@ def test_a_source_that_changes_during_a_parallel_read_gives_one_state(site, post
 
     rows = site.rows("users")
     assert ended == ("COMPLETED", "")
-    assert len(site.mill.list_files("users")) > 1  # it was read in parallel
+    assert len(site.mill.datasets.files("users")) > 1  # it was read in parallel
     assert [row[0] for row in rows] == list(range(1, 20001))
     assert len({row[1] for row in rows}) == 1
 
@@ -229,8 +239,8 @@ def test_the_password_is_nowhere_but_in_the_environment(site, mariadb):
     mariadb.execute("DROP TABLE users")
     bad = site.run("shop.mirror")
 
-    written = [path for path in site.mill.config.folder.rglob("*") if path.is_file()]
-    catalog = Path(site.mill.catalog.url.removeprefix("sqlite:///"))
+    written = [path for path in site.mill.project.config.folder.rglob("*") if path.is_file()]
+    catalog = Path(site.mill.project.catalog.url.removeprefix("sqlite:///"))
     assert (good[0], bad[0]) == ("COMPLETED", "FAILED")
     assert "crm.users' doesn't exist" in bad[1]
     for path in [*written, *catalog.parent.iterdir()]:
@@ -273,9 +283,9 @@ def test_every_kind_of_source_goes_into_every_kind_of_sink(site):
         'app.pipeline("nothing", source=print, sink=made)\n'
     )
     early = site.run("shop.select")
-    (site.mill.config.folder / "landing" / "1.csv").write_text("id,day\n1,a\n2,b\n", encoding="utf-8")
-    inbox = Inbox.of(site.mill.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "raw")))
-    discover(site.mill.catalog, inbox)
+    (site.mill.project.config.folder / "landing" / "1.csv").write_text("id,day\n1,a\n2,b\n", encoding="utf-8")
+    inbox = Inbox.of(site.mill.project.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "raw")))
+    discover(site.mill.project.catalog, inbox)
 
     ends = [site.run(f"shop.{name}") for name in ("land", "gather", "select", "spread", "spread", "make", "nothing")]
 
@@ -286,7 +296,7 @@ def test_every_kind_of_source_goes_into_every_kind_of_sink(site):
     assert site.rows("whole") == [(1, "a"), (2, "b")]
     assert site.rows("again") == [(2,)]
     assert site.rows("copies", "id") == [(1,), (2,)]
-    assert '"tx"' not in site.mill.show_dataset("copies").schema
+    assert '"tx"' not in site.mill.datasets.show("copies").schema
     assert site.rows("made") == [(7,)]
 
 
@@ -319,7 +329,7 @@ def test_versions_are_read_by_number_and_compared_by_key(site, postgres, spark):
     postgres.execute("UPDATE users SET name = 'z' WHERE id = 2")
     postgres.execute("INSERT INTO users VALUES (5, NULL)")
     site.run("shop.mirror")
-    new, old = (one.version for one in site.mill.list_versions("users"))
+    new, old = (one.version for one in site.mill.snapshots.versions("users"))
 
     with site.mill.transaction([]) as tx:
         rows = tx.diff(spark, "default.users", old, new).orderBy("id").collect()

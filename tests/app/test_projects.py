@@ -51,7 +51,7 @@ def stage(tmp_path, catalog_url):
 
 def other(stage, name="second"):
     """Another checkout of the project, on the same catalog."""
-    folder = stage.mill.config.folder
+    folder = stage.mill.project.config.folder
     target = folder.with_name(name)
     shutil.copytree(folder, target)
     return open_project(target, world=stage.world)
@@ -63,10 +63,10 @@ def test_a_second_checkout_does_not_move_data_sets_to_itself(stage):
         second.deploy()
 
     message = str(refused.value)
-    assert str(stage.mill.config.folder) in message
-    assert str(second.config.folder) in message
+    assert str(stage.mill.project.config.folder) in message
+    assert str(second.project.config.folder) in message
     assert "tidemill catalog move" in message
-    assert stage.mill.show_dataset("raw").location.endswith("/first/landing")
+    assert stage.mill.datasets.show("raw").location.endswith("/first/landing")
 
 
 def test_a_second_checkout_of_absolute_locations_may_deploy(stage, tmp_path):
@@ -83,12 +83,12 @@ def test_a_second_checkout_of_absolute_locations_may_deploy(stage, tmp_path):
     with other(stage) as second:
         second.deploy()
 
-    assert stage.mill.show_app("other").file == str(second.config.app)
+    assert stage.mill.apps.show("other").file == str(second.project.config.app)
 
 
 def test_a_moved_project_goes_on_with_all_that_it_had(stage):
     """What was processed is not processed again, what waits is; archived files and published ones are found."""
-    folder = stage.mill.config.folder
+    folder = stage.mill.project.config.folder
     (folder / "landing" / "one.txt").write_text("1\n")
     discover(stage)
     stage.play()
@@ -99,15 +99,15 @@ def test_a_moved_project_goes_on_with_all_that_it_had(stage):
     with open_project(target, world=stage.world) as mill:
         with pytest.raises(OtherProject):
             mill.deploy()
-        moved = mill.move()
+        moved = mill.catalog.move()
         mill.deploy()
         stage.mill = mill
-        rows_of(mill.catalog, "UPDATE inbox_marker SET next_listing_at = 0 RETURNING 1")
+        rows_of(mill.project.catalog, "UPDATE inbox_marker SET next_listing_at = 0 RETURNING 1")
         discover(stage)
         stage.play()
         said = (target.parent / "said.txt").read_text().splitlines()
-        checked = (mill.audit().clean, mill.fsck().clean)
-        location = mill.show_dataset("lines").location
+        checked = (mill.catalog.audit().clean, mill.catalog.fsck().clean)
+        location = mill.datasets.show("lines").location
 
     assert moved.datasets == ("default.lines", "default.raw")
     assert said == ["one.txt", "two.txt"]
@@ -118,12 +118,12 @@ def test_a_moved_project_goes_on_with_all_that_it_had(stage):
 
 def test_a_move_is_refused_while_a_run_is_under_way(stage):
     """It writes where the project was."""
-    run_id = stage.mill.start_run("shop.load")
+    run_id = stage.mill.runs.start("shop.load")
     stopped: list[str] = []
 
     def move() -> None:
         with pytest.raises(StillRunning) as refused:
-            mill.move()
+            mill.catalog.move()
         stopped.append(refused.value.run_id)
 
     stage.at["driver.begun"] = move
@@ -136,7 +136,7 @@ def test_a_move_is_refused_while_a_run_is_under_way(stage):
 
 def test_a_run_waits_for_a_disk_that_is_not_mounted_and_an_empty_folder_may_be_accepted(stage):
     """The mount point stays as an empty folder: the run was COMPLETED without its file, which was lost for good."""
-    folder = stage.mill.config.folder
+    folder = stage.mill.project.config.folder
     (folder / "landing" / "one.txt").write_text("1\n")
     discover(stage)
     (folder / "landing").rename(folder / "away")
@@ -145,14 +145,14 @@ def test_a_run_waits_for_a_disk_that_is_not_mounted_and_an_empty_folder_may_be_a
 
     (waits,) = stage.work()
     with pytest.raises(StorageUnavailable, match="tidemill inbox reconcile"):
-        stage.mill.scan_inbox("raw", reconcile=True)
-    stage.mill.scan_inbox("raw", reconcile=True, accept_empty=True)
-    rows_of(stage.mill.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
+        stage.mill.inboxes.scan("raw", reconcile=True)
+    stage.mill.inboxes.scan("raw", reconcile=True, accept_empty=True)
+    rows_of(stage.mill.project.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
     (done,) = stage.work()
-    (skipped,) = stage.mill.list_inbox_files("raw")
+    (skipped,) = stage.mill.inboxes.files("raw")
     (folder / "landing").rmdir()
     (folder / "away").rename(folder / "landing")
-    again = stage.mill.scan_inbox("raw", reconcile=True)
+    again = stage.mill.inboxes.scan("raw", reconcile=True)
 
     assert (waits.state, waits.failures, waits.losses) == (RunState.PENDING, 0, 0)
     assert "not mounted" in waits.exit_reason
@@ -162,16 +162,16 @@ def test_a_run_waits_for_a_disk_that_is_not_mounted_and_an_empty_folder_may_be_a
 
 def test_data_sets_of_a_deleted_app_belong_to_its_project(stage):
     """A second checkout moved the inbox to its own folder, in silence."""
-    stage.mill.delete_app("shop")
-    gone = stage.mill.list_apps()
+    stage.mill.apps.delete("shop")
+    gone = stage.mill.apps.list()
     with other(stage) as second, pytest.raises(OtherProject):
         second.deploy()
-    location = stage.mill.show_dataset("raw").location
+    location = stage.mill.datasets.show("raw").location
     stage.mill.deploy()
 
     assert gone == []
     assert location.endswith("/first/landing")
-    assert [app.name for app in stage.mill.list_apps()] == ["default.shop"]
+    assert [app.name for app in stage.mill.apps.list()] == ["default.shop"]
 
 
 def test_a_deployment_names_the_apps_that_left_the_app_file(stage):
@@ -180,7 +180,7 @@ def test_a_deployment_names_the_apps_that_left_the_app_file(stage):
     told = redeploy(stage.mill, new)
     with other(stage) as second:
         of_other_project = second.deploy()
-    stage.mill.delete_app("shop")
+    stage.mill.apps.delete("shop")
     after = redeploy(stage.mill, new)
 
     assert told.apps_left == ("default.shop",)
@@ -191,7 +191,7 @@ def test_a_deployment_names_the_apps_that_left_the_app_file(stage):
 
 def test_an_app_file_that_was_renamed_leaves_no_app_unnamed(stage):
     """Another app file of the project, which is there, may have its apps."""
-    folder = stage.mill.config.folder
+    folder = stage.mill.project.config.folder
     (folder / "main.py").write_text('import tidemill as tm\napp = tm.App("new")\n')
     with open_project(folder, options={"app": "main.py"}, world=stage.world) as mill:
         (beside,) = mill.deploy()
@@ -205,11 +205,11 @@ def test_a_move_to_where_nothing_lies_is_refused(stage, tmp_path):
     """The catalog would name what is not there."""
     folder = tmp_path / "empty"
     folder.mkdir()
-    shutil.copy(stage.mill.config.folder / "tidemill.toml", folder)
+    shutil.copy(stage.mill.project.config.folder / "tidemill.toml", folder)
     with open_project(folder, world=stage.world) as mill, pytest.raises(NotMoved, match="move the folder first"):
-        mill.move()
+        mill.catalog.move()
     with pytest.raises(NotMoved, match="already"):
-        stage.mill.move()
+        stage.mill.catalog.move()
 
 
 def test_two_apps_of_one_name_are_refused(tmp_path):
@@ -241,10 +241,12 @@ def test_an_app_file_that_ends_its_reader_or_is_not_utf8_is_refused(tmp_path, co
 
 def test_an_app_file_in_another_encoding_runs_where_it_says_so(stage):
     """By Python's own rule, in its first line; also from a bundle."""
-    text = "# coding: latin-1\n" + APP.replace("PROJECT", str(stage.mill.config.folder.parent)) + "# caf\u00e9\n"
-    stage.mill.config.app.write_bytes(text.encode("latin-1"))
+    text = (
+        "# coding: latin-1\n" + APP.replace("PROJECT", str(stage.mill.project.config.folder.parent)) + "# caf\u00e9\n"
+    )
+    stage.mill.project.config.app.write_bytes(text.encode("latin-1"))
     stage.mill.deploy()
-    run_id = stage.mill.start_run("shop.load")
+    run_id = stage.mill.runs.start("shop.load")
     stage.work()
 
     assert stage.run(run_id).state is RunState.COMPLETED

@@ -24,7 +24,7 @@ def report(run):
 
 def consumer(mill):
     """The consumer of the program, as people see it."""
-    return mill.show_consumer("lines", "default.shop.report")
+    return mill.consumers.show("lines", "default.shop.report")
 
 
 def test_terms_are_deployed_and_follow_the_app(mill):

@@ -47,8 +47,8 @@ def stage(catalog_url, tmp_path, monkeypatch):
 
 def current(stage):
     """What the snapshot holds now."""
-    version = next(one for one in stage.mill.list_versions("users") if one.current)
-    location = stage.mill.show_dataset("users").location.removeprefix("file://")
+    version = next(one for one in stage.mill.snapshots.versions("users") if one.current)
+    location = stage.mill.datasets.show("users").location.removeprefix("file://")
     (file,) = Path(location).glob(f"tx={version.version}-*/*/part-*")
     return file.read_text()
 
@@ -60,7 +60,7 @@ def fired(stage):
 
 def logical_times(stage):
     """The logical times of the versions, newest version first."""
-    return [one.logical_time and f"{one.logical_time:%H:%M}" for one in stage.mill.list_versions("users")]
+    return [one.logical_time and f"{one.logical_time:%H:%M}" for one in stage.mill.snapshots.versions("users")]
 
 
 def test_the_later_logical_time_is_current_whichever_run_began_first(stage):
@@ -91,7 +91,7 @@ def test_a_retry_keeps_the_place_of_its_run(stage):
 def test_a_refresh_by_hand_replaces_what_began_before_it(stage):
     """It has no logical time, and reads the source last."""
     early, late = fired(stage)
-    stage.mill.start_run("shop.mirror")
+    stage.mill.runs.start("shop.mirror")
     (by_hand,) = stage.take()
     stage.at["begin.after_commit"] = lambda: stage.attempt(by_hand)
     stage.attempt(late)

@@ -74,35 +74,35 @@ def play(stage):
 )
 def test_only_the_chosen_partitions_of_the_past_come_again(stage, choice, given):
     """A person who mends one day does not want the whole year delivered again."""
-    view = stage.mill.reset_consumer("lines", NAME, "beginning", **choice)
+    view = stage.mill.consumers.reset("lines", NAME, "beginning", **choice)
     stage.publish("lines", "day=2026-01-02/hour=9")
     said = play(stage)
 
     assert view.waiting == len(given)
     assert sorted(hour for text in said for hour in json.loads(text)) == [*given, 9]
     assert play(stage) == []
-    assert stage.mill.audit().clean
-    (record,) = stage.mill.show_consumer("lines", NAME)["resets"]
+    assert stage.mill.catalog.audit().clean
+    (record,) = stage.mill.consumers.show("lines", NAME)["resets"]
     assert record.to.startswith("beginning ")
 
 
 def test_a_commit_time_and_a_choice_go_together(stage):
     """The start says since which commits, the choice which of their partitions."""
-    (seq,) = rows_of(stage.mill.catalog, "SELECT max(at) FROM partition_change")[0]
-    while stage.mill.catalog.read(lambda db: db.now()) <= seq + 1:
+    (seq,) = rows_of(stage.mill.project.catalog, "SELECT max(at) FROM partition_change")[0]
+    while stage.mill.project.catalog.read(lambda db: db.now()) <= seq + 1:
         pass
     moment = EPOCH + timedelta(milliseconds=seq + 1)
     stage.publish("lines", "day=2026-01-01/hour=5", "day=2026-01-01/hour=6")
     stage.play()
 
-    stage.mill.reset_consumer("lines", NAME, moment, where=["hour>=4", "hour<6"])
+    stage.mill.consumers.reset("lines", NAME, moment, where=["hour>=4", "hour<6"])
 
     assert play(stage) == ["[5]"]
 
 
 def test_a_choice_that_cannot_be_is_refused(stage, monkeypatch):
     """Nothing is reset then."""
-    reset = stage.mill.reset_consumer
+    reset = stage.mill.consumers.reset
     with pytest.raises(BadKey):
         reset("lines", NAME, "beginning", where=["week=1"])
     with pytest.raises(BadStart, match="2026-01-31T06:00"):
@@ -115,17 +115,17 @@ def test_a_choice_that_cannot_be_is_refused(stage, monkeypatch):
     with pytest.raises(UserError):
         reset("lines", NAME, "last week", where=["hour>=2"])
 
-    assert stage.mill.show_consumer("lines", NAME)["resets"] == []
+    assert stage.mill.consumers.show("lines", NAME)["resets"] == []
 
 
 def test_counts_are_exact_however_much_is_discarded(stage, monkeypatch):
     """They stopped at 1000 in silence, and a partition beyond those could not be requeued."""
     monkeypatch.setattr(consumers, "MOST_SHOWN", 2)
-    rows_of(stage.mill.catalog, "UPDATE consumer_work SET state = 'discarded', error = 'boom' RETURNING 1")
+    rows_of(stage.mill.project.catalog, "UPDATE consumer_work SET state = 'discarded', error = 'boom' RETURNING 1")
 
-    shown = stage.mill.show_consumer("lines", NAME)
-    (listed,) = stage.mill.list_consumers(dataset="lines")
-    requeued = stage.mill.requeue_consumer("lines", NAME, ["day=2026-01-01 hour=4"])
+    shown = stage.mill.consumers.show("lines", NAME)
+    (listed,) = stage.mill.consumers.list(dataset="lines")
+    requeued = stage.mill.consumers.requeue("lines", NAME, ["day=2026-01-01 hour=4"])
 
     assert (listed.discarded, shown["discarded"], len(shown["work"]), shown["not_shown"]) == (4, 4, 2, 2)
     assert requeued == 1

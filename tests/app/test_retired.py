@@ -48,13 +48,13 @@ def stage(tmp_path, catalog_url):
 @pytest.mark.parametrize("update_schedules", [True, False])
 def test_a_program_that_left_the_app_takes_its_schedules_with_it(stage, update_schedules):
     """Of ops too, with their pending jobs, which are counted; also where schedules are kept (seed 001)."""
-    stage.mill.create_schedule("shop.by_ops", "shop.report", trigger={"type": "every", "duration": "1h"})
-    stage.mill.create_schedule("shop.on_other", "shop.other", trigger={"type": "every", "duration": "1h"})
+    stage.mill.schedules.create("shop.by_ops", "shop.report", trigger={"type": "every", "duration": "1h"})
+    stage.mill.schedules.create("shop.on_other", "shop.other", trigger={"type": "every", "duration": "1h"})
     stage.publish("lines", "hour=1")
 
-    rows_of(stage.mill.catalog, "UPDATE timer SET next_fire_at = 1 RETURNING 1")
+    rows_of(stage.mill.project.catalog, "UPDATE timer SET next_fire_at = 1 RETURNING 1")
     deployed = redeploy(stage.mill, WITHOUT, update_schedules=update_schedules)
-    left = [view.name for view in stage.mill.list_schedules()]
+    left = [view.name for view in stage.mill.schedules.list()]
     ran = stage.play()
 
     assert set(deployed.schedules_removed) >= {"on_lines", "by_ops"}
@@ -79,43 +79,43 @@ def test_pending_jobs_of_a_program_that_left_are_counted(stage):
 
 def test_a_retired_program_is_started_by_nobody(stage):
     """Neither by hand, nor as a retry, nor by a new schedule; `app show` does not list it."""
-    run_id = stage.mill.start_run("shop.report")
-    stage.mill.kill_run(run_id)
+    run_id = stage.mill.runs.start("shop.report")
+    stage.mill.runs.kill(run_id)
     redeploy(stage.mill, WITHOUT)
 
     for start in (
-        lambda: stage.mill.start_run("shop.report"),
-        lambda: stage.mill.retry_run(run_id),
-        lambda: stage.mill.create_schedule("shop.x", "shop.report", trigger={"type": "every", "duration": "1h"}),
+        lambda: stage.mill.runs.start("shop.report"),
+        lambda: stage.mill.runs.retry(run_id),
+        lambda: stage.mill.schedules.create("shop.x", "shop.report", trigger={"type": "every", "duration": "1h"}),
     ):
         with pytest.raises(ProgramRetired, match=r"default\.shop\.report is retired"):
             start()
-    assert stage.mill.show_app("shop").programs == ("other",)
+    assert stage.mill.apps.show("shop").programs == ("other",)
 
 
 def test_a_run_that_waits_when_its_program_leaves_ends_with_its_own_code(stage):
     """It was launched; its bundle stays until it has ended."""
-    run_id = stage.mill.start_run("shop.report")
+    run_id = stage.mill.runs.start("shop.report")
     stage.publish("lines", "hour=1")
     redeploy(stage.mill, WITHOUT)
-    sweep_bundles(stage.mill.catalog, stage.mill.config.state)
-    kept = rows_of(stage.mill.catalog, "SELECT count(*) FROM bundle")
+    sweep_bundles(stage.mill.project.catalog, stage.mill.project.config.state)
+    kept = rows_of(stage.mill.project.catalog, "SELECT count(*) FROM bundle")
     stage.work()
-    sweep_bundles(stage.mill.catalog, stage.mill.config.state)
+    sweep_bundles(stage.mill.project.catalog, stage.mill.project.config.state)
 
     assert stage.run(run_id).state is RunState.COMPLETED
     assert stage.said() == ["1"]
     assert kept == [(2,)]
-    assert rows_of(stage.mill.catalog, "SELECT count(*) FROM bundle") == [(1,)]
+    assert rows_of(stage.mill.project.catalog, "SELECT count(*) FROM bundle") == [(1,)]
 
 
 def test_a_retired_program_is_not_warmed_up(stage):
     """Its bundle may be deleted; and `up` needs no Spark for what never starts."""
     redeploy(stage.mill, f"{PIPE}\n@app.spark()\ndef a_first(run, spark):\n    pass\n")
     redeploy(stage.mill, PIPE)
-    sweep_bundles(stage.mill.catalog, stage.mill.config.state)
+    sweep_bundles(stage.mill.project.catalog, stage.mill.project.config.state)
     told: list[str] = []
-    with open_project(stage.mill.config.folder, options={"spark_warm": "0"}) as mill:
+    with open_project(stage.mill.project.config.folder, options={"spark_warm": "0"}) as mill:
         run_all(mill, echo=told.append, deploy=False, until_idle=UntilIdle.ALL)
 
     assert "not needed" in told[0]
@@ -126,11 +126,11 @@ def test_a_program_that_comes_back_goes_on_where_it_stood(stage):
     stage.publish("lines", "hour=1")
     stage.play()
     redeploy(stage.mill, WITHOUT)
-    (retired,) = stage.mill.list_consumers()
+    (retired,) = stage.mill.consumers.list()
     stage.publish("lines", "hour=2")
     redeploy(stage.mill, PIPE)
-    (back,) = stage.mill.list_consumers()
-    stage.mill.start_run("shop.report")
+    (back,) = stage.mill.consumers.list()
+    stage.mill.runs.start("shop.report")
     stage.play()
 
     assert (retired.retired, back.retired) == (True, False)
@@ -140,9 +140,9 @@ def test_a_program_that_comes_back_goes_on_where_it_stood(stage):
 def test_only_a_retired_consumer_is_dropped(stage):
     """A program that reads by it would lose its place."""
     with pytest.raises(ConsumerInUse, match="take the program out of its app"):
-        stage.mill.drop_consumer("lines", "default.shop.report")
+        stage.mill.consumers.drop("lines", "default.shop.report")
 
-    assert len(stage.mill.list_consumers()) == 1
+    assert len(stage.mill.consumers.list()) == 1
 
 
 def test_a_dropped_consumer_starts_anew_when_its_program_comes_back(stage):
@@ -151,28 +151,28 @@ def test_a_dropped_consumer_starts_anew_when_its_program_comes_back(stage):
     stage.play()
     redeploy(stage.mill, WITHOUT)
     stage.publish("lines", "hour=2")
-    stage.mill.drop_consumer("lines", "default.shop.report", by="ann")
-    gone = stage.mill.list_consumers()
-    clean = stage.mill.audit().clean
+    stage.mill.consumers.drop("lines", "default.shop.report", by="ann")
+    gone = stage.mill.consumers.list()
+    clean = stage.mill.catalog.audit().clean
     redeploy(stage.mill, PIPE)
-    stage.mill.start_run("shop.report")
+    stage.mill.runs.start("shop.report")
     stage.play()
-    (reset,) = stage.mill.show_consumer("lines", "default.shop.report")["resets"]
+    (reset,) = stage.mill.consumers.show("lines", "default.shop.report")["resets"]
 
     assert gone == []
     assert clean
     assert stage.said() == ["1", "1 2"]
     assert (reset.by, reset.to) == ("ann", "dropped")
-    assert stage.mill.audit().clean
+    assert stage.mill.catalog.audit().clean
 
 
 def test_a_deleted_app_starts_nothing_and_comes_back_whole(stage):
     """Schedules go, data sets and consumers stay."""
     stage.publish("lines", "hour=1")
-    deleted = stage.mill.delete_app("shop")
-    apps, schedules, ran = stage.mill.list_apps(), stage.mill.list_schedules(), stage.play()
+    deleted = stage.mill.apps.delete("shop")
+    apps, schedules, ran = stage.mill.apps.list(), stage.mill.schedules.list(), stage.play()
     with pytest.raises(NotFound):
-        stage.mill.delete_app("shop")
+        stage.mill.apps.delete("shop")
     stage.mill.deploy()
     stage.publish("lines", "hour=2")
     stage.play()
@@ -188,11 +188,11 @@ def test_schedule_create_refuses_workers_and_apps_that_are_not_there(tmp_path, c
     trigger = {"type": "every", "duration": "1h"}
     with staged(tmp_path, catalog_url, text) as stage:
         with pytest.raises(BadSchedule, match="a worker, which runs all the time"):
-            stage.mill.create_schedule("shop.x", "shop.always", trigger=trigger)
+            stage.mill.schedules.create("shop.x", "shop.always", trigger=trigger)
         with pytest.raises(NotFound, match=r"default\.shopp.*shop"):
-            stage.mill.create_schedule("shopp.x", "shop.report", trigger=trigger)
+            stage.mill.schedules.create("shopp.x", "shop.report", trigger=trigger)
 
-        assert [view.name.split(".")[-1] for view in stage.mill.list_schedules()] == ["on_clean", "on_orders"]
+        assert [view.name.split(".")[-1] for view in stage.mill.schedules.list()] == ["on_clean", "on_orders"]
 
 
 def test_a_program_that_becomes_a_worker_takes_its_schedules_with_it(stage):
@@ -215,6 +215,6 @@ def load(run):
     redeploy(stage.mill, before + read + "\n@app.python(reads" + after)
     redeploy(stage.mill, before + read[: read.index("@app.python")] + "\n@app.python(reads" + after)
 
-    waiting = stage.mill.explain_new_files("landing")
+    waiting = stage.mill.inboxes.explain("landing")
 
     assert waiting == ["no program reads this inbox: declare one in the app (`reads=[…]`) and `tidemill deploy`"]

@@ -66,33 +66,42 @@ class Site:
 
     def __init__(self, mill: Mill) -> None:
         self.mill = mill
-        self.folder = mill.config.folder
-        app = AppCode(str(mill.config.app), "")
+        self.folder = mill.project.config.folder
+        app = AppCode(str(mill.project.config.app), "")
         start = Start(
-            mill.catalog.url, app, str(self.folder), str(self.folder), spark=False, warm=False, spark_settings={}
+            mill.project.catalog.url,
+            app,
+            str(self.folder),
+            str(self.folder),
+            spark=False,
+            warm=False,
+            spark_settings={},
         )
-        self.driver = DriverProcess(mill.world, mill.catalog, start, "driver", writer=write_texts)
+        self.driver = DriverProcess(mill.project.world, mill.project.catalog, start, "driver", writer=write_texts)
 
     def run(self, program: str, **arguments: object) -> tuple[str, str]:
         """Start a program and carry it out: its state, and why it ended so."""
-        run_id = self.mill.start_run(program, arguments)
-        (run,) = self.mill.catalog.write(
+        run_id = self.mill.runs.start(program, arguments)
+        (run,) = self.mill.project.catalog.write(
             lambda db: take_runs(db, most=1, owner="test", host="here", lease=timedelta(minutes=1))
         )
         logs = self.folder / "logs" / run_id
         logs.mkdir(parents=True)
         self.driver.work(Assignment(run.run_id, run.epoch, str(logs)))
-        shown = self.mill.show_run(run_id)
+        shown = self.mill.runs.show(run_id)
         return str(shown["state"]), str(shown["exit_reason"] or "")
 
     def sql(self, text: str) -> list[tuple[object, ...]]:
         """Ask the database itself."""
-        return rows_of(self.mill.catalog, text)
+        return rows_of(self.mill.project.catalog, text)
 
     def land(self, name: str) -> None:
         """A file arrives and is found."""
         (self.folder / "landing" / name).write_text("x\n", encoding="utf-8")
-        discover(self.mill.catalog, Inbox.of(self.mill.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "raw"))))
+        discover(
+            self.mill.project.catalog,
+            Inbox.of(self.mill.project.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "raw"))),
+        )
 
 
 @pytest.fixture
@@ -134,23 +143,23 @@ def test_a_refresh_that_was_refused_does_not_commit_because_the_program_went_on(
     assert state == "FAILED"
     assert why.startswith("refresh_refused: the refresh of default.users is refused, version ")
     assert once[0] == "COMPLETED"
-    assert len(site.mill.list_versions("users")) == 2
+    assert len(site.mill.snapshots.versions("users")) == 2
 
 
 def test_a_roll_back_is_recorded_with_its_run(site):
     """Who did it, and to what: the audit of a person's deed."""
     site.run("shop.mirror")
     site.run("shop.mirror")
-    first = site.mill.list_versions("users")[-1].version
+    first = site.mill.snapshots.versions("users")[-1].version
 
-    made = site.mill.roll_back("users", first)
+    made = site.mill.snapshots.rollback("users", first)
 
-    run = site.mill.show_run(made.run_id)
+    run = site.mill.runs.show(made.run_id)
     assert run["state"] == "COMPLETED"
     assert run["facts"]["rolled_back"] == [{"dataset": "default.users", "to": first}]
     assert made.rolled_back_to == first
-    assert site.mill.audit().clean
-    assert site.mill.fsck().clean
+    assert site.mill.catalog.audit().clean
+    assert site.mill.catalog.fsck().clean
 
 
 def test_readers_each_see_one_version_while_it_is_refreshed_and_swept(site):  # noqa: PLR0915  # two processes in one
@@ -158,7 +167,7 @@ def test_readers_each_see_one_version_while_it_is_refreshed_and_swept(site):  # 
 
     The long form: REFRESHES = 200, READERS = 4.
     """
-    catalog, world = site.mill.catalog, site.mill.world
+    catalog, world = site.mill.project.catalog, site.mill.project.world
     users = SnapshotDataset.of(catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "users")))
     folder = Path(users.fileset.dataset.location.removeprefix("file://"))
     expected: dict[int, str] = {}
@@ -180,7 +189,7 @@ def test_readers_each_see_one_version_while_it_is_refreshed_and_swept(site):  # 
             progress.notify_all()
 
     def read(name: str) -> None:
-        own = open_catalog(site.mill.catalog.url, World())
+        own = open_catalog(site.mill.project.catalog.url, World())
         last = 0
         while last < swept[0] or last == 0:
             run = RunId(f"{name}_{len(reads)}_{last}")
@@ -218,7 +227,7 @@ def test_readers_each_see_one_version_while_it_is_refreshed_and_swept(site):  # 
     assert wrong == []
     assert len(expected) == REFRESHES
     assert len(set(reads)) > 1
-    assert len(site.mill.list_versions("users")) <= 2 + READERS
+    assert len(site.mill.snapshots.versions("users")) <= 2 + READERS
 
 
 def write_halves(world, rows, fileset, directory, columns=None):

@@ -41,7 +41,7 @@ def stage(catalog_url, tmp_path, monkeypatch):
 
 def jobs(stage):
     """What the open jobs wait for."""
-    return [job.why for job in stage.mill.list_jobs()]
+    return [job.why for job in stage.mill.jobs.list()]
 
 
 def test_an_overwritten_partition_starts_the_program_that_is_given_it(stage):
@@ -107,9 +107,9 @@ def test_a_changed_partition_that_was_never_delivered_counts(stage, on_change):
     """A consumer that starts now is given an old partition when that changes: for the consumer it is the first time."""
     made = stage(reads=f"tm.Reads(lines, on_change='{on_change}')", trigger="tm.NewPartitions(lines, 9)")
     made.publish("lines", "hour=1")
-    made.mill.reset_consumer("lines", "default.shop.report", to="now")
+    made.mill.consumers.reset("lines", "default.shop.report", to="now")
     made.schedule()
-    made.mill.update_schedule("shop.report", trigger={"type": "new_partitions", "fileset": "lines", "n": 1})
+    made.mill.schedules.update("shop.report", trigger={"type": "new_partitions", "fileset": "lines", "n": 1})
     made.publish("lines", "hour=1", op="overwrite")
 
     made.play()
@@ -149,10 +149,10 @@ def test_a_program_that_is_given_more_takes_what_waits(stage, tmp_path):
 
 def resumed(stage, act):
     """Suspend the schedule, act, and resume it; the runs that come of it."""
-    stage.mill.suspend_schedule("shop.report")
+    stage.mill.schedules.suspend("shop.report")
     act()
     stage.play()
-    stage.mill.resume_schedule("shop.report")
+    stage.mill.schedules.resume("shop.report")
     return stage.play()
 
 
@@ -181,7 +181,7 @@ def test_a_schedule_that_listens_already_announces_nothing(stage):
     made.publish("lines", "hour=1")
     made.schedule()
 
-    made.mill.resume_schedule("shop.report")
+    made.mill.schedules.resume("shop.report")
 
     assert made.play() == []
     assert jobs(made) == ["1/5 new partitions of default.lines"]
@@ -193,7 +193,7 @@ def test_a_schedule_that_is_made_takes_what_waits(stage):
     made.publish("lines", "hour=1")
 
     trigger = {"type": "new_partitions", "fileset": "lines", "n": 5}
-    made.mill.create_schedule("shop.mine", "shop.report", trigger=trigger)
+    made.mill.schedules.create("shop.mine", "shop.report", trigger=trigger)
     made.play()
 
     assert made.said() == ["new 1"]
@@ -205,7 +205,7 @@ def test_a_schedule_that_listens_for_data_from_now_on_takes_what_waits(stage):
     made.publish("lines", "hour=1")
     made.play()
 
-    made.mill.update_schedule("shop.report", trigger={"type": "new_partitions", "fileset": "lines", "n": 5})
+    made.mill.schedules.update("shop.report", trigger={"type": "new_partitions", "fileset": "lines", "n": 5})
     made.play()
 
     assert made.said() == ["new 1"]
@@ -217,7 +217,7 @@ def test_a_changed_schedule_counts_from_zero(stage):
     made.publish("lines", "hour=1")
     made.schedule()
 
-    made.mill.update_schedule("shop.report", trigger={"type": "new_partitions", "fileset": "lines", "n": 2})
+    made.mill.schedules.update("shop.report", trigger={"type": "new_partitions", "fileset": "lines", "n": 2})
     made.publish("lines", "hour=2")
     alone = made.play()
     made.publish("lines", "hour=3")
@@ -231,10 +231,10 @@ def test_a_consumer_that_starts_now_has_nothing_waiting(stage):
     """What was there before is not announced."""
     made = stage(reads="tm.Reads(lines, start='now')", trigger="tm.Every('1h')")
     made.publish("lines", "hour=1")
-    made.mill.reset_consumer("lines", "default.shop.report", to="now")
+    made.mill.consumers.reset("lines", "default.shop.report", to="now")
     trigger = {"type": "new_partitions", "fileset": "lines"}
 
-    made.mill.create_schedule("shop.mine", "shop.report", trigger=trigger)
+    made.mill.schedules.create("shop.mine", "shop.report", trigger=trigger)
 
     assert made.play() == []
 
@@ -262,7 +262,7 @@ def test_files_that_land_while_a_schedule_is_suspended_are_taken_when_it_is_resu
 
         def land():
             (tmp_path / "landing" / "a.txt").write_text("1\n")
-            made.mill.scan_inbox("raw")
+            made.mill.inboxes.scan("raw")
 
         runs = resumed(made, land)
 

@@ -65,8 +65,8 @@ def stage(tmp_path, catalog_url):
 
 def start(stage):
     """What a runner does for workers: the run that is missing, taken."""
-    assert balance(stage.mill.catalog) == []
-    (run,) = stage.mill.catalog.write(
+    assert balance(stage.mill.project.catalog) == []
+    (run,) = stage.mill.project.catalog.write(
         lambda db: take_runs(db, most=0, owner="stage", host="here", lease=timedelta(seconds=60))
     )
     return run
@@ -74,7 +74,7 @@ def start(stage):
 
 def work(stage, run):
     """Have a driver work on an attempt; how the run stands then."""
-    stage.driver(run).work(Assignment(run.run_id, run.epoch, str(stage.mill.config.folder)))
+    stage.driver(run).work(Assignment(run.run_id, run.epoch, str(stage.mill.project.config.folder)))
     return stage.run(run.run_id)
 
 
@@ -85,7 +85,7 @@ def may_start_again(stage):
 
 def published(stage):
     """The partitions of the worker's output."""
-    return sorted(view.partition for view in stage.mill.list_partitions("sums"))
+    return sorted(view.partition for view in stage.mill.datasets.partitions("sums"))
 
 
 def test_each_take_and_commit_is_a_transaction_of_its_own_under_one_run(stage):
@@ -93,30 +93,34 @@ def test_each_take_and_commit_is_a_transaction_of_its_own_under_one_run(stage):
     stage.publish("lines", "hour=1", "hour=2", "hour=3")
     run = work(stage, start(stage))
 
-    own = rows_of(stage.mill.catalog, f"SELECT state FROM tx WHERE run_id = '{run.run_id}' ORDER BY write_pointer")
-    taken = rows_of(stage.mill.catalog, f"SELECT item FROM run_input WHERE run_id = '{run.run_id}' ORDER BY item")
+    own = rows_of(
+        stage.mill.project.catalog, f"SELECT state FROM tx WHERE run_id = '{run.run_id}' ORDER BY write_pointer"
+    )
+    taken = rows_of(
+        stage.mill.project.catalog, f"SELECT item FROM run_input WHERE run_id = '{run.run_id}' ORDER BY item"
+    )
     assert stage.said() == ["1: [1, 2]", "1: [3]"]
     assert own == [("committed",), ("committed",)]
     assert len(taken) == 3
     assert published(stage) == ["hour=1", "hour=2", "hour=3"]
     assert (run.state, run.exit_reason) == (RunState.COMPLETED, "it returned after 2 commits")
-    assert stage.mill.audit().clean
+    assert stage.mill.catalog.audit().clean
 
 
 def test_as_many_are_kept_alive_as_are_declared(stage):
     """By whoever looks; two who look at once make one. One that returns is not called again at once."""
     redeploy(stage.mill, app(instances="instances=2"))
-    looks = [threading.Thread(target=balance, args=[stage.mill.catalog]) for _ in range(3)]
+    looks = [threading.Thread(target=balance, args=[stage.mill.project.catalog]) for _ in range(3)]
     for look in looks:
         look.start()
     for look in looks:
         look.join()
     first = [run.state for run in stage.runs()]
     runs = stage.work()
-    balance(stage.mill.catalog)
+    balance(stage.mill.project.catalog)
     waiting = [run.state for run in stage.runs()]
     may_start_again(stage)
-    balance(stage.mill.catalog)
+    balance(stage.mill.project.catalog)
 
     assert first == [RunState.PENDING] * 2
     assert [run.state for run in runs] == waiting == [RunState.COMPLETED] * 2
@@ -126,13 +130,13 @@ def test_as_many_are_kept_alive_as_are_declared(stage):
 def test_what_is_too_much_is_given_to_be_killed_and_0_stops_all(stage):
     """And a worker that the app does not declare any more."""
     redeploy(stage.mill, app(instances="instances=2"))
-    balance(stage.mill.catalog)
+    balance(stage.mill.project.catalog)
     redeploy(stage.mill, app(instances="instances=1"))
-    one = balance(stage.mill.catalog)
+    one = balance(stage.mill.project.catalog)
     for run_id in one:
-        ask_kill(stage.mill.catalog, run_id)
+        ask_kill(stage.mill.project.catalog, run_id)
     redeploy(stage.mill, app().replace("@app.worker(", "@app.python(").replace(", instances=1", ""))
-    rest = balance(stage.mill.catalog)
+    rest = balance(stage.mill.project.catalog)
 
     assert (len(one), len(rest)) == (1, 1)
     assert set(one).isdisjoint(rest)
@@ -145,16 +149,16 @@ def test_a_worker_that_is_lost_goes_on_with_what_it_had_taken(stage):
     run = start(stage)
     driver = stage.driver(run)
     driver._end = lambda *_: None  # the process is gone before it can say anything
-    driver.work(Assignment(run.run_id, run.epoch, str(stage.mill.config.folder)))
+    driver.work(Assignment(run.run_id, run.epoch, str(stage.mill.project.config.folder)))
     stage.publish("lines", "hour=0")
-    end_attempt(stage.mill.catalog, run.run_id, run.epoch, AttemptEnd(Cause.LOST, "gone"))
+    end_attempt(stage.mill.project.catalog, run.run_id, run.epoch, AttemptEnd(Cause.LOST, "gone"))
     redeploy(stage.mill, app())
     again = work(stage, start(stage))
 
     assert again.run_id == run.run_id
     assert stage.said() == ["1: [1, 2]", "2: [1, 2]", "2: [0]"]
     assert published(stage) == ["hour=0", "hour=1", "hour=2"]
-    assert stage.mill.audit().clean
+    assert stage.mill.catalog.audit().clean
 
 
 def test_a_killed_worker_leaves_nothing_half_done_and_is_replaced(stage):
@@ -164,16 +168,16 @@ def test_a_killed_worker_leaves_nothing_half_done_and_is_replaced(stage):
     run = start(stage)
     driver = stage.driver(run)
     driver._end = lambda *_: None
-    driver.work(Assignment(run.run_id, run.epoch, str(stage.mill.config.folder)))
-    ask_kill(stage.mill.catalog, run.run_id)
-    end_attempt(stage.mill.catalog, run.run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed on request"))
+    driver.work(Assignment(run.run_id, run.epoch, str(stage.mill.project.config.folder)))
+    ask_kill(stage.mill.project.catalog, run.run_id)
+    end_attempt(stage.mill.project.catalog, run.run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed on request"))
     redeploy(stage.mill, app())
     other = work(stage, start(stage))
 
     assert stage.run(run.run_id).state is RunState.KILLED
     assert other.run_id != run.run_id
     assert published(stage) == ["hour=1"]
-    assert stage.mill.audit().clean
+    assert stage.mill.catalog.audit().clean
 
 
 def test_a_fenced_worker_commits_nothing(stage):
@@ -181,32 +185,32 @@ def test_a_fenced_worker_commits_nothing(stage):
     stage.publish("lines", "hour=1")
     run = start(stage)
     lost = AttemptEnd(Cause.LOST, "its lease ran out", zombie=True)
-    stage.at["worker.before_commit"] = lambda: end_attempt(stage.mill.catalog, run.run_id, run.epoch, lost)
-    stage.driver(run).work(Assignment(run.run_id, run.epoch, str(stage.mill.config.folder)))
+    stage.at["worker.before_commit"] = lambda: end_attempt(stage.mill.project.catalog, run.run_id, run.epoch, lost)
+    stage.driver(run).work(Assignment(run.run_id, run.epoch, str(stage.mill.project.config.folder)))
     stands = stage.run(run.run_id)
     again = work(stage, start(stage))
 
     assert (stands.state, stands.losses) == (RunState.PENDING, 1)
     assert stage.said() == ["1: [1]", "2: [1]"]
     assert (again.state, published(stage)) == (RunState.COMPLETED, ["hour=1"])
-    assert stage.mill.audit().clean
+    assert stage.mill.catalog.audit().clean
 
 
 def test_a_worker_that_fails_is_started_later_and_later_and_its_poison_is_put_aside(stage):
     """The rest flows meanwhile; what it commits shows that it is well again."""
-    (stage.mill.config.folder / "poison").write_text("2")
+    (stage.mill.project.config.folder / "poison").write_text("2")
     stage.publish("lines", *(f"hour={hour}" for hour in range(1, 5)))
     waits = []
     for _ in range(12):
         run = work(stage, start(stage))
-        ((failures, wait),) = rows_of(stage.mill.catalog, "SELECT failures, not_before FROM worker")
+        ((failures, wait),) = rows_of(stage.mill.project.catalog, "SELECT failures, not_before FROM worker")
         waits.append((failures, wait > 0))
         may_start_again(stage)
         stage.pass_time()
-        if run.state is RunState.COMPLETED and not stage.mill.measure_lag(dataset="lines")[0].partitions:
+        if run.state is RunState.COMPLETED and not stage.mill.consumers.lag(dataset="lines")[0].partitions:
             break
 
-    held = stage.mill.show_consumer("lines", "default.shop.look")["work"]
+    held = stage.mill.consumers.show("lines", "default.shop.look")["work"]
     assert [(work.partition, work.state) for work in held] == [("hour=2", "discarded")]
     assert published(stage) == ["hour=1", "hour=3", "hour=4"]
     assert all(later for _, later in waits)
@@ -250,8 +254,8 @@ def test_a_worker_waits_until_somebody_commits(stage):
     redeploy(stage.mill, app(wait="'1h'", ending="run.commit(); break"))
     run = start(stage)
     waits = threading.Event()
-    waiter = stage.mill.catalog.waiter
-    stage.mill.catalog.waiter = lambda: waits.set() or waiter()
+    waiter = stage.mill.project.catalog.waiter
+    stage.mill.project.catalog.waiter = lambda: waits.set() or waiter()
     working = threading.Thread(target=work, args=[stage, run])
     working.start()
     waits.wait(patience(30))

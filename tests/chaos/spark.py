@@ -266,26 +266,26 @@ class Site:
         self.mill = mill
         self.sql = sql
         self.found = Found()
-        self.location = Path(mill.show_dataset("default.clicks").location.removeprefix("file://"))
+        self.location = Path(mill.datasets.show("default.clicks").location.removeprefix("file://"))
         self.nodes = [self._node(name, java_options) for name in ("here", "elsewhere")]
         self.asleep: list[Runner] = []
         self._ids: dict[str, tuple[tuple[int, int], list[int]]] = {}
         self._looked_at = 0.0
 
     def _node(self, name: str, java_options: str) -> Runner:
-        config = self.mill.config
+        config = self.mill.project.config
         settings = {
             "spark.master": "local[2]",
             "spark.driver.memory": "512m",
             "spark.sql.shuffle.partitions": "2",
             "spark.driver.extraJavaOptions": java_options,
         }
-        options = DriverOptions(self.mill.catalog.url, config.state, config.cache, settings, warm=1)
+        options = DriverOptions(self.mill.project.catalog.url, config.state, config.cache, settings, warm=1)
         world = World(spawner=PausingSpawner(name), environ={**os.environ, "PROJECT": str(self.folder)})
         launcher = Launcher(world, options)
-        program = next(one for one in self.mill.catalog.read(list_programs) if one.kind.needs_spark)
-        launcher.keep(find_code(self.mill.catalog, config.state, program, program.bundle), spark=True)
-        return Runner(world, self.mill.catalog, launcher, slots=1, lease=LEASE)
+        program = next(one for one in self.mill.project.catalog.read(list_programs) if one.kind.needs_spark)
+        launcher.keep(find_code(self.mill.project.catalog, config.state, program, program.bundle), spark=True)
+        return Runner(world, self.mill.project.catalog, launcher, slots=1, lease=LEASE)
 
     def close(self) -> None:
         """End all drivers; nothing of them must be left."""
@@ -329,12 +329,12 @@ class Site:
 
     def run(self, run_id: RunId) -> RunRecord:
         """How the run stands."""
-        return self.mill.catalog.read(lambda db: find_run(db, run_id))
+        return self.mill.project.catalog.read(lambda db: find_run(db, run_id))
 
     def directory(self, run: RunRecord) -> Path:
         """Where the run's last attempt writes."""
         pointer = WritePointer(-1 if run.write_pointer is None else run.write_pointer)
-        return self.location / tx_directory(Snapshot(pointer, self.mill.catalog.incarnation))
+        return self.location / tx_directory(Snapshot(pointer, self.mill.project.catalog.incarnation))
 
     def files(self, run: RunRecord) -> dict[str, tuple[int, int]]:
         """What stands in its directory, Spark's own files and hidden ones too: size and time of the last write."""
@@ -344,7 +344,7 @@ class Site:
         """Look as a reader: whatever a transaction shows is all of a run, and its files are there."""
         self._looked_at = time.monotonic()
         rows: Counter[str] = Counter()
-        for file in self.mill.list_files("default.clicks"):
+        for file in self.mill.datasets.files("default.clicks"):
             rows[Path(file.path).relative_to(self.location).parts[0]] += file.rows
             size = Path(file.path).stat().st_size if Path(file.path).exists() else -1
             self.found.check(size == file.bytes, "partial", f"{file.path} has {size} bytes instead of {file.bytes}")
@@ -356,7 +356,7 @@ class Site:
         """Read all rows: those of the first `runs` runs are there, each once, and no others."""
         self.look()
         seen: dict[int, list[int]] = {}
-        for file in self.mill.list_files("default.clicks"):
+        for file in self.mill.datasets.files("default.clicks"):
             for row_id in self._read(file.path, file.key["part"]):
                 seen.setdefault(row_id // ROWS, []).append(row_id)
         for number in range(max(runs, *seen, 0) + 1 if seen else runs):
@@ -382,7 +382,7 @@ class Site:
         while True:
             signal_all(pids, signal.SIGSTOP)
             wait(lambda: all(state_of(pid) in "TZX" for pid in pids))
-            if self.mill.catalog.dialect != "sqlite":
+            if self.mill.project.catalog.dialect != "sqlite":
                 return
             try:
                 self.sql("BEGIN IMMEDIATE; ROLLBACK")
@@ -397,7 +397,7 @@ class Site:
         for name in ("reached", "writing"):
             (self.folder / name).unlink(missing_ok=True)
         self.order(number, strike.moment, forks=strike.forks)
-        run_id = self.mill.start_run("shop.publish")
+        run_id = self.mill.runs.start("shop.publish")
         self.until(lambda: self.reached(strike.moment, self.run(run_id)), taking=True)
         later = time.monotonic() + strike.delay.total_seconds()
         if strike.moment == ANY_TIME:
@@ -484,7 +484,7 @@ class Site:
         self.asleep.clear()
         signal_all(pids, signal.SIGCONT)
         done = f"{DONE} {run_id} {struck.epoch}"
-        status = self.mill.config.state / "drivers" / tag / "status"
+        status = self.mill.project.config.state / "drivers" / tag / "status"
         self.until(lambda: state_of(struck.pid) in "ZX" or (status.exists() and done in status.read_text()))
         assert struck.log_location is not None
         said = (Path(struck.log_location) / "stderr").read_text()
@@ -498,7 +498,7 @@ class Site:
     def clean_up(self, runs: int) -> None:
         """Let a janitor sweep until it looks for nothing any more: what is published stays, and nothing else."""
         clock = LaterClock()
-        catalog = open_catalog(self.mill.catalog.url, World(clock=clock))
+        catalog = open_catalog(self.mill.project.catalog.url, World(clock=clock))
         self.found.counts["directories deleted"] += sweep(catalog).deleted
         for _ in range(CLEAN_SWEEPS + 1):
             clock.ahead += timedelta(days=3)  # longer than the longest wait between two sweeps
@@ -509,7 +509,7 @@ class Site:
         waiting = self.sql("SELECT count(*) FROM garbage")
         self.found.check(waiting == [(0,)], "dirty", f"{waiting} rows of garbage are left")
 
-        named = {file.path for file in self.mill.list_files("default.clicks")}
+        named = {file.path for file in self.mill.datasets.files("default.clicks")}
         side_cars = {
             str(self.location / tx / name)
             for tx in {Path(name).relative_to(self.location).parts[0] for name in named}
@@ -520,7 +520,7 @@ class Site:
         self.found.check(there == named | side_cars, "dirty", f"too many or too few: {there ^ (named | side_cars)}")
         open_ones = self.sql("SELECT count(*) FROM in_progress")
         self.found.check(open_ones == [(0,)], "dirty", f"{open_ones} transactions are open")
-        findings = self.mill.audit().findings
+        findings = self.mill.catalog.audit().findings
         self.found.check(not findings, "audited", findings)
         self.compare(runs, "at the end")
 

@@ -90,7 +90,7 @@ class Campaign:
         )
         self.spawner = FatalSpawner(self.chance, self.told)
         world = World(spawner=self.spawner)
-        catalog = self.plain.mill.catalog
+        catalog = self.plain.mill.project.catalog
         launcher = Launcher(world, DriverOptions(catalog.url, folder / "state", folder / "cache", warm=0, plain=0))
         self.runner = Runner(world, catalog, launcher, slots=1)
         self.scheduler = Scheduler(catalog, world, lambda _: None)
@@ -170,9 +170,9 @@ class Campaign:
             said = json.loads(text)
             assert said["from"] == computed, f"computed went on from {said['from']}, not {computed}"
             computed = said["to"]
-        findings = audit(plain.mill.catalog).findings
+        findings = audit(plain.mill.project.catalog).findings
         assert not findings, f"the audit finds {findings}"
-        janitor.sweep(plain.mill.catalog)
+        janitor.sweep(plain.mill.project.catalog)
         left = plain.sql("SELECT count(*) FROM tx WHERE state = 'in_progress'")
         assert left == [(0,)], "a transaction is open"
         kills = self.kills()

@@ -410,7 +410,7 @@ def test_a_message_of_ones_own_is_read_back(tidemill):
 
 
 HEAVY = {
-    "app.deploy", "lake.inbox.discovery", "lake.snapshot.snapshot", "mill.mill", "mill.upkeep", "roles",
+    "app.deploy", "lake.inbox.discovery", "lake.snapshot.snapshot", "mill.project.catalog", "mill.deployment", "roles",
     "run.attempts", "run.context", "run.external", "run.inputs", "schedule.changes", "schedule.checker",
     "schedule.subscriber", "sql.ddl",
 }  # fmt: skip
@@ -503,12 +503,12 @@ def test_a_run_that_failed_before_shows_no_old_error_while_it_runs(tidemill, pro
     with open_project(project) as mill:
         lease = timedelta(minutes=1)
         take = partial(take_runs, most=1, owner="r", host="h", lease=lease)
-        mill.catalog.write(take)
-        end_attempt(mill.catalog, run_id, 1, AttemptEnd(Cause.LOST, "its machine was away"))
-        rows_of(mill.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
-        waiting = mill.show_run(run_id)
-        mill.catalog.write(take)
-        starting = mill.show_run(run_id)
+        mill.project.catalog.write(take)
+        end_attempt(mill.project.catalog, run_id, 1, AttemptEnd(Cause.LOST, "its machine was away"))
+        rows_of(mill.project.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
+        waiting = mill.runs.show(run_id)
+        mill.project.catalog.write(take)
+        starting = mill.runs.show(run_id)
 
     assert (waiting["state"], waiting["exit_reason"]) == ("PENDING", "its machine was away")
     assert (starting["state"], starting["exit_reason"], starting["why"]) == ("STARTING", None, None)
@@ -572,7 +572,7 @@ def test_the_log_of_a_run_is_what_the_program_wrote(tidemill, project, tmp_path)
         (tmp_path / "logs" / name).write_text(text, encoding="utf-8")
     with open_project(project) as mill:
         text = f"UPDATE run SET log_location = '{tmp_path / 'logs'}' WHERE run_id = '{run_id}' RETURNING 1"
-        rows_of(mill.catalog, text)
+        rows_of(mill.project.catalog, text)
 
     assert tidemill("run", "logs", run_id)[1] == "hello\nValueError: boom\n"
     assert tidemill("run", "logs", run_id, "--all")[1] == "hello\nValueError: boom\nINFO much\n"
@@ -599,7 +599,7 @@ def test_every_command_has_json_and_help(capsys):
 def test_a_newer_catalog_is_refused_with_2(tidemill, project):
     """An older program could harm it."""
     with open_project(project) as mill:
-        mill.catalog.run_script(
+        mill.project.catalog.run_script(
             "INSERT INTO migration (version, name, applied_at) VALUES (99, 'of_tomorrow', 0)", unless=99
         )
 
@@ -670,7 +670,7 @@ def test_a_catalog_is_audited_compared_copied_and_restored(tidemill, tmp_path):
 def test_what_is_found_ends_with_6(tidemill, project):
     """A script tells it from a command that failed."""
     with open_project(project) as mill:
-        stray = Path(mill.show_dataset("clean").location.removeprefix("file://")) / "tx=99-otherone"
+        stray = Path(mill.datasets.show("clean").location.removeprefix("file://")) / "tx=99-otherone"
     stray.mkdir(parents=True)
 
     code, told, _ = tidemill("catalog", "fsck")

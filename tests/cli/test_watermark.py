@@ -28,7 +28,7 @@ def tidemill(plain, capsys):
 
     def run(*arguments: str) -> tuple[int, str]:
         with pytest.raises(SystemExit) as ended:
-            main(["--project", str(plain.mill.config.folder), "watermark", *arguments])
+            main(["--project", str(plain.mill.project.config.folder), "watermark", *arguments])
         printed = capsys.readouterr()
         return int(ended.value.code or 0), printed.out + printed.err
 

@@ -26,13 +26,15 @@ def said() -> list[str]:
 @pytest.fixture
 def killer(mill, said) -> Killer:
     """The one to test."""
-    return Killer(mill, Narrator(mill.world, said.append, as_json=False))
+    return Killer(mill, Narrator(mill.project.world, said.append, as_json=False))
 
 
 def open_file(mill, write_pointer: int) -> None:
     """What a Spark task leaves while it writes."""
-    location = Path(mill.show_dataset("flights").location.removeprefix("file://"))
-    folder = location / tx_directory(Snapshot(write_pointer, mill.catalog.incarnation)) / ATTEMPT / "day=2013-01-01"
+    location = Path(mill.datasets.show("flights").location.removeprefix("file://"))
+    folder = (
+        location / tx_directory(Snapshot(write_pointer, mill.project.catalog.incarnation)) / ATTEMPT / "day=2013-01-01"
+    )
     folder.mkdir(parents=True)
     (folder / "part-0.parquet").write_bytes(b"")
 

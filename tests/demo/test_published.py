@@ -25,8 +25,10 @@ REPORT = {"departed": 1, "dep_delay": 2.5, "temp": None, "wind_speed": 11.0}
 
 def write(mill, name: str, key: dict[str, object], rows: list[dict[str, object]], *, op: str, committed: bool = True):
     """One file in one partition, as a run of its own leaves it."""
-    fileset = Fileset.of(mill.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, name)))
-    tx = begin(mill.catalog, run_id=RunId(mill.world.new_id("run")), epoch=1, writes=[fileset.dataset_id])
+    fileset = Fileset.of(mill.project.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, name)))
+    tx = begin(
+        mill.project.catalog, run_id=RunId(mill.project.world.new_id("run")), epoch=1, writes=[fileset.dataset_id]
+    )
     values = fileset.keys.check(key)
     file = f"1/{fileset.keys.to_path(values)}/part-0.parquet"
     path = Path(fileset.dataset.location.removeprefix("file://"), tx_directory(tx), file)
@@ -34,9 +36,11 @@ def write(mill, name: str, key: dict[str, object], rows: list[dict[str, object]]
     parquet.write_table(pa.Table.from_pylist(rows), path)
     manifest = Manifest((DataFile(file, path.stat().st_size, len(rows), "etag"),))
     changes = fold(fileset, [PartitionWrite(values, WriteOp(op), manifest)])
-    existing = mill.catalog.read(lambda db: find_existing(db, fileset, changes, tx))
+    existing = mill.project.catalog.read(lambda db: find_existing(db, fileset, changes, tx))
     if committed:
-        commit(mill.catalog, tx, [AddPartitions(tx, fileset, changes, ColumnSchema('{"type":"struct"}'), existing)])
+        commit(
+            mill.project.catalog, tx, [AddPartitions(tx, fileset, changes, ColumnSchema('{"type":"struct"}'), existing)]
+        )
 
 
 def flight(number: int) -> dict[str, object]:

@@ -104,6 +104,7 @@ class OneFileset:
 
     def __init__(self, lake) -> None:
         self.lake = lake
+        self.consumers = self
 
     def consume_partitions(self, dataset, state, *, where=None):
         """As of the only file set there is."""

@@ -41,13 +41,13 @@ def declared(tmp_path):
 def test_a_transaction_says_which_times_it_writes(mill, tmp_path):
     """On the wall clock of the file set; the hour that happens twice is one hour of it."""
     clicks, _ = declared(tmp_path)
-    dataset_id = mill.catalog.read(lambda db: mill._dataset(db, "clicks")).dataset_id
+    dataset_id = mill.project.catalog.read(lambda db: mill.project.dataset(db, "clicks")).dataset_id
 
     with mill.transaction([clicks.span("2021-10-31 02:00", "2021-10-31 03:00")]):
-        (holder,) = mill.catalog.read(lambda db: list_holders(db, dataset_id))
+        (holder,) = mill.project.catalog.read(lambda db: list_holders(db, dataset_id))
 
     assert (holder.ends - holder.begins) / 3_600_000_000 == 2
-    assert mill.catalog.read(lambda db: list_holders(db, dataset_id)) == []
+    assert mill.project.catalog.read(lambda db: list_holders(db, dataset_id)) == []
 
 
 def test_the_commit_of_a_declared_span_completes_its_hours(mill, tmp_path):
@@ -55,8 +55,8 @@ def test_the_commit_of_a_declared_span_completes_its_hours(mill, tmp_path):
     clicks, _ = declared(tmp_path)
 
     with mill.transaction([clicks.span("2021-03-19 10:00", "2021-03-19 12:30")]):
-        before = mill.list_watermarks()[0].watermark
-    shown = mill.show_watermark("clicks")
+        before = mill.watermarks.list()[0].watermark
+    shown = mill.watermarks.show("clicks")
 
     assert before is None
     assert (shown["watermark"], shown["holes"]) == ("2021-03-19 12:00:00", [])
@@ -72,7 +72,7 @@ def test_a_span_completes_whole_hours_only(mill, tmp_path, known):
 
     with mill.transaction([clicks.span("2021-03-19 10:30", "2021-03-19 12:30")]):
         pass
-    shown = mill.show_watermark("clicks")
+    shown = mill.watermarks.show("clicks")
 
     assert shown["watermark"] == "2021-03-19 12:00:00"
     assert shown["holes"] == (["2021-03-19 10:00:00"] if known else [])
@@ -85,7 +85,7 @@ def test_a_span_to_the_end_of_the_calendar_commits(mill, tmp_path):
     with mill.transaction([clicks.span("9999-12-31 20:00", "9999-12-31 23:30")]):
         pass
 
-    assert [tx.state for tx in mill.list_transactions()] == ["committed"]
+    assert [tx.state for tx in mill.transactions.list()] == ["committed"]
 
 
 def test_a_span_that_does_not_commit_completes_nothing(mill, tmp_path):
@@ -97,7 +97,7 @@ def test_a_span_that_does_not_commit_completes_nothing(mill, tmp_path):
     with mill.transaction([clicks.span("2021-03-19 10:00", None)]):
         pass
 
-    assert mill.list_watermarks()[0].watermark is None
+    assert mill.watermarks.list()[0].watermark is None
 
 
 def test_an_empty_hour_moves_the_watermark(mill, tmp_path):
@@ -107,8 +107,8 @@ def test_an_empty_hour_moves_the_watermark(mill, tmp_path):
     with mill.transaction([clicks]) as tx:
         tx.fileset(clicks).create_empty({"day": date(2021, 3, 19), "hour": 10})
 
-    assert mill.list_watermarks()[0].watermark == "2021-03-19 11:00:00"
-    assert [(one.partition, one.rows) for one in mill.list_partitions("clicks")] == [("day=2021-03-19 hour=10", 0)]
+    assert mill.watermarks.list()[0].watermark == "2021-03-19 11:00:00"
+    assert [(one.partition, one.rows) for one in mill.datasets.partitions("clicks")] == [("day=2021-03-19 hour=10", 0)]
 
 
 def test_a_span_that_cannot_be_is_refused(mill, tmp_path):
@@ -123,4 +123,4 @@ def test_a_span_that_cannot_be_is_refused(mill, tmp_path):
     ):
         with pytest.raises(UserError, match=told), mill.transaction([span]):
             pytest.fail("it was opened")
-    assert mill.list_transactions() == []
+    assert mill.transactions.list() == []

@@ -15,6 +15,7 @@ from tidemill import App, Watermark, WatermarkPassed
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.window.partition_time import from_wall, to_wall
 from tidemill.lake.window.window_plan import Window
+from tidemill.mill.project import Project
 from tidemill.mill.watermarks import Watermarks
 from tidemill.run.external import open_transaction
 from tidemill.run.programs import ProgramKind
@@ -174,8 +175,8 @@ def move_by_hand(simulation: Simulation, name: str, act: str, to: datetime, wait
         process.world.clock.sleep(wait)
         simulation.ticks.asked[name] = act, to_wall(to)
         world = replace(process.world, environ={"USER": name})
-        desk = Watermarks(process.catalog, world, simulation.ground.config)
-        move = desk.advance_watermark if act == "advance" else desk.rewind_watermark
+        desk = Watermarks(Project(process.catalog, world, simulation.ground.config))
+        move = desk.advance if act == "advance" else desk.rewind
         move("ticks", str(to))
         simulation.ticks.moved.append(name)
         if act == "rewind":

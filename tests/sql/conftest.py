@@ -88,27 +88,29 @@ class Windows:
 
     def deploy(self, text: str) -> Deployed:
         """Write the app file and deploy it."""
-        self.mill.config.app.write_text(text, encoding="utf-8")
+        self.mill.project.config.app.write_text(text, encoding="utf-8")
         (deployed,) = self.mill.deploy()
         return deployed
 
     def run(self, program: str = "shop.count_hours", world: World | None = None) -> Any:
         """Run the program once; its record."""
-        run_id = self.mill.start_run(program)
+        run_id = self.mill.runs.start(program)
         self.drive(world)
-        return next(run for run in self.mill.list_runs(limit=1000) if run.run_id == run_id)
+        return next(run for run in self.mill.runs.list(limit=1000) if run.run_id == run_id)
 
     def drive(self, world: World | None = None) -> int:
         """Carry out what waits; how many runs."""
-        runs = self.mill.catalog.write(
+        runs = self.mill.project.catalog.write(
             lambda db: take_runs(db, most=9, owner="runner", host="here", lease=timedelta(seconds=60))
         )
         for run in runs:
-            folder = str(self.mill.config.folder)
-            code = AppCode(str(self.mill.config.app), "")
-            start = Start(self.mill.catalog.url, code, folder, folder, spark=True, warm=False, spark_settings={})
+            folder = str(self.mill.project.config.folder)
+            code = AppCode(str(self.mill.project.config.app), "")
+            start = Start(
+                self.mill.project.catalog.url, code, folder, folder, spark=True, warm=False, spark_settings={}
+            )
             world = world or World(spawner=self.spawner)
-            catalog = copy.copy(self.mill.catalog)
+            catalog = copy.copy(self.mill.project.catalog)
             catalog.world = world
             driver = DriverProcess(world, catalog, start, "driver", writer=self.writer)
             driver.spark = SharedSpark(self.spark)  # type: ignore[assignment]
@@ -128,18 +130,18 @@ class Windows:
         from tidemill.names import WritePointer
 
         def block(db):
-            fileset = Fileset.of(self.mill._dataset(db, name))
-            everything = Snapshot(WritePointer(2**60), self.mill.catalog.incarnation)
+            fileset = Fileset.of(self.mill.project.dataset(db, name))
+            everything = Snapshot(WritePointer(2**60), self.mill.project.catalog.incarnation)
             return fileset, read_partitions(db, fileset.dataset_id, everything), find_schema(db, fileset.dataset_id)
 
-        fileset, partitions, columns = self.mill.catalog.read(block)
+        fileset, partitions, columns = self.mill.project.catalog.read(block)
         return read_frame(World(), self.spark, fileset, partitions, columns)
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:
         """Ask the catalog's database."""
         from tests.run.conftest import rows_of
 
-        return rows_of(self.mill.catalog, text)
+        return rows_of(self.mill.project.catalog, text)
 
 
 def open_windows(folder: Path, catalog_url: str, text: str = APP, **more: Any) -> Windows:
@@ -148,7 +150,7 @@ def open_windows(folder: Path, catalog_url: str, text: str = APP, **more: Any) -
     (folder / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n', encoding="utf-8")
     (folder / "app.py").write_text(text, encoding="utf-8")
     windows = Windows(open_project(folder, create=True), **more)
-    assert load_config(World(), folder).app == windows.mill.config.app
+    assert load_config(World(), folder).app == windows.mill.project.config.app
     windows.deploy(text)
     return windows
 

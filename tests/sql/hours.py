@@ -54,18 +54,18 @@ class Plain(Windows):
 
     def publish(self, name, frame, how="append") -> None:
         """One commit, of lines."""
-        with open_transaction(self.mill.catalog, World(), [f"default.{name}"], writer=write_texts) as tx:
+        with open_transaction(self.mill.project.catalog, World(), [f"default.{name}"], writer=write_texts) as tx:
             getattr(tx.fileset(f"default.{name}"), how)(frame)
 
     def lines(self, name: str) -> list[str]:
         """All that is published."""
 
         def block(db):
-            fileset = Fileset.of(self.mill._dataset(db, name))
-            everything = Snapshot(WritePointer(2**60), self.mill.catalog.incarnation)
+            fileset = Fileset.of(self.mill.project.dataset(db, name))
+            everything = Snapshot(WritePointer(2**60), self.mill.project.catalog.incarnation)
             return fileset, read_partitions(db, fileset.dataset_id, everything)
 
-        fileset, partitions = self.mill.catalog.read(block)
+        fileset, partitions = self.mill.project.catalog.read(block)
         return sorted(line for partition in partitions for line in read_lines(World(), fileset, partition))
 
     def results(self) -> dict[str, int]:

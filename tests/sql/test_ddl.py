@@ -91,14 +91,14 @@ def on_each(catalog_url, tmp_path):
 
 def described(mill, table):
     """Columns with their types, keys and watermark."""
-    (done,) = mill.run_sql(f"DESCRIBE {table}")
+    (done,) = mill.sql(f"DESCRIBE {table}")
     return {row["column"]: (row["type"], row["key"], row["watermark"]) for row in done.rows}
 
 
 def test_the_statements_of_the_seed_run_unchanged(on_each):
     """Hive's form, the file system's, and ALTER TABLE on a table that is there."""
-    (hive,) = on_each.run_sql(HIVE)
-    (files,) = on_each.run_sql(FILES)
+    (hive,) = on_each.sql(HIVE)
+    (files,) = on_each.sql(FILES)
 
     columns = described(on_each, "hive_table")
     assert [notice.split("'")[1] for notice in hive.notices] == ["streaming-source.monitor-interval"]
@@ -106,22 +106,22 @@ def test_the_statements_of_the_seed_run_unchanged(on_each):
     assert columns["pt_hour"] == ("string", True, None)
     assert described(on_each, "fs_table")["ts"] == ("timestamp_ntz", False, "SOURCE_WATERMARK")
     assert "fs_table" in files.said
-    assert on_each.show_dataset("fs_table").location.endswith("/data/file")
-    assert [view.dataset for view in on_each.list_watermarks()] == ["default.fs_table", "default.hive_table"]
+    assert on_each.datasets.show("fs_table").location.endswith("/data/file")
+    assert [view.dataset for view in on_each.watermarks.list()] == ["default.fs_table", "default.hive_table"]
 
 
 def test_a_watermark_is_added_to_a_table_that_is_there_and_dropped(on_each):
     """ADD and SET, in the seed's order; what it then has is what CREATE TABLE would have given."""
-    on_each.run_sql(WITHOUT)
-    before = on_each.list_watermarks()
-    on_each.run_sql(ADD)
-    added = on_each.show_watermark("hive_table")
-    on_each.run_sql("ALTER TABLE hive_table SET ('partition.gap-policy'='wait'); ALTER TABLE hive_table DROP WATERMARK")
+    on_each.sql(WITHOUT)
+    before = on_each.watermarks.list()
+    on_each.sql(ADD)
+    added = on_each.watermarks.show("hive_table")
+    on_each.sql("ALTER TABLE hive_table SET ('partition.gap-policy'='wait'); ALTER TABLE hive_table DROP WATERMARK")
 
     assert before == []
     assert added["column"] == "ts"
     assert added["options"]["partition.time-interval"] == "1h"
-    assert on_each.list_watermarks() == []
+    assert on_each.watermarks.list() == []
     assert described(on_each, "hive_table")["ts"] == ("timestamp", False, None)
 
 
@@ -186,14 +186,14 @@ def test_the_query_of_the_seed_is_one_window_program(mill):
 )
 def test_a_wrong_statement_is_refused_with_what_where_and_the_cure(mill, statement, told):
     """And nothing is changed."""
-    mill.run_sql(WITHOUT)
-    before = mill.list_datasets()
+    mill.sql(WITHOUT)
+    before = mill.datasets.list()
 
     with pytest.raises(UserError) as refused:
-        mill.run_sql(statement)
+        mill.sql(statement)
 
     assert told in str(refused.value)
-    assert mill.list_datasets() == before
+    assert mill.datasets.list() == before
 
 
 @pytest.mark.parametrize(
@@ -213,26 +213,26 @@ def test_a_wrong_statement_is_refused_with_what_where_and_the_cure(mill, stateme
 )
 def test_types_are_written_as_hive_and_flink_write_them(mill, column, kind):
     """With a precision, a zone, NOT NULL and a comment, in this order."""
-    mill.run_sql(f"CREATE TABLE t (x int, {column}, y string) PARTITIONED BY (d date)")
+    mill.sql(f"CREATE TABLE t (x int, {column}, y string) PARTITIONED BY (d date)")
 
     assert [row[0] for row in described(mill, "t").values()] == ["integer", kind, "string", "date"]
 
 
 def test_a_zone_is_refused_for_times_without_one_when_it_is_set(mill):
     """Not when the first window is computed; and the windows' zone likewise."""
-    mill.run_sql(FILES)
+    mill.sql(FILES)
 
     for option in ("partition.time-zone", "window.time-zone"):
         with pytest.raises(UserError, match=f"leave out '{option}'='Asia/Tokyo'"):
-            mill.run_sql(f"ALTER TABLE fs_table SET ('{option}'='Asia/Tokyo')")
+            mill.sql(f"ALTER TABLE fs_table SET ('{option}'='Asia/Tokyo')")
 
 
 def test_a_duration_is_written_in_either_way(mill):
     """What one option took, another one refused."""
-    mill.run_sql(HIVE)
+    mill.sql(HIVE)
     for one, other in (("15m", "15 min"), ("1h30m", "90 minutes")):
-        mill.run_sql(f"ALTER TABLE hive_table SET ('partition.row-lag'='{one}', 'watermark.max-ahead'='{other}')")
-        fileset = Fileset.of(mill.catalog.read(lambda db: mill._dataset(db, "hive_table")))
+        mill.sql(f"ALTER TABLE hive_table SET ('partition.row-lag'='{one}', 'watermark.max-ahead'='{other}')")
+        fileset = Fileset.of(mill.project.catalog.read(lambda db: mill.project.dataset(db, "hive_table")))
         assert parse_duration(one) == parse_duration(other)
         spec = fileset.watermark
         assert spec.row_lag == spec.max_ahead == parse_duration(one) // timedelta(microseconds=1)
@@ -240,21 +240,21 @@ def test_a_duration_is_written_in_either_way(mill):
 
 def test_what_a_watermark_needs_cannot_be_reset(mill):
     """RESET of the interval, ADD where there is one: refused, nothing changed."""
-    mill.run_sql(HIVE)
-    before = mill.show_watermark("hive_table")
+    mill.sql(HIVE)
+    before = mill.watermarks.show("hive_table")
 
     with pytest.raises(UserError, match="a watermark needs it"):
-        mill.run_sql("ALTER TABLE hive_table RESET ('partition.time-interval')")
+        mill.sql("ALTER TABLE hive_table RESET ('partition.time-interval')")
     with pytest.raises(UserError, match="write MODIFY WATERMARK"):
-        mill.run_sql("ALTER TABLE hive_table ADD WATERMARK FOR ts AS SOURCE_WATERMARK()")
+        mill.sql("ALTER TABLE hive_table ADD WATERMARK FOR ts AS SOURCE_WATERMARK()")
 
-    assert mill.show_watermark("hive_table") == before
+    assert mill.watermarks.show("hive_table") == before
 
 
 def test_if_exists_and_if_not_exists_say_so(mill):
     """For scripts that run more than once."""
-    first, again = mill.run_sql(f"{WITHOUT}; {WITHOUT.replace('TABLE', 'TABLE IF NOT EXISTS')}")
-    (gone,) = mill.run_sql("ALTER TABLE IF EXISTS nothing DROP WATERMARK")
+    first, again = mill.sql(f"{WITHOUT}; {WITHOUT.replace('TABLE', 'TABLE IF NOT EXISTS')}")
+    (gone,) = mill.sql("ALTER TABLE IF EXISTS nothing DROP WATERMARK")
 
     assert (first.said, again.said) == (
         "table default.hive_table is there",
@@ -262,7 +262,7 @@ def test_if_exists_and_if_not_exists_say_so(mill):
     )
     assert gone.said == "there is no table nothing"
     with pytest.raises(UserError, match="write CREATE TABLE IF NOT EXISTS"):
-        mill.run_sql(WITHOUT)
+        mill.sql(WITHOUT)
 
 
 CHANGING = (

@@ -88,7 +88,7 @@ def test_where_no_row_is_outside_its_partition_no_query_counts_them(sqlite_catal
 
     assert (first.state, second.state) == ("COMPLETED", "COMPLETED"), opened.spawner.complaints
     assert len(reads) == 1 + 2
-    shown = opened.mill.show_watermark("clicks")["programs"][0]["left_out"]
+    shown = opened.mill.watermarks.show("clicks")["programs"][0]["left_out"]
     assert [(one["partition"], one["outside_rows"]) for one in shown["some"]] == [("day=2021-03-19 hour=10", 1)]
     opened.mill.close()
 
@@ -105,7 +105,7 @@ def test_rows_outside_their_partition_that_are_left_out_are_counted(sqlite_catal
 
     assert run.state == "COMPLETED", opened.spawner.complaints
     assert hours(opened) == [("08:00", 1, 1), ("09:00", 1, 8)]
-    shown = opened.mill.show_watermark("clicks")["programs"][0]["left_out"]
+    shown = opened.mill.watermarks.show("clicks")["programs"][0]["left_out"]
     assert [(one["partition"], one["outside_rows"]) for one in shown["some"]] == [("day=2021-03-19 hour=8", 3)]
     opened.mill.close()
 
@@ -114,7 +114,7 @@ def test_a_partition_with_a_lost_file_holds_up_only_its_window(windows, spark):
     """It may be lost for ever: the window is set aside, and tried again until somebody sees to it."""
     for time in ("08:10:00", "09:10:00", "10:10:00"):
         windows.publish("clicks", clicks(spark, (time, 1)))
-    (lost,) = windows.mill.config.folder.glob("**/hour=8/*.parquet")
+    (lost,) = windows.mill.project.config.folder.glob("**/hour=8/*.parquet")
     lost.unlink()
 
     run = windows.run()

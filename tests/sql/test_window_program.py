@@ -31,7 +31,7 @@ from tidemill.world import World
 
 def play(plain) -> int:
     """Let the scheduler do all that it can, then a driver; the number of runs."""
-    scheduler = Scheduler(plain.mill.catalog, World(), lambda _launched: None)
+    scheduler = Scheduler(plain.mill.project.catalog, World(), lambda _launched: None)
     while scheduler.step() == timedelta(0):
         pass
     return plain.drive()
@@ -71,15 +71,15 @@ def test_the_trigger_fires_when_the_watermark_passes_and_when_windows_are_late(p
 
 def test_windows_that_close_or_change_while_the_schedule_is_suspended_come_out_when_it_is_resumed(plain):
     """The watermark may stand for long: the program computed nothing until it moved again."""
-    plain.mill.suspend_schedule("shop.count")
+    plain.mill.schedules.suspend("shop.count")
     plain.add("2021-03-19 10:00", 5)
     play(plain)
-    plain.mill.resume_schedule("shop.count")
+    plain.mill.schedules.resume("shop.count")
     closed = play(plain)
-    plain.mill.suspend_schedule("shop.count")
+    plain.mill.schedules.suspend("shop.count")
     plain.add("2021-03-19 10:00", 6)
     play(plain)
-    plain.mill.resume_schedule("shop.count")
+    plain.mill.schedules.resume("shop.count")
 
     late = play(plain)
 
@@ -90,7 +90,7 @@ def test_windows_that_close_or_change_while_the_schedule_is_suspended_come_out_w
 def test_a_window_program_that_is_deployed_over_a_watermark_computes_what_is_closed(catalog_url, tmp_path):
     """The table has been there for a year: its windows must not wait for the next hour."""
     plain = open_plain(tmp_path / "project", catalog_url)
-    app = plain.mill.config.app
+    app = plain.mill.project.config.app
     with_windows = app.read_text()
     table = with_windows.partition("app.add_windows")[0]
     with contextlib.closing(plain.mill):
@@ -131,7 +131,7 @@ def test_a_rewritten_or_dropped_partition_changes_its_windows(plain):
     plain.add("2021-03-19 08:00", 7, how="overwrite")
     plain.settle()
     rewritten = plain.results()
-    plain.mill.drop_partitions("clicks", {"hour": 9})
+    plain.mill.datasets.drop("clicks", {"hour": 9})
     plain.settle()
 
     assert rewritten == {"08:00": 1, "09:00": 2}
@@ -193,7 +193,7 @@ def test_a_failing_window_is_set_aside_and_holds_up_no_other(plain):
     first = plain.run()
     plain.add("2021-03-19 12:00", 1)
     second = plain.run()
-    (shown,) = plain.mill.show_watermark("clicks")["programs"]
+    (shown,) = plain.mill.watermarks.show("clicks")["programs"]
 
     assert (first.state, second.state) == ("COMPLETED", "COMPLETED"), plain.spawner.complaints
     assert plain.results() == {"08:00": 1, "09:00": 1, "11:00": 1, "12:00": 1}
@@ -317,13 +317,13 @@ def test_late_windows_that_fail_hold_up_no_other_late_one(plain):
 
 def test_windows_of_a_run_that_is_killed_are_not_forgotten(plain):
     """The message that started it is used up, and the watermark may never move again: the keeper says it once more."""
-    scheduler = Scheduler(plain.mill.catalog, World(), lambda _launched: None)
-    keeper = Discoverer(plain.mill.catalog, Narrator(World(), lambda _: None, as_json=False))
+    scheduler = Scheduler(plain.mill.project.catalog, World(), lambda _launched: None)
+    keeper = Discoverer(plain.mill.project.catalog, Narrator(World(), lambda _: None, as_json=False))
     plain.add("2021-03-19 10:00", 5)
     while scheduler.step() == timedelta(0):
         pass
-    (run,) = plain.mill.list_runs(limit=1)
-    plain.mill.kill_run(run.run_id)
+    (run,) = plain.mill.runs.list(limit=1)
+    plain.mill.runs.kill(run.run_id)
     told = plain.is_more()
     plain.sql("UPDATE window_program SET retry_at = 1 RETURNING 1")
 
@@ -346,7 +346,7 @@ def test_programs_that_are_due_at_one_time_are_announced_together(catalog_url, t
     )
     plain.sql("UPDATE window_program SET retry_at = 1 RETURNING 1")
 
-    announced = [announce_due(plain.mill.catalog), announce_due(plain.mill.catalog)]
+    announced = [announce_due(plain.mill.project.catalog), announce_due(plain.mill.project.catalog)]
 
     said = plain.sql("SELECT event_key, payload FROM message WHERE event_type = 'backlog' ORDER BY seq, n")
     assert announced == [2, 0]
@@ -361,7 +361,7 @@ def test_programs_that_are_due_at_one_time_are_announced_together(catalog_url, t
 def test_of_two_runs_of_one_program_one_publishes(plain):
     """`computed` moves by compare-and-set: the other one is told to run again, and finds nothing to do."""
     plain.add("2021-03-19 10:00", 1)
-    plain.mill.start_run("shop.count_hours")
+    plain.mill.runs.start("shop.count_hours")
     raced = []
 
     def marked(name: str) -> None:
@@ -369,7 +369,7 @@ def test_of_two_runs_of_one_program_one_publishes(plain):
             raced.append(plain.run().state)
 
     plain.drive(World(spawner=plain.spawner, marked=marked))
-    states = {run.state for run in plain.mill.list_runs()}
+    states = {run.state for run in plain.mill.runs.list()}
     plain.settle()
 
     assert raced == ["COMPLETED"]
@@ -381,7 +381,7 @@ def test_of_two_runs_of_one_program_one_publishes(plain):
 def test_what_comes_while_a_run_computes_is_not_forgotten(plain):
     """Its commit cannot know that the window will be computed: the run's own commit says that work is left."""
     plain.add("2021-03-19 10:00", 1)
-    plain.mill.start_run("shop.count_hours")
+    plain.mill.runs.start("shop.count_hours")
 
     def marked(name: str) -> None:
         if name == "windows.written" and len(plain.lines("clicks")) == 1:
@@ -404,7 +404,7 @@ def test_a_reset_replaces_all_and_lets_another_query_in(plain):
 
     with pytest.raises(Exception, match=r"watermark reset shop\.count_hours"):
         plain.deploy(halves)
-    plain.mill.reset_windows("shop.count_hours")
+    plain.mill.watermarks.reset("shop.count_hours")
     plain.deploy(halves)
     plain.settle()
 
@@ -417,12 +417,12 @@ def test_a_wrong_zone_is_mended_by_a_deployment(catalog_url, tmp_path):
     wrong = open_plain(tmp_path / "project", catalog_url, zone="America/Los_Angeles", more='late="drop"')
     wrong.add("2021-03-19 08:00")
     wrong.settle()
-    ahead = wrong.mill.list_watermarks()[0].watermark
+    ahead = wrong.mill.watermarks.list()[0].watermark
     computed = wrong.sql("SELECT computed FROM window_program")
     plain = Plain(wrong.mill, writer=write_texts)
 
     deployed = plain.deploy(APP.format(zone="UTC", windows=TUMBLE, more='late="drop"', retries=0))
-    back = plain.mill.list_watermarks()[0].watermark
+    back = plain.mill.watermarks.list()[0].watermark
     for hour in (9, 10):
         plain.add(f"2021-03-19 {hour:02}:00", 1)
     plain.settle()
@@ -447,10 +447,10 @@ def test_a_statement_that_changes_how_times_are_read_has_windows_computed_again(
     for hour in (6, 8, 9, 10):
         plain.add(f"2021-03-19 {hour:02}:00", 1)
     plain.settle()
-    with open_transaction(plain.mill.catalog, World(), ["default.clicks"]) as tx:
+    with open_transaction(plain.mill.project.catalog, World(), ["default.clicks"]) as tx:
         tx.drop("default.clicks", {"hour": 6})
 
-    (done,) = plain.mill.run_sql("ALTER TABLE clicks SET ('partition.row-lag'='20 min')")
+    (done,) = plain.mill.sql("ALTER TABLE clicks SET ('partition.row-lag'='20 min')")
     before = plain.results()
     plain.settle()
 
@@ -472,7 +472,7 @@ def test_a_rewind_opens_windows_again(catalog_url, tmp_path):
         plain.add(f"2021-03-19 {hour:02}:00", 1)
     plain.settle()
 
-    rewound = plain.mill.rewind_watermark("clicks", "2021-03-19 09:00")
+    rewound = plain.mill.watermarks.rewind("clicks", "2021-03-19 09:00")
     plain.settle()
     before = plain.results()
     plain.add("2021-03-19 09:00", 2)
@@ -491,7 +491,7 @@ def test_a_rewind_refuses_the_commit_of_a_run_that_computes_beyond(plain):
 
     def marked(name: str) -> None:
         if name == "windows.written" and not plain.results():
-            plain.mill.rewind_watermark("clicks", "2021-03-19 09:00")
+            plain.mill.watermarks.rewind("clicks", "2021-03-19 09:00")
 
     run = plain.run(world=World(spawner=plain.spawner, marked=marked))
 
@@ -511,7 +511,7 @@ def test_a_reset_of_some_windows_leaves_no_late_ones_behind(plain):
     plain.settle()
     plain.add("2021-03-19 08:00", 2)
 
-    plain.mill.reset_windows("shop.count_hours", "2021-03-19 09:00")
+    plain.mill.watermarks.reset("shop.count_hours", "2021-03-19 09:00")
     plain.settle()
 
     assert plain.results() == {"08:00": 2, "09:00": 1}
@@ -519,7 +519,7 @@ def test_a_reset_of_some_windows_leaves_no_late_ones_behind(plain):
 
 def test_an_hour_without_rows_is_passed_before_any_row_is_there(plain):
     """The first partition of all has no rows, so that not even the columns are known; no window comes of it."""
-    with open_transaction(plain.mill.catalog, World(), ["default.clicks"], writer=write_texts) as tx:
+    with open_transaction(plain.mill.project.catalog, World(), ["default.clicks"], writer=write_texts) as tx:
         tx.fileset("default.clicks").create_empty({"day": date(2021, 3, 19), "hour": 8})
     plain.settle()
     plain.add("2021-03-19 09:00", 1)
@@ -586,7 +586,7 @@ def write_local_times(world, rows, fileset, directory, columns=None):
 def test_a_zone_for_times_without_one_is_refused_when_their_type_is_known(catalog_url, tmp_path):
     """By the first commit that brings the columns (test_columns); else by the next deployment, and by each run."""
     plain = open_plain(tmp_path / "project", catalog_url, zone="Europe/Berlin")
-    with open_transaction(plain.mill.catalog, World(), ["default.clicks"], writer=write_local_times) as tx:
+    with open_transaction(plain.mill.project.catalog, World(), ["default.clicks"], writer=write_local_times) as tx:
         tx.fileset("default.clicks").append({"day=2021-03-19/hour=10": "1616144400000000 1\n"})
     app = APP.format(zone="Europe/Berlin", windows=TUMBLE, more="", retries=0)
     said = r"column 'ts' of default\.clicks .* leave out 'partition\.time-zone'='Europe/Berlin' \(in Python zone=\)"
@@ -615,11 +615,11 @@ def test_late_rows_that_are_dropped_are_counted(catalog_url, tmp_path):
     plain.add("2021-03-19 08:00", 4)
     plain.settle()
 
-    shown = plain.mill.show_watermark("clicks")["programs"][0]["left_out"]
+    shown = plain.mill.watermarks.show("clicks")["programs"][0]["left_out"]
     said = [json.loads(text)["late_rows"] for (text,) in plain.sql(WINDOW_MESSAGES)]
-    facts = next(one for one in plain.mill.show_run(run.run_id)["facts"]["outputs"] if "notes" in one)
-    plain.mill.reset_windows("shop.count_hours")
-    after = plain.mill.show_watermark("clicks")["programs"][0]["left_out"]
+    facts = next(one for one in plain.mill.runs.show(run.run_id)["facts"]["outputs"] if "notes" in one)
+    plain.mill.watermarks.reset("shop.count_hours")
+    after = plain.mill.watermarks.show("clicks")["programs"][0]["left_out"]
 
     assert (shown["partitions"], shown["late_rows"], shown["outside_rows"]) == (1, 3, 0)
     assert [(one["partition"], one["late_rows"]) for one in shown["some"]] == [("day=2021-03-19 hour=8", 3)]
@@ -634,13 +634,13 @@ def test_rows_outside_their_partition_that_are_dropped_are_counted(catalog_url, 
     plain = open_plain(tmp_path / "project", catalog_url, windows=HOP, more='outside="drop"')
 
     def show():
-        found = plain.mill.show_watermark("clicks")["programs"][0]["left_out"]
+        found = plain.mill.watermarks.show("clicks")["programs"][0]["left_out"]
         return found["outside_rows"], {one["partition"]: one["outside_rows"] for one in found["some"]}
 
     plain.add("2021-03-19 08:00", 1, 60, -1, 2)
     plain.add("2021-03-19 09:00", 1)
     run = plain.run()
-    facts = next(one for one in plain.mill.show_run(run.run_id)["facts"]["outputs"] if "notes" in one)
+    facts = next(one for one in plain.mill.runs.show(run.run_id)["facts"]["outputs"] if "notes" in one)
     said = [json.loads(text)["outside_rows"] for (text,) in plain.sql(WINDOW_MESSAGES)]
     plain.settle()
     first = show()
@@ -650,7 +650,7 @@ def test_rows_outside_their_partition_that_are_dropped_are_counted(catalog_url, 
     plain.add("2021-03-19 08:00", 1, how="overwrite")
     plain.settle()
     third = show()
-    plain.mill.reset_windows("shop.count_hours")
+    plain.mill.watermarks.reset("shop.count_hours")
 
     assert first == (2, {"day=2021-03-19 hour=8": 2})
     assert "2 rows of default.clicks (day=2021-03-19 hour=8) lie outside the time of their" in facts["notes"][0]
@@ -668,10 +668,10 @@ def test_rows_of_a_dropped_partition_are_no_longer_counted_as_left_out(catalog_u
         opens = plain.zone.opens(datetime(2021, 3, 19, hour))  # noqa: DTZ001  # a wall-clock time
         plain.publish("clicks", {f"day=2021-03-19/hour={hour}": f"{opens} 1\n{opens + HOUR} 2\n"})
     plain.settle()
-    before = plain.mill.show_watermark("clicks")["programs"][0]["left_out"]
-    with open_transaction(plain.mill.catalog, World(), ["default.clicks"]) as tx:
+    before = plain.mill.watermarks.show("clicks")["programs"][0]["left_out"]
+    with open_transaction(plain.mill.project.catalog, World(), ["default.clicks"]) as tx:
         tx.fileset("default.clicks").drop({"day": date(2021, 3, 19), "hour": 8})
-    after = plain.mill.show_watermark("clicks")["programs"][0]["left_out"]
+    after = plain.mill.watermarks.show("clicks")["programs"][0]["left_out"]
 
     assert (before["partitions"], before["outside_rows"]) == (2, 2)
     assert (after["partitions"], after["outside_rows"]) == (1, 1)
@@ -690,7 +690,7 @@ def test_rows_may_be_late_and_others_outside_of_one_partition(catalog_url, tmp_p
     plain.add("2021-03-19 10:00", 1)
     plain.settle()
 
-    shown = plain.mill.show_watermark("clicks")["programs"][0]["left_out"]
+    shown = plain.mill.watermarks.show("clicks")["programs"][0]["left_out"]
 
     numbers = {one["partition"]: (one["late_rows"], one["outside_rows"]) for one in shown["some"]}
     assert numbers == {"day=2021-03-19 hour=8": (0, 1), "day=2021-03-19 hour=9": (2, 2)}
@@ -707,7 +707,7 @@ def test_another_late_policy_holds_at_once(catalog_url, tmp_path):
     plain.add("2021-03-19 08:00", 2)
     dropped = plain.is_more()
 
-    plain.mill.run_sql("ALTER TABLE clicks SET ('partition.late-policy'='recompute')")
+    plain.mill.sql("ALTER TABLE clicks SET ('partition.late-policy'='recompute')")
     announced = plain.is_more()
     plain.settle()
     first = plain.results()
@@ -775,7 +775,7 @@ def test_results_are_those_of_one_computation_in_every_order_of_arrival(memory_f
 
 def kill(plain: Plain, mark: str) -> None:
     """A run that dies at `mark`, and what its runner does then."""
-    run_id = plain.mill.start_run("shop.count_hours")
+    run_id = plain.mill.runs.start("shop.count_hours")
 
     def marked(name: str) -> None:
         if name == mark:
@@ -783,5 +783,5 @@ def kill(plain: Plain, mark: str) -> None:
 
     with contextlib.suppress(Killed):
         plain.drive(World(spawner=plain.spawner, marked=marked))
-    end_attempt(plain.mill.catalog, run_id, 1, AttemptEnd(Cause.LOST, "killed"))
-    plain.mill.kill_run(run_id)
+    end_attempt(plain.mill.project.catalog, run_id, 1, AttemptEnd(Cause.LOST, "killed"))
+    plain.mill.runs.kill(run_id)

@@ -24,7 +24,9 @@ def mill(catalog_url, tmp_path):
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n', encoding="utf-8")
 
     def refresh(meanwhile=lambda: None):
-        with open_transaction(opened.catalog, opened.world, ["default.users"], writer=write_texts) as tx:
+        with open_transaction(
+            opened.project.catalog, opened.project.world, ["default.users"], writer=write_texts
+        ) as tx:
             tx.snapshot("default.users").replace({"": "a\n"})
             meanwhile()
 
@@ -33,17 +35,17 @@ def mill(catalog_url, tmp_path):
         refresh()
         refresh(meanwhile=refresh)
         refresh()
-        opened.roll_back("users", opened.list_versions("users")[-1].version)
+        opened.snapshots.rollback("users", opened.snapshots.versions("users")[-1].version)
         yield opened
 
 
 def test_nothing_is_found_where_versions_followed_one_another(mill):
     """Also of one that came too late, of which nobody was told, and of a roll-back, which is a version like any."""
-    found = mill.audit()
+    found = mill.catalog.audit()
 
     assert found.findings == ()
     (users,) = found.snapshots
-    newest = mill.list_versions("users")[0].version
+    newest = mill.snapshots.versions("users")[0].version
     assert (users.dataset, users.versions, users.announced, users.current) == ("default.users", 5, 4, newest)
 
 
@@ -87,8 +89,8 @@ DAMAGES = {
 def test_each_damage_is_found(mill, damage):
     """With the version, and what should be."""
     text, kind, what = DAMAGES[damage]
-    rows_of(mill.catalog, f"{text} RETURNING 1")
+    rows_of(mill.project.catalog, f"{text} RETURNING 1")
 
-    found = [finding for finding in mill.audit().findings if finding.subject == "default.users"]
+    found = [finding for finding in mill.catalog.audit().findings if finding.subject == "default.users"]
 
     assert (kind, True) in {(finding.kind, what in finding.what) for finding in found}

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import click
 
-from tidemill.cli.output import json_option, open_room, say, show_list, show_one, to_plain
-from tidemill.mill.apps import Apps
-
-open_mill = partial(open_room, Apps)
+from tidemill.cli.output import json_option, open_mill, say, show_list, show_one, to_plain
 
 
 @click.group(name="app", help="Deployed apps.")
@@ -22,7 +17,7 @@ def command() -> None:
 def list_(*, as_json: bool) -> None:
     """List deployed apps by name."""
     with open_mill() as mill:
-        rows = mill.list_apps()
+        rows = mill.apps.list()
     columns = ("name", "version", "deployed_at", "file")
     show_list(
         rows, columns, as_json=as_json, empty="no apps yet; `tidemill deploy` registers what the app file declares"
@@ -35,7 +30,7 @@ def list_(*, as_json: bool) -> None:
 def show(name: str, *, as_json: bool) -> None:
     """Show an app as it was last deployed, with its data sets, programs and schedules."""
     with open_mill() as mill:
-        show_one(mill.show_app(name), as_json=as_json)
+        show_one(mill.apps.show(name), as_json=as_json)
 
 
 @command.command()
@@ -48,5 +43,5 @@ def delete(name: str, *, as_json: bool) -> None:
     consumer drop`.
     """
     with open_mill() as mill:
-        deleted = mill.delete_app(name)
+        deleted = mill.apps.delete(name)
     say(to_plain(deleted), deleted.sentence(), as_json=as_json)

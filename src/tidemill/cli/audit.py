@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from functools import partial
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_room, show_list, to_plain
-from tidemill.mill.upkeep import Upkeep
+from tidemill.cli.output import FOUND, json_option, open_mill, show_list, to_plain
 from tidemill.upkeep.balance import Balance
-
-open_mill = partial(open_room, Upkeep)
 
 
 @click.command(name="audit")
@@ -24,7 +20,7 @@ def command(datasets: tuple[str, ...], *, as_json: bool) -> None:
     Reads the history while work goes on, and changes nothing. Ends with 6 when something was found.
     """
     with open_mill() as mill:
-        found = mill.audit(datasets)
+        found = mill.catalog.audit(datasets)
     if as_json:
         click.echo(json.dumps({**to_plain(found), "clean": found.clean}, indent=2))
     else:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_room, say, show_list, to_plain
-from tidemill.mill.upkeep import Upkeep
+from tidemill.cli.output import FOUND, json_option, open_mill, say, show_list, to_plain
 from tidemill.sizes import format_bytes
 
 if TYPE_CHECKING:
     from tidemill.upkeep.restore import Adopted
-
-open_mill = partial(open_room, Upkeep)
 
 
 @click.group(name="catalog", help="The catalog itself.")
@@ -47,7 +43,7 @@ def backup(target: Path, *, as_json: bool) -> None:
     The file can be restored into either database. Data are not in it: they lie in the locations of the data sets.
     """
     with open_mill() as mill:
-        written = mill.backup(target)
+        written = mill.catalog.backup(target)
     rows = f"{written.rows} rows of {written.tables} tables"
     sentence = f"wrote {written.path}: {rows}, {format_bytes(written.bytes)}, up to tick {written.clock}"
     say(to_plain(written), sentence, as_json=as_json)
@@ -65,8 +61,8 @@ def restore(backup_file: Path, *, replace: bool, adopting: bool, as_json: bool) 
     what is adopted: across a restore delivery is at least once, never less.
     """
     with open_mill(create=True) as mill:
-        restored = mill.restore(backup_file, replace=replace)
-        adopted = mill.adopt() if adopting else None
+        restored = mill.catalog.restore(backup_file, replace=replace)
+        adopted = mill.catalog.adopt() if adopting else None
         left = len(adopted.left) if adopted else 0
     if as_json:
         whole = {**to_plain(restored), "adopted": None if adopted is None else to_plain(adopted)}
@@ -96,7 +92,7 @@ def move_(old: Path | None, *, as_json: bool) -> None:
     Moves no file. Stop all of Tidemill, move the folder, then run this there. Locations outside of the project stay.
     """
     with open_mill() as mill:
-        moved = mill.move(old)
+        moved = mill.catalog.move(old)
     names = ", ".join(moved.datasets) or "no data set lies in it"
     say(to_plain(moved), f"moved from {moved.old} to {moved.new}: {names}", as_json=as_json)
 
@@ -110,7 +106,7 @@ def adopt(*, as_json: bool) -> None:
     Can be repeated. Ends with 6 when something was left.
     """
     with open_mill() as mill:
-        adopted = mill.adopt()
+        adopted = mill.catalog.adopt()
     if as_json:
         click.echo(json.dumps(to_plain(adopted), indent=2))
     else:
@@ -133,7 +129,7 @@ def fsck(datasets: tuple[str, ...], *, as_json: bool) -> None:
     Changes nothing. Ends with 6 when something differs.
     """
     with open_mill() as mill:
-        found = mill.fsck(datasets)
+        found = mill.catalog.fsck(datasets)
     if as_json:
         click.echo(json.dumps({**to_plain(found), "clean": found.clean}, indent=2))
     else:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import click
 
-from tidemill.cli.output import json_option, open_room, say, show_list, show_one
-from tidemill.mill.consumers import Consumers
-
-open_mill = partial(open_room, Consumers)
+from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
 
 
 @click.group(name="consumer", help="Consumers of file sets, and what waits for them.")
@@ -23,7 +18,7 @@ def command() -> None:
 def list_(dataset: str | None, *, as_json: bool) -> None:
     """List consumers by data set and name."""
     with open_mill() as mill:
-        rows = mill.list_consumers(dataset=dataset)
+        rows = mill.consumers.list(dataset=dataset)
     columns = ("dataset", "name", "waiting", "bytes", "in_progress", "discarded", "dropped", "retired", "oldest_at")
     show_list(rows, columns, as_json=as_json, empty="no consumers yet; a program that reads a file set makes one")
 
@@ -35,7 +30,7 @@ def list_(dataset: str | None, *, as_json: bool) -> None:
 def show(dataset: str, name: str, *, as_json: bool) -> None:
     """Show a consumer: its state, its lag, what its runs hold or have put aside, and who has reset it."""
     with open_mill() as mill:
-        show_one(mill.show_consumer(dataset, name), as_json=as_json)
+        show_one(mill.consumers.show(dataset, name), as_json=as_json)
 
 
 @command.command()
@@ -46,7 +41,7 @@ def show(dataset: str, name: str, *, as_json: bool) -> None:
 def peek(dataset: str, name: str, limit: int | None, *, as_json: bool) -> None:
     """Show what the next take would give now, in its order, without taking it."""
     with open_mill() as mill:
-        rows = mill.peek_consumer(dataset, name, limit=limit)
+        rows = mill.consumers.peek(dataset, name, limit=limit)
     columns = ("partition", "kind", "files", "bytes", "rows")
     show_list(rows, columns, as_json=as_json, empty="nothing waits for it")
 
@@ -58,7 +53,7 @@ def peek(dataset: str, name: str, limit: int | None, *, as_json: bool) -> None:
 def drop(dataset: str, name: str, *, as_json: bool) -> None:
     """Drop a retired consumer, one by which no program reads any more; who did so is on record."""
     with open_mill() as mill:
-        mill.drop_consumer(dataset, name)
+        mill.consumers.drop(dataset, name)
     say({"dataset": dataset, "name": name, "dropped": True}, f"dropped consumer {name} of {dataset}", as_json=as_json)
 
 
@@ -86,7 +81,7 @@ def reset(
     commits from now on is delivered too.
     """
     with open_mill() as mill:
-        view = mill.reset_consumer(dataset, name, to, where=where, time_from=time_from, time_until=time_until)
+        view = mill.consumers.reset(dataset, name, to, where=where, time_from=time_from, time_until=time_until)
     if as_json:
         show_one(view, as_json=True)
     else:
@@ -100,7 +95,7 @@ def reset(
 def lag(dataset: str | None, name: str | None, *, as_json: bool) -> None:
     """Show how far consumers are behind: partitions, bytes, and how long the oldest of them has waited."""
     with open_mill() as mill:
-        rows = mill.measure_lag(dataset=dataset, name=name)
+        rows = mill.consumers.lag(dataset=dataset, name=name)
     columns = ("dataset", "name", "partitions", "bytes", "age", "oldest_at")
     show_list(rows, columns, as_json=as_json, empty="no consumers yet; a program that reads a file set makes one")
 
@@ -113,5 +108,5 @@ def lag(dataset: str | None, name: str | None, *, as_json: bool) -> None:
 def requeue(dataset: str, name: str, partitions: tuple[str, ...], *, as_json: bool) -> None:
     """Have PARTITIONS (like day=2026-01-31; all, if none is named) that were put aside delivered again."""
     with open_mill() as mill:
-        number = mill.requeue_consumer(dataset, name, partitions or None)
+        number = mill.consumers.requeue(dataset, name, partitions or None)
     say({"requeued": number}, f"{number} partition{'' if number == 1 else 's'} requeued", as_json=as_json)

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_room, say, show_list, show_one, show_rows, to_plain
-from tidemill.mill.datasets import Datasets
-
-if TYPE_CHECKING:
-    from tidemill.mill.partitions import Partitions
+from tidemill.cli.output import FOUND, json_option, open_mill, say, show_list, show_one, show_rows, to_plain
 
 _DROPPED: Final = ("partition", "files", "bytes", "rows")
-
-
-open_mill = partial(open_room, Datasets)
-
-
-def _open_partitions() -> Partitions:
-    """Open the project to change partitions: what transactions need is loaded by no list."""
-    from tidemill.mill.partitions import Partitions
-
-    return open_room(Partitions)
 
 
 @click.group(name="dataset", help="Data sets: file sets and inboxes.")
@@ -37,7 +22,7 @@ def command() -> None:
 def list_(*, as_json: bool) -> None:
     """List all data sets by name."""
     with open_mill() as mill:
-        rows = mill.list_datasets()
+        rows = mill.datasets.list()
     columns = ("name", "kind", "app", "partitions", "files", "bytes", "rows", "location")
     show_list(rows, columns, as_json=as_json, empty="no data sets yet; declare one in the app and `tidemill deploy`")
     for hint in [] if as_json else [row.hint for row in rows if row.hint]:
@@ -50,7 +35,7 @@ def list_(*, as_json: bool) -> None:
 def show(name: str, *, as_json: bool) -> None:
     """Show a data set: its keys, schema, location and size."""
     with open_mill() as mill:
-        show_one(mill.show_dataset(name), as_json=as_json)
+        show_one(mill.datasets.show(name), as_json=as_json)
 
 
 @command.command()
@@ -60,7 +45,7 @@ def show(name: str, *, as_json: bool) -> None:
 def partitions(name: str, limit: int, *, as_json: bool) -> None:
     """List the current partitions of a file set by key."""
     with open_mill() as mill:
-        rows = mill.list_partitions(name, limit=limit)
+        rows = mill.datasets.partitions(name, limit=limit)
     columns = ("partition", "files", "bytes", "rows", "write_pointer", "commit_seq", "run_id", "committed_at")
     show_list(rows, columns, as_json=as_json, empty=f"{name} has no partitions yet")
 
@@ -84,7 +69,7 @@ _as_of = click.option(
 def head(name: str, key: str | None, limit: int, *, as_json: bool) -> None:
     """Show the first rows of a file set or snapshot, or of the partition KEY ("day=2026-01-01"), without Spark."""
     with open_mill() as mill:
-        rows = mill.read_head(name, key, limit=limit)
+        rows = mill.datasets.head(name, key, limit=limit)
     show_rows(rows, as_json=as_json, empty=f"{name} has no rows yet")
 
 
@@ -96,7 +81,7 @@ def head(name: str, key: str | None, limit: int, *, as_json: bool) -> None:
 def files(name: str, *, where: tuple[str, ...], as_of: str | None, as_json: bool) -> None:
     """List the committed files of a file set, for engines other than Spark."""
     with open_mill() as mill:
-        rows = mill.list_files(name, where=where, as_of=as_of)
+        rows = mill.datasets.files(name, where=where, as_of=as_of)
     show_list(rows, ("path", "bytes", "rows", "partition"), as_json=as_json, empty=f"{name} has no files yet")
 
 
@@ -107,8 +92,8 @@ def files(name: str, *, where: tuple[str, ...], as_of: str | None, as_json: bool
 @json_option
 def drop(name: str, *, where: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Drop partitions of a file set, and show what they were. Their files are kept for a while."""
-    with _open_partitions() as mill:
-        rows = mill.drop_partitions(name, where, dry_run=dry_run)
+    with open_mill() as mill:
+        rows = mill.datasets.drop(name, where, dry_run=dry_run)
     show_list(rows, _DROPPED, as_json=as_json, empty="no partition is meant by that")
 
 
@@ -118,8 +103,8 @@ def drop(name: str, *, where: tuple[str, ...], dry_run: bool, as_json: bool) -> 
 @json_option
 def compact(name: str, *, where: tuple[str, ...], as_json: bool) -> None:
     """Merge the small files of each partition of a file set. The rows stay the same, and consumers get nothing."""
-    with _open_partitions() as mill:
-        rows = mill.compact_partitions(name, where)
+    with open_mill() as mill:
+        rows = mill.datasets.compact(name, where)
     columns = ("partition", "files_before", "files", "bytes", "rows")
     show_list(rows, columns, as_json=as_json, empty=f"{name} has no partition with many small files")
 
@@ -131,8 +116,8 @@ def compact(name: str, *, where: tuple[str, ...], as_json: bool) -> None:
 @json_option
 def expire(name: str, *, older_than: str | None, dry_run: bool, as_json: bool) -> None:
     """Drop the partitions whose time was over long ago, and show what they were."""
-    with _open_partitions() as mill:
-        rows = mill.expire_partitions(name, older_than, dry_run=dry_run)
+    with open_mill() as mill:
+        rows = mill.datasets.expire(name, older_than, dry_run=dry_run)
     show_list(rows, _DROPPED, as_json=as_json, empty="no partition is that old")
 
 
@@ -142,8 +127,8 @@ def expire(name: str, *, older_than: str | None, dry_run: bool, as_json: bool) -
 @json_option
 def dropped(name: str, limit: int, *, as_json: bool) -> None:
     """List what was dropped from a file set, the newest first."""
-    with _open_partitions() as mill:
-        rows = mill.list_dropped(name, limit=limit)
+    with open_mill() as mill:
+        rows = mill.datasets.dropped(name, limit=limit)
     columns = ("partition", "commit_seq", "run_id", "dropped_at")
     show_list(rows, columns, as_json=as_json, empty=f"nothing was dropped from {name}")
 
@@ -153,8 +138,8 @@ def dropped(name: str, limit: int, *, as_json: bool) -> None:
 @json_option
 def schemas(name: str, *, as_json: bool) -> None:
     """List the columns that a file set has had, the oldest first, with the run that introduced each."""
-    with _open_partitions() as mill:
-        rows = mill.list_schemas(name)
+    with open_mill() as mill:
+        rows = mill.datasets.schemas(name)
     show_list(rows, ("commit_seq", "run_id", "schema"), as_json=as_json, empty=f"{name} has no columns yet")
 
 
@@ -169,8 +154,8 @@ def describe(
     name: str, partition: str, *, add: tuple[str, ...], set_: tuple[str, ...], remove: tuple[str, ...], as_json: bool
 ) -> None:
     """Change the metadata of a partition, given as "day=2026-01-01 hour=5"."""
-    with _open_partitions() as mill:
-        mill.describe_partition(name, partition, add=_entries(add), set=_entries(set_), remove=remove)
+    with open_mill() as mill:
+        mill.datasets.describe(name, partition, add=_entries(add), set=_entries(set_), remove=remove)
     say({"dataset": name, "partition": partition}, f"described {partition} of {name}", as_json=as_json)
 
 
@@ -180,8 +165,8 @@ def describe(
 @json_option
 def add(name: str, partition: str, *, as_json: bool) -> None:
     """Register one partition whose files are there already, in Hive's layout: "day=2026-01-01 hour=5"."""
-    with _open_partitions() as mill:
-        done = mill.add_partition(name, partition)
+    with open_mill() as mill:
+        done = mill.datasets.add(name, partition)
     sentence = (
         f"{name}: added {partition} with {done.rows} rows" if done.partitions else f"{partition} was there before"
     )
@@ -198,8 +183,8 @@ def adopt(name: str, folder: str, *, as_json: bool) -> None:
     FOLDER is below the location of the file set; without it all of the location is looked through. Ends with exit code
     6 when something was refused, and says what.
     """
-    with _open_partitions() as mill:
-        done = mill.adopt_partitions(name, folder)
+    with open_mill() as mill:
+        done = mill.datasets.adopt(name, folder)
     sentence = (
         f"{name}: registered {done.partitions} partitions with {done.rows} rows in {done.bytes} bytes; "
         f"{done.known} were registered before; {len(done.refused)} refused"

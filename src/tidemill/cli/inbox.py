@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
-
 import click
 
-from tidemill.cli.output import json_option, open_room, say, show_list, show_one
+from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
 from tidemill.errors import UserError
-from tidemill.mill.inboxes import Inboxes
-
-if TYPE_CHECKING:
-    from tidemill.mill.outside_claims import OutsideClaims
 
 _STATES = ("NEW", "IN_PROGRESS", "SUCCESS", "ERROR", "QUARANTINED", "SKIPPED")
 _lease_option = click.option(
@@ -22,15 +15,6 @@ _lease_option = click.option(
     metavar="DURATION",
     help="How long the claim lasts unless renewed: 5s to 1h.",
 )
-
-open_mill = partial(open_room, Inboxes)
-
-
-def _open_claims() -> OutsideClaims:
-    """Open the project to claim files: no list loads what claims need."""
-    from tidemill.mill.outside_claims import OutsideClaims
-
-    return open_room(OutsideClaims)
 
 
 @click.group(name="inbox", help="Raw files that arrived, and what became of them.")
@@ -47,8 +31,8 @@ def command() -> None:
 def files(name: str, state: str | None, after: str, limit: int, *, as_json: bool) -> None:
     """List the files of an inbox by name, with their states, and say what NEW files wait for."""
     with open_mill() as mill:
-        rows = mill.list_inbox_files(name, state=state, after=after, limit=limit)
-        waiting = [] if as_json or all(row.status != "NEW" for row in rows) else mill.explain_new_files(name)
+        rows = mill.inboxes.files(name, state=state, after=after, limit=limit)
+        waiting = [] if as_json or all(row.status != "NEW" for row in rows) else mill.inboxes.explain(name)
     columns = ("name", "status", "bytes", "modified_at", "failures", "run_id", "afterwards", "error")
     show_list(rows, columns, as_json=as_json, empty=f"no such files in {name}")
     for sentence in waiting:
@@ -61,7 +45,7 @@ def files(name: str, state: str | None, after: str, limit: int, *, as_json: bool
 def show(name: str, *, as_json: bool) -> None:
     """Show an inbox: its files by state, and the names that it can never process, with the reasons."""
     with open_mill() as mill:
-        show_one(mill.show_inbox(name), as_json=as_json)
+        show_one(mill.inboxes.show(name), as_json=as_json)
 
 
 @command.command()
@@ -70,7 +54,7 @@ def show(name: str, *, as_json: bool) -> None:
 def scan(name: str, *, as_json: bool) -> None:
     """Look for new files now."""
     with open_mill() as mill:
-        show_one(mill.scan_inbox(name), as_json=as_json)
+        show_one(mill.inboxes.scan(name), as_json=as_json)
 
 
 @command.command()
@@ -82,7 +66,7 @@ def scan(name: str, *, as_json: bool) -> None:
 def reconcile(name: str, *, accept_empty: bool, as_json: bool) -> None:
     """Look at all files there are: find what came later than the lookback, forget what is done and gone."""
     with open_mill() as mill:
-        show_one(mill.scan_inbox(name, reconcile=True, accept_empty=accept_empty), as_json=as_json)
+        show_one(mill.inboxes.scan(name, reconcile=True, accept_empty=accept_empty), as_json=as_json)
 
 
 @command.command()
@@ -94,8 +78,8 @@ def reconcile(name: str, *, accept_empty: bool, as_json: bool) -> None:
 @json_option
 def claim(name: str, limit: int, lease: str, owner: str, *, no_scan: bool, as_json: bool) -> None:
     """Claim the oldest files that wait, for a workflow engine of your own; prints the claim's id and the files."""
-    with _open_claims() as mill:
-        got = mill.get_latest_files(name, limit, lease=lease, owner=owner, scan=not no_scan)
+    with open_mill() as mill:
+        got = mill.inboxes.get_latest_files(name, limit, lease=lease, owner=owner, scan=not no_scan)
     if as_json:
         show_one(got, as_json=True)
         return
@@ -110,8 +94,8 @@ def claim(name: str, limit: int, lease: str, owner: str, *, no_scan: bool, as_js
 @json_option
 def renew(claim_id: str, lease: str, *, as_json: bool) -> None:
     """Keep a claim for another while."""
-    with _open_claims() as mill:
-        mill.renew_claim(claim_id, lease=lease)
+    with open_mill() as mill:
+        mill.inboxes.renew_claim(claim_id, lease=lease)
     say({"claim_id": claim_id, "lease": lease}, f"{claim_id} is kept for {lease}", as_json=as_json)
 
 
@@ -123,8 +107,8 @@ def renew(claim_id: str, lease: str, *, as_json: bool) -> None:
 @json_option
 def update(claim_id: str, status: str, files: tuple[str, ...], error: str, *, as_json: bool) -> None:
     """Close files of a claim, all when none is named: SUCCESS, ERROR (to be tried again) or NEW (given back)."""
-    with _open_claims() as mill:
-        left = mill.update_file_status(claim_id, files or None, status, error=error)
+    with open_mill() as mill:
+        left = mill.inboxes.update_file_status(claim_id, files or None, status, error=error)
     say({"claim_id": claim_id, "status": status, "left": left}, f"{claim_id} holds {left} files", as_json=as_json)
 
 
@@ -135,12 +119,12 @@ def update(claim_id: str, status: str, files: tuple[str, ...], error: str, *, as
 @json_option
 def release(name: str | None, files: tuple[str, ...], claim_id: str | None, *, as_json: bool) -> None:
     """Give files of an inbox that are in quarantine another chance; or, with --claim, give back what it holds."""
-    with _open_claims() as mill:
+    with open_mill() as mill:
         if claim_id is not None and name is None:
-            state = mill.release_claim(claim_id)
+            state = mill.inboxes.release_claim(claim_id)
             say({"claim_id": claim_id, "state": state}, f"{claim_id} is {state}", as_json=as_json)
         elif name is not None and files and claim_id is None:
-            _say_changed("released", name, mill.release_files(name, files), as_json=as_json)
+            _say_changed("released", name, mill.inboxes.release(name, files), as_json=as_json)
         else:
             raise UserError(
                 "name an inbox and its files in quarantine (`inbox files NAME --state QUARANTINED`), or --claim"
@@ -154,7 +138,7 @@ def release(name: str | None, files: tuple[str, ...], claim_id: str | None, *, a
 def retry(name: str, files: tuple[str, ...], *, as_json: bool) -> None:
     """Have files in ERROR tried again now, all when none is named."""
     with open_mill() as mill:
-        _say_changed("retried", name, mill.retry_files(name, files), as_json=as_json)
+        _say_changed("retried", name, mill.inboxes.retry(name, files), as_json=as_json)
 
 
 @command.command()
@@ -164,7 +148,7 @@ def retry(name: str, files: tuple[str, ...], *, as_json: bool) -> None:
 def reprocess(name: str, files: tuple[str, ...], *, as_json: bool) -> None:
     """Deliver processed files again, as if they were new; a program that appends publishes their rows twice."""
     with open_mill() as mill:
-        view = mill.reprocess_files(name, files)
+        view = mill.inboxes.reprocess(name, files)
     text = f"{view.files} files of {view.inbox} are delivered again"
     if view.may_double:
         text += (

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import click
 
-from tidemill.cli.output import json_option, open_room, say, show_list, show_one
-from tidemill.mill.jobs import Jobs
-
-open_mill = partial(open_room, Jobs)
+from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
 
 
 @click.group(name="job", help="Jobs: triggered, and waiting to become runs.")
@@ -26,10 +22,10 @@ def list_(history: str | None, limit: int, *, as_json: bool) -> None:
     """List waiting jobs, oldest first, each with the reason."""
     with open_mill() as mill:
         if history is not None:
-            rows: Sequence[object] = mill.list_ended_jobs(history, limit=limit)
+            rows: Sequence[object] = mill.jobs.history(history, limit=limit)
             columns: tuple[str, ...] = ("job_id", "schedule", "outcome", "run_id", "created_at", "ended_at")
         else:
-            rows = mill.list_jobs()[:limit]
+            rows = mill.jobs.list()[:limit]
             columns = ("job_id", "schedule", "state", "created_at", "next_check_at", "why")
     show_list(rows, columns, as_json=as_json, empty="no job waits" if history is None else "no job of it has ended yet")
 
@@ -40,7 +36,7 @@ def list_(history: str | None, limit: int, *, as_json: bool) -> None:
 def show(job_id: str, *, as_json: bool) -> None:
     """Show a job: its messages, and why it waits or how it ended."""
     with open_mill() as mill:
-        show_one(mill.show_job(job_id), as_json=as_json)
+        show_one(mill.jobs.show(job_id), as_json=as_json)
 
 
 @command.command()
@@ -49,7 +45,7 @@ def show(job_id: str, *, as_json: bool) -> None:
 def drop(job_id: str, *, as_json: bool) -> None:
     """End a job without a run; the schedule's next run takes the job's data."""
     with open_mill() as mill:
-        mill.drop_job(job_id)
+        mill.jobs.drop(job_id)
     say({"job_id": job_id, "outcome": "dropped"}, f"{job_id} is dropped", as_json=as_json)
 
 
@@ -59,5 +55,5 @@ def drop(job_id: str, *, as_json: bool) -> None:
 def force(job_id: str, *, as_json: bool) -> None:
     """Start a job's run now, without waiting for its trigger or constraints."""
     with open_mill() as mill:
-        run_id = mill.force_job(job_id)
+        run_id = mill.jobs.force(job_id)
     say({"job_id": job_id, "run_id": run_id}, f"{run_id} is pending; `tidemill run show {run_id}`", as_json=as_json)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from tidemill.mill.mill import Mill
-    from tidemill.mill.project import Project
 
-Room = TypeVar("Room", bound="Project")
 _TIMES: Final = ("_at", "_until", "not_before", "deadline")
 _NEVER: Final = "-"
 
@@ -32,19 +30,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 def open_mill(*, create: bool = False) -> Mill:
-    """Open the whole project that the command line names, with all its operations."""
-    from tidemill.mill.mill import Mill
-
-    return open_room(Mill, create=create)
-
-
-def open_room(room: type[Room], *, create: bool = False) -> Room:
-    """Open the project that the command line names, for the operations of `room` only."""
-    from tidemill.mill import project
+    """Open the project that the command line names."""
+    from tidemill.mill.mill import open_project
 
     given = click.get_current_context().find_root().obj
     options = {"catalog": given["catalog"]} if given["catalog"] else {}
-    return project.open_room(room, Path(given["project"]), options=options, create=create)
+    return open_project(Path(given["project"]), options=options, create=create)
 
 
 def begin_mill(*, new: bool) -> Mill:

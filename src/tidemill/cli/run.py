@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import partial
 
 import click
 
-from tidemill.cli.output import json_option, open_room, parse_argument, say, show_list, show_one
-from tidemill.mill.runs import Runs
+from tidemill.cli.output import json_option, open_mill, parse_argument, say, show_list, show_one
 
 _FOLLOWED_EVERY = timedelta(milliseconds=500)
-
-open_mill = partial(open_room, Runs)
 
 
 @click.group(name="run", help="Runs of programs.")
@@ -29,7 +25,7 @@ def command() -> None:
 def list_(program: str | None, limit: int, *, as_json: bool) -> None:
     """List the newest runs first."""
     with open_mill() as mill:
-        runs = mill.list_runs(program=program, limit=limit)
+        runs = mill.runs.list(program=program, limit=limit)
     columns = ("run_id", "program", "state", "epoch", "failures", "created_at", "ended_at", "why")
     show_list(runs, columns, as_json=as_json, empty="no runs yet; `tidemill run start APP.PROGRAM` starts one")
 
@@ -40,7 +36,7 @@ def list_(program: str | None, limit: int, *, as_json: bool) -> None:
 def show(run_id: str, *, as_json: bool) -> None:
     """Show a run: its state and why, its attempts, its cause, its inputs."""
     with open_mill() as mill:
-        show_one(mill.show_run(run_id), as_json=as_json)
+        show_one(mill.runs.show(run_id), as_json=as_json)
 
 
 @command.command()
@@ -51,7 +47,7 @@ def start(program: str, arguments: Sequence[str], *, as_json: bool) -> None:
     """Start a program now; `tidemill up` or a runner carries it out."""
     given = dict(map(parse_argument, arguments))
     with open_mill() as mill:
-        run_id = mill.start_run(program, given)
+        run_id = mill.runs.start(program, given)
     say({"run_id": run_id, "program": program}, f"{run_id} is pending; `tidemill run show {run_id}`", as_json=as_json)
 
 
@@ -61,7 +57,7 @@ def start(program: str, arguments: Sequence[str], *, as_json: bool) -> None:
 def retry(run_id: str, *, as_json: bool) -> None:
     """Start a new run with the arguments of a run that is FAILED, KILLED or REJECTED."""
     with open_mill() as mill:
-        retry_id = mill.retry_run(run_id)
+        retry_id = mill.runs.retry(run_id)
     record = {"run_id": retry_id, "retry_of": run_id}
     say(record, f"{retry_id} is pending; `tidemill run show {retry_id}`", as_json=as_json)
 
@@ -72,7 +68,7 @@ def retry(run_id: str, *, as_json: bool) -> None:
 def kill(run_id: str, *, as_json: bool) -> None:
     """End a run's processes; the run publishes nothing. No effect after its commit."""
     with open_mill() as mill:
-        state = mill.kill_run(run_id)
+        state = mill.runs.kill(run_id)
     say({"run_id": run_id, "state": state}, f"{run_id} is {state}", as_json=as_json)
 
 
@@ -87,7 +83,7 @@ def logs(run_id: str, attempt: int | None, *, follow: bool, whole: bool, as_json
     empty = True
     with open_mill() as mill:
         every = _FOLLOWED_EVERY if follow else None
-        for line in mill.read_logs(run_id, attempt=attempt, follow_every=every, whole=whole):
+        for line in mill.runs.logs(run_id, attempt=attempt, follow_every=every, whole=whole):
             empty = False
             click.echo(json.dumps({"file": line.file, "line": line.text}) if as_json else line.text)
     if empty and not as_json:

@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tidemill.cli.output import json_option, open_room, parse_argument, parse_json, say, show_list, show_one, to_plain
-from tidemill.mill.schedules import Schedules
-
-if TYPE_CHECKING:
-    from tidemill.mill.schedule_changes import ScheduleChanges
-
-open_mill = partial(open_room, Schedules)
-
-
-def _open_changes() -> ScheduleChanges:
-    """Open the project to change schedules: no list loads what changes need."""
-    from tidemill.mill.schedule_changes import ScheduleChanges
-
-    return open_room(ScheduleChanges)
+from tidemill.cli.output import json_option, open_mill, parse_argument, parse_json, say, show_list, show_one, to_plain
 
 
 @click.group(name="schedule", help="What starts a program: trigger and constraints.")
@@ -34,7 +20,7 @@ def command() -> None:
 def list_(*, as_json: bool) -> None:
     """List schedules by app and name."""
     with open_mill() as mill:
-        rows = mill.list_schedules()
+        rows = mill.schedules.list()
     columns = ("name", "program", "status", "trigger", "constraints", "owner", "generation")
     show_list(rows, columns, as_json=as_json, empty="no schedules yet; declare one in the app and `tidemill deploy`")
 
@@ -45,7 +31,7 @@ def list_(*, as_json: bool) -> None:
 def show(name: str, *, as_json: bool) -> None:
     """Show a schedule: its trigger, constraints, arguments and status."""
     with open_mill() as mill:
-        show_one(mill.show_schedule(name), as_json=as_json)
+        show_one(mill.schedules.show(name), as_json=as_json)
 
 
 @command.command()
@@ -53,8 +39,8 @@ def show(name: str, *, as_json: bool) -> None:
 @json_option
 def suspend(name: str, *, as_json: bool) -> None:
     """Let a schedule start nothing; its pending jobs are dropped, and counted."""
-    with _open_changes() as mill:
-        dropped = mill.suspend_schedule(name)
+    with open_mill() as mill:
+        dropped = mill.schedules.suspend(name)
     record = {"schedule": name, "status": "SUSPENDED", "dropped_jobs": dropped}
     say(record, f"{name} is suspended, {_dropped(dropped)}", as_json=as_json)
 
@@ -64,8 +50,8 @@ def suspend(name: str, *, as_json: bool) -> None:
 @json_option
 def resume(name: str, *, as_json: bool) -> None:
     """Let a schedule start its program again, on what happens from now on."""
-    with _open_changes() as mill:
-        mill.resume_schedule(name)
+    with open_mill() as mill:
+        mill.schedules.resume(name)
     say({"schedule": name, "status": "SCHEDULED"}, f"{name} is scheduled", as_json=as_json)
 
 
@@ -76,7 +62,7 @@ def resume(name: str, *, as_json: bool) -> None:
 def next_(name: str, limit: int, *, as_json: bool) -> None:
     """List the next times at which a schedule's Cron and Every fire."""
     with open_mill() as mill:
-        rows = mill.next_fires(name, limit=limit)
+        rows = mill.schedules.next(name, limit=limit)
     show_list(rows, ("fire_at", "trigger"), as_json=as_json, empty="none: it is suspended, or has no time trigger")
 
 
@@ -86,7 +72,7 @@ def next_(name: str, limit: int, *, as_json: bool) -> None:
 def triggered_by(name: str, *, as_json: bool) -> None:
     """List the schedules that listen to a data set, or to what a program writes."""
     with open_mill() as mill:
-        rows = mill.find_triggered(name)
+        rows = mill.schedules.triggered_by(name)
     columns = ("name", "program", "status", "trigger")
     show_list(rows, columns, as_json=as_json, empty=f"no schedule listens to {name}")
 
@@ -118,8 +104,8 @@ def _spec_options(command: Callable[..., None]) -> Callable[..., None]:
 @json_option
 def create(name: str, program: str, trigger: str, *, suspended: bool, as_json: bool, **options: object) -> None:
     """Make a schedule of your own, which no app declares; a deployment of its app removes it."""
-    with _open_changes() as mill:
-        made = mill.create_schedule(
+    with open_mill() as mill:
+        made = mill.schedules.create(
             name, program, trigger=parse_json("--trigger", trigger), suspended=suspended, **_given(options)
         )
     say(to_plain(made), f"{made.name} is {made.status.lower()}", as_json=as_json)
@@ -133,8 +119,8 @@ def create(name: str, program: str, trigger: str, *, suspended: bool, as_json: b
 def update(name: str, trigger: str | None, *, as_json: bool, **options: object) -> None:
     """Change a schedule: what is not named is kept, arguments given replace all; its pending jobs are dropped."""
     changes = _given(options) | ({} if trigger is None else {"trigger": parse_json("--trigger", trigger)})
-    with _open_changes() as mill:
-        dropped = mill.update_schedule(name, **changes)
+    with open_mill() as mill:
+        dropped = mill.schedules.update(name, **changes)
     say({"schedule": name, "dropped_jobs": dropped}, f"{name} is changed, {_dropped(dropped)}", as_json=as_json)
 
 
@@ -143,8 +129,8 @@ def update(name: str, trigger: str | None, *, as_json: bool, **options: object) 
 @json_option
 def delete(name: str, *, as_json: bool) -> None:
     """Remove a schedule; its pending jobs are dropped, and counted."""
-    with _open_changes() as mill:
-        dropped = mill.delete_schedule(name)
+    with open_mill() as mill:
+        dropped = mill.schedules.delete(name)
     say({"schedule": name, "dropped_jobs": dropped}, f"{name} is gone, {_dropped(dropped)}", as_json=as_json)
 
 

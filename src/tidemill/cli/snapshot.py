@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.cli.output import json_option, open_room, say, show_list
-from tidemill.mill.snapshots import Snapshots
+from tidemill.cli.output import json_option, open_mill, say, show_list
 
 if TYPE_CHECKING:
     from tidemill.lake.snapshot.version_diff import RowChange
-
-open_mill = partial(open_room, Snapshots)
 
 
 @click.group(name="snapshot", help="Snapshots: mirrors of sources, in versions.")
@@ -30,7 +26,7 @@ def command() -> None:
 def versions(name: str, *, as_json: bool) -> None:
     """List the versions that can be read, the current one first, and for whom or what each is kept."""
     with open_mill() as mill:
-        rows = mill.list_versions(name)
+        rows = mill.snapshots.versions(name)
     figures = ("version", "committed_at", "logical_time", "rows", "bytes", "run_id")
     columns = (*figures, "current", "rolled_back_to", "kept_for")
     show_list(rows, columns, as_json=as_json, empty=f"{name} has no version yet: run the program that refreshes it")
@@ -55,7 +51,7 @@ def diff(name: str, old: int, new: int, key: Sequence[str], limit: int, *, as_js
     if sys.stderr.isatty():
         click.echo(f"starting Spark to compare versions {old} and {new} of {name} …", err=True)
     with open_mill() as mill:
-        found = mill.diff_versions(name, old, new, key=key, limit=limit)
+        found = mill.snapshots.diff(name, old, new, key=key, limit=limit)
     if as_json:
         for row in found.rows:
             click.echo(json.dumps({"change": row.change, "key": row.key, "before": row.before, "after": row.after}))
@@ -90,7 +86,7 @@ def _text(value: object) -> str:
 def rollback(name: str, version: int, *, as_json: bool) -> None:
     """Make an older version current again, as a new version that has its files."""
     with open_mill() as mill:
-        made = mill.roll_back(name, version)
+        made = mill.snapshots.rollback(name, version)
     record = {"version": made.version, "rolled_back_to": version, "rows": made.rows, "run_id": made.run_id}
     sentence = f"{name} is at version {made.version} now, with the {made.rows} rows of version {version}"
     say(record, f"{sentence}; the next refresh replaces it", as_json=as_json)
@@ -103,6 +99,6 @@ def rollback(name: str, version: int, *, as_json: bool) -> None:
 def expire(name: str, chosen: Sequence[int], *, as_json: bool) -> None:
     """Let go what retention does not keep; the janitor deletes the files."""
     with open_mill() as mill:
-        gone = mill.expire_versions(name, chosen)
+        gone = mill.snapshots.expire(name, chosen)
     told = f"let go version {', '.join(map(str, gone))} of {name}" if gone else f"nothing of {name} may go"
     say({"expired": gone}, told, as_json=as_json)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import click
 
-from tidemill.cli.output import BadOption, json_option, open_room, say
-from tidemill.mill.statements import Statements
-
-open_mill = partial(open_room, Statements)
+from tidemill.cli.output import BadOption, json_option, open_mill, say
 
 
 @click.command(name="sql")
@@ -22,8 +18,8 @@ def command(file: Path | None, statement: str | None, *, as_json: bool) -> None:
     if (file is None) == (statement is None):
         raise BadOption("sql", str(file or statement or ""), "give a file, or statements by -e")
     with open_mill(create=True) as mill:
-        text = mill.world.disk.read_bytes(file).decode() if file is not None else str(statement)
-        done = mill.run_sql(text)
+        text = mill.project.world.disk.read_bytes(file).decode() if file is not None else str(statement)
+        done = mill.sql(text)
     record = [{"said": one.said, "notices": list(one.notices), "rows": list(one.rows)} for one in done]
     lines = []
     for one in done:

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import click
 
-from tidemill.cli.output import BadOption, json_option, open_room, parse_json, say, show_list
-from tidemill.mill.topics import Topics
-
-open_mill = partial(open_room, Topics)
+from tidemill.cli.output import BadOption, json_option, open_mill, parse_json, say, show_list
 
 
 @click.group(name="topic", help="Messages of commits, and your own.")
@@ -22,7 +17,7 @@ def command() -> None:
 def list_(*, as_json: bool) -> None:
     """List topics with their newest message, and how far each subscriber has read."""
     with open_mill() as mill:
-        rows = mill.list_topics()
+        rows = mill.topics.list()
     columns = ("topic", "newest", "newest_at", "subscribers", "quarantined")
     show_list(rows, columns, as_json=as_json, empty="no messages yet; the first commit publishes one")
 
@@ -35,7 +30,7 @@ def list_(*, as_json: bool) -> None:
 def read(topic: str, after: str | None, limit: int, *, as_json: bool) -> None:
     """Print messages in order. To go on reading, give the last position to --after."""
     with open_mill() as mill:
-        rows = mill.read_topic(topic, after=after, limit=limit)
+        rows = mill.topics.read(topic, after=after, limit=limit)
     columns = ("position", "published_at", "event_type", "event_key", "payload", "flaw")
     show_list(rows, columns, as_json=as_json, empty="no messages behind that position" if after else "no messages yet")
 
@@ -47,7 +42,7 @@ def read(topic: str, after: str | None, limit: int, *, as_json: bool) -> None:
 def quarantined(topic: str, limit: int, *, as_json: bool) -> None:
     """List messages that a subscriber could not read and has passed over, with the reason, newest first."""
     with open_mill() as mill:
-        rows = mill.list_quarantined_messages(topic, limit=limit)
+        rows = mill.topics.quarantined(topic, limit=limit)
     columns = ("position", "event_key", "subscriber", "reason", "quarantined_at")
     show_list(rows, columns, as_json=as_json, empty="no message is quarantined")
 
@@ -63,5 +58,5 @@ def publish(topic: str, event_key: str, payload: str, *, as_json: bool) -> None:
     if not isinstance(said, dict):
         raise BadOption("--payload", payload, "a JSON object is wanted")
     with open_mill() as mill:
-        position = mill.publish(topic, event_key, said)
+        position = mill.topics.publish(topic, event_key, said)
     say({"topic": topic, "position": position}, f"published at {position} of {topic}", as_json=as_json)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import click
 
-from tidemill.cli.output import json_option, open_room, say, show_list, show_one
-from tidemill.mill.transactions import Transactions
-
-open_mill = partial(open_room, Transactions)
+from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
 
 
 @click.group(name="tx", help="Transactions, by write pointer.")
@@ -24,7 +19,7 @@ def command() -> None:
 def list_(limit: int, *, open_only: bool, as_json: bool) -> None:
     """List the newest transactions first."""
     with open_mill() as mill:
-        rows = mill.list_transactions(limit=limit, open_only=open_only)
+        rows = mill.transactions.list(limit=limit, open_only=open_only)
     columns = ("write_pointer", "state", "commit_seq", "run_id", "epoch", "began_at", "ended_at", "reason")
     show_list(rows, columns, as_json=as_json, empty="no transactions yet")
 
@@ -35,7 +30,7 @@ def list_(limit: int, *, open_only: bool, as_json: bool) -> None:
 def show(write_pointer: int, *, as_json: bool) -> None:
     """Show a transaction and what it published."""
     with open_mill() as mill:
-        show_one(mill.show_transaction(write_pointer), as_json=as_json)
+        show_one(mill.transactions.show(write_pointer), as_json=as_json)
 
 
 @command.command()
@@ -44,5 +39,5 @@ def show(write_pointer: int, *, as_json: bool) -> None:
 def abort(write_pointer: int, *, as_json: bool) -> None:
     """End a transaction without commit: its run's process can never commit it afterwards."""
     with open_mill() as mill:
-        state = mill.abort_transaction(write_pointer)
+        state = mill.transactions.abort(write_pointer)
     say({"write_pointer": write_pointer, "state": state}, f"transaction {write_pointer} is {state}", as_json=as_json)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import click
 
-from tidemill.cli.output import json_option, open_room, say, show_list, show_one
-from tidemill.mill.watermarks import Watermarks
-
-open_mill = partial(open_room, Watermarks)
+from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
 
 
 @click.group(name="watermark", help="Watermarks of file sets, and the windows computed by them.")
@@ -22,7 +17,7 @@ def command() -> None:
 def list_(*, as_json: bool) -> None:
     """List watermarks by file set, each on the wall clock of its zone."""
     with open_mill() as mill:
-        rows = mill.list_watermarks()
+        rows = mill.watermarks.list()
     columns = ("dataset", "watermark", "reaches", "zone", "column", "held_by", "programs")
     show_list(rows, columns, as_json=as_json, empty="no watermarks yet; declare watermark=tm.Watermark(…)")
 
@@ -33,7 +28,7 @@ def list_(*, as_json: bool) -> None:
 def show(dataset: str, *, as_json: bool) -> None:
     """Show a watermark: its moves, what holds it, what is missing or has no time, and its window programs."""
     with open_mill() as mill:
-        show_one(mill.show_watermark(dataset), as_json=as_json)
+        show_one(mill.watermarks.show(dataset), as_json=as_json)
 
 
 @command.command()
@@ -43,7 +38,7 @@ def show(dataset: str, *, as_json: bool) -> None:
 def advance(dataset: str, to: str, *, as_json: bool) -> None:
     """Move a watermark forward by hand, to a time on its wall clock: what comes before it later is late."""
     with open_mill() as mill:
-        stands = mill.advance_watermark(dataset, to)
+        stands = mill.watermarks.advance(dataset, to)
     say({"dataset": dataset, "watermark": stands}, f"the watermark of {dataset} is {stands}", as_json=as_json)
 
 
@@ -54,7 +49,7 @@ def advance(dataset: str, to: str, *, as_json: bool) -> None:
 def rewind(dataset: str, to: str, *, as_json: bool) -> None:
     """Move a watermark back by hand, to a time on its wall clock, and open the windows that end after that time."""
     with open_mill() as mill:
-        rewound = mill.rewind_watermark(dataset, to)
+        rewound = mill.watermarks.rewind(dataset, to)
     record = {"dataset": dataset, "watermark": rewound.watermark, "programs": list(rewound.programs)}
     again = "".join(f"; {program} goes on from there" for program in rewound.programs)
     say(record, f"the watermark of {dataset} is {rewound.watermark}{again}", as_json=as_json)
@@ -67,6 +62,6 @@ def rewind(dataset: str, to: str, *, as_json: bool) -> None:
 def reset(program: str, to: str | None, *, as_json: bool) -> None:
     """Have a window program (app.program) compute its windows again; each is replaced when it is computed."""
     with open_mill() as mill:
-        computed = mill.reset_windows(program, to)
+        computed = mill.watermarks.reset(program, to)
     where = "the beginning" if computed is None else computed
     say({"program": program, "computed": computed}, f"{program} goes on from {where}", as_json=as_json)

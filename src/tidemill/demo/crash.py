@@ -39,7 +39,7 @@ class Killer:
 
     def watch(self, duration: timedelta) -> None:
         """Wait for a write and kill its driver, or see what becomes of the run whose driver was killed."""
-        clock = self._mill.world.clock
+        clock = self._mill.project.world.clock
         until = clock.monotonic() + duration
         while clock.monotonic() < until and not self.done:
             if self._kill is None:
@@ -49,11 +49,11 @@ class Killer:
             clock.sleep(_LOOK_EVERY)
 
     def _strike(self) -> None:
-        disk, spawner = self._mill.world.disk, self._mill.world.spawner
-        for run in self._mill.catalog.read(list_live):
+        disk, spawner = self._mill.project.world.disk, self._mill.project.world.spawner
+        for run in self._mill.project.catalog.read(list_live):
             if run.write_pointer is None or run.pid is None:
                 continue
-            directory = tx_directory(Snapshot(run.write_pointer, self._mill.catalog.incarnation))
+            directory = tx_directory(Snapshot(run.write_pointer, self._mill.project.catalog.incarnation))
             for location in self._locations():
                 if _is_written(disk, location / directory) and spawner.kill_alone(run.pid):
                     self._kill = _Kill(run.run_id, run.epoch, run.write_pointer)
@@ -62,8 +62,8 @@ class Killer:
                     return
 
     def _follow(self, kill: _Kill) -> None:
-        transaction = self._mill.catalog.read(lambda db: find_transaction(db, kill.write_pointer))
-        run = self._mill.catalog.read(lambda db: find_run(db, kill.run_id))
+        transaction = self._mill.project.catalog.read(lambda db: find_transaction(db, kill.write_pointer))
+        run = self._mill.project.catalog.read(lambda db: find_run(db, kill.run_id))
         if transaction.state is TxState.COMMITTED:
             self._narrator.tell("crash", f"tx {kill.write_pointer}", "had committed already: the next write, then")
             self._kill = None
@@ -73,7 +73,7 @@ class Killer:
             self.done = True
 
     def _locations(self) -> list[Path]:
-        found = (each.location for each in self._mill.list_datasets() if each.kind == "fileset")
+        found = (each.location for each in self._mill.datasets.list() if each.kind == "fileset")
         return [Path(location.removeprefix("file://")) for location in found]
 
 

@@ -70,7 +70,7 @@ def run_demo(*, days: int, keep: bool, crash: bool, echo: Callable[[str], None],
         world.disk.make_folder(folder / "landing" / feed)
     try:
         with open_project(folder, create=True, world=world) as mill:
-            find_java(world, mill.config.cache)  # said once, and now, rather than by each run
+            find_java(world, mill.project.config.cache)  # said once, and now, rather than by each run
             balance = _Demo(mill, steps, crash=crash, echo=echo).run()
     except DemoFailed:
         raise
@@ -91,15 +91,15 @@ class _Demo:
 
     def __init__(self, mill: Mill, steps: list[Step], *, crash: bool, echo: Callable[[str], None]) -> None:
         self._mill = mill
-        self._world = mill.world
-        self._folder = mill.config.folder
+        self._world = mill.project.world
+        self._folder = mill.project.config.folder
         self._steps = steps
         self._echo = echo
-        self._narrator = Narrator(mill.world, echo, as_json=False)
+        self._narrator = Narrator(mill.project.world, echo, as_json=False)
         self._killer = Killer(mill, self._narrator) if crash else None
-        self._lander = Lander(mill.world.disk, self._folder / "landing")
+        self._lander = Lander(mill.project.world.disk, self._folder / "landing")
         self._reader = Reader(mill)
-        self._reference = Reference(self._folder / REFERENCE, read_tables(mill.world.disk))
+        self._reference = Reference(self._folder / REFERENCE, read_tables(mill.project.world.disk))
         self._refreshing = False
         """Whether the app may not have the newest change of the database yet."""
         self._seen: set[RowKey] = set()
@@ -107,7 +107,7 @@ class _Demo:
         """After each step, how many flights of each hour are to be reported some time."""
         self._told: dict[str, Report] = {}
         self._log_offset = 0
-        self._moved_at = mill.world.clock.monotonic()
+        self._moved_at = mill.project.world.clock.monotonic()
 
     def run(self) -> Balance:
         """Land everything and wait until all of it is reported; the balance."""
@@ -161,7 +161,7 @@ class _Demo:
         self._narrator.tell("land", REFERENCE, self._reference.change(day))
         self._refreshing = True
         for table in MIRRORED:
-            self._mill.start_run(f"new_york.mirror_{table}")
+            self._mill.runs.start(f"new_york.mirror_{table}")
 
     def _land(self, step: Step) -> None:
         if step.day is not None and step.day < DAYS:
@@ -203,7 +203,7 @@ class _Demo:
         landed = {(landing.feed, landing.name) for landing in self._lander.ledger if landing.rows}
         if not landed <= known or any(file.status in _OPEN for _, file in files):
             return False
-        idle = not any(consumer.waiting or consumer.in_progress for consumer in self._mill.list_consumers())
+        idle = not any(consumer.waiting or consumer.in_progress for consumer in self._mill.consumers.list())
         return idle and self._mirrored() and self._windows_right()
 
     def _windows_right(self) -> bool:
@@ -212,13 +212,13 @@ class _Demo:
 
     def _tell_windows(self) -> None:
         """Count windows, those that late files have had computed again, and versions."""
-        said = [m.payload for m in self._mill.read_topic("data", limit=_MOST_FILES) if m.event_type == "windows"]
+        said = [m.payload for m in self._mill.topics.read("data", limit=_MOST_FILES) if m.event_type == "windows"]
         for one in WINDOWS:
             number = len(self._reader.windows(one.dataset))
             again = sum(int(str(m["recomputed"])) for m in said if str(m["program"]).endswith(f".{one.program}"))
             self._narrator.tell("windows", one.dataset, f"{number} windows, {again} of them computed again")
         for name in MIRRORED:
-            versions, rows = len(self._mill.list_versions(name)), len(self._reader.mirror(name))
+            versions, rows = len(self._mill.snapshots.versions(name)), len(self._reader.mirror(name))
             self._narrator.tell("versions", name, f"{versions} versions, {rows:,} rows in the last")
 
     def _weigh(self) -> Balance:
@@ -226,7 +226,7 @@ class _Demo:
         return weigh(self._lander.ledger, refused, self._reader.read())
 
     def _files(self) -> list[tuple[Feed, InboxFile]]:
-        return [(feed, file) for feed in Feed for file in self._mill.list_inbox_files(f"{feed}_raw", limit=_MOST_FILES)]
+        return [(feed, file) for feed in Feed for file in self._mill.inboxes.files(f"{feed}_raw", limit=_MOST_FILES)]
 
     def _start(self) -> Child:
         world, log = self._world, self._folder / "up.log"

@@ -72,14 +72,14 @@ class Reader:
 
     def loaded_hours(self) -> list[datetime]:
         """The hours of all flights that are loaded."""
-        files = self._mill.list_files(Feed.FLIGHTS.value)
+        files = self._mill.datasets.files(Feed.FLIGHTS.value)
         rows = (row for file in files for row in self._read(file, KEYS[Feed.FLIGHTS]))
         return [_utc(row["time_hour"]) for row in rows]
 
     def windows(self, name: str) -> Counter[WindowBounds]:
         """How many flights each window of a file set has, over all airports."""
         counted: Counter[WindowBounds] = Counter()
-        for file in self._mill.list_files(name):
+        for file in self._mill.datasets.files(name):
             for row in self._read(file, ("window_start", "window_end", "flights")):
                 counted[_utc(row["window_start"]), _utc(row["window_end"])] += cast("int", row["flights"])
         return counted
@@ -88,7 +88,7 @@ class Reader:
         """The rows of a snapshot's current version by its first column, as texts; none before the first version."""
         rows = [
             tuple(None if value is None else str(value) for value in row.values())
-            for file in self._mill.list_files(name)
+            for file in self._mill.datasets.files(name)
             for row in self._read(file, None)
         ]
         return sorted(rows, key=lambda row: str(row[0]))
@@ -96,13 +96,13 @@ class Reader:
     def _keys(self, dataset: str, feed: Feed) -> Counter[RowKey]:
         return Counter(
             tuple(_text(row[column]) for column in KEYS[feed])
-            for file in self._mill.list_files(dataset)
+            for file in self._mill.datasets.files(dataset)
             for row in self._read(file, KEYS[feed])
         )
 
     def _reports(self, dataset: str) -> list[Report]:
         columns = ("flights", "departed", "dep_delay", "temp", "wind_speed")
-        files = self._mill.list_files(dataset)
+        files = self._mill.datasets.files(dataset)
         return [
             Report(_when(file.key), **{column: cast("int", row[column]) for column in columns})
             for file in files

@@ -6,6 +6,7 @@ Fields ending in `_at` are epoch milliseconds; the command line shows them as IS
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -13,7 +14,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import list_datasets
-from tidemill.mill.project import Project
+from tidemill.mill.project import Noun
 from tidemill.names import Namespace, nearest, qualified
 from tidemill.run.programs import list_programs
 from tidemill.schedule.schedules import list_schedules
@@ -38,23 +39,23 @@ class AppView:
     schedules: tuple[str, ...]
 
 
-class Apps(Project):
+class Apps(Noun):
     """Operations on apps."""
 
-    def list_apps(self) -> list[AppView]:
+    def list(self) -> Sequence[AppView]:
         """All deployed apps by name."""
-        return self.catalog.read(_views)
+        return self._catalog.read(_views)
 
-    def show_app(self, name: str) -> AppView:
+    def show(self, name: str) -> AppView:
         """One app; `NotFound` with the nearest name."""
-        namespace, (local,) = self._split("app", name, 1)
+        namespace, (local,) = self._project.split("app", name, 1)
         wanted = qualified(namespace, local)
-        views = {view.name: view for view in self.list_apps()}
+        views = {view.name: view for view in self.list()}
         if wanted not in views:
             raise NotFound("app", wanted, nearest(wanted, views))
         return views[wanted]
 
-    def delete_app(self, name: str) -> Deleted:
+    def delete(self, name: str) -> Deleted:
         """Undo the deployment of an app; `NotFound` with the nearest name.
 
         Its schedules go, with their pending jobs; its programs and their consumers are kept as retired. Data sets stay.
@@ -63,14 +64,14 @@ class Apps(Project):
         # Two thirds of what this module would load, and no list needs it.
         from tidemill.app.deploy import delete_app
 
-        namespace, (local,) = self._split("app", name, 1)
+        namespace, (local,) = self._project.split("app", name, 1)
 
         def block(db: Db) -> Deleted:
             seq = db.tick()
             check_app(db, namespace, local)
-            return delete_app(db, self.world, seq, namespace, local)
+            return delete_app(db, self._world, seq, namespace, local)
 
-        return self.catalog.write(block)
+        return self._catalog.write(block)
 
 
 def check_app(db: Db, namespace: Namespace, name: str) -> None:

@@ -39,7 +39,7 @@ from tidemill.lake.keys import KeyText, KeyValue
 from tidemill.lake.snapshot.changes import measure_feed
 from tidemill.lake.window.partition_time import Instant, Zone
 from tidemill.lake.window.watermark import EARLIEST, LATEST
-from tidemill.mill.project import MOST_SHOWN, Project, complete, datasets_by_id, fields_of
+from tidemill.mill.project import MOST_SHOWN, Noun, complete, datasets_by_id, fields_of
 from tidemill.names import nearest
 from tidemill.run.programs import Program, list_programs
 
@@ -156,21 +156,21 @@ class NoTimes(UserError):
         )
 
 
-class Consumers(Project):
+class Consumers(Noun):
     """Operations on consumers."""
 
-    def list_consumers(self, *, dataset: str | None = None) -> list[ConsumerView]:
+    def list(self, *, dataset: str | None = None) -> Sequence[ConsumerView]:
         """All consumers (of one data set) by name, with what waits for each."""
 
-        def block(db: Db) -> list[ConsumerView]:
-            only = None if dataset is None else self._dataset(db, dataset).dataset_id
+        def block(db: Db) -> Sequence[ConsumerView]:
+            only = None if dataset is None else self._project.dataset(db, dataset).dataset_id
             by_id = datasets_by_id(db)
             found = [c for c in list_consumers(db) if only in {None, c.dataset_id}]
             return [_consumer_view(db, consumer, by_id) for consumer in found]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def show_consumer(self, dataset: str, name: str) -> dict[str, object]:
+    def show(self, dataset: str, name: str) -> dict[str, object]:
         """One consumer, with the changes that its runs hold, those that are discarded, and its resets.
 
         `work` has the first `MOST_SHOWN` of each state, and `not_shown` is the number of all others. `NotFound` with
@@ -193,21 +193,21 @@ class Consumers(Project):
             not_shown = view.in_progress + view.discarded - len(work)
             return {**fields_of(view), "work": work, "not_shown": not_shown, "resets": resets}
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def peek_consumer(self, dataset: str, name: str, *, limit: int | None = None) -> list[OfferedView]:
+    def peek(self, dataset: str, name: str, *, limit: int | None = None) -> Sequence[OfferedView]:
         """What its next take would give now, in that order, by its own terms; nothing is taken.
 
         At most `limit` partitions, if that is less than its terms allow. An acceptor of the program is not asked.
         `NotPeekable` for a change feed.
         """
-        found, consumer = self.catalog.read(lambda db: self._consumer(db, dataset, name))
+        found, consumer = self._catalog.read(lambda db: self._consumer(db, dataset, name))
         if found.kind is DatasetKind.SNAPSHOT:
             raise NotPeekable(found.qualified_name, consumer.name)
         terms = consumer.terms if limit is None else replace(consumer.terms, partitions=limit, old_percent=0)
         fileset = Fileset.of(found)
         offered = []
-        for delivery in peek_claims(self.catalog, consumer.consumer_id, terms):
+        for delivery in peek_claims(self._catalog, consumer.consumer_id, terms):
             manifests = [change.manifest for change in delivery.changes]
             offered.append(
                 OfferedView(
@@ -221,7 +221,7 @@ class Consumers(Project):
             )
         return offered
 
-    def reset_consumer(
+    def reset(
         self,
         dataset: str,
         name: str,
@@ -238,20 +238,20 @@ class Consumers(Project):
         `where` accepts and whose time lies from `time_from` until `time_until`, and all that commits from now on. Times
         without an offset are those of the watermark's zone.
 
-        On record with the caller (`by`, else the user of this process): `show_consumer`. Refused (`ClaimsInProgress`)
+        On record with the caller (`by`, else the user of this process): `show`. Refused (`ClaimsInProgress`)
         while a run holds what it took; `NotFound`, `BadStart`, `BadKey`, `NoTimes`, `TooManyChosen`.
         """
         start = Start.parse(to)
-        found, consumer = self.catalog.read(lambda db: self._consumer(db, dataset, name))
+        found, consumer = self._catalog.read(lambda db: self._consumer(db, dataset, name))
         chosen = None
         if where or time_from is not None or time_until is not None:
             if found.kind is DatasetKind.SNAPSHOT:
                 raise NotPeekable(found.qualified_name, consumer.name)
             chosen = _choose(Fileset.of(found), where, time_from, time_until)
-        anew = reset(self.catalog, consumer.dataset_id, consumer.name, start, self._who(by), chosen)
-        return self.catalog.read(lambda db: _consumer_view(db, anew, {found.dataset_id: found}))
+        anew = reset(self._catalog, consumer.dataset_id, consumer.name, start, self._who(by), chosen)
+        return self._catalog.read(lambda db: _consumer_view(db, anew, {found.dataset_id: found}))
 
-    def drop_consumer(self, dataset: str, name: str, *, by: str | None = None) -> None:
+    def drop(self, dataset: str, name: str, *, by: str | None = None) -> None:
         """Drop a consumer by which no program reads any more: nothing is kept or counted for it from then on.
 
         On record with who asked. `ConsumerInUse`; `ClaimsInProgress` while a run holds what it took; `NotFound`.
@@ -264,12 +264,12 @@ class Consumers(Project):
                 raise ConsumerInUse(found.qualified_name, consumer.name)
             drop_consumer(db, consumer, self._who(by))
 
-        self.catalog.write(block)
+        self._catalog.write(block)
 
     def _who(self, by: str | None) -> str:
-        return by or f"{self.world.environ.get('USER', 'unknown')}@{self.world.spawner.host()}"
+        return by or f"{self._world.environ.get('USER', 'unknown')}@{self._world.spawner.host()}"
 
-    def requeue_consumer(self, dataset: str, name: str, partitions: Sequence[str] | None = None) -> int:
+    def requeue(self, dataset: str, name: str, partitions: Sequence[str] | None = None) -> int:
         """Have partitions that it put aside tried again (these, like `day=2026-01-31`, or all); how many.
 
         `NotFound` for one that is not put aside.
@@ -287,21 +287,21 @@ class Consumers(Project):
                     raise NotFound("discarded partition", partition, nearest(partition, by_name))
             return consumer, [by_name[partition] for partition in partitions]
 
-        return requeue(self.catalog, *self.catalog.read(block))
+        return requeue(self._catalog, *self._catalog.read(block))
 
-    def measure_lag(self, *, dataset: str | None = None, name: str | None = None) -> list[LagView]:
+    def lag(self, *, dataset: str | None = None, name: str | None = None) -> Sequence[LagView]:
         """How far consumers (of one data set; the one of a name) are behind, by name."""
 
-        def block(db: Db) -> list[LagView]:
+        def block(db: Db) -> Sequence[LagView]:
             by_id = datasets_by_id(db)
-            only = None if dataset is None else self._dataset(db, dataset).dataset_id
+            only = None if dataset is None else self._project.dataset(db, dataset).dataset_id
             if dataset is not None and name is not None:
                 self._consumer(db, dataset, name)
             chosen = [c for c in list_consumers(db) if only in {None, c.dataset_id} and name in {None, c.name}]
             now = db.now()
             return [_lag_view(consumer, _measure(db, consumer, by_id), by_id, now) for consumer in chosen]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
     def consume_partitions(
         self, dataset: str, state: PartitionConsumerState = FROM_BEGINNING, *, where: Where | None = None
@@ -311,12 +311,12 @@ class Consumers(Project):
         For whoever keeps the state by themselves (seed 000); `PartitionConsumer` keeps it in memory. What `where` does
         not accept is passed over for good. `NotFound`, `BadKey`.
         """
-        fileset = Fileset.of(self.catalog.read(lambda db: self._dataset(db, dataset)))
+        fileset = Fileset.of(self._catalog.read(lambda db: self._project.dataset(db, dataset)))
         accepted = None if where is None else make_filter(fileset.keys, where)
-        return consume_partitions(self.catalog, fileset, state, accepted)
+        return consume_partitions(self._catalog, fileset, state, accepted)
 
     def _consumer(self, db: Db, dataset: str, name: str) -> tuple[Dataset, Consumer]:
-        found = self._dataset(db, dataset)
+        found = self._project.dataset(db, dataset)
         names = [consumer.name for consumer in list_consumers(db) if consumer.dataset_id == found.dataset_id]
         if "." not in name and name not in names:
             name = complete("consumer", name, names)

@@ -6,31 +6,35 @@ Fields ending in `_at` are epoch milliseconds; the command line shows them as IS
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
-from tidemill.errors import NotFound
+from tidemill.durations import parse_duration
+from tidemill.errors import NotFound, UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.compaction import needed_files
 from tidemill.lake.fileset.fileset import Change, Fileset, find_schema, read_partitions, to_change
 from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, now
-from tidemill.lake.filters import ALL_KEYS, Where, choose
+from tidemill.lake.filters import ALL_KEYS, KeyFilter, Where, choose
 from tidemill.lake.head import read_head, to_json
 from tidemill.lake.inbox import inbox
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import Manifest, check_files
 from tidemill.lake.snapshot.snapshot import find_visible
-from tidemill.mill.project import MOST_SHOWN, Project
+from tidemill.mill.project import MOST_SHOWN, Noun
 from tidemill.names import RunId
 from tidemill.sizes import format_bytes
 from tidemill.storage.files import open_files, path_for_readers
 
 if TYPE_CHECKING:
     from tidemill.mill.datasets_sql import Sql
+    from tidemill.run.outputs import Compacted, Dropped
+    from tidemill.run.partitions import Adoption
 
 SQL: Sql = load_sql(__file__)
 
@@ -86,30 +90,66 @@ class FileView:
     key: Mapping[str, object]
 
 
-class Datasets(Project):
-    """Operations on data sets of all kinds, and on file sets."""
+class PartitionNotAdded(UserError):
+    """Files that are there and cannot be the partition that was asked for."""
 
-    def list_datasets(self) -> list[DatasetView]:
+    code = "partition_not_added"
+
+    def __init__(self, dataset: str, partition: str, why: str) -> None:
+        self.dataset = dataset
+        self.partition = partition
+        self.why = why
+        super().__init__(f"partition {partition} cannot be added to {dataset}: {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedView:
+    """A drop of the past: what, when, by which run."""
+
+    partition: str
+    write_pointer: int
+    commit_seq: int
+    run_id: RunId
+    dropped_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaView:
+    """Columns that a file set has had since a commit, as Spark's JSON, with the run that introduced them."""
+
+    schema: str
+    commit_seq: int
+    run_id: RunId
+
+
+class Datasets(Noun):
+    """Operations on data sets of all kinds, and on the partitions of file sets.
+
+    What changes partitions imports the room of transactions late: most of what this module would load, and no list
+    needs it.
+    """
+
+    def list(self) -> Sequence[DatasetView]:
         """All data sets by name, with their sizes."""
-        return self.catalog.read(lambda db: _dataset_views(db, datasets.list_datasets(db)))
+        return self._catalog.read(lambda db: _dataset_views(db, datasets.list_datasets(db)))
 
-    def show_dataset(self, name: str) -> DatasetView:
+    def show(self, name: str) -> DatasetView:
         """One data set; `NotFound` with the nearest name."""
-        return self.catalog.read(lambda db: _dataset_views(db, [self._dataset(db, name)])[0])
+        return self._catalog.read(lambda db: _dataset_views(db, [self._project.dataset(db, name)])[0])
 
-    def list_partitions(self, name: str, *, limit: int = 100) -> list[PartitionView]:
+    def partitions(self, name: str, *, limit: int = 100) -> Sequence[PartitionView]:
         """The current changes of a file set by partition."""
 
-        def block(db: Db) -> list[PartitionView]:
-            fileset = Fileset.of(self._dataset(db, name))
+        def block(db: Db) -> Sequence[PartitionView]:
+            fileset = Fileset.of(self._project.dataset(db, name))
             rows = db.all(SQL.list_current, dataset_id=fileset.dataset_id, limit=limit)
             return [_partition_view(fileset, row) for row in rows]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def list_files(
+    def files(
         self, name: str, *, where: Where | Sequence[str] | None = None, as_of: AsOf | None = None
-    ) -> list[FileView]:
+    ) -> Sequence[FileView]:
         """The committed files of a file set by partition: for any engine that reads its format.
 
         `where` chooses partitions, by values (`{"day": Range(date(2026, 1, 1))}`) or as people write it
@@ -118,10 +158,10 @@ class Datasets(Project):
         `keep_superseded`. Raises `BadKey`, `BadTime`, `NotKept`.
         """
 
-        def block(db: Db) -> list[FileView]:
-            fileset = Fileset.of(self._dataset(db, name))
+        def block(db: Db) -> Sequence[FileView]:
+            fileset = Fileset.of(self._project.dataset(db, name))
             accepted = choose(fileset.keys, where)
-            snapshot = find_snapshot_at(db, fileset, as_of, now(db, self.catalog.incarnation))
+            snapshot = find_snapshot_at(db, fileset, as_of, now(db, self._catalog.incarnation))
             partitions = read_partitions(db, fileset.dataset_id, snapshot, accepted, compacted=True)
             return [
                 FileView(
@@ -135,20 +175,20 @@ class Datasets(Project):
                 for path, file in partition.files
             ]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def read_head(
+    def head(
         self, name: str, key: Mapping[str, object] | str | None = None, *, limit: int = 10
-    ) -> list[dict[str, object]]:
+    ) -> Sequence[dict[str, object]]:
         """Return the first `limit` rows of a file set, of one of its partitions, or of a snapshot; without Spark.
 
         Partitions come by key; `key` is given in values or as people write it. The values of the key columns, which are
         not in the files, stand last. Values are as JSON knows them. Cost: as many files as hold the rows. `BadKey`,
         `NotFound` for a partition, `DamagedFiles`, `NoPyArrow`.
         """
-        dataset, changes = self.catalog.read(lambda db: self._first_changes(db, name, key, limit))
+        dataset, changes = self._catalog.read(lambda db: self._first_changes(db, name, key, limit))
         fileset = Fileset.of(dataset)
-        files = open_files(dataset.location, self.world)
+        files = open_files(dataset.location, self._world)
         rows: list[dict[str, object]] = []
         for change in changes:
             shown = fileset.show(change.partition_key)
@@ -162,10 +202,116 @@ class Datasets(Project):
                 rows += [row | of_partition for row in read_head(files, path, fileset.storing.format, missing)]
         return rows
 
+    def drop(self, name: str, where: Where | Sequence[str], *, dry_run: bool = False) -> Sequence[Dropped]:
+        """Drop the partitions that `where` accepts, in values or as people write it; what they are.
+
+        With `dry_run` nothing happens. Raises `BadKey`, `NotFound`; `Conflict` when somebody worked on one of them.
+        """
+        fileset = self._fileset(name)
+        if not where:
+            raise UserError(f"say which partitions of {fileset.qualified_name} to drop: nothing means all of them")
+        return self._drop(fileset, choose(fileset.keys, where), dry_run=dry_run)
+
+    def expire(
+        self, name: str, older_than: str | timedelta | None = None, *, dry_run: bool = False
+    ) -> Sequence[Dropped]:
+        """Drop the partitions whose time was over `older_than` ago, else the file set's `retention`; what they are."""
+        from tidemill.run.partitions import find_outlived
+
+        fileset = self._fileset(name)
+        age = fileset.storing.retention if older_than is None else parse_duration(older_than)
+        if age is None:
+            raise UserError(f"{fileset.qualified_name} is declared without retention: say how old partitions may be")
+        return self._drop(fileset, find_outlived(self._catalog, fileset, age), dry_run=dry_run)
+
+    def compact(self, name: str, where: Where | Sequence[str] = ()) -> Sequence[Compacted]:
+        """Put the rows of each partition with many small files into fewer files; return these partitions.
+
+        `where` chooses partitions, in values or as people write it. Uses the Spark of this process, which is started if
+        there is none and there is work. The rows stay the same, and consumers get nothing. Raises `BadKey`, `NotFound`;
+        `Conflict` when another transaction replaced such a partition meanwhile.
+        """
+        from tidemill.run.external import open_transaction
+        from tidemill.run.partitions import find_fragmented
+        from tidemill.run.session import settings_of, spark_of_our_own
+
+        fileset = self._fileset(name)
+        accepted = choose(fileset.keys, where)
+        if not find_fragmented(self._catalog, fileset, accepted):
+            return []
+        with (
+            spark_of_our_own(
+                self._world,
+                self._config.state,
+                self._config.cache,
+                settings_of(self._config),
+            ) as spark,
+            open_transaction(self._catalog, self._world, [fileset.qualified_name], lease=self._config.lease) as tx,
+        ):
+            return tx.compact(spark, fileset.qualified_name, where=accepted)
+
+    def dropped(self, name: str, *, limit: int = 100) -> Sequence[DroppedView]:
+        """The newest drops of a file set first."""
+        fileset = self._fileset(name)
+        rows = self._catalog.read(lambda db: db.all(SQL.list_dropped, dataset_id=fileset.dataset_id, limit=limit))
+        return [
+            DroppedView(
+                fileset.show(KeyText(str(key))), cast("int", w), cast("int", seq), RunId(str(run)), cast("int", at)
+            )
+            for key, w, seq, run, at in rows
+        ]
+
+    def schemas(self, name: str) -> Sequence[SchemaView]:
+        """The columns that a file set has had, the oldest first."""
+        fileset = self._fileset(name)
+        rows = self._catalog.read(lambda db: db.all(SQL.list_schemas, dataset_id=fileset.dataset_id))
+        return [SchemaView(str(schema), cast("int", seq), RunId(str(run))) for schema, seq, run in rows]
+
+    def describe(
+        self,
+        name: str,
+        key: Mapping[str, object] | str,
+        *,
+        add: Mapping[str, str] | None = None,
+        set: Mapping[str, str] | None = None,  # noqa: A002  # the word for it
+        remove: Collection[str] = (),
+    ) -> None:
+        """Change the metadata of one partition, given in values or as people write it; see `Output.describe`."""
+        from tidemill.run.external import open_transaction
+
+        fileset = self._fileset(name)
+        if isinstance(key, str):
+            key = dict(zip(fileset.keys.names, fileset.keys.parse(key), strict=True))
+        with open_transaction(self._catalog, self._world, [fileset.qualified_name], lease=self._config.lease) as tx:
+            tx.fileset(fileset.qualified_name).describe(key, add=add, set=set, remove=remove)
+
+    def adopt(self, name: str, below: str = "") -> Adoption:
+        """Register the files that lie in the location of a file set in Hive's layout; see `tidemill dataset adopt`."""
+        from tidemill.run.partitions import adopt_partitions
+
+        return adopt_partitions(self._catalog, self._world, self._fileset(name), below)
+
+    def add(self, name: str, key: Mapping[str, object] | str) -> Adoption:
+        """Register the files of one partition, in values or as people write it, that lie there in Hive's layout.
+
+        `NotFound` when there are none, `PartitionNotAdded` when they cannot be that partition.
+        """
+        from tidemill.run.partitions import adopt_partitions
+
+        fileset = self._fileset(name)
+        checked = fileset.keys.parse(key) if isinstance(key, str) else fileset.keys.check(key)
+        place = fileset.keys.to_path(checked)
+        done = adopt_partitions(self._catalog, self._world, fileset, place)
+        if done.refused:
+            raise PartitionNotAdded(fileset.qualified_name, fileset.keys.show(checked), done.refused[0].why)
+        if not done.partitions + done.known:
+            raise NotFound("files of a partition", f"{fileset.dataset.location}/{place}")
+        return done
+
     def _first_changes(
         self, db: Db, name: str, key: Mapping[str, object] | str | None, limit: int
-    ) -> tuple[Dataset, list[Change]]:
-        dataset = self._dataset(db, name)
+    ) -> tuple[Dataset, Sequence[Change]]:
+        dataset = self._project.dataset(db, name)
         fileset = Fileset.of(dataset)
         lower, upper = "", str(ALL_KEYS)
         if key is not None:
@@ -179,6 +325,15 @@ class Datasets(Project):
             cure = f"`tidemill dataset partitions {name}` lists those that it has"
             raise NotFound("partition", fileset.show(KeyText(lower)), hint=cure)
         return dataset, [to_change(row) for row in rows]
+
+    def _drop(self, fileset: Fileset, where: KeyFilter, *, dry_run: bool) -> Sequence[Dropped]:
+        from tidemill.run.partitions import drop_matching, list_matching
+
+        found = list_matching(self._catalog, fileset, where)
+        return found if dry_run or not found else drop_matching(self._catalog, self._world, fileset, where)
+
+    def _fileset(self, name: str) -> Fileset:
+        return Fileset.of(self._catalog.read(lambda db: self._project.dataset(db, name)))
 
 
 def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:

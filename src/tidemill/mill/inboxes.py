@@ -1,23 +1,30 @@
-"""Inboxes, as `Mill` offers them: their files, and looking for new ones."""
+"""Inboxes, as `Mill` offers them: their files, looking for new ones, claims by other workflow engines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
+from tidemill.durations import parse_lease
 from tidemill.errors import UserError
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.inbox import inbox
 from tidemill.mill.jobs import explain_verdict
-from tidemill.mill.project import MOST_SHOWN, Project
-from tidemill.names import advise, dataset_events
+from tidemill.mill.project import MOST_SHOWN, Noun
+from tidemill.names import RunId, advise, dataset_events
 from tidemill.run import runs
 from tidemill.run.programs import Program, list_programs
 from tidemill.run.runs import RunState
 from tidemill.schedule import jobs, schedules
 from tidemill.schedule.specs import Status
+
+if TYPE_CHECKING:
+    from tidemill.run.outside_claims import FileClaim
+
+_CLAIM_LEASE: Final = "10m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +78,10 @@ class ReprocessView:
     may_double: tuple[str, ...]
 
 
-class Inboxes(Project):
-    """Operations on inboxes."""
+class Inboxes(Noun):
+    """Operations on inboxes, among them claims of files by other workflow engines."""
 
-    def show_inbox(self, name: str) -> InboxView:
+    def show(self, name: str) -> InboxView:
         """Show what the catalog knows of an inbox. Cost: reads the states of all its files."""
         # No list of files needs this, nor what the methods below import.
         from tidemill.lake.inbox.discovery import read_lateness, read_listed
@@ -97,9 +104,9 @@ class Inboxes(Project):
                 str(longest),
             )
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def explain_new_files(self, name: str) -> list[str]:
+    def explain(self, name: str) -> list[str]:
         """Say what the NEW files of an inbox wait for: one sentence for each program that reads the inbox."""
         watched = self._inbox(name)
 
@@ -109,19 +116,17 @@ class Inboxes(Project):
                 return ["no program reads this inbox: declare one in the app (`reads=[…]`) and `tidemill deploy`"]
             return [_explain(db, program, watched.dataset) for program in reading]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def list_inbox_files(
-        self, name: str, *, state: str | None = None, after: str = "", limit: int = 100
-    ) -> list[inbox.InboxFile]:
+    def files(self, name: str, *, state: str | None = None, after: str = "", limit: int = 100) -> list[inbox.InboxFile]:
         """The files of an inbox by name, from behind the name `after` on, in one state or all."""
         watched = self._inbox(name)
         wanted = None if state is None else file_state(state)
-        return self.catalog.read(
+        return self._catalog.read(
             lambda db: inbox.list_files(db, watched.dataset_id, state=wanted, after=after, limit=limit)
         )
 
-    def scan_inbox(self, name: str, *, reconcile: bool = False, accept_empty: bool = False) -> ScanView:
+    def scan(self, name: str, *, reconcile: bool = False, accept_empty: bool = False) -> ScanView:
         """Look for new files now, as `tidemill up` does when the time comes; with `reconcile` at all there are.
 
         `accept_empty` takes an empty folder for emptied, though it is another folder than the one that had files.
@@ -132,9 +137,9 @@ class Inboxes(Project):
 
         watched = self._inbox(name)
         if accept_empty:
-            self.catalog.write(lambda db: accept_empty_folder(db, watched))
-        found = discover_settled(self.catalog, watched, reconcile=reconcile)
-        late, missed, longest = self.catalog.read(lambda db: read_lateness(db, watched.dataset_id))
+            self._catalog.write(lambda db: accept_empty_folder(db, watched))
+        found = discover_settled(self._catalog, watched, reconcile=reconcile)
+        late, missed, longest = self._catalog.read(lambda db: read_lateness(db, watched.dataset_id))
         return ScanView(
             watched.qualified_name,
             tuple(file.name for file in found.new),
@@ -151,21 +156,21 @@ class Inboxes(Project):
             str(longest),
         )
 
-    def release_files(self, name: str, files: Sequence[str]) -> int:
+    def release(self, name: str, files: Sequence[str]) -> int:
         """Give files in quarantine another chance, each by itself; how many there were."""
         from tidemill.lake.inbox.file_endings import release_quarantined
 
         watched = self._inbox(name)
-        return self.catalog.write(lambda db: release_quarantined(db, watched, files))
+        return self._catalog.write(lambda db: release_quarantined(db, watched, files))
 
-    def retry_files(self, name: str, files: Sequence[str] = ()) -> int:
+    def retry(self, name: str, files: Sequence[str] = ()) -> int:
         """Have files in ERROR tried again now, all when none is named; how many there were."""
         from tidemill.lake.inbox.file_endings import retry_files
 
         watched = self._inbox(name)
-        return self.catalog.write(lambda db: retry_files(db, watched, files))
+        return self._catalog.write(lambda db: retry_files(db, watched, files))
 
-    def reprocess_files(self, name: str, files: Sequence[str], *, by: str = "") -> ReprocessView:
+    def reprocess(self, name: str, files: Sequence[str], *, by: str = "") -> ReprocessView:
         """Deliver processed files to the programs of an inbox again, all of them or none, as if they were new.
 
         On record with who asked (`by`, else the user of this process). A program that appends publishes their rows a
@@ -174,16 +179,61 @@ class Inboxes(Project):
         from tidemill.lake.inbox.reprocess import reprocess
 
         watched = self._inbox(name)
-        who = by or f"{self.world.environ.get('USER', 'unknown')}@{self.world.spawner.host()}"
-        count = reprocess(self.catalog, watched, files, who)
-        readers = self.catalog.read(lambda db: _readers(db, watched))
+        who = by or f"{self._world.environ.get('USER', 'unknown')}@{self._world.spawner.host()}"
+        count = reprocess(self._catalog, watched, files, who)
+        readers = self._catalog.read(lambda db: _readers(db, watched))
         return ReprocessView(watched.qualified_name, count, tuple(one.qualified_name for one in readers if one.writes))
+
+    def get_latest_files(
+        self,
+        name: str,
+        limit: int = 1000,
+        *,
+        lease: str | timedelta = _CLAIM_LEASE,
+        owner: str = "",
+        scan: bool = True,
+    ) -> FileClaim:
+        """Claim the oldest files that wait, for a workflow engine of your own (seed 004's GetLatestFiles).
+
+        No run gets these files until `update_file_status` closes them, or the claim's `lease` has run out and a runner
+        of `tidemill up` has seen it: renew it while you work. Looks for new files before, unless `scan` is False.
+        """
+        from tidemill.lake.inbox.discovery import discover_settled
+        from tidemill.run.outside_claims import get_latest_files
+
+        watched = self._inbox(name)
+        if scan:
+            discover_settled(self._catalog, watched)
+        return get_latest_files(self._catalog, watched, limit=limit, lease=parse_lease(lease), owner=owner)
+
+    def update_file_status(
+        self, claim: FileClaim | str, files: Sequence[str] | None, status: str, *, error: str = ""
+    ) -> int:
+        """Close `files` of a claim (None: all it holds) as SUCCESS, ERROR (to be tried again) or NEW (given back).
+
+        How many it still holds. Refused with `Fenced` when the claim has ended: somebody else may have its files.
+        """
+        from tidemill.run.outside_claims import update_file_status
+
+        return update_file_status(self._catalog, _claim_id(claim), files, file_state(status), error=error)
+
+    def renew_claim(self, claim: FileClaim | str, *, lease: str | timedelta = _CLAIM_LEASE) -> None:
+        """Keep a claim for `lease` from now; `Fenced` when it has ended."""
+        from tidemill.run.outside_claims import renew_claim
+
+        renew_claim(self._catalog, _claim_id(claim), parse_lease(lease))
+
+    def release_claim(self, claim: FileClaim | str) -> str:
+        """Return the files of a claim that are still open, as new. Return the state of its run afterwards."""
+        from tidemill.run.outside_claims import release_claim
+
+        return release_claim(self._catalog, _claim_id(claim)).value
 
     def _inbox(self, name: str) -> inbox.Inbox:
         def block(db: Db) -> inbox.Inbox:
-            return inbox.Inbox.of(self._dataset(db, name))
+            return inbox.Inbox.of(self._project.dataset(db, name))
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
 
 def _readers(db: Db, watched: inbox.Inbox) -> list[Program]:
@@ -220,3 +270,7 @@ def file_state(given: str) -> inbox.FileState:
     except ValueError:
         advice = advise(given.upper(), list(inbox.FileState), before="; ")
         raise UserError(f"a file is {', '.join(inbox.FileState)}, not {given!r}{advice}") from None
+
+
+def _claim_id(claim: FileClaim | str) -> RunId:
+    return RunId(claim) if isinstance(claim, str) else claim.claim_id

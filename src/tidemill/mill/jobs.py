@@ -5,13 +5,14 @@ Fields ending in `_at` are epoch milliseconds; the command line shows them as IS
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from tidemill.catalog.db import Db
 from tidemill.epoch import to_ms
-from tidemill.mill.scheduled import Scheduled
+from tidemill.mill.project import Noun
+from tidemill.mill.scheduled import find_named
 from tidemill.names import JobId, RunId, ScheduleId
 from tidemill.schedule import jobs, schedules
 from tidemill.schedule.jobs import EndedJob, Ending, Job, Outcome, end_jobs, lock_job
@@ -44,29 +45,29 @@ class EndedJobView:
     detail: Mapping[str, object]
 
 
-class Jobs(Scheduled):
+class Jobs(Noun):
     """Operations on jobs."""
 
-    def list_jobs(self) -> list[JobView]:
+    def list(self) -> Sequence[JobView]:
         """All jobs that wait, oldest first."""
 
-        def block(db: Db) -> list[JobView]:
+        def block(db: Db) -> Sequence[JobView]:
             names = _schedule_names(db)
             return [_job_view(job, names) for job in jobs.list_jobs(db)]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def list_ended_jobs(self, schedule: str, *, limit: int = 20) -> list[EndedJobView]:
+    def history(self, schedule: str, *, limit: int = 20) -> Sequence[EndedJobView]:
         """The newest jobs of a schedule that have ended, newest first."""
 
-        def block(db: Db) -> list[EndedJobView]:
-            found = self._schedule(db, schedule)
+        def block(db: Db) -> Sequence[EndedJobView]:
+            found = find_named(self._project, db, schedule)
             names = {found.schedule_id: found.qualified_name}
             return [_ended_view(job, names) for job in jobs.list_ended_jobs(db, found.schedule_id, most=limit)]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def show_job(self, job_id: str) -> JobView | EndedJobView:
+    def show(self, job_id: str) -> JobView | EndedJobView:
         """A job, waiting or ended; `NotFound`."""
 
         def block(db: Db) -> JobView | EndedJobView:
@@ -74,22 +75,22 @@ class Jobs(Scheduled):
             job = jobs.find_job(db, JobId(job_id))
             return _job_view(job, names) if isinstance(job, Job) else _ended_view(job, names)
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def drop_job(self, job_id: str) -> None:
+    def drop(self, job_id: str) -> None:
         """End a job without a run; its messages are recorded as dropped. `NotFound`, `JobEnded`.
 
         What the program has left to take stays: the schedule's next run takes it.
         """
         dropped = (Outcome.DROPPED, "dropped by hand")
-        self.catalog.write(lambda db: end_jobs(db, [Ending(lock_job(db, JobId(job_id)), *dropped)]))
+        self._catalog.write(lambda db: end_jobs(db, [Ending(lock_job(db, JobId(job_id)), *dropped)]))
 
-    def force_job(self, job_id: str) -> RunId:
+    def force(self, job_id: str) -> RunId:
         """Make a run of a job now, whatever it waits for; the run's id. `NotFound`, `JobEnded`."""
         # Most of what this module would load, and no list needs it.
         from tidemill.schedule.checker import force_job
 
-        return self.catalog.write(lambda db: force_job(db, self.world, JobId(job_id))).run_id
+        return self._catalog.write(lambda db: force_job(db, self._world, JobId(job_id))).run_id
 
 
 def _schedule_names(db: Db) -> dict[ScheduleId, str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.engine import open_catalog
@@ -21,8 +21,6 @@ from tidemill.world import World
 MOST_SHOWN: Final = 1000
 """Rows of what belongs to one object; more are not shown."""
 
-Room = TypeVar("Room", bound="Project")
-
 
 class AmbiguousName(UserError):
     """A short name that several things have."""
@@ -36,66 +34,58 @@ class AmbiguousName(UserError):
         super().__init__(f"several {kind}s are named {name!r}: write one of {', '.join(self.known)}")
 
 
+@dataclass(frozen=True, slots=True)
 class Project:
-    """A project: its catalog, its configuration."""
+    """Catalog, outside and settings of a project, and the things that its names mean."""
 
-    def __init__(self, catalog: Catalog, world: World, config: Config) -> None:
-        self.catalog = catalog
-        self.world = world
-        self.config = config
+    catalog: Catalog
+    world: World
+    config: Config
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections to the catalog."""
-        self.catalog.close()
-
-    def _dataset(self, db: Db, name: str) -> Dataset:
-        namespace, (local,) = self._split("data set", name, 1)
+    def dataset(self, db: Db, name: str) -> Dataset:
+        """Return the data set of that name; `NotFound`."""
+        namespace, (local,) = self.split("data set", name, 1)
         return datasets.find(db, namespace, local)
 
-    def _program(self, db: Db, name: str) -> Program:
+    def program(self, db: Db, name: str) -> Program:
+        """Return the program of that name, which may be short; `NotFound`, `AmbiguousName`."""
         if "." not in name:
             name = complete("program", name, [program.qualified_name for program in list_programs(db)])
-        namespace, (app, program) = self._split("program", name, 2)
+        namespace, (app, program) = self.split("program", name, 2)
         return find_program(db, namespace, app, program)
 
-    def _startable(self, db: Db, name: str) -> Program:
-        """The program of that name; `ProgramRetired`, `NotFound`."""
-        return check_startable(self._program(db, name))
+    def startable(self, db: Db, name: str) -> Program:
+        """Return the program of that name; `ProgramRetired`, `NotFound`."""
+        return check_startable(self.program(db, name))
 
-    def _split(self, kind: str, name: str, parts: int) -> tuple[Namespace, tuple[str, ...]]:
+    def split(self, kind: str, name: str, parts: int) -> tuple[Namespace, tuple[str, ...]]:
+        """Divide a name into its namespace, else the configured one, and its `parts`; `BadName`."""
         text = f"{self.config.namespace}.{name}" if name.count(".") == parts - 1 else name
         return split_qualified(kind, text, parts)
 
-    def _qualified(self, writes: Sequence[Declared | str] | None) -> list[Declared | str] | None:
+    def qualified(self, writes: Sequence[Declared | str] | None) -> list[Declared | str] | None:
+        """Return declared outputs with the namespace before each name."""
         if writes is None:
             return None
-        named = [(w, self._split("data set", w, 1)) if isinstance(w, str) else (w, None) for w in writes]
+        named = [(w, self.split("data set", w, 1)) if isinstance(w, str) else (w, None) for w in writes]
         return [w if parts is None else qualified(parts[0], *parts[1]) for w, parts in named]
 
 
-def open_room(
-    room: type[Room],
-    folder: Path,
-    *,
-    options: Mapping[str, str] | None = None,
-    create: bool = False,
-    world: World | None = None,
-) -> Room:
-    """Open the project in `folder` for the operations of `room`; `options` override settings, as in `open_project`.
+class Noun:
+    """Operations on one kind of thing. `Mill` makes each noun at its first use."""
 
-    A room is a class of operations; a command that opens only the room of its noun starts in a third of the time.
-    """
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._catalog, self._world, self._config = project.catalog, project.world, project.config
+
+
+def find_project(
+    folder: Path, *, options: Mapping[str, str] | None = None, create: bool = False, world: World | None = None
+) -> Project:
+    """Return the project in `folder`, with its catalog open; `options` override settings."""
     world = world or World()
     config = load_config(world, folder, options)
-    return room(open_catalog(config.catalog, world, create=create), world, config)
+    return Project(open_catalog(config.catalog, world, create=create), world, config)
 
 
 def complete(kind: str, short: str, known: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ Fields ending in `_at` are epoch milliseconds; the command line shows them as IS
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -19,7 +19,7 @@ from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.keys import KeyText
-from tidemill.mill.project import MOST_SHOWN, Project, check_startable, datasets_by_id, fields_of, program_names
+from tidemill.mill.project import MOST_SHOWN, Noun, check_startable, datasets_by_id, fields_of, program_names
 from tidemill.names import ProgramId, RunId
 from tidemill.run import runs
 from tidemill.run.logs import LogLine, follow_logs
@@ -102,21 +102,21 @@ class InputView:
     content_version: str
 
 
-class Runs(Project):
+class Runs(Noun):
     """Operations on runs."""
 
-    def list_runs(self, *, program: str | None = None, limit: int = 20) -> list[RunView]:
+    def list(self, *, program: str | None = None, limit: int = 20) -> Sequence[RunView]:
         """The newest runs (of one program) first."""
 
-        def block(db: Db) -> list[RunView]:
-            program_id = None if program is None else self._program(db, program).program_id
+        def block(db: Db) -> Sequence[RunView]:
+            program_id = None if program is None else self._project.program(db, program).program_id
             names = program_names(db)
             waits = _Waits(db)
             return [_run_view(run, names, waits) for run in runs.list_runs(db, most=limit, program_id=program_id)]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def show_run(self, run_id: str) -> dict[str, object]:
+    def show(self, run_id: str) -> dict[str, object]:
         """A run with what it took; `NotFound`."""
 
         def block(db: Db) -> dict[str, object]:
@@ -125,29 +125,29 @@ class Runs(Project):
             rows = db.all(SQL.list_inputs, run_id=run_id, limit=MOST_SHOWN)
             return {**fields_of(view), "inputs": [_input_view(row, by_id) for row in rows]}
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def start_run(self, program: str, arguments: Mapping[str, object] | None = None) -> RunId:
+    def start(self, program: str, arguments: Mapping[str, object] | None = None) -> RunId:
         """Make a pending run of `program` (`app.program`), which a runner carries out; its id."""
-        run_id = RunId(self.world.new_id("run"))
+        run_id = RunId(self._world.new_id("run"))
 
         def block(db: Db) -> None:
-            found = self._startable(db, program)
+            found = self._project.startable(db, program)
             if found.kind.is_worker:
                 raise StartsByItself(found.qualified_name)
             bound = found.bind(arguments or {})
             new = NewRun(run_id, found.program_id, bound, {"asked": "by hand"})
             runs.create_pending(db, [new])
 
-        self.catalog.write(block)
+        self._catalog.write(block)
         return run_id
 
-    def retry_run(self, run_id: str) -> RunId:
+    def retry(self, run_id: str) -> RunId:
         """Make a new run like one that ended without a commit; its id. `NotFound`, `NothingToRetry`.
 
         It takes what waits for the program now; what the failed run had claimed is there again.
         """
-        retry_id = RunId(self.world.new_id("run"))
+        retry_id = RunId(self._world.new_id("run"))
 
         def block(db: Db) -> None:
             run = runs.find_run(db, RunId(run_id))
@@ -158,24 +158,24 @@ class Runs(Project):
             asked = {"asked": "by hand", "retry_of": run_id, **times}
             runs.create_pending(db, [NewRun(retry_id, run.program_id, bound, asked, priority=run.priority)])
 
-        self.catalog.write(block)
+        self._catalog.write(block)
         return retry_id
 
-    def kill_run(self, run_id: str) -> str:
+    def kill(self, run_id: str) -> str:
         """Ask for the end of a run; its state afterwards. No effect on one that has ended."""
         # Half of what this module loads, and only a kill needs it: a list would wait for it.
         from tidemill.run.attempts import ask_kill
 
-        return ask_kill(self.catalog, RunId(run_id)).value
+        return ask_kill(self._catalog, RunId(run_id)).value
 
-    def read_logs(
+    def logs(
         self, run_id: str, *, attempt: int | None = None, follow_every: timedelta | None = None, whole: bool = False
     ) -> Iterator[LogLine]:
         """Yield the lines that the program wrote in an attempt (the newest), and if `whole` those of Spark after them.
 
         With `follow_every`, go on until the run has ended.
         """
-        return follow_logs(self.catalog, self.world, RunId(run_id), attempt=attempt, every=follow_every, whole=whole)
+        return follow_logs(self._catalog, self._world, RunId(run_id), attempt=attempt, every=follow_every, whole=whole)
 
 
 class _Waits:

@@ -1,4 +1,4 @@
-"""What operations on schedules and on their jobs start from: the schedule that a name means."""
+"""The schedule that a name means, for operations on schedules and on their jobs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from tidemill.schedule import schedules
 from tidemill.schedule.specs import Schedule
 
 
-class Scheduled(Project):
-    """A project whose schedules can be found by name."""
-
-    def _schedule(self, db: Db, name: str) -> Schedule:
-        if "." not in name:
-            name = complete("schedule", name, [one.qualified_name for one in schedules.list_schedules(db)])
-        namespace, (app, schedule) = self._split("schedule", name, 2)
-        return schedules.find_schedule(db, namespace, app, schedule)
+def find_named(project: Project, db: Db, name: str) -> Schedule:
+    """Return the schedule of that name, which may be short; `NotFound`, `AmbiguousName`."""
+    if "." not in name:
+        name = complete("schedule", name, [one.qualified_name for one in schedules.list_schedules(db)])
+    namespace, (app, schedule) = project.split("schedule", name, 2)
+    return schedules.find_schedule(db, namespace, app, schedule)

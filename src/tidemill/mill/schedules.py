@@ -1,25 +1,32 @@
-"""Schedules, as `Mill` shows them; `schedule_changes` changes them.
+"""Schedules, as `Mill` offers them: what there is, what starts them when, and changes.
 
 Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
 from tidemill.epoch import to_ms
 from tidemill.errors import NotFound
+from tidemill.json_specs import read_plain, write_plain
 from tidemill.lake.datasets import Dataset
-from tidemill.mill.project import program_names
-from tidemill.mill.scheduled import Scheduled
-from tidemill.names import ProgramId, dataset_events
+from tidemill.mill.apps import check_app
+from tidemill.mill.project import Noun, program_names
+from tidemill.mill.scheduled import find_named
+from tidemill.names import CommitSeq, ProgramId, dataset_events
+from tidemill.run.programs import Program, find_program_by_id
 from tidemill.schedule import schedules
-from tidemill.schedule.specs import Schedule
+from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec
 from tidemill.schedule.time_triggers import TimeTrigger
+
+if TYPE_CHECKING:
+    from tidemill.schedule.changes import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,30 +58,30 @@ class FireView:
     trigger: str
 
 
-class Schedules(Scheduled):
-    """Lists of schedules, and what starts them when."""
+class Schedules(Noun):
+    """Operations on schedules."""
 
-    def list_schedules(self) -> list[ScheduleView]:
+    def list(self) -> Sequence[ScheduleView]:
         """All schedules by name."""
 
-        def block(db: Db) -> list[ScheduleView]:
+        def block(db: Db) -> Sequence[ScheduleView]:
             names = program_names(db)
             return [_schedule_view(db, schedule, names) for schedule in schedules.list_schedules(db)]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def show_schedule(self, name: str) -> ScheduleView:
+    def show(self, name: str) -> ScheduleView:
         """One schedule; `NotFound` with the nearest name."""
-        return self.catalog.read(lambda db: _schedule_view(db, self._schedule(db, name), program_names(db)))
+        return self._catalog.read(lambda db: _schedule_view(db, find_named(self._project, db, name), program_names(db)))
 
-    def next_fires(self, name: str, *, limit: int = 5) -> list[FireView]:
+    def next(self, name: str, *, limit: int = 5) -> Sequence[FireView]:
         """The next times at which a schedule's time triggers fire, soonest first; none while it is suspended.
 
         Those of `Every` hold if nothing starts the program before.
         """
 
-        def block(db: Db) -> list[FireView]:
-            schedule = self._schedule(db, name)
+        def block(db: Db) -> Sequence[FireView]:
+            schedule = find_named(self._project, db, name)
             timers = schedules.read_timers(db, schedule.schedule_id)
             leaves = schedule.spec.trigger.leaves
             fires = [
@@ -85,12 +92,12 @@ class Schedules(Scheduled):
             ]
             return sorted(fires, key=lambda fire: fire.fire_at)[:limit]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def find_triggered(self, name: str) -> list[ScheduleView]:
+    def triggered_by(self, name: str) -> Sequence[ScheduleView]:
         """The schedules that listen to a data set, or to what a program (`app.program`) writes; by name. `NotFound`."""
 
-        def block(db: Db) -> list[ScheduleView]:
+        def block(db: Db) -> Sequence[ScheduleView]:
             datasets = self._written_or_named(db, name)
             listening = {
                 schedule.qualified_name: schedule
@@ -101,16 +108,103 @@ class Schedules(Scheduled):
             names = program_names(db)
             return [_schedule_view(db, schedule, names) for _, schedule in sorted(listening.items())]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def _written_or_named(self, db: Db, name: str) -> list[Dataset]:
+    def suspend(self, name: str) -> int:
+        """Let a schedule listen to nothing; how many pending jobs that dropped."""
+        from tidemill.schedule.changes import Suspend
+
+        def block(db: Db) -> int:
+            seq = db.tick()
+            return self._change_one(db, seq, Suspend(find_named(self._project, db, name).schedule_id))
+
+        return self._catalog.write(block)
+
+    def resume(self, name: str) -> None:
+        """Let a schedule listen again; work that waits in its program's inputs is announced."""
+        from tidemill.schedule.changes import Resume
+
+        def block(db: Db) -> None:
+            seq = db.tick()
+            self._change_one(db, seq, Resume(find_named(self._project, db, name).schedule_id))
+
+        self._catalog.write(block)
+
+    def create(
+        self, name: str, program: str, *, trigger: object, suspended: bool = False, **options: object
+    ) -> ScheduleView:
+        """Make a schedule of ops' own (`app.schedule`) for `program`; it listens at once unless `suspended`.
+
+        `trigger` and `options` are as in the JSON form of schedules: `constraints`, `arguments`, `description`,
+        `timeout`, `on_timeout`, `priority`, `deadline`, `misfire`, `grace`. A deployment of the app with its schedules
+        removes it. `ScheduleExists`, `BadSchedule`, `BadTrigger`, `ProgramRetired`, `NotFound`.
+        """
+        from tidemill.schedule.changes import Add
+
+        namespace, (app, local) = self._project.split("schedule", name, 2)
+        spec = read_plain(ScheduleSpec, write_plain({"trigger": trigger, **options}))
+
+        def block(db: Db) -> None:
+            seq = db.tick()
+            check_app(db, namespace, app)
+            found = self._project.startable(db, program)
+            if found.kind.is_worker:
+                raise BadSchedule(f"{name} would start {found.qualified_name}, a worker, which runs all the time")
+            self._check(db, name, found, spec)
+            self._change_one(db, seq, Add(namespace, app, local, found.program_id, spec, Owner.OPS, suspended))
+
+        self._catalog.write(block)
+        return self.show(name)
+
+    def update(self, name: str, **options: object) -> int:
+        """Delete and recreate a schedule with other options (as for `create`, and `trigger`).
+
+        What is not named is kept; name, program and status are. How many pending jobs that dropped.
+        """
+        from tidemill.schedule.changes import Update
+
+        def block(db: Db) -> int:
+            seq = db.tick()
+            schedule = find_named(self._project, db, name)
+            spec = read_plain(ScheduleSpec, write_plain(schedule.spec) | write_plain(options))
+            self._check(db, name, find_program_by_id(db, schedule.program_id), spec)
+            return self._change_one(db, seq, Update(schedule.schedule_id, spec))
+
+        return self._catalog.write(block)
+
+    def delete(self, name: str) -> int:
+        """Remove a schedule; how many pending jobs that dropped."""
+        from tidemill.schedule.changes import Delete
+
+        def block(db: Db) -> int:
+            seq = db.tick()
+            return self._change_one(db, seq, Delete(find_named(self._project, db, name).schedule_id))
+
+        return self._catalog.write(block)
+
+    def _change_one(self, db: Db, seq: CommitSeq, change: Change) -> int:
+        """Make a change and announce what waits for its program; return the number of dropped jobs."""
+        # More than half of what this module would load, and no list needs it.
+        from tidemill.schedule.changes import announce_work, change_schedules
+
+        changed = change_schedules(db, self._world, seq, [change])
+        announce_work(db, changed)
+        return changed[0].dropped_jobs
+
+    def _check(self, db: Db, name: str, program: Program, spec: ScheduleSpec) -> None:
+        from tidemill.schedule.changes import check_trigger
+
+        program.bind(spec.arguments)
+        check_trigger(db, name, spec.trigger)
+
+    def _written_or_named(self, db: Db, name: str) -> Sequence[Dataset]:
         if "." in name:
             try:
-                return [self._dataset(db, written) for written in self._program(db, name).writes]
+                return [self._project.dataset(db, written) for written in self._project.program(db, name).writes]
             except NotFound:
                 if name.count(".") > 1:
                     raise
-        return [self._dataset(db, name)]
+        return [self._project.dataset(db, name)]
 
 
 def _schedule_view(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -> ScheduleView:

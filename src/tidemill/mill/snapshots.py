@@ -11,17 +11,17 @@ from tidemill.catalog.db import Db
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.snapshot.version_diff import NotComparable, VersionDiff, check_key, count_changes
 from tidemill.lake.snapshot.versions import KeptVersion, expire_of, find_version, list_versions
-from tidemill.mill.project import Project
+from tidemill.mill.project import Noun
 
 
-class Snapshots(Project):
+class Snapshots(Noun):
     """Operations on snapshots."""
 
-    def list_versions(self, name: str) -> list[KeptVersion]:
+    def versions(self, name: str) -> list[KeptVersion]:
         """The versions of a snapshot that can be read, newest first; `NotFound`, `NotASnapshot`."""
-        return self.catalog.read(lambda db: list_versions(db, self._snapshot(db, name)))
+        return self._catalog.read(lambda db: list_versions(db, self._snapshot(db, name)))
 
-    def roll_back(self, name: str, version: int) -> KeptVersion:
+    def rollback(self, name: str, version: int) -> KeptVersion:
         """Make an older version current again, as a new version that has its files; the new one.
 
         The next refresh replaces it: suspend its schedule first. Raises `NotFound`, `VersionGone`,
@@ -30,24 +30,22 @@ class Snapshots(Project):
         # Half of what this module would load, and no list needs it.
         from tidemill.run.external import open_transaction
 
-        snapshot = self.catalog.read(lambda db: self._snapshot(db, name))
+        snapshot = self._catalog.read(lambda db: self._snapshot(db, name))
         qualified = snapshot.qualified_name
-        with open_transaction(self.catalog, self.world, [qualified], lease=self.config.lease) as tx:
+        with open_transaction(self._catalog, self._world, [qualified], lease=self._config.lease) as tx:
             tx.roll_back(qualified, version)
-        versions = self.catalog.read(lambda db: list_versions(db, snapshot))
+        versions = self._catalog.read(lambda db: list_versions(db, snapshot))
         return next(one for one in versions if one.version == tx.write_pointer)
 
-    def expire_versions(self, name: str, versions: Collection[int] = ()) -> list[int]:
+    def expire(self, name: str, versions: Collection[int] = ()) -> list[int]:
         """Let go what retention does not keep, or else the `versions` named; which. The janitor deletes their files.
 
         `VersionHeld` for one that is current or has a reader.
         """
-        snapshot = self.catalog.read(lambda db: self._snapshot(db, name))
-        return list(expire_of(self.catalog, snapshot, self.config.keep_superseded, versions))
+        snapshot = self._catalog.read(lambda db: self._snapshot(db, name))
+        return list(expire_of(self._catalog, snapshot, self._config.keep_superseded, versions))
 
-    def diff_versions(
-        self, name: str, old: int, new: int, *, key: Sequence[str] = (), limit: int = 1000
-    ) -> VersionDiff:
+    def diff(self, name: str, old: int, new: int, *, key: Sequence[str] = (), limit: int = 1000) -> VersionDiff:
         """By how many rows version `new` of a snapshot differs from `old`, and the first `limit` of them by key.
 
         `key` names columns where another is wanted than the declared one. Compares on the Spark of this process, which
@@ -57,7 +55,7 @@ class Snapshots(Project):
         from tidemill.run.external import open_transaction
         from tidemill.run.session import settings_of, spark_of_our_own
 
-        snapshot = self.catalog.read(lambda db: self._snapshot(db, name))
+        snapshot = self._catalog.read(lambda db: self._snapshot(db, name))
         qualified, columns = snapshot.qualified_name, tuple(key) or snapshot.spec.key
         if old == new:
             raise NotComparable(qualified, f"version {old} is named twice")
@@ -66,13 +64,18 @@ class Snapshots(Project):
             for number in (old, new):
                 check_key(qualified, f"version {number}", find_version(db, snapshot, number).columns.names, columns)
 
-        self.catalog.read(check)  # before Spark is started
+        self._catalog.read(check)  # before Spark is started
         with (
-            spark_of_our_own(self.world, self.config.state, self.config.cache, settings_of(self.config)) as spark,
-            open_transaction(self.catalog, self.world, [], lease=self.config.lease) as tx,
+            spark_of_our_own(
+                self._world,
+                self._config.state,
+                self._config.cache,
+                settings_of(self._config),
+            ) as spark,
+            open_transaction(self._catalog, self._world, [], lease=self._config.lease) as tx,
         ):
             differing = tx.diff(spark, qualified, old, new, key=columns)
             return count_changes(differing, qualified, (old, new), columns, limit)
 
     def _snapshot(self, db: Db, name: str) -> SnapshotDataset:
-        return SnapshotDataset.of(self._dataset(db, name))
+        return SnapshotDataset.of(self._project.dataset(db, name))

@@ -19,7 +19,7 @@ from tidemill.lake.keys import KeySchema
 from tidemill.lake.window.watermark import Reread, declare_watermark
 from tidemill.lake.window.watermark_spec import ENABLE, INTERVAL, WatermarkSpec, find_column_fault, notices
 from tidemill.lake.window.windows import list_states
-from tidemill.mill.project import Project
+from tidemill.mill.project import Noun, Project
 from tidemill.names import DatasetId, qualified
 from tidemill.storage.files import open_files
 
@@ -51,33 +51,31 @@ class Done:
     rows: tuple[Mapping[str, object], ...] = ()
 
 
-class Statements(Project):
-    """SQL statements."""
+def carry_out(project: Project, text: str) -> list[Done]:
+    """Carry out the statements in `text`; see `Mill.sql`."""
+    from tidemill.sql.ddl import read_statement
+    from tidemill.sql.dialect import split_statements
 
-    def run_sql(self, text: str) -> list[Done]:
-        """Carry out the statements in `text`, divided by semicolons, one after the other.
+    statements = [read_statement(one) for one in split_statements(text)]
+    tables = _Tables(project)
+    return [tables.carry_out(statement) for statement in statements]
 
-        `CREATE TABLE`, `ALTER TABLE … ADD|MODIFY|DROP WATERMARK`, `SET`, `RESET`, `DESCRIBE`. All are read before the
-        first is carried out. `BadStatement` says where one cannot be read, `BadTable` and others what does not fit.
-        """
-        from tidemill.sql.ddl import read_statement
-        from tidemill.sql.dialect import split_statements
 
-        statements = [read_statement(one) for one in split_statements(text)]
-        return [self._carry_out(statement) for statement in statements]
+class _Tables(Noun):
+    """Tables of a project, which statements make and change."""
 
-    def _carry_out(self, statement: Statement) -> Done:
+    def carry_out(self, statement: Statement) -> Done:
         from tidemill.sql import ddl
 
         if isinstance(statement, ddl.CreateTable):
             return self._create_table(statement)
         if isinstance(statement, ddl.Describe):
-            return self.catalog.read(lambda db: self._describe(db, statement.name))
+            return self._catalog.read(lambda db: self._describe(db, statement.name))
 
         def block(db: Db) -> Done:
             db.tick()
             try:
-                dataset = self._dataset(db, statement.name)
+                dataset = self._project.dataset(db, statement.name)
             except NotFound:
                 if statement.if_exists:
                     return Done(f"there is no table {statement.name}")
@@ -88,14 +86,14 @@ class Statements(Project):
             told = [] if reread is None else [str(reread)]
             return Done(said, (*told, *notices(cast("Mapping[str, str]", spec["options"]))))
 
-        return self.catalog.write(block)
+        return self._catalog.write(block)
 
     def _create_table(self, statement: CreateTable) -> Done:
-        namespace, (name,) = self._split("table", statement.name, 1)
-        location = statement.options.get("path", f"{self.config.data.rstrip('/')}/{namespace}/{name}")
+        namespace, (name,) = self._project.split("table", statement.name, 1)
+        location = statement.options.get("path", f"{self._config.data.rstrip('/')}/{namespace}/{name}")
         if "://" not in location:
-            location = str(self.config.folder / location)
-        files = open_files(location, self.world)
+            location = str(self._config.folder / location)
+        files = open_files(location, self._world)
         keys = KeySchema.of(statement.keys)
         wanted = FileFormat(_choose(qualified(namespace, name), statement.options, "format", _FORMATS))
         _choose(qualified(namespace, name), statement.options, "connector", _CONNECTORS)
@@ -106,7 +104,7 @@ class Statements(Project):
             spec["watermark_column"] = statement.watermark
             _check_time(qualified(namespace, name), spec, statement.columns)
         _derive(qualified(namespace, name), spec)
-        dataset = Dataset(DatasetId(self.world.new_id("ds")), namespace, name, DatasetKind.FILESET, files.url, spec)
+        dataset = Dataset(DatasetId(self._world.new_id("ds")), namespace, name, DatasetKind.FILESET, files.url, spec)
 
         def block(db: Db) -> Done:
             db.tick()
@@ -132,7 +130,7 @@ class Statements(Project):
             return Done(f"table {dataset.qualified_name} is there", tuple(notices(spec["options"])))
 
         files.prepare()
-        return self.catalog.write(block)
+        return self._catalog.write(block)
 
     def _change(self, db: Db, dataset: Dataset, spec: dict[str, Any]) -> Reread | None:
         before = Fileset.of(dataset)
@@ -148,7 +146,7 @@ class Statements(Project):
         return declare_watermark(db, after, "statement")
 
     def _describe(self, db: Db, name: str) -> Done:
-        fileset = Fileset.of(self._dataset(db, name))
+        fileset = Fileset.of(self._project.dataset(db, name))
         schema = find_schema(db, fileset.dataset_id)
         columns = {} if schema is None else schema.types
         time = fileset.watermark.column if fileset.watermark else fileset.dataset.spec.get("watermark_column")

@@ -5,7 +5,7 @@ Fields ending in `_at` are epoch milliseconds; the command line shows them as IS
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -14,7 +14,7 @@ from tidemill.catalog.messages import Message, Position, Publish, Topic, read_me
 from tidemill.catalog.named import Param, load_sql
 from tidemill.epoch import to_ms
 from tidemill.errors import NotFound, UserError
-from tidemill.mill.project import Project
+from tidemill.mill.project import Noun
 from tidemill.names import EventKey, check_name, nearest
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ class QuarantinedMessageView:
     quarantined_at: int
 
 
-class Topics(Project):
+class Topics(Noun):
     """Operations on topics."""
 
-    def list_topics(self) -> list[TopicView]:
+    def list(self) -> Sequence[TopicView]:
         """All topics that have messages, by name."""
 
-        def block(db: Db) -> list[TopicView]:
+        def block(db: Db) -> Sequence[TopicView]:
             positions: dict[str, dict[str, str]] = {}
             for topic, name, seq, n in db.all(SQL.list_positions):
                 positions.setdefault(str(topic), {})[str(name)] = _shown(seq, n)
@@ -97,39 +97,39 @@ class Topics(Project):
                 for topic, seq, n, at in db.all(SQL.list_newest)
             ]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def read_topic(self, topic: str, *, after: str | None = None, limit: int = 20) -> list[MessageView]:
+    def read(self, topic: str, *, after: str | None = None, limit: int = 20) -> Sequence[MessageView]:
         """At most `limit` messages of a topic in order: those behind position `after`, or the newest. `NotFound`."""
         position = None if after is None else _position(after)
 
-        def block(db: Db) -> list[MessageView]:
+        def block(db: Db) -> Sequence[MessageView]:
             _check_topic(db, topic)
             if position is not None:
                 return [_view(message) for message in read_messages(db, topic, position, limit)]
             newest = [to_message(row) for row in db.all(SQL.read_newest, topic=topic, limit=limit)]
             return [_view(message) for message in reversed(newest)]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def list_quarantined_messages(self, topic: str, *, limit: int = 20) -> list[QuarantinedMessageView]:
+    def quarantined(self, topic: str, *, limit: int = 20) -> Sequence[QuarantinedMessageView]:
         """List at most `limit` messages of a topic that a subscriber could not read, newest first. `NotFound`."""
 
-        def block(db: Db) -> list[QuarantinedMessageView]:
+        def block(db: Db) -> Sequence[QuarantinedMessageView]:
             _check_topic(db, topic)
             return [
                 QuarantinedMessageView(_shown(seq, n), str(key or ""), str(name), str(reason), cast("int", at))
                 for seq, n, name, reason, at, key in db.all(SQL.list_quarantined, topic=topic, limit=limit)
             ]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
     def publish(self, topic: str, event_key: str, payload: Mapping[str, object] | None = None) -> str:
         """Publish a message to a topic of your own, which the first one makes; its position."""
         if topic in set(Topic):
             raise ReservedTopic(topic)
         message = Publish(check_name("topic", topic), "message", EventKey(event_key), payload or {})
-        return f"{self.catalog.apply([message])}.0"
+        return f"{self._catalog.apply([message])}.0"
 
 
 def _check_topic(db: Db, topic: str) -> None:

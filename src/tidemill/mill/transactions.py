@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -13,14 +12,12 @@ from tidemill.catalog.transactions import EndTransaction, TransactionRow, TxStat
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.keys import KeyText
-from tidemill.mill.project import MOST_SHOWN, Project, datasets_by_id, fields_of
+from tidemill.mill.project import MOST_SHOWN, Noun, datasets_by_id, fields_of
 from tidemill.names import WritePointer
-from tidemill.run.declared import Declared
 from tidemill.run.runs import Cause
 
 if TYPE_CHECKING:
     from tidemill.mill.transactions_sql import Sql
-    from tidemill.run.external import ExternalTransaction
 
 SQL: Sql = load_sql(__file__)
 
@@ -37,27 +34,14 @@ class PublishedView:
     rows: int
 
 
-class Transactions(Project):
+class Transactions(Noun):
     """Operations on transactions."""
 
-    def transaction(
-        self, writes: Sequence[Declared | str] | None = None
-    ) -> AbstractContextManager[ExternalTransaction]:
-        """Open a transaction for a `with` block, in this process: it commits at the end, and is aborted by an error.
-
-        `writes` are the file sets that it may publish to, all when None: `with mill.transaction() as tx:
-        tx.fileset("clicks").append(frame)`. A thread renews its lease meanwhile.
-        """
-        # As in `abort_transaction`: most of what this module would load, and no list needs it.
-        from tidemill.run.external import open_transaction
-
-        return open_transaction(self.catalog, self.world, self._qualified(writes), lease=self.config.lease)
-
-    def list_transactions(self, *, limit: int = 20, open_only: bool = False) -> list[TransactionRow]:
+    def list(self, *, limit: int = 20, open_only: bool = False) -> Sequence[TransactionRow]:
         """The newest transactions first; of open ones the oldest first."""
-        return self.catalog.read(lambda db: list_transactions(db, limit=limit, open_only=open_only))
+        return self._catalog.read(lambda db: list_transactions(db, limit=limit, open_only=open_only))
 
-    def show_transaction(self, write_pointer: int) -> dict[str, object]:
+    def show(self, write_pointer: int) -> dict[str, object]:
         """A transaction with what it published; `NotFound`."""
 
         def block(db: Db) -> dict[str, object]:
@@ -66,18 +50,18 @@ class Transactions(Project):
             published = db.all(SQL.list_published, write_pointer=write_pointer, limit=MOST_SHOWN)
             return {**fields_of(row), "published": [_published_view(change, by_id) for change in published]}
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def abort_transaction(self, write_pointer: int) -> TxState:
+    def abort(self, write_pointer: int) -> TxState:
         """Fence an open transaction: it becomes invalid and its run KILLED. The state it is in afterwards."""
         from tidemill.run.attempts import AttemptEnd, end_attempt
 
-        row = self.catalog.read(lambda db: find_transaction(db, WritePointer(write_pointer)))
+        row = self._catalog.read(lambda db: find_transaction(db, WritePointer(write_pointer)))
         if row.state is TxState.IN_PROGRESS:
             end = AttemptEnd(Cause.KILLED, f"transaction {write_pointer} was aborted by hand", zombie=True)
-            if end_attempt(self.catalog, row.run_id, row.epoch, end) is None:
-                self.catalog.apply([EndTransaction(row.write_pointer, TxState.INVALID, "aborted by hand")])
-        return self.catalog.read(lambda db: find_transaction(db, WritePointer(write_pointer))).state
+            if end_attempt(self._catalog, row.run_id, row.epoch, end) is None:
+                self._catalog.apply([EndTransaction(row.write_pointer, TxState.INVALID, "aborted by hand")])
+        return self._catalog.read(lambda db: find_transaction(db, WritePointer(write_pointer))).state
 
 
 def _published_view(row: Row, by_id: Mapping[str, Dataset]) -> PublishedView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -34,7 +35,7 @@ from tidemill.lake.window.windows import (
     read_left_out,
     reset_windows,
 )
-from tidemill.mill.project import Project
+from tidemill.mill.project import Noun
 from tidemill.names import ProgramId
 
 _FEW = 20
@@ -71,19 +72,19 @@ class WatermarkView:
     programs: tuple[str, ...]
 
 
-class Watermarks(Project):
+class Watermarks(Noun):
     """Operations on watermarks and window programs."""
 
-    def list_watermarks(self) -> list[WatermarkView]:
+    def list(self) -> Sequence[WatermarkView]:
         """All watermarks by the names of their file sets."""
 
-        def block(db: Db) -> list[WatermarkView]:
+        def block(db: Db) -> Sequence[WatermarkView]:
             found = [(Fileset.of(find_by_id(db, row.dataset_id)), row) for row in list_watermarks(db)]
             return [_view(db, fileset, row) for fileset, row in sorted(found, key=lambda one: one[0].qualified_name)]
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def show_watermark(self, name: str) -> dict[str, object]:
+    def show(self, name: str) -> dict[str, object]:
         """A watermark with its options, its last moves, what holds it, what is missing, and its window programs."""
 
         def block(db: Db) -> dict[str, object]:
@@ -122,25 +123,25 @@ class Watermarks(Project):
                 ],
             }
 
-        return self.catalog.read(block)
+        return self._catalog.read(block)
 
-    def advance_watermark(self, name: str, to: str) -> str:
+    def advance(self, name: str, to: str) -> str:
         """Move a watermark forward to a wall-clock time of its zone, and return where it stands.
 
         Partitions of earlier times that come later are late. The move is recorded with the user's name.
         `WatermarkPassed` when the watermark stands there already.
         """
-        fileset, spec, _ = self.catalog.read(lambda db: self._find(db, name))
+        fileset, spec, _ = self._catalog.read(lambda db: self._find(db, name))
         zone = spec.partition_time.zone
         value = zone.closes(_parse(to))
-        next_time = self.catalog.read(lambda db: find_next_slot(db, fileset, value))
-        self.catalog.apply([AdvanceWatermark(fileset, value, self._by_hand(), next_time)])
+        next_time = self._catalog.read(lambda db: find_next_slot(db, fileset, value))
+        self._catalog.apply([AdvanceWatermark(fileset, value, self._by_hand(), next_time)])
         return _shown(value, zone) or ""
 
-    def rewind_watermark(self, name: str, to: str) -> Rewound:
+    def rewind(self, name: str, to: str) -> Rewound:
         """Move a watermark back to a wall-clock time of its zone, and open the windows that end after that time.
 
-        The counterpart of `advance_watermark`, recorded in the same way. The watermark passes that time when a commit
+        The counterpart of `advance`, recorded in the same way. The watermark passes that time when a commit
         brings partitions beyond it. What window programs have published stays until it is replaced. `NotAhead` when
         the watermark has not passed that time.
         """
@@ -153,9 +154,9 @@ class Watermarks(Project):
             programs = rewind_watermark(db, fileset, value, self._by_hand())
             return Rewound(_shown(value, zone) or "", programs)
 
-        return self.catalog.write(block)
+        return self._catalog.write(block)
 
-    def reset_windows(self, program: str, to: str | None = None) -> str | None:
+    def reset(self, program: str, to: str | None = None) -> str | None:
         """Have a window program (`app.program`) compute again what ends after `to`, or all; where it stands then.
 
         What it has published stays until it is replaced.
@@ -163,7 +164,7 @@ class Watermarks(Project):
 
         def block(db: Db) -> str | None:
             db.tick()
-            found = self._program(db, program)
+            found = self._project.program(db, program)
             state = find_state(db, found.program_id)
             if state is None:
                 raise NotFound("window program", found.qualified_name, hint="`tidemill watermark list` shows them")
@@ -176,14 +177,14 @@ class Watermarks(Project):
             forget_failures(db, state.program_id, EARLIEST if upto is None else upto)
             return _shown(computed, zone)
 
-        return self.catalog.write(block)
+        return self._catalog.write(block)
 
     def _zone_of(self, db: Db, state: WindowState) -> Zone:
         source = Fileset.of(find_by_id(db, state.dataset_id))
         return Zone("UTC") if source.watermark is None else source.watermark.window_zone
 
     def _find(self, db: Db, name: str) -> tuple[Fileset, WatermarkSpec, WatermarkRow]:
-        dataset: Dataset = self._dataset(db, name)
+        dataset: Dataset = self._project.dataset(db, name)
         fileset = Fileset.of(dataset)
         row = find_watermark(db, fileset.dataset_id)
         if row is None or fileset.watermark is None:
@@ -191,7 +192,7 @@ class Watermarks(Project):
         return fileset, fileset.watermark, row
 
     def _by_hand(self) -> str:
-        return f"by hand: {self.world.environ.get('USER', 'somebody')}"
+        return f"by hand: {self._world.environ.get('USER', 'somebody')}"
 
 
 def _view(db: Db, fileset: Fileset, row: WatermarkRow) -> WatermarkView:

@@ -118,6 +118,14 @@ class PartitionConsumerResult(NamedTuple):
 class Source(Protocol):
     """Where a `PartitionConsumer` consumes from: a `Mill`."""
 
+    @property
+    def consumers(self) -> Consumers:
+        """Operations on consumers."""
+
+
+class Consumers(Protocol):
+    """The one operation on consumers that a `PartitionConsumer` needs."""
+
     def consume_partitions(
         self, dataset: str, state: PartitionConsumerState, *, where: Where | None = None
     ) -> PartitionConsumerResult:
@@ -150,7 +158,7 @@ class PartitionConsumer:
 
     def consume_partitions(self) -> Iterator[ConsumedPartition]:
         """The partitions that are new since the last call, the oldest first."""
-        partitions, self._state = self._mill.consume_partitions(self._dataset, self._state, where=self._where)
+        partitions, self._state = self._mill.consumers.consume_partitions(self._dataset, self._state, where=self._where)
         return iter(partitions)
 
 

@@ -29,7 +29,7 @@ def test_each_program_is_started_by_a_schedule(mill):
     declared = {program for deployed in mill.deploy() for program in deployed.programs}
 
     started = {
-        schedule.program.rpartition(".")[2] for schedule in mill.list_schedules() if schedule.status == "SCHEDULED"
+        schedule.program.rpartition(".")[2] for schedule in mill.schedules.list() if schedule.status == "SCHEDULED"
     }
 
     assert declared - BY_HAND == started

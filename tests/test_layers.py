@@ -146,12 +146,12 @@ def room(module: str) -> str:
 
 
 def is_at(module: str, places: tuple[str, ...]) -> bool:
-    """Whether `module` is one of `places` or below one."""
+    """Return whether `module` is one of `places` or below one."""
     return any(module == place or module.startswith(f"{place}.") for place in places)
 
 
 def goes_down(source: str, target: str) -> bool:
-    """Whether a module of room `source` may import one of room `target`."""
+    """Return whether a module of room `source` may import one of room `target`."""
     if source == target:
         return True
     if (source, target) in FORBIDDEN:
@@ -226,7 +226,7 @@ def test_only_the_world_touches_files():
 
 
 def touches_the_disk(function: ast.expr) -> bool:
-    """Whether `function` is the built-in open, or a method of Path that is not asked of a `disk`."""
+    """Return whether `function` is the built-in open, or a method of Path that is not asked of a `disk`."""
     match function:
         case ast.Name(id="open"):
             return True

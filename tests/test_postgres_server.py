@@ -78,7 +78,7 @@ def test_without_a_command_the_program_says_how_to_call_it():
 
 
 def _ends(address: str) -> bool:
-    """Whether the server stops answering within ten seconds."""
+    """Return whether the server stops answering within ten seconds."""
     deadline = time.monotonic() + patience(10)
     while time.monotonic() < deadline:
         try:

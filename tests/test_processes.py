@@ -49,7 +49,7 @@ def until(claim: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process, one that only waits to be collected aside."""
+    """Return whether there is such a process, one that only waits to be collected aside."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -38,7 +38,7 @@ class BadConfig(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the roles of one project run with. Paths are absolute; `sources` says where each setting came from."""
+    """The settings of one project. Paths are absolute; `sources` says where each setting came from."""
 
     folder: Path
     catalog: str

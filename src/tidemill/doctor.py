@@ -1,4 +1,4 @@
-"""What a project runs with, and what would keep it from running: each finding with its cure."""
+"""Checks of the settings and the machine of a project: each finding has its cure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOOPBACK: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at; `cure` is the next step when it is not good."""
+    """The result of one check; `cure` is the next step if the check fails."""
 
     subject: str
     good: bool
@@ -48,7 +48,7 @@ class Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Whether everything is good."""
+        """Return whether everything is good."""
         return all(finding.good for finding in self.findings)
 
 

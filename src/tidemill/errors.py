@@ -1,9 +1,9 @@
 """Every error that Tidemill raises: one root, one class for each thing a caller can do about it.
 
-The four bases say what to do: `UserError` (mend your input), `Conflict` (somebody else won; run again), `Fenced` (you
-are no longer the owner; stop), `Unavailable` (try later). Each error has a stable `code` that serves CLI, REST, logs
-and documentation, and keeps the data it was made from as attributes. A class lives here when several rooms raise or
-catch it; errors of one room are declared in that room, below one of these bases.
+The four bases say what to do: `UserError` (correct your input), `Conflict` (another transaction committed first; run
+again), `Fenced` (you are no longer the owner; stop), `Unavailable` (try later). Each error has a stable `code` for CLI,
+REST, logs and documentation, and keeps its data as attributes. An error class stands here if several rooms raise or
+catch it. A class of one room stands in that room, below one of these bases.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class TidemillError(Exception):
     exit_code: ClassVar[int] = 1
 
     def fields(self) -> dict[str, object]:
-        """What the error was made from, for JSON; the message is built from the same data."""
+        """Return the data of the error, for JSON; the message is built from the same data."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
 
@@ -62,7 +62,7 @@ class NotFound(UserError):
 
 
 class Conflict(TidemillError):
-    """Somebody else committed first: nothing was changed; run again to work on the new state."""
+    """Another transaction committed first. Nothing was changed; run again to work on the new state."""
 
     code = "conflict"
     exit_code = 3

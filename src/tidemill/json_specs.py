@@ -258,7 +258,7 @@ def _read_str(value: object, kind: type[str]) -> str:
 
 
 def _is_plain_union(kind: object) -> bool:
-    """Whether `kind` is several of the types that JSON has itself, as `str | int | None`."""
+    """Return whether `kind` is a union of plain JSON types, such as `str | int | None`."""
     return get_origin(kind) in (Union, UnionType) and set(get_args(kind)) <= {*_WORDS, NoneType}
 
 

@@ -30,7 +30,7 @@ ScheduleId = NewType("ScheduleId", str)
 JobId = NewType("JobId", str)
 PinId = NewType("PinId", str)
 EventKey = NewType("EventKey", str)
-"""What a message is about and a trigger listens to: `partition:default.clicks`, `program:default.shop.ingest`."""
+"""The key by which triggers find messages: `partition:default.clicks`, `program:default.shop.ingest`."""
 
 DEFAULT_NAMESPACE: Final = Namespace("default")
 
@@ -51,7 +51,7 @@ class BadName(UserError):
 
 
 def check_name(kind: str, name: str) -> str:
-    """Give back `name` if it may name a `kind` (data set, program, …); raise `BadName` otherwise."""
+    """Return `name` if it may name a `kind` (data set, program, …); raise `BadName` otherwise."""
     if not _NAME.fullmatch(name):
         raise BadName(kind, name)
     return name
@@ -76,15 +76,15 @@ def split_qualified(kind: str, text: str, parts: int) -> tuple[Namespace, tuple[
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Give the one of `known` that a person who typed `name` most likely meant, if any is close."""
+    """Return the name in `known` that is nearest to the typed `name`, if any is close."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return close[0] if close else None
 
 
 def advise(given: str, known: Iterable[str], otherwise: str = "", *, before: str = "") -> str:
-    """What to say to a person who typed `given`: the one of `known` that was most likely meant, else `otherwise`.
+    """Return a hint for a user that typed `given`: the nearest name in `known`, else `otherwise`.
 
-    `before` parts it from what stands before it, where there is something to say.
+    `before` separates the hint from the text before it. It is left out if there is no hint.
     """
     meant = nearest(given, known)
     advice = f"did you mean {str(meant)!r}?" if meant else otherwise

@@ -1,4 +1,4 @@
-"""What `tidemill up` says: one line an event, for people, or one JSON object a line for programs."""
+"""The output of `tidemill up`: one line for each event, for people, or as a JSON object for programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_NAMED: Final = 3
 
 
 class Narrator:
-    """Prints events of all roles of a process, whole lines, in the order they are told."""
+    """Prints the events of all roles of a process as whole lines, in the order of their reports."""
 
     def __init__(self, world: World, echo: Callable[[str], None], *, as_json: bool) -> None:
         self._world = world

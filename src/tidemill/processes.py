@@ -31,7 +31,7 @@ from typing import IO, Final, Protocol
 TAG: Final = "TIDEMILL_PROCESS"
 """The environment variable that marks a child and all that it starts."""
 PARENT: Final = "TIDEMILL_PARENT"
-"""Who the parent is, so that a child that came too late and an orphan can be told."""
+"""The identity of the parent, by which a late child and an orphan are recognised."""
 
 _PROC: Final = Path("/proc")
 _PR_SET_PDEATHSIG: Final = 1
@@ -57,13 +57,13 @@ class Child(Protocol):
 
     @property
     def tag(self) -> str:
-        """What it and all it started carries in its environment."""
+        """The tag in the environment of the process and of all processes that it started."""
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it lives."""
 
     def stopped(self) -> bool:
-        """Whether it stands still by SIGSTOP or a debugger: alive, but nobody may say that it works."""
+        """Return whether it stands still by SIGSTOP or a debugger: alive, but not necessarily working."""
 
     def send_line(self, line: str) -> bool:
         """Write one line to its standard input; False when it no longer reads."""
@@ -145,7 +145,7 @@ class LocalChild:
         return self.process.poll()
 
     def stopped(self) -> bool:
-        """Whether it is stopped."""
+        """Return whether it is stopped."""
         return self.poll() is None and _state(self.pid) in {"T", "t"}
 
     def send_line(self, line: str) -> bool:
@@ -160,7 +160,7 @@ class LocalChild:
 
     def kill(self) -> None:
         """End it and its tree."""
-        # The id is its own until poll() has collected it: afterwards the group may be somebody else's.
+        # The id belongs to the child until poll() has collected it. Afterwards the group may be another process's.
         if self.process.poll() is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -179,13 +179,13 @@ class LocalSpawner:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
-        """Those that were there before user code."""
+        """The processes that existed before user code ran."""
 
     def start(
         self, argv: Sequence[str], *, tag: str, env: Mapping[str, str], cwd: Path, stdout: Path, stderr: Path
     ) -> LocalChild:
         """Start a process; see `Spawner.start`."""
-        # Who is itself a child passes on its own tag too: its whole tree carries it.
+        # A process that is itself a child passes on its own tag too: its whole tree carries the tag.
         tags = f"{env[TAG]}/{tag}" if TAG in env else tag
         whole = {**env, TAG: tags, PARENT: _identity(os.getpid())}
 
@@ -260,7 +260,7 @@ class LocalSpawner:
         return ours and _identity(int(pid)) != process and not _is_hidden(int(pid))
 
     def listens_on(self, address: str) -> str:
-        """Try any free port, and give it back."""
+        """Try any free port, and close it."""
         try:
             with socket.create_server((address, 0)):
                 return ""
@@ -422,7 +422,7 @@ def _end(wanted: Callable[[_Found], bool]) -> int:
 
 
 def _look_at(pid: int) -> _Found | None:
-    """What the environment at its start says of a process; None when it has ended, is just starting, or is not ours."""
+    """Return the tag that a process started with; None if it has ended, is just starting, or is not ours."""
     try:
         environ = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
@@ -438,14 +438,14 @@ def _look_at(pid: int) -> _Found | None:
 
 
 def _is_orphan(child: _Found) -> bool:
-    """Whether the parent (the process that `Spawner.start` ran in) no longer lives."""
+    """Return whether the parent (the process that `Spawner.start` ran in) no longer lives."""
     pid, _, rest = child.parent.partition(":")
-    # Of another container nothing can be said: there the number is another process's.
+    # In another container the number belongs to another process, so nothing is known there.
     return rest.endswith(f":{_pid_space()}") and pid.isdigit() and _identity(int(pid)) != child.parent
 
 
 def _stat(pid: int) -> list[str]:
-    """What the kernel tells of a process after its name, state first; empty when there is none."""
+    """Return the kernel's fields of a process after its name, state first; empty if there is no process."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -466,7 +466,7 @@ def _identity(pid: int) -> str:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether a process exists of which `/proc` shows nothing to this user (mounted with `hidepid`)."""
+    """Return whether a process exists of which `/proc` shows nothing to this user (mounted with `hidepid`)."""
     if _stat(pid):
         return False
     with suppress(PermissionError):

@@ -1,8 +1,8 @@
 """The outside world, behind one object: clock, random numbers and ids, files, processes, environment, and marks.
 
-An entry point builds one `World` and passes it on; nobody else asks for the time, sleeps, draws a random number, opens
-a file or starts a process (a lint rule holds that line). The simulation hands in another World and so drives the very
-code that runs in production.
+An entry point builds one `World` and passes it on. No other module asks for the time, sleeps, draws a random number,
+opens a file or starts a process; a lint rule checks that. The simulation passes in another World, and so runs the code
+of production.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Disk:
         return path.read_bytes()
 
     def read_from(self, path: Path, offset: int) -> bytes:
-        """What stands in the file from `offset` on: empty at its end, so that a log can be followed."""
+        """Return the content of the file from `offset` on: empty at its end, so that a log can be followed."""
         with path.open("rb") as file:
             file.seek(offset)
             return file.read()
@@ -130,11 +130,11 @@ class Disk:
             file.write(text)
 
     def cut(self, path: Path, length: int) -> None:
-        """Keep only the first `length` bytes of the file; who appends to it goes on behind them."""
+        """Keep only the first `length` bytes of the file; later appends go on behind them."""
         os.truncate(path, length)
 
     def exists(self, path: Path) -> bool:
-        """Whether there is a file or folder."""
+        """Return whether there is a file or folder."""
         return path.exists()
 
     def size(self, path: Path) -> int:
@@ -166,7 +166,7 @@ class Disk:
         path.mkdir(parents=True, exist_ok=True)
 
     def list_folder(self, path: Path) -> Iterator[Path]:
-        """What stands in the folder, in order of name; nothing when there is no folder."""
+        """Return the entries of the folder in order of name; none if there is no folder."""
         yield from sorted(path.iterdir()) if path.is_dir() else ()
 
     def move(self, source: Path, target: Path) -> None:
@@ -191,7 +191,7 @@ class Disk:
             path.unlink(missing_ok=True)
 
     def temporary_folder(self, prefix: str) -> Path:
-        """Make a new folder that is nobody else's; the caller removes it."""
+        """Make a new folder for the caller alone; the caller removes it."""
         return Path(tempfile.mkdtemp(prefix=prefix))
 
 
@@ -271,9 +271,9 @@ class World:
         return f"{prefix}_" + "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
 
     def token(self, characters: int) -> str:
-        """Random lower-case letters and digits that nobody can guess (given the system's random source)."""
+        """Return random lower-case letters and digits that cannot be guessed (with the system's random source)."""
         return "".join(_CROCKFORD[self.random.getrandbits(5)] for _ in range(characters)).lower()
 
     def between(self, low: timedelta, high: timedelta) -> timedelta:
-        """A random duration from `low` to `high`, so that those who wait do not wake together."""
+        """Return a random duration from `low` to `high`, so that waiting processes do not wake together."""
         return low + (high - low) * self.random.random()

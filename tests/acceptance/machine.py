@@ -219,7 +219,7 @@ class Faults:
     def __init__(self) -> None:
         self.struck: dict[tuple[str, ...], str] = {}
         self.first_ways_only = False
-        """Whether a point that was struck on one way is left alone on all others."""
+        """True if a point that was struck on one way is left alone on all others."""
         self.left = 0
         self.rests = False
         self.blamed: set[str] = set()
@@ -231,7 +231,7 @@ class Faults:
         self.blamed.clear()
 
     def strikes(self, what: str, who: str) -> bool:
-        """Whether this point is struck now."""
+        """Return whether this point is struck now."""
         if self.left == 0 or self.rests:
             return False
         way = (what, who, *_way_here())
@@ -269,7 +269,7 @@ class Countdown:
         self.ordinal, self.left = ordinal, k
 
     def strikes(self, *ordinals: Ordinal) -> bool:
-        """Whether this operation, to which one of `ordinals` may happen, is the one."""
+        """Return whether this operation, to which one of `ordinals` may happen, is the one."""
         if self.ordinal not in ordinals:
             return False
         self.left -= 1
@@ -695,7 +695,7 @@ class Machine:
 
     @property
     def is_somebody_standing(self) -> bool:
-        """Whether a process has still to go on."""
+        """Return whether a process has still to go on."""
         return any(node.stands is not None for node in (*self.nodes, self.desk))
 
     def tick(self) -> None:
@@ -741,7 +741,7 @@ class Machine:
         self.desk.go(work)
 
     def is_published(self, name: str) -> bool:
-        """Whether the notebook's partition is there."""
+        """Return whether the notebook's partition is there."""
         return bool(self.sql(f"SELECT 1 FROM partition_change WHERE partition_key = '{name}'"))
 
     def fetch(self) -> None:
@@ -759,7 +759,7 @@ class Machine:
         self.desk.go(work)
 
     def is_fetched(self, name: str) -> bool:
-        """Whether the engine has closed the file."""
+        """Return whether the engine has closed the file."""
         return bool(self.sql(f"SELECT 1 FROM inbox_file WHERE name = '{name}' AND status = 'SUCCESS'"))
 
     def _take_step(self, node: Node, step: Callable[[Up], None]) -> None:

@@ -109,7 +109,7 @@ def play_plainly(machine: Machine, number: int) -> None:
 
 
 def is_busy(machine: Machine) -> bool:
-    """Whether anything is not at rest; one question, since it is asked after each tick."""
+    """Return whether anything is not at rest; one question, since it is asked after each tick."""
     return (
         machine.sql("SELECT 1 WHERE " + " OR ".join(f"EXISTS ({query})" for query in still_to_do(machine).values()))
         != []

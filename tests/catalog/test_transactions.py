@@ -235,7 +235,7 @@ def test_an_unknown_transaction_is_not_found(book: Book) -> None:
 
 @pytest.mark.parametrize("mark", ["apply.before_commit", "apply.before_reply", "begin.after_commit"])
 def test_a_crash_in_begin_leaves_nothing_visible(open_again: OpenCatalog, mark: str) -> None:
-    """Whether the row is there or not: nothing was published, and the next attempt begins."""
+    """Return whether the row is there or not: nothing was published, and the next attempt begins."""
     survivor = Book(open_again())
     dying = Book(open_again(world=_dies_at(mark)))
 

@@ -303,7 +303,7 @@ class Site:
         part.rename(self.folder / "order.json")
 
     def reached(self, moment: str, run: RunRecord) -> bool:
-        """Whether the attempt is at that moment."""
+        """Return whether the attempt is at that moment."""
         match moment:
             case "at random":
                 return run.pid is not None
@@ -422,7 +422,7 @@ class Site:
         self.until(lambda: self.run(run_id).state.ended, taking=True)
 
     def _committed(self, strike: Strike, run: RunRecord) -> bool:
-        """Whether the attempt that was struck had committed; at a mark that is known beforehand."""
+        """Return whether the attempt that was struck had committed; at a mark that is known beforehand."""
         committed = run.state is RunState.COMPLETED
         if strike.moment != ANY_TIME:
             expected = strike.moment in PUBLISHED

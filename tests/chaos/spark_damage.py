@@ -277,7 +277,7 @@ def check_all(shelf: Shelf, chance: random.Random, most: int) -> Iterator[tuple[
 
 
 def is_wrong(kind: str, how: How, outcome: Outcome) -> bool:
-    """Whether a promise is broken: what was written is named in any case, what has rotted never misread."""
+    """Return whether a promise is broken: what was written is named in any case, what has rotted never misread."""
     if kind in {damage.kind for damage in HARMLESS}:
         return outcome is not Outcome.EQUAL
     if how is How.WRITTEN:

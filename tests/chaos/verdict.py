@@ -68,7 +68,7 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found."""
+        """Return whether nothing was found."""
         return not any(self.findings.values())
 
 

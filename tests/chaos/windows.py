@@ -151,7 +151,7 @@ class Campaign:
         assert not twice, f"doubled: {twice}"
 
     def is_idle(self) -> bool:
-        """Whether nothing is left to do."""
+        """Return whether nothing is left to do."""
         return not self.plain.sql(
             "SELECT 1 FROM run WHERE ended_at IS NULL UNION ALL SELECT 1 FROM job WHERE state <> 'PENDING_TRIGGER'"
             " UNION ALL SELECT 1 FROM window_program AS p JOIN watermark AS w ON w.dataset_id = p.dataset_id"

@@ -211,7 +211,7 @@ def test_a_folder_is_deleted_only_when_nothing_is_in_it(files):
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
-@pytest.mark.parametrize("mark", ["storage.before_delete", "storage.set_aside"])
+@pytest.mark.parametrize("mark", ["storage.before_delete", "storage.moved_to_delete"])
 def test_a_deletion_that_was_killed_is_ended_by_whoever_settles(make_files, mark, rewritten):
     """Neither may what was processed stay hidden for ever, nor what nobody has processed."""
 
@@ -234,7 +234,7 @@ def test_a_deletion_that_was_killed_is_ended_by_whoever_settles(make_files, mark
 
     assert status == files.stat("sub/file")
     assert names(files) == ([] if status is None else ["sub/file"])
-    assert (status is None) == (mark == "storage.set_aside" and not rewritten)
+    assert (status is None) == (mark == "storage.moved_to_delete" and not rewritten)
     if rewritten:
         assert files.read("sub/file") == b"new"
 
@@ -248,7 +248,7 @@ def test_what_was_put_back_is_not_put_back_again(make_files):
     def write_again(here: str) -> None:
         if here == "storage.before_delete":
             files.put("file", b"new")
-        if here == "storage.set_aside":
+        if here == "storage.moved_to_delete":
             files.settle("file")
             files.delete("file", etag=files.stat("file").etag)
 

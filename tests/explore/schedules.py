@@ -509,7 +509,7 @@ def _at_each_turn(before: Tables, after: Tables) -> None:
 
 
 def _wants_several(trigger: Trigger) -> bool:
-    """Whether one message may rightly wait for another."""
+    """Return whether one message may rightly wait for another."""
     return isinstance(trigger, NewPartitions) and trigger.n > 1
 
 

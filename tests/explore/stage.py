@@ -172,7 +172,7 @@ class Stage:
     endings: Sequence[str] = ("commit",)
     """What a program may do in the end: return, or `fail`."""
     files_change: bool = False
-    """Whether somebody writes files meanwhile."""
+    """True if somebody writes files meanwhile."""
     pid: int = 1
     """The process that acts; a driver of the second attempt is 2: so that one sees who has registered."""
     on_stage: ClassVar[Stage]

@@ -147,7 +147,7 @@ def outcome(spark, folder: Path, raw: RawFormat, content: str | bytes) -> list[t
 
 
 def documented(name: str, file_format: str, found: list[tuple] | str) -> bool:
-    """Whether the table of the page says of such a file that it is read, or refused."""
+    """Return whether the table of the page says of such a file that it is read, or refused."""
     (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| {name} |")]
     titles = [cell.strip() for cell in PAGE[: PAGE.index(row)].rpartition("| file |")[2].split("\n", 1)[0].split("|")]
     cell = row.split("|")[2:][titles.index(file_format)].strip()

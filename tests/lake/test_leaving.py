@@ -29,7 +29,7 @@ MARKS = (
     "storage.before_put",
     "leaving.copied",
     "storage.before_delete",
-    "storage.set_aside",
+    "storage.moved_to_delete",
     "leaving.before_note",
 )
 
@@ -271,7 +271,7 @@ def test_what_a_janitor_took_by_mistake_and_died_with_comes_back(mill):
     def write_again_and_die(here: str) -> None:
         if here == "storage.before_delete":
             mill.land("a.txt", content="new\n")
-        if here == "storage.set_aside":
+        if here == "storage.moved_to_delete":
             raise Crash
 
     with pytest.raises(Crash):
@@ -299,7 +299,7 @@ def test_a_janitor_that_was_overtaken_takes_nothing_that_came_since(mill):
 
     take_away(janitor(mill, be_overtaken))
 
-    assert "storage.set_aside" not in reached
+    assert "storage.moved_to_delete" not in reached
     assert list(mill.folder.iterdir()) == [mill.folder / "a.txt"]
     assert process(mill) == ["a.txt"]
 

@@ -194,7 +194,7 @@ def test_a_stopped_driver_that_goes_on_after_it_was_fenced_commits_nothing(mill,
 
 
 def stopped_working(pid: int) -> bool:
-    """Whether the process has ended and only waits to be collected."""
+    """Return whether the process has ended and only waits to be collected."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

@@ -161,7 +161,7 @@ def follow(mill: Mill, run_id: RunId) -> list[LogLine]:
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process, one that only waits to be collected aside."""
+    """Return whether there is such a process, one that only waits to be collected aside."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -48,7 +48,7 @@ class Chance:
         self.trace: list[str] | None = None
 
     def passes(self, machine: Machine, process: Process) -> bool:
-        """Whether it goes on at its point at once: the same as `stays` and a `befall` of nothing."""
+        """Return whether it goes on at its point at once: the same as `stays` and a `befall` of nothing."""
         elapsed = machine.clock.elapsed
         strikes = self._next_fault <= self.step + 1 <= self._last_fault
         if strikes or elapsed < self._away_until or elapsed < self._full_until:
@@ -231,7 +231,7 @@ _WEIGHTS = {
 
 
 def _publishes(process: Process) -> bool:
-    """Whether it is a driver or a notebook."""
+    """Return whether it is a driver or a notebook."""
     return process.group.parent is not None or process.group.name.startswith("notebook")
 
 

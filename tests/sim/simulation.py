@@ -173,7 +173,7 @@ class Simulation(Programs):
     """A schedule under way."""
 
     suspended = False
-    """Whether a person has suspended schedules: no schedule has heard what came then."""
+    """True if a person has suspended schedules: no schedule has heard what came then."""
     _resumed = False
     _hours_to_come = 0
     _meddlers = 3
@@ -739,7 +739,7 @@ class Simulation(Programs):
                 raise Broken(f"stuck: {truth.still_to_do(self)}")
 
     def passes(self, process: Process) -> bool:
-        """Whether nothing happens at this point: no fault, nothing outside, nobody else's turn."""
+        """Return whether nothing happens at this point: no fault, nothing outside, nobody else's turn."""
         chance = self.chance
         if process.point.name == DEADLY:
             return False

@@ -73,12 +73,12 @@ def read_tokens(folder: Path, partitions: Iterable[Partition]) -> dict[str, list
 
 
 def is_busy(simulation: Simulation) -> bool:
-    """Whether anything is not at rest; one question, since it is asked at each idle moment."""
+    """Return whether anything is not at rest; one question, since it is asked at each idle moment."""
     return bool(simulation.ground.sql(_BUSY)) or bool(_unlisted(simulation))
 
 
 def is_suspended(simulation: Simulation) -> bool:
-    """Whether a schedule is still suspended."""
+    """Return whether a schedule is still suspended."""
     return bool(simulation.ground.sql("SELECT 1 FROM schedule WHERE status = 'SUSPENDED' LIMIT 1"))
 
 

@@ -44,9 +44,9 @@ class Kind:
     gap: str
     late: str
     pairs: bool
-    """Whether an hour is complete when both of its parts are there."""
+    """True if an hour is complete when both of its parts are there."""
     mode: str
-    """Whether each hour that is passed has a run of its own."""
+    """True if each hour that is passed has a run of its own."""
 
     @classmethod
     def of(cls, chance: random.Random) -> Kind:
@@ -76,7 +76,7 @@ class Ticks:
     """How often a partition still cannot be read."""
 
     def are_unreadable(self, key: str, whims: random.Random) -> bool:
-        """Whether the program fails at these: one partition may have rows that it cannot read a few times."""
+        """Return whether the program fails at these: one partition may have rows that it cannot read a few times."""
         if not self.unreadable and whims.random() < 0.05:
             self.unreadable[key] = whims.randint(2, 4)  # by each the waits double, up to an hour
         left = self.unreadable.get(key, 0)

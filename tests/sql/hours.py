@@ -85,7 +85,7 @@ class Plain(Windows):
         pytest.fail("it comes to no end")
 
     def is_more(self) -> bool:
-        """Whether the last commit says that work is left."""
+        """Return whether the last commit says that work is left."""
         last = "(SELECT max(seq) FROM message WHERE topic = 'data')"
         return bool(self.sql(f"SELECT 1 FROM message WHERE event_type = 'backlog' AND seq = {last}"))
 

@@ -16,9 +16,9 @@ _K = TypeVar("_K")
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What can be read: the keys of all rows of each loaded file set, and of what is made from the flights.
+    """The keys of all rows that readers see, in each loaded file set and in what is made from the flights.
 
-    `joined` are flights again, by key; `hourly` and `daily` are the numbers of flights that the reports tell of each
+    `joined` are flights again, by key; `hourly` and `daily` are the numbers of flights that the reports show for each
     hour (`2013-01-01T10:00:00Z`) and day (`2013-01-01`).
     """
 
@@ -45,7 +45,7 @@ class Balance:
 
     @property
     def good(self) -> bool:
-        """Whether every row that landed is accounted for, once."""
+        """Return whether every row that landed is accounted for, once."""
         whole = self.landed == self.published + self.rejected + self.duplicates
         return whole and self.lost == 0 and self.twice == 0
 
@@ -80,7 +80,7 @@ def weigh(ledger: Sequence[Landing], refused: Collection[tuple[Feed, str]], publ
 
 
 def _difference(expected: Counter[_K], found: Counter[_K]) -> tuple[int, int]:
-    """How many are missing, and how many are too many."""
+    """Count the keys that are missing, and the keys that are there too often."""
     return (expected - found).total(), (found - expected).total()
 
 

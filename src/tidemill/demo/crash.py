@@ -28,14 +28,14 @@ class _Kill:
 
 
 class Killer:
-    """Kills one driver while it writes; should that have come too late, the next one, until one kill has told."""
+    """Kills one driver while it writes. If the kill comes too late, kills the next driver."""
 
     def __init__(self, mill: Mill, narrator: Narrator) -> None:
         self._mill = mill
         self._narrator = narrator
         self._kill: _Kill | None = None
         self.done = False
-        """Whether a write was cut off, and its run has ended all the same."""
+        """True if a write was cut off, and its run has ended all the same."""
 
     def watch(self, duration: timedelta) -> None:
         """Wait for a write and kill its driver, or see what becomes of the run whose driver was killed."""
@@ -68,7 +68,7 @@ class Killer:
             self._narrator.tell("crash", f"tx {kill.write_pointer}", "had committed already: the next write, then")
             self._kill = None
         elif run.state.ended:
-            text = f"is {transaction.state}, nobody ever saw it; attempt {run.epoch} of {run.run_id} is {run.state}"
+            text = f"is {transaction.state}, no reader ever saw it; attempt {run.epoch} of {run.run_id} is {run.state}"
             self._narrator.tell("crash", f"tx {kill.write_pointer}", f"{text} with tx {run.write_pointer}")
             self.done = True
 
@@ -78,7 +78,7 @@ class Killer:
 
 
 def _is_written(disk: Disk, directory: Path) -> bool:
-    """Whether a Spark task has a file open below the directory of a transaction."""
+    """Return whether a Spark task has a file open below the directory of a transaction."""
     with suppress(FileNotFoundError):
         for call in disk.list_folder(directory):
             return _has_file(disk, call / "_temporary")

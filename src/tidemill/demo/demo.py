@@ -37,7 +37,7 @@ _AHEAD: Final = 6
 """Six, and no more: 14Z is to be reported before it is written again at 20Z."""
 _LOOK_EVERY: Final = timedelta(milliseconds=200)
 _PATIENCE: Final = timedelta(minutes=3)
-"""How long nothing may move before the demo gives up: a start of Spark on a busy machine, and a retry."""
+"""The time without progress after which the demo gives up: a start of Spark on a busy machine, and a retry."""
 _END_WITHIN: Final = timedelta(seconds=20)
 _OPEN: Final = (FileState.NEW, FileState.IN_PROGRESS, FileState.ERROR)
 _MOST_FILES: Final = 100_000
@@ -70,7 +70,7 @@ def run_demo(*, days: int, keep: bool, crash: bool, echo: Callable[[str], None],
         world.disk.make_folder(folder / "landing" / feed)
     try:
         with open_project(folder, create=True, world=world) as mill:
-            find_java(world, mill.project.config.cache)  # said once, and now, rather than by each run
+            find_java(world, mill.project.config.cache)  # one message now, rather than one by each run
             balance = _Demo(mill, steps, crash=crash, echo=echo).run()
     except DemoFailed:
         raise
@@ -87,7 +87,7 @@ def run_demo(*, days: int, keep: bool, crash: bool, echo: Callable[[str], None],
 
 
 class _Demo:
-    """One demo at work: starts the app, lands, watches what is published, tells all of it."""
+    """Starts the app, lands files, watches what is published, and prints each step."""
 
     def __init__(self, mill: Mill, steps: list[Step], *, crash: bool, echo: Callable[[str], None]) -> None:
         self._mill = mill
@@ -101,7 +101,7 @@ class _Demo:
         self._reader = Reader(mill)
         self._reference = Reference(self._folder / REFERENCE, read_tables(mill.project.world.disk))
         self._refreshing = False
-        """Whether the app may not have the newest change of the database yet."""
+        """True if the app may not have the newest change of the database yet."""
         self._seen: set[RowKey] = set()
         self._due: list[Counter[str]] = []
         """After each step, how many flights of each hour are to be reported some time."""
@@ -141,7 +141,7 @@ class _Demo:
         return self._is_worked_off()
 
     def _keeps_up(self) -> bool:
-        """Whether all that landed six hours of data ago is reported; all that landed, if the next step waits for it."""
+        """Return whether the data that landed six hours of data ago is reported; all data, if the next step waits."""
         landed = len(self._due)
         if not landed:
             return self._log_offset > 0
@@ -154,7 +154,7 @@ class _Demo:
         return behind < 0 or (self._due[behind] <= told and (not waits or self._windows_right()))
 
     def _mirrored(self) -> bool:
-        """Whether the app has the database's tables as they are now."""
+        """Return whether the app has the database's tables as they are now."""
         return all(self._reader.mirror(table) == self._reference.read(table) for table in MIRRORED)
 
     def _change_reference(self, day: int) -> None:
@@ -184,7 +184,7 @@ class _Demo:
         self._told = reports
 
     def _tell_log(self) -> bool:
-        """Print what the app has said since the last time; whether it has said anything."""
+        """Print the new output of the app, and return whether there was any."""
         new = self._world.disk.read_from(self._folder / "up.log", self._log_offset)
         lines, end, _ = new.rpartition(b"\n")
         self._log_offset += len(lines) + len(end)
@@ -194,10 +194,10 @@ class _Demo:
 
     def _last_words(self) -> str:
         errors = self._world.disk.read_bytes(self._folder / "up.err").decode(errors="replace").strip()
-        return errors.rpartition("\n")[2] or "it said nothing"
+        return errors.rpartition("\n")[2] or "it printed no error"
 
     def _is_worked_off(self) -> bool:
-        """Whether the inboxes have closed all that landed, and no consumer has anything left; in the order of work."""
+        """Return whether inboxes have closed all landed files and no consumer has work left, in the order of work."""
         files = self._files()
         known = {(feed, file.name) for feed, file in files}
         landed = {(landing.feed, landing.name) for landing in self._lander.ledger if landing.rows}

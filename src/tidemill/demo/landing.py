@@ -1,6 +1,6 @@
-"""What lands in the two inboxes, when, and the ledger of it.
+"""The files that land in the two inboxes, hour by hour, and the ledger of their rows.
 
-Each hour of data is a step. On 1 January five things go wrong, as they do (times in UTC):
+Each hour of data is a step. On 1 January five faults happen (times in UTC):
 
 - 12Z is sent a second time, and that upload never ends: the file keeps its suffix `_current` and counts nowhere.
 - 15Z comes five hours late, at 20Z.
@@ -8,7 +8,7 @@ Each hour of data is a step. On 1 January five things go wrong, as they do (time
 - 14Z (56 rows) is written again under its name at 20Z, in another order: one file on disk, but landed twice.
 - 13Z (58 rows) is sent again under another name at 21Z.
 
-What that makes of the first three days, New York's 1 to 3 January 2013:
+The ledger of the first three days, New York's 1 to 3 January 2013:
 
     71 files of weather                211 rows
     57 files of flights              2,699
@@ -53,7 +53,7 @@ _SENT_AGAIN_AT: Final = _at(21)
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """One file as it lands: `rows` are what a reader finds in it, whole or cut; none where it does not count."""
+    """A landing file: `rows` are the rows that a reader finds, whole or cut; none if the file does not count."""
 
     feed: Feed
     name: str
@@ -65,9 +65,9 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What lands together in the hour that begins at `time`; `day` is the day, from 0 on, that begins with it.
+    """The files that land together in the hour that begins at `time`; `day` is the number of the day that begins.
 
-    One that `waits` comes when all before it is worked off: else what it brings late would not be late.
+    A step that `waits` lands after all earlier files are processed. Otherwise its late files would not be late.
     """
 
     time: datetime

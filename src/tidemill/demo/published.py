@@ -1,4 +1,4 @@
-"""What the demo's app has published: read from the committed files alone, as any other engine would read them."""
+"""Reads what the demo's app has published, from the committed files alone, as any other engine would."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _JOINED: Final = "flights_weather"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is reported of one hour or day, `when` (`2013-01-01T10:00:00Z` or `2013-01-01`); None where unknown.
+    """The report of one hour or day, `when` (`2013-01-01T10:00:00Z` or `2013-01-01`); None where unknown.
 
-    `flights` is how many were planned; of the `departed` the mean delay in minutes; temperature in °F, wind in mph.
+    `flights` is the number of planned flights. `dep_delay` is the mean of the `departed` ones, in minutes; temperature
+    is in °F, wind in mph.
     """
 
     when: str
@@ -32,7 +33,7 @@ class Report:
     wind_speed: float | None
 
     def sentence(self) -> str:
-        """One line for people."""
+        """Return the report as one line for people."""
         cancelled = self.flights - self.departed
         parts = ["1 flight" if self.flights == 1 else f"{self.flights} flights"]
         if self.dep_delay is not None:
@@ -77,7 +78,7 @@ class Reader:
         return [_utc(row["time_hour"]) for row in rows]
 
     def windows(self, name: str) -> Counter[WindowBounds]:
-        """How many flights each window of a file set has, over all airports."""
+        """Return the number of flights in each window of a file set, over all airports."""
         counted: Counter[WindowBounds] = Counter()
         for file in self._mill.datasets.files(name):
             for row in self._read(file, ("window_start", "window_end", "flights")):

@@ -46,7 +46,7 @@ def read_tables(disk: Disk) -> dict[str, Table]:
 
 
 class Reference:
-    """The database, which somebody else owns: the app only reads it."""
+    """The reference database, which another team owns: the app only reads it."""
 
     def __init__(self, path: Path, tables: Mapping[str, Table]) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""What the windows of the demo must come to, by one plain count over all published flights."""
+"""The expected windows of the demo, by one plain count over all published flights."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ WindowBounds = tuple[datetime, datetime]
 
 
 def count_windows(flights: Iterable[datetime], size: timedelta) -> Counter[WindowBounds]:
-    """How many `flights` each window has that the last of them closes; those without any are not there.
+    """Return the number of `flights` in each closed window that has any.
 
-    `flights` are the beginnings of their hours. The watermark stands at the end of the last one.
+    `flights` are the beginnings of their hours. The watermark is at the end of the last hour.
     """
     hours = Counter(flights)
     windows: Counter[WindowBounds] = Counter()

@@ -117,7 +117,7 @@ def put_under(rows: DataFrame, checks: Sequence[Check], *, quarantine: bool) -> 
 
 
 def _breaks(rows: DataFrame, columns: Sequence[str], check: RowCheck) -> Column:
-    """Whether a row breaks the check; never null."""
+    """Return whether a row breaks the check; never null."""
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import Window
     from pyspark.sql import functions as sf

@@ -125,7 +125,7 @@ class Rows:
         return f"rows({'' if self.min is None else self.min}..{'' if self.max is None else self.max})"
 
     def holds(self, rows: int) -> bool:
-        """Whether so many are right."""
+        """Return whether so many are right."""
         return (self.min is None or rows >= self.min) and (self.max is None or rows <= self.max)
 
 

@@ -109,7 +109,7 @@ class CsvScan:
 
     @property
     def keeps_returns(self) -> bool:
-        """Whether the rows so far show that the parser keeps each CR LF within quotes."""
+        """Return whether the rows so far show that the parser keeps each CR LF within quotes."""
         return self._end in {b"\n", b"\r"}
 
     @property

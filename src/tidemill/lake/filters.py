@@ -41,7 +41,7 @@ class KeyFilter:
     conditions: Mapping[str, Range | frozenset[KeyValue]]
 
     def accepts(self, text: KeyText) -> bool:
-        """Whether the stored key fulfils all conditions."""
+        """Return whether the stored key fulfils all conditions."""
         if not self.conditions:
             return True
         values = dict(zip(self.keys.names, self.keys.decode(text), strict=True))

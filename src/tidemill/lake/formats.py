@@ -141,17 +141,17 @@ class RawFormat:
 
     @property
     def has_header(self) -> bool:
-        """Whether each file must begin with the names of the columns."""
+        """Return whether each file must begin with the names of the columns."""
         return self.format is FileFormat.CSV and self.is_on("header", default=True)
 
     @property
     def has_names(self) -> bool:
-        """Whether files name their fields."""
+        """Return whether files name their fields."""
         return self.has_header if self.format is FileFormat.CSV else self.format is not FileFormat.TEXT
 
     @property
     def is_text(self) -> bool:
-        """Whether files are lines of UTF-8."""
+        """Return whether files are lines of UTF-8."""
         return self.format not in {FileFormat.PARQUET, FileFormat.ORC}
 
     @property
@@ -176,7 +176,7 @@ class RawFormat:
         return self.escape == self.quote
 
     def is_on(self, option: str, *, default: bool = False) -> bool:
-        """Whether a boolean option is true."""
+        """Return whether a boolean option is true."""
         return self.options.get(option, str(default)).lower() == "true"
 
 

@@ -221,7 +221,7 @@ def mark_committed(files: Files, snapshot: Snapshot, commit_seq: CommitSeq) -> N
 
 
 def is_marked(files: Files, snapshot: Snapshot) -> bool:
-    """Whether the transaction's marker is there."""
+    """Return whether the transaction's marker is there."""
     return files.stat(f"{tx_directory(snapshot)}/{_COMMITTED}") is not None
 
 
@@ -249,7 +249,7 @@ def read_side_car(files: Files, snapshot: Snapshot) -> dict[str, Any] | None:
 
 
 def is_side_car(name: str) -> bool:
-    """Whether a file with this name, below a transaction's directory, is one of ours beside the data."""
+    """Return whether a file with this name, below a transaction's directory, is one of ours beside the data."""
     return name in {_SIDE_CAR, _COMMITTED}
 
 

@@ -187,7 +187,7 @@ class RowCount:
 
     @property
     def open(self) -> bool:
-        """Whether no action has filled it yet."""
+        """Return whether no action has filled it yet."""
         return not cast("Any", self.observation)._jo.future().isCompleted()  # noqa: SLF001  # as in read_counts
 
 

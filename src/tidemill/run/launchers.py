@@ -251,7 +251,7 @@ class Launcher:
             self.world.disk.remove(self.options.folder / "drivers" / self._trainer.tag)
 
     def is_warm(self) -> bool:
-        """Whether a driver has started Spark and waits."""
+        """Return whether a driver has started Spark and waits."""
         return any(driver.spark and driver.assignment is None and self._is_ready(driver) for driver in self.drivers)
 
     @property
@@ -325,7 +325,7 @@ class Launcher:
                 yield driver
 
     def _fit(self, driver: Driver, now: timedelta) -> bool:
-        """Whether a driver without an attempt may get another one."""
+        """Return whether a driver without an attempt may get another one."""
         if driver.child.poll() is not None or driver.served >= self._most_runs(driver) or LAST in self._status(driver):
             return False
         spare = len(self._kept(spark=driver.spark)) > self.options.kept(spark=driver.spark)

@@ -129,7 +129,7 @@ class SparkHome:
 
     @property
     def usable(self) -> bool:
-        """Whether another run can have it: a program may have stopped it, or it died of something."""
+        """Return whether another run can have it: a program may have stopped it, or it died of something."""
         context = self._base.sparkContext
         stopped = context._jsc is None or context._jsc.sc().isStopped()  # noqa: SLF001  # PySpark has no other way
         return not stopped

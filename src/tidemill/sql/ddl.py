@@ -332,7 +332,7 @@ class _Words:
         return not self.done and self._tokens[self._place].text.upper() == word
 
     def skip(self, word: str) -> bool:
-        """Whether `word` is next; it is read then."""
+        """Return whether `word` is next; it is read then."""
         found = self.peek(word)
         self._place += found
         return found

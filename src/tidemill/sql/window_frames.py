@@ -178,7 +178,7 @@ class SparkWindows:
         return instant - sf.expr("INTERVAL '0.001' SECOND")
 
     def _among(self, windows: Sequence[Window]) -> Column:
-        """Whether a row of the output is of one of `windows`."""
+        """Return whether a row of the output is of one of `windows`."""
         from pyspark.sql import functions as sf
 
         bound, column = max(self._query.bounds.items())
@@ -218,7 +218,7 @@ def _plain(value: KeyValue) -> str | int:
 
 
 def _ranges(column: Column, walls: Sequence[int], step: int) -> Column:
-    """Whether a wall-clock time is among `walls`; stretches in even steps are asked as one."""
+    """Return whether a wall-clock time is among `walls`; stretches in even steps are asked as one."""
     ordered = sorted(set(walls))
     stretches = [[ordered[0], ordered[0]]]
     for wall in ordered[1:]:

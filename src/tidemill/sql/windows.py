@@ -183,7 +183,7 @@ def _refuse_later(select: exp.Select) -> None:
 
 
 def _changes(node: exp.Expr) -> bool:
-    """Whether a node has another value when the same rows are computed again."""
+    """Return whether a node has another value when the same rows are computed again."""
     if isinstance(node, exp.Anonymous):
         return node.name.upper() in _CHANGING
     if isinstance(node, exp.Func):

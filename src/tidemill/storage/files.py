@@ -45,7 +45,7 @@ _EMPTY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """What a store says of one file; `etag` differs whenever the content was written anew."""
+    """The facts of a store about one file; `etag` differs after each write of the content."""
 
     name: str
     bytes: int
@@ -91,7 +91,7 @@ class StorageUnavailable(Unavailable):
 
 
 class FileUnreadable(StorageUnavailable):
-    """The location answers, and gives this one file or folder to nobody: no right to read, or damage on the disk."""
+    """A file or folder cannot be read though its location answers: no right to read, or damage on the disk."""
 
     code = "file_unreadable"
 
@@ -121,10 +121,10 @@ class FileChanged(Conflict):
 
 
 class Seen:
-    """What listings of a location have given and need not give again while it is unchanged, in 64 bits a file.
+    """The files that listings of a location have returned, in 64 bits a file. Later listings leave out unchanged ones.
 
-    Of a million files two are taken for one another once in ten million listings; and nobody tells it what others do.
-    So who must miss none lists without it from time to time.
+    With a million files, two are confused once in ten million listings. A memory does not learn what other processes
+    do. So a caller that must miss no file lists without a memory from time to time.
     """
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Seen:
         self._now: set[int] = set()
 
     def meets(self, name: str, etag: str) -> bool:
-        """Whether this very content was remembered; if so it stays."""
+        """Return whether this very content was remembered; if so it stays."""
         if (sign := hash((name, etag))) not in self._before:
             return False
         self._now.add(sign)
@@ -169,7 +169,7 @@ class Files(Protocol):
 
     @property
     def lists_from_name(self) -> bool:
-        """Whether a listing costs only what it gives, however much lies before `after`: so in object stores."""
+        """Return whether the cost of a listing does not grow with the files before `after`, as in object stores."""
 
     def prepare(self) -> None:
         """Make the location if it is missing and prove that it can be written; `BadLocation` when it cannot."""
@@ -192,7 +192,7 @@ class Files(Protocol):
         """
 
     def stat(self, name: str) -> FileStatus | None:
-        """What the store says of this file; None when there is none (a folder is none, and so is a link)."""
+        """Return the facts about this file; None if there is no file (a folder or a link is no file)."""
 
     def read(self, name: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """The content, or the part of it from `offset` on, shorter where the file ends; `FileNotFoundError`."""
@@ -207,23 +207,23 @@ class Files(Protocol):
         """
 
     def delete(self, name: str, *, etag: str | None = None) -> None:
-        """Delete the file; nothing when there is none. With `etag`, only that very one, else `FileChanged`.
+        """Delete the file, if there is one. With `etag`, delete only that content, else raise `FileChanged`.
 
-        A kill of who deletes by etag leaves the end of it to `settle`.
+        If a process is killed while it deletes by etag, `settle` ends the deletion.
         """
 
     def settle(self, name: str) -> FileStatus | None:
-        """End all deletions of this file by etag that have begun, and give what `stat` then says.
+        """End all deletions of this file by etag that have begun, and return the result of `stat` then.
 
-        None that began before touches what is there now, even if it goes on. Who wants to note what became of a file
-        settles before: what another has taken from its name to look at may be a content that nobody knows.
+        A deletion that began earlier does not touch the present content, even if its process goes on. Settle before you
+        record what happened to a file: a deletion may have moved an unknown content from the name to look at it.
         """
 
     def delete_empty_folder(self, name: str) -> None:
         """Delete a folder in which nothing is; nothing where a store has no folders, or when it is not empty."""
 
     def local_path(self, name: str = "") -> Path | None:
-        """Where the file (or the location) is on this machine's disk; None for a remote store."""
+        """Return the path of the file (or the location) on this machine's disk; None for a remote store."""
 
     def url_of(self, name: str) -> str:
         """The absolute URL of a file, percent-encoded as `url` is."""
@@ -269,7 +269,7 @@ def path_for_readers(location: str, name: str) -> str:
 
 
 def check_file_name(name: str) -> str:
-    """Give back `name` if a store may keep a file under it; raise `BadFileName` otherwise."""
+    """Return `name` if a store may keep a file under it; raise `BadFileName` otherwise."""
     why = _refusal(name)
     if why:
         raise BadFileName(name, why)
@@ -292,9 +292,9 @@ class LocalFiles:
 
     A folder deletes nothing by etag in one step, so a deletion moves the file into a hidden folder before it looks at
     it: `.<hash of its name>.leaving/`, opened before the etag is compared for the last time. `settle` finds the folder
-    by its name, deletes what is in it, or puts it back if it is another content, and removes it. Who has that very
-    folder open, if one like it is made anew or not, can move nothing any more, and begins again with a look. So neither
-    a kill nor a stop between a look and a move takes anything from its name for good.
+    by its name, deletes the file in it, or restores another content to its name, and removes the folder. A process that
+    still has the removed folder open can move no file into it, and begins again. So neither a kill nor a stop between
+    a look and a move removes a file from its name for good.
 
     The `world` is asked before each call of the store; an OSError raised at its mark is one of the store's.
     """
@@ -463,13 +463,13 @@ class LocalFiles:
                 return
             if status.etag != etag:
                 raise FileChanged(self.url, name, etag, status.etag)
-            if self._set_aside(name, etag):
+            if self._move_to_delete(name, etag):
                 self.settle(name)
                 return
         raise StorageUnavailable(self.url, name, _CONTENDED)
 
-    def _set_aside(self, name: str, etag: str) -> bool:
-        """Whether it is now where `settle` deletes it: not if it has gone, is another one, or somebody has settled."""
+    def _move_to_delete(self, name: str, etag: str) -> bool:
+        """Return whether the file is now where `settle` deletes it: not if deleted, replaced or settled meanwhile."""
         path = self._path(name)
         taken = f"{etag}.{self._world.new_id('leaving')}"
         try:
@@ -479,7 +479,7 @@ class LocalFiles:
                     return False
                 self._world.mark("storage.before_delete")
                 os.rename(path, taken, dst_dir_fd=folder)
-                self._world.mark("storage.set_aside")
+                self._world.mark("storage.moved_to_delete")
                 return _etag(os.stat(taken, dir_fd=folder)) == etag
         except FileNotFoundError:
             return False
@@ -492,7 +492,7 @@ class LocalFiles:
         if self._leads_out(name):
             return None
         for _ in range(_MOST_TRIES):
-            status = self.stat(name)  # first, so that who began to delete before it is found below
+            status = self.stat(name)  # first, so that an earlier deletion is found below
             try:
                 if not _end_deletions(path):
                     return status
@@ -514,7 +514,7 @@ class LocalFiles:
         return f"{self.url}/{quote(check_file_name(name))}"
 
     def _store(self) -> LocalStore:
-        # Made anew each time (some µs): it wants the folder to be there, and that may come later than we do.
+        # Made for each call (some µs): the folder must exist, and may be made later than this object.
         return LocalStore(self._folder)
 
     def _path(self, name: str) -> Path:
@@ -615,7 +615,7 @@ def _end_deletions(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     for one in taken:
-        with suppress(FileNotFoundError):  # somebody else is ending it too
+        with suppress(FileNotFoundError):  # another process ends it too
             if _etag(one.stat()) != one.name.split(".", 1)[0]:
                 with suppress(FileExistsError):  # written once more: that one replaces this one anyway
                     os.link(one, path)

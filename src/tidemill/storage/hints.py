@@ -1,8 +1,7 @@
 """Hints that something has changed in local folders, from events of the file system (inotify and its like).
 
-A hint says where to look, never what is there: whoever takes it lists the folder. So events may be lost, doubled, out
-of order, or not to be had at all (too many watches, a network disk): without them the folder is listed when its time
-comes, as ever.
+A hint names a folder that may have changed. The receiver lists the folder. So events may be lost, doubled, out of
+order, or missing (too many watches, a network disk): the folder is then listed when a listing is due.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ class FolderHints(Generic[_K]):
         self._closed = False
 
     def watch(self, key: _K, folder: Path | None) -> bool:
-        """Watch the folder and all below it, and tell whether it is watched: to be called at each listing, before it.
+        """Watch the folder and all below it, and return whether it is watched. Call this before each listing.
 
-        A folder that is not there yet, or was made anew, is watched from the next call on. None: a remote store.
+        A folder that is missing, or was made again, is watched from the next call on. None: a remote store.
         """
         if folder is None or self._closed:
             return False
@@ -72,7 +71,7 @@ class FolderHints(Generic[_K]):
         return taken
 
     def close(self) -> None:
-        """End the threads: after it nobody is woken, and nothing watched."""
+        """End the threads. Afterwards no folder is watched, and no waiter is woken."""
         with self._lock:
             self._closed = True
         if self._observer is not None:

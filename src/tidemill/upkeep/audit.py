@@ -89,7 +89,7 @@ class Audit:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found."""
+        """Return whether nothing was found."""
         return not self.findings
 
 

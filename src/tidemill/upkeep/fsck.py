@@ -64,7 +64,7 @@ class Fsck:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing differs."""
+        """Return whether nothing differs."""
         return not self.differences
 
 

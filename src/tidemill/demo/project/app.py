@@ -35,7 +35,7 @@ by_airline = app.fileset("by_airline", keys={"day": "date"})
 delays_by_hour = app.fileset("delays_by_hour", keys={"day": "date"})
 delays_of_24h = app.fileset("delays_of_24h", keys={"day": "date"})
 
-# Somebody else's database: each refresh is a version of the whole table, what was deleted there is gone here.
+# The database of another team. Each refresh is a version of the whole table, without the rows deleted there.
 airlines = app.snapshot("airlines", key=["carrier"])
 planes = app.snapshot("planes", key=["tailnum"])
 
@@ -89,7 +89,7 @@ def load(run, spark):
 
 @app.spark(reads=[flights, weather], writes=[flights_weather], retries=3, backoff="1s", run_on_empty=False)
 def join(run, spark):
-    """Join anew each hour that has new flights or new weather, so that it does not matter which came first."""
+    """Join each hour again that has new flights or new weather, so that their order does not matter."""
     changed = in_hours([*run.input(flights).partitions, *run.input(weather).partitions])
     at_airport = run.read(weather).where(changed).drop("time_hour")
     joined = run.read(flights).where(changed).join(at_airport, ["day", "hour", "origin"], "left")

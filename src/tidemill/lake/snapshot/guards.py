@@ -87,7 +87,7 @@ class Guards:
 
     @property
     def read_rows(self) -> bool:
-        """Whether some guard looks at the rows themselves."""
+        """Return whether some guard looks at the rows themselves."""
         return self.check_key or bool(self.checks)
 
     def to_spec(self) -> dict[str, object]:

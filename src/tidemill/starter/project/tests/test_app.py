@@ -1,4 +1,4 @@
-"""What can be known without Spark, in less than a second: `pytest` in the project's folder."""
+"""Tests of the app without Spark, in less than a second: `pytest` in the project's folder."""
 
 from pathlib import Path
 

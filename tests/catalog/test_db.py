@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import threading
 from dataclasses import dataclass
 
 import pytest
 
+import tidemill
 from tests.catalog.conftest import OpenCatalog
 from tests.catalog.test_named import SQL
 from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.effects import Commit, Effect, Phase
 from tidemill.catalog.named import Call, Statement
 from tidemill.errors import Conflict, Internal
 
@@ -26,8 +30,10 @@ class TestNamed(Conflict):
 
 
 @dataclass(frozen=True)
-class Does:
-    """An effect put together by hand."""
+class Does(Effect):
+    """An effect put together by hand, in the phase of the run."""
+
+    phase = Phase.RUN
 
     refuses: tuple[Call, ...] = ()
     does: tuple[Call, ...] = ()
@@ -187,22 +193,63 @@ def test_two_errors_with_one_code_are_refused() -> None:
         refusal(Other)
 
 
-def test_a_commit_writes_in_the_order_of_locks(catalog: Catalog) -> None:
-    """Effects of different rooms do not know each other; what locks nothing stays behind what came before it."""
+@dataclass(frozen=True)
+class Says(Does):
+    """An effect of the last phase."""
+
+    phase = Phase.ANNOUNCE
+
+
+def test_a_commit_runs_its_effects_in_phases(catalog: Catalog) -> None:
+    """Effects of different rooms do not know each other; those of one phase stay in the order in which they came."""
+    first, second = Does(does=(_limit("a"),)), Does(does=(SQL.renew_run(run_id="r"),))
+    last = Says(does=(_limit("b"),), refuses=(_refuse("one", None),))
     order: list[str] = []
-    effects = [
-        Does(does=(SQL.renew_run(run_id="r"), _limit("after the run"))),
-        Does(does=(SQL.change_job_at_the_limit(job_id="j"),)),
-    ]
     apply = catalog._apply
-    catalog._apply = lambda guards, writes: (
-        order.extend(call.statement.name for call in writes),
+    catalog._apply = lambda guards, writes: (  # type: ignore[method-assign]
+        order.extend(call.statement.name for call in [*guards, *writes]),
         apply(guards, writes),
-    )[1]  # type: ignore[method-assign]
+    )[1]
 
-    catalog.apply(effects)
+    with pytest.raises(TestNamed):
+        catalog.apply([last, first, second])
 
-    assert order == ["test_named.change_job_at_the_limit", "test_named.renew_run", "test_named.write_limit"]
+    assert str(Commit([last, first, second])).splitlines() == [
+        "run: Does (test_named.write_limit)",
+        "run: Does (test_named.renew_run)",
+        "announce: Says (test_named.write_limit)",
+    ]
+    assert order == [
+        "test_named.refuse_always",
+        *(f"test_named.{name}" for name in ("write_limit", "renew_run", "write_limit")),
+    ]
+
+
+def test_a_commit_refuses_locks_out_of_order() -> None:
+    """Sorted statements would hide an effect that writes before another one has looked."""
+    run, job = SQL.renew_run(run_id="r"), SQL.change_job_at_the_limit(job_id="j")
+
+    with pytest.raises(Internal, match=r"change_job_at_the_limit locks slot_limit after .*renew_run has locked run"):
+        Commit([Does(does=(run,)), Does(does=(job,))])
+
+
+def test_an_effect_locks_only_rows_of_its_phase() -> None:
+    """Else the phases of a commit would not follow the lock order."""
+    run = SQL.renew_run(run_id="r")
+
+    with pytest.raises(Internal, match="renew_run locks run in the phase announce: give the effect the phase run"):
+        Commit([Says(does=(run,))])
+
+
+def test_each_effect_has_a_phase() -> None:
+    """A commit with an effect without a phase would fail when it is built, in production."""
+    for module in pkgutil.walk_packages(tidemill.__path__, "tidemill."):
+        if module.name.split(".")[1] in {"catalog", "lake", "run", "sql", "upkeep"}:
+            importlib.import_module(module.name)
+    effects = [effect for effect in Effect.__subclasses__() if effect.__module__.startswith("tidemill.")]
+
+    assert len(effects) > 30
+    assert [effect.__name__ for effect in effects if not hasattr(effect, "phase")] == []
 
 
 def test_a_commit_waits_for_the_clock(catalog: Catalog, open_again: OpenCatalog) -> None:

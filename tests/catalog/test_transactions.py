@@ -9,7 +9,8 @@ from tests.catalog.conftest import OpenCatalog
 from tests.catalog.test_db import Does
 from tests.catalog.test_named import SQL
 from tests.catalog.tiny import AddKeys, read_keys
-from tidemill.catalog.db import Catalog, Effect
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.effects import Effect
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import (
     EndTransaction,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidemill.catalog.db import Db
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, load_sql
 from tidemill.catalog.transactions import Snapshot
 from tidemill.names import DatasetId, WritePointer
@@ -15,15 +16,14 @@ SQL = load_sql(__file__)
 
 
 @dataclass(frozen=True, slots=True)
-class AddKeys:
+class AddKeys(Effect):
     """Add partitions `keys` to a data set."""
+
+    phase = Phase.PUBLISH
 
     dataset_id: DatasetId
     write_pointer: WritePointer
     keys: tuple[str, ...]
-
-    def guards(self) -> Sequence[Call]:
-        return ()
 
     def writes(self) -> Sequence[Call]:
         params = {"dataset_id": self.dataset_id, "write_pointer": self.write_pointer, "keys": json.dumps(self.keys)}

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.catalog.db import Catalog, Db, Effect
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import EndTransaction, Transaction, TxState, begin, commit
@@ -22,6 +23,7 @@ from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite, find_existing, fold
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile, Manifest
+from tidemill.lake.window.follow import publish_partitions
 from tidemill.names import CommitSeq, DatasetId, Namespace, RunId
 from tidemill.world import World
 
@@ -60,7 +62,13 @@ class Lake:
 
     def commit(self, tx: Transaction, *writes: PartitionWrite, effects: Sequence[Effect] = ()) -> CommitSeq:
         """Commit `tx` with `writes`."""
-        return commit(self.catalog, tx, [*([self.add(tx, *writes)] if writes else []), *effects])
+        return commit(self.catalog, tx, [*(self.publishing(tx, *writes) if writes else []), *effects])
+
+    def publishing(self, tx: Transaction, *writes: PartitionWrite) -> list[Effect]:
+        """The effects that publish `writes`, and bring the watermark up to them."""
+        changes = fold(self.lines, writes)
+        existing = self.catalog.read(lambda db: find_existing(db, self.lines, changes, tx))
+        return publish_partitions(tx, self.lines, changes, SCHEMA, existing)
 
     def publish(self, hour: int, op: str = "append", rows: int = 1) -> Transaction:
         """One change in a transaction of its own."""

@@ -48,6 +48,7 @@ from tidemill.lake.inbox.file_endings import (
     CloseFiles,
     FailFiles,
     PublishInboxBacklog,
+    QuarantineAlone,
     ReleaseFiles,
     next_retry,
     publish_due_backlog,
@@ -124,11 +125,12 @@ class Mill:
         """End the attempt by an exception of the program; with `last` the run ends FAILED."""
         end = EndTransaction(tx.write_pointer, TxState.ABORTED, "boom")
         named = () if blamed is None else (BlamedFile(blamed, "boom"),)
+        alone = [QuarantineAlone(tx.run_id, tx.epoch, "boom")] if blamed is None else []
         if last:
             release = ReleaseFiles(tx.run_id, tx.epoch, "boom", timedelta(seconds=30), named)
-            self.catalog.apply([end, release, PublishInboxBacklog((self.inbox.dataset_id,))])
+            self.catalog.apply([end, *alone, release, PublishInboxBacklog((self.inbox.dataset_id,))])
         else:
-            self.catalog.apply([end, FailFiles(tx.run_id, tx.epoch, "boom", named)])
+            self.catalog.apply([end, *alone, FailFiles(tx.run_id, tx.epoch, "boom", named)])
 
     def kill(self, tx: Transaction) -> None:
         """End the run KILLED."""

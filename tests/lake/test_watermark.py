@@ -16,8 +16,9 @@ from tidemill.catalog.db import Catalog
 from tidemill.catalog.transactions import EndTransaction, Transaction, TxState, begin
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset, WriteOp
-from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite
+from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.lake.manifest import DataFile, Manifest
+from tidemill.lake.window.follow import publish_partitions
 from tidemill.lake.window.partition_time import Instant
 from tidemill.lake.window.watermark import (
     EARLIEST,
@@ -296,12 +297,12 @@ def test_a_slot_ahead_of_the_clock_counts_once_its_time_has_come(catalog):
 def test_who_wrote_by_an_old_declaration_is_refused(tide):
     """Its partitions' times may be others now; nothing of it is published."""
     tx = tide.begin()
-    add = tide.add(tx, tide.write(10))
+    effects = tide.publishing(tx, tide.write(10))
 
     tide.declare({"partition.time-extractor.timestamp-pattern": "2021-03-20 $hour:00:00"})
 
     with pytest.raises(WatermarkChanged):
-        tide.catalog.apply([add])
+        tide.catalog.apply(effects)
 
 
 def test_a_watermark_comes_to_what_is_there_and_goes(tide):
@@ -389,7 +390,7 @@ def test_hours_that_a_declared_span_has_completed_stay_complete(catalog, change)
     tide.publish(8)
     nine = Instant(MIDNIGHT + 9 * HOUR)
     slots = catalog.read(lambda db: list_slots(db, tide.lines, [], nine, Instant(nine + HOUR)))
-    catalog.apply([AddPartitions(tide.begin("run_span"), tide.lines, [], None, frozenset(), completes=slots)])
+    catalog.apply(publish_partitions(tide.begin("run_span"), tide.lines, [], None, frozenset(), completes=slots))
     before = tide.value
 
     tide.declare({"partition.gap-policy": "wait", **change})

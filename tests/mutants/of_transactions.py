@@ -187,11 +187,21 @@ MUTANTS: Final = (
             'catalog.world.mark("commit.after_message")',
             'catalog.world.mark("commit.after_message")\n'
             "import types\n"
+            "from tidemill.catalog.effects import Phase\n"
             'saying = [effect for effect in effects if hasattr(effect, "_messages")]\n'
             "if said := [call for effect in saying for call in effect._messages()]:\n"
-            "    catalog.apply([types.SimpleNamespace(guards=lambda: (), writes=lambda: said)])",
+            "    late = types.SimpleNamespace(phase=Phase.ANNOUNCE, guards=lambda: (), writes=lambda: said)\n"
+            "    catalog.apply([late])",
         ),
         first=Killer.SIMULATION,
+    ),
+    _mutant(
+        "phases_swapped",
+        "claims come before what is published, and no lock out of order is refused",
+        In("Commit.__init__").swap(
+            "effect.phase", "{Phase.PUBLISH: 4, Phase.CLAIMS: 2}.get(effect.phase, effect.phase)"
+        ),
+        In("Commit._check_order").swap("rank < before", "False"),
     ),
     _mutant(
         "failed_writes_stay",

@@ -73,7 +73,7 @@ def rows_of(catalog: Catalog, text: str) -> list[tuple[Any, ...]]:
 
 def by_hand(text: str) -> Statement:
     """A statement that stands in no file; one text for both databases."""
-    return Statement(f"by_hand_{abs(hash(text))}", dict.fromkeys(Dialect, text), (), None, False, text)
+    return Statement(f"by_hand_{abs(hash(text))}", dict.fromkeys(Dialect, text), (), (), (), None, False, text)
 
 
 @pytest.fixture

@@ -7,11 +7,13 @@ SQLite, so that the clock's lock is never held across a round trip.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from tidemill.catalog.effects import Commit, Effect
 from tidemill.catalog.named import LOCK_ORDER, Call, Dialect, P, Row, Statement
 from tidemill.config import without_password
 from tidemill.errors import Internal, TidemillError, Unavailable
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 E = TypeVar("E", bound="type[TidemillError]")
+
+_log: Final = logging.getLogger(__name__)
 
 _NO_RANK: Final = -1
 _ASK_AGAIN: Final = timedelta(milliseconds=200)
@@ -94,16 +98,6 @@ class Table(NamedTuple):
     name: str
     columns: tuple[str, ...]
     rows: Iterable[Row]
-
-
-class Effect(Protocol):
-    """One thing that a commit does, as data: guards, which raise in SQL, then writes. No Python runs between them."""
-
-    def guards(self) -> Sequence[Call]:
-        """Statements that refuse by `tidemill_refuse` when the effect must not happen."""
-
-    def writes(self) -> Sequence[Call]:
-        """Statements that make it happen; `{commit_seq}` is the tick of this commit."""
 
 
 class Db(ABC):
@@ -199,13 +193,13 @@ class Catalog(ABC):
         lost: it gives the commit sequence under which the effects are in the database, or no row; without it, and
         when nobody answers for a minute, `LostReply` is raised.
         """
-        guards = [call for effect in effects for call in effect.guards()]
-        writes = _in_lock_order([call for effect in effects for call in effect.writes()])
+        commit = Commit(effects)
+        _log.debug("a commit:\n%s", commit)
         lost: LostReply | None = None
         while True:
             try:
                 self.world.mark("apply.before_commit")
-                seq = self._apply(guards, writes)
+                seq = self._apply(commit.guards, commit.writes)
                 self.world.mark("apply.before_reply")
             except LostReply as error:
                 if outcome is None:
@@ -276,14 +270,3 @@ class Catalog(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close all connections."""
-
-
-def _in_lock_order(writes: Sequence[Call]) -> list[Call]:
-    """The calls by the rank of the rows they lock; one that locks none stays behind those that were named before it."""
-    ranked = []
-    highest = _NO_RANK
-    for call in writes:
-        rank = highest if call.statement.rank is None else call.statement.rank
-        highest = max(highest, rank)
-        ranked.append((rank, call))
-    return [call for _, call in sorted(ranked, key=lambda pair: pair[0])]

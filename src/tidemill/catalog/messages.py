@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from tidemill.catalog.db import Db, refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Row, load_sql
 from tidemill.epoch import from_ms
 from tidemill.errors import UserError
@@ -80,17 +81,15 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(Effect):
     """Announce an event with the commit."""
+
+    phase = Phase.ANNOUNCE
 
     topic: str
     event_type: str
     event_key: EventKey
     payload: Payload
-
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """One message, numbered after those that the same commit has published to the topic."""

@@ -15,7 +15,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
 
-from tidemill.catalog.db import Catalog, Db, Effect, refusal
+from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.errors import Conflict, Fenced, NotFound, UserError
 from tidemill.names import CommitSeq, DatasetId, RunId, WritePointer
@@ -117,7 +118,9 @@ class TransactionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _BeginTransaction:
+class _BeginTransaction(Effect):
+    phase = Phase.TRANSACTION
+
     run_id: RunId
     epoch: int
     declared: frozenset[DatasetId]
@@ -136,7 +139,9 @@ class _BeginTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class _CommitTransaction:
+class _CommitTransaction(Effect):
+    phase = Phase.TRANSACTION
+
     write_pointer: WritePointer
     epoch: int
 
@@ -151,16 +156,14 @@ class _CommitTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class EndTransaction:
+class EndTransaction(Effect):
     """End a transaction without commit: `ABORTED` by its owner, `INVALID` when fenced; nothing if it has ended."""
+
+    phase = Phase.TRANSACTION
 
     write_pointer: WritePointer
     state: TxState
     reason: str
-
-    def guards(self) -> Sequence[Call]:
-        """None: ending is idempotent."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """Set the state once; turn its declarations into garbage, what it may have written to each data set."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
-from tidemill.catalog.db import Catalog, Db, Effect, LostReply, refusal
+from tidemill.catalog.db import Catalog, Db, LostReply, refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import EndTransaction, TxState
@@ -180,8 +181,10 @@ def renew(db: Db, held: Sequence[tuple[RunId, int]], lease: timedelta) -> set[Ru
 
 
 @dataclass(frozen=True, slots=True)
-class AttachTransaction:
+class AttachTransaction(Effect):
     """Write down which transaction is the attempt's, in its begin; `RunTaken` when the attempt is over."""
+
+    phase = Phase.RUN
 
     run_id: RunId
     epoch: int
@@ -196,11 +199,13 @@ class AttachTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class FinishRun:
+class FinishRun(Effect):
     """The run is COMPLETED, in the commit of its attempt; its slots are free and who waits for them is woken.
 
     A kill that was asked for and not carried out has no effect.
     """
+
+    phase = Phase.RUN
 
     run_id: RunId
     epoch: int
@@ -223,8 +228,10 @@ class FinishRun:
 
 
 @dataclass(frozen=True, slots=True)
-class _EndAttempt:
+class _EndAttempt(Effect):
     """An attempt's end without commit, decided on `run` as it was read."""
+
+    phase = Phase.RUN
 
     run: RunRecord
     ending: Ending
@@ -333,7 +340,7 @@ def _effects_of_end(
     if program:
         effects.append(announce_end(run, program, ending.state))
         if program.kind.is_worker and ending.state is not RunState.KILLED:
-            effects.append(HoldOff(program.program_id, program.backoff, failed=True))
+            effects.insert(0, HoldOff(program.program_id, program.backoff, failed=True))
     backoff = program.backoff if program else timedelta(0)
     return [*effects, *give_back_claims(run.run_id, run.epoch, blame, backoff), *rest]
 

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from tidemill.catalog.db import Db, Effect
+from tidemill.catalog.db import Db
+from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.durations import parse_duration
 from tidemill.epoch import from_ms

@@ -197,7 +197,7 @@ class DriverProcess:
         finish = FinishRun(run.run_id, run.epoch, reason, {"commits": worker.commits})
         held_off = HoldOff(program.program_id, program.backoff, failed=False)
         self.world.mark("driver.worker_returned")
-        self.catalog.apply([finish, announce_end(run, program, RunState.COMPLETED), held_off])
+        self.catalog.apply([held_off, finish, announce_end(run, program, RunState.COMPLETED)])
 
     def _call(self, loaded: LoadedProgram, run: Run, home: SparkHome | None) -> None:
         """Call the program's code; `ProgramFailed` whatever it raises."""

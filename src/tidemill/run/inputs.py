@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from tidemill.catalog.db import Db, Effect
+from tidemill.catalog.db import Db
+from tidemill.catalog.effects import Effect
 from tidemill.lake.consumer.backlog import NoteUnread, PublishBacklog, PutOffBacklog
 from tidemill.lake.consumer.claims import FailClaims, ReleaseClaims, RestampClaims
 from tidemill.lake.consumer.managed import Consumer, find_consumer
@@ -18,6 +19,7 @@ from tidemill.lake.inbox.file_endings import (
     FailFiles,
     PublishInboxBacklog,
     PutOffInboxBacklog,
+    QuarantineAlone,
     ReleaseFiles,
 )
 from tidemill.lake.inbox.inbox import Inbox
@@ -150,7 +152,11 @@ def keep_claims(run_id: RunId, epoch: int, blame: Blame | None) -> list[Effect]:
     """The run goes on to another attempt: it keeps its claims, which count a failure if there was one."""
     effects: list[Effect] = [Unpin(run_id)]
     if blame is not None:
-        effects += [FailClaims(run_id, epoch, blame.error), FailFiles(run_id, epoch, blame.error, blame.files)]
+        effects += [
+            FailClaims(run_id, epoch, blame.error),
+            *_quarantine_alone(run_id, epoch, blame),
+            FailFiles(run_id, epoch, blame.error, blame.files),
+        ]
     return effects
 
 
@@ -162,7 +168,11 @@ def give_back_claims(run_id: RunId, epoch: int, blame: Blame | None, backoff: ti
     failed = blame is not None
     return [
         Unpin(run_id),
-        # Files first: none is alone beside a partition, so they look before the partitions are given back.
+        *_quarantine_alone(run_id, epoch, blame),
         ReleaseFiles(run_id, epoch, blame.error if blame else None, backoff, blame.files if blame else ()),
         ReleaseClaims(run_id, epoch, failed, blame.error if blame else "", backoff),
     ]
+
+
+def _quarantine_alone(run_id: RunId, epoch: int, blame: Blame | None) -> list[Effect]:
+    return [] if blame is None or blame.files else [QuarantineAlone(run_id, epoch, blame.error)]

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tidemill.catalog.db import Catalog, Effect
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import NotFound, Unavailable, UserError
 from tidemill.lake.checks import Check, Result, to_metadata
@@ -24,13 +25,14 @@ from tidemill.lake.fileset.fileset import (
     read_partitions,
 )
 from tidemill.lake.fileset.metadata import MetadataChange, check_metadata
-from tidemill.lake.fileset.publish import MOST_CHANGES, AddPartitions, PartitionWrite, find_existing, fold, see_own
+from tidemill.lake.fileset.publish import MOST_CHANGES, PartitionWrite, find_existing, fold, see_own
 from tidemill.lake.filters import KeyFilter, Where, make_filter
 from tidemill.lake.keys import NO_KEYS, KeyValue
 from tidemill.lake.manifest import Manifest, check_files, delete_unnamed, mark_committed, tx_directory, write_side_car
 from tidemill.lake.snapshot.guards import Figures, Guard, RefreshRefused, find_refusals
 from tidemill.lake.snapshot.refresh_order import RefreshOrder, find_order
 from tidemill.lake.snapshot.snapshot import NotASnapshot, PublishVersion, SnapshotDataset, find_visible
+from tidemill.lake.window.follow import publish_partitions
 from tidemill.lake.window.partition_time import Instant, Span
 from tidemill.lake.window.watermark import list_slots
 from tidemill.names import CommitSeq, DatasetId
@@ -465,7 +467,7 @@ class Outputs:
             if not changes:
                 self._remove_directory(output, files)
                 if self._completed(output):
-                    effects.append(self._publish(output, changes))
+                    effects += self._publish(output, changes)
                 continue
             keys = output.fileset.keys
             for change in changes:
@@ -488,7 +490,7 @@ class Outputs:
             }
             if output.is_ours:
                 write_side_car(files, self.tx, content)
-            effects.append(self._publish(output, changes))
+            effects += self._publish(output, changes)
         self.catalog.world.mark("output.side_cars")
         return effects
 
@@ -548,16 +550,18 @@ class Outputs:
             raise NotAnOutput(name, ", ".join(self._outputs))
         return self._outputs[name]
 
-    def _publish(self, output: _Output, changes: list[PartitionWrite]) -> Effect:
+    def _publish(self, output: _Output, changes: list[PartitionWrite]) -> list[Effect]:
         fileset = output.fileset
         if fileset.dataset.kind is DatasetKind.SNAPSHOT:
             assert output.schema is not None, "a refresh has columns, if no rows"  # noqa: S101
             assert output.order is not None, "a refresh was ordered at its begin"  # noqa: S101
             snapshot, manifest = SnapshotDataset.of(fileset.dataset), changes[0].manifest
-            return PublishVersion(self.tx, snapshot, manifest, output.schema, output.order)
+            return [PublishVersion(self.tx, snapshot, manifest, output.schema, output.order)]
         existing = self.catalog.read(lambda db: find_existing(db, fileset, changes, self.tx))
         complete = self._completed(output)
-        return AddPartitions(self.tx, fileset, changes, output.schema, existing, base=output.base, completes=complete)
+        return publish_partitions(
+            self.tx, fileset, changes, output.schema, existing, base=output.base, completes=complete
+        )
 
     def _completed(self, output: _Output) -> list[Span]:
         declared = self._spans.get(output.fileset.dataset_id)

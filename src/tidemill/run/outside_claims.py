@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from tidemill.catalog.db import Catalog, Db, Effect
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, UserError
@@ -171,8 +172,10 @@ def _close(catalog: Catalog, inbox: Inbox, claim_id: RunId, outcomes: Sequence[F
 
 
 @dataclass(frozen=True, slots=True)
-class _FinishClaim:
+class _FinishClaim(Effect):
     """The claim's run is COMPLETED if it holds nothing any more."""
+
+    phase = Phase.FILES
 
     run_id: RunId
     closed_by: str

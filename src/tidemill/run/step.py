@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from tidemill.catalog.db import Catalog, Effect
+from tidemill.catalog.db import Catalog
+from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.lake.consumer.claims import CompleteClaims, SkipOwn
 from tidemill.lake.consumer.discards import TellDiscards

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param
 from tidemill.catalog.transactions import EndTransaction, TxState
 from tidemill.durations import parse_duration
@@ -233,8 +234,10 @@ class _Noting:
 
 
 @dataclass(frozen=True, slots=True)
-class _NoteCommit:
+class _NoteCommit(Effect):
     """One commit of a worker, whose run goes on: it is under way, and not about to be given up."""
+
+    phase = Phase.RUN
 
     run_id: RunId
     epoch: int

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.names import Namespace, ProgramId, RunId
@@ -70,16 +71,14 @@ def _balance(db: Db, world: World, program_id: ProgramId) -> list[RunId]:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldOff:
+class HoldOff(Effect):
     """Start no run of a worker for a while, at the end of one: at once it would fail or return again, and so on."""
+
+    phase = Phase.RUN
 
     program_id: ProgramId
     backoff: timedelta
     failed: bool
-
-    def guards(self) -> Sequence[Call]:
-        """None: the end of the run guards the run."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """The time before which nothing is started; it doubles with each failure in a row."""

@@ -14,7 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from tidemill.catalog.db import Catalog, Db, Effect
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect
 from tidemill.catalog.migrate import read_version
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction, begin, commit
@@ -23,12 +24,13 @@ from tidemill.errors import Conflict, TidemillError, UserError
 from tidemill.lake.datasets import DatasetKind, list_datasets
 from tidemill.lake.fileset.columns import evolve
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp, find_schema, read_partitions
-from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite, find_existing
+from tidemill.lake.fileset.publish import PartitionWrite, find_existing
 from tidemill.lake.fileset.stored import SchemaPolicy
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile, Manifest, check_files, find_snapshot, read_side_car
 from tidemill.lake.snapshot.refresh_order import OrderRefreshes, RefreshOrder, find_order, sort_key
 from tidemill.lake.snapshot.snapshot import PublishVersion, SnapshotDataset
+from tidemill.lake.window.follow import publish_partitions
 from tidemill.names import RunId
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, FinishRun, end_attempt
 from tidemill.run.runner import LEASE
@@ -235,7 +237,7 @@ def _publish(
         effects: list[Effect] = []
         for fileset, changes, schema in writes:
             _refuse_newer(catalog, fileset, changes, tx, directory)
-            effects.append(_readd(catalog, fileset, changes, schema, tx))
+            effects += _readd(catalog, fileset, changes, schema, tx)
         finish = FinishRun(run_id, 1, "", {"adopted": directory})
         world.mark("adopt.before_commit")
         commit(catalog, tx, [*effects, finish])
@@ -250,7 +252,7 @@ def _readd(
     changes: list[PartitionWrite],
     schema: ColumnSchema | None,
     tx: Transaction,
-) -> Effect:
+) -> list[Effect]:
     if fileset.dataset.kind is DatasetKind.SNAPSHOT:
         (change,) = changes
         assert schema is not None, "a refresh has columns, if no rows"  # noqa: S101
@@ -258,13 +260,13 @@ def _readd(
         now = catalog.read(lambda db: find_order(db, fileset.dataset_id, tx))
         order = RefreshOrder(before.logical_time, now.order_time)
         snapshot = SnapshotDataset.of(fileset.dataset)
-        return PublishVersion(tx, snapshot, change.manifest, schema, order, change.location)
+        return [PublishVersion(tx, snapshot, change.manifest, schema, order, change.location)]
     existing = catalog.read(lambda db: find_existing(db, fileset, changes, tx))
     base = catalog.read(lambda db: find_schema(db, fileset.dataset_id))
     if schema and base and fileset.storing.policy is SchemaPolicy.EVOLVE:
         # The new life may be further: columns never go.
         schema = evolve(base, schema) or schema
-    return AddPartitions(tx, fileset, changes, schema, existing, base=base)
+    return publish_partitions(tx, fileset, changes, schema, existing, base=base)
 
 
 def _refuse_newer(

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.names import ConsumerId
@@ -23,19 +24,17 @@ SQL: Sql = load_sql(__file__)
 
 
 @dataclass(frozen=True, slots=True)
-class PublishBacklog:
+class PublishBacklog(Effect):
     """Say which of these consumers have work left that could be claimed now: so that work never sticks.
 
     The last effect of every end of a run, for the consumers of its program. `schedules` are those that hear it, all
     that listen when left out.
     """
 
+    phase = Phase.CLAIMS
+
     consumers: Sequence[ConsumerId]
     schedules: Sequence[str] = ()
-
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """Lock the consumers, so that takes under way have ended; then one message for each with work left."""
@@ -46,18 +45,16 @@ class PublishBacklog:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteUnread:
+class NoteUnread(Effect):
     """Have changes that no take has seen count as work left, at the end of a run that was launched for them.
 
     A run that took anything has moved them all into the working set; one that ended before it took has used up their
     messages, and nobody would speak of them again. Stands before `PublishBacklog` or `PutOffBacklog`.
     """
 
-    consumers: Sequence[ConsumerId]
+    phase = Phase.CLAIMS
 
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
+    consumers: Sequence[ConsumerId]
 
     def writes(self) -> Sequence[Call]:
         """Lock the consumers, so that takes under way have ended; then a row or two for each."""
@@ -69,19 +66,17 @@ class NoteUnread:
 
 
 @dataclass(frozen=True, slots=True)
-class PutOffBacklog:
+class PutOffBacklog(Effect):
     """Say later which of these consumers have work left: at the end of a run that could not even take it.
 
     In place of `PublishBacklog`, which would start the next such run at once, and so on. After `wait` at the soonest;
     the longer the work has waited the later, up to an hour.
     """
 
+    phase = Phase.CLAIMS
+
     consumers: Sequence[ConsumerId]
     wait: timedelta
-
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """Lock the consumers; then give one row of each a time, which the keeper sees to."""
@@ -92,11 +87,10 @@ class PutOffBacklog:
 
 
 @dataclass(frozen=True, slots=True)
-class _PublishDue:
-    consumers: Sequence[ConsumerId]
+class _PublishDue(Effect):
+    phase = Phase.CLAIMS
 
-    def guards(self) -> Sequence[Call]:
-        return ()
+    consumers: Sequence[ConsumerId]
 
     def writes(self) -> Sequence[Call]:
         cleared = SQL.clear_due(**_named(self.consumers))

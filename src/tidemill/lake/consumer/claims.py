@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db, refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Transaction
 from tidemill.durations import to_milliseconds
@@ -59,15 +60,13 @@ def put_back(
 
 
 @dataclass(frozen=True, slots=True)
-class RestampClaims:
+class RestampClaims(Effect):
     """Hand the claims of a run to its new attempt; belongs to the attempt's begin."""
+
+    phase = Phase.CLAIMS
 
     run_id: RunId
     epoch: int
-
-    def guards(self) -> Sequence[Call]:
-        """None: the begin guards the run."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """Set the epoch."""
@@ -75,8 +74,10 @@ class RestampClaims:
 
 
 @dataclass(frozen=True, slots=True)
-class CompleteClaims:
+class CompleteClaims(Effect):
     """Complete what the run holds, and record it as the run's input; belongs to the run's commit."""
+
+    phase = Phase.CLAIMS
 
     run_id: RunId
     epoch: int
@@ -92,19 +93,17 @@ class CompleteClaims:
 
 
 @dataclass(frozen=True, slots=True)
-class FailClaims:
+class FailClaims(Effect):
     """Count a failure of the program, or of a check, against what the run holds and keeps for its next attempt.
 
     Never for an attempt that was lost: what did not fail is not to blame.
     """
 
+    phase = Phase.CLAIMS
+
     run_id: RunId
     epoch: int
     error: str
-
-    def guards(self) -> Sequence[Call]:
-        """None: the end of the attempt guards the run."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """Count."""
@@ -112,7 +111,7 @@ class FailClaims:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseClaims:
+class ReleaseClaims(Effect):
     """Give back what the run holds, at its end without success.
 
     When the run `failed`, the failure of its last attempt is counted (no `FailClaims` beside it). A partition that was
@@ -120,15 +119,13 @@ class ReleaseClaims:
     with each failure, up to an hour. When the run was killed, nothing is counted and nothing waits.
     """
 
+    phase = Phase.CLAIMS
+
     run_id: RunId
     epoch: int
     failed: bool
     error: str
     backoff: timedelta
-
-    def guards(self) -> Sequence[Call]:
-        """None: the end of the run guards the run."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """Count, discard, release."""
@@ -144,20 +141,18 @@ class ReleaseClaims:
 
 
 @dataclass(frozen=True, slots=True)
-class SkipOwn:
+class SkipOwn(Effect):
     """Mark what `tx` adds to the data set of one of its own consumers as done; belongs behind its `AddPartitions`.
 
     For a program that reads and writes one file set and says `deliver_own=False`.
     """
 
+    phase = Phase.CLAIMS
+
     tx: Transaction
     dataset_id: DatasetId
     consumer: str
     """By name: it may have been reset since the begin."""
-
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """Rows of the working set that are done from the start."""

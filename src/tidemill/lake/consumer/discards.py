@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db, refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.errors import Conflict
 from tidemill.lake.consumer.managed import Consumer
@@ -54,8 +55,10 @@ def find_untold(db: Db, consumer_id: ConsumerId) -> list[Discard]:
 
 
 @dataclass(frozen=True, slots=True)
-class TellDiscards:
+class TellDiscards(Effect):
     """The run that commits was told of these; `DiscardsTold` if another one was that has committed meanwhile."""
+
+    phase = Phase.CLAIMS
 
     run_id: RunId
     consumer: Consumer

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, Row, load_sql
 from tidemill.catalog.transactions import Snapshot
 from tidemill.epoch import from_ms
@@ -154,7 +155,9 @@ def _find_chosen(
 
 
 @dataclass(frozen=True, slots=True)
-class _Reset:
+class _Reset(Effect):
+    phase = Phase.CLAIMS
+
     consumer: Consumer
     new_id: ConsumerId
     position: Position
@@ -216,12 +219,11 @@ def requeue(catalog: Catalog, consumer: Consumer, keys: Sequence[KeyText] | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Requeue:
+class _Requeue(Effect):
+    phase = Phase.CLAIMS
+
     consumer_id: ConsumerId
     rows: tuple[Row, ...]
-
-    def guards(self) -> Sequence[Call]:
-        return ()
 
     def writes(self) -> Sequence[Call]:
         discarded = json.dumps([{"write_pointer": row[0], "partition_key": row[1]} for row in self.rows])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Transaction, UndeclaredOutput
 from tidemill.errors import Conflict
@@ -57,8 +58,10 @@ class CompactedPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class Compact:
+class Compact(Effect):
     """Publish compactions of partitions of a file set, as `tx` has read them; announces nothing."""
+
+    phase = Phase.PUBLISH
 
     tx: Transaction
     fileset: Fileset

@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidemill.catalog.db import Db
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Row, load_sql
 from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import NotFound, UserError
@@ -182,14 +183,12 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Unpin:
+class Unpin(Effect):
     """Give up the reader pins of a run, at its end."""
 
-    run_id: RunId
+    phase = Phase.CLAIMS
 
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
+    run_id: RunId
 
     def writes(self) -> Sequence[Call]:
         """Remove the pins."""

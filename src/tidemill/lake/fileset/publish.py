@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db, refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction, UndeclaredOutput
@@ -23,9 +24,7 @@ from tidemill.lake.fileset.fileset import Change, ChangeKind, ColumnSchema, File
 from tidemill.lake.fileset.stored import SchemaPolicy
 from tidemill.lake.keys import Key, KeyText
 from tidemill.lake.manifest import Manifest, tx_directory
-from tidemill.lake.window.partition_time import Instant, Span
-from tidemill.lake.window.watermark import MoveWatermark, fill_slots, find_times, guard_declaration
-from tidemill.lake.window.windows import announce_late
+from tidemill.lake.window.partition_time import WallTime
 from tidemill.names import CommitSeq, partition_event
 
 if TYPE_CHECKING:
@@ -227,15 +226,17 @@ def fold(fileset: Fileset, writes: Iterable[PartitionWrite]) -> list[PartitionWr
 
 
 @dataclass(frozen=True, slots=True)
-class AddPartitions:
+class AddPartitions(Effect):
     """Publish partitions, and announce them in messages; one such effect for each file set in a commit.
 
     A message names at most 500 partitions, in at most 500 KB.
 
     `changes` are folded. `schema` are their columns, None when no rows come; `base` those that they were evolved from.
     `existing` are the keys that the snapshot sees (`find_existing`): messages call the others new. With `delivers` off
-    no consumer ever gets them. `completes` are time slots that are complete with this commit, whatever is in them.
+    no consumer ever gets them. `times` are the wall times of partitions that have one (`publish_partitions`).
     """
+
+    phase = Phase.PUBLISH
 
     tx: Transaction
     fileset: Fileset
@@ -244,7 +245,7 @@ class AddPartitions:
     existing: frozenset[KeyText]
     delivers: bool = True
     base: ColumnSchema | None = None
-    completes: Sequence[Span] = ()
+    times: Mapping[Key, WallTime] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what was not declared at begin, and more than a commit should hold."""
@@ -273,12 +274,12 @@ class AddPartitions:
         ]
         if claimed:
             calls.append(SQL.refuse_same_metadata(**self._compared(claimed)))
-        return [*calls, *self._guard_schema(), guard_declaration(self.fileset)]
+        return [*calls, *self._guard_schema()]
 
     def writes(self) -> Sequence[Call]:
         """Supersede, insert, announce."""
         if not self.changes:
-            return tuple(self._move_watermark({}))
+            return ()
         encode = self.fileset.keys.encode
         dataset_id = self.fileset.dataset_id
         calls = []
@@ -295,25 +296,14 @@ class AddPartitions:
         if replaced:
             calls.append(SQL.supersede(dataset_id=dataset_id, keys=json.dumps(replaced)))
             calls.append(supersede_compactions(dataset_id, replaced))
-        spans = find_times(self.fileset, (change.key for change in self.changes))
         inserted: dict[str, Param] = {
             "dataset_id": dataset_id,
             "write_pointer": self.tx.write_pointer,
             "schema_id": self.schema.schema_id if self.schema else None,
             "run_id": self.tx.run_id,
-            "changes": json.dumps([self._row(change, spans.get(change.key)) for change in self.changes]),
+            "changes": json.dumps([self._row(change) for change in self.changes]),
         }
-        return [*calls, SQL.insert_changes(**inserted), *self._messages(), *self._move_watermark(spans)]
-
-    def _move_watermark(self, spans: dict[Key, Span | None]) -> Iterable[Call]:
-        added = {change.key: spans[change.key] for change in self.changes if change.key in spans and change.brings_rows}
-        if added or self.completes:
-            yield from fill_slots(self.fileset, added, self.completes)
-            yield from MoveWatermark(self.fileset, self.tx.run_id).writes()
-        touching = {change.key for change in self.changes if change.brings_rows or change.op is not WriteOp.APPEND}
-        begins = [span.begins for key, span in spans.items() if span is not None and key in touching]
-        if begins:
-            yield announce_late(self.fileset, Instant(min(begins)))
+        return [*calls, SQL.insert_changes(**inserted), *self._messages()]
 
     def _name(self, change: PartitionWrite) -> dict[str, str]:
         keys = self.fileset.keys
@@ -340,10 +330,10 @@ class AddPartitions:
         else:
             yield SQL.refuse_other_schema(**params, schema=self.schema.text)
 
-    def _row(self, change: PartitionWrite, span: Span | None) -> dict[str, object]:
+    def _row(self, change: PartitionWrite) -> dict[str, object]:
         return {
             "partition_key": self.fileset.keys.encode(change.key),
-            "partition_time": None if span is None else span.time,
+            "partition_time": self.times.get(change.key),
             "op": change.op,
             "delivers": int(self.delivers and change.brings_rows),
             "location": change.location or tx_directory(self.tx),

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import format_duration, to_milliseconds
 from tidemill.epoch import from_ms, to_ms
@@ -532,18 +533,17 @@ def _status_of_unknown(on_rewrite: OnRewrite, sibling: int) -> FileState | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _RecordFound:
+class _RecordFound(Effect):
     """Record files that were found, with their message.
 
     `superseded` is how often waiting contents had been replaced when the listing began.
     """
 
+    phase = Phase.FILES
+
     inbox: Inbox
     found: tuple[_Unknown, ...]
     superseded: int = 0
-
-    def guards(self) -> Sequence[Call]:
-        return ()
 
     def writes(self) -> Sequence[Call]:
         rows = [

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, Row, Statement, load_sql
 from tidemill.catalog.transactions import Transaction, TransactionEnded, find_transaction
 from tidemill.epoch import from_ms
@@ -132,15 +133,13 @@ def _isolate(files: list[ClaimedFile]) -> list[ClaimedFile]:
 
 
 @dataclass(frozen=True, slots=True)
-class RestampFiles:
+class RestampFiles(Effect):
     """Hand the run's claims to its new attempt `epoch`; an effect of that attempt's begin."""
+
+    phase = Phase.FILES
 
     run_id: RunId
     epoch: int
-
-    def guards(self) -> Sequence[Call]:
-        """None: who begins is guarded by the run's own effect."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """Raise the epoch of the claims."""

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Fenced
@@ -38,8 +39,10 @@ class ClaimsLost(Fenced):
 
 
 @dataclass(frozen=True, slots=True)
-class CloseFiles:
+class CloseFiles(Effect):
     """End all of a run's claims with its commit, each with its own outcome; `ClaimsLost` if they are not its own."""
+
+    phase = Phase.FILES
 
     run_id: RunId
     epoch: int
@@ -56,8 +59,10 @@ class CloseFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class CloseSome:
+class CloseSome(Effect):
     """End some of a run's claims, and leave it the others; `ClaimsLost` if one of them is not its own."""
+
+    phase = Phase.FILES
 
     run_id: RunId
     epoch: int
@@ -102,21 +107,37 @@ class BlamedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class FailFiles:
+class QuarantineAlone(Effect):
+    """Quarantine the file of a failed attempt that was alone and has failed too often.
+
+    Stands before `ReleaseClaims`: beside a partition no file is alone.
+    """
+
+    phase = Phase.CLAIMS
+
+    run_id: RunId
+    epoch: int
+    error: str
+
+    def writes(self) -> Sequence[Call]:
+        """Quarantine the file."""
+        return (SQL.quarantine_alone(run_id=self.run_id, epoch=self.epoch, error=self.error),)
+
+
+@dataclass(frozen=True, slots=True)
+class FailFiles(Effect):
     """An attempt failed by its program (never for a lost lease) and the run goes on to another.
 
     The files in `blamed` leave the run and wait for another try; the others are innocent. Where no file is blamed all
-    are suspects; one that was alone, and has failed too often, is quarantined.
+    are suspects (see `QuarantineAlone`).
     """
+
+    phase = Phase.FILES
 
     run_id: RunId
     epoch: int
     error: str
     blamed: tuple[BlamedFile, ...] = ()
-
-    def guards(self) -> Sequence[Call]:
-        """None: the end of an attempt is guarded by the run's own effect."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """Count the failure."""
@@ -126,7 +147,7 @@ class FailFiles:
             "error": self.error,
         }
         if not self.blamed:
-            return SQL.quarantine_alone(**params), SQL.count_failure(**params)
+            return (SQL.count_failure(**params),)
         rows = [
             {
                 "dataset_id": one.file.dataset_id,
@@ -141,23 +162,20 @@ class FailFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseFiles:
+class ReleaseFiles(Effect):
     """Give back what the run still holds when it ends FAILED (`error` given) or KILLED (None, which counts nothing).
 
     After FAILED its files are in ERROR, to be claimed again after `backoff` (the program's), doubled with each failure,
-    up to an hour; with `blamed`, only those, and the others are as new. One that was alone, and has failed too
-    often, is quarantined. Stands before `ReleaseClaims` in the same commit: beside a partition no file is alone.
+    up to an hour; with `blamed`, only those, and the others are as new (see `QuarantineAlone`).
     """
+
+    phase = Phase.FILES
 
     run_id: RunId
     epoch: int
     error: str | None
     backoff: timedelta = timedelta(0)
     blamed: tuple[BlamedFile, ...] = ()
-
-    def guards(self) -> Sequence[Call]:
-        """None: the end of a run is guarded by the run's own effect."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """Release the files."""
@@ -172,9 +190,6 @@ class ReleaseFiles:
         first: Sequence[Call] = ()
         if self.error is not None and self.blamed:
             first = FailFiles(self.run_id, self.epoch, self.error, self.blamed).writes()
-        elif self.error is not None:
-            counted: dict[str, Param] = {"run_id": self.run_id, "epoch": self.epoch, "error": self.error}
-            first = (SQL.quarantine_alone(**counted),)
         return (*first, SQL.release(**params))
 
 
@@ -191,19 +206,17 @@ def release_quarantined(db: Db, inbox: Inbox, names: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishInboxBacklog:
+class PublishInboxBacklog(Effect):
     """Say for each of these inboxes that files are left, if any can be claimed now (protocol: work never sticks).
 
     Goes last in every commit that closes or releases files, so that it sees what they left. `schedules` are those that
     hear it, all that listen when left out.
     """
 
+    phase = Phase.FILES
+
     dataset_ids: tuple[DatasetId, ...]
     schedules: Sequence[str] = ()
-
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """One message an inbox, or none."""
@@ -215,19 +228,17 @@ class PublishInboxBacklog:
 
 
 @dataclass(frozen=True, slots=True)
-class PutOffInboxBacklog:
+class PutOffInboxBacklog(Effect):
     """Say later that files are left, if any can be claimed now: at the end of a run that could not even claim them.
 
     In place of `PublishInboxBacklog`, which would start the next such run at once, and so on. After `wait` at the
     soonest; the longer the oldest file has waited the later, up to an hour.
     """
 
+    phase = Phase.FILES
+
     dataset_ids: tuple[DatasetId, ...]
     wait: timedelta
-
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """Give one file of each inbox a time, which the keeper sees to."""
@@ -236,11 +247,10 @@ class PutOffInboxBacklog:
 
 
 @dataclass(frozen=True, slots=True)
-class _MarkRetries:
-    dataset_ids: tuple[DatasetId, ...]
+class _MarkRetries(Effect):
+    phase = Phase.FILES
 
-    def guards(self) -> Sequence[Call]:
-        return ()
+    dataset_ids: tuple[DatasetId, ...]
 
     def writes(self) -> Sequence[Call]:
         return (SQL.mark_retries(dataset_ids=json.dumps(self.dataset_ids)),)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.epoch import from_ms
 from tidemill.errors import Conflict, UserError
@@ -80,7 +81,9 @@ def reprocess(catalog: Catalog, inbox: Inbox, names: Sequence[str], by: str) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class _Reprocess:
+class _Reprocess(Effect):
+    phase = Phase.FILES
+
     dataset_id: DatasetId
     event_key: str
     files: Sequence[dict[str, str]]

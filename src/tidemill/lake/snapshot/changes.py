@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Db, refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot as TransactionSnapshot
 from tidemill.catalog.transactions import Transaction
@@ -116,15 +117,13 @@ def measure_feed(db: Db, consumer: Consumer) -> Lag:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveFeed:
+class MoveFeed(Effect):
     """The changes that a transaction was given are consumed with its commit; `FeedMoved` if somebody was faster."""
+
+    phase = Phase.CLAIMS
 
     tx: Transaction
     consumer: Consumer
-
-    def guards(self) -> Sequence[Call]:
-        """None: its row is locked in the order of locks, among the writes."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """Compare, and set."""
@@ -140,17 +139,15 @@ class MoveFeed:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteUnseen:
+class NoteUnseen(Effect):
     """Have what these feeds have not got to count as work left, at the end of a run that was launched for it.
 
     What announces work that is left (`PublishBacklog`, or later) comes after it.
     """
 
-    feeds: Sequence[ConsumerId]
+    phase = Phase.CLAIMS
 
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
+    feeds: Sequence[ConsumerId]
 
     def writes(self) -> Sequence[Call]:
         """Lock the feeds, so that none is forgotten meanwhile; then a row each, if there is anything."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from tidemill.catalog.db import Db
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Transaction
 from tidemill.lake.datasets import DatasetKind
@@ -54,20 +55,18 @@ def sort_key(order_time: int | None, version: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class OrderRefreshes:
+class OrderRefreshes(Effect):
     """Fix the place of a transaction in the order of refreshes, for each snapshot among its `outputs`, in its begin.
 
     `logical_time` is the one of its run, and `run_began` the transaction of the run's first attempt, None in that
     attempt.
     """
 
+    phase = Phase.PUBLISH
+
     outputs: Collection[Fileset]
     logical_time: int | None = None
     run_began: WritePointer | None = None
-
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """Write the order to the declarations of the transaction."""

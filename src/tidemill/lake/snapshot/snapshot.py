@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from tidemill.catalog.db import Db, refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, Row, load_sql
 from tidemill.catalog.transactions import Snapshot as TransactionSnapshot
 from tidemill.catalog.transactions import Transaction, UndeclaredOutput
@@ -168,11 +169,13 @@ def find_current(db: Db, snapshot: SnapshotDataset, seen: TransactionSnapshot) -
 
 
 @dataclass(frozen=True, slots=True)
-class PublishVersion:
+class PublishVersion(Effect):
     """Publish what a refresh wrote: current with the commit, and announced, unless a later version is current already.
 
     `order` is what `find_order` gives. `location` is the directory of the files when that is not the transaction's own.
     """
+
+    phase = Phase.PUBLISH
 
     tx: Transaction
     snapshot: SnapshotDataset
@@ -186,10 +189,6 @@ class PublishVersion:
         """Refuse what was not declared at begin."""
         if self.snapshot.dataset_id not in self.tx.writes:
             raise UndeclaredOutput(self.snapshot.qualified_name, str(self.tx.write_pointer))
-
-    def guards(self) -> Sequence[Call]:
-        """None: refreshes never conflict, the last in their order is current."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """Supersede, insert, announce."""
@@ -231,18 +230,16 @@ class PublishVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class PinVersions:
+class PinVersions(Effect):
     """Keep the versions that a transaction sees from its begin on, until its run gives up its pins; an effect of begin.
 
     Without the data set's lock: whoever lets a version go takes a tick too, and never lets go what is current.
     """
 
+    phase = Phase.CLAIMS
+
     run_id: RunId
     pins: Sequence[tuple[PinId, DatasetId]]
-
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """One pin for each."""
@@ -253,15 +250,13 @@ class PinVersions:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordVersions:
+class RecordVersions(Effect):
     """Note which versions a run has read, with its other inputs: what came of a bad one is found by it."""
+
+    phase = Phase.CLAIMS
 
     run_id: RunId
     versions: Sequence[tuple[DatasetId, WritePointer]]
-
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """One row each."""

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, load_sql
 from tidemill.catalog.transactions import Transaction
 from tidemill.durations import to_milliseconds
@@ -120,12 +121,14 @@ def find_version(db: Db, snapshot: SnapshotDataset, version: int) -> Version:
 
 
 @dataclass(frozen=True, slots=True)
-class RollBack:
+class RollBack(Effect):
     """Make an older version current again, as a new version that has its files.
 
     It comes after all refreshes that began before it: one that ends after it becomes history. One that has committed
     since it began refuses it (`RefreshedMeanwhile`), and so does retention when it was faster (`VersionGone`).
     """
+
+    phase = Phase.PUBLISH
 
     tx: Transaction
     snapshot: SnapshotDataset

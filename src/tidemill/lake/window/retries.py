@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.lake.window.partition_time import WallTime
@@ -42,18 +43,16 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class PutOffWindows:
+class PutOffWindows(Effect):
     """Have the keeper announce that a window program has work left, after `wait` at the soonest.
 
     The longer its runs have failed the later, up to an hour. Of what is no window program it changes nothing.
     """
 
+    phase = Phase.CLAIMS
+
     program_id: ProgramId
     wait: timedelta
-
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """When."""
@@ -62,21 +61,19 @@ class PutOffWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAside(Effect):
     """Note in the commit of a run which windows it could not compute, to be tried again, and which it could at last.
 
     Stands after `MoveWindows`, which takes back when to try again.
     """
+
+    phase = Phase.CLAIMS
 
     program_id: ProgramId
     failures: Sequence[Failure]
     mended: Sequence[Window]
     left: bool
     """Whether others are set aside, which this run has not tried."""
-
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """The windows, and when they are tried again."""
@@ -137,11 +134,10 @@ def announce_due(catalog: Catalog) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _AnnounceDue:
-    programs: Sequence[ProgramId]
+class _AnnounceDue(Effect):
+    phase = Phase.CLAIMS
 
-    def guards(self) -> Sequence[Call]:
-        return ()
+    programs: Sequence[ProgramId]
 
     def writes(self) -> Sequence[Call]:
         params: dict[str, Param] = {"program_ids": json.dumps(self.programs)}

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, Row, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, NotFound, UserError
@@ -125,19 +126,17 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveWatermark:
+class MoveWatermark(Effect):
     """Move W of a file set to where it stands now, and publish the move if there is one.
 
     `rereads` lets W go back: the times of the partitions are read in another way than before.
     """
 
+    phase = Phase.WATERMARK
+
     fileset: Fileset
     cause: str
     rereads: bool = False
-
-    def guards(self) -> Sequence[Call]:
-        """No guards: W stays where no move is due."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """The target, the move, the message."""
@@ -151,12 +150,14 @@ class MoveWatermark:
 
 
 @dataclass(frozen=True, slots=True)
-class AdvanceWatermark:
+class AdvanceWatermark(Effect):
     """Move W forward by hand: what has not come by then is late. `WatermarkPassed` when it stands there already.
 
     `next_time` is the slot from which W goes on where slots wait (`find_next_slot`): those before hold W no more. The
     keeper moves W past complete slots that follow.
     """
+
+    phase = Phase.WATERMARK
 
     fileset: Fileset
     value: Instant

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db, refusal
+from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction
@@ -102,12 +103,14 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveWindows:
+class MoveWindows(Effect):
     """Publish windows: `new` ones, `again` ones, and `gone` ones that have no rows any more; the state moves with them.
 
     It is refused when another run has moved the state since `state` was read. `failed` ones could not be computed,
     `mended` ones could at last. `more` says that work is left.
     """
+
+    phase = Phase.CLAIMS
 
     tx: Transaction
     source: Fileset
@@ -190,16 +193,14 @@ class MoveWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishClosed:
+class PublishClosed(Effect):
     """Announce the work of these window programs, if any: windows that are closed and not published, or out of date."""
+
+    phase = Phase.CLAIMS
 
     programs: Sequence[ProgramId]
     schedules: Sequence[str]
     """The schedules that hear it."""
-
-    def guards(self) -> Sequence[Call]:
-        """None."""
-        return ()
 
     def writes(self) -> Sequence[Call]:
         """One message for each program that has work; none for other programs."""

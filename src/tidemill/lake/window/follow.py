@@ -1,0 +1,72 @@
+"""Publishing in time: the watermark, the period slots and the windows of a file set follow its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tidemill.catalog.effects import Effect, Phase
+from tidemill.catalog.named import Call
+from tidemill.catalog.transactions import Transaction
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
+from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite
+from tidemill.lake.keys import Key, KeyText
+from tidemill.lake.window.partition_time import Instant, Span
+from tidemill.lake.window.watermark import MoveWatermark, fill_slots, find_times, guard_declaration
+from tidemill.lake.window.windows import announce_late
+from tidemill.names import RunId
+
+
+def publish_partitions(
+    tx: Transaction,
+    fileset: Fileset,
+    changes: Sequence[PartitionWrite],
+    schema: ColumnSchema | None,
+    existing: frozenset[KeyText],
+    *,
+    base: ColumnSchema | None = None,
+    completes: Sequence[Span] = (),
+) -> list[Effect]:
+    """Publish partitions (`AddPartitions`) and bring the watermark of their file set up to them.
+
+    `completes` are period slots that are complete with this commit, even without rows (`list_slots`).
+    """
+    spans = find_times(fileset, (change.key for change in changes))
+    times = {key: span.time for key, span in spans.items() if span is not None}
+    added = AddPartitions(tx, fileset, changes, schema, existing, base=base, times=times)
+    return [added, FollowPartitions(fileset, tx.run_id, changes, spans, completes)]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowPartitions(Effect):
+    """Fill the period slots of published partitions, move the watermark, and announce late data to window programs.
+
+    `spans` are the period slots of the partitions, None for parked ones.
+    """
+
+    phase = Phase.WATERMARK
+
+    fileset: Fileset
+    run_id: RunId
+    changes: Sequence[PartitionWrite]
+    spans: Mapping[Key, Span | None]
+    completes: Sequence[Span]
+
+    def guards(self) -> Sequence[Call]:
+        """Refuse times that were found by another declaration than the catalog has now."""
+        return (guard_declaration(self.fileset),)
+
+    def writes(self) -> Sequence[Call]:
+        """Fill slots, move the watermark, announce late data."""
+        return tuple(self._writes())
+
+    def _writes(self) -> Iterable[Call]:
+        spans = self.spans
+        added = {change.key: spans[change.key] for change in self.changes if change.key in spans and change.brings_rows}
+        if added or self.completes:
+            yield from fill_slots(self.fileset, added, self.completes)
+            yield from MoveWatermark(self.fileset, self.run_id).writes()
+        touching = {change.key for change in self.changes if change.brings_rows or change.op is not WriteOp.APPEND}
+        begins = [span.begins for key, span in spans.items() if span is not None and key in touching]
+        if begins:
+            yield announce_late(self.fileset, Instant(min(begins)))

@@ -40,7 +40,7 @@ CREATE TEMPORARY TABLE numbers AS
 WITH RECURSIVE c(n) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT n + 1 FROM c WHERE n < {partitions}) SELECT n FROM c;
 INSERT INTO partition_change (dataset_id, write_pointer, partition_key, op, commit_seq, delivers, location, manifest,
                               files, bytes, row_count, schema_id, run_id, at)
-SELECT 'lines', 2 * n, CAST(n AS TEXT), 'append', 2 * n + 1, 1, 'tx=' || CAST(2 * n AS TEXT) || '-abcdefgh',
+SELECT 'lines', 2 * n, CAST(n AS TEXT), 'append', 2 * n + 1, 1, 'tx-' || CAST(2 * n AS TEXT) || '-abcdefgh',
        {manifest}, 1, 1000, 10, '{schema_id}', 'run_' || CAST(n AS TEXT), 0
   FROM numbers;
 INSERT INTO consumer_work (consumer_id, write_pointer, partition_key, commit_seq, state, run_id, epoch)

@@ -70,7 +70,7 @@ def run(url: str) -> Iterator[Figure]:
         pairs = []
         for _ in range(ROUNDS + 1):
             pairs.append((_seconds(lambda: plain(rows)), _seconds(lambda: ours(rows))))
-            for old in sorted(Path(folder, "ours").glob("tx=*"))[:-1]:
+            for old in sorted(Path(folder, "ours").glob("tx-*"))[:-1]:
                 shutil.rmtree(old)
         catalog.close()
     what = f"{PARTITIONS} partitions, {size[-1] / 1e6:,.0f} MB"

@@ -107,7 +107,7 @@ def group(frame: DataFrame) -> DataFrame:
 
 def newest_write(folder: str) -> Path:
     """The files of the newest commit, which a plain job has to list by itself, as ours has its manifest to read."""
-    return max(Path(folder).rglob("clicks/tx=*/1"), key=lambda path: path.stat().st_mtime_ns)
+    return max(Path(folder).rglob("clicks/tx-*/1"), key=lambda path: path.stat().st_mtime_ns)
 
 
 def empty(windows) -> None:

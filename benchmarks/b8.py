@@ -72,7 +72,7 @@ def run(url: str) -> Iterator[Figure]:
                 ratios.append((ended - middle) / (middle - started))
                 commits["large"].append(large * 1000)
                 commits["small"].append(small * 1000)
-            for old in sorted(Path(folder, "ours").glob("tx=*"))[:-1]:
+            for old in sorted(Path(folder, "ours").glob("tx-*"))[:-1]:
                 shutil.rmtree(old)
         catalog.close()
     yield Figure("B8", f"plain : ours, {ROWS:,} rows", "PostgreSQL", ratios, "", "≥ 0.95")

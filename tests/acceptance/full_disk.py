@@ -194,7 +194,7 @@ def fill_under_data(disk: MountedDisk | LimitedDisk, folder: Path, catalog: str)
             "again": again,
             "sources": sources(mill),
             "transactions": sorted(state for state, _ in ended),
-            "folders": [int(name.removeprefix("tx=").partition("-")[0]) for name in left],
+            "folders": [int(name.removeprefix("tx-").partition("-")[0]) for name in left],
             "committed": sorted(pointer for state, pointer in ended if state == "committed"),
         }
 
@@ -243,7 +243,7 @@ def fill_under_spark(disk: MountedDisk | LimitedDisk, folder: Path, catalog: str
             "same": before == after,
             "still": still,
             "rows": [partition.rows for partition in mill.datasets.partitions("lines")],
-            "folders": len(list((disk.folder / "data/default/lines").glob("tx=*"))),
+            "folders": len(list((disk.folder / "data/default/lines").glob("tx-*"))),
         }
 
 

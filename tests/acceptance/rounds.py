@@ -136,7 +136,7 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
     if "n" in kinds:
         # Of what was replaced at once nothing is left.
         scratch = machine.folder / "scratch"
-        left = [(path.name,) for path in scratch.glob("tx=*")]
+        left = [(path.name,) for path in scratch.glob("tx-*")]
         assert left == machine.sql(CURRENT_SCRATCH), told
     assert consumed(machine, "raw") == dict.fromkeys(files, 1), told
     assert consumed(machine, "side") == dict.fromkeys(machine.landed.keys() - names, 1), told
@@ -196,9 +196,9 @@ def published(machine: Machine, name: str) -> dict[str, list[str]]:
     partitions = machine.catalog.read(lambda db: read_partitions(db, fileset.dataset_id, everything))
     folder = machine.folder / name
     committed = {f"{change.location}/_committed" for partition in partitions for change in partition.changes}
-    found = {str(path.relative_to(folder)) for path in folder.glob("tx=*/_committed")}
+    found = {str(path.relative_to(folder)) for path in folder.glob("tx-*/_committed")}
     assert found == committed, machine.last_faults()
-    assert len(list(folder.glob("tx=*"))) == len(committed), machine.last_faults()
+    assert len(list(folder.glob("tx-*"))) == len(committed), machine.last_faults()
     return {
         str(fileset.keys.decode(partition.partition_key)[0]): [
             (folder / path).read_text() for path, _ in partition.files
@@ -217,9 +217,9 @@ def versions(machine: Machine, name: str) -> list[object]:
         f" JOIN dataset AS d ON d.dataset_id = c.dataset_id WHERE d.name = '{name}'"
         " ORDER BY coalesce(c.order_time, 0), c.write_pointer"
     )
-    there = {path.parent.name for path in (machine.folder / name).glob("tx=*/_committed")}
+    there = {path.parent.name for path in (machine.folder / name).glob("tx-*/_committed")}
     assert there >= {str(location) for _, location, _, expired in rows if expired is None}, machine.last_faults()
-    assert {path.name for path in (machine.folder / name).glob("tx=*")} == there, machine.last_faults()
+    assert {path.name for path in (machine.folder / name).glob("tx-*")} == there, machine.last_faults()
     assert there <= {str(location) for _, location, _, _ in rows}, machine.last_faults()
     assert [superseded for _, _, superseded, _ in rows].index(None) == len(rows) - 1, machine.last_faults()
     return sorted(version for version, _, _, _ in rows)

@@ -49,7 +49,7 @@ def current(stage):
     """What the snapshot holds now."""
     version = next(one for one in stage.mill.snapshots.versions("users") if one.current)
     location = stage.mill.datasets.show("users").location.removeprefix("file://")
-    (file,) = Path(location).glob(f"tx={version.version}-*/*/part-*")
+    (file,) = Path(location).glob(f"tx-{version.version}-*/*/part-*")
     return file.read_text()
 
 

@@ -104,7 +104,7 @@ class Works:
 
     def strays(self) -> list[str]:
         """Files of the newest transaction that its manifests do not name."""
-        newest = max(self.location.glob("tx=*"), key=lambda path: int(path.name[3:].split("-")[0]))
+        newest = max(self.location.glob("tx-*"), key=lambda path: int(path.name[3:].split("-")[0]))
         reader = self.lake.begin()
         parts = self.catalog.read(lambda db: read_partitions(db, self.lake.lines.dataset_id, reader))
         named = {str(self.location / name) for part in parts for name, _ in part.files}

@@ -670,11 +670,11 @@ def test_a_catalog_is_audited_compared_copied_and_restored(tidemill, tmp_path):
 def test_what_is_found_ends_with_6(tidemill, project):
     """A script tells it from a command that failed."""
     with open_project(project) as mill:
-        stray = Path(mill.datasets.show("clean").location.removeprefix("file://")) / "tx=99-otherone"
+        stray = Path(mill.datasets.show("clean").location.removeprefix("file://")) / "tx-99-otherone"
     stray.mkdir(parents=True)
 
     code, told, _ = tidemill("catalog", "fsck")
     left, document, _ = tidemill("catalog", "adopt", "--json")
 
-    assert (code, "quarantined" in told, "tx=99-otherone" in told) == (6, True, True)
-    assert (left, json.loads(document)["left"][0]["directory"]) == (6, "tx=99-otherone")
+    assert (code, "quarantined" in told, "tx-99-otherone" in told) == (6, True, True)
+    assert (left, json.loads(document)["left"][0]["directory"]) == (6, "tx-99-otherone")

@@ -216,7 +216,7 @@ def consume_once(stage: Stage) -> None:
     state = stage.turn(lambda: _read_state(stage, "public"))
     partitions, moved = consume_partitions(stage.catalog, LINES, state)
     given = [
-        (int(file.split("/tx=")[1].split("-")[0]), LINES.keys.encode(LINES.keys.check(dict(partition.key))))
+        (int(file.split("/tx-")[1].split("-")[0]), LINES.keys.encode(LINES.keys.check(dict(partition.key))))
         for partition in partitions
         for file in partition.files
     ]

@@ -219,7 +219,7 @@ def test_a_delivery_says_what_it_is_and_brings_just_that(lake):
     assert content(new) == [(1, "new", [1])]
     assert content(appended) == [(1, "appended", [2, 4]), (2, "new", [8])]
     assert content(overwritten) == [(1, "overwritten", [16, 32])]
-    assert new[0].files[0][0].startswith("tx=")
+    assert new[0].files[0][0].startswith("tx-")
 
 
 def test_what_was_overwritten_before_anybody_took_it_drops_out(lake):

@@ -86,7 +86,7 @@ def compact(lake, *hours):
 def holding(sizes, *, compacts=False):
     """A change, or a compaction, with files of these sizes; none without sizes."""
     files = tuple(DataFile(f"{n}", size, 1, "e") for n, size in enumerate(sizes))
-    named = WritePointer(1), CommitSeq(2), WriteOp.APPEND, "tx=1-a"
+    named = WritePointer(1), CommitSeq(2), WriteOp.APPEND, "tx-1-a"
     return [Change(KEY, *named, Manifest(files), compacts=compacts)] if files else []
 
 

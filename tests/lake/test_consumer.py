@@ -132,7 +132,7 @@ def test_a_consumer_says_of_each_partition_what_is_new_in_it(lake):
         ({"hour": 3}, "new", 1, 10),
     ]
     assert [len(p.files) for p in second] == [2, 1, 1]
-    assert second[0].files[0].startswith(f"/lake/lines/tx={appended.write_pointer}-")
+    assert second[0].files[0].startswith(f"/lake/lines/tx-{appended.write_pointer}-")
     assert list(consumer.consume_partitions()) == []
 
 

@@ -15,7 +15,7 @@ from tidemill.names import CommitSeq, WritePointer
 
 def change(seq):
     """A commit of one partition."""
-    return Change(KeyText("k"), WritePointer(seq - 1), CommitSeq(seq), WriteOp.APPEND, f"tx={seq}", Manifest(()))
+    return Change(KeyText("k"), WritePointer(seq - 1), CommitSeq(seq), WriteOp.APPEND, f"tx-{seq}", Manifest(()))
 
 
 def test_only_what_was_published_within_the_horizon_is_looked_at():

@@ -39,9 +39,9 @@ def files(tmp_path):
     """A folder with what a write call left: two partitions, and what is Spark's own."""
     opened = open_files(tmp_path, World())
     for name in ("1/hour=5/b.parquet", "1/hour=5/a.parquet", "1/hour=6/a.parquet"):
-        opened.put(f"tx=7-inc/{name}", b"rows")
+        opened.put(f"tx-7-inc/{name}", b"rows")
     for name in ("1/_SUCCESS", "1/hour=5/.a.parquet.crc", "1/_temporary/0/hour=5/c.parquet", "10/hour=5/d.parquet"):
-        opened.put(f"tx=7-inc/{name}", b"x")
+        opened.put(f"tx-7-inc/{name}", b"x")
     return opened
 
 
@@ -71,16 +71,16 @@ def test_a_file_named_twice_is_refused() -> None:
 
 def test_only_data_files_of_this_very_call_are_listed(files) -> None:
     """What Spark keeps for itself, and the directory of another call, are none of it."""
-    listed = [status.name for status in list_written(files, "tx=7-inc/1")]
+    listed = [status.name for status in list_written(files, "tx-7-inc/1")]
 
-    assert listed == [f"tx=7-inc/1/{name}" for name in ("hour=5/a.parquet", "hour=5/b.parquet", "hour=6/a.parquet")]
+    assert listed == [f"tx-7-inc/1/{name}" for name in ("hour=5/a.parquet", "hour=5/b.parquet", "hour=6/a.parquet")]
 
 
 def test_files_are_grouped_by_the_keys_of_their_directories(files) -> None:
     """Names are relative to the transaction's directory, so that two calls can be folded."""
-    listed = list_written(files, "tx=7-inc/1")
+    listed = list_written(files, "tx-7-inc/1")
 
-    grouped = group_by_partition(HOURS, "tx=7-inc/1", listed, {status.name: 3 for status in listed})
+    grouped = group_by_partition(HOURS, "tx-7-inc/1", listed, {status.name: 3 for status in listed})
 
     assert {key: [file.name for file in manifest.files] for key, manifest in grouped.items()} == {
         (5,): ["1/hour=5/a.parquet", "1/hour=5/b.parquet"],
@@ -91,25 +91,25 @@ def test_files_are_grouped_by_the_keys_of_their_directories(files) -> None:
 
 def test_a_file_outside_of_any_partition_is_refused(files) -> None:
     """Rows without a key would be published nowhere."""
-    files.put("tx=7-inc/1/stray.parquet", b"rows")
-    listed = list_written(files, "tx=7-inc/1")
+    files.put("tx-7-inc/1/stray.parquet", b"rows")
+    listed = list_written(files, "tx-7-inc/1")
 
     with pytest.raises(BadKey):
-        group_by_partition(HOURS, "tx=7-inc/1", listed, {status.name: 3 for status in listed})
+        group_by_partition(HOURS, "tx-7-inc/1", listed, {status.name: 3 for status in listed})
 
 
 def test_damage_is_named_by_partition_and_file(files) -> None:
     """A person has to bring back just that."""
     sound = DataFile("1/hour=5/a.parquet", 4, 1, "e")
     cut, gone = DataFile("1/hour=5/b.parquet", 5, 1, "e"), DataFile("1/hour=5/z.parquet", 4, 1, "e")
-    check_files(files, "default.lines", "hour=5", "tx=7-inc", Manifest((sound,)))
+    check_files(files, "default.lines", "hour=5", "tx-7-inc", Manifest((sound,)))
 
     with pytest.raises(DamagedFiles, match=r"hour=5 of default\.lines") as caught:
-        check_files(files, "default.lines", "hour=5", "tx=7-inc", Manifest((sound, cut, gone)))
+        check_files(files, "default.lines", "hour=5", "tx-7-inc", Manifest((sound, cut, gone)))
 
     assert caught.value.files == (
-        "tx=7-inc/1/hour=5/b.parquet has 4 bytes instead of 5",
-        "tx=7-inc/1/hour=5/z.parquet is gone",
+        "tx-7-inc/1/hour=5/b.parquet has 4 bytes instead of 5",
+        "tx-7-inc/1/hour=5/z.parquet is gone",
     )
 
 
@@ -123,26 +123,26 @@ def test_a_file_set_on_a_disk_that_is_not_mounted_is_not_damaged(files, *, mount
         folder.mkdir()
 
     with pytest.raises(StorageUnavailable, match="not mounted" if mount_point else "no such folder"):
-        check_files(files, "default.lines", "hour=5", "tx=7-inc", Manifest((sound,)))
+        check_files(files, "default.lines", "hour=5", "tx-7-inc", Manifest((sound,)))
 
 
 def test_a_file_that_was_written_again_is_told_from_one_that_was_copied(files) -> None:
     """The same size says nothing; a new time, or another inode, says nothing either."""
-    name = "tx=7-inc/1/hour=5/a.parquet"
+    name = "tx-7-inc/1/hour=5/a.parquet"
     known = DataFile("1/hour=5/a.parquet", 4, 1, "of another disk", checksum(files, name))
-    check_files(files, "default.lines", "hour=5", "tx=7-inc", Manifest((known,)))
+    check_files(files, "default.lines", "hour=5", "tx-7-inc", Manifest((known,)))
 
     files.put(name, b"row5")
 
     with pytest.raises(DamagedFiles, match=r"hour=5 of default\.lines is damaged: .*a.parquet has other content"):
-        check_files(files, "default.lines", "hour=5", "tx=7-inc", Manifest((known,)))
+        check_files(files, "default.lines", "hour=5", "tx-7-inc", Manifest((known,)))
 
 
 def test_a_manifest_without_checksums_says_what_it_can(files) -> None:
     """Sizes are compared in any case."""
     assert DataFile(*json.loads('["a", 4, 1, "e"]')).checksum == ""
     known = DataFile("1/hour=5/a.parquet", 4, 1, "of another disk")
-    check_files(files, "default.lines", "hour=5", "tx=7-inc", Manifest((known,)))
+    check_files(files, "default.lines", "hour=5", "tx-7-inc", Manifest((known,)))
 
 
 def test_side_cars_say_who_wanted_what_and_what_committed(files) -> None:

@@ -130,7 +130,7 @@ def test_an_aborted_refresh_was_never_there(mirror):
     mirror.catalog.apply([EndTransaction(tx.write_pointer, TxState.ABORTED, "test")])
 
     assert mirror.now() is None
-    assert rows_of(mirror.catalog, "SELECT location FROM garbage") == [(f"users/tx={tx.write_pointer}",)]
+    assert rows_of(mirror.catalog, "SELECT location FROM garbage") == [(f"users/tx-{tx.write_pointer}",)]
 
 
 def test_reading_before_the_first_version_is_a_clear_error(mirror):

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
+from pyarrow.dataset import dataset
 from pyspark.sql import functions as sf
 
 from tests.lake.conftest import make_fileset
@@ -24,7 +25,7 @@ from tidemill.world import World
 pytestmark = pytest.mark.spark
 
 
-def partitions(fileset, written, tx="tx=7-inc"):
+def partitions(fileset, written, tx="tx-7-inc"):
     """What a snapshot would see after the commit of `written`."""
     from tidemill.lake.fileset.fileset import Change
 
@@ -69,7 +70,7 @@ def test_rows_come_back_under_keys_of_every_type(spark, tmp_path):
     ]
     frame = spark.createDataFrame(given, "id int, s string, i int, l bigint, d date, t timestamp")
 
-    written = write_partitions(World(), frame, fileset, "tx=7-inc/1")
+    written = write_partitions(World(), frame, fileset, "tx-7-inc/1")
     read = read_partitions(World(), spark, fileset, partitions(fileset, written), written.schema)
 
     assert set(written.manifests) == {tuple(row[1:]) for row in given}
@@ -79,15 +80,24 @@ def test_rows_come_back_under_keys_of_every_type(spark, tmp_path):
     assert read.where("s = '05'").count() == read.where("t = timestamp'2013-10-27 00:30:00 UTC'").count() == 1
 
 
+def test_readers_of_hive_paths_find_the_partition_columns_alone(spark, lines):
+    """With `tx=7`, Polars, DuckDB and pyarrow would read one more column, which no declaration names."""
+    write_partitions(World(), spark.sql("SELECT 1 AS id, 5 AS hour"), lines, "tx-7-inc/1")
+
+    table = dataset(lines.dataset.location, format="parquet", partitioning="hive").to_table()
+
+    assert table.to_pydict() == {"id": [1], "hour": [5]}
+
+
 def test_a_manifest_says_what_is_in_the_directory(spark, lines):
     """Counts by partition are what triggers, limits and people go by."""
     frame = spark.range(100).selectExpr("id", "cast(id % 10 / 9 as int) as hour")
 
-    written = write_partitions(World(), frame, lines, "tx=7-inc/3")
+    written = write_partitions(World(), frame, lines, "tx-7-inc/3")
 
     manifests = {key[0]: manifest for key, manifest in written.manifests.items()}
     assert {hour: manifest.total_rows for hour, manifest in manifests.items()} == {0: 90, 1: 10}
-    folder = Path(lines.dataset.location.removeprefix("file://"), "tx=7-inc")
+    folder = Path(lines.dataset.location.removeprefix("file://"), "tx-7-inc")
     for manifest in manifests.values():
         assert all((folder / file.name).stat().st_size == file.bytes for file in manifest.files)
     assert not list(folder.rglob("_*"))
@@ -108,7 +118,7 @@ def test_the_rows_of_a_partition_meet_in_one_file(spark, lines, source):
         "python": spark.createDataFrame([(n, n % 5) for n in range(347)], "id bigint, hour int"),
     }
 
-    written = write_partitions(World(), frames[source], lines, "tx=7-inc/1")
+    written = write_partitions(World(), frames[source], lines, "tx-7-inc/1")
 
     assert files_of(written) == dict.fromkeys(range(5), 1)
     assert sum(manifest.total_rows for manifest in written.manifests.values()) == 347
@@ -119,7 +129,7 @@ def test_a_snapshot_of_few_rows_has_one_file(spark, tmp_path):
     location = (tmp_path / "users").as_uri()
     users = Dataset(DatasetId("users"), Namespace("default"), "users", DatasetKind.SNAPSHOT, location, {})
 
-    written = write_partitions(World(), spark.range(0, 40, 1, 8), Fileset.of(users), "tx=7-inc/1")
+    written = write_partitions(World(), spark.range(0, 40, 1, 8), Fileset.of(users), "tx-7-inc/1")
 
     assert [len(manifest.files) for manifest in written.manifests.values()] == [1]
 
@@ -128,10 +138,10 @@ def test_a_layout_that_the_program_chose_is_kept(spark, lines):
     """Rows that are sorted last stay sorted, and rows that are repartitioned last stay so."""
     spread = spark.range(0, 1000, 1, 8).selectExpr("id", "cast(id % 2 as int) as hour")
 
-    three = write_partitions(World(), spread.repartition(3), lines, "tx=7-inc/1")
-    ordered = write_partitions(World(), spread.sortWithinPartitions(sf.desc("id")), lines, "tx=7-inc/2")
+    three = write_partitions(World(), spread.repartition(3), lines, "tx-7-inc/1")
+    ordered = write_partitions(World(), spread.sortWithinPartitions(sf.desc("id")), lines, "tx-7-inc/2")
 
-    folder = Path(lines.dataset.location.removeprefix("file://"), "tx=7-inc")
+    folder = Path(lines.dataset.location.removeprefix("file://"), "tx-7-inc")
     assert files_of(three) == {0: 3, 1: 3}
     for manifest in ordered.manifests.values():
         for file in manifest.files:
@@ -145,8 +155,8 @@ def test_rows_that_are_too_many_to_move_are_written_where_they_are(spark, lines,
     few = spark.range(0, 100, 1, 4).selectExpr("id", "cast(0 as int) as hour")
     many = spark.range(0, 10_000, 1, 4).selectExpr("id", "cast(0 as int) as hour")
 
-    assert files_of(write_partitions(World(), few, lines, "tx=7-inc/1")) == {0: 1}
-    assert files_of(write_partitions(World(), many, lines, "tx=7-inc/2")) == {0: 4}
+    assert files_of(write_partitions(World(), few, lines, "tx-7-inc/1")) == {0: 1}
+    assert files_of(write_partitions(World(), many, lines, "tx-7-inc/2")) == {0: 4}
 
 
 def test_a_task_that_is_tried_again_leaves_its_rows_once(spark, lines, monkeypatch):
@@ -163,7 +173,7 @@ def test_a_task_that_is_tried_again_leaves_its_rows_once(spark, lines, monkeypat
     frame = spark.range(0, 1000, 1, 4).selectExpr("id", "cast(id % 3 as int) as hour")
     failing = frame.mapInPandas(die_at_the_end, frame.schema)
 
-    written = write_partitions(World(), failing, lines, "tx=7-inc/1")
+    written = write_partitions(World(), failing, lines, "tx-7-inc/1")
     read = read_partitions(World(), spark, lines, partitions(lines, written), written.schema)
 
     assert sum(manifest.total_rows for manifest in written.manifests.values()) == 1000
@@ -176,7 +186,7 @@ def test_the_job_counts_each_row_once_whatever_its_plan(spark, lines, shuffled):
     frame = spark.range(0, 1000, 1, 8).selectExpr("id", "cast(id % 3 as int) as hour")
     frame = frame.repartition(5, "hour").distinct() if shuffled else frame.limit(700)
 
-    written = write_partitions(World(), frame, lines, "tx=7-inc/1")
+    written = write_partitions(World(), frame, lines, "tx-7-inc/1")
 
     assert sum(manifest.total_rows for manifest in written.manifests.values()) == (1000 if shuffled else 700)
 
@@ -192,8 +202,8 @@ def test_a_directory_with_other_rows_than_the_job_wrote_fails_the_attempt(spark,
 
     monkeypatch.setattr(module, "list_written", with_a_foreign_file)
 
-    with pytest.raises(RowsDiffer, match="wrote 10 rows, and tx=7-inc/1 has 2") as caught:
-        write_partitions(World(), spark.range(10).selectExpr("id", "0 as hour").repartition(1), lines, "tx=7-inc/1")
+    with pytest.raises(RowsDiffer, match="wrote 10 rows, and tx-7-inc/1 has 2") as caught:
+        write_partitions(World(), spark.range(10).selectExpr("id", "0 as hour").repartition(1), lines, "tx-7-inc/1")
 
     assert (caught.value.written, caught.value.found) == (10, 20)
 
@@ -230,19 +240,19 @@ def test_a_key_column_that_makes_no_keys_is_named(spark, tmp_path, hour, key_typ
     fileset = make_fileset(tmp_path / "x", {"hour": key_type})
 
     with pytest.raises(Exception, match=why):
-        write_partitions(World(), spark.range(10).selectExpr("id", f"{hour} as hour"), fileset, "tx=7-inc/1")
+        write_partitions(World(), spark.range(10).selectExpr("id", f"{hour} as hour"), fileset, "tx-7-inc/1")
 
 
 def test_a_missing_key_column_is_named(spark, lines):
     """The message says which columns there are."""
     with pytest.raises(BadKey, match="'hour' is no column of the data frame, which has id, Our"):
-        write_partitions(World(), spark.range(10).selectExpr("id", "1 as Our"), lines, "tx=7-inc/1")
+        write_partitions(World(), spark.range(10).selectExpr("id", "1 as Our"), lines, "tx-7-inc/1")
 
 
 def test_a_small_integer_becomes_the_long_that_the_key_wants(spark, tmp_path):
     """No digit is lost; upper and lower case are one to Spark."""
     fileset = make_fileset(tmp_path / "x", {"hour": "long"})
-    written = write_partitions(World(), spark.range(3).selectExpr("1 as HOUR", "id as `a.b`"), fileset, "tx=7-inc/1")
+    written = write_partitions(World(), spark.range(3).selectExpr("1 as HOUR", "id as `a.b`"), fileset, "tx-7-inc/1")
 
     read = read_partitions(World(), spark, fileset, partitions(fileset, written), written.schema)
 
@@ -256,15 +266,15 @@ def test_a_small_integer_becomes_the_long_that_the_key_wants(spark, tmp_path):
 def test_frames_that_no_file_can_hold_are_refused(spark, lines, columns, why):
     """Spark's own words for it are hard to read."""
     with pytest.raises(BadFrame, match=why):
-        write_partitions(World(), spark.range(10).selectExpr(*columns), lines, "tx=7-inc/1")
+        write_partitions(World(), spark.range(10).selectExpr(*columns), lines, "tx-7-inc/1")
 
 
 def test_columns_come_in_the_order_of_the_file_set(spark, lines):
     """What is written by name must not depend on the order in which a program computes it."""
-    first = write_partitions(World(), spark.range(2).selectExpr("id", "'a' as v", "1 as hour"), lines, "tx=7-inc/1")
+    first = write_partitions(World(), spark.range(2).selectExpr("id", "'a' as v", "1 as hour"), lines, "tx-7-inc/1")
     other = spark.range(2).selectExpr("1 as hour", "'b' as v", "id")
 
-    second = write_partitions(World(), other, lines, "tx=7-inc/2", first.schema)
+    second = write_partitions(World(), other, lines, "tx-7-inc/2", first.schema)
 
     assert second.schema == first.schema
     assert [field["name"] for field in json.loads(first.schema.text)["fields"]] == ["id", "v"]
@@ -275,25 +285,25 @@ def test_columns_come_in_the_order_of_the_file_set(spark, lines):
 )
 def test_other_columns_are_refused_before_anything_is_written(spark, lines, columns):
     """The commit would refuse them, after hours of work."""
-    first = write_partitions(World(), spark.range(2).selectExpr("id", "'a' as v", "1 as hour"), lines, "tx=7-inc/1")
+    first = write_partitions(World(), spark.range(2).selectExpr("id", "'a' as v", "1 as hour"), lines, "tx-7-inc/1")
 
     with pytest.raises(SchemaChanged, match="id long, v string"):
-        write_partitions(World(), spark.range(2).selectExpr(*columns), lines, "tx=7-inc/2", first.schema)
+        write_partitions(World(), spark.range(2).selectExpr(*columns), lines, "tx-7-inc/2", first.schema)
 
 
 def test_columns_are_the_same_whether_they_can_be_null_or_not(spark, lines):
     """Spark forgets it when it reads; two programs would quarrel about nothing."""
     strict = write_partitions(
-        World(), spark.range(2).selectExpr("id", "array(1) as v", "1 as hour"), lines, "tx=7-inc/1"
+        World(), spark.range(2).selectExpr("id", "array(1) as v", "1 as hour"), lines, "tx-7-inc/1"
     )
     loose = spark.range(2).selectExpr("nullif(id, 7) as id", "array(nullif(1, id)) as v", "1 as hour")
 
-    assert write_partitions(World(), loose, lines, "tx=7-inc/2").schema == strict.schema
+    assert write_partitions(World(), loose, lines, "tx-7-inc/2").schema == strict.schema
 
 
 def test_no_rows_make_no_partitions(spark, lines):
     """An empty result is a result."""
-    written = write_partitions(World(), spark.range(0).selectExpr("id", "1 as hour"), lines, "tx=7-inc/1")
+    written = write_partitions(World(), spark.range(0).selectExpr("id", "1 as hour"), lines, "tx-7-inc/1")
     read = read_partitions(World(), spark, lines, [], written.schema)
 
     assert written.manifests == {}
@@ -306,7 +316,7 @@ def test_partitions_of_many_transactions_are_read_as_one(spark, lines):
     found = []
     for number in range(1, 13):
         frame = spark.range(number).selectExpr("id", f"{number % 5} as hour").coalesce(1)
-        tx = f"tx={number}-inc"
+        tx = f"tx-{number}-inc"
         written = write_partitions(World(), frame, lines, f"{tx}/1")
         found += partitions(lines, written, tx)
 
@@ -320,11 +330,11 @@ def test_partitions_of_many_transactions_are_read_as_one(spark, lines):
 def test_only_the_files_of_the_manifest_are_read(spark, lines):
     """A directory may hold what a lost attempt left, or what another write added to it."""
     frame = spark.range(10).selectExpr("id", "1 as hour").repartition(2)
-    written = write_partitions(World(), frame, lines, "tx=7-inc/1")
+    written = write_partitions(World(), frame, lines, "tx-7-inc/1")
     (partition,) = partitions(lines, written)
     (change,) = partition.changes
     half = type(change.manifest)(change.manifest.files[:1])
-    one = Partition(partition.partition_key, (type(change)(change.partition_key, 7, 8, change.op, "tx=7-inc", half),))
+    one = Partition(partition.partition_key, (type(change)(change.partition_key, 7, 8, change.op, "tx-7-inc", half),))
 
     assert read_partitions(World(), spark, lines, [one], written.schema).count() == half.total_rows < 10
 
@@ -335,7 +345,7 @@ def test_a_file_set_may_lie_in_any_folder(spark, tmp_path, name):
     fileset = make_fileset(tmp_path / name, {"hour": "int"})
     frame = spark.range(4).selectExpr("id", "cast(id as int) as hour")
 
-    written = write_partitions(World(), frame, fileset, "tx=7-inc/1")
+    written = write_partitions(World(), frame, fileset, "tx-7-inc/1")
 
     assert rows_of(read_partitions(World(), spark, fileset, partitions(fileset, written), written.schema)) == rows_of(
         frame
@@ -345,7 +355,7 @@ def test_a_file_set_may_lie_in_any_folder(spark, tmp_path, name):
 def test_a_file_that_is_gone_or_cut_is_named_before_spark_starts(spark, lines):
     """An answer without its rows would be a wrong answer."""
     frame = spark.range(2).selectExpr("id", "cast(id as int) as hour")
-    written = write_partitions(World(), frame, lines, "tx=7-inc/1")
+    written = write_partitions(World(), frame, lines, "tx-7-inc/1")
     seen = partitions(lines, written)
     folder = Path(lines.dataset.location.removeprefix("file://"))
     name, file = seen[0].files[0]
@@ -364,7 +374,7 @@ def test_a_flipped_byte_is_an_error_even_if_the_session_would_pass_over_it(spark
     """Uncompressed Parquet reads silently wrong without page checksums; and a program may have loosened its session."""
     spark.conf.set("spark.sql.parquet.compression.codec", "uncompressed")
     frame = spark.range(0, 1000, 1, 1).selectExpr("id", "concat('value-', id) as v", "1 as hour")
-    written = write_partitions(World(), frame, lines, "tx=7-inc/1")
+    written = write_partitions(World(), frame, lines, "tx-7-inc/1")
     spark.conf.unset("spark.sql.parquet.compression.codec")
     seen = partitions(lines, written)
     path = Path(lines.dataset.location.removeprefix("file://"), seen[0].files[0][0])

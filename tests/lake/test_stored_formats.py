@@ -52,7 +52,7 @@ def stored(folder, file_format, **more):
 
 def there_and_back(spark, fileset, frame, *, call=1, columns=None):
     """The rows of a write, read again; and the columns that the file set has."""
-    written = write_partitions(World(), frame, fileset, f"tx=7-inc/{call}", columns)
+    written = write_partitions(World(), frame, fileset, f"tx-7-inc/{call}", columns)
     found = partitions(fileset, written)
     assert sum(partition.rows for partition in found) == frame.count()
     return found, read_partitions(World(), spark, fileset, found, written.schema), written.schema
@@ -91,11 +91,11 @@ def test_text_holds_one_column_of_lines(spark, tmp_path):
 
     assert sorted(row["line"] for row in read.collect()) == sorted(texts)
     with pytest.raises(BadFrame, match="end of line"):
-        write_partitions(World(), spark.sql("SELECT 'a\nb' AS line, 1 AS hour"), lines, "tx=7-inc/2")
+        write_partitions(World(), spark.sql("SELECT 'a\nb' AS line, 1 AS hour"), lines, "tx-7-inc/2")
     with pytest.raises(BadFrame, match="null in line"):
-        write_partitions(World(), spark.sql("SELECT string(null) AS line, 1 AS hour"), lines, "tx=7-inc/3")
+        write_partitions(World(), spark.sql("SELECT string(null) AS line, 1 AS hour"), lines, "tx-7-inc/3")
     with pytest.raises(BadFrame, match="one column, a string"):
-        write_partitions(World(), spark.sql("SELECT 1 AS line, 1 AS hour"), lines, "tx=7-inc/4")
+        write_partitions(World(), spark.sql("SELECT 1 AS line, 1 AS hour"), lines, "tx-7-inc/4")
 
 
 @pytest.mark.spark
@@ -104,9 +104,9 @@ def test_what_a_format_has_no_text_for_is_refused(spark, tmp_path):
     one = stored(tmp_path / "one", "csv")
 
     with pytest.raises(BadFrame, match="null in s"):
-        write_partitions(World(), spark.sql("SELECT string(null) AS s, 1 AS hour"), one, "tx=7-inc/1")
+        write_partitions(World(), spark.sql("SELECT string(null) AS s, 1 AS hour"), one, "tx-7-inc/1")
     with pytest.raises(BadFrame, match="STRUCT"):
-        write_partitions(World(), spark.sql("SELECT struct(1 AS a) AS s, 1 AS hour"), one, "tx=7-inc/2")
+        write_partitions(World(), spark.sql("SELECT struct(1 AS a) AS s, 1 AS hour"), one, "tx-7-inc/2")
 
 
 @pytest.mark.spark
@@ -125,7 +125,7 @@ def test_old_partitions_read_under_columns_that_have_evolved(spark, tmp_path, fi
     assert dict(both.dtypes) == {"a": "bigint", "f": "float", "b": "string", "hour": "int"}
     assert sorted(map(tuple, both.collect())) == [(1, 1.5, None, 1), (5000000000, None, "x", 2)]
     with pytest.raises(SchemaChanged):
-        write_partitions(World(), spark.sql("SELECT 'x' AS a, 1 AS hour"), fileset, "tx=7-inc/3", evolved)
+        write_partitions(World(), spark.sql("SELECT 'x' AS a, 1 AS hour"), fileset, "tx-7-inc/3", evolved)
 
 
 @pytest.mark.spark
@@ -134,7 +134,7 @@ def test_a_flipped_byte_is_found_where_the_file_set_asks_for_checksums(spark, tm
     """A disk that forgets changes neither size nor time; only Parquet's pages tell by themselves."""
     fileset = stored(tmp_path, file_format, checksum=True)
     found, _, columns = there_and_back(spark, fileset, spark.sql("SELECT 'abcdef' AS s, 1 AS hour"))
-    path = Path(tmp_path, "tx=7-inc", found[0].changes[0].manifest.files[0].name)
+    path = Path(tmp_path, "tx-7-inc", found[0].changes[0].manifest.files[0].name)
     content, times = path.read_bytes(), path.stat()
     path.write_bytes(content.replace(b"abcdef", b"abcxef"))
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))

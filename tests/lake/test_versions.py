@@ -101,7 +101,7 @@ class Users:
         sweep(self.catalog)
 
     def directories(self):
-        return sorted(int(path.name.partition("=")[2].partition("-")[0]) for path in self.folder.glob("tx=*"))
+        return sorted(int(path.name.split("-")[1]) for path in self.folder.glob("tx-*"))
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_a_roll_back_is_a_new_version_with_the_old_files(users):
     gone = users.expire()
     users.clean()
 
-    assert (users.now().version, users.now().location) == (back, f"tx={first}-{users.catalog.incarnation}")
+    assert (users.now().version, users.now().location) == (back, f"tx-{first}-{users.catalog.incarnation}")
     assert (versions[back].current, versions[back].rolled_back_to, versions[second].current) == (True, first, False)
     assert gone == [first]
     assert users.directories() == [first, second]  # the first one's files are those of the newest

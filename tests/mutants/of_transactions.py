@@ -129,7 +129,7 @@ MUTANTS: Final = (
             "ON CONFLICT (location) DO NOTHING\n\n"
             "-- name: leave_garbage_now\n"
             "INSERT INTO garbage (location, dataset_id, write_pointer, reason, not_before)\n"
-            "SELECT dataset_id || '/tx=' || CAST(write_pointer AS TEXT), dataset_id, write_pointer, 'begun',\n"
+            "SELECT dataset_id || '/tx-' || CAST(write_pointer AS TEXT), dataset_id, write_pointer, 'begun',\n"
             "       tidemill_now()\n"
             "  FROM in_progress WHERE write_pointer = {commit_seq}\n"
             "    ON CONFLICT (location) DO NOTHING\n\n",

@@ -92,25 +92,25 @@ INSERT INTO partition_change
        (dataset_id, write_pointer, partition_key, op, commit_seq, superseded_seq, delivers, location, manifest, files,
         bytes, row_count, schema_id, run_id, at, expired_at, partition_time)
 SELECT 'wide', 2 * i + 1, 'k' || (i % 100000), 'overwrite', 2 * i + 22,
-       CASE WHEN i < 200000 THEN 2 * (i + 100000) + 22 END, 1, 'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1,
+       CASE WHEN i < 200000 THEN 2 * (i + 100000) + 22 END, 1, 'tx-' || (2 * i + 1), CAST('manifest' AS {blob}), 1,
        1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, NULL, (i % 100000) * 3600000000
   FROM series
  UNION ALL
 SELECT 'deep', 2 * i + 1, 'k' || (i / 5 % 100), 'overwrite', 2 * i + 22,
-       CASE WHEN i < 299500 THEN 2 * (i + 500) + 22 END, 1, 'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1,
+       CASE WHEN i < 299500 THEN 2 * (i + 500) + 22 END, 1, 'tx-' || (2 * i + 1), CAST('manifest' AS {blob}), 1,
        1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, CASE WHEN i < 299000 AND i % 10 = 0 THEN 1 END, NULL
   FROM series WHERE i % 5 = 0
  UNION ALL
 SELECT 'mirror', 2 * i + 1, '', 'overwrite', 2 * i + 22, CASE WHEN i < 299995 THEN 2 * (i + 5) + 22 END, 0,
-       'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000,
+       'tx-' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000,
        CASE WHEN i < 299500 THEN 1 END, NULL
   FROM series WHERE i % 5 = 0
  UNION ALL
-SELECT 'small_' || (i / 150 % 200), 2 * i + 1, 'k' || i, 'append', 2 * i + 22, NULL, 1, 'tx=' || (2 * i + 1),
+SELECT 'small_' || (i / 150 % 200), 2 * i + 1, 'k' || i, 'append', 2 * i + 22, NULL, 1, 'tx-' || (2 * i + 1),
        CAST('manifest' AS {blob}), 1, 1000, 100, 's', 'run_' || i, :now - (300000 - i) * 1000, NULL, NULL
   FROM series WHERE i % 15 = 0
  UNION ALL
-SELECT 'small_0', 2 * i + 1, 'd' || i, 'drop', 2 * i + 22, 2 * i + 22, 0, 'tx=' || (2 * i + 1),
+SELECT 'small_0', 2 * i + 1, 'd' || i, 'drop', 2 * i + 22, 2 * i + 22, 0, 'tx-' || (2 * i + 1),
        CAST('manifest' AS {blob}), 0, 0, 0, NULL, 'run_' || i, :now - (300000 - i) * 1000, NULL, NULL
   FROM series WHERE i < 100
 
@@ -120,11 +120,11 @@ INSERT INTO compaction
        (dataset_id, write_pointer, partition_key, commit_seq, superseded_seq, location, manifest, files, bytes, row_count,
         run_id, at, expired_at)
 SELECT 'wide', 2 * i + 1, 'k' || (i % 100000), 2 * i + 22, CASE WHEN i < 200000 THEN 2 * (i + 100000) + 22 END,
-       'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 'run_' || i, :now - (300000 - i) * 1000, NULL
+       'tx-' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 'run_' || i, :now - (300000 - i) * 1000, NULL
   FROM series
  UNION ALL
 SELECT 'deep', 2 * i + 1, 'k' || (i / 5 % 100), 2 * i + 22, CASE WHEN i < 299500 THEN 2 * (i + 500) + 22 END,
-       'tx=' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 'run_' || i, :now - (300000 - i) * 1000,
+       'tx-' || (2 * i + 1), CAST('manifest' AS {blob}), 1, 1000, 100, 'run_' || i, :now - (300000 - i) * 1000,
        CASE WHEN i < 299000 AND i % 10 = 0 THEN 1 END
   FROM series WHERE i % 5 = 0
 
@@ -142,7 +142,7 @@ INSERT INTO subscriber (topic, name, seq, n) VALUES ('data', 'scheduler', 599900
 
 -- name: fill_garbage
 INSERT INTO garbage (location, dataset_id, write_pointer, reason, not_before)
-SELECT 'wide/tx=' || i, 'wide', i, 'aborted', CASE WHEN i < 20 THEN 1000 ELSE :now + i * 1000 END
+SELECT 'wide/tx-' || i, 'wide', i, 'aborted', CASE WHEN i < 20 THEN 1000 ELSE :now + i * 1000 END
   FROM series WHERE i < 20000
 
 -- name: fill_reader_pin

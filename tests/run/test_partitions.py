@@ -116,7 +116,7 @@ def test_a_tree_below_a_folder_beside_what_tidemill_wrote(works, declared, memor
     put(memory_folder, "old/day=2026-01-01/hour=1/a.parquet", TABLE.select(["id"]))
     put(memory_folder, "old/day=2026-01-01/hour=2/a.parquet")
     put(memory_folder, "other/day=2026-01-01/hour=1/a.parquet")
-    put(memory_folder, "tx=7-abcdefgh/1/day=2026-01-01/hour=3/a.parquet")
+    put(memory_folder, "tx-7-abcdefgh/1/day=2026-01-01/hour=3/a.parquet")
 
     done = adopt_partitions(works.catalog, works.world, fileset, "old/")
     again = adopt_partitions(works.catalog, works.world, fileset, "other")

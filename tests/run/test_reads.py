@@ -15,7 +15,7 @@ from tidemill.run.reads import Reads
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
-TX = "tx=7-inc"
+TX = "tx-7-inc"
 FAILED = (
     "SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file file://{path}.  SQLSTATE: KD001"
 )

@@ -431,7 +431,7 @@ def _check_storage(simulation: Simulation, committed: Committed) -> None:
         folder = simulation.folder / name
         if name not in committed.datasets or not folder.exists():
             continue
-        found = {path.name for path in folder.glob("tx=*")}
+        found = {path.name for path in folder.glob("tx-*")}
         wanted = places[committed.datasets[name]]
         refuse(found == wanted, "orphaned", f"{name} has {found - wanted} too much, {wanted - found} too little")
         named = {place: set() if place in merged else {"_committed", "_manifest.json"} for place in wanted}
@@ -449,9 +449,9 @@ def _check_storage(simulation: Simulation, committed: Committed) -> None:
 def check_markers(simulation: Simulation) -> None:
     """At any time: what is marked as committed has committed."""
     marked = {
-        int(path.parent.name.partition("=")[2].partition("-")[0])
+        int(path.parent.name.split("-")[1])
         for name in OUTPUTS
-        for path in (simulation.folder / name).glob("tx=*/_committed")
+        for path in (simulation.folder / name).glob("tx-*/_committed")
     }
     if marked:
         rows = simulation.ground.sql("SELECT write_pointer FROM tx WHERE state = 'committed'")

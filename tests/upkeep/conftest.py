@@ -115,7 +115,7 @@ class House:
 
     def directories(self) -> Counter[str]:
         """The directories of transactions that lie there, by their write pointer."""
-        return Counter(path.name.partition("-")[0] for path in (self.folder / "lines").glob("tx=*"))
+        return Counter(path.name.rpartition("-")[0] for path in (self.folder / "lines").glob("tx-*"))
 
 
 @pytest.fixture

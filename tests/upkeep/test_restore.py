@@ -239,7 +239,7 @@ def test_the_janitor_goes_on_with_the_garbage_of_the_life_before(house, tmp_path
     restore(house.catalog, tmp_path / "catalog.backup", replace=True)
     sweep(house.catalog)
 
-    assert house.directories().keys() == {f"tx={pointer}" for pointer in house.pointers if pointer != aborted}
+    assert house.directories().keys() == {f"tx-{pointer}" for pointer in house.pointers if pointer != aborted}
 
 
 def test_an_older_overwrite_does_not_hide_new_work(house, tmp_path):
@@ -259,7 +259,7 @@ def test_an_older_overwrite_does_not_hide_new_work(house, tmp_path):
 def test_the_clock_begins_above_what_no_backup_knows(house, tmp_path):
     """A file set that was declared after the backup has its directories where file sets usually lie."""
     write_backup(house.catalog, tmp_path / "catalog.backup")
-    (house.folder / "data" / "default" / "later" / "tx=777777-anotherl").mkdir(parents=True)
+    (house.folder / "data" / "default" / "later" / "tx-777777-anotherl").mkdir(parents=True)
     (house.folder / "data" / "a file").write_text("")
 
     restored = restore(house.catalog, tmp_path / "catalog.backup", replace=True, data=(house.folder / "data").as_uri())
@@ -272,7 +272,7 @@ def test_what_is_damaged_is_not_adopted(house, tmp_path):
     write_backup(house.catalog, tmp_path / "catalog.backup")
     for number in range(3):
         house.publish(f"s{number}", "lost\n")
-    folders = {int(re.findall(r"\d+", path.name)[0]): path for path in (house.folder / "lines").glob("tx=*")}
+    folders = {int(re.findall(r"\d+", path.name)[0]): path for path in (house.folder / "lines").glob("tx-*")}
     first, second, _ = (folders[pointer] for pointer in house.pointers)
     next(first.rglob("part-*")).unlink()
     (second / "_manifest.json").write_text("{")
@@ -335,14 +335,14 @@ def test_fsck_finds_each_difference(house):
     for number in range(4):
         house.publish(f"s{number}", f"{number}\n")
     house.abort("s9")
-    paths = sorted((house.folder / "lines").glob("tx=*/*/*/part-*"), key=lambda path: path.parent.name)
+    paths = sorted((house.folder / "lines").glob("tx-*/*/*/part-*"), key=lambda path: path.parent.name)
     for path in paths:
         path.with_name(f".{path.name}.crc").write_text("Spark")
     clean = fsck(house.catalog, [house.lines])
     paths[0].unlink()
     paths[1].write_text("longer\n")
     (paths[2].parent / "stray").write_text("x")
-    open_files(house.lines.dataset.location, house.catalog.world).put("tx=999999-otherone/1/source=x/part-0", b"x")
+    open_files(house.lines.dataset.location, house.catalog.world).put("tx-999999-otherone/1/source=x/part-0", b"x")
     rows_of(house.catalog, "DELETE FROM garbage RETURNING 1")
 
     found = fsck(house.catalog, [house.lines])

@@ -50,7 +50,7 @@ UPDATE tx SET state = :state, reason = :reason, ended_at = tidemill_now()
 -- name: leave_garbage
 -- Only of a transaction that can never commit. The location names it; the janitor finds the directory from the rest.
 INSERT INTO garbage (location, dataset_id, write_pointer, reason, not_before)
-SELECT i.dataset_id || '/tx=' || CAST(i.write_pointer AS TEXT), i.dataset_id, i.write_pointer, t.state, tidemill_now()
+SELECT i.dataset_id || '/tx-' || CAST(i.write_pointer AS TEXT), i.dataset_id, i.write_pointer, t.state, tidemill_now()
   FROM in_progress AS i JOIN tx AS t ON t.write_pointer = i.write_pointer
  WHERE i.write_pointer = :write_pointer AND t.state IN ('aborted', 'invalid')
     ON CONFLICT (location) DO NOTHING

@@ -1,6 +1,6 @@
 """Manifests: the files of one change. Readers never list directories; a listing is only how a writer makes a manifest.
 
-A transaction writes below `tx=<write pointer>-<incarnation>/` of each data set, every write call into a numbered
+A transaction writes below `tx-<write pointer>-<incarnation>/` of each data set, every write call into a numbered
 directory of its own, straight into the final place. File names in a manifest are relative to the transaction's
 directory. Beside the files, for a catalog that has to be restored, stand two side-cars: `_manifest.json`, what the
 transaction wants to commit, written before its commit, and `_committed`, written after it.
@@ -26,7 +26,7 @@ _FORMAT: Final = 1
 _SIDE_CAR: Final = "_manifest.json"
 _COMMITTED: Final = "_committed"
 _EMPTY: Final = "the folder is empty, though files were published in it: not mounted? Mount the disk"
-_DIRECTORY: Final = re.compile(r"tx=(?P<pointer>[0-9]{1,18})-(?P<incarnation>[0-9a-z]+)")
+_DIRECTORY: Final = re.compile(r"tx-(?P<pointer>[0-9]{1,18})-(?P<incarnation>[0-9a-z]+)")
 
 
 class DamagedFiles(Unavailable):
@@ -103,7 +103,7 @@ class Manifest:
 
 def tx_directory(snapshot: Snapshot) -> str:
     """The directory of a transaction, relative to the location of each data set that it writes."""
-    return f"tx={snapshot.write_pointer}-{snapshot.incarnation}"
+    return f"tx-{snapshot.write_pointer}-{snapshot.incarnation}"
 
 
 def list_written(files: Files, directory: str) -> list[FileStatus]:
@@ -123,7 +123,7 @@ def group_by_partition(
     rows: Mapping[str, int],
     checksums: Mapping[str, str] | None = None,
 ) -> dict[Key, Manifest]:
-    """Manifests by key of the files that one write call left in `directory` (`tx=…/<n>`), given the rows of each.
+    """Manifests by key of the files that one write call left in `directory` (`tx-…/<n>`), given the rows of each.
 
     `checksums` are those that `checksum` gave, of all files or of none. Raises `BadKey` for a directory that stands for
     null or that Spark did not name.

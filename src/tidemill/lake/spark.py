@@ -116,7 +116,7 @@ class PartitionWrites:
 def write_partitions(
     world: World, rows: DataFrame, fileset: Fileset, directory: str, columns: ColumnSchema | None = None
 ) -> PartitionWrites:
-    """Write `rows` below `directory` (`tx=…/<n>`, new) of the file set, one Spark job for all partitions.
+    """Write `rows` below `directory` (`tx-…/<n>`, new) of the file set, one Spark job for all partitions.
 
     `columns` are those the file set has, if any; the rows' columns are put into their order. Raises `BadKey` for a key
     column that is missing, of another type, null or empty in a row; `BadFrame`; `SchemaChanged`; `RowsDiffer`;

@@ -36,7 +36,7 @@ UPDATE clock SET incarnation = :incarnation WHERE id = 1
 -- name: name_garbage
 -- What the janitor still had to delete lies in directories of the life that ends.
 UPDATE garbage SET location = location || '-' || :incarnation, not_before = 0
- WHERE location NOT LIKE '%/tx=%-%'
+ WHERE location NOT LIKE '%/tx-%-%'
 
 -- name: end_open
 -- locks: tx

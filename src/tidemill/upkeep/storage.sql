@@ -37,7 +37,7 @@ SELECT location, partition_key, manifest, expired_at FROM compaction
 -- What the catalog knows of these write pointers: their state, and whether they have left garbage in the data set.
 SELECT tx.write_pointer, tx.state,
        (SELECT 1 FROM garbage
-         WHERE garbage.location = :dataset_id || '/tx=' || CAST(tx.write_pointer AS TEXT)
-            OR garbage.location = :dataset_id || '/tx=' || CAST(tx.write_pointer AS TEXT) || '-' || :incarnation)
+         WHERE garbage.location = :dataset_id || '/tx-' || CAST(tx.write_pointer AS TEXT)
+            OR garbage.location = :dataset_id || '/tx-' || CAST(tx.write_pointer AS TEXT) || '-' || :incarnation)
        AS has_garbage
   FROM tx WHERE tx.write_pointer IN ({ints:pointers})

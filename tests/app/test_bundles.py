@@ -12,10 +12,9 @@ import pytest
 
 from tests.app.stage import Stage, staged
 from tests.app.test_deploy import redeploy
-from tests.run.conftest import rows_of
+from tests.run.conftest import by_hand, rows_of
 from tidemill.app.edits import Edits
 from tidemill.app.packing import BundleTooLarge, pack
-from tidemill.catalog.named import Dialect, Statement
 from tidemill.doctor import examine
 from tidemill.mill.mill import open_project
 from tidemill.narration import Narrator
@@ -358,10 +357,7 @@ def test_a_damaged_bundle_is_not_unpacked(stage):
     """The digest says what the code is."""
     (program,) = stage.mill.project.catalog.read(list_programs)
     other = Bundle({"app.py": b"x = 1"}).to_zip()
-    text = "UPDATE bundle SET content = :content"
-    damage = Statement(
-        "damage", dict.fromkeys(Dialect, text), ("content",), None, False, text.replace(":content", "$1")
-    )
+    damage = by_hand("UPDATE bundle SET content = :content", "content")
     stage.mill.project.catalog.write(lambda db: db.run(damage, content=other))
 
     with pytest.raises(CodeUnavailable, match="damaged"):

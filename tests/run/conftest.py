@@ -71,9 +71,14 @@ def rows_of(catalog: Catalog, text: str) -> list[tuple[Any, ...]]:
     return catalog.write(lambda db: db.all(statement))
 
 
-def by_hand(text: str) -> Statement:
+def by_hand(text: str, *parameters: str) -> Statement:
     """A statement that stands in no file; one text for both databases."""
-    return Statement(f"by_hand_{abs(hash(text))}", dict.fromkeys(Dialect, text), (), (), (), None, False, text)
+    name = f"by_hand_{abs(hash(text))}"
+    texts = dict.fromkeys(Dialect, text)
+    positional = text
+    for place, parameter in enumerate(parameters, start=1):
+        positional = positional.replace(f":{parameter}", f"${place}")
+    return Statement(name, texts, parameters, gives=(), locks=(), rank=None, wakes=False, positional=positional)
 
 
 @pytest.fixture

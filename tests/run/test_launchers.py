@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.run.test_programs import PROGRAM
-from tests.run.test_runner import SteppedClock, until
+from tests.run.test_runner import until
 from tidemill.names import RunId
 from tidemill.processes import LocalChild, LocalSpawner
 from tidemill.run.bundles import AppCode
 from tidemill.run.java import NoJava
 from tidemill.run.launchers import Driver, DriverNotStarted, DriverOptions, Launcher
 from tidemill.run.programs import Program, ProgramKind
+from tidemill.testing.clock import VirtualClock
 from tidemill.world import World
 
 STUB = """
@@ -59,7 +60,8 @@ class Pool:
         self.app_file = folder / "project" / "app.py"
         self.app_file.parent.mkdir()
         self.app_file.write_text("")
-        self.clock = SteppedClock()
+        self.clock = VirtualClock()
+        self.clock.elapsed = World().clock.monotonic()
         self.world = dataclasses.replace(World(), spawner=StubSpawner())
         self.options = DriverOptions("sqlite:///nowhere", folder / "state", folder / "cache", runs_per_driver=3)
         self.launcher = Launcher(self.world, self.options)
@@ -131,7 +133,7 @@ def test_while_all_drivers_stay_busy_one_more_is_started(pool):
     first = pool.launch("run_hangs")
     pool.launcher.world = dataclasses.replace(pool.world, clock=pool.clock)
     waits = [pool.ask("run_2"), pool.ask("run_3")]
-    pool.clock.time += timedelta(seconds=6)
+    pool.clock.elapsed += timedelta(seconds=6)
     waits += [pool.ask("run_2"), pool.ask("run_3")]
 
     second = pool.launch("run_2")
@@ -146,12 +148,12 @@ def test_a_driver_beyond_those_to_be_kept_is_ended_when_no_run_needs_it(pool):
     pool.launch("run_hangs")
     pool.launcher.world = dataclasses.replace(pool.world, clock=pool.clock)
     pool.ask("run_2")
-    pool.clock.time += timedelta(seconds=6)
+    pool.clock.elapsed += timedelta(seconds=6)
     spare = pool.serve("run_2")
 
     pool.launcher.tend()
     kept = spare in pool.launcher.drivers
-    pool.clock.time += timedelta(minutes=3)
+    pool.clock.elapsed += timedelta(minutes=3)
     pool.launcher.tend()
 
     assert kept
@@ -180,7 +182,7 @@ def test_a_start_that_never_ends_is_given_up(pool):
     (pool.app_file.parent / "slow").touch()
     pool.ask("run_1")
     pool.launcher.world = dataclasses.replace(pool.world, clock=pool.clock)
-    pool.clock.time = World().clock.monotonic() + timedelta(minutes=6)
+    pool.clock.elapsed = World().clock.monotonic() + timedelta(minutes=6)
 
     pool.launcher.tend()
 
@@ -227,7 +229,7 @@ def test_a_driver_that_does_not_come_to_an_end_is_killed(pool):
     pool.launcher.tend()
     kept = driver in pool.launcher.drivers
 
-    pool.clock.time += timedelta(seconds=11)
+    pool.clock.elapsed += timedelta(seconds=11)
     pool.launcher.tend()
 
     assert kept

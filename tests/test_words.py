@@ -52,7 +52,7 @@ LEFT: Final = {
     "src/tidemill/lake/inbox": 98,
     "src/tidemill/lake/snapshot": 59,
     "src/tidemill/lake/window": 65,
-    "src/tidemill/mill": 38,
+    "src/tidemill/mill": 22,
     "src/tidemill/run": 181,
     "src/tidemill/schedule": 68,
     "src/tidemill/sql": 36,

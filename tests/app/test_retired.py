@@ -151,7 +151,7 @@ def test_a_dropped_consumer_starts_anew_when_its_program_comes_back(stage):
     stage.play()
     redeploy(stage.mill, WITHOUT)
     stage.publish("lines", "hour=2")
-    stage.mill.consumers.drop("lines", "default.shop.report", by="ann")
+    stage.mill.acting_as("ann").consumers.drop("lines", "default.shop.report")
     gone = stage.mill.consumers.list()
     clean = stage.mill.catalog.audit().clean
     redeploy(stage.mill, PIPE)

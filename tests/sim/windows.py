@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -174,8 +174,7 @@ def move_by_hand(simulation: Simulation, name: str, act: str, to: datetime, wait
     def body(process: Process) -> None:
         process.world.clock.sleep(wait)
         simulation.ticks.asked[name] = act, to_wall(to)
-        world = replace(process.world, environ={"USER": name})
-        desk = Watermarks(Project(process.catalog, world, simulation.ground.config))
+        desk = Watermarks(Project(process.catalog, process.world, simulation.ground.config, caller=name))
         move = desk.advance if act == "advance" else desk.rewind
         move("ticks", str(to))
         simulation.ticks.moved.append(name)

@@ -14,6 +14,7 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.errors import NotFound
 from tidemill.lake.datasets import list_datasets
+from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Noun
 from tidemill.names import Namespace, nearest, qualified
 from tidemill.run.programs import list_programs
@@ -42,12 +43,16 @@ class AppView:
 class Apps(Noun):
     """Operations on apps."""
 
+    noun = "app"
+
+    @operation(Right.READ)
     def list(self) -> Sequence[AppView]:
-        """All deployed apps by name."""
+        """List all deployed apps by name."""
         return self._catalog.read(_views)
 
+    @operation(Right.READ)
     def show(self, name: str) -> AppView:
-        """One app; `NotFound` with the nearest name."""
+        """Return an app; `NotFound` with the nearest name."""
         namespace, (local,) = self._project.split("app", name, 1)
         wanted = qualified(namespace, local)
         views = {view.name: view for view in self.list()}
@@ -55,6 +60,7 @@ class Apps(Noun):
             raise NotFound("app", wanted, nearest(wanted, views))
         return views[wanted]
 
+    @operation(Right.DEPLOY)
     def delete(self, name: str) -> Deleted:
         """Undo the deployment of an app; `NotFound` with the nearest name.
 

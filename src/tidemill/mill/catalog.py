@@ -9,6 +9,7 @@ from tidemill.catalog.db import Db
 from tidemill.lake import datasets
 from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
+from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Noun
 from tidemill.upkeep.audit import Audit, audit
 from tidemill.upkeep.backup import Written, write_backup
@@ -20,16 +21,20 @@ from tidemill.upkeep.restore import Adopted, Restored, adopt, restore
 class CatalogUpkeep(Noun):
     """Operations on the whole catalog."""
 
+    noun = "catalog"
+
+    @operation(Right.READ, command="audit")
     def audit(self, names: Sequence[str] = ()) -> Audit:
-        """Look whether all that was committed was delivered, consumed and announced once; of these data sets, or all.
+        """Check that all commits (to these data sets) were delivered, consumed and announced once.
 
         Reads the history, in pieces, while work goes on; changes nothing. `NotFound` with the nearest name.
         """
         chosen = self._catalog.read(lambda db: [self._project.dataset(db, name) for name in names]) if names else None
         return audit(self._catalog, chosen)
 
+    @operation(Right.READ)
     def fsck(self, names: Sequence[str] = ()) -> Fsck:
-        """Compare manifests with what lies in storage, both ways; of these file sets, or all. `NotFound`."""
+        """Compare manifests (of these file sets) with the files in storage, both ways. `NotFound`."""
 
         def block(db: Db) -> list[Fileset]:
             if names:
@@ -38,10 +43,12 @@ class CatalogUpkeep(Noun):
 
         return fsck(self._catalog, self._catalog.read(block))
 
+    @operation(Right.ADMIN, no_audit="changes nothing in the catalog")
     def backup(self, target: Path) -> Written:
         """Copy the catalog into a file, as one moment shows it, while work goes on; data are not in it."""
         return write_backup(self._catalog, target)
 
+    @operation(Right.ADMIN)
     def restore(self, backup: Path, *, replace: bool = False) -> Restored:
         """Begin a new life of the catalog from a backup; `CatalogInUse` unless it is empty or `replace` is given.
 
@@ -49,6 +56,7 @@ class CatalogUpkeep(Noun):
         """
         return restore(self._catalog, backup, replace=replace, data=self._config.data)
 
+    @operation(Right.ADMIN)
     def move(self, old: Path | None = None) -> Moved:
         """Name this project's folder wherever the catalog names `old`, from which the project was moved.
 
@@ -56,6 +64,7 @@ class CatalogUpkeep(Noun):
         """
         return move(self._catalog, self._config.folder, None if old is None else old.absolute())
 
+    @operation(Right.ADMIN)
     def adopt(self) -> Adopted:
-        """Publish again what another life of the catalog has committed and this one does not know."""
+        """Publish again the commits of another life of the catalog that this life does not know."""
         return adopt(self._catalog)

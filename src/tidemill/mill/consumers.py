@@ -39,6 +39,7 @@ from tidemill.lake.keys import KeyText, KeyValue
 from tidemill.lake.snapshot.changes import measure_feed
 from tidemill.lake.window.partition_time import Instant, Zone
 from tidemill.lake.window.watermark import EARLIEST, LATEST
+from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import MOST_SHOWN, Noun, complete, datasets_by_id, fields_of
 from tidemill.names import nearest
 from tidemill.run.programs import Program, list_programs
@@ -159,8 +160,11 @@ class NoTimes(UserError):
 class Consumers(Noun):
     """Operations on consumers."""
 
+    noun = "consumer"
+
+    @operation(Right.READ)
     def list(self, *, dataset: str | None = None) -> Sequence[ConsumerView]:
-        """All consumers (of one data set) by name, with what waits for each."""
+        """List all consumers (of a data set) by name, with the changes that wait for each."""
 
         def block(db: Db) -> Sequence[ConsumerView]:
             only = None if dataset is None else self._project.dataset(db, dataset).dataset_id
@@ -170,8 +174,9 @@ class Consumers(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.READ)
     def show(self, dataset: str, name: str) -> dict[str, object]:
-        """One consumer, with the changes that its runs hold, those that are discarded, and its resets.
+        """Return a consumer, with the changes that its runs hold, its discarded changes, and its resets.
 
         `work` has the first `MOST_SHOWN` of each state, and `not_shown` is the number of all others. `NotFound` with
         the nearest name.
@@ -195,8 +200,9 @@ class Consumers(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.READ)
     def peek(self, dataset: str, name: str, *, limit: int | None = None) -> Sequence[OfferedView]:
-        """What its next take would give now, in that order, by its own terms; nothing is taken.
+        """List the partitions that the next take would claim now, in order, by the consumer's terms. Claims nothing.
 
         At most `limit` partitions, if that is less than its terms allow. An acceptor of the program is not asked.
         `NotPeekable` for a change feed.
@@ -221,6 +227,7 @@ class Consumers(Noun):
             )
         return offered
 
+    @operation(Right.OPERATE)
     def reset(
         self,
         dataset: str,
@@ -230,7 +237,6 @@ class Consumers(Noun):
         where: Where | Sequence[str] | None = None,
         time_from: str | datetime | None = None,
         time_until: str | datetime | None = None,
-        by: str | None = None,
     ) -> ConsumerView:
         """Reset a consumer: to the `beginning`, to `now`, or to the commits since a time.
 
@@ -238,7 +244,7 @@ class Consumers(Noun):
         `where` accepts and whose time lies from `time_from` until `time_until`, and all that commits from now on. Times
         without an offset are those of the watermark's zone.
 
-        On record with the caller (`by`, else the user of this process): `show`. Refused (`ClaimsInProgress`)
+        On record with the actor: `show`. Refused (`ClaimsInProgress`)
         while a run holds what it took; `NotFound`, `BadStart`, `BadKey`, `NoTimes`, `TooManyChosen`.
         """
         start = Start.parse(to)
@@ -248,13 +254,14 @@ class Consumers(Noun):
             if found.kind is DatasetKind.SNAPSHOT:
                 raise NotPeekable(found.qualified_name, consumer.name)
             chosen = _choose(Fileset.of(found), where, time_from, time_until)
-        anew = reset(self._catalog, consumer.dataset_id, consumer.name, start, self._who(by), chosen)
+        anew = reset(self._catalog, consumer.dataset_id, consumer.name, start, self._project.actor, chosen)
         return self._catalog.read(lambda db: _consumer_view(db, anew, {found.dataset_id: found}))
 
-    def drop(self, dataset: str, name: str, *, by: str | None = None) -> None:
+    @operation(Right.DEPLOY)
+    def drop(self, dataset: str, name: str) -> None:
         """Drop a consumer by which no program reads any more: nothing is kept or counted for it from then on.
 
-        On record with who asked. `ConsumerInUse`; `ClaimsInProgress` while a run holds what it took; `NotFound`.
+        On record with the actor. `ConsumerInUse`; `ClaimsInProgress` while a run holds what it took; `NotFound`.
         """
 
         def block(db: Db) -> None:
@@ -262,17 +269,15 @@ class Consumers(Noun):
             found, consumer = self._consumer(db, dataset, name)
             if not _is_retired(consumer, found, list_programs(db)):
                 raise ConsumerInUse(found.qualified_name, consumer.name)
-            drop_consumer(db, consumer, self._who(by))
+            drop_consumer(db, consumer, self._project.actor)
 
         self._catalog.write(block)
 
-    def _who(self, by: str | None) -> str:
-        return by or f"{self._world.environ.get('USER', 'unknown')}@{self._world.spawner.host()}"
-
+    @operation(Right.OPERATE)
     def requeue(self, dataset: str, name: str, partitions: Sequence[str] | None = None) -> int:
-        """Have partitions that it put aside tried again (these, like `day=2026-01-31`, or all); how many.
+        """Retry discarded partitions (these, like `day=2026-01-31`, or all), and return their number.
 
-        `NotFound` for one that is not put aside.
+        `NotFound` for a partition that is not discarded.
         """
 
         def block(db: Db) -> tuple[Consumer, list[KeyText] | None]:
@@ -289,8 +294,9 @@ class Consumers(Noun):
 
         return requeue(self._catalog, *self._catalog.read(block))
 
+    @operation(Right.READ)
     def lag(self, *, dataset: str | None = None, name: str | None = None) -> Sequence[LagView]:
-        """How far consumers (of one data set; the one of a name) are behind, by name."""
+        """Measure the lag of consumers (of a data set; of a name), by name."""
 
         def block(db: Db) -> Sequence[LagView]:
             by_id = datasets_by_id(db)
@@ -303,13 +309,16 @@ class Consumers(Noun):
 
         return self._catalog.read(block)
 
+    @operation(
+        Right.DEPLOY, no_command="the caller keeps the state, in Python", no_audit="changes nothing in the catalog"
+    )
     def consume_partitions(
         self, dataset: str, state: PartitionConsumerState = FROM_BEGINNING, *, where: Where | None = None
     ) -> PartitionConsumerResult:
-        """What is new in a file set since `state`, oldest first, and the state to store with what becomes of it.
+        """Return the partitions that are new since `state`, oldest first, and the state to store with their outcome.
 
-        For whoever keeps the state by themselves (seed 000); `PartitionConsumer` keeps it in memory. What `where` does
-        not accept is passed over for good. `NotFound`, `BadKey`.
+        For a caller that keeps the state (seed 000); `PartitionConsumer` keeps it in memory. Partitions that `where`
+        does not accept are never delivered. `NotFound`, `BadKey`.
         """
         fileset = Fileset.of(self._catalog.read(lambda db: self._project.dataset(db, dataset)))
         accepted = None if where is None else make_filter(fileset.keys, where)

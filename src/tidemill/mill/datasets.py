@@ -26,6 +26,7 @@ from tidemill.lake.inbox import inbox
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import Manifest, check_files
 from tidemill.lake.snapshot.snapshot import find_visible
+from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import MOST_SHOWN, Noun
 from tidemill.names import RunId
 from tidemill.sizes import format_bytes
@@ -129,16 +130,21 @@ class Datasets(Noun):
     needs it.
     """
 
+    noun = "dataset"
+
+    @operation(Right.READ)
     def list(self) -> Sequence[DatasetView]:
-        """All data sets by name, with their sizes."""
+        """List all data sets by name, with their sizes."""
         return self._catalog.read(lambda db: _dataset_views(db, datasets.list_datasets(db)))
 
+    @operation(Right.READ)
     def show(self, name: str) -> DatasetView:
-        """One data set; `NotFound` with the nearest name."""
+        """Return a data set; `NotFound` with the nearest name."""
         return self._catalog.read(lambda db: _dataset_views(db, [self._project.dataset(db, name)])[0])
 
+    @operation(Right.READ)
     def partitions(self, name: str, *, limit: int = 100) -> Sequence[PartitionView]:
-        """The current changes of a file set by partition."""
+        """List the current changes of a file set by partition."""
 
         def block(db: Db) -> Sequence[PartitionView]:
             fileset = Fileset.of(self._project.dataset(db, name))
@@ -147,10 +153,11 @@ class Datasets(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.READ)
     def files(
         self, name: str, *, where: Where | Sequence[str] | None = None, as_of: AsOf | None = None
     ) -> Sequence[FileView]:
-        """The committed files of a file set by partition: for any engine that reads its format.
+        """List the committed files of a file set by partition: for any engine that reads its format.
 
         `where` chooses partitions, by values (`{"day": Range(date(2026, 1, 1))}`) or as people write it
         (`["day>=2026-01-01"]`); `as_of`, a commit sequence or an aware time, an earlier state. The values of the key
@@ -177,6 +184,7 @@ class Datasets(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.READ)
     def head(
         self, name: str, key: Mapping[str, object] | str | None = None, *, limit: int = 10
     ) -> Sequence[dict[str, object]]:
@@ -202,8 +210,9 @@ class Datasets(Noun):
                 rows += [row | of_partition for row in read_head(files, path, fileset.storing.format, missing)]
         return rows
 
+    @operation(Right.DEPLOY)
     def drop(self, name: str, where: Where | Sequence[str], *, dry_run: bool = False) -> Sequence[Dropped]:
-        """Drop the partitions that `where` accepts, in values or as people write it; what they are.
+        """Drop the partitions that `where` accepts, in values or as people write it, and return them.
 
         With `dry_run` nothing happens. Raises `BadKey`, `NotFound`; `Conflict` when somebody worked on one of them.
         """
@@ -212,10 +221,11 @@ class Datasets(Noun):
             raise UserError(f"say which partitions of {fileset.qualified_name} to drop: nothing means all of them")
         return self._drop(fileset, choose(fileset.keys, where), dry_run=dry_run)
 
+    @operation(Right.DEPLOY)
     def expire(
         self, name: str, older_than: str | timedelta | None = None, *, dry_run: bool = False
     ) -> Sequence[Dropped]:
-        """Drop the partitions whose time was over `older_than` ago, else the file set's `retention`; what they are."""
+        """Drop the partitions whose time passed `older_than` ago, else the file set's `retention`; return them."""
         from tidemill.run.partitions import find_outlived
 
         fileset = self._fileset(name)
@@ -224,6 +234,7 @@ class Datasets(Noun):
             raise UserError(f"{fileset.qualified_name} is declared without retention: say how old partitions may be")
         return self._drop(fileset, find_outlived(self._catalog, fileset, age), dry_run=dry_run)
 
+    @operation(Right.DEPLOY)
     def compact(self, name: str, where: Where | Sequence[str] = ()) -> Sequence[Compacted]:
         """Put the rows of each partition with many small files into fewer files; return these partitions.
 
@@ -250,8 +261,9 @@ class Datasets(Noun):
         ):
             return tx.compact(spark, fileset.qualified_name, where=accepted)
 
+    @operation(Right.READ)
     def dropped(self, name: str, *, limit: int = 100) -> Sequence[DroppedView]:
-        """The newest drops of a file set first."""
+        """List the drops of a file set, newest first."""
         fileset = self._fileset(name)
         rows = self._catalog.read(lambda db: db.all(SQL.list_dropped, dataset_id=fileset.dataset_id, limit=limit))
         return [
@@ -261,12 +273,14 @@ class Datasets(Noun):
             for key, w, seq, run, at in rows
         ]
 
+    @operation(Right.READ)
     def schemas(self, name: str) -> Sequence[SchemaView]:
-        """The columns that a file set has had, the oldest first."""
+        """List the columns that a file set has had, oldest first."""
         fileset = self._fileset(name)
         rows = self._catalog.read(lambda db: db.all(SQL.list_schemas, dataset_id=fileset.dataset_id))
         return [SchemaView(str(schema), cast("int", seq), RunId(str(run))) for schema, seq, run in rows]
 
+    @operation(Right.DEPLOY)
     def describe(
         self,
         name: str,
@@ -285,12 +299,14 @@ class Datasets(Noun):
         with open_transaction(self._catalog, self._world, [fileset.qualified_name], lease=self._config.lease) as tx:
             tx.fileset(fileset.qualified_name).describe(key, add=add, set=set, remove=remove)
 
+    @operation(Right.DEPLOY)
     def adopt(self, name: str, below: str = "") -> Adoption:
         """Register the files that lie in the location of a file set in Hive's layout; see `tidemill dataset adopt`."""
         from tidemill.run.partitions import adopt_partitions
 
         return adopt_partitions(self._catalog, self._world, self._fileset(name), below)
 
+    @operation(Right.DEPLOY)
     def add(self, name: str, key: Mapping[str, object] | str) -> Adoption:
         """Register the files of one partition, in values or as people write it, that lie there in Hive's layout.
 

@@ -13,6 +13,7 @@ from tidemill.errors import UserError
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.inbox import inbox
 from tidemill.mill.jobs import explain_verdict
+from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import MOST_SHOWN, Noun
 from tidemill.names import RunId, advise, dataset_events
 from tidemill.run import runs
@@ -81,6 +82,9 @@ class ReprocessView:
 class Inboxes(Noun):
     """Operations on inboxes, among them claims of files by other workflow engines."""
 
+    noun = "inbox"
+
+    @operation(Right.READ)
     def show(self, name: str) -> InboxView:
         """Show what the catalog knows of an inbox. Cost: reads the states of all its files."""
         # No list of files needs this, nor what the methods below import.
@@ -106,6 +110,7 @@ class Inboxes(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.READ, command="inbox files")
     def explain(self, name: str) -> list[str]:
         """Say what the NEW files of an inbox wait for: one sentence for each program that reads the inbox."""
         watched = self._inbox(name)
@@ -118,14 +123,16 @@ class Inboxes(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.READ)
     def files(self, name: str, *, state: str | None = None, after: str = "", limit: int = 100) -> list[inbox.InboxFile]:
-        """The files of an inbox by name, from behind the name `after` on, in one state or all."""
+        """List the files of an inbox by name, after the name `after`, in one state or all."""
         watched = self._inbox(name)
         wanted = None if state is None else file_state(state)
         return self._catalog.read(
             lambda db: inbox.list_files(db, watched.dataset_id, state=wanted, after=after, limit=limit)
         )
 
+    @operation(Right.OPERATE, no_audit="does what a listing process does when the time comes")
     def scan(self, name: str, *, reconcile: bool = False, accept_empty: bool = False) -> ScanView:
         """Look for new files now, as `tidemill up` does when the time comes; with `reconcile` at all there are.
 
@@ -156,34 +163,37 @@ class Inboxes(Noun):
             str(longest),
         )
 
+    @operation(Right.OPERATE)
     def release(self, name: str, files: Sequence[str]) -> int:
-        """Give files in quarantine another chance, each by itself; how many there were."""
+        """Release files from quarantine: each is retried by itself. Return their number."""
         from tidemill.lake.inbox.file_endings import release_quarantined
 
         watched = self._inbox(name)
         return self._catalog.write(lambda db: release_quarantined(db, watched, files))
 
+    @operation(Right.OPERATE)
     def retry(self, name: str, files: Sequence[str] = ()) -> int:
-        """Have files in ERROR tried again now, all when none is named; how many there were."""
+        """Retry files in ERROR now, all if none is named, and return their number."""
         from tidemill.lake.inbox.file_endings import retry_files
 
         watched = self._inbox(name)
         return self._catalog.write(lambda db: retry_files(db, watched, files))
 
-    def reprocess(self, name: str, files: Sequence[str], *, by: str = "") -> ReprocessView:
+    @operation(Right.OPERATE)
+    def reprocess(self, name: str, files: Sequence[str]) -> ReprocessView:
         """Deliver processed files to the programs of an inbox again, all of them or none, as if they were new.
 
-        On record with who asked (`by`, else the user of this process). A program that appends publishes their rows a
+        On record with the actor. A program that appends publishes their rows a
         second time. Raises `NotReprocessed` for a file that is not processed or not there, and `FilesChanged`.
         """
         from tidemill.lake.inbox.reprocess import reprocess
 
         watched = self._inbox(name)
-        who = by or f"{self._world.environ.get('USER', 'unknown')}@{self._world.spawner.host()}"
-        count = reprocess(self._catalog, watched, files, who)
+        count = reprocess(self._catalog, watched, files, self._project.actor)
         readers = self._catalog.read(lambda db: _readers(db, watched))
         return ReprocessView(watched.qualified_name, count, tuple(one.qualified_name for one in readers if one.writes))
 
+    @operation(Right.DEPLOY, command="inbox claim", no_audit="its run is the record")
     def get_latest_files(
         self,
         name: str,
@@ -206,23 +216,27 @@ class Inboxes(Noun):
             discover_settled(self._catalog, watched)
         return get_latest_files(self._catalog, watched, limit=limit, lease=parse_lease(lease), owner=owner)
 
+    @operation(Right.DEPLOY, command="inbox update", no_audit="the run of the claim is the record")
     def update_file_status(
         self, claim: FileClaim | str, files: Sequence[str] | None, status: str, *, error: str = ""
     ) -> int:
-        """Close `files` of a claim (None: all it holds) as SUCCESS, ERROR (to be tried again) or NEW (given back).
+        """Close `files` of a claim (None: all files) as SUCCESS, ERROR (retried later) or NEW (returned).
 
-        How many it still holds. Refused with `Fenced` when the claim has ended: somebody else may have its files.
+        Returns the number of files that the claim still holds. Refused with `Fenced` when the claim has ended: another
+        claim may have its files.
         """
         from tidemill.run.outside_claims import update_file_status
 
         return update_file_status(self._catalog, _claim_id(claim), files, file_state(status), error=error)
 
+    @operation(Right.DEPLOY, command="inbox renew", no_audit="keeps a lease alive")
     def renew_claim(self, claim: FileClaim | str, *, lease: str | timedelta = _CLAIM_LEASE) -> None:
         """Keep a claim for `lease` from now; `Fenced` when it has ended."""
         from tidemill.run.outside_claims import renew_claim
 
         renew_claim(self._catalog, _claim_id(claim), parse_lease(lease))
 
+    @operation(Right.DEPLOY, command="inbox release", no_audit="the run of the claim is the record")
     def release_claim(self, claim: FileClaim | str) -> str:
         """Return the files of a claim that are still open, as new. Return the state of its run afterwards."""
         from tidemill.run.outside_claims import release_claim

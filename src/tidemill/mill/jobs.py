@@ -11,6 +11,7 @@ from typing import cast
 
 from tidemill.catalog.db import Db
 from tidemill.epoch import to_ms
+from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Noun
 from tidemill.mill.scheduled import find_named
 from tidemill.names import JobId, RunId, ScheduleId
@@ -48,8 +49,11 @@ class EndedJobView:
 class Jobs(Noun):
     """Operations on jobs."""
 
+    noun = "job"
+
+    @operation(Right.READ)
     def list(self) -> Sequence[JobView]:
-        """All jobs that wait, oldest first."""
+        """List the jobs that wait, oldest first."""
 
         def block(db: Db) -> Sequence[JobView]:
             names = _schedule_names(db)
@@ -57,8 +61,9 @@ class Jobs(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.READ, command="job list")
     def history(self, schedule: str, *, limit: int = 20) -> Sequence[EndedJobView]:
-        """The newest jobs of a schedule that have ended, newest first."""
+        """List the newest jobs of a schedule that have ended, newest first."""
 
         def block(db: Db) -> Sequence[EndedJobView]:
             found = find_named(self._project, db, schedule)
@@ -67,8 +72,9 @@ class Jobs(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.READ)
     def show(self, job_id: str) -> JobView | EndedJobView:
-        """A job, waiting or ended; `NotFound`."""
+        """Return a job, waiting or ended; `NotFound`."""
 
         def block(db: Db) -> JobView | EndedJobView:
             names = _schedule_names(db)
@@ -77,6 +83,7 @@ class Jobs(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.OPERATE)
     def drop(self, job_id: str) -> None:
         """End a job without a run; its messages are recorded as dropped. `NotFound`, `JobEnded`.
 
@@ -85,8 +92,9 @@ class Jobs(Noun):
         dropped = (Outcome.DROPPED, "dropped by hand")
         self._catalog.write(lambda db: end_jobs(db, [Ending(lock_job(db, JobId(job_id)), *dropped)]))
 
+    @operation(Right.OPERATE)
     def force(self, job_id: str) -> RunId:
-        """Make a run of a job now, whatever it waits for; the run's id. `NotFound`, `JobEnded`."""
+        """Make a run of a job now, whatever the job waits for. `NotFound`, `JobEnded`."""
         # Most of what this module would load, and no list needs it.
         from tidemill.schedule.checker import force_job
 

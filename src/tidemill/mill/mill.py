@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,7 @@ from tidemill.catalog.engine import connect, open_catalog
 from tidemill.catalog.migrate import migrate, read_version
 from tidemill.config import load_config, without_password
 from tidemill.errors import UserError
+from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Project, find_project
 from tidemill.storage.files import open_files
 from tidemill.world import World
@@ -146,6 +148,11 @@ class Mill:
         """Close the connections to the catalog."""
         self.project.catalog.close()
 
+    def acting_as(self, actor: str) -> Mill:
+        """Return the same project for another caller, which the records of changes name."""
+        return Mill(replace(self.project, caller=actor))
+
+    @operation(Right.DEPLOY)
     def deploy(self, *, update_schedules: bool = True) -> list[Deployed]:
         """Deploy the apps of the configured app file, each in one transaction, in their order in the file.
 
@@ -156,6 +163,7 @@ class Mill:
 
         return deploy_apps(self.project, update_schedules=update_schedules)
 
+    @operation(Right.DEPLOY)
     def sql(self, text: str) -> list[Done]:
         """Carry out the SQL statements in `text`, divided by semicolons, one after the other.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.engine import open_catalog
@@ -41,6 +41,13 @@ class Project:
     catalog: Catalog
     world: World
     config: Config
+    caller: str = ""
+    """The person or program that asks; the user of this process if empty."""
+
+    @property
+    def actor(self) -> str:
+        """The caller as records of changes name it: `user@host` for the user of this process."""
+        return self.caller or f"{self.world.environ.get('USER', 'unknown')}@{self.world.spawner.host()}"
 
     def dataset(self, db: Db, name: str) -> Dataset:
         """Return the data set of that name; `NotFound`."""
@@ -73,6 +80,9 @@ class Project:
 
 class Noun:
     """Operations on one kind of thing. `Mill` makes each noun at its first use."""
+
+    noun: ClassVar[str]
+    """The word for the thing on the command line."""
 
     def __init__(self, project: Project) -> None:
         self._project = project

@@ -19,6 +19,7 @@ from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.keys import KeyText
+from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import MOST_SHOWN, Noun, check_startable, datasets_by_id, fields_of, program_names
 from tidemill.names import ProgramId, RunId
 from tidemill.run import runs
@@ -105,8 +106,11 @@ class InputView:
 class Runs(Noun):
     """Operations on runs."""
 
+    noun = "run"
+
+    @operation(Right.READ)
     def list(self, *, program: str | None = None, limit: int = 20) -> Sequence[RunView]:
-        """The newest runs (of one program) first."""
+        """List the runs (of a program), newest first."""
 
         def block(db: Db) -> Sequence[RunView]:
             program_id = None if program is None else self._project.program(db, program).program_id
@@ -116,8 +120,9 @@ class Runs(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.READ)
     def show(self, run_id: str) -> dict[str, object]:
-        """A run with what it took; `NotFound`."""
+        """Return a run with its inputs; `NotFound`."""
 
         def block(db: Db) -> dict[str, object]:
             view = _run_view(runs.find_run(db, RunId(run_id)), program_names(db), _Waits(db))
@@ -127,8 +132,9 @@ class Runs(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.OPERATE)
     def start(self, program: str, arguments: Mapping[str, object] | None = None) -> RunId:
-        """Make a pending run of `program` (`app.program`), which a runner carries out; its id."""
+        """Make a pending run of `program` (`app.program`), which a runner carries out, and return its id."""
         run_id = RunId(self._world.new_id("run"))
 
         def block(db: Db) -> None:
@@ -142,8 +148,9 @@ class Runs(Noun):
         self._catalog.write(block)
         return run_id
 
+    @operation(Right.OPERATE)
     def retry(self, run_id: str) -> RunId:
-        """Make a new run like one that ended without a commit; its id. `NotFound`, `NothingToRetry`.
+        """Make a new run like a run that ended without a commit, and return its id. `NotFound`, `NothingToRetry`.
 
         It takes what waits for the program now; what the failed run had claimed is there again.
         """
@@ -161,13 +168,15 @@ class Runs(Noun):
         self._catalog.write(block)
         return retry_id
 
+    @operation(Right.OPERATE)
     def kill(self, run_id: str) -> str:
-        """Ask for the end of a run; its state afterwards. No effect on one that has ended."""
+        """Ask for the end of a run, and return its state afterwards. No effect on a run that has ended."""
         # Half of what this module loads, and only a kill needs it: a list would wait for it.
         from tidemill.run.attempts import ask_kill
 
         return ask_kill(self._catalog, RunId(run_id)).value
 
+    @operation(Right.READ)
     def logs(
         self, run_id: str, *, attempt: int | None = None, follow_every: timedelta | None = None, whole: bool = False
     ) -> Iterator[LogLine]:

@@ -17,6 +17,7 @@ from tidemill.errors import NotFound
 from tidemill.json_specs import read_plain, write_plain
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.apps import check_app
+from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Noun, program_names
 from tidemill.mill.scheduled import find_named
 from tidemill.names import CommitSeq, ProgramId, dataset_events
@@ -61,8 +62,11 @@ class FireView:
 class Schedules(Noun):
     """Operations on schedules."""
 
+    noun = "schedule"
+
+    @operation(Right.READ)
     def list(self) -> Sequence[ScheduleView]:
-        """All schedules by name."""
+        """List all schedules by name."""
 
         def block(db: Db) -> Sequence[ScheduleView]:
             names = program_names(db)
@@ -70,12 +74,14 @@ class Schedules(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.READ)
     def show(self, name: str) -> ScheduleView:
-        """One schedule; `NotFound` with the nearest name."""
+        """Return a schedule; `NotFound` with the nearest name."""
         return self._catalog.read(lambda db: _schedule_view(db, find_named(self._project, db, name), program_names(db)))
 
+    @operation(Right.READ)
     def next(self, name: str, *, limit: int = 5) -> Sequence[FireView]:
-        """The next times at which a schedule's time triggers fire, soonest first; none while it is suspended.
+        """List the next times at which a schedule's time triggers fire, soonest first; none while it is suspended.
 
         Those of `Every` hold if nothing starts the program before.
         """
@@ -94,8 +100,9 @@ class Schedules(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.READ)
     def triggered_by(self, name: str) -> Sequence[ScheduleView]:
-        """The schedules that listen to a data set, or to what a program (`app.program`) writes; by name. `NotFound`."""
+        """List the schedules that listen to a data set, or to outputs of a program (`app.program`); `NotFound`."""
 
         def block(db: Db) -> Sequence[ScheduleView]:
             datasets = self._written_or_named(db, name)
@@ -110,8 +117,9 @@ class Schedules(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.OPERATE)
     def suspend(self, name: str) -> int:
-        """Let a schedule listen to nothing; how many pending jobs that dropped."""
+        """Suspend a schedule: it listens to nothing. Return the number of dropped pending jobs."""
         from tidemill.schedule.changes import Suspend
 
         def block(db: Db) -> int:
@@ -120,8 +128,9 @@ class Schedules(Noun):
 
         return self._catalog.write(block)
 
+    @operation(Right.OPERATE)
     def resume(self, name: str) -> None:
-        """Let a schedule listen again; work that waits in its program's inputs is announced."""
+        """Resume a schedule: it listens again, and work that waits in its program's inputs is announced."""
         from tidemill.schedule.changes import Resume
 
         def block(db: Db) -> None:
@@ -130,10 +139,11 @@ class Schedules(Noun):
 
         self._catalog.write(block)
 
+    @operation(Right.DEPLOY)
     def create(
         self, name: str, program: str, *, trigger: object, suspended: bool = False, **options: object
     ) -> ScheduleView:
-        """Make a schedule of ops' own (`app.schedule`) for `program`; it listens at once unless `suspended`.
+        """Create a schedule that no app declares (`app.schedule`) for `program`. It listens at once unless `suspended`.
 
         `trigger` and `options` are as in the JSON form of schedules: `constraints`, `arguments`, `description`,
         `timeout`, `on_timeout`, `priority`, `deadline`, `misfire`, `grace`. A deployment of the app with its schedules
@@ -156,10 +166,11 @@ class Schedules(Noun):
         self._catalog.write(block)
         return self.show(name)
 
+    @operation(Right.DEPLOY)
     def update(self, name: str, **options: object) -> int:
         """Delete and recreate a schedule with other options (as for `create`, and `trigger`).
 
-        What is not named is kept; name, program and status are. How many pending jobs that dropped.
+        Options that are not named stay; so do name, program and status. Returns the number of dropped pending jobs.
         """
         from tidemill.schedule.changes import Update
 
@@ -172,8 +183,9 @@ class Schedules(Noun):
 
         return self._catalog.write(block)
 
+    @operation(Right.DEPLOY)
     def delete(self, name: str) -> int:
-        """Remove a schedule; how many pending jobs that dropped."""
+        """Delete a schedule, and return the number of dropped pending jobs."""
         from tidemill.schedule.changes import Delete
 
         def block(db: Db) -> int:

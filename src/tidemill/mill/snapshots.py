@@ -11,18 +11,23 @@ from tidemill.catalog.db import Db
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.snapshot.version_diff import NotComparable, VersionDiff, check_key, count_changes
 from tidemill.lake.snapshot.versions import KeptVersion, expire_of, find_version, list_versions
+from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Noun
 
 
 class Snapshots(Noun):
     """Operations on snapshots."""
 
+    noun = "snapshot"
+
+    @operation(Right.READ)
     def versions(self, name: str) -> list[KeptVersion]:
-        """The versions of a snapshot that can be read, newest first; `NotFound`, `NotASnapshot`."""
+        """List the versions of a snapshot that can be read, newest first; `NotFound`, `NotASnapshot`."""
         return self._catalog.read(lambda db: list_versions(db, self._snapshot(db, name)))
 
+    @operation(Right.DEPLOY)
     def rollback(self, name: str, version: int) -> KeptVersion:
-        """Make an older version current again, as a new version that has its files; the new one.
+        """Make an older version current again, as a new version with the same files, and return the new version.
 
         The next refresh replaces it: suspend its schedule first. Raises `NotFound`, `VersionGone`,
         `RefreshedMeanwhile`. Its run records who did it.
@@ -37,16 +42,18 @@ class Snapshots(Noun):
         versions = self._catalog.read(lambda db: list_versions(db, snapshot))
         return next(one for one in versions if one.version == tx.write_pointer)
 
+    @operation(Right.DEPLOY)
     def expire(self, name: str, versions: Collection[int] = ()) -> list[int]:
-        """Let go what retention does not keep, or else the `versions` named; which. The janitor deletes their files.
+        """Expire the versions that retention does not keep, or else `versions`, and return them.
 
         `VersionHeld` for one that is current or has a reader.
         """
         snapshot = self._catalog.read(lambda db: self._snapshot(db, name))
         return list(expire_of(self._catalog, snapshot, self._config.keep_superseded, versions))
 
+    @operation(Right.READ)
     def diff(self, name: str, old: int, new: int, *, key: Sequence[str] = (), limit: int = 1000) -> VersionDiff:
-        """By how many rows version `new` of a snapshot differs from `old`, and the first `limit` of them by key.
+        """Count the rows by which version `new` of a snapshot differs from `old`, and return the first `limit` by key.
 
         `key` names columns where another is wanted than the declared one. Compares on the Spark of this process, which
         is started if there is none, in a transaction that keeps both versions. Raises `NotFound`, `VersionGone`,

@@ -14,6 +14,7 @@ from tidemill.catalog.messages import Message, Position, Publish, Topic, read_me
 from tidemill.catalog.named import Param, load_sql
 from tidemill.epoch import to_ms
 from tidemill.errors import NotFound, UserError
+from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Noun
 from tidemill.names import EventKey, check_name, nearest
 
@@ -82,8 +83,11 @@ class QuarantinedMessageView:
 class Topics(Noun):
     """Operations on topics."""
 
+    noun = "topic"
+
+    @operation(Right.READ)
     def list(self) -> Sequence[TopicView]:
-        """All topics that have messages, by name."""
+        """List all topics that have messages, by name."""
 
         def block(db: Db) -> Sequence[TopicView]:
             positions: dict[str, dict[str, str]] = {}
@@ -99,8 +103,9 @@ class Topics(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.READ)
     def read(self, topic: str, *, after: str | None = None, limit: int = 20) -> Sequence[MessageView]:
-        """At most `limit` messages of a topic in order: those behind position `after`, or the newest. `NotFound`."""
+        """List at most `limit` messages of a topic in order: after position `after`, or the newest. `NotFound`."""
         position = None if after is None else _position(after)
 
         def block(db: Db) -> Sequence[MessageView]:
@@ -112,6 +117,7 @@ class Topics(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.READ)
     def quarantined(self, topic: str, *, limit: int = 20) -> Sequence[QuarantinedMessageView]:
         """List at most `limit` messages of a topic that a subscriber could not read, newest first. `NotFound`."""
 
@@ -124,8 +130,9 @@ class Topics(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.DEPLOY)
     def publish(self, topic: str, event_key: str, payload: Mapping[str, object] | None = None) -> str:
-        """Publish a message to a topic of your own, which the first one makes; its position."""
+        """Publish a message to a topic of your own, which the first message makes, and return its position."""
         if topic in set(Topic):
             raise ReservedTopic(topic)
         message = Publish(check_name("topic", topic), "message", EventKey(event_key), payload or {})

@@ -12,6 +12,7 @@ from tidemill.catalog.transactions import EndTransaction, TransactionRow, TxStat
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.keys import KeyText
+from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import MOST_SHOWN, Noun, datasets_by_id, fields_of
 from tidemill.names import WritePointer
 from tidemill.run.runs import Cause
@@ -37,12 +38,16 @@ class PublishedView:
 class Transactions(Noun):
     """Operations on transactions."""
 
+    noun = "tx"
+
+    @operation(Right.READ)
     def list(self, *, limit: int = 20, open_only: bool = False) -> Sequence[TransactionRow]:
-        """The newest transactions first; of open ones the oldest first."""
+        """List transactions, newest first; open transactions oldest first."""
         return self._catalog.read(lambda db: list_transactions(db, limit=limit, open_only=open_only))
 
+    @operation(Right.READ)
     def show(self, write_pointer: int) -> dict[str, object]:
-        """A transaction with what it published; `NotFound`."""
+        """Return a transaction with the changes that it published; `NotFound`."""
 
         def block(db: Db) -> dict[str, object]:
             row = find_transaction(db, WritePointer(write_pointer))
@@ -52,8 +57,9 @@ class Transactions(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.OPERATE)
     def abort(self, write_pointer: int) -> TxState:
-        """Fence an open transaction: it becomes invalid and its run KILLED. The state it is in afterwards."""
+        """Abort an open transaction: it becomes invalid and its run KILLED. Return its state afterwards."""
         from tidemill.run.attempts import AttemptEnd, end_attempt
 
         row = self._catalog.read(lambda db: find_transaction(db, WritePointer(write_pointer)))

@@ -35,6 +35,7 @@ from tidemill.lake.window.windows import (
     read_left_out,
     reset_windows,
 )
+from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Noun
 from tidemill.names import ProgramId
 
@@ -75,8 +76,11 @@ class WatermarkView:
 class Watermarks(Noun):
     """Operations on watermarks and window programs."""
 
+    noun = "watermark"
+
+    @operation(Right.READ)
     def list(self) -> Sequence[WatermarkView]:
-        """All watermarks by the names of their file sets."""
+        """List all watermarks by the names of their file sets."""
 
         def block(db: Db) -> Sequence[WatermarkView]:
             found = [(Fileset.of(find_by_id(db, row.dataset_id)), row) for row in list_watermarks(db)]
@@ -84,8 +88,9 @@ class Watermarks(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.READ)
     def show(self, name: str) -> dict[str, object]:
-        """A watermark with its options, its last moves, what holds it, what is missing, and its window programs."""
+        """Return a watermark with its options, last moves, holders, missing partitions and window programs."""
 
         def block(db: Db) -> dict[str, object]:
             fileset, spec, row = self._find(db, name)
@@ -125,6 +130,7 @@ class Watermarks(Noun):
 
         return self._catalog.read(block)
 
+    @operation(Right.OPERATE)
     def advance(self, name: str, to: str) -> str:
         """Move a watermark forward to a wall-clock time of its zone, and return where it stands.
 
@@ -138,6 +144,7 @@ class Watermarks(Noun):
         self._catalog.apply([AdvanceWatermark(fileset, value, self._by_hand(), next_time)])
         return _shown(value, zone) or ""
 
+    @operation(Right.OPERATE)
     def rewind(self, name: str, to: str) -> Rewound:
         """Move a watermark back to a wall-clock time of its zone, and open the windows that end after that time.
 
@@ -156,10 +163,11 @@ class Watermarks(Noun):
 
         return self._catalog.write(block)
 
+    @operation(Right.OPERATE)
     def reset(self, program: str, to: str | None = None) -> str | None:
-        """Have a window program (`app.program`) compute again what ends after `to`, or all; where it stands then.
+        """Have a window program (`app.program`) compute again the windows that end after `to`, or all windows.
 
-        What it has published stays until it is replaced.
+        Returns the time up to which it has computed then. Published windows stay until they are replaced.
         """
 
         def block(db: Db) -> str | None:
@@ -192,7 +200,7 @@ class Watermarks(Noun):
         return fileset, fileset.watermark, row
 
     def _by_hand(self) -> str:
-        return f"by hand: {self._world.environ.get('USER', 'somebody')}"
+        return f"by hand: {self._project.actor}"
 
 
 def _view(db: Db, fileset: Fileset, row: WatermarkRow) -> WatermarkView:

@@ -1,0 +1,96 @@
+"""The list of all operations, made from the methods that declare them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, get_type_hints
+
+from tidemill.app.deploy import Deleted, Deployed
+from tidemill.mill.apps import Apps
+from tidemill.mill.catalog import CatalogUpkeep
+from tidemill.mill.consumers import Consumers
+from tidemill.mill.datasets import Datasets
+from tidemill.mill.inboxes import Inboxes
+from tidemill.mill.jobs import Jobs
+from tidemill.mill.mill import Mill
+from tidemill.mill.operation import Mark, Right, mark_of
+from tidemill.mill.project import Noun
+from tidemill.mill.runs import Runs
+from tidemill.mill.schedules import Schedules
+from tidemill.mill.snapshots import Snapshots
+from tidemill.mill.statements import Done
+from tidemill.mill.topics import Topics
+from tidemill.mill.transactions import Transactions
+from tidemill.mill.watermarks import Watermarks
+from tidemill.run.outputs import Compacted, Dropped
+from tidemill.run.outside_claims import FileClaim
+from tidemill.run.partitions import Adoption
+
+NOUNS: Final = (
+    Apps,
+    CatalogUpkeep,
+    Consumers,
+    Datasets,
+    Inboxes,
+    Jobs,
+    Runs,
+    Schedules,
+    Snapshots,
+    Topics,
+    Transactions,
+    Watermarks,
+)
+# Named in annotations by modules that import them late.
+_LATE: Final = {one.__name__: one for one in (Adoption, Compacted, Deleted, Deployed, Done, Dropped, FileClaim)}
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation: `verb` of `noun`, which is empty for an operation on the project as a whole."""
+
+    noun: str
+    verb: str
+    method: Callable[..., object]
+    mark: Mark
+
+    @property
+    def right(self) -> Right:
+        """The right that a caller needs."""
+        return self.mark.right
+
+    @property
+    def action(self) -> str:
+        """The name of the operation in the audit log."""
+        return f"{self.noun}.{self.verb}" if self.noun else self.verb
+
+    @property
+    def command(self) -> str:
+        """The words of its command, without `tidemill`; empty if there is none."""
+        if self.mark.no_command:
+            return ""
+        return self.mark.command or f"{self.noun} {self.verb.replace('_', '-')}".strip()
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(self.method) or "").partition("\n")[0]
+
+    @property
+    def returns(self) -> object:
+        """The type of its result."""
+        return get_type_hints(self.method, localns=_LATE)["return"]
+
+
+def _operations_of(noun: type[Noun | Mill], name: str) -> Iterator[Operation]:
+    for verb, method in vars(noun).items():
+        if mark := mark_of(method):
+            yield Operation(name, verb, method, mark)
+
+
+OPERATIONS: Final = (
+    *_operations_of(Mill, ""),
+    *(operation for noun in NOUNS for operation in _operations_of(noun, noun.noun)),
+)
+"""All operations, by noun and in the order of their methods."""

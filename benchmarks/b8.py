@@ -18,6 +18,7 @@ import psycopg
 from benchmarks.b5 import spark_session
 from benchmarks.table import Figure
 from tidemill.catalog.engine import open_catalog
+from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.snapshot.jdbc import Jdbc
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
@@ -43,7 +44,7 @@ def run(url: str) -> Iterator[Figure]:
         marks: dict[str, float] = {}
         world = World(marked=lambda mark: marks.update({mark: time.perf_counter()}))
         catalog = open_catalog(f"sqlite:///{folder}/catalog.db", world)
-        place, spec = f"file://{folder}/ours", SnapshotSpec().to_spec()
+        place, spec = f"file://{folder}/ours", write_plain(SnapshotSpec())
         dataset = Dataset(DatasetId("ds"), Namespace("default"), "mirror", DatasetKind.SNAPSHOT, place, spec)
         catalog.write(lambda db: declare(db, dataset))
 

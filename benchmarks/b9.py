@@ -14,6 +14,7 @@ from typing import TypeVar
 from benchmarks.table import Figure
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import Dialect
+from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox.discovery import Memory, discover
@@ -35,7 +36,7 @@ def run(url: str) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         spec = InboxSpec(RawFormat(FileFormat.TEXT))
         location = Path(folder).as_uri()
-        dataset = Dataset(DatasetId("b9"), DEFAULT_NAMESPACE, "b9", DatasetKind.INBOX, location, spec.to_spec())
+        dataset = Dataset(DatasetId("b9"), DEFAULT_NAMESPACE, "b9", DatasetKind.INBOX, location, write_plain(spec))
         catalog.write(lambda db: (declare(db, dataset), ensure_inbox(db, dataset.dataset_id)))
         inbox = Inbox(dataset, spec)
         files = inbox.files(catalog.world)

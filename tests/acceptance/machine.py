@@ -32,6 +32,7 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.sqlite import SqliteCatalog
 from tidemill.config import load_config
 from tidemill.errors import Fenced, TidemillError, Unavailable
+from tidemill.json_specs import read_text
 from tidemill.lake import spark
 from tidemill.lake.datasets import find
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
@@ -782,7 +783,7 @@ class Machine:
         node.go(work)
 
     def _drive(self, node: Node, child: PlayedChild) -> None:
-        start, assignment = Start.from_line(child.lines[0]), Assignment.from_line(child.lines[1])
+        start, assignment = read_text(Start, child.lines[0]), read_text(Assignment, child.lines[1])
         program = self._program(assignment)
         if program in self.misfortunes and not self._unlucky:
             self._unlucky = True  # one a tick: a loss of power would hide a driver's death from its runner

@@ -19,6 +19,7 @@ from tests.explore.stage import Stage
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import begin, commit
 from tidemill.errors import Conflict, Fenced
+from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox import leaving
@@ -47,7 +48,7 @@ from tidemill.world import World
 SPEC = InboxSpec(
     RawFormat(FileFormat.TEXT), attempts=20, retry_after=timedelta(seconds=10), max_files=1, reconcile_every=None
 )
-RAW = Dataset(DatasetId("raw"), Namespace("default"), "raw", DatasetKind.INBOX, "file:///landing", SPEC.to_spec())
+RAW = Dataset(DatasetId("raw"), Namespace("default"), "raw", DatasetKind.INBOX, "file:///landing", write_plain(SPEC))
 READER = "load"
 
 
@@ -293,7 +294,7 @@ def inbox(
     def set_up(stage: Stage) -> None:
         def block(db: Db) -> None:
             spec = replace(SPEC, after=After.DELETE if janitors else After.KEEP)
-            declare(db, replace(RAW, spec=spec.to_spec()))
+            declare(db, replace(RAW, spec=write_plain(spec)))
             ensure_inbox(db, RAW.dataset_id)
             put_program(
                 db,

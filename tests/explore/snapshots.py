@@ -15,6 +15,7 @@ from tests.explore.stage import Stage
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import begin, commit
 from tidemill.errors import Conflict, Fenced, NotFound
+from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import ColumnSchema, Unpin
 from tidemill.lake.manifest import DataFile, Manifest
@@ -38,7 +39,7 @@ SCHEMA = ColumnSchema('{"type":"struct","fields":[]}')
 
 def users(retention: Retention) -> SnapshotDataset:
     """The snapshot, kept so."""
-    spec = SnapshotSpec(retention=retention).to_spec()
+    spec = write_plain(SnapshotSpec(retention=retention))
     return SnapshotDataset.of(
         Dataset(DatasetId("users"), Namespace("default"), "users", DatasetKind.SNAPSHOT, "file:///lake/users", spec)
     )

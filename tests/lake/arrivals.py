@@ -16,6 +16,7 @@ from datetime import timedelta
 from tests.manual_clock import ManualClock
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
+from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox.discovery import Memory, discover
@@ -75,7 +76,8 @@ class StoredInbox(Inbox):
 def make_stored_inbox(catalog: Catalog, **spec: object) -> StoredInbox:
     """Declare it in the catalog."""
     declared = InboxSpec(RawFormat(FileFormat.TEXT), **spec)  # type: ignore[arg-type]
-    dataset = Dataset(DatasetId("raw"), DEFAULT_NAMESPACE, "raw", DatasetKind.INBOX, "s3://bucket", declared.to_spec())
+    stored = write_plain(declared)
+    dataset = Dataset(DatasetId("raw"), DEFAULT_NAMESPACE, "raw", DatasetKind.INBOX, "s3://bucket", stored)
     catalog.write(lambda db: (declare(db, dataset), ensure_inbox(db, dataset.dataset_id)))
     return StoredInbox(dataset, declared, Store())
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tidemill.app.app import App
+from tidemill.json_specs import read_plain, write_plain
 from tidemill.lake import contents
 from tidemill.lake.contents import BadText, check_file, find_rows
 from tidemill.lake.formats import BadFormat, FileFormat, RawFormat, Unknown
@@ -146,7 +147,7 @@ def test_a_catalog_may_hold_what_a_declaration_may_not():
     with pytest.raises(BadFormat, match="use STRING"):
         App("shop").inbox("orders", "landing", schema="id VARCHAR(3)")
     earlier = InboxSpec(RawFormat(FileFormat.CSV, "id VARCHAR(3)"))
-    assert InboxSpec.of_spec(earlier.to_spec()) == earlier
+    assert read_plain(InboxSpec, write_plain(earlier)) == earlier
 
 
 def test_a_file_cut_at_any_byte_is_found(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
@@ -20,6 +19,7 @@ from tests.lake.test_inbox import TEST_SQL, Mill, make_mill
 from tests.manual_clock import ManualClock, backdoor_of
 from tidemill.catalog.engine import open_catalog
 from tidemill.errors import UserError
+from tidemill.json_specs import read_plain, write_plain
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox.discovery import Memory, discover, read_lateness, read_listed
 from tidemill.lake.inbox.file_checks import FileRewritten, sort_out, verify_claims
@@ -482,11 +482,9 @@ def test_an_empty_listing_forgets_nothing(mill):
 def test_a_row_of_an_earlier_version_has_the_defaults_of_what_it_does_not_know():
     """Deployed before these options were: they begin to work at the upgrade."""
     spec = InboxSpec(RawFormat(FileFormat.TEXT), max_files=7)
-    old = {
-        name: value for name, value in spec.to_spec().items() if name not in {"lookback_ms", "done_flag", "settle_ms"}
-    }
+    old = {name: value for name, value in write_plain(spec).items() if name not in {"lookback", "done_flag", "settle"}}
 
-    assert InboxSpec.of_spec(json.loads(json.dumps(old))) == spec
+    assert read_plain(InboxSpec, old) == spec
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill.json_specs import read_text, write_text
 from tidemill.lake.snapshot.guards import (
     BadGuard,
     ColumnPolicy,
@@ -175,4 +176,4 @@ def test_what_is_declared_comes_back_from_the_catalog():
         ("id",), Retention(timedelta(hours=5), 2, 9), Guards(True, None, 3.0, ColumnPolicy.ADD, True, {"a": "x > 0"})
     )
 
-    assert SnapshotSpec.of(spec.to_spec()) == spec
+    assert read_text(SnapshotSpec, write_text(spec)) == spec

@@ -6,7 +6,6 @@ import dataclasses
 import errno
 import functools
 import itertools
-import json
 import os
 import shutil
 import subprocess
@@ -25,6 +24,7 @@ from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import EndTransaction, Transaction, TransactionEnded, TxState, begin, commit
 from tidemill.errors import UserError
+from tidemill.json_specs import read_text, write_plain, write_text
 from tidemill.lake.consumer.claims import CompleteClaims, RestampClaims
 from tidemill.lake.consumer.managed import WorkState
 from tidemill.lake.consumer.take import take_claims
@@ -173,7 +173,7 @@ def add_inbox(catalog: Catalog, name: str, folder: Path, **spec: object) -> Inbo
     folder.mkdir(parents=True, exist_ok=True)
     raw = InboxSpec(RawFormat(FileFormat.TEXT), **spec)
     dataset_id = DatasetId(f"ds_{name}")
-    dataset = Dataset(dataset_id, DEFAULT_NAMESPACE, name, DatasetKind.INBOX, folder.as_uri(), raw.to_spec())
+    dataset = Dataset(dataset_id, DEFAULT_NAMESPACE, name, DatasetKind.INBOX, folder.as_uri(), write_plain(raw))
     catalog.write(lambda db: (declare(db, dataset), ensure_inbox(db, dataset_id)))
     return Inbox.of(catalog.read(lambda db: find_by_id(db, dataset_id)))
 
@@ -678,7 +678,7 @@ def test_an_inbox_is_what_its_row_says():
         timedelta(milliseconds=1500),
     )
 
-    assert InboxSpec.of_spec(json.loads(json.dumps(spec.to_spec()))) == spec
+    assert read_text(InboxSpec, write_text(spec)) == spec
 
 
 def test_an_error_that_names_a_path_is_traced_to_the_claimed_file(mill):

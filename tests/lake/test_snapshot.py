@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.run.conftest import rows_of
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import EndTransaction, Snapshot, TxState, begin, commit
+from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import ColumnSchema
 from tidemill.lake.manifest import DataFile, Manifest, tx_directory
@@ -76,7 +77,7 @@ class Mirror:
 def make_mirror(catalog):
     """The snapshot `default.users` in `catalog`."""
     place = "file:///lake/users"
-    spec = SnapshotSpec().to_spec()
+    spec = write_plain(SnapshotSpec())
     dataset = Dataset(DatasetId("users"), Namespace("default"), "users", DatasetKind.SNAPSHOT, place, spec)
     return Mirror(catalog, SnapshotDataset.of(catalog.write(lambda db: declare(db, dataset))))
 

@@ -11,6 +11,7 @@ from tests.lake.conftest import SQL
 from tests.run.conftest import rows_of
 from tidemill.catalog.transactions import EndTransaction, Snapshot, TxState, begin, commit
 from tidemill.errors import NotFound
+from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import ColumnSchema, Unpin, pin
 from tidemill.lake.janitor import sweep
@@ -42,7 +43,7 @@ class Users:
         self.catalog = catalog
         self.folder = folder
         self.runs = 0
-        spec = SnapshotSpec(retention=retention).to_spec()
+        spec = write_plain(SnapshotSpec(retention=retention))
         place = folder.as_uri()
         dataset = Dataset(DatasetId("users"), Namespace("default"), "users", DatasetKind.SNAPSHOT, place, spec)
         self.snapshot = SnapshotDataset.of(catalog.write(lambda db: declare(db, dataset)))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tidemill.errors import UserError
+from tidemill.json_specs import read_text, write_text
 from tidemill.lake.keys import KeySchema
-from tidemill.lake.window.watermark_spec import GapPolicy, LatePolicy, WatermarkSpec, notices
+from tidemill.lake.window.watermark_spec import GapPolicy, LatePolicy, StoredWatermark, WatermarkSpec, notices
 
 KEYS = KeySchema.of({"day": "date", "hour": "int", "region": "string"})
 HOUR = 3_600_000_000
@@ -32,7 +33,7 @@ def test_what_is_given_is_kept():
     """By the names of the page, so that a table says the same in SQL and in Python."""
     found = spec(partition__row_lag="15 min", partition__time_zone="Europe/Berlin", streaming_source__enable="TRUE")
 
-    again = WatermarkSpec.from_spec(found.to_spec(), KEYS)
+    again = WatermarkSpec.restore(read_text(StoredWatermark, write_text(found.stored)), KEYS)
 
     assert again == found
     assert (found.row_lag, found.window_zone.name, found.enabled) == (HOUR // 4, "Europe/Berlin", True)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.run.test_launchers import Pool, StubSpawner
 from tests.run.test_runner import until
+from tidemill.json_specs import write_text
 from tidemill.run.class_data import JAVA_OPTIONS, Archive, Training, find_archive
 from tidemill.run.java import Java
 from tidemill.world import World
@@ -163,5 +164,5 @@ def test_a_training_survives_its_way_through_a_line():
     """It comes by standard input, like a driver's."""
     training = Training("/cache/a.jsa", "/state/t", {"spark.master": "local"})
 
-    assert "\n" not in training.to_line()
-    assert "/cache/a.jsa" in training.to_line()
+    assert "\n" not in write_text(training)
+    assert "/cache/a.jsa" in write_text(training)

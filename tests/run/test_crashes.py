@@ -13,6 +13,7 @@ import pytest
 
 from tests.run.conftest import Works
 from tests.run.test_runner import Watcher, expire, until
+from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox.discovery import discover
@@ -93,7 +94,7 @@ class Mill:
         location.prepare()
         spec = InboxSpec(RawFormat(FileFormat.CSV, "a INT, b INT"))
         dataset = Dataset(
-            DatasetId("ds_raw"), Namespace("default"), "raw", DatasetKind.INBOX, location.url, spec.to_spec()
+            DatasetId("ds_raw"), Namespace("default"), "raw", DatasetKind.INBOX, location.url, write_plain(spec)
         )
         self.inbox = Inbox.of(works.catalog.write(lambda db: declare(db, dataset)))
         works.catalog.write(lambda db: ensure_inbox(db, dataset.dataset_id))
@@ -285,7 +286,7 @@ def test_a_run_without_input_does_not_call_its_program(mill):
 
 def test_work_that_is_left_is_announced_at_the_end_of_a_run(mill):
     """Files that came while the run was under way, or were put back, must not wait for the next arrival."""
-    spec = dataclasses.replace(mill.inbox.spec, max_files=1).to_spec()
+    spec = write_plain(dataclasses.replace(mill.inbox.spec, max_files=1))
     dataset = dataclasses.replace(mill.inbox.dataset, spec=spec)
     mill.works.catalog.write(lambda db: declare(db, dataset))
     mill.land("zero.csv")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
 from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.fileset.time_travel import now
 from tidemill.lake.filters import make_filter
-from tidemill.lake.formats import BadFormat
+from tidemill.lake.formats import BadFormat, FileFormat
 from tidemill.lake.janitor import sweep
 from tidemill.names import DatasetId, Namespace
 from tidemill.run.partitions import (
@@ -162,7 +163,7 @@ def test_orc_can_be_adopted_and_text_cannot(works, declared, memory_folder):
     """A line of text does not say its columns."""
     fileset = declared(format="orc")
     put(memory_folder, "day=2026-01-01/hour=5/a.orc")
-    text = Fileset(fileset.dataset, Storing.of({**fileset.dataset.spec, "format": "json"}))
+    text = Fileset(fileset.dataset, replace(fileset.storing, format=FileFormat.JSON))
 
     assert adopt_partitions(works.catalog, works.world, fileset).rows == 2
     with pytest.raises(BadFormat, match="adopt parquet or orc"):
@@ -171,7 +172,7 @@ def test_orc_can_be_adopted_and_text_cannot(works, declared, memory_folder):
 
 def test_retention_drops_whole_days_that_are_over_long_enough(works, declared, memory_folder):
     """By the time of the partition, not of its making."""
-    fileset = declared(retention=10 * 86_400_000)
+    fileset = declared(retention="10d")
     today = datetime.fromtimestamp(works.catalog.read(lambda db: db.now()) / 1000, UTC).date()
     for age in (0, 9, 10, 11, 400):
         put(memory_folder, f"day={today - timedelta(days=age)}/hour=1/a.parquet")

@@ -14,6 +14,7 @@ from tests.manual_clock import ManualClock, backdoor_of
 from tests.run.conftest import Works
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import begin
+from tidemill.json_specs import write_plain
 from tidemill.lake.consumer.backlog import NoteUnread, publish_due
 from tidemill.lake.consumer.take import take_claims
 from tidemill.lake.consumer.terms import Terms
@@ -100,7 +101,7 @@ def shop(catalog_url: str, tmp_path: Path) -> Iterator[Shop]:
         clock.rule(backdoor, catalog.dialect)
         location = open_files(str(tmp_path / "raw"), world)
         location.prepare()
-        spec = InboxSpec(RawFormat(FileFormat.TEXT)).to_spec()
+        spec = write_plain(InboxSpec(RawFormat(FileFormat.TEXT)))
         dataset = Dataset(DatasetId("ds_raw"), Namespace("default"), "raw", DatasetKind.INBOX, location.url, spec)
         inbox = Inbox.of(catalog.write(lambda db: declare(db, dataset)))
         catalog.write(lambda db: ensure_inbox(db, dataset.dataset_id))

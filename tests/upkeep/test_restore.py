@@ -14,6 +14,7 @@ from tests.upkeep.conftest import House
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot
+from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.janitor import sweep
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, SnapshotSpec, find_visible
@@ -374,7 +375,7 @@ def test_fsck_says_that_a_location_is_away(house):
 def test_snapshots_come_back_as_they_were_current(house, tmp_path, order_time, first):
     """What was refreshed after the backup is adopted; an older refresh that ended last is not made current by it."""
     place = (house.folder / "users").as_uri()
-    spec = SnapshotSpec().to_spec()
+    spec = write_plain(SnapshotSpec())
     users = Dataset(DatasetId("users"), Namespace("default"), "users", DatasetKind.SNAPSHOT, place, spec)
     snapshot = SnapshotDataset.of(house.catalog.write(lambda db: declare(db, users)))
 

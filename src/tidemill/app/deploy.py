@@ -22,6 +22,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.config import Config
 from tidemill.errors import UserError
+from tidemill.json_specs import write_plain
 from tidemill.lake.consumer.managed import Consumer, ensure_consumer, list_consumers
 from tidemill.lake.consumer.starts import find_position
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_present
@@ -271,15 +272,15 @@ def _schedules_of(db: Db, programs: Iterable[ProgramId], changes: Sequence[Chang
 def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredFileset | Snapshot) -> Dataset:
     match declared:
         case Inbox():
-            kind, spec = DatasetKind.INBOX, declared.spec.to_spec()
+            kind, spec = DatasetKind.INBOX, write_plain(declared.spec)
             if declared.spec.archive is not None:
                 spec["archive"] = _locate(world, config, declared.spec.archive).url
         case DeclaredFileset():
-            kind, spec = DatasetKind.FILESET, declared.storing.to_spec()
+            kind, spec = DatasetKind.FILESET, write_plain(declared.storing)
             if declared.watermark is not None:
-                spec["watermark"] = declared.watermark.to_spec()
+                spec["watermark"] = write_plain(declared.watermark.stored)
         case Snapshot():
-            kind, spec = DatasetKind.SNAPSHOT, declared.spec.to_spec()
+            kind, spec = DatasetKind.SNAPSHOT, write_plain(declared.spec)
         case _:
             assert_never(declared)
     usual = f"{config.data.rstrip('/')}/{app.namespace}/{declared.name}"

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidemill.errors import UserError
+from tidemill.json_specs import renamed, write_plain
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -48,7 +49,7 @@ class CheckFailed(UserError):
 
     def __init__(self, dataset: str, results: Sequence[Result]) -> None:
         self.dataset = dataset
-        self.results = [result.to_json() for result in results]
+        self.results = write_plain(results)
         told = "; ".join(f"{result.name}: {result.failed} of {result.of} rows" for result in results)
         super().__init__(f"rows for {dataset} are not as expected, nothing of them is published: {told}")
 
@@ -143,22 +144,15 @@ class Result:
     failed: int
     of: int
 
-    def to_json(self) -> dict[str, object]:
-        """For facts and metadata."""
-        return {
-            "check": self.name,
-            "otherwise": str(self.otherwise),
-            "passed": self.passed,
-            "failed": self.failed,
-            "of": self.of,
-        }
+
+renamed(Result, name="check")
 
 
 def to_metadata(results: Sequence[Result]) -> dict[str, str]:
     """What a partition's metadata say of the checks of its last write; nothing when there were none."""
     if not results:
         return {}
-    return {CHECKS_METADATA: json.dumps([result.to_json() for result in results], ensure_ascii=False)}
+    return {CHECKS_METADATA: json.dumps(write_plain(results), ensure_ascii=False)}
 
 
 def _check_otherwise(name: str, given: str) -> None:

@@ -17,9 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import StrEnum
+from operator import attrgetter
 from typing import Final, NewType, TypeAlias, assert_never
 
 from tidemill.errors import UserError
+from tidemill.json_specs import shaped
 from tidemill.names import advise
 
 KeyValue: TypeAlias = str | int | date | datetime
@@ -180,8 +182,9 @@ class KeySchema:
         """The names of the fields, in order."""
         return tuple(field.name for field in self.fields)
 
-    def to_json(self) -> dict[str, str]:
-        """What `of` reads back; the order counts."""
+    @property
+    def types(self) -> dict[str, str]:
+        """Return the types by name, which `of` reads back; the order counts."""
         return {field.name: field.type.value for field in self.fields}
 
     def check(self, values: Mapping[str, object]) -> Key:
@@ -247,6 +250,8 @@ class KeySchema:
             values[name] = fields[name].parse(value) if name in fields else value
         return self.check(values)
 
+
+shaped(KeySchema, dict[str, str], KeySchema.of, attrgetter("types"))
 
 NO_KEYS: Final = KeySchema(())
 """Of what has one partition, whose key is `()` and its text empty: a snapshot."""

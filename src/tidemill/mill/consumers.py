@@ -13,6 +13,7 @@ from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
 from tidemill.epoch import EPOCH, to_ms
 from tidemill.errors import NotFound, UserError
+from tidemill.json_specs import write_plain
 from tidemill.lake.consumer.consumer import (
     FROM_BEGINNING,
     PartitionConsumerResult,
@@ -402,5 +403,5 @@ def _consumer_view(db: Db, consumer: Consumer, by_id: Mapping[str, Dataset]) -> 
         _is_retired(consumer, by_id[consumer.dataset_id], list_programs(db)),
         consumer.state.start_version,
         tuple(consumer.state.versions_to_check),
-        consumer.terms.to_spec(),
+        write_plain(consumer.terms),
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.errors import NotFound, UserError
+from tidemill.json_specs import write_plain
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.columns import column_schema
@@ -97,7 +98,7 @@ class _Tables(Noun):
         keys = KeySchema.of(statement.keys)
         wanted = FileFormat(_choose(qualified(namespace, name), statement.options, "format", _FORMATS))
         _choose(qualified(namespace, name), statement.options, "connector", _CONNECTORS)
-        spec: dict[str, Any] = Storing(keys, wanted).to_spec()
+        spec: dict[str, Any] = write_plain(Storing(keys, wanted))
         spec["options"] = {key: value for key, value in statement.options.items() if key not in _CONNECTION}
         spec["columns"] = dict(statement.columns)
         if statement.watermark is not None:
@@ -210,7 +211,7 @@ def _derive(table: str, spec: dict[str, Any]) -> None:
     except UserError as error:
         raise BadTable(table, str(error)) from None
     if enabled and column is not None:
-        spec["watermark"] = {**checked.to_spec(), "by": "statement"}
+        spec["watermark"] = write_plain(replace(checked.stored, by="statement"))
 
 
 def _check_column(db: Db, fileset: Fileset, spec: Mapping[str, Any]) -> None:

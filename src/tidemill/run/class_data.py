@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tidemill.json_specs import read_text
 from tidemill.processes import live_with_parent
 from tidemill.run.java import Java
 from tidemill.world import World
@@ -67,10 +67,6 @@ class Training:
     folder: str
     settings: Mapping[str, str]
 
-    def to_line(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self))
-
 
 def trainer_command() -> list[str]:
     """How the process is started."""
@@ -104,7 +100,7 @@ def train(world: World, training: Training) -> None:
 def main() -> None:
     """Read what to do, and do it."""
     lines = live_with_parent()
-    train(World(), Training(**json.loads(next(lines))))
+    train(World(), read_text(Training, next(lines)))
 
 
 if __name__ == "__main__":

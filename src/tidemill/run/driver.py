@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tidemill.catalog.db import Catalog, CatalogUnavailable, Db, LostReply
 from tidemill.catalog.engine import open_catalog
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
+from tidemill.json_specs import read_text
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.formats import BadRows
 from tidemill.lake.formats import reason as spark_reason
@@ -305,14 +306,14 @@ def main(world: World | None = None, *, writer: Writer = write_frames) -> None:
     """Serve until there is nothing more to serve; the watchdog ends this process with its runner."""
     lines = live_with_parent()
     world = world or World()
-    start = Start.from_line(next(lines))
+    start = read_text(Start, next(lines))
     catalog = open_catalog(start.catalog_url, world, create=False)
     tag = world.environ["TIDEMILL_PROCESS"].rpartition("/")[2]
     driver = DriverProcess(world, catalog, start, tag, writer=writer)
     if start.spark:
         driver.warm_up()
     for line in lines:
-        driver.work(Assignment.from_line(line))
+        driver.work(read_text(Assignment, line))
         if not driver.usable:
             return
 

@@ -8,17 +8,17 @@ and 0.04 s) and serves many attempts, one after the other, until other code was 
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
 from tidemill.durations import format_duration
 from tidemill.errors import TidemillError, Unavailable
+from tidemill.json_specs import write_text
 from tidemill.names import RunId
 from tidemill.processes import Child
 from tidemill.run.bundles import AppCode
@@ -55,16 +55,6 @@ class Start:
     warm: bool
     spark_settings: Mapping[str, str]
 
-    def to_line(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_line(cls, line: str) -> Start:
-        """The inverse of `to_line`."""
-        fields = json.loads(line)
-        return cls(**{**fields, "code": AppCode(**fields["code"])})
-
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
@@ -73,15 +63,6 @@ class Assignment:
     run_id: RunId
     epoch: int
     logs: str
-
-    def to_line(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_line(cls, line: str) -> Assignment:
-        """The inverse of `to_line`."""
-        return cls(**json.loads(line))
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +244,7 @@ class Launcher:
     def _assign(self, driver: Driver, assignment: Assignment) -> bool:
         """Send the attempt to the driver; False when the driver no longer reads."""
         driver.assignment, driver.released_at, driver.committed = assignment, None, False
-        return driver.child.send_line(assignment.to_line())
+        return driver.child.send_line(write_text(assignment))
 
     def _start_beside(self, code: AppCode) -> None:
         """Start a driver with Spark for runs that wait, one at a time: two starts at once take twice as long.
@@ -369,7 +350,7 @@ class Launcher:
         )
         self.world.mark("launcher.spawned")
         start = Start(self.options.catalog_url, code, str(folder), str(logs), spark, warm, self._settings())
-        child.send_line(start.to_line())
+        child.send_line(write_text(start))
         driver = Driver(child, folder, logs, code, spark, warm, self.world.clock.monotonic())
         self.drivers.append(driver)
         return driver
@@ -396,7 +377,7 @@ class Launcher:
             stdout=logs / "stdout",
             stderr=logs / "stderr",
         )
-        self._trainer.send_line(Training(str(archive.path), str(folder), self.options.spark_settings).to_line())
+        self._trainer.send_line(write_text(Training(str(archive.path), str(folder), self.options.spark_settings)))
 
     def _find_spark_env(self) -> Mapping[str, str]:
         """What Spark's processes need to know; looked up when the first of them is started."""

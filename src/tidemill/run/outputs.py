@@ -12,6 +12,7 @@ from tidemill.catalog.db import Catalog
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import NotFound, Unavailable, UserError
+from tidemill.json_specs import write_plain
 from tidemill.lake.checks import Check, Result, to_metadata
 from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.fileset.compaction import Compact, CompactedPartition, is_worth_compacting
@@ -486,7 +487,7 @@ class Outputs:
                     }
                     for change in changes
                 ],
-                **({"order": output.order.to_json()} if output.order else {}),
+                **({"order": write_plain(output.order)} if output.order else {}),
             }
             if output.is_ours:
                 write_side_car(files, self.tx, content)
@@ -536,7 +537,7 @@ class Outputs:
                 rows = sum(change.manifest.total_rows for change in changes)
                 size = sum(change.manifest.total_bytes for change in changes)
                 fact = {"dataset": name, "partitions": shown, "count": len(changes), "rows": rows, "bytes": size}
-                checks = [result.to_json() for result in output.checks]
+                checks = write_plain(output.checks)
                 fact |= {"checks": checks} if checks else {}
                 facts.append(fact | ({"notes": output.notes} if output.notes else {}))
         return facts

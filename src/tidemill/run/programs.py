@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
-from tidemill.durations import format_duration, parse_duration
 from tidemill.errors import NotFound, UserError
+from tidemill.json_specs import read_plain, write_plain
 from tidemill.names import Namespace, ProgramId, advise, check_name, nearest, qualified, split_qualified
 from tidemill.run.modules import find_module, leave_bundles
 from tidemill.world import Disk
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
-SPEC_VERSION: Final = 1
 MOST_RETRIES: Final = 100
+
+_COLUMNS: Final = ("program_id", "namespace", "app", "name", "kind", "bundle", "retired")
+"""Fields of a program that the catalog keeps in columns; the other fields are one JSON."""
 
 Value: TypeAlias = str | int | float | bool
 Code: TypeAlias = Callable[..., object]
@@ -203,20 +205,8 @@ class Program:
         return bound
 
     def spec(self) -> str:
-        """The JSON form of all but its id, name, kind and bundle, which are columns."""
-        return json.dumps(
-            {
-                "version": SPEC_VERSION,
-                "app_file": self.app_file,
-                "reads": self.reads,
-                "writes": self.writes,
-                "retries": self.retries,
-                "backoff": format_duration(self.backoff),
-                "run_on_empty": self.run_on_empty,
-                "deliver_own": self.deliver_own,
-                "arguments": [{"name": a.name, "type": a.type, "default": a.default} for a in self.arguments],
-            }
-        )
+        """The JSON of all fields but those that are columns."""
+        return json.dumps({name: value for name, value in write_plain(self).items() if name not in _COLUMNS})
 
 
 def put_program(db: Db, program: Program) -> ProgramId:
@@ -382,22 +372,6 @@ def _where(app_file: Path, error: BaseException) -> str:
 
 
 def _program(row: Row) -> Program:
-    program_id, namespace, app, name, kind, text, bundle, retired = (str(value) for value in row)
-    spec = json.loads(text)
-    return Program(
-        program_id=ProgramId(program_id),
-        namespace=Namespace(namespace),
-        app=app,
-        name=name,
-        kind=ProgramKind(kind),
-        app_file=spec["app_file"],
-        reads=tuple(spec["reads"]),
-        writes=tuple(spec["writes"]),
-        retries=spec["retries"],
-        backoff=parse_duration(spec["backoff"]),
-        run_on_empty=spec["run_on_empty"],
-        deliver_own=spec["deliver_own"],
-        arguments=tuple(Argument(a["name"], ArgumentType(a["type"]), a["default"]) for a in spec["arguments"]),
-        bundle=bundle,
-        retired=retired == "1",
-    )
+    *columns, text, bundle, retired = row
+    named = dict(zip(_COLUMNS, (*columns, bundle, retired == 1), strict=True))
+    return read_plain(Program, json.loads(str(text)) | named)

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 import greenlet  # type: ignore[import-untyped]  # it has stubs of its own, in a package that nobody keeps
 
 from tidemill.catalog.db import Catalog
+from tidemill.json_specs import read_text
 from tidemill.processes import Finished
 from tidemill.run.driver import DriverProcess
 from tidemill.run.launchers import Assignment, Start
@@ -358,9 +359,9 @@ class PlayedChild:
         return True
 
     def _serve(self, process: Process) -> None:
-        start = Start.from_line(self.lines[0])
+        start = read_text(Start, self.lines[0])
         while True:
-            assignment = Assignment.from_line(self.lines[1 + self._served])
+            assignment = read_text(Assignment, self.lines[1 + self._served])
             self.machine.drive(process, start, assignment, self.tag)
             self._served += 1
             if not start.warm:

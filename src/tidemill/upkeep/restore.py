@@ -21,6 +21,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction, begin, commit
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, TidemillError, UserError
+from tidemill.json_specs import read_plain
 from tidemill.lake.datasets import DatasetKind, list_datasets
 from tidemill.lake.fileset.columns import evolve
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp, find_schema, read_partitions
@@ -298,4 +299,4 @@ def _read_order(catalog: Catalog, fileset: Fileset, directory: str) -> RefreshOr
     """Return the order of a refresh in the life that made it, as its side-car says."""
     found = find_snapshot(directory)
     content = read_side_car(open_files(fileset.dataset.location, catalog.world), found) if found else None
-    return RefreshOrder.of((content or {}).get("order", {}))
+    return read_plain(RefreshOrder, (content or {}).get("order", {}))

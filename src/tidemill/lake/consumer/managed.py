@@ -14,6 +14,7 @@ from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Row, load_sql
 from tidemill.epoch import from_ms
 from tidemill.errors import Conflict, NotFound
+from tidemill.json_specs import read_text, write_text
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState
 from tidemill.lake.consumer.starts import Position
 from tidemill.lake.consumer.terms import Terms
@@ -104,7 +105,7 @@ def ensure_consumer(
         since_seq=0 if position is None else position.since_seq,
         start_version=state.start_version,
         versions_to_check=json.dumps(state.versions_to_check),
-        spec=json.dumps(terms.to_spec()),
+        spec=write_text(terms),
         attempts=terms.attempts,
     )
     return find_consumer(db, dataset_id, name)
@@ -169,7 +170,7 @@ def to_consumer(row: Row) -> Consumer:
         str(name),
         state,
         CommitSeq(cast("int", since_seq)),
-        Terms.from_spec(json.loads(str(spec))),
+        read_text(Terms, str(spec)),
         cast("int", dropped),
     )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, cast
+from typing import Final
 
 from tidemill.errors import UserError
+from tidemill.json_specs import sparse
 
 MOST_TAKEN: Final = 10_000
 """Partitions that one take claims at most, where nothing else is said."""
@@ -44,6 +45,7 @@ class OnChange(StrEnum):
     """It is put aside as discarded, for a person to look at; `requeue` has it delivered."""
 
 
+@sparse
 @dataclass(frozen=True, slots=True)
 class Terms:
     """How much one take claims, and what.
@@ -86,23 +88,3 @@ class Terms:
         size = None if self.bytes is None else max(1, self.bytes * (_ALL - self.old_percent) // _ALL)
         newest = replace(self, partitions=self.partitions - old, bytes=size, old_percent=0)
         return [newest, replace(self, order=Order.OLDEST, old_percent=0)]
-
-    def to_spec(self) -> dict[str, object]:
-        """The JSON form: what differs from the usual."""
-        usual = Terms()
-        return {name: value for name in self.__slots__ if (value := getattr(self, name)) != getattr(usual, name)}
-
-    @classmethod
-    def from_spec(cls, spec: Mapping[str, object]) -> Terms:
-        """The inverse of `to_spec`; what is not known is left out."""
-        usual = cls()
-        return cls(
-            cast("int", spec.get("partitions", usual.partitions)),
-            cast("int | None", spec.get("bytes", usual.bytes)),
-            Order(str(spec.get("order", usual.order))),
-            cast("int", spec.get("old_percent", usual.old_percent)),
-            OnChange(str(spec.get("on_change", usual.on_change))),
-            cast("Mapping[str, object] | None", spec.get("where", usual.where)),
-            bool(spec.get("accepts", usual.accepts)),
-            cast("int", spec.get("attempts", usual.attempts)),
-        )

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Row, load_sql
 from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import NotFound, UserError
+from tidemill.json_specs import read_plain
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.filters import ALL_KEYS, KeyFilter
@@ -109,9 +110,9 @@ class Fileset:
                 f"{dataset.qualified_name} is a data set of kind {dataset.kind}: it has no partitions; "
                 f"`tidemill inbox files {dataset.qualified_name}` lists its files"
             )
-        storing = Storing.of(dataset.spec)
-        declared = cast("Mapping[str, Any] | None", dataset.spec.get("watermark"))
-        return cls(dataset, storing, None if declared is None else WatermarkSpec.from_spec(declared, storing.keys))
+        storing = read_plain(Storing, dataset.spec)
+        declared = storing.watermark
+        return cls(dataset, storing, None if declared is None else WatermarkSpec.restore(declared, storing.keys))
 
     @property
     def keys(self) -> KeySchema:

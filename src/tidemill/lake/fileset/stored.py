@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
-from tidemill.durations import to_milliseconds
+from tidemill.json_specs import sparse
 from tidemill.lake.formats import CHUNK_BYTES, BadFormat, FileFormat
 from tidemill.lake.keys import KeySchema, KeyType
+from tidemill.lake.window.watermark_spec import StoredWatermark
 from tidemill.storage.files import Files
 
 FILE_BYTES: Final = 128 << 20
@@ -73,13 +74,15 @@ class SchemaPolicy(StrEnum):
     """New columns are added, and types made wider where that loses nothing."""
 
 
+@sparse
 @dataclass(frozen=True, slots=True)
 class Storing:
     """How a file set keeps its partitions, as declared.
 
     `checksum`: each read compares the whole content of the files with what was written (Parquet's pages have checksums
     of their own). `keep_superseded` is how long replaced files stay readable, `retention` the age at which whole
-    partitions go, by their time; both None for the site's way: the usual time, and never.
+    partitions go, by their time; both None for the site's way: the usual time, and never. `columns`, `options` and
+    `watermark_column` are those of a table that a statement has declared.
     """
 
     keys: KeySchema
@@ -88,6 +91,10 @@ class Storing:
     policy: SchemaPolicy = SchemaPolicy.FAIL
     keep_superseded: timedelta | None = None
     retention: timedelta | None = None
+    watermark: StoredWatermark | None = None
+    columns: Mapping[str, str] | None = None
+    options: Mapping[str, str] | None = None
+    watermark_column: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse to evolve what has no room for it, and times in which nothing could be read."""
@@ -101,34 +108,6 @@ class Storing:
         for duration in (self.keep_superseded, self.retention):
             if duration is not None and duration <= timedelta(0):
                 raise BadFormat(self.format, f"{duration} is no time for which anything could be kept")
-
-    def to_spec(self) -> dict[str, object]:
-        """What `of` reads back; what is as usual is left out."""
-        spec: dict[str, object] = {"keys": self.keys.to_json()}
-        if self.format is not FileFormat.PARQUET:
-            spec["format"] = self.format.value
-        if self.checksum:
-            spec["checksum"] = True
-        if self.policy is not SchemaPolicy.FAIL:
-            spec["policy"] = self.policy.value
-        if self.keep_superseded is not None:
-            spec["keep_superseded"] = to_milliseconds(self.keep_superseded)
-        if self.retention is not None:
-            spec["retention"] = to_milliseconds(self.retention)
-        return spec
-
-    @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> Storing:
-        """What `to_spec` gave; other entries of `spec` are left alone."""
-        kept, retention = spec.get("keep_superseded"), spec.get("retention")
-        return cls(
-            KeySchema.of(spec["keys"]),
-            FileFormat(spec.get("format", FileFormat.PARQUET)),
-            bool(spec.get("checksum", False)),
-            SchemaPolicy(spec.get("policy", SchemaPolicy.FAIL)),
-            None if kept is None else timedelta(milliseconds=kept),
-            None if retention is None else timedelta(milliseconds=retention),
-        )
 
 
 def writing_options(file_format: FileFormat) -> Mapping[str, str]:

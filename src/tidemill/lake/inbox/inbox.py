@@ -12,7 +12,6 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -24,8 +23,9 @@ from tidemill.catalog.named import Param, Row, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import UserError
+from tidemill.json_specs import read_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
-from tidemill.lake.formats import BadRows, FileFormat, RawFormat, Unknown
+from tidemill.lake.formats import RawFormat
 from tidemill.names import DatasetId, RunId
 from tidemill.storage.files import Files, FileStatus, open_files
 from tidemill.world import World
@@ -134,65 +134,6 @@ class InboxSpec:
                 'after="archive" and archive="where/to", or neither'
             )
 
-    def to_spec(self) -> dict[str, object]:
-        """What the data set's row keeps of it, as JSON."""
-        return {
-            "format": self.format.format,
-            "schema": self.format.schema,
-            "options": dict(self.format.options),
-            "line_end": self.format.line_end,
-            "unknown": self.format.unknown,
-            "bad_rows": self.format.bad_rows,
-            "max_rejects": self.format.max_rejects,
-            "ignore": list(self.ignore),
-            "on_rewrite": self.on_rewrite,
-            "attempts": self.attempts,
-            "retry_after_ms": to_milliseconds(self.retry_after),
-            "max_files": self.max_files,
-            "max_bytes": self.max_bytes,
-            "list_every_ms": to_milliseconds(self.list_every),
-            "min_age_ms": to_milliseconds(self.min_age),
-            "settle_ms": to_milliseconds(self.settle),
-            "done_flag": self.done_flag,
-            "lookback_ms": to_milliseconds(self.lookback),
-            "reconcile_every_ms": None if self.reconcile_every is None else to_milliseconds(self.reconcile_every),
-            "after": self.after,
-            "archive": self.archive,
-            "forget_after_ms": to_milliseconds(self.forget_after),
-        }
-
-    @classmethod
-    def of_spec(cls, spec: Mapping[str, object]) -> InboxSpec:
-        """Read back what `to_spec` gave, or that of an earlier version, which knew fewer options."""
-        given = cls(RawFormat(FileFormat.TEXT)).to_spec() | dict(spec)
-        reconcile = cast("int | None", given["reconcile_every_ms"])
-        return cls(
-            RawFormat(
-                FileFormat(cast(str, given["format"])),
-                cast("str | None", given["schema"]),
-                cast("dict[str, str]", given["options"]),
-                bool(given["line_end"]),
-                Unknown(cast(str, given["unknown"])),
-                BadRows(cast(str, given["bad_rows"])),
-                cast(float, given["max_rejects"]),
-            ),
-            tuple(cast("list[str]", given["ignore"])),
-            OnRewrite(cast(str, given["on_rewrite"])),
-            cast(int, given["attempts"]),
-            timedelta(milliseconds=cast(int, given["retry_after_ms"])),
-            cast("int | None", given["max_files"]),
-            cast("int | None", given["max_bytes"]),
-            timedelta(milliseconds=cast(int, given["list_every_ms"])),
-            timedelta(milliseconds=cast(int, given["min_age_ms"])),
-            timedelta(milliseconds=cast(int, given["settle_ms"])),
-            cast("str | None", given["done_flag"]),
-            timedelta(milliseconds=cast(int, given["lookback_ms"])),
-            None if reconcile is None else timedelta(milliseconds=reconcile),
-            After(cast(str, given["after"])),
-            cast("str | None", given["archive"]),
-            timedelta(milliseconds=cast(int, given["forget_after_ms"])),
-        )
-
     def ignored_by(self, name: str) -> str | None:
         """The pattern that a file of this name is ignored by; a folder that matches hides all in it."""
         patterns = _patterns_of(self.ignore, self.done_flag)
@@ -247,7 +188,7 @@ class Inbox:
                 f"{dataset.qualified_name} is a data set of kind {dataset.kind}: no files arrive there; "
                 f"`tidemill dataset show {dataset.qualified_name}` shows it"
             )
-        return cls(dataset, InboxSpec.of_spec(dataset.spec))
+        return cls(dataset, read_plain(InboxSpec, dataset.spec))
 
     @property
     def dataset_id(self) -> DatasetId:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Self
+from typing import Final
 
 from tidemill.errors import UserError
 from tidemill.names import advise
@@ -89,22 +89,6 @@ class Guards:
     def read_rows(self) -> bool:
         """Return whether some guard looks at the rows themselves."""
         return self.check_key or bool(self.checks)
-
-    def to_spec(self) -> dict[str, object]:
-        """The JSON form."""
-        return {
-            "allow_empty": self.allow_empty,
-            "max_drop": self.max_drop,
-            "max_growth": self.max_growth,
-            "schema": self.schema,
-            "check_key": self.check_key,
-            "checks": dict(self.checks or {}),
-        }
-
-    @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> Self:
-        """What `to_spec` gave."""
-        return cls(**{**spec, "schema": ColumnPolicy(spec["schema"])})
 
 
 @dataclass(frozen=True, slots=True)

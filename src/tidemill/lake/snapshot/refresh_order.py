@@ -12,9 +12,9 @@ Versions are ordered by order time, then by write pointer. The order time of a r
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect, Phase
@@ -38,15 +38,6 @@ class RefreshOrder:
 
     logical_time: int | None = None
     order_time: int | None = None
-
-    def to_json(self) -> dict[str, int | None]:
-        """Return the form for side-cars."""
-        return {"logical_time": self.logical_time, "order_time": self.order_time}
-
-    @classmethod
-    def of(cls, content: Mapping[str, Any]) -> Self:
-        """Return what `to_json` gave; no times for a side-car of an earlier version of Tidemill."""
-        return cls(content.get("logical_time"), content.get("order_time"))
 
 
 def sort_key(order_time: int | None, version: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Final, Self, cast
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.effects import Effect, Phase
@@ -19,6 +19,7 @@ from tidemill.catalog.named import Call, Param, Row, load_sql
 from tidemill.catalog.transactions import Snapshot as TransactionSnapshot
 from tidemill.catalog.transactions import Transaction, UndeclaredOutput
 from tidemill.errors import UserError
+from tidemill.json_specs import read_plain
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp
 from tidemill.lake.fileset.publish import SQL as PUBLISH
@@ -86,15 +87,6 @@ class SnapshotSpec:
         if self.guards.check_key and not self.key:
             raise UserError("check_key needs a key: name its columns in key=[…]")
 
-    def to_spec(self) -> dict[str, object]:
-        """The JSON form."""
-        return {"key": list(self.key), "retention": self.retention.to_spec(), "guards": self.guards.to_spec()}
-
-    @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> Self:
-        """What `to_spec` gave."""
-        return cls(tuple(spec["key"]), Retention.of(spec["retention"]), Guards.of(spec["guards"]))
-
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDataset:
@@ -108,7 +100,7 @@ class SnapshotDataset:
         """What `dataset` is as a snapshot; `NotASnapshot` if it is of another kind."""
         if dataset.kind is not DatasetKind.SNAPSHOT:
             raise NotASnapshot(dataset.qualified_name, f"is a data set of kind {dataset.kind}, not a snapshot")
-        return cls(Fileset.of(dataset), SnapshotSpec.of(dataset.spec))
+        return cls(Fileset.of(dataset), read_plain(SnapshotSpec, dataset.spec))
 
     @property
     def dataset_id(self) -> DatasetId:

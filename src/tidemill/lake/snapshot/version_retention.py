@@ -6,12 +6,12 @@ slower than the time to live would leave nothing to read in between. So the curr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Self
+from typing import Final
 
-from tidemill.durations import format_duration, parse_duration, to_milliseconds
+from tidemill.durations import format_duration, to_milliseconds
 from tidemill.errors import UserError
 
 _USUAL_TTL: Final = timedelta(days=7)
@@ -47,17 +47,6 @@ class Retention:
             raise BadRetention(
                 f"max_versions={self.max_versions} is less than min_versions={self.min_versions}, of which none may go"
             )
-
-    def to_spec(self) -> dict[str, object]:
-        """The JSON form."""
-        ttl = None if self.ttl is None else format_duration(self.ttl)
-        return {"ttl": ttl, "min_versions": self.min_versions, "max_versions": self.max_versions}
-
-    @classmethod
-    def of(cls, spec: Mapping[str, Any]) -> Self:
-        """What `to_spec` gave."""
-        ttl = None if spec["ttl"] is None else parse_duration(spec["ttl"])
-        return cls(ttl, spec["min_versions"], spec["max_versions"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,13 @@ from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, Row, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, NotFound, UserError
+from tidemill.json_specs import read_text, write_text
 from tidemill.lake.datasets import find_by_id
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.keys import Key, KeyText
 from tidemill.lake.window.partition_time import Instant, Span, WallTime, from_wall, to_wall
 from tidemill.lake.window.reopening import reopen_windows
-from tidemill.lake.window.watermark_spec import GapPolicy, WatermarkSpec
+from tidemill.lake.window.watermark_spec import GapPolicy, StoredWatermark, WatermarkSpec
 from tidemill.lake.window.window_plan import times_within
 from tidemill.lake.window.windows import change_late
 from tidemill.names import CommitSeq, DatasetId, RunId, WritePointer, watermark_event
@@ -298,7 +299,7 @@ def declare_watermark(db: Db, fileset: Fileset, cause: str) -> Reread | None:
             db.run(statement, **one)
         return None
     spec = _spec(fileset)
-    before = WatermarkSpec.from_spec(json.loads(stored), fileset.keys) if stored else None
+    before = WatermarkSpec.restore(read_text(StoredWatermark, stored), fileset.keys) if stored else None
     rereads = before is not None and before.reading != spec.reading
     first = db.one(SQL.first_time, **one)
     kept: dict[str, Param] = {"declared": declared, "gap": spec.gap}
@@ -480,7 +481,7 @@ def _in_utc(instant: int) -> str:
 
 def _declared(fileset: Fileset) -> str:
     spec = fileset.watermark
-    return json.dumps(spec.to_spec(), sort_keys=True) if spec is not None and spec.enabled else ""
+    return write_text(spec.stored) if spec is not None and spec.enabled else ""
 
 
 def _spec(fileset: Fileset) -> WatermarkSpec:

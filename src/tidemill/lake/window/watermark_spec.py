@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from itertools import product
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from tidemill.durations import split_duration
 from tidemill.errors import UserError
+from tidemill.json_specs import sparse
 from tidemill.lake.keys import Key, KeySchema
 from tidemill.lake.window.partition_time import Extractor, Interval, PartitionTime, Zone
 from tidemill.lake.window.time_formats import BadPartitionTime
@@ -123,6 +124,17 @@ class OutsidePolicy(StrEnum):
     DROP = "drop"
 
 
+@sparse
+@dataclass(frozen=True, slots=True)
+class StoredWatermark:
+    """A declared watermark as the catalog keeps it: the options as the user gave them, and the declarer."""
+
+    column: str
+    options: Mapping[str, str]
+    by: str | None = None
+    """`statement` for a watermark that a statement has declared: a deployment leaves it."""
+
+
 @dataclass(frozen=True, slots=True)
 class WatermarkSpec:
     """A declared watermark, checked; `options` are those that were given. Durations are microseconds."""
@@ -187,13 +199,14 @@ class WatermarkSpec:
         )
 
     @classmethod
-    def from_spec(cls, spec: Mapping[str, Any], keys: KeySchema) -> WatermarkSpec:
-        """The inverse of `to_spec`."""
-        return cls.of(spec["column"], spec["options"], keys)
+    def restore(cls, stored: StoredWatermark, keys: KeySchema) -> WatermarkSpec:
+        """Make the spec that `stored` was made of."""
+        return cls.of(stored.column, stored.options, keys)
 
-    def to_spec(self) -> dict[str, object]:
+    @property
+    def stored(self) -> StoredWatermark:
         """What the catalog keeps."""
-        return {"column": self.column, "options": dict(self.options)}
+        return StoredWatermark(self.column, self.options)
 
     @property
     def reading(self) -> object:

@@ -25,15 +25,15 @@ from tidemill.catalog.wakeups import Waiter
 from tidemill.epoch import from_ms
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake import datasets, janitor
-from tidemill.lake.consumer import backlog
 from tidemill.lake.fileset.expiry import KEEP_SUPERSEDED, expire_superseded
-from tidemill.lake.inbox import discovery, file_endings, leaving
+from tidemill.lake.inbox import discovery, leaving
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.snapshot.versions import expire_versions
-from tidemill.lake.window import retries, watermark
+from tidemill.lake.window import watermark
 from tidemill.mill.mill import Mill
 from tidemill.names import DatasetId
 from tidemill.narration import Narrator
+from tidemill.run import inputs
 from tidemill.run.bundles import AppCode, find_code, sweep_bundles
 from tidemill.run.launchers import DriverOptions, Launcher
 from tidemill.run.partitions import apply_retention
@@ -117,10 +117,8 @@ class Discoverer:
         for dataset_id in sorted(hinted | {one for one, at in self._looks.items() if at <= now}):
             self._list(dataset_id)
         self._started = True
-        file_endings.publish_due_backlog(self._catalog)
-        backlog.publish_due(self._catalog)
+        inputs.announce_due(self._catalog)
         watermark.release_due(self._catalog)
-        retries.announce_due(self._catalog)
         soonest = min([*self._looks.values(), *(charge.renew_at for charge in self._charges.values())], default=None)
         nap = self._catalog.read(_until_next)
         return nap if soonest is None else min(nap, max(soonest - self._clock.monotonic(), _SHORTEST_NAP))
@@ -404,10 +402,8 @@ def _look_at(edits: Edits) -> timedelta:
 def _until_next(db: Db) -> timedelta:
     times = (
         discovery.next_listing(db),
-        file_endings.next_retry(db),
-        backlog.next_due(db),
+        inputs.find_next_due(db),
         watermark.next_release(db),
-        retries.next_due(db),
     )
     due = min((time for time in times if time is not None), default=None)
     if due is None:

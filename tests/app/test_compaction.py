@@ -18,8 +18,8 @@ from tidemill.lake.fileset.time_travel import now
 from tidemill.lake.spark import read_partitions as read_frame
 from tidemill.mill.mill import open_project
 from tidemill.run.bundles import AppCode
+from tidemill.run.declared import find_dataset
 from tidemill.run.driver import DriverProcess
-from tidemill.run.inputs import find_dataset
 from tidemill.run.launchers import Start
 from tidemill.run.outputs import RowsChanged, WritesAndCompacts
 from tidemill.schedule.schedules import list_schedules

@@ -19,7 +19,7 @@ from tidemill.lake.keys import Key
 from tidemill.lake.manifest import group_by_partition, list_written
 from tidemill.mill.mill import open_project
 from tidemill.names import Namespace
-from tidemill.run.inputs import find_dataset
+from tidemill.run.declared import find_dataset
 from tidemill.storage.files import open_files
 from tidemill.world import World
 

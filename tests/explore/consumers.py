@@ -33,7 +33,8 @@ from tidemill.run.attempts import (
     register,
     take_runs,
 )
-from tidemill.run.inputs import Inputs, find_inputs, take_over_claims
+from tidemill.run.inputs import Inputs, find_inputs
+from tidemill.run.partition_input import Partitions
 from tidemill.run.programs import Program, ProgramKind, find_program_by_id, put_program
 from tidemill.run.runs import NewRun, RunRecord, RunState, create_external, create_pending
 
@@ -144,9 +145,10 @@ def work(
             run_id=run.run_id,
             epoch=run.epoch,
             writes=[LINES.dataset_id] if adds else [],
-            effects=[AttachTransaction(run.run_id, run.epoch), *take_over_claims(run.run_id, run.epoch)],
+            effects=[AttachTransaction(run.run_id, run.epoch), *inputs.begin(run, catalog.world)],
         )
-        ((_, consumer),) = inputs.filesets.values()
+        (partitions,) = (kind for kind in inputs.kinds if isinstance(kind, Partitions))
+        ((_, consumer),) = partitions.sources.values()
         got = take_claims(catalog, tx, {consumer.consumer_id: Terms(most, on_change=on_change)})[consumer.consumer_id]
         for delivery in got:
             for change in delivery.changes:
@@ -161,7 +163,7 @@ def work(
             return True
         added = [AddPartitions(tx, LINES, _partitions(run.run_id, adds), SCHEMA, frozenset())] if adds else []
         finish = [CompleteClaims(run.run_id, run.epoch), Unpin(run.run_id), FinishRun(run.run_id, run.epoch, "", {})]
-        commit(catalog, tx, [*added, *finish, *inputs.announce_rest()])
+        commit(catalog, tx, [*added, *finish, *inputs.announce()])
     except Fenced:
         pass
     return True

@@ -37,7 +37,6 @@ from tidemill.run.attempts import (
     FinishRun,
     end_attempt,
 )
-from tidemill.run.inputs import take_over_claims
 from tidemill.run.outside_claims import close_claim, get_latest_files, renew_claim
 from tidemill.run.programs import Program, ProgramKind, put_program
 from tidemill.run.runs import NewRun, create_pending
@@ -162,7 +161,7 @@ def load(stage: Stage, endings: Sequence[str] = ("commit",)) -> bool:
             catalog,
             run_id=run.run_id,
             epoch=run.epoch,
-            effects=[AttachTransaction(run.run_id, run.epoch), *take_over_claims(run.run_id, run.epoch)],
+            effects=[AttachTransaction(run.run_id, run.epoch), *inputs.begin(run, catalog.world)],
         )
         good, others = sort_out(stage.world, [INBOX], claim_files(catalog, tx, [INBOX]))
         for file in good:
@@ -173,7 +172,7 @@ def load(stage: Stage, endings: Sequence[str] = ("commit",)) -> bool:
             return True
         verify_claims(stage.world, [INBOX], good)
         closed = CloseFiles(run.run_id, run.epoch, (*others, *map(succeeded, good)))
-        commit(catalog, tx, [closed, FinishRun(run.run_id, run.epoch, "", {}), *inputs.announce_rest()])
+        commit(catalog, tx, [closed, FinishRun(run.run_id, run.epoch, "", {}), *inputs.announce()])
     except Conflict as error:
         end_attempt(catalog, run.run_id, run.epoch, AttemptEnd(Cause.LOST, f"{error.code}: {error}"))
     except Fenced:

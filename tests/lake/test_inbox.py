@@ -64,7 +64,8 @@ from tidemill.lake.inbox.inbox import (
     list_files,
 )
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId, RunId
-from tidemill.run.inputs import Blame, give_back_claims, keep_claims
+from tidemill.run.input_kind import Blame
+from tidemill.run.inputs import fail_claims, return_claims
 from tidemill.storage.files import StorageUnavailable
 from tidemill.world import World
 
@@ -745,9 +746,9 @@ def test_of_files_and_partitions_only_the_poison_is_given_up(mill, poison):
             end = EndTransaction(tx.write_pointer, TxState.ABORTED, "boom")
             blame = Blame("boom")
             if epoch < 3:
-                mill.catalog.apply([end, *keep_claims(run_id, epoch, blame)])
+                mill.catalog.apply([end, *fail_claims(run_id, epoch, blame)])
             else:
-                mill.catalog.apply([end, *give_back_claims(run_id, epoch, blame, timedelta(seconds=1))])
+                mill.catalog.apply([end, *return_claims(run_id, epoch, blame, timedelta(seconds=1))])
         mill.retries_come_due()
         lake.pass_time()
 
@@ -766,7 +767,7 @@ def test_a_file_that_fails_beside_a_partition_is_no_culprit(catalog_url, tmp_pat
     mill.discover()
     states = []
 
-    for ends in (keep_claims, functools.partial(give_back_claims, backoff=timedelta(0))):
+    for ends in (fail_claims, functools.partial(return_claims, backoff=timedelta(0))):
         tx = mill.begin("run_x", len(states) + 1)
         lake.catalog.apply([RestampClaims(tx.run_id, tx.epoch)])
         lake.take(tx)

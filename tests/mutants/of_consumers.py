@@ -111,6 +111,7 @@ MUTANTS: Final = (
         "what a run took is completed in a transaction before the one that publishes",
         In("Step.commit").swap(
             'self.catalog.world.mark(f"{self.who}.before_commit")',
+            "from tidemill.lake.consumer.claims import CompleteClaims\n"
             "self.catalog.apply([CompleteClaims(self.tx.run_id, self.tx.epoch)])\n"
             'self.catalog.world.mark(f"{self.who}.before_commit")',
         ),
@@ -119,10 +120,11 @@ MUTANTS: Final = (
     _mutant(
         "completed_after_the_output",
         "what a run took is completed in a transaction after the one that publishes",
-        In("Step._close").drop("CompleteClaims"),
+        In("Partitions.complete").swap("[CompleteClaims(tx.run_id, tx.epoch)]", "[]"),
         In("Step.commit").swap(
             'self.catalog.world.mark(f"{self.who}.committed")',
             'self.catalog.world.mark(f"{self.who}.committed")\n'
+            "from tidemill.lake.consumer.claims import CompleteClaims\n"
             "self.catalog.apply([CompleteClaims(self.tx.run_id, self.tx.epoch)])",
         ),
         scenario="fenced",
@@ -193,22 +195,19 @@ MUTANTS: Final = (
     _mutant(
         "unread_not_announced",
         "a run that ends before it took anything does not say that there is something",
-        In("_announce_rest").swap(
-            "unread = inputs.note_unread() if run.job_id is not None and not held else []",
-            "unread: list[Effect] = []",
-        ),
+        In("InputKind.leave").drop("*unseen"),
         scenario="others",
     ),
     _mutant(
         "rest_of_the_rejected_sticks",
         "a run that could not be started does not have its work announced later",
-        In("_announce_rest").drop("*inputs.announce_rest_later(wait)"),
+        In("InputKind.leave").swap("self.postpone(self.ids, leaving.wait)", "()"),
         first=Killer.SIMULATION,
     ),
     _mutant(
         "rest_of_the_rejected_spins",
         "a run that could not be started has its work announced at once, which starts the next such run",
-        In("_announce_rest").swap("inputs.announce_rest_later(wait)", "inputs.announce_rest()"),
+        In("InputKind.leave").swap("self.postpone(self.ids, leaving.wait)", "self.publish(self.ids)"),
         first=Killer.SIMULATION,
     ),
     _mutant(
@@ -220,7 +219,7 @@ MUTANTS: Final = (
     _mutant(
         "own_output_delivered",
         "a program that said deliver_own=False gets what it has written itself",
-        In("Step._close").swap("not program.deliver_own", "False"),
+        In("Partitions.complete").swap("not self.program.deliver_own", "False"),
         first=Killer.SIMULATION,
     ),
     _mutant(

@@ -153,7 +153,7 @@ MUTANTS: Final = (
     _mutant(
         "pins_outlive_their_run",
         "a run that has ended keeps its files from being deleted for ever",
-        In("Step.prepare").drop("Unpin(self.tx.run_id)"),
+        In("Inputs.complete").drop("Unpin(tx.run_id)"),
         first=Killer.SIMULATION,
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
-from tidemill.run.inputs import Blame
+from tidemill.run.input_kind import Blame
 from tidemill.run.runs import RunState
 
 

@@ -16,18 +16,18 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import begin
 from tidemill.json_specs import write_plain
 from tidemill.lake.consumer.backlog import NoteUnread, publish_due
+from tidemill.lake.consumer.claims import RestampClaims
 from tidemill.lake.consumer.take import take_claims
 from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox.discovery import discover
-from tidemill.lake.inbox.file_claims import claim_files
+from tidemill.lake.inbox.file_claims import RestampFiles, claim_files
 from tidemill.lake.inbox.file_endings import publish_due_backlog
 from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DatasetId, JobId, Namespace
 from tidemill.roles import Discoverer
 from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, ask_kill, end_attempt
-from tidemill.run.inputs import take_over_claims
 from tidemill.run.runs import RunRecord, RunState
 from tidemill.storage.files import open_files
 from tidemill.world import World
@@ -64,7 +64,8 @@ class Shop:
     def take(self, run: RunRecord) -> int:
         """Let the driver of `run` come as far as its claims; how many it has."""
         self.works.sql(f"UPDATE run SET state = 'RUNNING' WHERE run_id = '{run.run_id}' RETURNING run_id")
-        attached = [AttachTransaction(run.run_id, run.epoch), *take_over_claims(run.run_id, run.epoch)]
+        restamped = [RestampClaims(run.run_id, run.epoch), RestampFiles(run.run_id, run.epoch)]
+        attached = [AttachTransaction(run.run_id, run.epoch), *restamped]
         tx = begin(self.works.catalog, run_id=run.run_id, epoch=run.epoch, effects=attached)
         delivered = take_claims(self.works.catalog, tx, {self.consumer_id: Terms()})
         return len(delivered[self.consumer_id]) + len(claim_files(self.works.catalog, tx, [self.inbox]))

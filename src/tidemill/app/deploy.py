@@ -36,7 +36,8 @@ from tidemill.lake.window.watermark import declare_watermark
 from tidemill.lake.window.windows import find_state, put_state, redefine
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, Namespace, ProgramId, ScheduleId, qualified
 from tidemill.run.bundles import StoredBundle, put_bundle
-from tidemill.run.inputs import announce_waiting, find_dataset
+from tidemill.run.declared import find_dataset
+from tidemill.run.inputs import announce_waiting
 from tidemill.run.programs import Argument, ArgumentType, Program, put_program, retire_programs
 from tidemill.run.workers import put_worker, retire_others
 from tidemill.schedule.changes import Add, Change, Delete, Update, announce_work, change_schedules, check_trigger

@@ -20,10 +20,9 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import EndTransaction, TxState
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, Fenced
-from tidemill.lake.consumer.claims import holds_any
-from tidemill.lake.window.retries import PutOffWindows
 from tidemill.names import RunId, program_event
-from tidemill.run.inputs import Blame, Inputs, find_claimed, find_inputs, give_back_claims, keep_claims
+from tidemill.run.input_kind import Blame, Leaving
+from tidemill.run.inputs import Inputs, fail_claims, find_held_inputs, find_inputs, holds_any, return_claims
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.run.runs import SQL as RUNS
 from tidemill.run.runs import Cause, RunKind, RunRecord, RunState, find_run, find_runs
@@ -314,10 +313,16 @@ def end_attempt(catalog: Catalog, run_id: RunId, epoch: int, end: AttemptEnd) ->
             return None
         backoff = program.backoff if program else timedelta(0)
         ending = decide_ending(run, end.cause, retries=program.retries if program else 0, backoff=backoff)
-        rest = _announce_rest(run, inputs, ending.state, backoff, held=held)
+        leaving = Leaving(
+            launched=run.job_id is not None,
+            held=held,
+            killed=ending.state is RunState.KILLED,
+            failed=ending.state is RunState.FAILED,
+            wait=min(backoff, LONGEST_BACKOFF),
+        )
         catalog.world.mark("end_attempt.before_commit")
         try:
-            catalog.apply(_effects_of_end(run, program, end, ending, rest))
+            catalog.apply(_effects_of_end(run, program, end, ending, inputs.leave(leaving)))
         except (AttemptMoved, LostReply):
             continue  # look again: it is as it was, changed, or ended by us
         catalog.world.mark("end_attempt.after_commit")
@@ -336,41 +341,21 @@ def _effects_of_end(
     failed = ending.failures > run.failures and end.cause is not Cause.REFUSED
     blame = (end.blame or Blame(reason)) if failed else None
     if ending.state is RunState.PENDING:
-        return [*effects, *keep_claims(run.run_id, run.epoch, blame)]
+        return [*effects, *fail_claims(run.run_id, run.epoch, blame)]
     if program:
         effects.append(announce_end(run, program, ending.state))
         if program.kind.is_worker and ending.state is not RunState.KILLED:
             effects.insert(0, HoldOff(program.program_id, program.backoff, failed=True))
     backoff = program.backoff if program else timedelta(0)
-    return [*effects, *give_back_claims(run.run_id, run.epoch, blame, backoff), *rest]
+    return [*effects, *return_claims(run.run_id, run.epoch, blame, backoff), *rest]
 
 
-def _announce_rest(
-    run: RunRecord, inputs: Inputs | None, state: RunState, backoff: timedelta, *, held: bool
-) -> list[Effect]:
-    """Say what the run has left to others, so that work never sticks; or have it said later, so that nothing spins."""
-    if inputs is None:
-        return []
-    wait = min(backoff, LONGEST_BACKOFF)
-    windows = [] if run.program_id is None else [PutOffWindows(run.program_id, wait)]
-    # What a job was launched for and nobody has taken: its messages are used up with the job.
-    unread = inputs.note_unread() if run.job_id is not None and not held else []
-    killed = state is RunState.KILLED
-    changes = inputs.leave_changes(None if killed else wait) if run.job_id is not None else []
-    if killed or (state is RunState.FAILED and held):
-        return [*unread, *inputs.announce_rest(), *windows, *changes]
-    # A run that could not be started, or failed before it took, left all there was: at once it would start its like.
-    return [*unread, *inputs.announce_rest_later(wait), *windows, *changes]
-
-
-def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inputs | None, bool]:
+def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inputs, bool]:
     """The run, its program, what that reads, and whether the run holds anything."""
     run = find_run(db, run_id)
-    if run.program_id is None:
-        claimed = find_claimed(db, run_id)
-        return run, None, claimed, claimed is not None
-    program = find_program_by_id(db, run.program_id)
-    return run, program, find_inputs(db, program), holds_any(db, run_id)
+    program = None if run.program_id is None else find_program_by_id(db, run.program_id)
+    inputs = find_held_inputs(db, run_id) if program is None else find_inputs(db, program)
+    return run, program, inputs, holds_any(db, run_id)
 
 
 def ask_kill(catalog: Catalog, run_id: RunId) -> RunState:

@@ -19,21 +19,20 @@ from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, Writ
 from tidemill.lake.fileset.publish import PartitionWrite, see_own
 from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, seq_before
 from tidemill.lake.filters import KeyFilter, Where, make_filter
-from tidemill.lake.formats import Unknown
-from tidemill.lake.inbox.file_claims import ClaimedFile
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.keys import KeyText
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, find_current
-from tidemill.names import PinId, ProgramId, RunId
-from tidemill.run.declared import Declared, qualified_name
-from tidemill.run.file_input import FileInput, find_bad, is_tolerated
-from tidemill.run.inputs import find_dataset
+from tidemill.names import ConsumerId, PinId, ProgramId, RunId
+from tidemill.run.change_input import ChangesInput
+from tidemill.run.declared import Declared, find_dataset, qualified_name
+from tidemill.run.file_input import FileInput
 from tidemill.run.output import Output
 from tidemill.run.outputs import Compacted
-from tidemill.run.partition_input import PartitionInput, TakenPartitions
+from tidemill.run.partition_input import PartitionInput
 from tidemill.run.programs import Value
 from tidemill.run.step import Step
-from tidemill.run.version_reads import ChangesInput, SnapshotInput, VersionReader, find_snapshot
+from tidemill.run.version_input import SnapshotInput
+from tidemill.run.version_reads import VersionReader, find_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,7 +81,6 @@ class Run:
         """For its inputs, which read by it."""
         self._record = step.record
         self._tx = step.tx
-        self._taken = step.taken
         self._outputs = step.outputs
         self._spark: SparkSession | None = None
         self.reads = step.reads
@@ -140,16 +138,10 @@ class Run:
         Of a snapshot it is what was current when the attempt began, of `Changes` what has changed until then.
         """
         name = qualified_name(dataset)
-        if name in self._taken.partitions:
-            return PartitionInput(self, self._taken.partitions[name])
-        if name in self._taken.files:
-            return FileInput(self, self._taken.files[name])
-        if name in self._taken.versions:
-            return SnapshotInput(self, *self._taken.versions[name])
-        if name in self._taken.changes:
-            return ChangesInput(self, self._taken.changes[name])
-        taken = self._taken
-        raise NotAnInput(name, ", ".join([*taken.partitions, *taken.files, *taken.versions, *taken.changes]))
+        taken = self.step.inputs.taken
+        if name not in taken:
+            raise NotAnInput(name, ", ".join(taken))
+        return taken[name].open(self)
 
     def output(self, dataset: Declared | str) -> Output:
         """Where to write one of the outputs; `NotAnOutput` for others."""
@@ -209,31 +201,15 @@ class Run:
         rows: dict[str, set[int | None]] = {}
         for name, counted in self._rows_read:
             rows.setdefault(name, set()).add(None if counted is None else count_of(self.spark, counted))
+        taken = self.step.inputs.taken
         return [
-            {"dataset": name, "rows": seen.pop() if len(seen) == 1 else None, **self._decisions(name)}
+            {"dataset": name, "rows": seen.pop() if len(seen) == 1 else None, **taken[name].describe_reading()}
             for name, seen in rows.items()
         ]
-
-    def _decisions(self, name: str) -> dict[str, object]:
-        """How this run read an inbox: what it did with unknown fields and bad rows."""
-        taken = self._taken.files[name]
-        raw = taken.inbox.spec.format
-        decisions = {"unknown": raw.unknown, "bad_rows": raw.bad_rows, "rejected": taken.rejected}
-        return {**decisions, "added": taken.added} if raw.unknown is Unknown.EVOLVE else decisions
 
     def publish_rejects(self, inbox: Inbox, rows: DataFrame) -> None:
         """Append bad rows of an inbox to its file set of rejects, with the commit; the input's business."""
         self._outputs.write(inbox.rejects, WriteOp.APPEND, rows)
-
-    def find_bad_files(self) -> dict[ClaimedFile, str]:
-        """The files of all inboxes that were read which cannot be read strictly, each with its reason."""
-        return {
-            file: found.why
-            for taken in self._taken.files.values()
-            for inbox in taken.reads.values()
-            for file, found in find_bad(self, inbox, taken.files).items()
-            if not is_tolerated(inbox, found)
-        }
 
     @property
     def duplicates(self) -> list[dict[str, object]]:
@@ -365,10 +341,9 @@ class Run:
         """For its inputs, which read by it."""
         return VersionReader(self._catalog, self.id, self.reads)
 
-    def put_back(self, taken: TakenPartitions, keys: Sequence[KeyText]) -> None:
+    def return_claims(self, consumer_id: ConsumerId, keys: Sequence[KeyText], wait: timedelta) -> None:
         """Return claims of an input; the input's business."""
-        give_back(self._catalog, self._tx, taken.consumer_id, keys, taken.wait)
-        taken.deliveries = [delivery for delivery in taken.deliveries if delivery.partition_key not in keys]
+        give_back(self._catalog, self._tx, consumer_id, keys, wait)
 
     def use_spark(self, session: SparkSession | None) -> None:
         """Hand over the session of this attempt; the driver's business."""

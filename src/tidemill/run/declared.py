@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from tidemill.catalog.db import Db
+from tidemill.lake.datasets import Dataset, find
 from tidemill.names import qualified, split_qualified
 
 
@@ -21,3 +23,9 @@ def qualified_name(dataset: Declared | str) -> str:
         return dataset.qualified_name
     namespace, names = split_qualified("data set", dataset, 1)
     return qualified(namespace, *names)
+
+
+def find_dataset(db: Db, name: str) -> Dataset:
+    """The data set of that (qualified) name; `NotFound` with the nearest."""
+    namespace, (short,) = split_qualified("data set", name, 1)
+    return find(db, namespace, short)

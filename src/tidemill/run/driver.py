@@ -17,10 +17,7 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.json_specs import read_text
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.formats import BadRows
 from tidemill.lake.formats import reason as spark_reason
-from tidemill.lake.inbox.file_claims import find_blamed
-from tidemill.lake.inbox.file_endings import BlamedFile
 from tidemill.lake.snapshot.guards import ALLOW, parse_allowed
 from tidemill.processes import live_with_parent
 from tidemill.run.attempts import (
@@ -32,7 +29,9 @@ from tidemill.run.attempts import (
 )
 from tidemill.run.bundles import CodeUnavailable
 from tidemill.run.context import Run
-from tidemill.run.inputs import Blame, Inputs, find_dataset, find_inputs
+from tidemill.run.declared import find_dataset
+from tidemill.run.input_kind import Blame
+from tidemill.run.inputs import Inputs, find_inputs
 from tidemill.run.launchers import DONE, LAST, READY, Assignment, Start
 from tidemill.run.outputs import Writer, write_frames
 from tidemill.run.programs import LoadedProgram, Program, find_program_by_id, load_program
@@ -147,21 +146,19 @@ class DriverProcess:
         step.take()
         self.world.mark("driver.claimed")
         given = Run(step)
-        if any(consumer.terms.accepts for _, consumer in inputs.filesets.values()):
-            with self._blaming(given):
-                step.accept(loaded.acceptors)
+        with self._blaming(given):
+            step.accept(loaded.acceptors)
         on_empty = run.logical_time is not None if program.run_on_empty is None else program.run_on_empty
-        empty = step.taken.empty and not on_empty
+        empty = inputs.empty and not on_empty
         if not empty:
             self._call(loaded, given, home)
         prepared = step.prepare()
-        files = [outcome for taken in step.taken.files.values() for outcome in taken.outcomes]
         facts |= {
-            "inputs": step.taken.count(),
+            "inputs": inputs.count(),
             "outputs": step.outputs.facts(),
             "read": given.rows_read,
             "duplicates": given.duplicates,
-            "files": [{"name": o.name, "status": o.status, "error": o.error} for o in files],
+            "files": [closed for taken in inputs.taken.values() for closed in taken.describe_closed()],
             "seconds": round((self.world.clock.monotonic() - started).total_seconds(), 3),
         }
         if compactions := step.outputs.compactions():
@@ -240,9 +237,8 @@ class DriverProcess:
         except (Fenced, CatalogUnavailable, LostReply):
             raise  # the catalog's doing, which uses up no retries
         except (Exception, SystemExit) as error:  # whatever user code raises
-            for taken in run.step.taken.files.values():
-                if taken.files:
-                    taken.inbox.files(self.world).check_location()  # else the program is blamed
+            for taken in run.step.inputs.taken.values():
+                taken.check_location(self.world)  # else the program is blamed
             raise self._failure(error, run) from error
 
     def _failure(self, error: BaseException, run: Run | None) -> ProgramFailed:
@@ -254,22 +250,7 @@ class DriverProcess:
         damage = run.step.reads.blame(text)
         if damage is not None:
             reason = f"{type(damage).__name__}: {damage}"
-        has_files = any(taken.files for taken in run.step.taken.files.values())
-        files = self._blamed_files(run, text, reason) if has_files else ()
-        return ProgramFailed(reason, Blame(reason, files))
-
-    def _blamed_files(self, run: Run, error: str, reason: str) -> tuple[BlamedFile, ...]:
-        """The files that an error is about: the one that it names, and all others that cannot be read either."""
-        culprit = self.catalog.read(lambda db: find_blamed(db, self.world, run.id, error))
-        if culprit is None:
-            return ()
-        try:
-            bad = run.find_bad_files()
-        except Exception:  # noqa: BLE001  # of Spark, which has failed before: then the named file has to do
-            self._complain()
-            bad = {}
-        found = [BlamedFile(file, why, alone=False) for file, why in bad.items()]
-        return tuple(found) if culprit in bad else (BlamedFile(culprit, reason), *found)
+        return ProgramFailed(reason, run.step.inputs.blame(run, text, reason))
 
     def _end(self, assignment: Assignment, end: AttemptEnd) -> None:
         end_attempt(self.catalog, assignment.run_id, assignment.epoch, end)
@@ -297,9 +278,7 @@ def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, d
     program = find_program_by_id(db, run.program_id)
     outputs = {name: Fileset.of(find_dataset(db, name)) for name in program.writes}
     inputs = find_inputs(db, program)
-    rejecting = [inbox for inbox in inputs.inboxes.values() if inbox.spec.format.bad_rows is BadRows.REJECT]
-    outputs |= {inbox.rejects: Fileset.of(find_dataset(db, inbox.rejects)) for inbox in rejecting}
-    return run, program, inputs, outputs
+    return run, program, inputs, outputs | inputs.outputs(db)
 
 
 def main(world: World | None = None, *, writer: Writer = write_frames) -> None:

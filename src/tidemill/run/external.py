@@ -23,8 +23,7 @@ from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.snapshot.versions import RollBack, find_version
 from tidemill.names import PinId, RunId
 from tidemill.run.attempts import AttemptEnd, FinishRun, end_attempt, renew
-from tidemill.run.declared import Declared, qualified_name
-from tidemill.run.inputs import find_dataset
+from tidemill.run.declared import Declared, find_dataset, qualified_name
 from tidemill.run.output import Output
 from tidemill.run.outputs import Compacted, Dropped, Writer, write_frames
 from tidemill.run.runner import LEASE, RENEWALS_IN_A_LEASE

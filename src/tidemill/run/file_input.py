@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Final, Protocol
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, Self
 
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect
+from tidemill.catalog.transactions import Transaction
 from tidemill.errors import UserError
+from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.formats import READING, BadRows, Unknown
-from tidemill.lake.inbox.file_checks import FileOutcome, succeeded, went_wrong
-from tidemill.lake.inbox.file_claims import ClaimedFile
+from tidemill.lake.inbox.file_checks import FileOutcome, sort_out, succeeded, verify_claims, went_wrong
+from tidemill.lake.inbox.file_claims import (
+    ClaimedFile,
+    RestampFiles,
+    claim_files,
+    find_blamed,
+    find_claimed_inboxes,
+)
+from tidemill.lake.inbox.file_endings import (
+    BlamedFile,
+    CloseFiles,
+    FailFiles,
+    PublishInboxBacklog,
+    PutOffInboxBacklog,
+    QuarantineAlone,
+    ReleaseFiles,
+    next_retry,
+    publish_due_backlog,
+)
 from tidemill.lake.inbox.inbox import Inbox
-from tidemill.names import RunId
-from tidemill.storage.files import Files
+from tidemill.names import DatasetId, RunId, ScheduleId
+from tidemill.run.declared import find_dataset
+from tidemill.run.input_kind import Blame, InputKind, Reader, TakenInput
+from tidemill.run.programs import Program
+from tidemill.run.runs import RunRecord
+from tidemill.storage.files import Files as Storage
 from tidemill.world import World
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from tidemill.lake.inbox.bad_rows import BadFile, BadRow
-    from tidemill.lake.spark import RowCount
 
 
 class BadUnderSchema(UserError):
@@ -29,7 +55,7 @@ class BadUnderSchema(UserError):
 
     code = "bad_under_schema"
 
-    def __init__(self, files: Files, file: ClaimedFile, why: str) -> None:
+    def __init__(self, files: Storage, file: ClaimedFile, why: str) -> None:
         self.file = file.name
         self.why = why
         super().__init__(f"{READING}{files.local_path(file.name) or files.url_of(file.name)}.  {why}")
@@ -37,60 +63,6 @@ class BadUnderSchema(UserError):
 
 REJECT_COLUMNS: Final = "file STRING, line BIGINT, text STRING, reason STRING, run_id STRING, day DATE"
 """The columns of a file set of rejects; the last one is its key."""
-
-
-@dataclass(slots=True)
-class TakenFiles:
-    """The files of an inbox that a run still works on; `outcomes` are of claimed files that it does not work on."""
-
-    inbox: Inbox
-    files: list[ClaimedFile]
-    outcomes: list[FileOutcome] = field(default_factory=list)
-    reads: dict[str | None, Inbox] = field(default_factory=dict)
-    """The inbox as the program has read it, by the schema that the program gave."""
-    added_by: dict[str | None, Mapping[str, str]] = field(default_factory=dict)
-    """The added columns with their types, by the schema that the program gave."""
-    rejects: Counter[tuple[object, ...]] = field(default_factory=Counter)
-    """The rows that this attempt has published as rejects."""
-
-    @property
-    def rejected(self) -> int:
-        """The number of rejects."""
-        return self.rejects.total()
-
-    @property
-    def added(self) -> dict[str, str]:
-        """The columns that `unknown="evolve"` has added, with their types."""
-        return {name: kind for types in self.added_by.values() for name, kind in types.items()}
-
-    def refuse(self, file: ClaimedFile, why: str) -> None:
-        """Have the commit close a bad file as such."""
-        self.files.remove(file)
-        self.outcomes.append(went_wrong(self.inbox, file, why))
-
-    def close(self) -> list[FileOutcome]:
-        """Return how each claimed file ends with the commit."""
-        return [*self.outcomes, *map(succeeded, self.files)]
-
-
-class Reader(Protocol):
-    """The run, as its inputs need it."""
-
-    world: World
-
-    @property
-    def id(self) -> RunId:
-        """The id of the run."""
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session of this attempt."""
-
-    def note_read(self, inbox: str, counted: RowCount | None) -> None:
-        """Rows of an inbox are going to be read, and perhaps counted."""
-
-    def publish_rejects(self, inbox: Inbox, rows: DataFrame) -> None:
-        """Append bad rows of an inbox to its file set of rejects, with the commit."""
 
 
 class FileInput:
@@ -184,6 +156,194 @@ class FileInput:
         if not rows:
             return
         run.publish_rejects(inbox, run.spark.createDataFrame(rows, REJECT_COLUMNS).coalesce(1))
+
+
+@dataclass(slots=True)
+class TakenFiles(TakenInput):
+    """The files of an inbox that a run still works on; `outcomes` are of claimed files that it does not work on."""
+
+    inbox: Inbox
+    files: list[ClaimedFile]
+    outcomes: list[FileOutcome] = field(default_factory=list)
+    reads: dict[str | None, Inbox] = field(default_factory=dict)
+    """The inbox as the program has read it, by the schema that the program gave."""
+    added_by: dict[str | None, Mapping[str, str]] = field(default_factory=dict)
+    """The added columns with their types, by the schema that the program gave."""
+    rejects: Counter[tuple[object, ...]] = field(default_factory=Counter)
+    """The rows that this attempt has published as rejects."""
+
+    @property
+    def rejected(self) -> int:
+        """The number of rejects."""
+        return self.rejects.total()
+
+    @property
+    def added(self) -> dict[str, str]:
+        """The columns that `unknown="evolve"` has added, with their types."""
+        return {name: kind for types in self.added_by.values() for name, kind in types.items()}
+
+    def refuse(self, file: ClaimedFile, why: str) -> None:
+        """Have the commit close a bad file as such."""
+        self.files.remove(file)
+        self.outcomes.append(went_wrong(self.inbox, file, why))
+
+    def close(self) -> list[FileOutcome]:
+        """Return how each claimed file ends with the commit."""
+        return [*self.outcomes, *map(succeeded, self.files)]
+
+    @property
+    def empty(self) -> bool:
+        """Whether no file is left."""
+        return not self.files
+
+    def open(self, run: Reader) -> FileInput:
+        """Return what the program sees."""
+        return FileInput(run, self)
+
+    def count(self) -> dict[str, object]:
+        """Return the number of files."""
+        return {"kind": "inbox", "count": len(self.files), "rows": None}
+
+    def check_location(self, world: World) -> None:
+        """Raise `StorageUnavailable` if the inbox is away."""
+        if self.files:
+            self.inbox.files(world).check_location()
+
+    def describe_reading(self) -> dict[str, object]:
+        """Return what was done with unknown fields and bad rows."""
+        raw = self.inbox.spec.format
+        decisions = {"unknown": raw.unknown, "bad_rows": raw.bad_rows, "rejected": self.rejected}
+        return {**decisions, "added": self.added} if raw.unknown is Unknown.EVOLVE else decisions
+
+    def describe_closed(self) -> list[dict[str, object]]:
+        """Return the files that the run does not work on."""
+        return [{"name": one.name, "status": one.status, "error": one.error} for one in self.outcomes]
+
+
+class Files(InputKind):
+    """The inboxes that a program reads, or of which a caller outside holds files."""
+
+    def __init__(self, sources: Mapping[str, Inbox]) -> None:
+        self.sources = sources
+        self.taken: Mapping[str, TakenFiles] = {}
+
+    @classmethod
+    def of(cls, db: Db, program: Program, datasets: Mapping[str, Dataset]) -> Files:
+        """Find the inboxes."""
+        del db, program
+        return cls({name: Inbox.of(one) for name, one in datasets.items() if one.kind is DatasetKind.INBOX})
+
+    @classmethod
+    def held_by(cls, db: Db, run_id: RunId) -> Self | None:
+        """Find the inboxes of which the run holds files."""
+        held = [Inbox.of(find_by_id(db, dataset_id)) for dataset_id in find_claimed_inboxes(db, run_id)]
+        return cls({inbox.qualified_name: inbox for inbox in held}) if held else None
+
+    def outputs(self, db: Db) -> Mapping[str, Fileset]:
+        """Find the file sets of rejects."""
+        rejecting = [one for one in self.sources.values() if one.spec.format.bad_rows is BadRows.REJECT]
+        return {inbox.rejects: Fileset.of(find_dataset(db, inbox.rejects)) for inbox in rejecting}
+
+    def begin(self, record: RunRecord, world: World) -> Sequence[Effect]:
+        """Hand the claims over."""
+        del world
+        return (RestampFiles(record.run_id, record.epoch),)
+
+    def take(self, catalog: Catalog, tx: Transaction) -> None:
+        """Claim of all inboxes at once, and look at each file: a bad one fails by itself."""
+        inboxes = self.sources.values()
+        claimed = claim_files(catalog, tx, inboxes) if inboxes else []
+        good, others = sort_out(catalog.world, inboxes, claimed)
+        self.taken = {
+            name: TakenFiles(
+                inbox,
+                [file for file in good if file.dataset_id == inbox.dataset_id],
+                [outcome for outcome in others if outcome.dataset_id == inbox.dataset_id],
+            )
+            for name, inbox in self.sources.items()
+        }
+
+    def verify(self, world: World) -> None:
+        """Refuse if a file is no longer what was claimed (`FileRewritten`)."""
+        verify_claims(world, self.sources.values(), [file for taken in self.taken.values() for file in taken.files])
+
+    def complete(self, tx: Transaction) -> Sequence[Effect]:
+        """Close each file."""
+        if not self.sources:
+            return ()
+        outcomes = [outcome for taken in self.taken.values() for outcome in taken.close()]
+        return (CloseFiles(tx.run_id, tx.epoch, tuple(outcomes)),)
+
+    def blame(self, run: Reader, error: str, reason: str) -> tuple[BlamedFile, ...]:
+        """Find the files that an error is about: the one that it names, and all others that cannot be read either."""
+        if all(taken.empty for taken in self.taken.values()):
+            return ()
+        culprit = run.ask(lambda db, tx: find_blamed(db, run.world, tx.run_id, error))
+        if culprit is None:
+            return ()
+        try:
+            bad = self._find_bad(run)
+        except Exception:  # noqa: BLE001  # of Spark, which has failed before: then the named file has to do
+            run.world.spawner.complain(traceback.format_exc())
+            bad = {}
+        found = [BlamedFile(file, why, alone=False) for file, why in bad.items()]
+        return tuple(found) if culprit in bad else (BlamedFile(culprit, reason), *found)
+
+    def _find_bad(self, run: Reader) -> dict[ClaimedFile, str]:
+        """Find the files of all inboxes that were read which cannot be read strictly, each with its reason."""
+        return {
+            file: found.why
+            for taken in self.taken.values()
+            for inbox in taken.reads.values()
+            for file, found in find_bad(run, inbox, taken.files).items()
+            if not is_tolerated(inbox, found)
+        }
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The inboxes."""
+        return sorted(inbox.dataset_id for inbox in self.sources.values())
+
+    @staticmethod
+    def publish(ids: Sequence[str], schedules: Sequence[ScheduleId] = ()) -> Sequence[Effect]:
+        """Announce the inboxes with files that can be claimed."""
+        return (PublishInboxBacklog(tuple(map(DatasetId, ids)), schedules),)
+
+    @staticmethod
+    def postpone(ids: Sequence[str], wait: timedelta) -> Sequence[Effect]:
+        """Give a file of each inbox a time."""
+        return (PutOffInboxBacklog(tuple(map(DatasetId, ids)), wait),)
+
+    @staticmethod
+    def next_due(db: Db) -> int | None:
+        """Return when the next file may be claimed again."""
+        return next_retry(db)
+
+    @staticmethod
+    def announce_due(catalog: Catalog) -> None:
+        """Announce the inboxes whose files may be claimed again."""
+        publish_due_backlog(catalog)
+
+    @staticmethod
+    def holds(db: Db, run_id: RunId) -> bool:
+        """Whether the run has claims of files."""
+        return bool(find_claimed_inboxes(db, run_id))
+
+    @staticmethod
+    def fail(run_id: RunId, epoch: int, blame: Blame) -> Sequence[Effect]:
+        """Count a failure of the files that are blamed, which leave the run, or else of all."""
+        return [*_quarantine_alone(run_id, epoch, blame), FailFiles(run_id, epoch, blame.error, blame.files)]
+
+    @staticmethod
+    def return_claims(run_id: RunId, epoch: int, blame: Blame | None, backoff: timedelta) -> Sequence[Effect]:
+        """Return the files; one that failed alone and too often is quarantined."""
+        error, files = (None, ()) if blame is None else (blame.error, blame.files)
+        return [*_quarantine_alone(run_id, epoch, blame), ReleaseFiles(run_id, epoch, error, backoff, files)]
+
+
+def _quarantine_alone(run_id: RunId, epoch: int, blame: Blame | None) -> list[Effect]:
+    """Quarantine what no reading has blamed; before the partitions are returned, beside which no file is alone."""
+    return [] if blame is None or blame.files else [QuarantineAlone(run_id, epoch, blame.error)]
 
 
 def _reject_rows(bad: Mapping[ClaimedFile, list[BadRow]], run_id: RunId, now: datetime) -> list[tuple[object, ...]]:

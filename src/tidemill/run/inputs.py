@@ -1,104 +1,132 @@
-"""What a program reads, and what becomes of a run's claims at each end of an attempt."""
+"""What programs read: the kinds of input, and what is done to all of them at each end of an attempt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import Final, TypeAlias
 
-from tidemill.catalog.db import Db
+from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
-from tidemill.lake.consumer.backlog import NoteUnread, PublishBacklog, PutOffBacklog
-from tidemill.lake.consumer.claims import FailClaims, ReleaseClaims, RestampClaims
-from tidemill.lake.consumer.managed import Consumer, find_consumer
-from tidemill.lake.datasets import Dataset, DatasetKind, find, find_by_id
+from tidemill.catalog.transactions import Transaction
 from tidemill.lake.fileset.fileset import Fileset, Unpin
-from tidemill.lake.inbox.file_claims import RestampFiles, find_claimed_inboxes
-from tidemill.lake.inbox.file_endings import (
-    BlamedFile,
-    FailFiles,
-    PublishInboxBacklog,
-    PutOffInboxBacklog,
-    QuarantineAlone,
-    ReleaseFiles,
-)
-from tidemill.lake.inbox.inbox import Inbox
-from tidemill.lake.snapshot.changes import NoteUnseen, find_feed
-from tidemill.lake.snapshot.snapshot import SnapshotDataset
-from tidemill.lake.window.windows import PublishClosed
-from tidemill.names import ConsumerId, DatasetId, RunId, ScheduleId, split_qualified
-from tidemill.run.programs import Program
-from tidemill.texts import printable
+from tidemill.names import RunId, ScheduleId
+from tidemill.run.change_input import Changes, TakenChanges
+from tidemill.run.declared import find_dataset
+from tidemill.run.file_input import Files, TakenFiles
+from tidemill.run.input_kind import Blame, Leaving, Reader
+from tidemill.run.partition_input import Partitions, TakenPartitions
+from tidemill.run.programs import Code, Program
+from tidemill.run.runs import RunRecord
+from tidemill.run.version_input import TakenVersion, Versions
+from tidemill.run.window_input import Windows
+from tidemill.world import World
+
+Kind: TypeAlias = Versions | Changes | Partitions | Files | Windows
+Taken: TypeAlias = TakenVersion | TakenChanges | TakenPartitions | TakenFiles
+KINDS: Final = (Versions, Changes, Partitions, Files, Windows)
+"""The order of a take: kinds that only look come first. Claims are returned in the reverse order.
+
+Partitions come before files: no file is alone beside a partition, and consumers are locked before files.
+"""
 
 
-@dataclass(frozen=True, slots=True)
 class Inputs:
-    """The data sets that a program reads, by qualified name: file sets by its consumer, inboxes, pinned snapshots.
+    """What a program reads, by kind. `program` is None for a caller outside, who holds claims without a program."""
 
-    `feeds` are the snapshots of which it gets what changed. `program` is None for a caller outside.
-    """
-
-    program: Program | None = None
-    filesets: dict[str, tuple[Fileset, Consumer]] = field(default_factory=dict)
-    inboxes: dict[str, Inbox] = field(default_factory=dict)
-    snapshots: dict[str, SnapshotDataset] = field(default_factory=dict)
-    feeds: dict[str, tuple[SnapshotDataset, Consumer]] = field(default_factory=dict)
-
-    def announce_rest(self) -> list[Effect]:
-        """Say what can be claimed still: the last effects of an end of a run."""
-        return [PublishBacklog(self._consumers), PublishInboxBacklog(self._inbox_ids)]
-
-    def announce_rest_later(self, wait: timedelta) -> list[Effect]:
-        """Have the keeper say it, after a time that is never shorter than `wait`."""
-        return [PutOffBacklog(self._consumers, wait), PutOffInboxBacklog(self._inbox_ids, wait)]
-
-    def note_unread(self) -> list[Effect]:
-        """Have the rest include what nobody has taken a look at; stands before the announcement."""
-        return [NoteUnread(self._consumers)]
-
-    def leave_changes(self, wait: timedelta | None) -> list[Effect]:
-        """Say that what changed in snapshots is left to the next run: at once, or never sooner than after `wait`."""
-        feeds = sorted(feed.consumer_id for _, feed in self.feeds.values())
-        return [NoteUnseen(feeds), PublishBacklog(feeds) if wait is None else PutOffBacklog(feeds, wait)]
+    def __init__(self, program: Program | None = None, kinds: Sequence[Kind] = ()) -> None:
+        self.program = program
+        self.kinds = kinds
 
     @property
-    def _consumers(self) -> list[ConsumerId]:
-        return sorted(consumer.consumer_id for _, consumer in self.filesets.values())
+    def taken(self) -> Mapping[str, Taken]:
+        """What the attempt has taken, by the qualified name of its data set."""
+        return {name: taken for kind in self.kinds for name, taken in kind.taken.items()}
 
     @property
-    def _inbox_ids(self) -> tuple[DatasetId, ...]:
-        return tuple(sorted(inbox.dataset_id for inbox in self.inboxes.values()))
+    def empty(self) -> bool:
+        """Whether there are inputs that bring work, and nothing in any of them."""
+        said = [taken.empty for taken in self.taken.values() if taken.empty is not None]
+        return bool(said) and all(said)
 
+    def count(self) -> list[dict[str, object]]:
+        """Return how much was taken of each input, for people."""
+        return [{"dataset": name, **taken.count()} for name, taken in self.taken.items()]
 
-def find_dataset(db: Db, name: str) -> Dataset:
-    """The data set of that (qualified) name; `NotFound` with the nearest."""
-    namespace, (short,) = split_qualified("data set", name, 1)
-    return find(db, namespace, short)
+    def outputs(self, db: Db) -> dict[str, Fileset]:
+        """Find the file sets that reading the inputs may write."""
+        return {name: fileset for kind in self.kinds for name, fileset in kind.outputs(db).items()}
 
+    def begin(self, record: RunRecord, world: World) -> list[Effect]:
+        """Pin what will be read; claims of earlier attempts follow the new one."""
+        return [effect for kind in self.kinds for effect in kind.begin(record, world)]
 
-def find_claimed(db: Db, run_id: RunId) -> Inputs | None:
-    """The inboxes of which a run without a program holds files; None when it holds none."""
-    held = [Inbox.of(find_by_id(db, dataset_id)) for dataset_id in find_claimed_inboxes(db, run_id)]
-    return Inputs(inboxes={inbox.qualified_name: inbox for inbox in held}) if held else None
+    def take(self, catalog: Catalog, tx: Transaction) -> None:
+        """Take of all inputs."""
+        for kind in self.kinds:
+            kind.take(catalog, tx)
+
+    def accept(self, catalog: Catalog, tx: Transaction, acceptors: Mapping[str, Code]) -> None:
+        """Ask the acceptors, which are user code, and return what they do not want."""
+        for kind in self.kinds:
+            kind.accept(catalog, tx, acceptors)
+
+    def verify(self, world: World) -> None:
+        """Raise if what was read is not what was claimed."""
+        for kind in self.kinds:
+            kind.verify(world)
+
+    def complete(self, tx: Transaction) -> list[Effect]:
+        """Complete what was taken; the run keeps no pins."""
+        return [*(effect for kind in self.kinds for effect in kind.complete(tx)), Unpin(tx.run_id)]
+
+    def blame(self, run: Reader, error: str, reason: str) -> Blame:
+        """Find what of the claims a failure is about."""
+        return Blame(reason, tuple(file for kind in self.kinds for file in kind.blame(run, error, reason)))
+
+    def has_work(self, db: Db) -> bool:
+        """Whether a take would find anything; true for a program that waits for nothing."""
+        said = [has for kind in self.kinds if (has := kind.has_work(db)) is not None]
+        return not said or any(said)
+
+    def announce(self) -> list[Effect]:
+        """Announce what can still be claimed: the last effects of a commit."""
+        return [effect for kind in self.kinds for effect in kind.announce()]
+
+    def leave(self, leaving: Leaving) -> list[Effect]:
+        """Announce what a run leaves that ended without success."""
+        return [effect for kind in self.kinds for effect in kind.leave(leaving)]
 
 
 def find_inputs(db: Db, program: Program) -> Inputs:
-    """What `program` reads, as it is deployed."""
-    inputs = Inputs(program)
-    for name in program.reads:
-        dataset = find_dataset(db, name)
-        if dataset.kind is DatasetKind.INBOX:
-            inputs.inboxes[name] = Inbox.of(dataset)
-        elif dataset.kind is DatasetKind.SNAPSHOT:
-            feed = find_feed(db, dataset.dataset_id, program.qualified_name)
-            if feed is None:
-                inputs.snapshots[name] = SnapshotDataset.of(dataset)
-            else:
-                inputs.feeds[name] = (SnapshotDataset.of(dataset), feed)
-        else:
-            consumer = find_consumer(db, dataset.dataset_id, program.qualified_name)
-            inputs.filesets[name] = (Fileset.of(dataset), consumer)
-    return inputs
+    """Find what `program` reads, as it is deployed."""
+    datasets = {name: find_dataset(db, name) for name in program.reads}
+    return Inputs(program, [kind.of(db, program, datasets) for kind in KINDS])
+
+
+def find_held_inputs(db: Db, run_id: RunId) -> Inputs:
+    """Find the inputs of which a run without a program holds claims."""
+    return Inputs(None, [held for kind in KINDS if (held := kind.held_by(db, run_id)) is not None])
+
+
+def holds_any(db: Db, run_id: RunId) -> bool:
+    """Whether the run holds any claims."""
+    return any(kind.holds(db, run_id) for kind in KINDS)
+
+
+def fail_claims(run_id: RunId, epoch: int, blame: Blame | None) -> list[Effect]:
+    """The run goes on to another attempt: it keeps its claims, which count a failure if there was one."""
+    counted = [] if blame is None else [effect for kind in KINDS for effect in kind.fail(run_id, epoch, blame)]
+    return [Unpin(run_id), *counted]
+
+
+def return_claims(run_id: RunId, epoch: int, blame: Blame | None, backoff: timedelta) -> list[Effect]:
+    """The run has ended without success: others get what it held, at once, or after a failure at the back-off.
+
+    `Inputs.leave` comes after it.
+    """
+    returned = [effect for kind in reversed(KINDS) for effect in kind.return_claims(run_id, epoch, blame, backoff)]
+    return [Unpin(run_id), *returned]
 
 
 def announce_waiting(db: Db, programs: Iterable[Program], schedules: Sequence[ScheduleId]) -> None:
@@ -107,72 +135,24 @@ def announce_waiting(db: Db, programs: Iterable[Program], schedules: Sequence[Sc
     Work is what no take has seen, what a take may claim, what has changed in followed snapshots, and closed windows.
     Locks consumers. Cost: a few look-ups for each input.
     """
-    programs = list(programs)
-    inputs = [find_inputs(db, program) for program in programs]
-    consumers = [consumer.consumer_id for one in inputs for _, consumer in one.filesets.values()]
-    feeds = [feed.consumer_id for one in inputs for _, feed in one.feeds.values()]
-    inboxes = {inbox.dataset_id for one in inputs for inbox in one.inboxes.values()}
-    effects: list[Effect] = [
-        NoteUnread(sorted(consumers)),
-        NoteUnseen(sorted(feeds)),
-        PublishBacklog(sorted([*consumers, *feeds]), schedules),
-        PublishInboxBacklog(tuple(sorted(inboxes)), schedules),
-        PublishClosed(sorted(program.program_id for program in programs), schedules),
-    ]
-    for effect in effects:
-        for call in effect.writes():
-            db.call(call)
+    for kinds in zip(*(find_inputs(db, program).kinds for program in programs), strict=True):
+        kind, ids = kinds[0], sorted({name for one in kinds for name in one.ids})
+        for effect in [*kind.note_unseen(ids), *kind.publish(ids, schedules)]:
+            for call in effect.writes():
+                db.call(call)
+
+
+def announce_due(catalog: Catalog) -> None:
+    """Announce the postponed work whose time has come."""
+    for kind in KINDS:
+        kind.announce_due(catalog)
+
+
+def find_next_due(db: Db) -> int | None:
+    """Return when postponed work is to be announced next, epoch milliseconds, maybe past; None for never."""
+    return min((due for kind in KINDS if (due := kind.next_due(db)) is not None), default=None)
 
 
 def follows_changes(db: Db, program: Program, name: str) -> bool:
     """Whether `program` gets what changed in the data set of that (qualified) name, and not all of it."""
-    dataset = find_dataset(db, name)
-    is_snapshot = dataset.kind is DatasetKind.SNAPSHOT
-    return is_snapshot and find_feed(db, dataset.dataset_id, program.qualified_name) is not None
-
-
-def take_over_claims(run_id: RunId, epoch: int) -> list[Effect]:
-    """The claims of earlier attempts follow the new one, in its begin."""
-    return [RestampClaims(run_id, epoch), RestampFiles(run_id, epoch)]
-
-
-@dataclass(frozen=True, slots=True)
-class Blame:
-    """What the claims of an attempt learn of its failure; `files` are those that could not be read."""
-
-    error: str
-    files: tuple[BlamedFile, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Keep of the error what the catalog can: it comes from user code."""
-        object.__setattr__(self, "error", printable(self.error))
-
-
-def keep_claims(run_id: RunId, epoch: int, blame: Blame | None) -> list[Effect]:
-    """The run goes on to another attempt: it keeps its claims, which count a failure if there was one."""
-    effects: list[Effect] = [Unpin(run_id)]
-    if blame is not None:
-        effects += [
-            FailClaims(run_id, epoch, blame.error),
-            *_quarantine_alone(run_id, epoch, blame),
-            FailFiles(run_id, epoch, blame.error, blame.files),
-        ]
-    return effects
-
-
-def give_back_claims(run_id: RunId, epoch: int, blame: Blame | None, backoff: timedelta) -> list[Effect]:
-    """The run has ended without success: others get what it held, at once, or after a failure at the back-off.
-
-    What says so (`Inputs.announce_rest`, or later) comes after it.
-    """
-    failed = blame is not None
-    return [
-        Unpin(run_id),
-        *_quarantine_alone(run_id, epoch, blame),
-        ReleaseFiles(run_id, epoch, blame.error if blame else None, backoff, blame.files if blame else ()),
-        ReleaseClaims(run_id, epoch, failed, blame.error if blame else "", backoff),
-    ]
-
-
-def _quarantine_alone(run_id: RunId, epoch: int, blame: Blame | None) -> list[Effect]:
-    return [] if blame is None or blame.files else [QuarantineAlone(run_id, epoch, blame.error)]
+    return bool(Changes.of(db, program, {name: find_dataset(db, name)}).sources)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.transactions import Snapshot
@@ -14,7 +14,7 @@ from tidemill.lake.snapshot.snapshot import NoVersionYet, SnapshotDataset, Versi
 from tidemill.lake.snapshot.version_diff import diff_frames
 from tidemill.lake.snapshot.versions import find_version
 from tidemill.names import PinId, RunId, WritePointer
-from tidemill.run.inputs import find_dataset
+from tidemill.run.declared import find_dataset
 from tidemill.run.reads import Reads
 
 if TYPE_CHECKING:
@@ -24,58 +24,6 @@ if TYPE_CHECKING:
 def find_snapshot(db: Db, name: str) -> SnapshotDataset:
     """The snapshot of that qualified name; `NotFound`, `NotASnapshot`."""
     return SnapshotDataset.of(find_dataset(db, name))
-
-
-class ReadingRun(Protocol):
-    """The run that an input is of."""
-
-    @property
-    def spark(self) -> SparkSession:
-        """Its session."""
-
-    @property
-    def versions(self) -> VersionReader:
-        """By which its inputs read."""
-
-
-class SnapshotInput:
-    """The version of a snapshot that was current at the begin of this attempt; it stays while the attempt lasts."""
-
-    def __init__(self, run: ReadingRun, snapshot: SnapshotDataset, version: Version) -> None:
-        self._run = run
-        self._snapshot = snapshot
-        self._version = version
-
-    @property
-    def version(self) -> int:
-        """Its number: the write pointer of its refresh, its logical time."""
-        return self._version.version
-
-    def read(self) -> DataFrame:
-        """All its rows."""
-        return self._run.versions.read_pinned(self._run.spark, self._snapshot, self._version)
-
-
-class ChangesInput:
-    """What has changed in a snapshot since the last run of this program that committed, and no other run of it gets."""
-
-    def __init__(self, run: ReadingRun, changed: Changed) -> None:
-        self._run = run
-        self._changed = changed
-
-    @property
-    def since(self) -> int | None:
-        """The version that this program has seen; None at the first time, when all rows are inserted."""
-        return None if self._changed.old is None else self._changed.old.version
-
-    @property
-    def version(self) -> int | None:
-        """The version that was current at the begin of this attempt; None before the first."""
-        return None if self._changed.new is None else self._changed.new.version
-
-    def read(self) -> DataFrame:
-        """The rows that differ, as `Run.diff` has them: `change`, the key, `before` and `after`."""
-        return self._run.versions.diff_changed(self._run.spark, self._changed)
 
 
 @dataclass(frozen=True, slots=True)

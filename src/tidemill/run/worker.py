@@ -14,22 +14,21 @@ from tidemill.catalog.named import Call, Param
 from tidemill.catalog.transactions import EndTransaction, TxState
 from tidemill.durations import parse_duration
 from tidemill.errors import Conflict, Fenced, TidemillError, Unavailable, UserError
-from tidemill.lake.consumer.claims import holds_any
-from tidemill.lake.consumer.take import has_work
 from tidemill.lake.fileset.fileset import Fileset, Unpin
 from tidemill.names import RunId
 from tidemill.run.attempts import SQL as ATTEMPTS
+from tidemill.run.change_input import ChangesInput
 from tidemill.run.context import Run
 from tidemill.run.declared import Declared
 from tidemill.run.file_input import FileInput
-from tidemill.run.inputs import find_inputs
+from tidemill.run.inputs import find_inputs, holds_any
 from tidemill.run.output import Output
 from tidemill.run.outputs import Writer
 from tidemill.run.partition_input import PartitionInput
 from tidemill.run.programs import Code, Program, Value
 from tidemill.run.runs import RunRecord
 from tidemill.run.step import Step
-from tidemill.run.version_reads import ChangesInput, SnapshotInput
+from tidemill.run.version_input import SnapshotInput
 from tidemill.run.workers import SQL as WORKERS
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ class Worker:
         step = self._now.step
         with self._noting():
             prepared = step.prepare()
-            facts = {"commits": self.commits + 1, "inputs": step.taken.count(), "last": step.outputs.facts()}
+            facts = {"commits": self.commits + 1, "inputs": step.inputs.count(), "last": step.outputs.facts()}
             step.commit(prepared, [_NoteCommit(self.id, self.attempt, self._program, facts)])
         self._run = None
         self.commits += 1
@@ -188,8 +187,7 @@ class Worker:
 
     def _is_any_there(self, db: Db) -> bool:
         # Looked up each time: a consumer may be reset, and get other terms, while a worker lives.
-        inputs = find_inputs(db, self._program)
-        return not inputs.filesets or any(has_work(db, consumer) for _, consumer in inputs.filesets.values())
+        return find_inputs(db, self._program).has_work(db)
 
     def _begin(self) -> bool:
         """Begin a transaction and take; False, and it is ended again, if there was nothing after all."""
@@ -200,7 +198,7 @@ class Worker:
         self._run.use_spark(self._spark)
         step.accept(self._acceptors)
         self._catalog.world.mark("worker.taken")
-        if not step.taken.empty:
+        if not inputs.empty:
             return True
         self._run = None
         # Somebody else was first, or nothing of it is wanted: what it asked for last.

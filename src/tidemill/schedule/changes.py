@@ -18,7 +18,8 @@ from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import Conflict, NotFound
 from tidemill.json_specs import write_text
 from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, check_name
-from tidemill.run.inputs import announce_waiting, find_dataset
+from tidemill.run.declared import find_dataset
+from tidemill.run.inputs import announce_waiting
 from tidemill.run.programs import find_programs
 from tidemill.schedule.data_triggers import DatasetTrigger
 from tidemill.schedule.jobs import Outcome, drop_jobs

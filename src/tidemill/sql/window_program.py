@@ -48,7 +48,7 @@ from tidemill.lake.window.windows import (
     read_keys,
 )
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, ProgramId, WritePointer, qualified
-from tidemill.run.inputs import find_dataset
+from tidemill.run.declared import find_dataset
 from tidemill.sql.batches import Batch, Calculator
 from tidemill.sql.window_tries import Tries, WindowFailed
 from tidemill.sql.windows import WindowQuery, read_query

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tidemill.catalog.effects import Commit, Effect
 from tidemill.catalog.named import LOCK_ORDER, Call, Dialect, P, Row, Statement
+from tidemill.catalog.records import R, decoder_of
 from tidemill.config import without_password
 from tidemill.errors import Internal, TidemillError, Unavailable
 from tidemill.names import CommitSeq
@@ -118,6 +119,20 @@ class Db(ABC):
         if len(rows) > 1:
             raise Internal(f"statement {statement.name} gave {len(rows)} rows where one was expected")
         return rows[0] if rows else None
+
+    def records(self, statement: Statement[P], kind: type[R], /, *args: P.args, **params: P.kwargs) -> list[R]:
+        """Return the rows of `statement` as records of class `kind`, or the values of its only column."""
+        return decoder_of(statement, kind)(self._run(statement(*args, **params))[0])
+
+    def record(self, statement: Statement[P], kind: type[R], /, *args: P.args, **params: P.kwargs) -> R | None:
+        """Return the only row as a record of class `kind`, or None; an error when there are more."""
+        row = self.one(statement, *args, **params)
+        return None if row is None else decoder_of(statement, kind)([row])[0]
+
+    def value(self, statement: Statement[P], kind: type[R], /, *args: P.args, **params: P.kwargs) -> R | None:
+        """Return the only column of the only row; None where the column is NULL, and where there is no row."""
+        row = self.one(statement, *args, **params)
+        return None if row is None or row == (None,) else decoder_of(statement, kind)([row])[0]
 
     def run(self, statement: Statement[P], /, *args: P.args, **params: P.kwargs) -> int:
         """Run `statement` and give the number of rows it changed."""

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.named import Call, Row, load_sql
-from tidemill.epoch import from_ms
+from tidemill.catalog.named import Call, load_sql
 from tidemill.errors import UserError
 from tidemill.names import EventKey
 from tidemill.texts import printable
@@ -80,6 +79,18 @@ class Message:
         return Position(self.seq, self.n)
 
 
+class MessageRow(NamedTuple):
+    """A row of `message`; its payload is text that may be damaged."""
+
+    topic: str
+    seq: int
+    n: int
+    at: datetime
+    event_type: str
+    event_key: EventKey
+    payload: str
+
+
 @dataclass(frozen=True, slots=True)
 class Publish(Effect):
     """Announce an event with the commit."""
@@ -107,7 +118,7 @@ class Publish(Effect):
 
 def read_messages(db: Db, topic: str, after: Position, limit: int) -> list[Message]:
     """At most `limit` messages of `topic` behind `after`, in order of (seq, n). Repeatable; cost: what is given."""
-    rows = db.all(SQL.read_after, topic=topic, seq=after.seq, n=after.n, limit=limit)
+    rows = db.records(SQL.read_after, MessageRow, topic=topic, seq=after.seq, n=after.n, limit=limit)
     return [to_message(row) for row in rows]
 
 
@@ -118,8 +129,7 @@ def lock_position(db: Db, topic: str, subscriber: str) -> Position | None:
     """
     if db.one(SQL.find_position, topic=topic, name=subscriber) is None:
         db.run(SQL.add_position, topic=topic, name=subscriber)
-    row = db.one(SQL.lock_position, topic=topic, name=subscriber)
-    return None if row is None else Position(cast(int, row[0]), cast(int, row[1]))
+    return db.record(SQL.lock_position, Position, topic=topic, name=subscriber)
 
 
 def move_position(db: Db, topic: str, subscriber: str, position: Position) -> None:
@@ -134,20 +144,10 @@ def quarantine_messages(db: Db, topic: str, subscriber: str, flaws: Mapping[Posi
         db.run(SQL.quarantine, topic=topic, name=subscriber, messages=json.dumps(rows))
 
 
-def to_message(row: Row) -> Message:
-    """The message in a row of (topic, seq, n, at, event type, event key, payload)."""
-    topic, seq, n, at, event_type, event_key, text = row
-    payload, flaw = _read_payload(str(text))
-    return Message(
-        str(topic),
-        cast(int, seq),
-        cast(int, n),
-        from_ms(cast("int", at)),
-        str(event_type),
-        EventKey(str(event_key)),
-        payload,
-        flaw,
-    )
+def to_message(row: MessageRow) -> Message:
+    """Return the message of a row, with its payload read."""
+    payload, flaw = _read_payload(row.payload)
+    return Message(row.topic, row.seq, row.n, row.at, row.event_type, row.event_key, payload, flaw)
 
 
 def _read_payload(text: str) -> tuple[Payload, str]:

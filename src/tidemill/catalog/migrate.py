@@ -73,12 +73,12 @@ def read_version(catalog: Catalog) -> int:
     """The version of the catalog's schema; 0 for an empty database."""
     if not catalog.has_table("migration"):
         return 0
-    return catalog.read(lambda db: int(str(db.all(SQL.read_version)[0][0])))
+    return catalog.read(lambda db: db.records(SQL.read_version, int)[0])
 
 
 def read_incarnation(catalog: Catalog) -> str:
     """The name of this catalog's life."""
-    return catalog.read(lambda db: str(db.all(SQL.read_incarnation)[0][0]))
+    return catalog.read(lambda db: db.records(SQL.read_incarnation, str)[0])
 
 
 def migrate(catalog: Catalog) -> list[int]:

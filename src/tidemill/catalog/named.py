@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -27,8 +28,11 @@ from tidemill.errors import Internal
 
 P = ParamSpec("P")
 
-Param: TypeAlias = str | int | bytes | None
-Row: TypeAlias = tuple[Param, ...]
+Stored: TypeAlias = str | int | bytes | None
+"""A value as both databases keep it: times are epoch milliseconds, JSON is text."""
+Param: TypeAlias = Stored | datetime | timedelta
+"""A value of a parameter; the engines send times as `Stored`."""
+Row: TypeAlias = tuple[Stored, ...]
 
 LOCK_ORDER: Final = (
     "clock",

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias, TypedDict, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -23,6 +23,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from tidemill.catalog.db import RETRY_FOR, Catalog, CatalogUnavailable, Db, LostReply, Table, refused
 from tidemill.catalog.named import Call, Dialect, Param, Row, Statement
+from tidemill.catalog.records import to_stored
 from tidemill.catalog.wakeups import Waiter
 from tidemill.names import CommitSeq
 
@@ -353,6 +354,8 @@ def _literal(value: Param) -> str:
         case str():
             # quote() costs seven times as much, for what most values do not have.
             return f"'{value}'" if _PLAIN.fullmatch(value) else sql.quote(value)
+        case datetime() | timedelta():
+            return str(to_stored(value))
 
 
 def _first_line(error: BaseException) -> str:

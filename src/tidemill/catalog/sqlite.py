@@ -19,6 +19,7 @@ import psutil
 
 from tidemill.catalog.db import NO_CATALOG_YET, RETRY_FOR, Catalog, CatalogGone, CatalogUnavailable, Db, Table, refused
 from tidemill.catalog.named import Call, Dialect, Param, Row
+from tidemill.catalog.records import to_stored
 from tidemill.epoch import to_ms
 from tidemill.errors import Unavailable, UserError
 from tidemill.names import CommitSeq
@@ -183,6 +184,7 @@ class SqliteCatalog(Catalog):
         # statement anew whenever one is bound that might lead to another plan.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         self._until_free(lambda: connection.execute(_PRAGMAS).fetchall(), _WAIT)
+        connection.convert_binding = lambda _cursor, _place, value: to_stored(value)
         clock = self.world.clock
 
         def now(*_: apsw.SQLiteValue) -> apsw.SQLiteValue:

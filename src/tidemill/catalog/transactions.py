@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.effects import Effect, Phase
@@ -224,33 +224,18 @@ def find_in_progress(db: Db, dataset_id: DatasetId, snapshot: Snapshot) -> list[
     second half partitions are lost; tried on 200,000 random histories). Call it after the begin has committed. Cost:
     what is open, and what committed to the data set since.
     """
-    rows = db.all(SQL.find_in_progress, dataset_id=dataset_id, write_pointer=snapshot.write_pointer)
-    return [WritePointer(int(str(row[0]))) for row in rows]
+    return db.records(SQL.find_in_progress, WritePointer, dataset_id=dataset_id, write_pointer=snapshot.write_pointer)
 
 
 def find_transaction(db: Db, write_pointer: WritePointer) -> TransactionRow:
     """What the catalog keeps of a transaction; `NotFound` when there never was one."""
-    row = db.one(SQL.find_tx, write_pointer=write_pointer)
+    row = db.record(SQL.find_tx, TransactionRow, write_pointer=write_pointer)
     if row is None:
         raise NotFound("transaction", str(write_pointer), hint="`tidemill tx list` shows those there are")
-    return _row(row)
+    return row
 
 
 def list_transactions(db: Db, *, limit: int, open_only: bool) -> list[TransactionRow]:
     """The newest transactions first; open ones oldest first, since an old one is what people look for."""
     statement = SQL.list_open if open_only else SQL.list_newest
-    return [_row(row) for row in db.all(statement, limit=limit)]
-
-
-def _row(row: Sequence[object]) -> TransactionRow:
-    write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason = row
-    return TransactionRow(
-        WritePointer(cast(int, write_pointer)),
-        TxState(str(state)),
-        None if commit_seq is None else CommitSeq(cast(int, commit_seq)),
-        RunId(str(run_id)),
-        cast(int, epoch),
-        cast(int, began_at),
-        cast("int | None", ended_at),
-        None if reason is None else str(reason),
-    )
+    return db.records(statement, TransactionRow, limit=limit)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.messages import Message, Position, Publish, Topic, read_messages, to_message
+from tidemill.catalog.messages import Message, MessageRow, Position, Publish, Topic, read_messages, to_message
 from tidemill.catalog.named import Param, load_sql
 from tidemill.epoch import to_ms
 from tidemill.errors import NotFound, UserError
@@ -112,7 +112,7 @@ class Topics(Noun):
             _check_topic(db, topic)
             if position is not None:
                 return [_view(message) for message in read_messages(db, topic, position, limit)]
-            newest = [to_message(row) for row in db.all(SQL.read_newest, topic=topic, limit=limit)]
+            newest = [to_message(row) for row in db.records(SQL.read_newest, MessageRow, topic=topic, limit=limit)]
             return [_view(message) for message in reversed(newest)]
 
         return self._catalog.read(block)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import Row, load_sql
+from tidemill.catalog.named import load_sql
 from tidemill.errors import NotFound
 from tidemill.names import JobId, ProgramId, RunId, ScheduleId, WritePointer
 from tidemill.run.programs import Value
@@ -185,21 +185,19 @@ def find_run(db: Db, run_id: RunId) -> RunRecord:
 
 def find_runs(db: Db, runs: Sequence[RunId]) -> list[RunRecord]:
     """Those of `runs` that there are, in unspecified order."""
-    return [_record(row) for row in db.all(SQL.find_runs, runs=json.dumps(runs))]
+    return db.records(SQL.find_runs, RunRecord, runs=json.dumps(runs))
 
 
 def list_runs(db: Db, *, most: int, program_id: ProgramId | None = None) -> list[RunRecord]:
     """The newest runs (of one program) first."""
     if program_id is None:
-        rows = db.all(SQL.list_newest, most=most)
-    else:
-        rows = db.all(SQL.list_of_program, program_id=program_id, most=most)
-    return [_record(row) for row in rows]
+        return db.records(SQL.list_newest, RunRecord, most=most)
+    return db.records(SQL.list_of_program, RunRecord, program_id=program_id, most=most)
 
 
 def list_live(db: Db) -> list[RunRecord]:
     """The runs with an attempt under way, in order of id. Cost: how many those are."""
-    return [_record(row) for row in db.all(SQL.list_live)]
+    return db.records(SQL.list_live, RunRecord)
 
 
 def has_unfinished(db: Db, held_off: Iterable[str] = ()) -> bool:
@@ -221,43 +219,4 @@ class Unloaded:
 
 def list_unloaded(db: Db) -> list[Unloaded]:
     """List the bundles for whose code runs wait. Cost: how many runs are pending."""
-    rows = cast("list[tuple[str, int, str]]", db.all(SQL.list_unloaded))
-    return [Unloaded(*row) for row in rows]
-
-
-def _record(row: Row) -> RunRecord:
-    run_id, kind, program_id, schedule_id, job_id, state, *rest = row
-    epoch, failures, losses, priority, arguments, triggered_by, write_pointer, *rest = rest
-    owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at, ended_at, *rest = rest
-    exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer = rest
-    return RunRecord(
-        run_id=RunId(str(run_id)),
-        kind=RunKind(str(kind)),
-        program_id=None if program_id is None else ProgramId(str(program_id)),
-        schedule_id=None if schedule_id is None else ScheduleId(str(schedule_id)),
-        job_id=None if job_id is None else JobId(str(job_id)),
-        state=RunState(str(state)),
-        epoch=cast(int, epoch),
-        failures=cast(int, failures),
-        losses=cast(int, losses),
-        priority=cast(int, priority),
-        arguments=json.loads(str(arguments)),
-        triggered_by=json.loads(str(triggered_by)),
-        write_pointer=None if write_pointer is None else WritePointer(cast(int, write_pointer)),
-        owner=cast("str | None", owner),
-        host=cast("str | None", host),
-        pid=cast("int | None", pid),
-        lease_until=cast("int | None", lease_until),
-        kill_asked=kill_asked == 1,
-        not_before=cast(int, not_before),
-        created_at=cast(int, created_at),
-        started_at=cast("int | None", started_at),
-        ended_at=cast("int | None", ended_at),
-        exit_reason=cast("str | None", exit_reason),
-        log_location=cast("str | None", log_location),
-        facts=json.loads(str(facts)) if facts else {},
-        bundle=str(bundle),
-        owner_process=cast("str | None", owner_process),
-        exit_cause=None if exit_cause is None else Cause(str(exit_cause)),
-        first_write_pointer=None if first_write_pointer is None else WritePointer(cast(int, first_write_pointer)),
-    )
+    return db.records(SQL.list_unloaded, Unloaded)

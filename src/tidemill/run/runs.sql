@@ -55,8 +55,8 @@ SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM run
             OR EXISTS (SELECT 1 FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING'))
 
 -- name: list_unloaded
--- gives: bundle, runs, exit_reason
-SELECT bundle, count(*) AS runs, max(exit_reason) AS exit_reason FROM run
+-- gives: bundle, runs, reason
+SELECT bundle, count(*) AS runs, max(exit_reason) AS reason FROM run
  WHERE state = 'PENDING' AND coalesce(exit_cause = 'unloaded', FALSE)
  GROUP BY bundle ORDER BY bundle
 

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 from tidemill.catalog.db import Catalog, Table
 from tidemill.catalog.migrate import read_version
-from tidemill.catalog.named import Param, Row
+from tidemill.catalog.named import Row, Stored
 from tidemill.errors import UserError
 from tidemill.world import Disk
 
@@ -109,14 +109,14 @@ def _compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def _packed(value: Param) -> object:
+def _packed(value: Stored) -> object:
     return {"base64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
 
 
-def _unpacked(value: object) -> Param:
+def _unpacked(value: object) -> Stored:
     if isinstance(value, dict):
         return base64.b64decode(value["base64"])
-    return cast("Param", value)
+    return cast("Stored", value)
 
 
 def check_backup(disk: Disk, path: Path) -> Backup:

@@ -1,0 +1,220 @@
+"""Records: rows of the catalog as the classes that the rooms declare.
+
+A record is a frozen dataclass or a `NamedTuple` with a field for each column of its statement, by name. The type hint
+of a field says how its column is read: a `NewType`, a `StrEnum`, `bool`, an aware `datetime` from epoch milliseconds,
+a `timedelta` from milliseconds, JSON text as a tuple, a mapping or a spec, a class with its own `decode`. A field
+without a column, whose type is a dataclass, is made of columns of the same row. The decoder of a class is made once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from functools import partial
+from types import NoneType, UnionType
+from typing import Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tidemill.catalog.named import Row, Statement
+from tidemill.epoch import from_ms, to_ms
+from tidemill.errors import Internal
+from tidemill.json_specs import read_text
+
+R = TypeVar("R")
+
+_SHOWN: Final = 60
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def to_stored(value: object) -> int:
+    """Return a time as the catalog keeps it, in milliseconds; the other types of a parameter need no change."""
+    match value:
+        case datetime():
+            return to_ms(value)
+        case timedelta():
+            return value // _MILLISECOND
+        case _:
+            raise Internal(f"a parameter cannot be {value!r}")
+
+
+class UnfitColumn(Internal):
+    """A column holds a value that the type of its field does not have."""
+
+    code = "unfit_column"
+
+    def __init__(self, statement: str, column: str, value: str, wanted: str) -> None:
+        self.statement = statement
+        self.column = column
+        self.value = value
+        self.wanted = wanted
+        super().__init__(
+            f"statement {statement} gives {column} = {value}, which is no {wanted}: a newer Tidemill, or a person, has "
+            "changed the catalog; upgrade this Tidemill, or run `tidemill fsck`"
+        )
+
+
+class Decoder(Generic[R]):
+    """What makes records of one class from the rows of one statement."""
+
+    def __init__(self, statement: Statement[...], kind: type[R]) -> None:
+        self._make = _part(statement, kind)
+
+    def __call__(self, rows: Sequence[Row]) -> list[R]:
+        """Return a record for each row. Column by column, since C then does the work of thousands of rows."""
+        return list(self._make(list(zip(*rows, strict=True)))) if rows else []
+
+
+_decoders: Final[dict[tuple[Statement[...], object], Decoder[Any]]] = {}
+
+
+def decoder_of(statement: Statement[...], kind: type[R]) -> Decoder[R]:
+    """Return the decoder of `kind` for `statement`; an error when columns and fields differ."""
+    decoder = _decoders.get((statement, kind))
+    if decoder is None:
+        decoder = _decoders[statement, kind] = Decoder(statement, kind)
+    return decoder
+
+
+# Type hints are of no class of their own: `tuple[int, str]`, `str | None`.
+_Columns = Sequence[Sequence[Any]]
+_Part = Callable[[_Columns], Iterable[Any]]
+
+
+def _part(statement: Statement[...], kind: Any) -> _Part:  # noqa: ANN401
+    if get_origin(kind) is tuple and Ellipsis not in get_args(kind):
+        if len(hints := get_args(kind)) != len(statement.gives):
+            raise Internal(f"statement {statement.name} gives {statement.gives}, not {len(hints)} columns")
+        return partial(_zipped, [_Column(statement, place, hint) for place, hint in enumerate(hints)])
+    if not _is_record(kind):
+        if len(statement.gives) != 1:
+            raise Internal(f"statement {statement.name} gives {statement.gives}, not one column")
+        return _Column(statement, 0, kind)
+    unread = set(statement.gives)
+    part = _record(statement, kind, unread)
+    if unread:
+        raise Internal(f"{kind.__name__} has no field for {sorted(unread)} of statement {statement.name}")
+    return part
+
+
+def _record(statement: Statement[...], kind: Any, unread: set[str]) -> _Part:  # noqa: ANN401
+    hints = get_type_hints(kind)
+    names = [field.name for field in fields(kind) if field.init] if is_dataclass(kind) else list(kind._fields)
+    parts: dict[str, _Part] = {}
+    for name in names:
+        if name in statement.gives:
+            parts[name] = _Column(statement, statement.gives.index(name), hints[name])
+            unread.discard(name)
+        elif is_dataclass(hints[name]):
+            parts[name] = _record(statement, hints[name], unread)
+        elif not _has_default(kind, name):
+            raise Internal(f"statement {statement.name} gives no {name}, which {kind.__name__} needs")
+    if list(parts) == names[: len(parts)]:
+        return partial(_mapped, kind, list(parts.values()))
+    return partial(_mapped, lambda *values: kind(**dict(zip(parts, values, strict=True))), list(parts.values()))
+
+
+def _zipped(parts: Sequence[_Part], columns: _Columns) -> Iterable[Any]:
+    return zip(*[part(columns) for part in parts], strict=True)
+
+
+def _mapped(make: Callable[..., Any], parts: Sequence[_Part], columns: _Columns) -> Iterable[Any]:
+    return map(make, *[part(columns) for part in parts])
+
+
+def _is_record(kind: Any) -> bool:  # noqa: ANN401
+    return (is_dataclass(kind) and not hasattr(kind, "decode")) or hasattr(kind, "_fields")
+
+
+def _has_default(kind: Any, name: str) -> bool:  # noqa: ANN401
+    if not is_dataclass(kind):
+        return name in kind._field_defaults
+    field = next(field for field in fields(kind) if field.name == name)
+    return field.default is not MISSING or field.default_factory is not MISSING
+
+
+class _Column:
+    """One column, as values of the type that its field has."""
+
+    def __init__(self, statement: Statement[...], place: int, hint: Any) -> None:  # noqa: ANN401
+        self._statement = statement
+        self._place = place
+        self._hint = hint
+        optional = get_origin(hint) in {Union, UnionType} and NoneType in get_args(hint)
+        if optional:
+            (hint,) = (one for one in get_args(hint) if one is not NoneType)
+        stored, self._read = _reading(hint)
+        self._stored = stored | {NoneType} if optional else stored
+        # NULL where JSON is expected is an empty list or object.
+        self._null = None if optional or self._read is None or NoneType not in stored else self._read("null")
+
+    def __call__(self, columns: _Columns) -> Iterable[Any]:
+        column = columns[self._place]
+        kinds = set(map(type, column))
+        if not kinds <= self._stored:
+            column = [int(value) if isinstance(value, Decimal) else value for value in column]  # a sum of PostgreSQL
+            if not self._stored.issuperset(map(type, column)):
+                raise self._unfit(next(value for value in column if type(value) not in self._stored))
+        if (read := self._read) is None:
+            return column
+        try:
+            if NoneType in kinds:
+                return [self._null if value is None else read(value) for value in column]
+            return [read(value) for value in column]
+        except (ValueError, KeyError, TypeError):
+            raise self._find_unfit(column) from None
+
+    def _find_unfit(self, column: Sequence[Any]) -> UnfitColumn:
+        for value in column:
+            try:
+                self._read is None or value is None or self._read(value)
+            except (ValueError, KeyError, TypeError):
+                return self._unfit(value)
+        raise Internal(f"{self._statement.name}: no value of {self._statement.gives[self._place]} is unfit")
+
+    def _unfit(self, value: object) -> UnfitColumn:
+        shown = repr(value)
+        wanted = getattr(self._hint, "__name__", str(self._hint))
+        column = self._statement.gives[self._place]
+        return UnfitColumn(self._statement.name, column, shown[:_SHOWN], wanted)
+
+
+def _reading(hint: Any) -> tuple[frozenset[type], Callable[[Any], object] | None]:  # noqa: ANN401
+    """Return the types that a column of `hint` is stored as, and what reads one value; None for the value itself."""
+    while (below := getattr(hint, "__supertype__", None)) is not None:
+        hint = below
+    if hint in _READINGS:
+        stored, read = _READINGS[hint]
+        return frozenset(stored), read
+    if hasattr(hint, "decode"):
+        return frozenset({bytes, str}), hint.decode
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return frozenset({str}), hint
+    if (origin := get_origin(hint) or hint) in _CONTAINERS:
+        return frozenset({str, NoneType}), _CONTAINERS[origin]
+    return frozenset({str}), partial(read_text, hint)
+
+
+def _read_list(text: str) -> tuple[object, ...]:
+    return tuple(json.loads(text) or ())
+
+
+def _read_object(text: str) -> Mapping[str, object]:
+    return dict(json.loads(text) or {})
+
+
+_FLAGS: Final = {0: False, 1: True}
+_READINGS: Final[Mapping[object, tuple[tuple[type, ...], Callable[[Any], object] | None]]] = {
+    int: ((int,), None),
+    str: ((str,), None),
+    bytes: ((bytes,), None),
+    bool: ((int, bool), _FLAGS.__getitem__),
+    datetime: ((int,), from_ms),
+    timedelta: ((int,), _MILLISECOND.__mul__),
+}
+_CONTAINERS: Final[Mapping[object, Callable[[str], object]]] = {
+    tuple: _read_list,
+    Mapping: _read_object,
+}

@@ -41,7 +41,11 @@ MUTANTS: Final = (
     _mutant(
         "no_in_progress_list",
         "what was open when a consumer took is not looked at again",
-        In("find_in_progress").swap("[WritePointer(int(str(row[0]))) for row in rows]", "[]"),
+        In("find_in_progress").swap(
+            "db.records(SQL.find_in_progress, WritePointer,"
+            " dataset_id=dataset_id, write_pointer=snapshot.write_pointer)",
+            "[]",
+        ),
         scenario="caller-small",
     ),
     _mutant(

@@ -105,3 +105,26 @@ def test_arguments_have_types_and_defaults(app):
     assert declared == {"day": ("string", None), "limit": ("int", 5)}
     with pytest.raises(UserError):
         app.python(arguments={"day": list})
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"schema": "id int", "max_rejects": "5%"}, "max_rejects does nothing without bad_rows='reject'"),
+        ({"format": "parquet", "line_end": False}, "its files have no lines"),
+    ],
+)
+def test_an_option_of_an_inbox_that_would_do_nothing_is_refused(app, options, why):
+    """A user who gives an option relies on it."""
+    with pytest.raises(UserError, match=why):
+        app.inbox("orders", "landing", **options)
+
+
+def test_grace_is_refused_where_no_time_is_left_out(app):
+    """Only `misfire="skip"` asks how old a time is."""
+
+    @app.python()
+    def clean(run): ...
+
+    with pytest.raises(UserError, match="grace does nothing without misfire='skip'"):
+        app.schedule("clean", clean, trigger=tm.Cron("0 * * * *"), grace="5m")

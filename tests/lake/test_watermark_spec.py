@@ -7,7 +7,7 @@ import pytest
 from tidemill.errors import UserError
 from tidemill.json_specs import read_text, write_text
 from tidemill.lake.keys import KeySchema
-from tidemill.lake.window.watermark_spec import GapPolicy, LatePolicy, StoredWatermark, WatermarkSpec, notices
+from tidemill.lake.window.watermark_spec import GapPolicy, LatePolicy, StoredWatermark, WatermarkSpec, leave_out
 
 KEYS = KeySchema.of({"day": "date", "hour": "int", "region": "string"})
 HOUR = 3_600_000_000
@@ -71,7 +71,8 @@ def test_expected_partitions_are_all_combinations():
         ("partition.expected-count", "0", "use a whole number"),
         ("partition.row-lag", "1 month", "months differ"),
         ("streaming-source.enable", "yes", "use 'true' or 'false'"),
-        ("streaming-source.monitor-interval", "0s", "longer than nothing"),
+        ("comment", "mine", "there is no such option"),
+        ("formt", "csv", "did you mean 'format'?"),
         ("streaming-source.consume-order", "create-time", "only 'partition-time' is known"),
         ("streaming-source.partition.include", "latest", "only 'all' is known"),
         ("scan.watermark.idle-timeout", "1h", "windows over several tables"),
@@ -99,15 +100,14 @@ def test_a_key_is_no_time_of_rows_and_two_rules_are_one_too_many():
         spec(partition__expected__region="eu", partition__expected_count="2")
 
 
-def test_options_of_flink_without_a_meaning_are_taken_with_a_notice():
-    """A statement written for Flink runs; who wrote it is told what it does not do here."""
-    given = {"scan.watermark.alignment.group": "a", "streaming-source.monitor-interval": "1s", "comment": "mine"}
+def test_options_of_flink_that_would_do_nothing_are_left_out_with_a_notice():
+    """A statement written for Flink runs; its author reads what it does not do here."""
+    given = {"scan.watermark.alignment.group": "a", "streaming-source.monitor-interval": "1s"}
 
-    found = WatermarkSpec.of("ts", {"partition.time-interval": "1h", **given}, KEYS)
-    told = notices(given)
+    kept, notices = leave_out({"partition.time-interval": "1h", **given})
 
-    assert found.options.keys() == {"partition.time-interval", "streaming-source.monitor-interval"}
-    assert [line.split("'")[1] for line in told] == [
+    assert kept == {"partition.time-interval": "1h"}
+    assert [line.split("'")[1] for line in notices] == [
         "scan.watermark.alignment.group",
         "streaming-source.monitor-interval",
     ]

@@ -178,6 +178,8 @@ def test_the_query_of_the_seed_is_one_window_program(mill):
         ("ALTER TABLE hive_table DROP WATERMARK", "no watermark to drop"),
         ("ALTER TABLE hive_table RESET ('partition.time-interval')", "'partition.time-interval' is not set"),
         ("ALTER TABLE hive_table SETT ('a'='b')", "did you mean SET?"),
+        ("ALTER TABLE hive_table SET ('a'='b')", "option 'a'='b' is refused: there is no such option"),
+        ("ALTER TABLE hive_table SET ('format'='csv')", "the option 'format' is of CREATE TABLE alone"),
         ("ALTER TABLE hive_tabel DROP WATERMARK", "did you mean 'default.hive_table'?"),
         ("DESCRIBE hive_table now", "the end of the statement is wanted, not 'now'"),
         ("DELETE FROM hive_table", "CREATE or ALTER or DESCRIBE or DESC is wanted"),

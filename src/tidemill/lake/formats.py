@@ -14,6 +14,7 @@ from tidemill.names import advise
 
 CHUNK_BYTES: Final = 1 << 20
 RESCUED: Final = "_rescued"
+USUAL_MAX_REJECTS: Final = 0.01
 """The column with the fields that a schema does not name, as JSON; null where a row has none."""
 READING: Final = "Encountered error while reading file "
 """Spark's words before the path of a file that it could not read."""
@@ -96,7 +97,7 @@ class RawFormat:
     line_end: bool = True
     unknown: Unknown = Unknown.FAIL
     bad_rows: BadRows = BadRows.FILE
-    max_rejects: float = 0.01
+    max_rejects: float = USUAL_MAX_REJECTS
 
     def __post_init__(self) -> None:
         known = _OPTIONS[self.format]
@@ -125,7 +126,16 @@ class RawFormat:
             )
 
     def check_values(self) -> None:
-        """Refuse what leaves values without one reading; for declarations, so that a catalog can hold earlier ones."""
+        """Refuse options that do nothing, or leave values without one reading.
+
+        Only declarations are checked, so that a catalog can hold earlier ones.
+        """
+        if self.max_rejects != USUAL_MAX_REJECTS and self.bad_rows is not BadRows.REJECT:
+            raise BadFormat(
+                self.format, "max_rejects does nothing without bad_rows='reject': leave it out, or say both"
+            )
+        if not self.line_end and not self.is_text:
+            raise BadFormat(self.format, "its files have no lines, so that line_end does nothing: leave it out")
         for name in ("quote", "escape", "comment"):
             if len(self.options.get(name, "")) > 1:
                 raise BadFormat(self.format, f"{name} is one character, not {self.options[name]!r}")

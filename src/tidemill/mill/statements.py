@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.catalog.db import Db
 from tidemill.errors import NotFound, UserError
@@ -18,7 +18,14 @@ from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.formats import FileFormat
 from tidemill.lake.keys import KeySchema
 from tidemill.lake.window.watermark import Reread, declare_watermark
-from tidemill.lake.window.watermark_spec import ENABLE, INTERVAL, WatermarkSpec, find_column_fault, notices
+from tidemill.lake.window.watermark_spec import (
+    CONNECTION,
+    ENABLE,
+    INTERVAL,
+    WatermarkSpec,
+    find_column_fault,
+    leave_out,
+)
 from tidemill.lake.window.windows import list_states
 from tidemill.mill.project import Noun, Project
 from tidemill.names import DatasetId, qualified
@@ -27,7 +34,6 @@ from tidemill.storage.files import open_files
 if TYPE_CHECKING:
     from tidemill.sql.ddl import CreateTable, Statement
 
-_CONNECTION: Final = ("connector", "path", "format")
 _CONNECTORS: Final = ("filesystem", "hive")
 _FORMATS: Final = (FileFormat.PARQUET.value, *sorted(one.value for one in FileFormat if one is not FileFormat.PARQUET))
 
@@ -82,10 +88,10 @@ class _Tables(Noun):
                     return Done(f"there is no table {statement.name}")
                 raise
             spec = dict(Fileset.of(dataset).dataset.spec)
-            said = _alter(dataset.qualified_name, spec, statement)
+            said, notices = _alter(dataset.qualified_name, spec, statement)
             reread = self._change(db, dataset, spec)
             told = [] if reread is None else [str(reread)]
-            return Done(said, (*told, *notices(cast("Mapping[str, str]", spec["options"]))))
+            return Done(said, (*told, *notices))
 
         return self._catalog.write(block)
 
@@ -99,7 +105,8 @@ class _Tables(Noun):
         wanted = FileFormat(_choose(qualified(namespace, name), statement.options, "format", _FORMATS))
         _choose(qualified(namespace, name), statement.options, "connector", _CONNECTORS)
         spec: dict[str, Any] = write_plain(Storing(keys, wanted))
-        spec["options"] = {key: value for key, value in statement.options.items() if key not in _CONNECTION}
+        options, notices = leave_out(statement.options)
+        spec["options"] = {key: value for key, value in options.items() if key not in CONNECTION}
         spec["columns"] = dict(statement.columns)
         if statement.watermark is not None:
             spec["watermark_column"] = statement.watermark
@@ -128,7 +135,7 @@ class _Tables(Noun):
                 run_id="statement",
             )
             declare_watermark(db, made, "statement")
-            return Done(f"table {dataset.qualified_name} is there", tuple(notices(spec["options"])))
+            return Done(f"table {dataset.qualified_name} is there", tuple(notices))
 
         files.prepare()
         return self._catalog.write(block)
@@ -162,14 +169,17 @@ class _Tables(Noun):
         return Done(fileset.qualified_name, (), tuple(rows))
 
 
-def _alter(table: str, spec: dict[str, Any], statement: Statement) -> str:  # noqa: C901  # four kinds of statements
-    """Change `spec` as the statement says; what it did."""
+def _alter(  # noqa: C901  # four kinds of statements
+    table: str, spec: dict[str, Any], statement: Statement
+) -> tuple[str, list[str]]:
+    """Change `spec` as the statement says; return what was done, and notices."""
     from tidemill.sql import ddl
 
     options: dict[str, str] = dict(spec.get("options", {}))
     watermark = spec.get("watermark") or {}
     column = spec.get("watermark_column", watermark.get("column"))
     options = {**watermark.get("options", {}), **options}
+    notices: list[str] = []
     match statement:
         case ddl.SetWatermark():
             if column is not None and not statement.modify:
@@ -183,7 +193,10 @@ def _alter(table: str, spec: dict[str, Any], statement: Statement) -> str:  # no
                 raise BadTable(table, "it has no watermark to drop")
             column, said = None, f"{table} has no watermark"
         case ddl.SetOptions():
-            options |= statement.options
+            if fixed := sorted(statement.options.keys() & {*CONNECTION}):
+                raise BadTable(table, f"the option '{fixed[0]}' is of CREATE TABLE alone: create another table")
+            given, notices = leave_out(statement.options)
+            options |= given
             said = f"{table} has {len(options)} options"
         case ddl.ResetOptions():
             for name in statement.options:
@@ -197,7 +210,7 @@ def _alter(table: str, spec: dict[str, Any], statement: Statement) -> str:  # no
     spec.pop("watermark_column", None)
     if column is not None:
         spec["watermark_column"] = column
-    return said
+    return said, notices
 
 
 def _derive(table: str, spec: dict[str, Any]) -> None:

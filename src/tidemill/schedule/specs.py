@@ -79,6 +79,8 @@ class ScheduleSpec:
             raise BadSchedule(f"timeout must be at least {format_duration(_SHORTEST_TIMEOUT)}")
         if self.misfire is not Misfire.ONCE and not any(isinstance(leaf, Cron) for leaf in self.trigger.leaves):
             raise BadSchedule(f"misfire={self.misfire} is about the times of a Cron, and its trigger has none")
+        if self.grace != DEFAULT_GRACE and self.misfire is not Misfire.SKIP:
+            raise BadSchedule("grace does nothing without misfire='skip': leave it out, or say both")
         try:
             json.dumps(self.arguments, allow_nan=False)
         except (TypeError, ValueError) as error:

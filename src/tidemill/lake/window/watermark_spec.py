@@ -1,7 +1,8 @@
 """What is declared of a file set's watermark: its column, and options by the names that Flink gave them (seed 003).
 
 Every option is a text, as in `CREATE TABLE … WITH ('partition.time-interval'='1h')`; a wrong one is refused with its
-name, its value and what is allowed. Options of Flink that mean nothing here are taken with a notice.
+name, its value and what is allowed. Statements written for Flink run unchanged: options of Flink that would do nothing
+here are left out, with a notice.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ MAX_PARTITIONS: Final = "window.batch.max-partitions"
 MAX_BYTES: Final = "window.batch.max-bytes"
 EXPECTED: Final = "partition.expected."
 
-_MONITOR: Final = "streaming-source.monitor-interval"
+CONNECTION: Final = ("connector", "path", "format")
+"""Options of CREATE TABLE alone, about the files of the table."""
 _ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
     "partition.time-extractor.kind": ("default", "a class of your own comes later: use a timestamp pattern"),
     "partition.completeness": ("commit", "other rules come later: name what belongs to a slot by partition.expected"),
@@ -54,7 +56,7 @@ _ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
 """Options of which one value is known so far, and why not another."""
 _OPTIONS: Final = (
     ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, GAP, EXPECTED_COUNT, MAX_AHEAD, WINDOW_ZONE,
-    MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, _MONITOR, *_ONE_VALUE,
+    MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, *_ONE_VALUE,
 )  # fmt: skip
 _LATER: Final[Mapping[str, str]] = {
     "partition.time-extractor.class": "a class of your own comes later: use a timestamp pattern",
@@ -66,9 +68,8 @@ _LATER: Final[Mapping[str, str]] = {
     "table.exec.source.idle-timeout": "it comes with windows over several tables, later",
 }
 _ALIASES: Final = {"streaming-source.consume-order": "streaming-source.partition-order"}
-_OURS: Final = ("partition.", "streaming-source.", "watermark.", "window.")
 _MEANINGLESS: Final[Mapping[str, str]] = {
-    _MONITOR: "a commit says that a partition is there, nobody looks for it",
+    "streaming-source.monitor-interval": "a commit announces its partitions; the option comes with adopted tables",
     "scan.watermark.alignment.": "there is nothing to align: windows are computed in batches",
     "scan.watermark.emit.": "a watermark moves with each commit",
     "scan.parallelism": "Spark decides it",
@@ -252,18 +253,15 @@ def find_column_fault(column: str, options: Mapping[str, str], types: Mapping[st
     return None
 
 
-def notices(given: Mapping[str, str]) -> list[str]:
-    """What is worth saying of options that are taken and do nothing."""
-    return [
-        f"option '{name}' is kept and does nothing here: {why}"
-        for name in given
-        for prefix, why in _MEANINGLESS.items()
-        if name.startswith(prefix)
-    ]
+def leave_out(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the options that do something, and a notice for each option of Flink that is left out."""
+    why = {name: why for name in given for prefix, why in _MEANINGLESS.items() if name.startswith(prefix)}
+    kept = {name: value for name, value in given.items() if name not in why}
+    return kept, [f"option '{name}' is left out: {reason}" for name, reason in why.items()]
 
 
 def _known(given: Mapping[str, str], keys: KeySchema) -> dict[str, str]:
-    """The options that are a watermark's, by their own names; those of others are left out."""
+    """Return the options by their own names; raise `BadOption` for an option that is not known."""
     known: dict[str, str] = {}
     for alias, value in given.items():
         name = _ALIASES.get(alias, alias)
@@ -271,15 +269,13 @@ def _known(given: Mapping[str, str], keys: KeySchema) -> dict[str, str]:
             raise BadOption(alias, value, _LATER[name])
         if name in _OPTIONS or (name.startswith(EXPECTED) and name.removeprefix(EXPECTED) in keys.names):
             known[name] = value
-        elif name.startswith(_OURS):
-            all_known = [*_OPTIONS, *_LATER, *_ALIASES, *(EXPECTED + key for key in keys.names)]
+        else:
+            all_known = [*CONNECTION, *_OPTIONS, *_LATER, *_ALIASES, *(EXPECTED + key for key in keys.names)]
             raise BadOption(alias, value, "there is no such option" + advise(name, all_known, before="; "))
     for alias, value in given.items():
         only, why = _ONE_VALUE.get(_ALIASES.get(alias, alias), (value, ""))
         if value != only:
             raise BadOption(alias, value, f"only '{only}' is known: {why}")
-    if _MONITOR in known:
-        _Reader(known).made(_MONITOR, Interval.parse)
     return known
 
 

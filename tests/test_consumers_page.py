@@ -111,7 +111,7 @@ def test_the_page_does_as_it_says(tmp_path, sqlite_catalog_url, capsys):
         assert (command, ended.value.code or 0) == (command, 0)
 
     assert terms["accepts"] is True
-    assert "starts anew from beginning" in capsys.readouterr().out
+    assert "starts again from beginning" in capsys.readouterr().out
 
 
 def test_the_page_links_every_example():

@@ -54,7 +54,7 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys, spark)
     ]
     assert f"with the 2 rows of version {oldest}" in printed[2]
     assert (last["current"], last["rolled_back_to"], str(first["version"])) == (True, int(oldest), oldest)
-    assert printed[4] == f"let go version {oldest} of users\n"
+    assert printed[4] == f"version {oldest} of users expired\n"
 
 
 @pytest.mark.spark

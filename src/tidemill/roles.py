@@ -243,7 +243,7 @@ def run_all(
             if until_idle is None or not discoverer.looked or runner.busy:
                 continue
             # What this node cannot load, it would wait for in vain.
-            held_off = runner.held_off()
+            held_off = runner.avoided()
             if catalog.read(lambda db: _is_idle(db, held_off)):  # noqa: B023  # called at once
                 break
         loops.draining = True

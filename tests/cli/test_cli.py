@@ -342,7 +342,7 @@ def test_a_reset_is_told_and_stands_in_the_record(tidemill):
     tidemill("consumer", "reset", "clean", "default.shop.report", "--to", "beginning", "--json")
     _, shown, _ = tidemill("consumer", "show", "clean", "default.shop.report", "--json")
 
-    assert (code, said) == (0, "default.shop.report starts anew from now: 0 changes (0 bytes) wait for it\n")
+    assert (code, said) == (0, "default.shop.report starts again from now: 0 changes (0 bytes) wait for it\n")
     assert [(reset["to"], "@" in reset["by"]) for reset in json.loads(shown)["resets"]] == [
         ("now", True),
         ("beginning", True),

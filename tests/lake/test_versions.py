@@ -121,7 +121,7 @@ def test_what_retention_does_not_keep_goes_with_its_files(users):
     assert gone == [first]
     assert users.kept() == {third: ("current", "min_versions=1", "ttl=7d"), second: ("ttl=7d",)}
     assert users.directories() == [second, third]
-    with pytest.raises(VersionGone, match=f"version {first} of default.users is gone: retention has let it go"):
+    with pytest.raises(VersionGone, match=f"version {first} of default.users has expired"):
         users.catalog.read(lambda db: find_version(db, users.snapshot, first))
     with pytest.raises(NotFound, match="no version named '9999 of"):
         users.catalog.read(lambda db: find_version(db, users.snapshot, 9999))

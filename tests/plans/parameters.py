@@ -380,7 +380,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "transactions.leave_garbage": {"write_pointer": _ABORTED},
     "transactions.forget_ended": {"write_pointer": _ABORTED},
     "transactions.find_in_progress": {"write_pointer": 599_990},
-    "janitor.put_off": {"location": "wide/tx-0"},
+    "janitor.postpone": {"location": "wide/tx-0"},
     "janitor.find_expired": {"dataset_id": "deep", "write_pointer": 1, "partition_key": "k0"},
     "janitor.find_sharing": {"location": "tx-599991", "partition_key": "k99995"},
     "janitor.find_living": {"location": "tx-599991"},

@@ -127,7 +127,7 @@ def test_a_check_that_cannot_be_made_of_the_rows_is_refused(works, filesets, spa
     [
         (lambda: tm.NotNull("id", otherwise="quarantaine"), "use fail, quarantine, warn"),
         (tm.Rows, "has no bound"),
-        (lambda: tm.Rows(min=1, otherwise="quarantine"), "none to put aside"),
+        (lambda: tm.Rows(min=1, otherwise="quarantine"), "no rows to quarantine"),
         (tm.Unique, "names no column"),
     ],
 )

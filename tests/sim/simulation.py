@@ -119,9 +119,9 @@ class PlayedRunner(Runner):
         now = self.world.clock.monotonic()
         return [bundle for bundle, since in self._unloaded.items() if now - since < timedelta(seconds=2)]
 
-    def _hold_off(self, run: RunRecord) -> None:
+    def _avoid(self, run: RunRecord) -> None:
         self.simulation.unloaded[run.run_id] += 1
-        super()._hold_off(run)
+        super()._avoid(run)
 
     def renew(self) -> None:
         before, now = self._renewed_at, self.world.clock.monotonic()

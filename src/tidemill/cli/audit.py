@@ -53,7 +53,7 @@ def command(datasets: tuple[str, ...], *, as_json: bool) -> None:
 
 
 def _balance(balance: Balance) -> str:
-    """How the rows of raw files balance, in one line."""
+    """Return the balance of the rows of raw files, as one line."""
     runs = f"{balance.balanced} runs balance"
     if balance.differing:
         runs += f", {balance.differing} differ ({', '.join(balance.differ)})"

@@ -1,4 +1,4 @@
-"""`tidemill consumer`: who reads which data set, and what waits for them."""
+"""`tidemill consumer`: the consumers of each data set, and their waiting partitions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def list_(dataset: str | None, *, as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def show(dataset: str, name: str, *, as_json: bool) -> None:
-    """Show a consumer: its state, its lag, what its runs hold or have put aside, and who has reset it."""
+    """Show a consumer: state, lag, claimed and discarded partitions, and resets with the names of their users."""
     with open_mill() as mill:
         show_one(mill.consumers.show(dataset, name), as_json=as_json)
 
@@ -51,7 +51,7 @@ def peek(dataset: str, name: str, limit: int | None, *, as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def drop(dataset: str, name: str, *, as_json: bool) -> None:
-    """Drop a retired consumer, one by which no program reads any more; who did so is on record."""
+    """Drop a retired consumer, by which no program reads any more. The name of the user is recorded."""
     with open_mill() as mill:
         mill.consumers.drop(dataset, name)
     say({"dataset": dataset, "name": name, "dropped": True}, f"dropped consumer {name} of {dataset}", as_json=as_json)
@@ -85,7 +85,7 @@ def reset(
     if as_json:
         show_one(view, as_json=True)
     else:
-        click.echo(f"{name} starts anew from {to}: {view.waiting} changes ({view.bytes} bytes) wait for it")
+        click.echo(f"{name} starts again from {to}: {view.waiting} changes ({view.bytes} bytes) wait for it")
 
 
 @command.command()
@@ -106,7 +106,7 @@ def lag(dataset: str | None, name: str | None, *, as_json: bool) -> None:
 @click.argument("partitions", nargs=-1)
 @json_option
 def requeue(dataset: str, name: str, partitions: tuple[str, ...], *, as_json: bool) -> None:
-    """Have PARTITIONS (like day=2026-01-31; all, if none is named) that were put aside delivered again."""
+    """Deliver discarded PARTITIONS (such as day=2026-01-31) again; without PARTITIONS, all of them."""
     with open_mill() as mill:
         number = mill.consumers.requeue(dataset, name, partitions or None)
     say({"requeued": number}, f"{number} partition{'' if number == 1 else 's'} requeued", as_json=as_json)

@@ -73,7 +73,7 @@ def reconcile(name: str, *, accept_empty: bool, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
 @_lease_option
-@click.option("--owner", default="", help="Who claims, for people who look at the run.")
+@click.option("--owner", default="", help="The name of the claimer, shown with the run.")
 @click.option("--no-scan", is_flag=True, help="Do not look for new files before.")
 @json_option
 def claim(name: str, limit: int, lease: str, owner: str, *, no_scan: bool, as_json: bool) -> None:
@@ -103,10 +103,10 @@ def renew(claim_id: str, lease: str, *, as_json: bool) -> None:
 @click.argument("claim_id")
 @click.argument("status", type=click.Choice(("SUCCESS", "ERROR", "NEW"), case_sensitive=False))
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@click.option("--error", default="", metavar="TEXT", help="Why, for a person who looks at files in ERROR.")
+@click.option("--error", default="", metavar="TEXT", help="The reason, shown with files in ERROR.")
 @json_option
 def update(claim_id: str, status: str, files: tuple[str, ...], error: str, *, as_json: bool) -> None:
-    """Close files of a claim, all when none is named: SUCCESS, ERROR (to be tried again) or NEW (given back)."""
+    """Close files of a claim, or all of them: as SUCCESS, ERROR (to be retried) or NEW (returned)."""
     with open_mill() as mill:
         left = mill.inboxes.update_file_status(claim_id, files or None, status, error=error)
     say({"claim_id": claim_id, "status": status, "left": left}, f"{claim_id} holds {left} files", as_json=as_json)
@@ -115,10 +115,10 @@ def update(claim_id: str, status: str, files: tuple[str, ...], error: str, *, as
 @command.command()
 @click.argument("name", required=False)
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@click.option("--claim", "claim_id", help="Give back all that this claim holds.")
+@click.option("--claim", "claim_id", help="Return all files of this claim.")
 @json_option
 def release(name: str | None, files: tuple[str, ...], claim_id: str | None, *, as_json: bool) -> None:
-    """Give files of an inbox that are in quarantine another chance; or, with --claim, give back what it holds."""
+    """Release quarantined files of an inbox, so that runs get them again; with --claim, return its files."""
     with open_mill() as mill:
         if claim_id is not None and name is None:
             state = mill.inboxes.release_claim(claim_id)

@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     except BrokenPipeError:
-        # The reader (`| head`) has enough: nothing is wrong, and nothing can be said.
+        # The reader (`| head`) has enough: nothing is wrong, and nothing can be printed.
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:

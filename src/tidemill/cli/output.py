@@ -1,4 +1,4 @@
-"""What commands print: tables for people, one JSON document for programs, one line for an error."""
+"""The output of commands: tables for people, one JSON document for programs, one line for an error."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def parse_argument(text: str) -> tuple[str, object]:
 
 
 def parse_json(option: str, text: str) -> object:
-    """What the JSON of an option says."""
+    """Parse the JSON of an option."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

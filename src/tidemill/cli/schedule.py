@@ -135,7 +135,7 @@ def delete(name: str, *, as_json: bool) -> None:
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, object]:
-    """Those of the options that were given, in their JSON form."""
+    """Return the given options in their JSON form."""
     given = {name: value for name, value in options.items() if value is not None and value != ()}
     if "arguments" in given:
         given["arguments"] = dict(map(parse_argument, given["arguments"]))

@@ -24,7 +24,7 @@ def command() -> None:
 @click.argument("name")
 @json_option
 def versions(name: str, *, as_json: bool) -> None:
-    """List the versions that can be read, the current one first, and for whom or what each is kept."""
+    """List the versions that can be read, the current one first, and why each is kept."""
     with open_mill() as mill:
         rows = mill.snapshots.versions(name)
     figures = ("version", "committed_at", "logical_time", "rows", "bytes", "run_id")
@@ -94,11 +94,11 @@ def rollback(name: str, version: int, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--version", "chosen", multiple=True, type=int, help="This version, instead of what retention lets go.")
+@click.option("--version", "chosen", multiple=True, type=int, help="Expire this version, whatever the retention.")
 @json_option
 def expire(name: str, chosen: Sequence[int], *, as_json: bool) -> None:
-    """Let go what retention does not keep; the janitor deletes the files."""
+    """Expire the versions that the retention does not keep. The janitor deletes their files."""
     with open_mill() as mill:
         gone = mill.snapshots.expire(name, chosen)
-    told = f"let go version {', '.join(map(str, gone))} of {name}" if gone else f"nothing of {name} may go"
-    say({"expired": gone}, told, as_json=as_json)
+    text = f"version {', '.join(map(str, gone))} of {name} expired" if gone else f"no version of {name} can expire"
+    say({"expired": gone}, text, as_json=as_json)

@@ -1,7 +1,7 @@
-"""Checks applied to a data frame: rows that pass, rows to put aside, and how many broke what.
+"""Checks applied to a data frame: rows that pass, rows to quarantine, and the number of rows that break each check.
 
-Without quarantine the counts are made by the job that writes, which costs no second pass. With it the rows are kept in
-memory or on disk meanwhile, so that a source that changes cannot have a row counted here and written there.
+Without quarantine the job that writes also counts, at no extra pass. With quarantine the rows are kept in memory or on
+disk meanwhile. Otherwise a source that changes could have a row counted in one place and written to another.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OWN: Final = "tidemill check "
 
 @dataclass(slots=True)
 class Checked:
-    """Rows under checks, for one write: write `rows`, then ask for `results`; `close` gives back what is held."""
+    """Rows under checks, for one write: write `rows`, then ask for `results`; `close` frees what is held."""
 
     rows: DataFrame
     quarantined: DataFrame | None
@@ -47,7 +47,7 @@ class Checked:
     held: DataFrame | None
 
     def results(self, dataset: str, written: int) -> list[Result]:
-        """What the checks came to, once so many rows were written; `CheckFailed`, and `Unavailable` if nobody knows."""
+        """Return the results for this number of written rows; `CheckFailed`, and `Unavailable` if not known."""
         counts = self.counts
         if not isinstance(counts, Mapping):
             counts = read_counts(self.rows.sparkSession, counts)
@@ -76,9 +76,9 @@ def _judge(check: Check, place: int, written: int, counts: Mapping[str, int]) ->
 
 
 def put_under(rows: DataFrame, checks: Sequence[Check], *, quarantine: bool) -> Checked:
-    """`rows` under `checks`; `quarantine` says whether there is a place for those that are put aside.
+    """Return `rows` under `checks`; `quarantine` is true if there is a file set for quarantined rows.
 
-    Raises `BadCheck` for a column that is not there, SQL that cannot be understood, or a place that is missing.
+    Raises `BadCheck` for a column that is not there, SQL that cannot be understood, or a missing file set.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
@@ -90,7 +90,7 @@ def put_under(rows: DataFrame, checks: Sequence[Check], *, quarantine: bool) -> 
         if isinstance(check, Rows):
             continue
         if check.otherwise == Otherwise.QUARANTINE and not quarantine:
-            raise BadCheck(check.name, "puts rows aside, and nobody says where: name a file set in quarantine=")
+            raise BadCheck(check.name, "quarantines rows, and no file set is named for them: name one in quarantine=")
         frame = frame.withColumn(f"{_OWN}{place}", _breaks(rows, columns, check))
         broken[place] = sf.col(quoted(f"{_OWN}{place}"))
     sums = [sf.count(sf.lit(1)).alias("all"), *(sf.count_if(bad).alias(str(n)) for n, bad in broken.items())]
@@ -107,7 +107,7 @@ def put_under(rows: DataFrame, checks: Sequence[Check], *, quarantine: bool) -> 
         any_bad = any_bad | bad
     told = sf.concat_ws("; ", *(sf.when(bad, sf.lit(checks[n].name)) for n, bad in aside.items()))
     quarantined = held.where(any_bad).withColumn(FAILED_CHECKS, told).drop(*own)
-    # What was put aside is not counted against the checks that fail.
+    # A quarantined row does not count for the checks that fail.
     kept = held.where(~any_bad)
     rest = kept.agg(*sums).first()
     assert rest is not None  # noqa: S101  # as above

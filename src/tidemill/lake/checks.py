@@ -1,7 +1,7 @@
-"""Checks before publishing: what rows have to be, and what becomes of those that are not.
+"""Checks before publishing: conditions on rows, and the effect on rows that break a condition.
 
-Values, without Spark; `checked.py` applies them. A check that fails ends the write (`fail`), puts the rows aside that
-break it (`quarantine`), or is only told (`warn`); how many rows broke it is stored with what was published.
+Checks are values, without Spark; `checked.py` applies them. A broken check ends the write (`fail`), quarantines the
+rows that break it (`quarantine`), or is only reported (`warn`). The number of such rows is stored with the data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_NAME: Final = 200
 
 
 class Otherwise(StrEnum):
-    """What happens when rows are not as a check wants them."""
+    """The effect of rows that break a check."""
 
     FAIL = "fail"
     QUARANTINE = "quarantine"
@@ -66,7 +66,7 @@ class NotNull:
 
     @property
     def name(self) -> str:
-        """How it is told."""
+        """Return the name of the check in results."""
         return f"not_null({self.column})"
 
 
@@ -86,7 +86,7 @@ class Unique:
 
     @property
     def name(self) -> str:
-        """How it is told."""
+        """Return the name of the check in results."""
         return f"unique({', '.join(self.columns)})"
 
 
@@ -116,13 +116,13 @@ class Rows:
     def __post_init__(self) -> None:
         _check_otherwise(self.name, self.otherwise)
         if self.otherwise == Otherwise.QUARANTINE:
-            raise BadCheck(self.name, "is about all rows together: there are none to put aside")
+            raise BadCheck(self.name, "is about all rows together: it has no rows to quarantine")
         if self.min is None and self.max is None:
             raise BadCheck(self.name, "has no bound")
 
     @property
     def name(self) -> str:
-        """How it is told."""
+        """Return the name of the check in results."""
         return f"rows({'' if self.min is None else self.min}..{'' if self.max is None else self.max})"
 
     def holds(self, rows: int) -> bool:
@@ -136,7 +136,7 @@ Check: TypeAlias = RowCheck | Rows
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a check came to, and how many of how many rows broke it (of `Rows`: all, or none)."""
+    """The result of a check, and the number of rows that broke it (of `Rows`: all, or none)."""
 
     name: str
     otherwise: str
@@ -149,7 +149,7 @@ renamed(Result, name="check")
 
 
 def to_metadata(results: Sequence[Result]) -> dict[str, str]:
-    """What a partition's metadata say of the checks of its last write; nothing when there were none."""
+    """Return the metadata of a partition about the checks of its last write; empty without checks."""
     if not results:
         return {}
     return {CHECKS_METADATA: json.dumps(write_plain(results), ensure_ascii=False)}

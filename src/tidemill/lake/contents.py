@@ -1,6 +1,6 @@
 """Contents of raw files, checked without Spark: each file is good or bad by itself.
 
-Spark passes over much of what is wrong with a file, even when told to fail fast (tried, 4.3): a last column cut short,
+Spark ignores many faults of a file, even with the option to fail fast (tried, 4.3): a last column cut short,
 a cut between two lines, bytes that are no UTF-8, a quote that is never closed, columns of Parquet and ORC under other
 names. The checks here run before a program starts, so that a bad file never fails the good ones. Rows that do not fit
 their columns are found by reading (`lake.inbox.raw_rows`).
@@ -54,7 +54,7 @@ class BadText:
 
 
 class _Damaged(Exception):
-    """What is wrong with a file; it never leaves this module."""
+    """A fault of a file; it never leaves this module."""
 
 
 def _check_text(chunks: Iterable[bytes], raw: RawFormat) -> str | None:
@@ -104,7 +104,7 @@ def read_header(files: Files, name: str, size: int, raw: RawFormat) -> list[str]
 
 
 def loses_returns(files: Files, name: str, size: int, raw: RawFormat) -> bool:
-    """Whether Spark would read CR LF within quotes as LF. Cost: a file whose lines end in CR LF is read once more."""
+    """Return whether Spark would read CR LF within quotes as LF. Cost: a file of CR LF lines is read once more."""
     if raw.format is not FileFormat.CSV or not raw.quote:
         return False
     scan = CsvScan(raw)

@@ -114,7 +114,7 @@ class CsvScan:
 
     @property
     def loses_returns(self) -> bool:
-        """Whether fields hold CR LF that the parser reads as LF: it takes them for the ends of lines of the file."""
+        """Return whether fields hold CR LF that the parser reads as LF, because it takes them for ends of lines."""
         return self._end == b"\r\n" and self._inside == {b"\r\n"}
 
     def _check_ends(self, rows: bytes, plain: bytes) -> str | None:

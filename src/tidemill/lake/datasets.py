@@ -21,7 +21,7 @@ SQL: Sql = load_sql(__file__)
 
 
 class DatasetKind(StrEnum):
-    """What a data set is: published partitions, files that others put into a folder, or versions of one whole."""
+    """The kind of a data set: published partitions, a folder of incoming files, or versions of a whole."""
 
     FILESET = "fileset"
     INBOX = "inbox"
@@ -64,13 +64,13 @@ class Dataset:
 
     @property
     def archive(self) -> str | None:
-        """Where the files of an inbox go when they have been processed, as a URL; None when nowhere."""
+        """The archive for processed files of an inbox, as a URL; None without an archive."""
         archive = self.spec.get("archive")
         return archive if isinstance(archive, str) else None
 
     @property
     def altered(self) -> Mapping[str, object]:
-        """What statements (ALTER TABLE) have added to the spec: a deployment that says nothing of it leaves it."""
+        """The additions of statements (ALTER TABLE) to the spec. A deployment without such options keeps them."""
         watermark = self.spec.get("watermark")
         by_statement = isinstance(watermark, Mapping) and watermark.get("by") == "statement"
         return {"watermark": watermark} if by_statement else {}
@@ -83,7 +83,7 @@ def declare(db: Db, dataset: Dataset, resolve: Callable[[str], str] = resolved) 
     or another app, when the location is, holds or lies in that of another data set (the janitor would delete the
     other's files), when the one's archive is, holds or lies in the location of the other or of its own inbox (what is
     moved there would be found as new), or when what is published would change its keys or its location, under which its
-    files are. Who declares many gives a `resolve` that remembers. Cost: grows with the number of data sets.
+    files are. A caller that declares many passes a `resolve` that remembers. Cost: grows with the number of data sets.
     """
     _refuse_overlaps(db, dataset, resolve)
     row = db.one(SQL.find_by_name, namespace=dataset.namespace, name=dataset.name)
@@ -170,7 +170,7 @@ def _refuse_overlaps(db: Db, dataset: Dataset, resolve: Callable[[str], str]) ->
         if meet(location, other.location):
             why = f"shares its location with {other.qualified_name}: {location} and {other.location}"
             raise DatasetClash(name, f"{why}; give each a folder of its own")
-        # Two may share one archive: nothing in it is overwritten, and nobody looks for files there.
+        # Two may share one archive: nothing in it is overwritten, and no inbox looks for files there.
         for whose, put, theirs, there in (
             (name, archive, other.qualified_name, other.location),
             (other.qualified_name, other.archive, name, location),

@@ -1,7 +1,7 @@
-"""Which partitions are meant: conditions on the fields of a key, each equal, one of a set, or in a range.
+"""Filters of partitions: conditions on the fields of a key. A value is equal, one of a set, or in a range.
 
-`{"day": Range(date(2026, 1, 1)), "hour": {1, 2}}` means the partitions that fulfil all of it; a field that is not named
-may be anything. A filter is checked against the keys of its file set when it is made.
+`{"day": Range(date(2026, 1, 1)), "hour": {1, 2}}` matches the partitions that meet all conditions. A field that is not
+named may have any value. A filter is checked against the keys of its file set when it is made.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Range:
 
 
 Condition: TypeAlias = KeyValue | Range | frozenset[Any] | set[Any] | list[Any] | tuple[Any, ...]
-"""What a field must be: this value, in this range, one of these."""
+"""The condition on a field: a value, a range, or a set of values."""
 Where: TypeAlias = Mapping[str, Condition]
 
 
@@ -66,7 +66,7 @@ class KeyFilter:
         return self._text(*known), self._behind(known)
 
     def to_json(self) -> dict[str, object]:
-        """What `from_json` reads back: of each field its values, or its range, as stored keys of that field alone."""
+        """Return the form that `from_json` reads: values or range of each field, as stored keys of that field."""
         found: dict[str, object] = {}
         for field in self.keys.fields:
             alone = KeySchema((field,))

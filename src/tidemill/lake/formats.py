@@ -28,9 +28,9 @@ class FileFormat(StrEnum):
 
     CSV = "csv"
     JSON = "json"
-    """One JSON object a line."""
+    """A JSON object on each line."""
     TEXT = "text"
-    """One string column, `value`."""
+    """A single string column, `value`."""
     PARQUET = "parquet"
     ORC = "orc"
 
@@ -49,7 +49,7 @@ _OPTIONS: Final[Mapping[FileFormat, frozenset[str]]] = {
 
 
 class Unknown(StrEnum):
-    """What becomes of fields that a schema does not name."""
+    """The treatment of fields that a schema does not name."""
 
     FAIL = "fail"
     """The file is bad."""
@@ -61,7 +61,7 @@ class Unknown(StrEnum):
 
 
 class BadRows(StrEnum):
-    """What becomes of rows that do not fit the columns."""
+    """The treatment of rows that do not fit the columns."""
 
     FILE = "file"
     """Their file is bad."""
@@ -82,7 +82,7 @@ class BadFormat(UserError):
 
 @dataclass(frozen=True, slots=True)
 class RawFormat:
-    """How the files of an inbox are read: format, columns, and options of Spark's reader for it.
+    """The format of the files of an inbox: format, columns, and options of Spark's reader.
 
     `schema` is a DDL text (`id INT, name STRING`). CSV needs one; JSON and Parquet files have their columns inferred
     without it, all files of a run together. `line_end`: text without an end of line at its end counts as cut.
@@ -217,7 +217,7 @@ def split_types(schema: str) -> list[str]:
 
 
 def blame(error: str, files: Iterable[_F], path: Callable[[_F], str]) -> _F | None:
-    """Which of `files` an error of Spark names as the one it could not read; None when it names none of them.
+    """Find the file in `files` that an error of Spark names as unreadable; None if it names none of them.
 
     `error` is the whole text of the exception with its causes; `path(file)` is the absolute path. An error in the
     program's own code names no file.

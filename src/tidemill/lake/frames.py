@@ -26,7 +26,7 @@ _TAKEN: Final[Mapping[KeyType, tuple[str, ...]]] = {
     KeyType.DATE: ("date",),
     KeyType.TIMESTAMP: ("timestamp",),
 }
-"""Which column types fill a key field without loss, as Spark's short names."""
+"""The column types that fill a key field without loss, by Spark's short names."""
 _SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
 
 
@@ -81,7 +81,7 @@ def look_into(files: Files, name: str, file_format: FileFormat) -> tuple[int, Co
 
 
 def needs_value(frame: DataFrame, fileset: Fileset) -> str | None:
-    """The column of an arranged frame in which null cannot be told from no row; None if there is none.
+    """The column of an arranged frame in which null looks like no row; None if there is none.
 
     A line of text is its only column; a line of CSV with one column would be empty, and is skipped.
     """

@@ -1,4 +1,4 @@
-"""The first rows of committed files, read without Spark: for a person who looks.
+"""The first rows of committed files, read without Spark, for people.
 
 Text formats are read by the standard library, Parquet and ORC by pyarrow, which comes with the extra `spark`.
 """

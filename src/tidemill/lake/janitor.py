@@ -1,15 +1,15 @@
-"""The janitor: deletes what transactions left that can never commit, and what has expired; marks what is committed.
+"""The janitor: deletes files of transactions that can never commit, and expired files; marks committed directories.
 
 The end of a transaction without commit leaves a row of garbage for each data set that it had declared: the intent. The
 janitor deletes the directory and looks again, since a zombie may write on after its fence: after a minute, then after
 two, four, … . Only when it has found nothing `CLEAN_SWEEPS` times in a row (the last time after more than a day, the
-longest life of a transaction) is the row forgotten; whatever it finds starts the count anew. So a zombie that was
+longest life of a transaction) is the row forgotten; any file that it finds starts the count again. So a zombie that was
 stopped for days and goes on is seen too, as long as it does not sleep through all of them.
 
 A process may also write on into a directory whose transaction has committed: an earlier attempt of a task, or a driver
 that was taken for dead. `LONGEST_LIFE` after the commit the janitor deletes there what no manifest names, once.
 
-What has expired (`expiry.py`) is deleted file by file, as its manifest says, and once: nobody writes there any more.
+Expired files (`expiry.py`) are deleted one by one, as the manifest names them, and once: no process writes there now.
 Files that were there before Tidemill and were only registered are never deleted.
 """
 
@@ -72,7 +72,7 @@ class _Garbage:
     not_before: int
     clean: int
     partition_key: KeyText | None
-    """Of an expired change; None for a whole directory."""
+    """The manifest of an expired change; None for a whole directory."""
 
 
 def sweep(catalog: Catalog) -> Swept:
@@ -94,7 +94,7 @@ def _delete(catalog: Catalog, garbage: _Garbage) -> bool:
     )
     if publisher is not None:
         _log.error("transaction %s is %s: its files are no garbage", garbage.write_pointer, publisher[0])
-        _put_off(catalog, garbage, clean=0, error="its transaction may have published")
+        _postpone(catalog, garbage, clean=0, error="its transaction may have published")
         return False
     dataset = catalog.read(lambda db: find_by_id(db, garbage.dataset_id))
     # What an earlier life of the catalog has left is named with its incarnation.
@@ -109,12 +109,12 @@ def _delete(catalog: Catalog, garbage: _Garbage) -> bool:
     except (OSError, Unavailable) as error:
         # A zombie writes while we delete, or the store is away: later.
         _log.warning("cannot delete %s of %s yet: %s", directory, dataset.qualified_name, error)
-        _put_off(catalog, garbage, clean=0, error=str(error))
+        _postpone(catalog, garbage, clean=0, error=str(error))
         return False
     catalog.world.mark("janitor.after_delete")
     clean = 0 if found else garbage.clean + 1
     if clean < CLEAN_SWEEPS:
-        _put_off(catalog, garbage, clean=clean, error=None)
+        _postpone(catalog, garbage, clean=clean, error=None)
     else:
         catalog.write(lambda db: db.run(SQL.forget, location=garbage.location, not_before=garbage.not_before))
     return found
@@ -126,10 +126,10 @@ def _delete_expired(catalog: Catalog, garbage: _Garbage) -> bool:
     row = catalog.read(lambda db: db.one(SQL.find_expired, write_pointer=garbage.write_pointer, **place))
     if row is None:
         _log.error("partition %s of transaction %s is no garbage", garbage.partition_key, garbage.write_pointer)
-        _put_off(catalog, garbage, clean=0, error="its change has not expired")
+        _postpone(catalog, garbage, clean=0, error="its change has not expired")
         return False
     location, manifest = str(row[0]), Manifest.decode(cast("bytes", row[1]))
-    # Asked after the files are known: who names them later than this would have to find the change not expired.
+    # Asked after the files are known: a later reader of these names would have to find the change not expired.
     sharing = catalog.read(lambda db: db.all(SQL.find_sharing, location=location, **place))
     kept = {file.name for other in sharing for file in Manifest.decode(cast("bytes", other[0])).files}
     living = catalog.read(lambda db: db.one(SQL.find_living, dataset_id=garbage.dataset_id, location=location))
@@ -147,18 +147,18 @@ def _delete_expired(catalog: Catalog, garbage: _Garbage) -> bool:
             catalog.world.disk.remove(path)
     except (OSError, Unavailable) as error:
         _log.warning("cannot delete files of %s in %s yet: %s", dataset.qualified_name, location, error)
-        _put_off(catalog, garbage, clean=0, error=str(error))
+        _postpone(catalog, garbage, clean=0, error=str(error))
         return False
     catalog.world.mark("janitor.after_files")
     catalog.write(lambda db: db.run(SQL.forget, location=garbage.location, not_before=garbage.not_before))
     return ours and bool(manifest.files)
 
 
-def _put_off(catalog: Catalog, garbage: _Garbage, *, clean: int, error: str | None) -> None:
+def _postpone(catalog: Catalog, garbage: _Garbage, *, clean: int, error: str | None) -> None:
     wait = _FIRST_WAIT * 2**clean // timedelta(milliseconds=1)
     catalog.write(
         lambda db: db.run(
-            SQL.put_off,
+            SQL.postpone,
             location=garbage.location,
             not_before=garbage.not_before,
             attempts=clean,

@@ -38,7 +38,7 @@ SELECT 1 AS found
     OR EXISTS (SELECT 1 FROM compaction
                 WHERE dataset_id = :dataset_id AND location = :location AND expired_at IS NULL)
 
--- name: put_off
+-- name: postpone
 -- Only if no other janitor was here meanwhile.
 UPDATE garbage SET attempts = :attempts, not_before = tidemill_now() + :wait, error = :error
  WHERE location = :location AND not_before = :not_before

@@ -53,7 +53,7 @@ _PLAIN: Final = re.compile(r'[^\s"]+')
 
 
 class KeyType(StrEnum):
-    """What a key field holds: text, 32-bit or 64-bit integer, day, instant in microseconds."""
+    """The type of a key field: text, 32-bit or 64-bit integer, day, instant in microseconds."""
 
     STRING = "string"
     INT = "int"
@@ -85,7 +85,7 @@ class BadKey(UserError):
 
 @dataclass(frozen=True, slots=True)
 class KeyField:
-    """One field of a partition key."""
+    """A field of a partition key."""
 
     name: str
     type: KeyType
@@ -254,7 +254,7 @@ class KeySchema:
 shaped(KeySchema, dict[str, str], KeySchema.of, attrgetter("types"))
 
 NO_KEYS: Final = KeySchema(())
-"""Of what has one partition, whose key is `()` and its text empty: a snapshot."""
+"""The key of a snapshot, which has one partition: the key is `()`, and its text is empty."""
 
 
 def _key_type(name: str, text: str) -> KeyType:

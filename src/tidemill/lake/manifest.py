@@ -30,7 +30,7 @@ _DIRECTORY: Final = re.compile(r"tx-(?P<pointer>[0-9]{1,18})-(?P<incarnation>[0-
 
 
 class DamagedFiles(Unavailable):
-    """Files that a manifest names are gone or not what was written: somebody else than Tidemill was there."""
+    """Files that a manifest names are missing or changed. Another program than Tidemill did that."""
 
     code = "damaged_files"
 
@@ -46,11 +46,10 @@ class DamagedFiles(Unavailable):
 
 @dataclass(frozen=True, slots=True, order=True)
 class DataFile:
-    """One file of a change: its name below the transaction's directory, its size, its rows, etag and checksum.
+    """A file of a change: its name below the transaction's directory, its size, its rows, etag and checksum.
 
-    As long as the store gives the same etag, nobody has written the file again. Another one alone means nothing (a
-    folder that was copied to another disk has other ones and the same content): then the checksum decides, if there
-    is one.
+    While the store returns the same etag, the file was not written again. Another etag alone means nothing: a folder
+    that was copied to another disk has other etags and the same content. Then the checksum decides, if there is one.
     """
 
     name: str
@@ -94,7 +93,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, stored: bytes) -> Manifest:
-        """What `encode` gave; an error for a format of a later version."""
+        """Read the result of `encode`; an error for a format of a later version."""
         content = json.loads(zlib.decompress(stored))
         if content["format"] != _FORMAT:
             raise Internal(f"a manifest has the format {content['format']}, which this version does not know")
@@ -145,7 +144,7 @@ def group_by_partition(
 
 
 def checksum(files: Files, name: str) -> str:
-    """Of the whole content. It finds damage, not malice: as in Parquet and Hadoop, a CRC (3 GB/s: a hash is slower).
+    """The CRC of the whole content. It finds damage, not malice, as in Parquet and Hadoop (3 GB/s: a hash is slower).
 
     Cost: reads the file, which its writer finds in memory. Raises `FileNotFoundError`.
     """
@@ -158,9 +157,9 @@ def checksum(files: Files, name: str) -> str:
 def check_files(
     files: Files, dataset: str, partition: str, location: str, manifest: Manifest, *, whole: bool = False
 ) -> None:
-    """Compare the store with the manifest; `DamagedFiles` names what is gone, cut, or written again.
+    """Compare the store with the manifest; `DamagedFiles` names missing, cut and rewritten files.
 
-    `StorageUnavailable` when the location is away, or holds nothing at all: then nobody has damaged the partition.
+    `StorageUnavailable` if the location is missing or empty: then the partition does not count as damaged.
     Cost: a stat a file; one whose etag differs is read as well, with `whole` each: a disk that forgets changes no etag.
     """
     wrong = []
@@ -192,7 +191,7 @@ def _find_damage(files: Files, name: str, file: DataFile, *, whole: bool) -> str
 def delete_unnamed(files: Files, snapshot: Snapshot, named: Collection[str]) -> None:
     """Delete what an open transaction has written and does not commit: all files but those `named` in its manifests.
 
-    Only for the transaction's own process, after its last write and before its commit: nobody else sees them yet.
+    Only for the transaction's own process, after its last write and before its commit: no reader sees the files yet.
     """
     directory = f"{tx_directory(snapshot)}/"
     for status in list(files.list_after(directory, None)):
@@ -209,8 +208,8 @@ def write_side_car(files: Files, snapshot: Snapshot, content: Mapping[str, objec
 def mark_committed(files: Files, snapshot: Snapshot, commit_seq: CommitSeq) -> None:
     """Put the marker of a committed transaction beside its files; only after its commit. Idempotent.
 
-    None stays where the manifest is gone: who stood before it may come after all was replaced, expired and deleted,
-    and nobody looks there again. Asked afterwards, since one may stand in the writing, too.
+    No marker stays without a manifest. A process may write the marker late, after the files were replaced, expired and
+    deleted, and no janitor looks there again. So this looks for the manifest after the write.
     """
     directory = tx_directory(snapshot)
     content = {**_identity(snapshot), "commit_seq": commit_seq}
@@ -226,7 +225,7 @@ def is_marked(files: Files, snapshot: Snapshot) -> bool:
 
 
 def find_snapshot(directory: str) -> Snapshot | None:
-    """Whose directory it is, by its name; None when it is no transaction's."""
+    """Return the transaction of a directory, by its name; None if the directory is no transaction's."""
     match = _DIRECTORY.fullmatch(directory)
     return Snapshot(WritePointer(int(match["pointer"])), match["incarnation"]) if match else None
 
@@ -238,7 +237,7 @@ def read_marker(files: Files, snapshot: Snapshot) -> CommitSeq | None:
 
 
 def read_side_car(files: Files, snapshot: Snapshot) -> dict[str, Any] | None:
-    """What the transaction wanted to commit (`write_side_car`); None when it has left no such file, or a torn one.
+    """Read the side-car of a transaction (`write_side_car`); None if there is none, or a torn one.
 
     An error for a format of a later version.
     """

@@ -90,7 +90,7 @@ _SETS_LAYOUT: Final = frozenset({"RebalancePartitions", "Repartition", "Repartit
 
 
 class RowsDiffer(Unavailable):
-    """What lies in a directory is not what its job wrote: the attempt fails, another one may succeed."""
+    """The files of a directory are not what its job wrote. The attempt fails; another attempt may succeed."""
 
     code = "rows_differ"
 
@@ -107,7 +107,7 @@ class RowsDiffer(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class PartitionWrites:
-    """What one write call left: manifests by key, and the columns in their files."""
+    """The result of one write call: manifests by key, and the columns in their files."""
 
     manifests: Mapping[Key, Manifest]
     schema: ColumnSchema
@@ -171,7 +171,7 @@ def read_partitions(
 
 @dataclass(slots=True)
 class RowCount:
-    """How many rows come by a place in a data frame, by an observation of Spark's, which the first action fills.
+    """The number of rows that pass a place in a data frame, by an observation of Spark, which the first action fills.
 
     Also one that stops early does: of 40,000 rows `isEmpty()` and `show()` counted two or three (tried). So it is
     `whole` only where that action was a block of `counting`.
@@ -222,7 +222,7 @@ def spark_errors() -> tuple[type[Exception], ...]:
 
 def escaped(path: str) -> str:
     """Return a path as Spark's readers take it."""
-    # Spark takes these for patterns. Told not to (`__globPaths__`), it reads every other path of the list once more
+    # Spark takes these for patterns. With `__globPaths__` off, it reads every other path of the list once more
     # for each path that holds one (tried, 4.3).
     return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
 
@@ -256,7 +256,7 @@ def _write(frame: DataFrame, fileset: Fileset, target: str) -> int | None:
 
 
 def _gather(frame: DataFrame, fileset: Fileset) -> DataFrame:
-    """Have the rows of each partition meet in one task, where that is cheap and the program has said nothing of it.
+    """Have the rows of each partition meet in one task, where that is cheap and the program has not decided it.
 
     Otherwise each task writes a file for each partition of which it has a row: 347 rows once made 341 files. A program
     that sorts or repartitions its rows last keeps its own layout, and so do rows that are too many to move.

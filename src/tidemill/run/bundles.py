@@ -40,7 +40,7 @@ MOST_IN_CATALOG: Final = 1_000_000
 _FOLDER: Final = "bundles"
 _DIGITS: Final = 16
 _UPLOAD_WITHIN: Final = timedelta(hours=1)
-"""How long a deployment may take before the file of its bundle is deleted, and its commit refused."""
+"""The time that a deployment may take before the file of its bundle is deleted, and its commit refused."""
 _STAMP: Final = (1980, 1, 1, 0, 0, 0)
 """The time of each file in the zip: the same code gives the same bytes."""
 

@@ -54,7 +54,7 @@ class Java:
     source: str
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return f"Java {self.version} at {self.home} ({self.source})"
 
 
@@ -85,7 +85,7 @@ def find_java(world: World, cache: Path, *, install: bool = True) -> Java:
 
 
 def spark_environ(java: Java) -> dict[str, str]:
-    """What Spark's processes need to know, beside what they inherit."""
+    """Return the environment of Spark's processes, beside what they inherit."""
     return {
         "JAVA_HOME": str(java.home),
         # Python workers took another interpreter from the PATH (tried).

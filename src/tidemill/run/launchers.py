@@ -38,14 +38,14 @@ _FINISH_WITHIN: Final = timedelta(seconds=10)
 _START_WITHIN: Final = timedelta(minutes=5)
 """A start of Spark takes a minute on a busy machine (tried)."""
 _START_BESIDE_AFTER: Final = timedelta(seconds=5)
-"""How long all drivers with Spark have to be busy, while runs wait, before another one is started."""
+"""The time for which all drivers with Spark are busy, while runs wait, before another driver is started."""
 _SPARE_FOR: Final = timedelta(minutes=2)
-"""How long a driver beyond those to be kept waits for another run."""
+"""The time for which a driver beyond the kept ones waits for another run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a driver is for; it comes by its standard input, since a catalog's URL may hold a password."""
+    """The task of a driver. It comes by standard input, since a catalog's URL may hold a password."""
 
     catalog_url: str
     code: AppCode
@@ -58,7 +58,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One attempt for a driver to work on; `logs` is its folder for what is printed."""
+    """An attempt for a driver to work on; `logs` is its folder for what is printed."""
 
     run_id: RunId
     epoch: int
@@ -67,7 +67,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class DriverOptions:
-    """How drivers are started. `folder` is the state folder, below which each driver and attempt has its own.
+    """The settings of drivers. `folder` is the state folder, below which each driver and attempt has its own.
 
     `spark_settings` are the site's, `spark.master` among them. `warm` and `plain` say how many drivers with and without
     Spark are kept while no run needs them; with 0 each run has a process of its own. `class_data` lets their JVMs share
@@ -110,7 +110,7 @@ class Driver:
     assignment: Assignment | None = None
     served: int = 0
     released_at: timedelta | None = None
-    """When the catalog said that its attempt is over, by our monotonic clock; it may still be tidying up."""
+    """The time at which the catalog showed the attempt as ended (monotonic). The driver may still tidy up."""
     committed: bool = False
     """Its attempt, which is over, has committed: it comes to an end, and may be given the next one already."""
 
@@ -143,7 +143,7 @@ class Launcher:
         self._archive: Archive | None = None
         """The classes of the Spark that drivers are started with, if they may share them."""
         self._wanted: Archive | None = None
-        """The same while it is still to be made; nobody waits for it."""
+        """The same while the archive is still to be made; no run waits for it."""
         self._trainer: Child | None = None
 
     def launch(self, run_id: RunId, epoch: int, program: Program, code: AppCode) -> Driver | None:
@@ -279,7 +279,7 @@ class Launcher:
             self._cap_logs(Path(driver.assignment.logs))
 
     def _look_after_start(self, driver: Driver, now: timedelta) -> None:
-        """End a start of Spark that has failed or takes too long; the run that waits for it is told."""
+        """End a start of Spark that has failed or takes too long, and tell the run that waits for it."""
         exit_code = driver.child.poll()
         late = now - driver.since > _START_WITHIN
         if exit_code is not None or late:
@@ -380,7 +380,7 @@ class Launcher:
         self._trainer.send_line(write_text(Training(str(archive.path), str(folder), self.options.spark_settings)))
 
     def _find_spark_env(self) -> Mapping[str, str]:
-        """What Spark's processes need to know; looked up when the first of them is started."""
+        """Return the environment of Spark's processes; looked up when the first of them is started."""
         if self._spark_env is None:
             require_spark()
             java = find_java(self.world, self.options.cache)

@@ -1,4 +1,4 @@
-"""What attempts printed: their standard output and error, and Spark's log, as files in a folder of each attempt."""
+"""The output of attempts: their standard output and error, and Spark's log, as files in a folder of each attempt."""
 
 from __future__ import annotations
 

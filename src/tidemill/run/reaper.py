@@ -1,4 +1,4 @@
-"""Notices and fences the dead: runs whose lease nobody renews, and what lives too long (in every runner).
+"""The reaper, in every runner: fences runs whose lease is not renewed, and transactions that live too long.
 
 Safety never rests on it: a fenced attempt cannot commit, a slow one that is not fenced still may. So it may take its
 time, and does: an outage of the catalog, a laptop's sleep or a step of the clock must kill nothing.
@@ -45,7 +45,7 @@ class Reaper:
 
     @property
     def every(self) -> timedelta:
-        """How often `step` has to be called."""
+        """Return the interval at which `step` has to be called."""
         return self.lease / _LOOKS_IN_A_LEASE
 
     def step(self) -> list[RunId]:
@@ -75,7 +75,7 @@ class Reaper:
             elif run.owner_process is not None and self.world.spawner.has_ended(run.owner_process):
                 end = AttemptEnd(Cause.LOST, f"the process of its runner has ended ({run.owner})", zombie=True)
             elif expired and now_here - sight.since >= self.lease:
-                reason = f"its lease ran out: nobody renewed it ({run.owner})"
+                reason = f"its lease ran out: {run.owner} did not renew it"
                 end = AttemptEnd(Cause.LOST, reason, zombie=True, unrenewed=run.lease_until)
             if end is not None and self._fence(run, end):
                 fenced.append(run.run_id)

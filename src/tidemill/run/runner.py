@@ -2,7 +2,7 @@
 
 The lease is the runner's to renew, never the driver's: a C call that holds the interpreter for a minute must not fence
 a run. It renews for drivers that live and are not stopped. A driver's end is seen at once, and the next attempt starts;
-the lease is for what nobody sees.
+the lease is for ends that the runner cannot see.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ RENEWALS_IN_A_LEASE: Final = 6
 _REGISTER_WITHIN: Final = timedelta(minutes=5)
 """A warm driver may be given an attempt while it still starts Spark, which takes a minute on a busy machine (tried)."""
 _TELL_EVERY: Final = timedelta(seconds=30)
-"""After how long a run that still waits for a driver is told of, and told of again."""
+"""The interval of reports about a run that still waits for a driver."""
 _LOOK_EVERY: Final = timedelta(milliseconds=200)
-"""How late the death of a driver may be seen; everything else wakes the runner through the catalog."""
+"""The longest time until the death of a driver is seen. Everything else wakes the runner through the catalog."""
 _IDLE: Final = timedelta(seconds=5)
 _AWAY: Final = timedelta(seconds=1)
 _LOAD_AGAIN: Final = timedelta(minutes=1)
-"""How long a node that could not load a bundle leaves the runs of that bundle to other nodes."""
+"""The time for which a node that could not load a bundle leaves its runs to other nodes."""
 
 
 class RunEventKind(StrEnum):
-    """What a runner tells those who watch."""
+    """The reports of a runner to its watchers."""
 
     WAITING = "waiting"
     """A run has waited long for a driver that starts Spark; `detail` says for how long, and names the log."""
@@ -134,7 +134,7 @@ class Runner:
         for surplus in balance(self.catalog):
             ask_kill(self.catalog, surplus)
         launched = [run_id for run_id, waiting in list(self._waiting.items()) if self._launch_waiting(waiting)]
-        free, with_spark, held_off = max(self.slots - self.busy, 0), not self._waiting, self.held_off()
+        free, with_spark, held_off = max(self.slots - self.busy, 0), not self._waiting, self.avoided()
 
         def is_due(db: Db) -> bool:
             return is_any_due(db, workers_only=not free, with_spark=with_spark, held_off=held_off)
@@ -174,7 +174,7 @@ class Runner:
             run = stand[run_id]
             exit_code = held.driver.child.poll()
             if run.epoch != held.run.epoch or not run.state.live:
-                self._over(held, run)  # its driver ended it, or somebody fenced it
+                self._over(held, run)  # its driver ended it, or a reaper fenced it
             elif run.state is RunState.STOPPING:
                 self._end(held, Cause.KILLED, "killed on request")
             elif exit_code is not None:
@@ -217,7 +217,7 @@ class Runner:
             self._reaped_at = now
 
     def run(self, waiter: Waiter, stopped: Callable[[], bool], *, taking: Callable[[], bool] = lambda: True) -> None:
-        """Work until `stopped`, then end all drivers and give their runs back; wake `waiter` to have it look.
+        """Work until `stopped`, then end all drivers and return their runs. Wake `waiter` to make the runner look.
 
         A catalog that is away stops nothing: what runs goes on, and nothing new is started.
         """
@@ -234,7 +234,7 @@ class Runner:
             self.close()
 
     def idle_for(self) -> timedelta:
-        """How long nothing has to be done unless the catalog changes."""
+        """Return the time for which nothing is due unless the catalog changes."""
         if self._held or self._waiting:
             return _LOOK_EVERY
         # A reaper that looks more seldom than it has to sees no lease run out, ever: short leases were not fenced.
@@ -259,7 +259,7 @@ class Runner:
             code = find_code(self.catalog, self.launcher.options.folder, program, run.bundle)
             driver = self.launcher.launch(run.run_id, run.epoch, program, code)
         except CodeUnavailable as error:
-            self._hold_off(run)
+            self._avoid(run)
             self._end_waiting(waiting, AttemptEnd(Cause.UNLOADED, f"{error.code}: {error}"))
             return False
         except (CatalogUnavailable, CatalogGone):
@@ -303,14 +303,14 @@ class Runner:
         self.launcher.release(held.driver, committed=committed)
         del self._held[run.run_id]
         if run.epoch == held.run.epoch and run.exit_cause is Cause.UNLOADED:
-            self._hold_off(held.run)
+            self._avoid(held.run)
         self.on_event(RunEvent(RunEventKind.ENDED, run, held.program))
 
-    def _hold_off(self, run: RunRecord) -> None:
+    def _avoid(self, run: RunRecord) -> None:
         """Leave the code of `run` to other nodes for a while: this one could not load it."""
         self._unloaded[run.bundle] = self.world.clock.monotonic()
 
-    def held_off(self) -> list[str]:
+    def avoided(self) -> list[str]:
         """Return the bundles that this node could not load a moment ago, and whose runs it leaves to other nodes."""
         now = self.world.clock.monotonic()
         return [bundle for bundle, since in self._unloaded.items() if now - since < _LOAD_AGAIN]

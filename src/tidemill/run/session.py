@@ -33,7 +33,7 @@ _ALWAYS: Final = {
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     **PINNED,
 }
-"""What a site cannot change: results must not depend on it, and nothing may listen beyond this machine."""
+"""The settings that a site cannot change: results must not depend on them, nor may Spark listen beyond this machine."""
 
 _USUAL: Final = {
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(FILE_BYTES),
@@ -41,7 +41,7 @@ _USUAL: Final = {
     # with seven typed columns makes one of 9,067: with this limit it takes two thirds of the CPU (measured).
     "spark.sql.codegen.hugeMethodLimit": "8000",
 }
-"""What a site may change."""
+"""The settings that a site may change."""
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _SHUFFLES_A_CORE: Final = 4
 
@@ -190,7 +190,7 @@ class SparkHome:
 
 
 def settings_of(config: Config) -> dict[str, str]:
-    """What a site sets for every Spark that we start."""
+    """The settings of a site for every Spark that we start."""
     return {_MASTER: config.spark_master, DRIVERS_SETTING: config.jdbc_drivers, **config.spark_conf}
 
 

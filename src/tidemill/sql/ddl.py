@@ -1,6 +1,6 @@
 """The statements of the seed that declare tables and their watermarks: `CREATE TABLE`, `ALTER TABLE`, `DESCRIBE`.
 
-They are read by hand, word by word, so that whatever is wrong is told with its place and what was expected there.
+The parser reads word by word, so that an error names its place and what was expected there.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ Statement: TypeAlias = CreateTable | SetWatermark | DropWatermark | SetOptions |
 
 
 def read_statement(text: str) -> Statement:
-    """What `text` says; `BadStatement` with line and column of what cannot be."""
+    """Parse `text`; `BadStatement` names line and column of an error."""
     words = _Words(text)
     statement = _read(words)
     words.end()

@@ -51,7 +51,7 @@ class _Parser(SparkParser):
     }
 
     def parse_window(self, name: str) -> exp.Expr:
-        """What stands between the parentheses."""
+        """Return the text between the parentheses."""
         arguments = self._parse_csv(self._parse_window_argument)
         return exp.Anonymous(this=name, expressions=arguments)
 
@@ -122,7 +122,7 @@ def to_micros(interval: exp.Expr, what: str) -> int:
 
 
 def find_call(tokens: Sequence[Token], names: Sequence[str]) -> tuple[int, int] | None:
-    """Where the call of one of the functions `names` stands, with a `TABLE( )` around it: character offsets."""
+    """Find the call of one of the functions `names`, with a `TABLE( )` around it: character offsets."""
     for place, token in enumerate(tokens):
         opens = place + 1 < len(tokens) and tokens[place + 1].token_type == TokenType.L_PAREN
         if opens and token.text.upper() in names:

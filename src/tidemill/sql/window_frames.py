@@ -122,7 +122,7 @@ class SparkWindows:
         """The rows of the partitions, each with the instants of its partition, and whether it lies between them."""
         from pyspark.sql import functions as sf
 
-        # Nobody else has this session: it is the run's.
+        # The session belongs to this run alone.
         run.spark.conf.set("spark.sql.session.timeZone", batch.watermark.window_zone.name)
         rows = run.read_exactly(batch.source, batch.partitions)
         keys = batch.source.keys
@@ -168,7 +168,7 @@ class SparkWindows:
             return end - sf.expr("INTERVAL '0.001' SECOND")
         zone = batch.watermark.window_zone
         instant = end.cast("timestamp")
-        # Where the clock is put back or forward, Spark takes the first of two instants, or one beyond the gap.
+        # When clocks change, Spark takes the first of two instants, or one beyond the gap.
         for local in sorted({from_wall(window.end) for window in batch.windows}):
             closes = zone.closes(local)
             if zone.opens(local) != closes or zone.local(closes) != local:

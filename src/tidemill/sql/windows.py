@@ -44,7 +44,7 @@ _CHANGING: Final = {
 }  # fmt: skip
 """Functions of Spark with another value each time, or that depend on the run, its files, its session or its user."""
 _LITERALS: Final = _CHANGING - {"USER", "VERSION", "NOW", "UUID", "RANDOM", "UNIFORM", "SHUFFLE", "REFLECT"}
-"""Those that are read without parentheses too, as far as no column of a table is likely to have that name."""
+"""The functions that are read without parentheses too, if no column is likely to have their name."""
 _METADATA: Final = "_METADATA"
 """The hidden column of a file's name and times."""
 
@@ -218,7 +218,7 @@ def _is_bound(node: exp.Expr) -> bool:
 
 
 def _resolve(node: exp.Expr, select: exp.Select) -> exp.Expr:
-    """What an ordinal or a name in GROUP BY stands for."""
+    """Return the expression that an ordinal or a name in GROUP BY stands for."""
     columns = select.expressions
     if isinstance(node, exp.Literal) and node.name.isdigit() and 0 < int(node.name) <= len(columns):
         column: exp.Expr = columns[int(node.name) - 1].unalias()

@@ -74,7 +74,7 @@ class ConsumerAudit:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was looked at, up to which tick, and all that was found."""
+    """The result of an audit: what was compared, up to which tick, and the findings."""
 
     tick: int
     commits: int
@@ -132,7 +132,7 @@ def audit(catalog: Catalog, datasets: Sequence[Dataset] | None = None) -> Audit:
 
 @dataclass(slots=True)
 class _Announced:
-    """How many partitions, files and versions were announced, and how many commits there are."""
+    """Count the announced partitions, files and versions, and the commits."""
 
     commits: int = 0
     partitions: Counter[str] = field(default_factory=Counter)
@@ -359,7 +359,7 @@ def _audit_work(search: Search, fileset: Fileset, subject: str, consumer_id: Con
 
 
 def _check_work(search: Search, subject: str, where: str, row: Row, lone: list[tuple[str, str]]) -> str:
-    """What to count a row of a working set as."""
+    """Return the state as which a row of a working set counts."""
     _, _, state, run_id, error, made_by, superseded_seq, is_input, run_state, tx_state, is_worker = row
     run = str(run_id)
     if made_by is None:
@@ -379,7 +379,7 @@ def _check_work(search: Search, subject: str, where: str, row: Row, lone: list[t
             check_completed(search, subject, (where, run, is_input, run_state, tx_state), lone)
         case WorkState.IN_PROGRESS if run_state in ENDED:
             what = f"{where} is claimed by {run}, which is {run_state}"
-            search.report(FindingKind.ORPHANED, subject, what, "report it; until mended nobody gets the partition")
+            search.report(FindingKind.ORPHANED, subject, what, "report it; no run gets the partition until repaired")
         case _:
             pass
     return str(state)

@@ -112,7 +112,7 @@ SELECT coalesce((SELECT run_id FROM run_input
 -- name: find_unheld_inputs
 -- gives: run_id, dataset_id, write_pointer, item, content_version
 -- Inputs of runs that neither a working set, also of a consumer before a reset, nor an inbox knows as completed by that
--- very run: somebody else has completed them too, or nobody. A file that a person has had
+-- very run: another run has completed them too, or none. A file that a person has had
 -- delivered again has a record of each earlier run. Of a file that has gone since no row is left. A version of
 -- a snapshot may be read by any number.
 SELECT input.run_id, input.dataset_id, input.write_pointer, input.item, input.content_version
@@ -182,7 +182,7 @@ SELECT run.run_id, run.state, run.write_pointer,
 
 -- name: list_open
 -- gives: write_pointer, run_id, run_state
--- What is open or held now, with who holds it: as much as there is work.
+-- What is open or held now, with its holder: as much as there is work.
 SELECT tx.write_pointer, tx.run_id,
        (SELECT CASE WHEN run.epoch <> tx.epoch THEN 'in another attempt' ELSE run.state END
           FROM run WHERE run.run_id = tx.run_id) AS run_state

@@ -1,4 +1,4 @@
-"""The audit of an inbox: each content of a file is done once, waits, or was set aside; and how its rows balance."""
+"""The audit of an inbox: each content of a file is processed once, waits, or is quarantined; and rows balance."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class InboxAudit:
 
 
 def audit_inbox(search: Search, inbox: Dataset) -> InboxAudit:
-    """Each content is the input of one committed run, or still to come, or set aside."""
+    """Each content is the input of one committed run, or waits, or is quarantined."""
     name = inbox.qualified_name
     states: Counter[str] = Counter()
     lone: list[tuple[str, str]] = []
@@ -47,7 +47,7 @@ def audit_inbox(search: Search, inbox: Dataset) -> InboxAudit:
                 check_completed(search, name, (where, str(run_id), is_input, run_state, tx_state), lone)
             elif status == FileState.IN_PROGRESS and run_state in ENDED:
                 what = f"{where} is claimed by {run_id}, which is {run_state}"
-                search.report(FindingKind.ORPHANED, name, what, "report it; until mended nobody gets the file")
+                search.report(FindingKind.ORPHANED, name, what, "report it; until it is repaired, no run gets the file")
     check_lone(search, name, lone)
     return InboxAudit(name, states.total(), dict(sorted(states.items())), 0, Balance())
 

@@ -40,7 +40,7 @@ class BadBackup(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What a backup is of: made at `at` (epoch milliseconds), of the life `incarnation`, whose clock was at `clock`."""
+    """The head of a backup made at `at` (epoch milliseconds), of the life `incarnation`, whose clock was at `clock`."""
 
     at: int
     schema_version: int
@@ -67,7 +67,7 @@ def write_backup(catalog: Catalog, target: Path) -> Written:
     """
     disk = catalog.world.disk
     counted = {"tables": 0, "rows": 0}
-    # Read first: a clock that is behind its rows would be raised by the restore, one ahead harms nobody.
+    # Read first: a clock that is behind its rows would be raised by the restore, one ahead does no harm.
     head = Backup(
         catalog.read(lambda db: db.now()),
         read_version(catalog),

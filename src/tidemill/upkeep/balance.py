@@ -1,4 +1,4 @@
-"""How the rows of raw files balance: what runs have read of an inbox against what they published and left out."""
+"""The balance of the rows of raw files: rows that runs read from an inbox against rows published and left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as done, for audits of consumers and of inboxes alike: what a run has as its input, and has committed."""
+"""Completed inputs, for audits of consumers and inboxes: the inputs of runs that have committed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENDED: Final = frozenset({"COMPLETED", "FAILED", "KILLED", "REJECTED"})
 def check_completed(
     search: Search, subject: str, row: tuple[str, str, Value, Value, Value], lone: list[tuple[str, str]]
 ) -> None:
-    """What is done was done by a run that has it as its input, and has committed."""
+    """Each completed partition or file is the input of a run that has committed."""
     where, run, is_input, run_state, tx_state = row
     if is_input is None:
         what = f"{where} is done, and is not in the input of {run}, which completed it"
@@ -34,7 +34,7 @@ def check_completed(
 
 
 def check_lone(search: Search, subject: str, lone: Iterable[tuple[str, str]]) -> None:
-    """What was done by runs that have no record: their transactions say whether they have committed."""
+    """Inputs of runs without a record: their transactions show whether they have committed."""
     by_run: dict[str, str] = {}
     for where, run in lone:
         by_run.setdefault(run, where)

@@ -1,4 +1,4 @@
-"""What a look at a whole catalog has found: the first of it in full, and of the rest the number."""
+"""The findings of a check of a whole catalog: the first ones in full, and the number of the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 MOST_SHOWN: Final = 1000
-"""Whoever has more looks for one cause."""
+"""The number of findings in full. A catalog with more has one cause to look for."""
 
 
 class Findings(Generic[T]):

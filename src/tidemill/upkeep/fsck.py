@@ -38,7 +38,7 @@ class DifferenceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference: what, where, and what to do next."""
+    """A difference: what, where, and the next step."""
 
     kind: DifferenceKind
     dataset: str
@@ -49,7 +49,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Fsck:
-    """What was compared: changes and files of manifests, directories of storage by what they are; and what differs.
+    """The result: the compared changes and files of manifests, directories of storage by kind, and differences.
 
     `other_etags` are files of the right size with another etag and no checksum to compare: a copied folder has them.
     """
@@ -137,12 +137,12 @@ def _compare(
     counts: Counter[str],
     findings: Findings[Difference],
 ) -> None:
-    """One directory with all manifests that name it."""
+    """A directory with all manifests that name it."""
     prefix = f"{location}/"
     try:
         found = {status.name.removeprefix(prefix): status for status in files.list_after(prefix, None)}
     except Unavailable:
-        found = {}  # the location itself is gone: each file is told
+        found = {}  # the location itself is missing: each file is reported
     named = set()
     for _, key, stored, expired_at in rows:
         files_named = Manifest.decode(cast("bytes", stored)).files
@@ -162,7 +162,7 @@ def _compare(
     # In a directory that was there before Tidemill there may be anything.
     for name in sorted(found.keys() - named) if find_snapshot(location) else ():
         if not is_side_car(name) and not is_checksum(name, named):
-            what = "lies in a committed directory, and no manifest names it: nobody reads it"
+            what = "lies in a committed directory, and no manifest names it: no reader needs it"
             kind = DifferenceKind.UNNAMED
             next_step = "the janitor deletes it 25 h after the commit; delete it by hand if it came later"
             findings.add(Difference(kind, fileset.qualified_name, prefix + name, what, next_step))

@@ -48,7 +48,7 @@ class StillRunning(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move changed: the folders, and the data sets by their qualified names."""
+    """The result of a move: the folders, and the data sets by their qualified names."""
 
     old: str
     new: str

@@ -64,7 +64,7 @@ class CatalogInUse(Conflict):
 
 
 class NotAdoptable(UserError):
-    """What another life has committed cannot be published again as it is."""
+    """A commit of another life that cannot be published again."""
 
     code = "not_adoptable"
 
@@ -96,7 +96,7 @@ class NotAdopted:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """What was published again: transactions, their partitions and rows; and what was not."""
+    """The result of an adoption: transactions published again, with partitions and rows, and what was left."""
 
     transactions: int
     partitions: int
@@ -167,8 +167,8 @@ def adopt(catalog: Catalog) -> Adopted:
     """Publish again what other lives of the catalog have committed, oldest commit first, each whole, as new.
 
     The files stay where they are; consumers get them, again if they had them before. What cannot be adopted is left,
-    and told: also a partition on which this life has done new work already, which an older overwrite would hide. Ended
-    in the middle it can be called again, and goes on with the next. Cost: all locations of all file sets are read.
+    and reported. So is a partition that this life has written already, because an older overwrite would hide the new
+    work. A repeated call continues where the previous one stopped. Cost: all locations of all file sets are read.
     """
     adoptable: list[tuple[Directory, Fileset]] = []
     left: list[NotAdopted] = []
@@ -198,7 +198,7 @@ def adopt(catalog: Catalog) -> Adopted:
 def _read_content(
     world: World, fileset: Fileset, directory: Directory
 ) -> tuple[list[PartitionWrite], ColumnSchema | None]:
-    """What the transaction had committed to the file set, as its side-car says, with all files there."""
+    """Return what the transaction had committed to the file set, by its side-car, with all files there."""
     files = open_files(fileset.dataset.location, world)
     content = read_side_car(files, directory.snapshot)
     if content is None:

@@ -1,4 +1,4 @@
-"""How an audit looks at a catalog: as of one tick, a window of a key at a time; and what it has found."""
+"""The search of an audit through a catalog: as of one tick, a window of a key at a time; with its findings."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ WINDOW: Final = 1000
 
 
 class FindingKind(StrEnum):
-    """What is wrong, in the words of the promises."""
+    """The kind of a finding, in the words of the promises."""
 
     LOST = "lost"
-    """Committed, and nobody will ever get it; or closed as done by a run that has not committed."""
+    """Committed, and no consumer will ever get it; or closed as done by a run that has not committed."""
     DOUBLED = "doubled"
     """Delivered, consumed or announced more than once."""
     DIRTY = "dirty"
@@ -34,7 +34,7 @@ class FindingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """One thing that must not be: what, of which object, and what to do next."""
+    """A finding: what, of which object, and the next step."""
 
     kind: FindingKind
     subject: str

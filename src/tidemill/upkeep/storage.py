@@ -1,6 +1,6 @@
-"""What lies in the locations of file sets: the directories of transactions, and what each is to the catalog.
+"""The directories of transactions in the locations of file sets, and the state of each in the catalog.
 
-Lives of a catalog are told apart by write pointer and incarnation: a restored one begins above all that is there.
+Lives of a catalog are distinguished by write pointer and incarnation: a restored one begins above all that is there.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _WINDOW: Final = 1000
 
 
 class DirectoryKind(StrEnum):
-    """What a directory that no manifest names is."""
+    """The state of a directory that no manifest names."""
 
     OPEN = "open"
-    """Of a transaction that is under way."""
+    """Belongs to a transaction in progress."""
     GARBAGE = "garbage"
     """The janitor deletes it."""
     ADOPTABLE = "adoptable"
     """Marked as committed by another life of the catalog."""
     QUARANTINED = "quarantined"
-    """Of another life of the catalog, and not known to have committed: only a person can tell."""
+    """Belongs to another life of the catalog, without a sign of a commit: a person decides."""
     FORGOTTEN = "forgotten"
-    """Of a transaction of this catalog that has ended; nobody will delete it."""
+    """Belongs to an ended transaction of this catalog; no janitor will delete it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Directory:
 
 
 def list_snapshots(world: World, location: str) -> list[Snapshot]:
-    """Whose directories lie in the location of a file set, by write pointer. Cost: one listing of one folder."""
+    """List the directories in the location of a file set, by write pointer. Cost: one listing of one folder."""
     folder = open_files(location, world).local_path()
     assert folder is not None, "only folders can be opened so far"  # noqa: S101
     found = [find_snapshot(path.name) for path in world.disk.list_folder(folder)]
@@ -110,7 +110,7 @@ def _describe(catalog: Catalog, fileset: Fileset, files: Files, snapshots: Seque
 
 
 def _decide(state: TxState | None, *, garbage: bool, ours: bool, marked: bool) -> DirectoryKind:
-    """What an unnamed directory is, given what the catalog knows of its write pointer. Pure."""
+    """Return the state of an unnamed directory, from the catalog's facts about its write pointer. Pure."""
     if not ours and marked:
         return DirectoryKind.ADOPTABLE
     if state is TxState.IN_PROGRESS and ours:

@@ -20,7 +20,7 @@ ALLOW: Final = "allow"
 
 
 class Guard(StrEnum):
-    """What may be wrong with a refresh, by the word that lets it pass once."""
+    """A fault of a refresh. Its value is the word that lets the refresh pass once."""
 
     EMPTY = "empty"
     DROP = "drop"
@@ -31,7 +31,7 @@ class Guard(StrEnum):
 
 
 class ColumnPolicy(StrEnum):
-    """Which other columns a refresh may have: none, more, any."""
+    """The other columns that a refresh may have: none, more, any."""
 
     FAIL = "fail"
     ADD = "add"
@@ -39,7 +39,7 @@ class ColumnPolicy(StrEnum):
 
 
 class BadGuard(UserError):
-    """A guard that cannot be, or that nobody knows."""
+    """A guard with an impossible value, or an unknown guard."""
 
     code = "bad_guard"
 
@@ -50,7 +50,7 @@ class BadGuard(UserError):
 
 
 class RefreshRefused(UserError):
-    """What a refresh would publish is not what its guards expect: nothing is published, the old version stays."""
+    """A guard refuses a refresh: nothing is published, and the old version stays current."""
 
     code = "refresh_refused"
 
@@ -68,7 +68,7 @@ class RefreshRefused(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """Which guards are on: `max_drop` and `max_growth` are shares of the rows there were (0.5: half), None for off."""
+    """The active guards: `max_drop` and `max_growth` are shares of the rows there were (0.5: half), None for off."""
 
     allow_empty: bool = False
     max_drop: float | None = 0.5
@@ -93,7 +93,7 @@ class Guards:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What guards look at: rows, columns (Spark's JSON), and, where they were asked for, rows that break a rule."""
+    """The facts for guards: rows, columns (Spark's JSON), and, if needed, the number of rows that break a rule."""
 
     rows: int
     columns: str
@@ -105,7 +105,7 @@ class Figures:
 def find_refusals(
     guards: Guards, before: Figures | None, after: Figures, allowed: Collection[Guard] = ()
 ) -> list[tuple[Guard, str]]:
-    """What stands against replacing `before` (None: nothing yet) by `after`, less what is allowed this once."""
+    """Return the faults of replacing `before` (None: no version yet) by `after`, without those allowed this once."""
     found = [
         *_compare_rows(guards, before, after),
         *_compare_columns(guards.schema, before, after),

@@ -3,9 +3,8 @@
 Spark's parallel readers are connections of their own, and each would see another state (tried: four readers of a table
 that is updated as a whole gave rows of two updates). On PostgreSQL one more connection exports its snapshot and holds
 it open, and the readers take it over before they read. They do so only with a fetch size: without one the driver
-commits after each statement, the taking over ends with its own, and the readers see what is there (tried: three
-updates). MariaDB and MySQL give a snapshot to nobody else: there the source is read over one connection, by one
-statement.
+commits after each statement, the import of the snapshot ends with its statement, and the readers see later states
+(tried: three updates). MariaDB and MySQL cannot share a snapshot: one connection reads the source by one statement.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _TIMES: Final = frozenset({91, 93, 2014})
 
 
 class Database(StrEnum):
-    """What there are drivers for, by the scheme of its URLs."""
+    """The kind of a database, by the scheme of its URLs."""
 
     POSTGRESQL = "postgresql"
     MARIADB = "mariadb"
@@ -71,7 +70,7 @@ _DRIVERS: Final[Mapping[Database, _Driver]] = {
 
 
 def usual_drivers() -> dict[str, tuple[Path, str]]:
-    """Where the driver of each database is looked for, and the Debian package that brings it."""
+    """The path of the driver of each database, and the Debian package that installs it."""
     return {driver.class_name: (Path(driver.jar), driver.package) for driver in _DRIVERS.values()}
 
 
@@ -126,7 +125,7 @@ class SourceUnavailable(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Jdbc:
-    """One `table` or `query` of the database at `url` (`postgresql://host/db`, `mariadb://host/db`).
+    """A `table` or `query` of the database at `url` (`postgresql://host/db`, `mariadb://host/db`).
 
     `password` is a reference (`env:NAME`), looked up where the program runs, and never stored or shown. PostgreSQL is
     read by as many connections as Spark has cores when a `partition_column` of numbers, dates or instants is named,
@@ -163,7 +162,7 @@ class Jdbc:
 
     @property
     def database(self) -> Database:
-        """What kind of database it is."""
+        """Return the kind of the database."""
         return Database(self._parts.scheme)
 
     @property
@@ -209,7 +208,7 @@ class Jdbc:
             raise SourceUnavailable(self.shown, _reason(error)) from None
 
     def _find_bounds(self, spark: SparkSession, connection: Any, source: str) -> dict[str, str]:  # noqa: ANN401  # of the JVM
-        """How to divide the rows; nothing when there is nothing to divide."""
+        """Return the options that divide the rows; empty if there is nothing to divide."""
         column = self.partition_column
         if column is None:
             return {}
@@ -284,7 +283,7 @@ def _held(
     address: str,
     login: Mapping[str, str],
 ) -> Iterator[Any]:
-    """A connection in a transaction that stays open for the block, whatever it is told of idle ones."""
+    """A connection in a transaction that stays open for the block, also if idle ones are ended."""
     from py4j.protocol import Py4JJavaError
 
     jvm = cast("Any", spark)._jvm  # noqa: SLF001  # as above
@@ -331,7 +330,7 @@ def _whole(number: str | None) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    """What the database said: the first line of its exception."""
+    """Return the message of the database: the first line of its exception."""
     cause = getattr(error, "java_exception", None)
     text = str(cause.getMessage()) if cause is not None else str(error)
     return text.strip().partition("\n")[0] or type(error).__name__

@@ -1,4 +1,4 @@
-"""What the guards of a snapshot need to know of a refresh: read back from the files that it wrote."""
+"""Measures of a refresh for the guards of its snapshot, read from the files that the refresh wrote."""
 
 from __future__ import annotations
 

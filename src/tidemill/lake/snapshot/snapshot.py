@@ -50,7 +50,7 @@ class NoVersionYet(UserError):
 
 @refusal
 class VersionGone(UserError):
-    """A version that retention has let go: its files are deleted, or soon will be."""
+    """An expired version: its files are deleted, or soon will be."""
 
     code = "version_gone"
 
@@ -58,7 +58,7 @@ class VersionGone(UserError):
         self.dataset = dataset
         self.version = int(version)
         super().__init__(
-            f"version {version} of {dataset} is gone: retention has let it go (`tidemill snapshot versions {dataset}` "
+            f"version {version} of {dataset} has expired (`tidemill snapshot versions {dataset}` "
             "shows those there are; ttl, min_versions and max_versions say how long)"
         )
 
@@ -76,7 +76,7 @@ class NotASnapshot(UserError):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotSpec:
-    """What a snapshot was declared with; `key` names the columns that tell its rows apart, for diffs and guards."""
+    """The declaration of a snapshot; `key` names the columns that identify a row, for diffs and guards."""
 
     key: tuple[str, ...] = ()
     retention: Retention = field(default_factory=Retention)
@@ -97,7 +97,7 @@ class SnapshotDataset:
 
     @classmethod
     def of(cls, dataset: Dataset) -> Self:
-        """What `dataset` is as a snapshot; `NotASnapshot` if it is of another kind."""
+        """Return `dataset` as a snapshot; `NotASnapshot` if it is of another kind."""
         if dataset.kind is not DatasetKind.SNAPSHOT:
             raise NotASnapshot(dataset.qualified_name, f"is a data set of kind {dataset.kind}, not a snapshot")
         return cls(Fileset.of(dataset), read_plain(SnapshotSpec, dataset.spec))
@@ -135,14 +135,14 @@ class Version:
 
     @property
     def figures(self) -> Figures:
-        """What guards compare the next refresh with."""
+        """Return the measures that guards compare with the next refresh."""
         return Figures(self.manifest.total_rows, self.columns.text)
 
 
 def find_visible(db: Db, dataset_id: DatasetId, snapshot: TransactionSnapshot) -> Version | None:
     """The version that was current at the begin of `snapshot`, at any later time; None before the first.
 
-    `VersionGone` when retention has let it go, which it never does under an open transaction.
+    `VersionGone` if the version has expired, which never happens under an open transaction.
     """
     row = db.one(SQL.find_visible, dataset_id=dataset_id, write_pointer=snapshot.write_pointer)
     if row is None:
@@ -223,9 +223,9 @@ class PublishVersion(Effect):
 
 @dataclass(frozen=True, slots=True)
 class PinVersions(Effect):
-    """Keep the versions that a transaction sees from its begin on, until its run gives up its pins; an effect of begin.
+    """Keep the versions that a transaction sees from its begin on, until its run drops its pins; an effect of begin.
 
-    Without the data set's lock: whoever lets a version go takes a tick too, and never lets go what is current.
+    Takes no lock of the data set: an expiry takes a tick too, and the current version never expires.
     """
 
     phase = Phase.CLAIMS
@@ -234,7 +234,7 @@ class PinVersions(Effect):
     pins: Sequence[tuple[PinId, DatasetId]]
 
     def writes(self) -> Sequence[Call]:
-        """One pin for each."""
+        """Return a pin for each version."""
         return tuple(
             SQL.pin_at_begin(pin_id=pin_id, dataset_id=dataset_id, run_id=self.run_id)
             for pin_id, dataset_id in self.pins
@@ -251,7 +251,7 @@ class RecordVersions(Effect):
     versions: Sequence[tuple[DatasetId, WritePointer]]
 
     def writes(self) -> Sequence[Call]:
-        """One row each."""
+        """Return a row for each version."""
         read = json.dumps([{"dataset_id": dataset_id, "version": version} for dataset_id, version in self.versions])
         return (SQL.record_read(run_id=self.run_id, read=read),) if self.versions else ()
 

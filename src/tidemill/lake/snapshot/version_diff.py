@@ -1,4 +1,4 @@
-"""What differs between two versions of a snapshot, by key: inserted, deleted and updated rows, on Spark."""
+"""The difference of two versions of a snapshot, by key: inserted, deleted and updated rows, on Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NotComparable(UserError):
 
 @dataclass(frozen=True, slots=True)
 class RowChange:
-    """One row that differs: inserted, deleted or updated; `before` and `after` are whole rows, as JSON has them."""
+    """A row that differs: inserted, deleted or updated; `before` and `after` are whole rows, as JSON has them."""
 
     change: str
     key: Mapping[str, object]
@@ -79,7 +79,7 @@ def check_key(dataset: str, version: str, columns: Sequence[str], key: Sequence[
 def count_changes(
     differing: DataFrame, dataset: str, versions: tuple[int, int], key: Sequence[str], most: int
 ) -> VersionDiff:
-    """What `diff_frames` gave, counted, and its first `most` rows by key. Cost: the diff, once."""
+    """Count the result of `diff_frames`, and return its first `most` rows by key. Cost: the diff, once."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as sf
 

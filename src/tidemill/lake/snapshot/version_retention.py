@@ -1,4 +1,4 @@
-"""Which versions of a snapshot are kept: time to live, a least and a greatest number, together. Pure (seed 002).
+"""The retention of the versions of a snapshot: time to live, least and greatest number. Pure (seed 002).
 
 The seed's two traps: with a time to live alone, a pipeline that stops would lose its last version; and a schedule
 slower than the time to live would leave nothing to read in between. So the current version never expires, at any age.
@@ -29,9 +29,9 @@ class BadRetention(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long and how many versions are kept; None for no bound. The current one always is.
+    """The time and the number of versions to keep; None for no bound. The current version is always kept.
 
-    Older than `ttl` they go, but never below `min_versions`; above `max_versions` the oldest go before their time.
+    Versions older than `ttl` expire, but `min_versions` always stay. Above `max_versions` the oldest expire earlier.
     """
 
     ttl: timedelta | None = _USUAL_TTL
@@ -51,7 +51,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What retention goes by: when the version committed (epoch ms), whether it is current, who reads it."""
+    """The facts for retention: when the version committed (epoch ms), whether it is current, which runs read it."""
 
     version: int
     at: int
@@ -60,7 +60,7 @@ class Kept:
 
 
 def decide_kept(versions: Sequence[Kept], retention: Retention, now: int) -> dict[int, tuple[str, ...]]:
-    """Return for whom or what each of `versions` is kept, at `now` (epoch ms). One that is kept for nothing may go.
+    """Return the reasons to keep each of `versions` at `now` (epoch ms). A version without reasons may expire.
 
     `versions` are all versions, newest first. Pure.
     """

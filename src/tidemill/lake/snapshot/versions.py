@@ -1,4 +1,4 @@
-"""The versions of a snapshot: which there are and for whom, the way back to an older one, and the end of the oldest."""
+"""The versions of a snapshot: the list with the reasons to keep them, roll-backs, and expiry."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _READERS: Final = ("run_", "changes for ")
 
 @refusal
 class RefreshedMeanwhile(Conflict):
-    """A snapshot was refreshed while somebody rolled it back."""
+    """A snapshot was refreshed during a roll-back."""
 
     code = "refreshed_meanwhile"
 
@@ -50,7 +50,7 @@ class RefreshedMeanwhile(Conflict):
 
 
 class VersionHeld(UserError):
-    """A version that is not to go: it is current, or somebody reads it."""
+    """A version that cannot expire: it is current, or a run reads it."""
 
     code = "version_held"
 
@@ -63,7 +63,7 @@ class VersionHeld(UserError):
 
 @dataclass(frozen=True, slots=True)
 class KeptVersion:
-    """A version that can be read: its figures, and for whom or what it is kept; `_at` are epoch milliseconds."""
+    """A version that can be read: its figures, and the reasons why it is kept; `_at` are epoch milliseconds."""
 
     version: WritePointer
     committed_at: int
@@ -77,11 +77,11 @@ class KeptVersion:
     replaced_at: int | None
     rolled_back_to: int | None
     kept_for: tuple[str, ...]
-    """Nothing: retention lets it go."""
+    """No reason: the version expires."""
 
 
 def list_versions(db: Db, snapshot: SnapshotDataset) -> list[KeptVersion]:
-    """The versions that can be read, the last in the order of refreshes first. Cost: what is kept, and who reads."""
+    """The versions that can be read, the last in the order of refreshes first. Cost: what is kept, and its readers."""
     rows = db.all(SQL.list_kept, dataset_id=snapshot.dataset_id)
     readers = [
         (cast("int", pointer), str(run)) for pointer, run in db.all(SQL.list_readers, dataset_id=snapshot.dataset_id)
@@ -110,7 +110,7 @@ def list_versions(db: Db, snapshot: SnapshotDataset) -> list[KeptVersion]:
 
 
 def find_version(db: Db, snapshot: SnapshotDataset, version: int) -> Version:
-    """The version of that number; `NotFound`, and `VersionGone` when retention has let it go."""
+    """The version of that number; `NotFound`, and `VersionGone` if it has expired."""
     row = db.one(SQL.find_version, dataset_id=snapshot.dataset_id, version=version)
     if row is None:
         hint = f"`tidemill snapshot versions {snapshot.qualified_name}` shows those there are"
@@ -154,7 +154,7 @@ class RollBack(Effect):
 
 
 def expire_versions(catalog: Catalog, keep: timedelta = KEEP_SUPERSEDED) -> int:
-    """Let go the versions that retention does not keep, of all snapshots; how many.
+    """Expire the versions that retention does not keep, of all snapshots, and return their number.
 
     Their files stay until they have been replaced for `keep`. Cost: what is kept of each snapshot.
     """
@@ -167,9 +167,9 @@ def expire_versions(catalog: Catalog, keep: timedelta = KEEP_SUPERSEDED) -> int:
 def expire_of(
     catalog: Catalog, snapshot: SnapshotDataset, keep: timedelta = KEEP_SUPERSEDED, by_hand: Collection[int] = ()
 ) -> list[WritePointer]:
-    """Let go what retention does not keep of one snapshot, and the versions named `by_hand`; which.
+    """Expire what retention does not keep of one snapshot, and the versions `by_hand`; return the expired ones.
 
-    Never what is current or has a reader: `VersionHeld` for one that was named. `NotFound`.
+    A version that is current or has a reader never expires: `VersionHeld` if it was named. `NotFound`.
     """
 
     def find(db: Db) -> list[KeptVersion]:
@@ -187,7 +187,7 @@ def expire_of(
         db.one(FILESETS.lock_dataset, dataset_id=snapshot.dataset_id)
         going = find(db)
         for one in going:
-            # As with file sets: who was told of files may read them that long, pinned or not.
+            # As with file sets: a reader with a list of files may read them that long, pinned or not.
             left = (one.replaced_at or 0) + to_milliseconds(keep) - db.now()
             wait = max(min(keep, BEFORE_DELETION), timedelta(milliseconds=left))
             expire(db, snapshot.dataset_id, [(one.version, _KEY)], wait)

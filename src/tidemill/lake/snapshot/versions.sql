@@ -35,7 +35,7 @@ SELECT tidemill_refuse('version_gone', CAST(:dataset AS TEXT), CAST(write_pointe
  WHERE dataset_id = :dataset_id AND write_pointer = :version AND partition_key = '' AND expired_at IS NOT NULL
 
 -- name: refuse_refreshed
--- Who rolls back has looked at what is current: something newer is not to be hidden by it.
+-- A roll-back has looked at the current version, and must not hide a newer one.
 SELECT tidemill_refuse('refreshed_meanwhile', CAST(:dataset AS TEXT), CAST(write_pointer AS TEXT), run_id)
   FROM partition_change
  WHERE dataset_id = :dataset_id AND commit_seq > :write_pointer

@@ -4,7 +4,8 @@ Other modules declare specs as frozen dataclasses, and this module reads and wri
 construction: reading one runs the checks of its `__post_init__`. Only this module imports cattrs, which does the work
 (docs/decisions/0003-cattrs-reads-and-writes-specs.md).
 
-Forms: a dataclass is an object with its fields, a `timedelta` is text (`1h30m`), a `StrEnum` its value. A class with
+Forms: a dataclass is an object with its fields, a `timedelta` is text (`1h30m`), an aware `datetime` its
+epoch milliseconds, a `StrEnum` its value. A class with
 another form declares that form where the class stands: `renamed`, `sparse`, `union` or `shaped`.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache, lru_cache
 from operator import attrgetter
@@ -21,6 +22,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Union, get_args, get_origin
 
 from tidemill.durations import format_duration, parse_duration
+from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import UserError
 from tidemill.names import advise
 
@@ -145,6 +147,7 @@ def _converter(*, detailed: bool) -> Converter:
     # Cached: specs say the same few durations again and again, and reading them was half of the time.
     read_duration = lru_cache(maxsize=256)(parse_duration)
     converter.register_structure_hook(timedelta, lambda value, _: read_duration(_of(value, str)))
+    converter.register_structure_hook(datetime, lambda value, _: from_ms(_of(value, int)))
     converter.register_structure_hook_func(lambda kind: kind is object, lambda value, _: value)
     converter.register_structure_hook_func(_is_plain_union, _read_plain_union)
     on_read_by, on_write_by = converter.register_structure_hook_factory, converter.register_unstructure_hook_factory
@@ -154,6 +157,7 @@ def _converter(*, detailed: bool) -> Converter:
     on_read_by(_shapes.__contains__, _shape_reader)
     on_read_by(_unions.__contains__, _union_reader)
     converter.register_unstructure_hook(StrEnum, attrgetter("value"))
+    converter.register_unstructure_hook(datetime, to_ms)
     converter.register_unstructure_hook(timedelta, format_duration)
     on_write_by(is_dataclass, _fields_writer)
     on_write_by(_shapes.__contains__, _shape_writer)

@@ -134,9 +134,8 @@ MUTANTS: Final = (
         "a timer fires again at a logical time at which it has fired",
         In("_fire_due").drop("SQL.move_timers"),
         In("_fire_due").swap(
-            "fired = set(db.all(SQL.insert_fires, fires=json.dumps(fires)))",
-            "db.run(SQL.insert_fires, fires=json.dumps(fires))\n"
-            'fired = {(fire["schedule_id"], fire["trigger_no"], fire["fire_time"]) for fire in fires}',
+            "fired = set(db.records(SQL.insert_fires, _Fire, fires=given))",
+            "db.run(SQL.insert_fires, fires=given)\nfired = set(fires)",
         ),
         first=Killer.SIMULATION,
     ),
@@ -229,7 +228,9 @@ MUTANTS: Final = (
     _mutant(
         "slots_not_counted",
         "a checker does not count the slots that are held",
-        In("checker._decide").swap("cast(int, slots)", "cast(int, slots) * 0"),
+        In("checker._decide").drop(
+            "held.update(dict(db.records(SQL.count_slots, tuple[str, int], limit_keys=json.dumps(limit_keys))))"
+        ),
         scenario="messages",
     ),
     _mutant(
@@ -314,8 +315,8 @@ MUTANTS: Final = (
         "empty_queue_forgotten",
         "an hour that is passed when no other waits any more waits for the end of the run of the hour before",
         In("boundaries._feed").swap(
-            "after[queue] = boundary + leaf.every",
-            "after[queue] = boundary + leaf.every\nempty += [queue] if boundary == last else []",
+            "after[queue] = one.next_at + leaf.every",
+            "after[queue] = one.next_at + leaf.every\nempty += [queue] if one.next_at == one.last_at else []",
         ),
         scenario="each-small",
     ),

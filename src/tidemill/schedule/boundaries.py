@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Message
 from tidemill.catalog.named import load_sql
-from tidemill.epoch import from_ms, to_ms
+from tidemill.epoch import to_ms
 from tidemill.names import JobId, ScheduleId
 from tidemill.schedule.data_triggers import Passed, WatermarkPassed
 from tidemill.schedule.jobs import Fact, feed_jobs, find_unfinished
@@ -36,6 +36,16 @@ class Queue(NamedTuple):
 
     schedule_id: ScheduleId
     trigger_no: int
+
+
+class _Locked(NamedTuple):
+    """A queue with the next and the last of its boundaries, and the job that the previous boundary fed."""
+
+    schedule_id: ScheduleId
+    trigger_no: int
+    next_at: datetime
+    last_at: datetime
+    behind: JobId | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +112,28 @@ def feed_boundaries(catalog: Catalog, world: World, limit: int = BATCH) -> int:
 
 
 def _feed(db: Db, world: World, limit: int) -> int:
-    free = {Queue(ScheduleId(str(row[0])), cast(int, row[1])) for row in db.all(SQL.find_free, limit=limit)}
+    free = set(db.records(SQL.find_free, Queue, limit=limit))
     if not free:
         return 0
     schedules = share_listening(db, {queue.schedule_id for queue in free})
-    locked = db.all(SQL.lock, schedule_ids=json.dumps(sorted({queue.schedule_id for queue in free})))
+    schedule_ids = json.dumps(sorted({queue.schedule_id for queue in free}))
+    locked = db.records(SQL.lock, _Locked, schedule_ids=schedule_ids)
     world.mark("boundaries.locked")
     # Asked only now: another scheduler may have fed a job of them since we looked, and that job may be a run by now.
-    held = find_unfinished(db, {JobId(str(behind)) for *_, behind in locked if behind is not None})
+    held = find_unfinished(db, {one.behind for one in locked if one.behind is not None})
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {}
     after: dict[Queue, datetime] = {}
     empty: list[Queue] = []
-    for schedule_id, trigger_no, next_at, last_at, behind in locked:
-        queue = Queue(ScheduleId(str(schedule_id)), cast(int, trigger_no))
-        if queue not in free or behind in held:
+    for one in locked:
+        queue = Queue(one.schedule_id, one.trigger_no)
+        if queue not in free or one.behind in held:
             continue
-        boundary, last = from_ms(cast(int, next_at)), from_ms(cast(int, last_at))
-        if boundary > last:
+        if one.next_at > one.last_at:
             empty.append(queue)
         elif queue.schedule_id in schedules:
             leaf = cast(WatermarkPassed, schedules[queue.schedule_id].spec.trigger.leaves[queue.trigger_no])
-            facts.setdefault(queue.schedule_id, []).append((queue.trigger_no, boundary))
-            after[queue] = boundary + leaf.every
+            facts.setdefault(queue.schedule_id, []).append((queue.trigger_no, one.next_at))
+            after[queue] = one.next_at + leaf.every
     jobs = feed_jobs(db, world, facts, schedules)
     world.mark("boundaries.before_move")
     moved = [

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Publish, Topic
@@ -118,8 +118,7 @@ def force_job(db: Db, world: World, job_id: JobId) -> Launch:
 
 def next_check_at(db: Db) -> datetime | None:
     """When the first job is to be looked at."""
-    row = db.one(SQL.find_next)
-    return from_ms(cast(int, row[0])) if row and row[0] is not None else None
+    return db.value(SQL.find_next, datetime)
 
 
 def _check(db: Db, world: World, limit: int) -> tuple[Checked, list[_Overdue]]:
@@ -181,8 +180,7 @@ def _decide(db: Db, ready: Sequence[_Ready], now: datetime) -> tuple[list[_Ready
     others: dict[str, list[Turn]] = {}
     if limit_keys:
         db.all(SQL.lock_limits, limit_keys=json.dumps(limit_keys))
-        for key, slots in db.all(SQL.count_slots, limit_keys=json.dumps(limit_keys)):
-            held[str(key)] = cast(int, slots)
+        held.update(dict(db.records(SQL.count_slots, tuple[str, int], limit_keys=json.dumps(limit_keys))))
         others = _others(db, limit_keys, {one.job.job_id for one in ready}, now)
     starting: list[_Ready] = []
     waiting: list[_Ready] = []

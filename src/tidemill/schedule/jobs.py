@@ -12,13 +12,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message
-from tidemill.catalog.named import Param, Row, load_sql
-from tidemill.epoch import from_ms, to_ms
+from tidemill.catalog.named import load_sql
+from tidemill.epoch import to_ms
 from tidemill.errors import Conflict, Internal, NotFound
+from tidemill.json_specs import shaped, write_text
 from tidemill.names import JobId, RunId, ScheduleId
 from tidemill.schedule.data_triggers import MessageTrigger, WatermarkPassed
 from tidemill.schedule.specs import Schedule
@@ -77,8 +78,23 @@ class MessageRef(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """What the leaves of a trigger were fed within one job, by the numbers of the leaves."""
+
+    fed: Mapping[int, Fed]
+
+
+shaped(
+    Progress,
+    dict[str, Fed],
+    lambda by_number: Progress({int(trigger_no): fed for trigger_no, fed in by_number.items()}),
+    lambda progress: {str(trigger_no): fed for trigger_no, fed in progress.fed.items()},
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """An open job. `fed` says what each leaf of the trigger was fed; `verdict` what it waits for (JSON)."""
+    """An open job. `progress` says what each leaf of the trigger was fed; `verdict` what the job waits for (JSON)."""
 
     job_id: JobId
     schedule_id: ScheduleId
@@ -89,9 +105,14 @@ class Job:
     next_check_at: datetime | None
     priority: int
     deadline: datetime | None
-    fed: Mapping[int, Fed]
+    progress: Progress
     verdict: Mapping[str, object] | None
     revision: int
+
+    @property
+    def fed(self) -> Mapping[int, Fed]:
+        """What each leaf was fed."""
+        return self.progress.fed
 
     def turn(self, now: datetime) -> Turn:
         """Its place among those that want the same slot."""
@@ -121,6 +142,16 @@ class EndedJob:
     detail: Mapping[str, object]
 
 
+class _Waiting(NamedTuple):
+    """A job that waits for a key, with what its turn is made of."""
+
+    wait_key: str
+    job_id: JobId
+    priority: int
+    deadline: datetime | None
+    created_at: datetime
+
+
 class Ending(NamedTuple):
     """How an open job ends: with a run, or for a reason without."""
 
@@ -148,7 +179,10 @@ def feed_jobs(
     while left:
         open_jobs = {job.schedule_id: job for job in lock_open_jobs(db, left)}
         known = [
-            {"job_id": job.job_id, "progress": _progress(_feed(job.fed, facts[schedule_id], schedules[schedule_id]))}
+            {
+                "job_id": job.job_id,
+                "progress": write_text(_feed(job.fed, facts[schedule_id], schedules[schedule_id])),
+            }
             for schedule_id, job in open_jobs.items()
         ]
         new_ids = {schedule_id: JobId(world.new_id("job")) for schedule_id in left if schedule_id not in open_jobs}
@@ -158,12 +192,12 @@ def feed_jobs(
                 "schedule_id": schedule_id,
                 "generation": schedules[schedule_id].generation,
                 "priority": schedules[schedule_id].spec.priority,
-                "progress": _progress(_feed({}, facts[schedule_id], schedules[schedule_id])),
+                "progress": write_text(_feed({}, facts[schedule_id], schedules[schedule_id])),
             }
             for schedule_id, job_id in new_ids.items()
         ]
         db.run(SQL.update_fed, jobs=json.dumps(known))
-        made = [ScheduleId(str(row[0])) for row in db.all(SQL.insert_jobs, jobs=json.dumps(new))]
+        made = db.records(SQL.insert_jobs, ScheduleId, jobs=json.dumps(new))
         fed |= {schedule_id: job.job_id for schedule_id, job in open_jobs.items()}
         fed |= {schedule_id: new_ids[schedule_id] for schedule_id in made}
         left = [schedule_id for schedule_id in left if schedule_id not in fed]
@@ -179,23 +213,23 @@ def feed_jobs(
 
 def lock_open_jobs(db: Db, schedule_ids: Collection[ScheduleId]) -> list[Job]:
     """The open jobs of the schedules, locked, in order of schedule."""
-    return [_job(row) for row in db.all(SQL.lock_open, schedule_ids=json.dumps(sorted(schedule_ids)))]
+    return db.records(SQL.lock_open, Job, schedule_ids=json.dumps(sorted(schedule_ids)))
 
 
 def lock_due_jobs(db: Db, now: datetime, limit: int) -> list[Job]:
     """At most `limit` jobs that are due and that nobody else holds, locked, longest due first."""
-    return [_job(row) for row in db.all(SQL.lock_due, now=to_ms(now), limit=limit)]
+    return db.records(SQL.lock_due, Job, now=now, limit=limit)
 
 
 def find_unfinished(db: Db, job_ids: Collection[JobId]) -> set[JobId]:
     """Return those of `job_ids` that are open, or whose run has not ended. Cost: two look-ups each."""
-    return {JobId(str(row[0])) for row in db.all(SQL.find_unfinished, job_ids=json.dumps(sorted(job_ids)))}
+    return set(db.records(SQL.find_unfinished, JobId, job_ids=json.dumps(sorted(job_ids))))
 
 
 def lock_unchanged(db: Db, jobs: Iterable[Job]) -> list[Job]:
     """Those of `jobs` that nobody has changed or ended since they were read, locked."""
     rows = [{"job_id": job.job_id, "revision": job.revision} for job in jobs]
-    return [_job(row) for row in db.all(SQL.lock_unchanged, jobs=json.dumps(rows))]
+    return db.records(SQL.lock_unchanged, Job, jobs=json.dumps(rows))
 
 
 def lock_job(db: Db, job_id: JobId) -> Job:
@@ -209,9 +243,11 @@ def lock_job(db: Db, job_id: JobId) -> Job:
 def read_job_messages(db: Db, job_ids: Iterable[JobId]) -> dict[JobId, list[MessageRef]]:
     """The messages of each job, oldest first within a topic."""
     refs: dict[JobId, list[MessageRef]] = {}
-    for job_id, trigger_no, topic, seq, n in db.all(SQL.read_messages, job_ids=json.dumps(list(job_ids))):
-        ref = MessageRef(cast(int, trigger_no), str(topic), cast(int, seq), cast(int, n))
-        refs.setdefault(JobId(str(job_id)), []).append(ref)
+    wanted = json.dumps(list(job_ids))
+    for job_id, trigger_no, topic, seq, n in db.records(
+        SQL.read_messages, tuple[JobId, int, str, int, int], job_ids=wanted
+    ):
+        refs.setdefault(job_id, []).append(MessageRef(trigger_no, topic, seq, n))
     return refs
 
 
@@ -224,7 +260,7 @@ def store_checked(db: Db, jobs: Sequence[Job], waits: Mapping[JobId, Sequence[st
             "satisfied_at": _to_ms_or_none(job.satisfied_at),
             "deadline": _to_ms_or_none(job.deadline),
             "next_check_at": _to_ms_or_none(job.next_check_at),
-            "verdict": json.dumps(job.verdict),
+            "verdict": None if job.verdict is None else json.dumps(job.verdict),
         }
         for job in jobs
     ]
@@ -237,15 +273,16 @@ def store_checked(db: Db, jobs: Sequence[Job], waits: Mapping[JobId, Sequence[st
 def list_waiting(db: Db, wait_keys: Sequence[str], now: datetime) -> dict[str, list[tuple[JobId, Turn]]]:
     """The jobs that wait for each key, with their turns. Cost: how many they are."""
     waiting: dict[str, list[tuple[JobId, Turn]]] = {}
-    for key, job_id, priority, deadline, created_at in db.all(SQL.list_waiting, wait_keys=json.dumps(wait_keys)):
-        own = turn(now, cast(int, priority), _from_ms_or_none(deadline), from_ms(cast(int, created_at)), str(job_id))
-        waiting.setdefault(str(key), []).append((JobId(str(job_id)), own))
+    wanted = json.dumps(wait_keys)
+    for one in db.records(SQL.list_waiting, _Waiting, wait_keys=wanted):
+        own = turn(now, one.priority, one.deadline, one.created_at, one.job_id)
+        waiting.setdefault(one.wait_key, []).append((one.job_id, own))
     return waiting
 
 
 def drop_jobs(db: Db, schedules: Mapping[ScheduleId, Outcome]) -> dict[ScheduleId, int]:
     """End all jobs of `schedules` without a run, for the reason given, and give how many each had."""
-    jobs = [_job(row) for row in db.all(SQL.lock_all, schedule_ids=json.dumps(sorted(schedules)))]
+    jobs = db.records(SQL.lock_all, Job, schedule_ids=json.dumps(sorted(schedules)))
     end_jobs(db, [Ending(job, schedules[job.schedule_id], schedules[job.schedule_id].value) for job in jobs])
     return {s: sum(job.schedule_id == s for job in jobs) for s in schedules}
 
@@ -278,24 +315,23 @@ def end_jobs(db: Db, endings: Sequence[Ending]) -> None:
 
 def find_job(db: Db, job_id: JobId) -> Job | EndedJob:
     """The job with that id, open or ended; `NotFound`."""
-    if (row := db.one(SQL.find_job, job_id=job_id)) is not None:
-        return _job(row)
-    if (row := db.one(SQL.find_ended, job_id=job_id)) is not None:
-        return _ended(row)
-    raise NotFound("job", job_id)
+    job = db.record(SQL.find_job, Job, job_id=job_id) or db.record(SQL.find_ended, EndedJob, job_id=job_id)
+    if job is None:
+        raise NotFound("job", job_id)
+    return job
 
 
 def list_jobs(db: Db) -> list[Job]:
     """All open jobs, oldest first."""
-    return [_job(row) for row in db.all(SQL.list_jobs)]
+    return db.records(SQL.list_jobs, Job)
 
 
 def list_ended_jobs(db: Db, schedule_id: ScheduleId, *, most: int) -> list[EndedJob]:
     """The newest of a schedule's jobs that have ended, newest first."""
-    return [_ended(row) for row in db.all(SQL.list_ended, schedule_id=schedule_id, most=most)]
+    return db.records(SQL.list_ended, EndedJob, schedule_id=schedule_id, most=most)
 
 
-def _feed(fed: Mapping[int, Fed], facts: Sequence[tuple[int, Fact]], schedule: Schedule) -> dict[int, Fed]:
+def _feed(fed: Mapping[int, Fed], facts: Sequence[tuple[int, Fact]], schedule: Schedule) -> Progress:
     leaves = schedule.spec.trigger.leaves
     after = dict(fed)
     for trigger_no, fact in facts:
@@ -307,65 +343,8 @@ def _feed(fed: Mapping[int, Fed], facts: Sequence[tuple[int, Fact]], schedule: S
                 after[trigger_no] = before.fired(fact)
             case leaf, _:
                 raise Internal(f"leaf {trigger_no} of schedule {schedule.qualified_name}, {leaf}, was fed {fact}")
-    return after
-
-
-def _progress(fed: Mapping[int, Fed]) -> str:
-    return json.dumps(
-        {
-            str(trigger_no): {
-                "count": one.count,
-                "backlog": one.backlog,
-                "fires": [to_ms(at) for at in one.fires],
-            }
-            for trigger_no, one in fed.items()
-        }
-    )
-
-
-def _job(row: Row) -> Job:
-    job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, *rest = row
-    priority, deadline, progress, verdict_text, revision = rest
-    fed = {int(trigger_no): _fed(one) for trigger_no, one in json.loads(str(progress)).items()}
-    return Job(
-        job_id=JobId(str(job_id)),
-        schedule_id=ScheduleId(str(schedule_id)),
-        generation=cast(int, generation),
-        state=JobState(str(state)),
-        created_at=from_ms(cast(int, created_at)),
-        satisfied_at=_from_ms_or_none(satisfied_at),
-        next_check_at=_from_ms_or_none(next_check_at),
-        priority=cast(int, priority),
-        deadline=_from_ms_or_none(deadline),
-        fed=fed,
-        verdict=json.loads(str(verdict_text)) if verdict_text else None,
-        revision=cast(int, revision),
-    )
-
-
-def _fed(one: Mapping[str, Any]) -> Fed:
-    # Jobs of before Cron have one time at most.
-    fires = one["fires"] if "fires" in one else [at for at in (one["fired_at"],) if at is not None]
-    return Fed(one["count"], one["backlog"], tuple(map(from_ms, fires)))
-
-
-def _ended(row: Row) -> EndedJob:
-    job_id, schedule_id, generation, outcome, run_id, created_at, ended_at, detail = row
-    return EndedJob(
-        job_id=JobId(str(job_id)),
-        schedule_id=ScheduleId(str(schedule_id)),
-        generation=cast(int, generation),
-        outcome=Outcome(str(outcome)),
-        run_id=None if run_id is None else RunId(str(run_id)),
-        created_at=from_ms(cast(int, created_at)),
-        ended_at=from_ms(cast(int, ended_at)),
-        detail=json.loads(str(detail)),
-    )
+    return Progress(after)
 
 
 def _to_ms_or_none(at: datetime | None) -> int | None:
     return None if at is None else to_ms(at)
-
-
-def _from_ms_or_none(milliseconds: Param) -> datetime | None:
-    return None if milliseconds is None else from_ms(cast(int, milliseconds))

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Catalog, Db
-from tidemill.catalog.named import Param, load_sql
+from tidemill.catalog.named import load_sql
 from tidemill.epoch import from_ms, to_ms
 from tidemill.names import JobId, ScheduleId
 from tidemill.schedule.jobs import Fact, Job, feed_jobs, find_unfinished, lock_open_jobs
@@ -38,9 +38,24 @@ class _Timer(NamedTuple):
 class _Found(NamedTuple):
     """A timer that is due, the time that it stands at, and for `Every` the time that it counts from."""
 
-    timer: _Timer
+    schedule_id: ScheduleId
+    trigger_no: int
     next_fire_at: datetime
     counted_from: datetime | None
+    behind: JobId | None = None
+
+    @property
+    def timer(self) -> _Timer:
+        """The timer's key."""
+        return _Timer(self.schedule_id, self.trigger_no)
+
+
+class _Fire(NamedTuple):
+    """A logical time at which a timer fires."""
+
+    schedule_id: ScheduleId
+    trigger_no: int
+    fire_time: datetime
 
 
 def fire_due(catalog: Catalog, world: World, limit: int = BATCH) -> int:
@@ -58,8 +73,7 @@ def fire_due(catalog: Catalog, world: World, limit: int = BATCH) -> int:
 
 def next_timer_at(db: Db) -> datetime | None:
     """When the first timer is due."""
-    row = db.one(SQL.find_next)
-    return from_ms(cast(int, row[0])) if row and row[0] is not None else None
+    return db.value(SQL.find_next, datetime)
 
 
 def _fire_due(db: Db, world: World, limit: int) -> int:
@@ -68,37 +82,23 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
     if not found:
         return 0
     world.mark("timekeeper.locked")
-    schedules = share_listening(db, {one.timer.schedule_id for one in found})
+    schedules = share_listening(db, {one.schedule_id for one in found})
     open_jobs = {job.schedule_id: job for job in lock_open_jobs(db, schedules.keys())}
     # Asked only now: a checker that held one of these jobs has launched it before we got it.
     launches = _last_launches(db, schedules)
     found, due = _find_all_due(found, schedules, open_jobs, launches, now)
-    fires: list[dict[str, Param]] = [
-        {
-            "schedule_id": timer.schedule_id,
-            "generation": schedules[timer.schedule_id].generation,
-            "trigger_no": timer.trigger_no,
-            "fire_time": to_ms(fire),
-        }
-        for timer, one in due.items()
-        for fire in one.fires
-    ]
+    fires = [_Fire(*timer, fire) for timer, one in due.items() for fire in one.fires]
     # Also those that are fed nothing: they are locked, so a slot that became free has passed them over.
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {schedule_id: [] for schedule_id in open_jobs}
-    fired = set(db.all(SQL.insert_fires, fires=json.dumps(fires)))
-    again = {(timer.schedule_id, timer.trigger_no) for timer, one in due.items() if one.set_back}
-    fires = [
-        fire
-        for fire in fires
-        if (fire["schedule_id"], fire["trigger_no"], fire["fire_time"]) in fired
-        or (fire["schedule_id"], fire["trigger_no"]) in again
-    ]
+    given = json.dumps([_row(fire, schedules) for fire in fires])
+    fired = set(db.records(SQL.insert_fires, _Fire, fires=given))
+    again = {timer for timer, one in due.items() if one.set_back}
+    fires = [fire for fire in fires if fire in fired or _Timer(fire.schedule_id, fire.trigger_no) in again]
     for fire in fires:
-        fact = (cast(int, fire["trigger_no"]), from_ms(cast(int, fire["fire_time"])))
-        facts.setdefault(ScheduleId(str(fire["schedule_id"])), []).append(fact)
+        facts.setdefault(fire.schedule_id, []).append((fire.trigger_no, fire.fire_time))
     world.mark("timekeeper.before_jobs")
     jobs = feed_jobs(db, world, facts, schedules)
-    named = [{**fire, "job_id": jobs[ScheduleId(str(fire["schedule_id"]))]} for fire in fires]
+    named = [{**_row(fire, schedules), "job_id": jobs[fire.schedule_id]} for fire in fires]
     db.run(SQL.name_jobs, fires=json.dumps(named))
     world.mark("timekeeper.before_timers")
     rows = [
@@ -115,6 +115,11 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
     db.run(SQL.remove_timers, timers=json.dumps(gone))
     world.mark("timekeeper.before_commit")
     return len(found)
+
+
+def _row(fire: _Fire, schedules: Mapping[ScheduleId, Schedule]) -> dict[str, object]:
+    generation = schedules[fire.schedule_id].generation
+    return {**fire._asdict(), "generation": generation, "fire_time": to_ms(fire.fire_time)}
 
 
 def _find_all_due(
@@ -150,21 +155,11 @@ def _find_all_due(
 
 def _lock_timers(db: Db, now: datetime, limit: int) -> list[_Found]:
     """The timers whose time has come, those that were behind a run that has ended, and those of a time to come."""
-    rows = [
-        row for statement in (SQL.lock_due, SQL.lock_ahead) for row in db.all(statement, now=to_ms(now), limit=limit)
-    ]
-    freed = db.all(SQL.lock_freed, limit=limit)
+    found = [one for lock in (SQL.lock_due, SQL.lock_ahead) for one in db.records(lock, _Found, now=now, limit=limit)]
+    freed = db.records(SQL.lock_freed, _Found, limit=limit)
     # Asked only now: before we locked a timer, another timekeeper may have fed a job, which may be a run by now.
-    held = find_unfinished(db, {JobId(str(behind)) for *_, behind in freed})
-    rows += [row[:-1] for row in freed if row[-1] not in held]
-    return [
-        _Found(
-            _Timer(ScheduleId(str(schedule_id)), cast(int, trigger_no)),
-            from_ms(cast(int, next_fire_at)),
-            None if counted_from is None else from_ms(cast(int, counted_from)),
-        )
-        for schedule_id, trigger_no, next_fire_at, counted_from in rows
-    ]
+    held = find_unfinished(db, {one.behind for one in freed if one.behind is not None})
+    return [*found, *(one for one in freed if one.behind not in held)]
 
 
 def _counted_from(
@@ -177,5 +172,6 @@ def _counted_from(
 
 
 def _last_launches(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[ScheduleId, datetime]:
-    rows = db.all(SQL.read_last_launches, schedules=json.dumps([{"schedule_id": one} for one in schedule_ids]))
-    return {ScheduleId(str(one)): from_ms(cast(int, at)) for one, at in rows if at is not None}
+    wanted = json.dumps([{"schedule_id": one} for one in schedule_ids])
+    rows = db.records(SQL.read_last_launches, tuple[ScheduleId, datetime | None], schedules=wanted)
+    return {schedule_id: at for schedule_id, at in rows if at is not None}

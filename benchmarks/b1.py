@@ -61,8 +61,8 @@ def spark(run, spark):
         file.write(f"{now} {time.monotonic()}\\n")
 
 
-app.schedule("plain", plain, trigger=tm.NewPartitions(plain_in))
-app.schedule("spark", spark, trigger=tm.NewPartitions(spark_in))
+app.schedule("plain", plain, trigger=tm.NewPartitions(plain_in), constraints=[])
+app.schedule("spark", spark, trigger=tm.NewPartitions(spark_in), constraints=[])
 """
 
 

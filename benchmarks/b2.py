@@ -35,7 +35,7 @@ def work(run):
 
 
 for number in range({SCHEDULES}):
-    app.schedule(f"s{{number}}", work, trigger=tm.NewPartitions(bell))
+    app.schedule(f"s{{number}}", work, trigger=tm.NewPartitions(bell), constraints=[])
 """
 _COUNT = "SELECT count(*) FROM run WHERE state = 'COMPLETED' AND program_id IS NOT NULL"
 

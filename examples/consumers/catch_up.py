@@ -19,4 +19,4 @@ def report(run):
         file.write(f"hours {', '.join(hours)}\n")
 
 
-app.schedule("report", report, trigger=tm.NewPartitions(lines), constraints=[tm.Concurrency(1)])
+app.schedule("report", report, trigger=tm.NewPartitions(lines))

@@ -162,7 +162,7 @@ def strike(run):
 
 
 app.schedule("load", load, trigger=NewFiles(raw), constraints=[Concurrency(1)])
-app.schedule("pick", pick, trigger=NewFiles(side))
+app.schedule("pick", pick, trigger=NewFiles(side), constraints=[])
 app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=[Concurrency(1)])
 app.schedule(
     "impatient",
@@ -178,7 +178,7 @@ app.schedule(
     trigger=WatermarkPassed(lines, every="1d", mode="each"),
     constraints=[Concurrency(1)],
 )
-app.schedule("hourly", strike, trigger=Every("1h"))
+app.schedule("hourly", strike, trigger=Every("1h"), constraints=[])
 '''
 
 

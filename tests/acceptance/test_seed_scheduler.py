@@ -143,8 +143,8 @@ class Shop:
         self.app.python(reads=[self.clicks, self.users])(join)
 
     def schedule(self, name: str, program: object, trigger: object, **rules: object) -> Shop:
-        """Add a schedule that listens."""
-        self.app.schedule(name, program, trigger=trigger, **rules)
+        """Add a schedule that listens, and has no constraints unless the story gives some."""
+        self.app.schedule(name, program, trigger=trigger, **{"constraints": [], **rules})
         return self
 
 

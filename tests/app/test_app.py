@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 import tidemill as tm
 from tidemill.app.declared import BadDeclaration
 from tidemill.errors import NotFound, UserError
+from tidemill.lake.formats import FileFormat, RawFormat
+from tidemill.lake.inbox.inbox import InboxSpec
 from tidemill.names import BadName
 
 
@@ -128,3 +132,23 @@ def test_grace_is_refused_where_no_time_is_left_out(app):
 
     with pytest.raises(UserError, match="grace does nothing without misfire='skip'"):
         app.schedule("clean", clean, trigger=tm.Cron("0 * * * *"), grace="5m")
+
+
+def test_one_run_at_a_time_unless_constraints_say_otherwise(app):
+    """Most programs read what their last run has published."""
+
+    @app.python()
+    def clean(run): ...
+
+    app.schedule("usual", clean, trigger=tm.Every("1h"))
+    app.schedule("many", clean, trigger=tm.Every("1h"), constraints=[])
+
+    assert app.schedules["usual"].spec.constraints == (tm.Concurrency(1),)
+    assert app.schedules["many"].spec.constraints == ()
+
+
+def test_an_option_that_is_left_out_has_the_default_of_the_specification(app):
+    """Both places name defaults. Only `settle` differs: a specification made in code takes files at once."""
+    inbox = app.inbox("orders", "landing", schema="id int")
+
+    assert inbox.spec == InboxSpec(RawFormat(FileFormat.CSV, "id int"), settle=timedelta(seconds=1))

@@ -28,8 +28,8 @@ def mirror(run):
     run.output(users).replace({"": f"{time}\\n"})
 
 
-app.schedule("early", mirror, trigger=tm.Cron("30 12 * * *", zone="UTC"))
-app.schedule("late", mirror, trigger=tm.Cron("40 12 * * *", zone="UTC"))
+app.schedule("early", mirror, trigger=tm.Cron("30 12 * * *", zone="UTC"), constraints=[])
+app.schedule("late", mirror, trigger=tm.Cron("40 12 * * *", zone="UTC"), constraints=[])
 """
 
 

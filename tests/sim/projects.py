@@ -199,7 +199,7 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
         )
     if shape.second:
         second = python("second", reads=[lines], writes=[filesets["others"]])
-        app.schedule("second", second, trigger=NewPartitions(lines, 2) | Every("10s"))
+        app.schedule("second", second, trigger=NewPartitions(lines, 2) | Every("10s"), constraints=[])
     if shape.tidy:
         tidy = python("tidy", reads=[lines], writes=[lines], deliver_own=False, retries=1)
         app.schedule("tidy", tidy, trigger=NewPartitions(lines), constraints=[Concurrency(1)])
@@ -208,7 +208,7 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
             "again", str(folder / "again"), format="text", settle="0s", list_every="6s", retry_after="1s", attempts=20
         )
         both = python("both", reads=[again, lines], writes=[filesets["mixed"]], retries=1)
-        app.schedule("both", both, trigger=NewFiles(again) | NewPartitions(lines))
+        app.schedule("both", both, trigger=NewFiles(again) | NewPartitions(lines), constraints=[])
     if shape.timed:
         strike = python("strike", retries=1)
         app.schedule("strike", strike, trigger=Every("20s"), constraints=limit)

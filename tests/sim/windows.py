@@ -110,7 +110,7 @@ def declare(app: App, kind: Kind, folder: Path, read: Reader) -> None:
         calculator=lambda _: Hours(read),
     )
     app.add_windows(program, ProgramKind.PYTHON, retries=3, backoff=timedelta(seconds=1))
-    app.schedule("gather", "gather", trigger=WatermarkPassed(ticks, every="1h", mode=kind.mode))
+    app.schedule("gather", "gather", trigger=WatermarkPassed(ticks, every="1h", mode=kind.mode), constraints=[])
 
 
 class Hours:

@@ -35,7 +35,7 @@ app.add_windows(WindowProgram("count_hours", '''
     INSERT INTO hourly SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day
       FROM TABLE({windows}) GROUP BY window_start, window_end''',
     calculator=PlainWindows), ProgramKind.PYTHON, retries={retries})
-app.schedule("count", "count_hours", trigger=tm.WatermarkPassed(clicks, every="1h"))
+app.schedule("count", "count_hours", trigger=tm.WatermarkPassed(clicks, every="1h"), constraints=[])
 """
 
 

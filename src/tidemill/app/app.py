@@ -193,8 +193,7 @@ class App:
         if compact_every is not None:
             code = Compaction(f"compact_{name}", fileset.qualified_name)
             self._program(ProgramKind.SPARK, [], [fileset], 0, "10s", None, True, {})(code)
-            one = [Concurrency(1)]
-            self.schedule(code.name, code.name, trigger=Every(compact_every), constraints=one)
+            self.schedule(code.name, code.name, trigger=Every(compact_every))
         return fileset
 
     def snapshot(  # noqa: PLR0913  # options by keyword, each with a default
@@ -381,7 +380,7 @@ class App:
         program: str | Code,
         *,
         trigger: Trigger,
-        constraints: Sequence[Constraint] = (),
+        constraints: Sequence[Constraint] = (Concurrency(1),),
         arguments: Mapping[str, Value] | None = None,
         description: str = "",
         timeout: str | timedelta = DEFAULT_TIMEOUT,
@@ -394,6 +393,8 @@ class App:
     ) -> None:
         """Start `program` whenever `trigger` occurs and all `constraints` hold.
 
+        Without `constraints`, one run of the program is under way at a time. `[Concurrency(4)]` allows four, and an
+        empty list any number.
         A job whose constraints do not hold within `timeout` of its trigger is dropped (`cancel`) or started (`force`).
         Of two that want one slot the higher `priority` goes first; past its `deadline` a job goes before all.
         What a `Cron` has missed is one run (`misfire="once"`), a run each in order (`"all"`), or left out where older

@@ -161,8 +161,8 @@ class Run:
         """One row of `rows` for each value of `keys`, and none whose key the file set `against` has already.
 
         `within` looks only at what was published there in so long a time (`"7d"`), `where` only at these partitions.
-        With what this run has written; runs at the same time do not see one another, so such a program wants
-        `Concurrency(1)`. The run's facts say how many rows there were and were left out, when all that is
+        With what this run has written; runs at the same time do not see one another, so such a program keeps
+        the usual `Concurrency(1)`. The run's facts say how many rows there were and were left out, when all that is
         given was written and nothing had looked at it before.
         """
         from tidemill.lake.inbox.duplicates import leave_out_duplicates

@@ -132,18 +132,17 @@ def in_hours(partitions):
     return condition
 
 
-one_at_a_time = {"constraints": [tm.Concurrency(1)]}
-app.schedule("load", load, trigger=tm.NewFiles(flights_raw) | tm.NewFiles(weather_raw), **one_at_a_time)
+app.schedule("load", load, trigger=tm.NewFiles(flights_raw) | tm.NewFiles(weather_raw))
 # What does not trigger by itself (one side of a join, an hour that was overwritten) waits for the tick.
 tick = tm.Every("10s")
 both = tm.NewPartitions(flights) & tm.NewPartitions(weather)
-app.schedule("join", join, trigger=both | tick, **one_at_a_time)
-app.schedule("report", report, trigger=tm.NewPartitions(flights_weather) | tick, **one_at_a_time)
+app.schedule("join", join, trigger=both | tick)
+app.schedule("report", report, trigger=tm.NewPartitions(flights_weather) | tick)
 # The owner of the database asks for new versions; they would also be made every night.
 night = tm.Cron("30 2 * * *", zone="America/New_York")
-app.schedule("mirror_airlines", "mirror_airlines", trigger=night, **one_at_a_time)
-app.schedule("mirror_planes", "mirror_planes", trigger=night, **one_at_a_time)
+app.schedule("mirror_airlines", "mirror_airlines", trigger=night)
+app.schedule("mirror_planes", "mirror_planes", trigger=night)
 news = tm.NewPartitions(flights_weather, 6) | tm.Refreshed(planes) | tick
-app.schedule("compare", compare, trigger=news, **one_at_a_time)
-app.schedule("count_hours", "count_hours", trigger=tm.WatermarkPassed(flights, every="1h"), **one_at_a_time)
-app.schedule("count_24h", "count_24h", trigger=tm.WatermarkPassed(flights, every="1h"), **one_at_a_time)
+app.schedule("compare", compare, trigger=news)
+app.schedule("count_hours", "count_hours", trigger=tm.WatermarkPassed(flights, every="1h"))
+app.schedule("count_24h", "count_24h", trigger=tm.WatermarkPassed(flights, every="1h"))

@@ -5,7 +5,7 @@ import tidemill as tm
 app = tm.App("shop")
 
 # Files are written here by others. One that cannot be read is tried again, then quarantined; others do not wait.
-orders = app.inbox("orders", "data/inbox/", format="csv", schema="id long, amount double, ordered_at timestamp")
+orders = app.inbox("orders", "data/inbox/", schema="id long, amount double, ordered_at timestamp")
 
 # Only runs publish here: each is one transaction.
 clean = app.fileset("orders_clean", keys={"day": "date"})
@@ -27,5 +27,5 @@ def report(run, spark):
     run.output(revenue).overwrite(of_days.groupBy("day").agg({"amount": "sum"}).toDF("day", "revenue"))
 
 
-app.schedule("on_orders", load, trigger=tm.NewFiles(orders), constraints=[tm.Concurrency(1)])
-app.schedule("on_clean", report, trigger=tm.NewPartitions(clean), constraints=[tm.Concurrency(1)])
+app.schedule("on_orders", load, trigger=tm.NewFiles(orders))
+app.schedule("on_clean", report, trigger=tm.NewPartitions(clean))

@@ -36,6 +36,8 @@ from tidemill.world import World
 DATABASES: Final = ("sqlite", "postgres")
 SOURCE: Final = Path(__file__).parents[2] / "src" / "tidemill"
 MARK: Final = re.compile(r"""world\.mark\(\s*"([^"]+)"\s*\)""")
+MARK_OF_STEP: Final = re.compile(r"""world\.mark\(f"\{(?:self\.)?who\}(\.\w+)"\)""")
+CALLER_OF_STEP: Final = re.compile(r"""\bStep\.begin\(\s*"(\w+)\"""")
 
 CANNOT_BE_STRUCK: Final[Mapping[Kind, Mapping[str, str]]] = {}
 """Marks to which a kind of fault does not apply, each with the reason."""
@@ -57,10 +59,13 @@ class Figures:
 def named_marks() -> set[str]:
     """Return all marks of roles and programs. Marks of commands that a person gives are interrupted by their own tests.
 
-    Those commands are `upkeep` (tests/upkeep) and `inbox reprocess` (tests/lake/test_reprocess.py).
+    Those commands are `upkeep` (tests/upkeep) and `inbox reprocess` (tests/lake/test_reprocess.py). The marks of a
+    `Step` begin with the name of its caller.
     """
     sources = (path for path in SOURCE.rglob("*.py") if "upkeep" not in path.parts and path.name != "reprocess.py")
-    return {name for path in sources for name in MARK.findall(path.read_text())}
+    text = "\n".join(path.read_text() for path in sources)
+    of_steps = {who + mark for who in CALLER_OF_STEP.findall(text) for mark in MARK_OF_STEP.findall(text)}
+    return {*MARK.findall(text), *of_steps}
 
 
 def strike_everywhere(machine: Machine, kind: Kind, *, first_ways_only: bool = False) -> Figures:

@@ -14,6 +14,10 @@ SELECT 'wide', 'default', 'wide', 'fileset', '/data/wide', '{}', :now
  UNION ALL SELECT 'small_' || i, 'default', 'small_' || i, 'fileset', '/data/small_' || i, '{}', :now
              FROM series WHERE i < 200
 
+-- name: fill_audit
+INSERT INTO audit (audit_id, at, actor, action, subject, detail)
+SELECT 'audit_' || (100000000 + i), :now, 'ann@desk', 'run.kill', 'run_' || (i % 3000), '{}' FROM series
+
 -- name: fill_schemas
 INSERT INTO dataset_schema (dataset_id, schema_id, schema, commit_seq, run_id)
 SELECT dataset_id, 's', 'a int', 2, 'run_0' FROM dataset

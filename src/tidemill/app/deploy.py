@@ -18,6 +18,7 @@ from tidemill.app.app import App
 from tidemill.app.declared import BadDeclaration, DeclaredProgram, Inbox, Snapshot, WindowCode
 from tidemill.app.declared import Fileset as DeclaredFileset
 from tidemill.app.reads import Changes, Reads
+from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.config import Config
@@ -133,6 +134,7 @@ def deploy(
     *,
     update_schedules: bool,
     bundle: StoredBundle | None = None,
+    note: NoteChange | None = None,
 ) -> Deployed:
     """Deploy `app` and give what changed; nothing of it when anything is refused.
 
@@ -190,6 +192,7 @@ def deploy(
             name=app.name,
             spec=json.dumps({"file": str(config.app), "project": str(config.folder), "bundle": digest}),
         )
+        write_note(db, note)
         return Deployed(
             app.name,
             tuple(d.name for d in datasets if d.kind is DatasetKind.INBOX),

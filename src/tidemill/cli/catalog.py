@@ -35,6 +35,19 @@ def migrate(*, as_json: bool) -> None:
 
 
 @command.command()
+@click.option("--subject", metavar="NAME", help="Only changes of this thing, by its qualified name or id.")
+@click.option("--after", default="", metavar="ID", help="Only older entries than this one: the next page.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@json_option
+def log(subject: str | None, after: str, limit: int, *, as_json: bool) -> None:
+    """List the changes that people and programs asked for, newest first: actor, action, subject."""
+    with open_mill() as mill:
+        rows = mill.catalog.log(subject=subject, after=after, limit=limit)
+    columns = ("at", "actor", "action", "subject", "detail", "audit_id")
+    show_list(rows, columns, as_json=as_json, empty="no such changes")
+
+
+@command.command()
 @click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @json_option
 def backup(target: Path, *, as_json: bool) -> None:

@@ -75,7 +75,9 @@ class Apps(Noun):
         def block(db: Db) -> Deleted:
             seq = db.tick()
             check_app(db, namespace, local)
-            return delete_app(db, self._world, seq, namespace, local)
+            deleted = delete_app(db, self._world, seq, namespace, local)
+            self._note("delete", qualified(namespace, local)).write(db)
+            return deleted
 
         return self._catalog.write(block)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from tidemill.catalog.audit_log import AuditEntry, list_entries
 from tidemill.catalog.db import Db
 from tidemill.lake import datasets
 from tidemill.lake.datasets import DatasetKind
@@ -33,6 +34,11 @@ class CatalogUpkeep(Noun):
         return audit(self._catalog, chosen)
 
     @operation(Right.READ)
+    def log(self, *, subject: str | None = None, after: str = "", limit: int = 100) -> Sequence[AuditEntry]:
+        """List the changes that callers asked for (to a subject), newest first, older than the entry `after`."""
+        return self._catalog.read(lambda db: list_entries(db, subject=subject, after=after, limit=limit))
+
+    @operation(Right.READ)
     def fsck(self, names: Sequence[str] = ()) -> Fsck:
         """Compare manifests (of these file sets) with the files in storage, both ways. `NotFound`."""
 
@@ -54,7 +60,8 @@ class CatalogUpkeep(Noun):
 
         All else has to be stopped. What the backup does not know as consumed comes again.
         """
-        return restore(self._catalog, backup, replace=replace, data=self._config.data)
+        note = self._note("restore", "catalog", backup=str(backup), replace=replace)
+        return restore(self._catalog, backup, replace=replace, data=self._config.data, note=note)
 
     @operation(Right.ADMIN)
     def move(self, old: Path | None = None) -> Moved:
@@ -62,9 +69,10 @@ class CatalogUpkeep(Noun):
 
         Without `old`, the one other folder from which apps were deployed. `NotMoved`, `StillRunning`.
         """
-        return move(self._catalog, self._config.folder, None if old is None else old.absolute())
+        note = self._note("move", "catalog", to=str(self._config.folder))
+        return move(self._catalog, self._config.folder, None if old is None else old.absolute(), note)
 
     @operation(Right.ADMIN)
     def adopt(self) -> Adopted:
         """Publish again the commits of another life of the catalog that this life does not know."""
-        return adopt(self._catalog)
+        return adopt(self._catalog, [self._note("adopt", "catalog")])

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
 from tidemill.epoch import EPOCH, to_ms
@@ -255,7 +256,9 @@ class Consumers(Noun):
             if found.kind is DatasetKind.SNAPSHOT:
                 raise NotPeekable(found.qualified_name, consumer.name)
             chosen = _choose(Fileset.of(found), where, time_from, time_until)
-        anew = reset(self._catalog, consumer.dataset_id, consumer.name, start, self._project.actor, chosen)
+        which, subject = chosen.shown if chosen else "all", f"{found.qualified_name} {consumer.name}"
+        note = self._note("reset", subject, to=str(to), partitions=which)
+        anew = reset(self._catalog, consumer.dataset_id, consumer.name, start, self._project.actor, chosen, also=[note])
         return self._catalog.read(lambda db: _consumer_view(db, anew, {found.dataset_id: found}))
 
     @operation(Right.DEPLOY)
@@ -271,6 +274,7 @@ class Consumers(Noun):
             if not _is_retired(consumer, found, list_programs(db)):
                 raise ConsumerInUse(found.qualified_name, consumer.name)
             drop_consumer(db, consumer, self._project.actor)
+            self._note("drop", f"{found.qualified_name} {consumer.name}").write(db)
 
         self._catalog.write(block)
 
@@ -281,17 +285,18 @@ class Consumers(Noun):
         `NotFound` for a partition that is not discarded.
         """
 
-        def block(db: Db) -> tuple[Consumer, list[KeyText] | None]:
+        def block(db: Db) -> tuple[Consumer, Sequence[KeyText] | None, Sequence[NoteChange]]:
             found, consumer = self._consumer(db, dataset, name)
+            note = self._note("requeue", f"{found.qualified_name} {consumer.name}", partitions=partitions or "all")
             if partitions is None:
-                return consumer, None
+                return consumer, None, [note]
             _, discarded = count_work(db, consumer.consumer_id)
             rows = list_work(db, consumer.consumer_id, WorkState.DISCARDED, discarded)
             by_name = {Fileset.of(found).show(work.partition_key): work.partition_key for work in rows}
             for partition in partitions:
                 if partition not in by_name:
                     raise NotFound("discarded partition", partition, nearest(partition, by_name))
-            return consumer, [by_name[partition] for partition in partitions]
+            return consumer, [by_name[partition] for partition in partitions], [note]
 
         return requeue(self._catalog, *self._catalog.read(block))
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, cast
 
+from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
 from tidemill.durations import parse_duration
@@ -34,6 +36,7 @@ from tidemill.storage.files import open_files, path_for_readers
 
 if TYPE_CHECKING:
     from tidemill.mill.datasets_sql import Sql
+    from tidemill.run.external import ExternalTransaction
     from tidemill.run.outputs import Compacted, Dropped
     from tidemill.run.partitions import Adoption
 
@@ -219,7 +222,7 @@ class Datasets(Noun):
         fileset = self._fileset(name)
         if not where:
             raise UserError(f"say which partitions of {fileset.qualified_name} to drop: nothing means all of them")
-        return self._drop(fileset, choose(fileset.keys, where), dry_run=dry_run)
+        return self._drop("drop", fileset, choose(fileset.keys, where), dry_run=dry_run)
 
     @operation(Right.DEPLOY)
     def expire(
@@ -232,7 +235,7 @@ class Datasets(Noun):
         age = fileset.storing.retention if older_than is None else parse_duration(older_than)
         if age is None:
             raise UserError(f"{fileset.qualified_name} is declared without retention: say how old partitions may be")
-        return self._drop(fileset, find_outlived(self._catalog, fileset, age), dry_run=dry_run)
+        return self._drop("expire", fileset, find_outlived(self._catalog, fileset, age), dry_run=dry_run)
 
     @operation(Right.DEPLOY)
     def compact(self, name: str, where: Where | Sequence[str] = ()) -> Sequence[Compacted]:
@@ -242,7 +245,6 @@ class Datasets(Noun):
         there is none and there is work. The rows stay the same, and consumers get nothing. Raises `BadKey`, `NotFound`;
         `Conflict` when another transaction replaced such a partition meanwhile.
         """
-        from tidemill.run.external import open_transaction
         from tidemill.run.partitions import find_fragmented
         from tidemill.run.session import settings_of, spark_of_our_own
 
@@ -250,6 +252,7 @@ class Datasets(Noun):
         accepted = choose(fileset.keys, where)
         if not find_fragmented(self._catalog, fileset, accepted):
             return []
+        note = self._note("compact", fileset.qualified_name)
         with (
             spark_of_our_own(
                 self._world,
@@ -257,7 +260,7 @@ class Datasets(Noun):
                 self._config.cache,
                 settings_of(self._config),
             ) as spark,
-            open_transaction(self._catalog, self._world, [fileset.qualified_name], lease=self._config.lease) as tx,
+            self._transaction(fileset, note) as tx,
         ):
             return tx.compact(spark, fileset.qualified_name, where=accepted)
 
@@ -291,12 +294,12 @@ class Datasets(Noun):
         remove: Collection[str] = (),
     ) -> None:
         """Change the metadata of one partition, given in values or as people write it; see `Output.describe`."""
-        from tidemill.run.external import open_transaction
-
         fileset = self._fileset(name)
         if isinstance(key, str):
             key = dict(zip(fileset.keys.names, fileset.keys.parse(key), strict=True))
-        with open_transaction(self._catalog, self._world, [fileset.qualified_name], lease=self._config.lease) as tx:
+        changed = {"add": add or {}, "set": set or {}, "remove": [*remove]}
+        note = self._note("describe", fileset.qualified_name, key=key, **changed)
+        with self._transaction(fileset, note) as tx:
             tx.fileset(fileset.qualified_name).describe(key, add=add, set=set, remove=remove)
 
     @operation(Right.DEPLOY)
@@ -304,7 +307,9 @@ class Datasets(Noun):
         """Register the files that lie in the location of a file set in Hive's layout; see `tidemill dataset adopt`."""
         from tidemill.run.partitions import adopt_partitions
 
-        return adopt_partitions(self._catalog, self._world, self._fileset(name), below)
+        fileset = self._fileset(name)
+        note = self._note("adopt", fileset.qualified_name, below=below)
+        return adopt_partitions(self._catalog, self._world, fileset, below, also=[note])
 
     @operation(Right.DEPLOY)
     def add(self, name: str, key: Mapping[str, object] | str) -> Adoption:
@@ -317,7 +322,8 @@ class Datasets(Noun):
         fileset = self._fileset(name)
         checked = fileset.keys.parse(key) if isinstance(key, str) else fileset.keys.check(key)
         place = fileset.keys.to_path(checked)
-        done = adopt_partitions(self._catalog, self._world, fileset, place)
+        note = self._note("add", fileset.qualified_name, partition=fileset.keys.show(checked))
+        done = adopt_partitions(self._catalog, self._world, fileset, place, also=[note])
         if done.refused:
             raise PartitionNotAdded(fileset.qualified_name, fileset.keys.show(checked), done.refused[0].why)
         if not done.partitions + done.known:
@@ -342,11 +348,20 @@ class Datasets(Noun):
             raise NotFound("partition", fileset.show(KeyText(lower)), hint=cure)
         return dataset, [to_change(row) for row in rows]
 
-    def _drop(self, fileset: Fileset, where: KeyFilter, *, dry_run: bool) -> Sequence[Dropped]:
+    def _drop(self, verb: str, fileset: Fileset, where: KeyFilter, *, dry_run: bool) -> Sequence[Dropped]:
         from tidemill.run.partitions import drop_matching, list_matching
 
         found = list_matching(self._catalog, fileset, where)
-        return found if dry_run or not found else drop_matching(self._catalog, self._world, fileset, where)
+        if dry_run or not found:
+            return found
+        note = self._note(verb, fileset.qualified_name, partitions=[one.partition for one in found])
+        return drop_matching(self._catalog, self._world, fileset, where, [note])
+
+    def _transaction(self, fileset: Fileset, note: NoteChange) -> AbstractContextManager[ExternalTransaction]:
+        from tidemill.run.external import open_transaction
+
+        names, lease = [fileset.qualified_name], self._config.lease
+        return open_transaction(self._catalog, self._world, names, lease=lease, also=[note])
 
     def _fileset(self, name: str) -> Fileset:
         return Fileset.of(self._catalog.read(lambda db: self._project.dataset(db, name)))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from tidemill.app.deploy import Deployed, deploy, find_left
 from tidemill.app.loading import load_with_code
 from tidemill.mill.project import Project
+from tidemill.names import qualified
 from tidemill.run.bundles import delete_unused, store_bundle
 
 
@@ -17,7 +18,16 @@ def deploy_apps(project: Project, *, update_schedules: bool) -> list[Deployed]:
     stored = store_bundle(catalog, config.data, bundle)
     try:
         deployed = [
-            deploy(catalog, world, config, app, update_schedules=update_schedules, bundle=stored) for app in apps
+            deploy(
+                catalog,
+                world,
+                config,
+                app,
+                update_schedules=update_schedules,
+                bundle=stored,
+                note=project.note("deploy", qualified(app.namespace, app.name), update_schedules=update_schedules),
+            )
+            for app in apps
         ]
         left = catalog.read(lambda db: find_left(db, world, config, apps))
         return [*deployed[:-1], replace(deployed[-1], apps_left=left)]

@@ -169,7 +169,14 @@ class Inboxes(Noun):
         from tidemill.lake.inbox.file_endings import release_quarantined
 
         watched = self._inbox(name)
-        return self._catalog.write(lambda db: release_quarantined(db, watched, files))
+        note = self._note("release", watched.qualified_name, files=files)
+
+        def block(db: Db) -> int:
+            released = release_quarantined(db, watched, files)
+            note.write(db)
+            return released
+
+        return self._catalog.write(block)
 
     @operation(Right.OPERATE)
     def retry(self, name: str, files: Sequence[str] = ()) -> int:
@@ -177,7 +184,15 @@ class Inboxes(Noun):
         from tidemill.lake.inbox.file_endings import retry_files
 
         watched = self._inbox(name)
-        return self._catalog.write(lambda db: retry_files(db, watched, files))
+        note = self._note("retry", watched.qualified_name, files=files or "all")
+
+        def block(db: Db) -> int:
+            retried = retry_files(db, watched, files)
+            if retried:
+                note.write(db)
+            return retried
+
+        return self._catalog.write(block)
 
     @operation(Right.OPERATE)
     def reprocess(self, name: str, files: Sequence[str]) -> ReprocessView:
@@ -189,7 +204,8 @@ class Inboxes(Noun):
         from tidemill.lake.inbox.reprocess import reprocess
 
         watched = self._inbox(name)
-        count = reprocess(self._catalog, watched, files, self._project.actor)
+        note = self._note("reprocess", watched.qualified_name, files=files)
+        count = reprocess(self._catalog, watched, files, self._project.actor, [note])
         readers = self._catalog.read(lambda db: _readers(db, watched))
         return ReprocessView(watched.qualified_name, count, tuple(one.qualified_name for one in readers if one.writes))
 

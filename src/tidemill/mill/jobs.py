@@ -90,7 +90,12 @@ class Jobs(Noun):
         What the program has left to take stays: the schedule's next run takes it.
         """
         dropped = (Outcome.DROPPED, "dropped by hand")
-        self._catalog.write(lambda db: end_jobs(db, [Ending(lock_job(db, JobId(job_id)), *dropped)]))
+
+        def block(db: Db) -> None:
+            end_jobs(db, [Ending(lock_job(db, JobId(job_id)), *dropped)])
+            self._note("drop", job_id).write(db)
+
+        self._catalog.write(block)
 
     @operation(Right.OPERATE)
     def force(self, job_id: str) -> RunId:
@@ -98,7 +103,12 @@ class Jobs(Noun):
         # Most of what this module would load, and no list needs it.
         from tidemill.schedule.checker import force_job
 
-        return self._catalog.write(lambda db: force_job(db, self._world, JobId(job_id))).run_id
+        def block(db: Db) -> RunId:
+            run_id = force_job(db, self._world, JobId(job_id)).run_id
+            self._note("force", job_id, run_id=run_id).write(db)
+            return run_id
+
+        return self._catalog.write(block)
 
 
 def _schedule_names(db: Db) -> dict[ScheduleId, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
+from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.engine import open_catalog
 from tidemill.config import Config, load_config
@@ -49,6 +50,10 @@ class Project:
         """The caller as records of changes name it: `user@host` for the user of this process."""
         return self.caller or f"{self.world.environ.get('USER', 'unknown')}@{self.world.spawner.host()}"
 
+    def note(self, action: str, subject: str, **detail: object) -> NoteChange:
+        """Return the audit row of a change by the actor."""
+        return NoteChange(self.world.new_id("audit"), self.actor, action, subject, detail)
+
     def dataset(self, db: Db, name: str) -> Dataset:
         """Return the data set of that name; `NotFound`."""
         namespace, (local,) = self.split("data set", name, 1)
@@ -87,6 +92,10 @@ class Noun:
     def __init__(self, project: Project) -> None:
         self._project = project
         self._catalog, self._world, self._config = project.catalog, project.world, project.config
+
+    def _note(self, verb: str, subject: str, **detail: object) -> NoteChange:
+        """Return the audit row of a change by this caller, which the transaction of the change has to take along."""
+        return self._project.note(f"{self.noun}.{verb}", subject, **detail)
 
 
 def find_project(

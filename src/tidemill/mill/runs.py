@@ -144,6 +144,8 @@ class Runs(Noun):
             bound = found.bind(arguments or {})
             new = NewRun(run_id, found.program_id, bound, {"asked": "by hand"})
             runs.create_pending(db, [new])
+            note = self._note("start", found.qualified_name, run_id=run_id, arguments=bound)
+            note.write(db)
 
         self._catalog.write(block)
         return run_id
@@ -164,6 +166,7 @@ class Runs(Noun):
             times = {name: run.triggered_by[name] for name in _LOGICAL_TIMES if name in run.triggered_by}
             asked = {"asked": "by hand", "retry_of": run_id, **times}
             runs.create_pending(db, [NewRun(retry_id, run.program_id, bound, asked, priority=run.priority)])
+            self._note("retry", run_id, run_id=retry_id).write(db)
 
         self._catalog.write(block)
         return retry_id
@@ -174,7 +177,7 @@ class Runs(Noun):
         # Half of what this module loads, and only a kill needs it: a list would wait for it.
         from tidemill.run.attempts import ask_kill
 
-        return ask_kill(self._catalog, RunId(run_id)).value
+        return ask_kill(self._catalog, RunId(run_id), self._note("kill", run_id)).value
 
     @operation(Right.READ)
     def logs(

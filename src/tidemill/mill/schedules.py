@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
 from tidemill.epoch import to_ms
@@ -20,7 +21,7 @@ from tidemill.mill.apps import check_app
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Noun, program_names
 from tidemill.mill.scheduled import find_named
-from tidemill.names import CommitSeq, ProgramId, dataset_events
+from tidemill.names import CommitSeq, ProgramId, dataset_events, qualified
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.schedule import schedules
 from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec
@@ -124,7 +125,8 @@ class Schedules(Noun):
 
         def block(db: Db) -> int:
             seq = db.tick()
-            return self._change_one(db, seq, Suspend(find_named(self._project, db, name).schedule_id))
+            found = find_named(self._project, db, name)
+            return self._change_one(db, seq, Suspend(found.schedule_id), self._note("suspend", found.qualified_name))
 
         return self._catalog.write(block)
 
@@ -135,7 +137,8 @@ class Schedules(Noun):
 
         def block(db: Db) -> None:
             seq = db.tick()
-            self._change_one(db, seq, Resume(find_named(self._project, db, name).schedule_id))
+            found = find_named(self._project, db, name)
+            self._change_one(db, seq, Resume(found.schedule_id), self._note("resume", found.qualified_name))
 
         self._catalog.write(block)
 
@@ -161,7 +164,8 @@ class Schedules(Noun):
             if found.kind.is_worker:
                 raise BadSchedule(f"{name} would start {found.qualified_name}, a worker, which runs all the time")
             self._check(db, name, found, spec)
-            self._change_one(db, seq, Add(namespace, app, local, found.program_id, spec, Owner.OPS, suspended))
+            note = self._note("create", qualified(namespace, app, local), program=found.qualified_name)
+            self._change_one(db, seq, Add(namespace, app, local, found.program_id, spec, Owner.OPS, suspended), note)
 
         self._catalog.write(block)
         return self.show(name)
@@ -179,7 +183,8 @@ class Schedules(Noun):
             schedule = find_named(self._project, db, name)
             spec = read_plain(ScheduleSpec, write_plain(schedule.spec) | write_plain(options))
             self._check(db, name, find_program_by_id(db, schedule.program_id), spec)
-            return self._change_one(db, seq, Update(schedule.schedule_id, spec))
+            note = self._note("update", schedule.qualified_name, options=write_plain(options))
+            return self._change_one(db, seq, Update(schedule.schedule_id, spec), note)
 
         return self._catalog.write(block)
 
@@ -190,17 +195,19 @@ class Schedules(Noun):
 
         def block(db: Db) -> int:
             seq = db.tick()
-            return self._change_one(db, seq, Delete(find_named(self._project, db, name).schedule_id))
+            found = find_named(self._project, db, name)
+            return self._change_one(db, seq, Delete(found.schedule_id), self._note("delete", found.qualified_name))
 
         return self._catalog.write(block)
 
-    def _change_one(self, db: Db, seq: CommitSeq, change: Change) -> int:
+    def _change_one(self, db: Db, seq: CommitSeq, change: Change, note: NoteChange) -> int:
         """Make a change and announce what waits for its program; return the number of dropped jobs."""
         # More than half of what this module would load, and no list needs it.
         from tidemill.schedule.changes import announce_work, change_schedules
 
         changed = change_schedules(db, self._world, seq, [change])
         announce_work(db, changed)
+        note.write(db)
         return changed[0].dropped_jobs
 
     def _check(self, db: Db, name: str, program: Program, spec: ScheduleSpec) -> None:

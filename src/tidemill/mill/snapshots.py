@@ -37,7 +37,8 @@ class Snapshots(Noun):
 
         snapshot = self._catalog.read(lambda db: self._snapshot(db, name))
         qualified = snapshot.qualified_name
-        with open_transaction(self._catalog, self._world, [qualified], lease=self._config.lease) as tx:
+        note = self._note("rollback", qualified, to=version)
+        with open_transaction(self._catalog, self._world, [qualified], lease=self._config.lease, also=[note]) as tx:
             tx.roll_back(qualified, version)
         versions = self._catalog.read(lambda db: list_versions(db, snapshot))
         return next(one for one in versions if one.version == tx.write_pointer)
@@ -49,7 +50,8 @@ class Snapshots(Noun):
         `VersionHeld` for one that is current or has a reader.
         """
         snapshot = self._catalog.read(lambda db: self._snapshot(db, name))
-        return list(expire_of(self._catalog, snapshot, self._config.keep_superseded, versions))
+        note = self._note("expire", snapshot.qualified_name, versions=[*versions] or "by retention")
+        return list(expire_of(self._catalog, snapshot, self._config.keep_superseded, versions, note))
 
     @operation(Right.READ)
     def diff(self, name: str, old: int, new: int, *, key: Sequence[str] = (), limit: int = 1000) -> VersionDiff:

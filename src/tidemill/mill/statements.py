@@ -90,6 +90,7 @@ class _Tables(Noun):
             spec = dict(Fileset.of(dataset).dataset.spec)
             said, notices = _alter(dataset.qualified_name, spec, statement)
             reread = self._change(db, dataset, spec)
+            self._project.note("sql", dataset.qualified_name, statement=said).write(db)
             told = [] if reread is None else [str(reread)]
             return Done(said, (*told, *notices))
 
@@ -135,6 +136,7 @@ class _Tables(Noun):
                 run_id="statement",
             )
             declare_watermark(db, made, "statement")
+            self._project.note("sql", made.qualified_name, statement="CREATE TABLE").write(db)
             return Done(f"table {dataset.qualified_name} is there", tuple(notices))
 
         files.prepare()

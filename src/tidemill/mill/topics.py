@@ -136,7 +136,8 @@ class Topics(Noun):
         if topic in set(Topic):
             raise ReservedTopic(topic)
         message = Publish(check_name("topic", topic), "message", EventKey(event_key), payload or {})
-        return f"{self._catalog.apply([message])}.0"
+        note = self._note("publish", topic, event_key=event_key)
+        return f"{self._catalog.apply([message, note])}.0"
 
 
 def _check_topic(db: Db, topic: str) -> None:

@@ -65,8 +65,9 @@ class Transactions(Noun):
         row = self._catalog.read(lambda db: find_transaction(db, WritePointer(write_pointer)))
         if row.state is TxState.IN_PROGRESS:
             end = AttemptEnd(Cause.KILLED, f"transaction {write_pointer} was aborted by hand", zombie=True)
-            if end_attempt(self._catalog, row.run_id, row.epoch, end) is None:
-                self._catalog.apply([EndTransaction(row.write_pointer, TxState.INVALID, "aborted by hand")])
+            note = self._note("abort", str(write_pointer), run_id=row.run_id)
+            if end_attempt(self._catalog, row.run_id, row.epoch, end, [note]) is None:
+                self._catalog.apply([EndTransaction(row.write_pointer, TxState.INVALID, "aborted by hand"), note])
         return self._catalog.read(lambda db: find_transaction(db, WritePointer(write_pointer))).state
 
 

@@ -141,7 +141,8 @@ class Watermarks(Noun):
         zone = spec.partition_time.zone
         value = zone.closes(_parse(to))
         next_time = self._catalog.read(lambda db: find_next_slot(db, fileset, value))
-        self._catalog.apply([AdvanceWatermark(fileset, value, self._by_hand(), next_time)])
+        note = self._note("advance", fileset.qualified_name, to=to)
+        self._catalog.apply([AdvanceWatermark(fileset, value, self._by_hand(), next_time), note])
         return _shown(value, zone) or ""
 
     @operation(Right.OPERATE)
@@ -159,6 +160,7 @@ class Watermarks(Noun):
             zone = spec.partition_time.zone
             value = zone.closes(_parse(to))
             programs = rewind_watermark(db, fileset, value, self._by_hand())
+            self._note("rewind", fileset.qualified_name, to=to).write(db)
             return Rewound(_shown(value, zone) or "", programs)
 
         return self._catalog.write(block)
@@ -183,6 +185,7 @@ class Watermarks(Noun):
             upto = None if to is None else to_wall(_parse(to))
             reset_windows(db, state, computed, upto, self._by_hand())
             forget_failures(db, state.program_id, EARLIEST if upto is None else upto)
+            self._note("reset", found.qualified_name, to=to).write(db)
             return _shown(computed, zone)
 
         return self._catalog.write(block)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never, cast
 
+from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Catalog, Db, LostReply, refusal
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.messages import Publish, Topic
@@ -299,8 +300,10 @@ class AttemptEnd:
     """Only while the lease is still the one that was seen."""
 
 
-def end_attempt(catalog: Catalog, run_id: RunId, epoch: int, end: AttemptEnd) -> RunState | None:
-    """End attempt `epoch` of a run without commit, as one transaction; the run's state after it.
+def end_attempt(
+    catalog: Catalog, run_id: RunId, epoch: int, end: AttemptEnd, also: Sequence[Effect] = ()
+) -> RunState | None:
+    """End attempt `epoch` of a run without commit, as one transaction with `also`; the run's state after it.
 
     None, and nothing changed, when the attempt has ended already (a commit that won, a fence), or when its lease was
     renewed after all.
@@ -322,7 +325,7 @@ def end_attempt(catalog: Catalog, run_id: RunId, epoch: int, end: AttemptEnd) ->
         )
         catalog.world.mark("end_attempt.before_commit")
         try:
-            catalog.apply(_effects_of_end(run, program, end, ending, inputs.leave(leaving)))
+            catalog.apply([*_effects_of_end(run, program, end, ending, inputs.leave(leaving)), *also])
         except (AttemptMoved, LostReply):
             continue  # look again: it is as it was, changed, or ended by us
         catalog.world.mark("end_attempt.after_commit")
@@ -358,23 +361,36 @@ def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inp
     return run, program, inputs, holds_any(db, run_id)
 
 
-def ask_kill(catalog: Catalog, run_id: RunId) -> RunState:
+def ask_kill(catalog: Catalog, run_id: RunId, note: NoteChange | None = None) -> RunState:
     """Ask for the end of a run; its state afterwards.
 
     A waiting run is KILLED at once, and so is an external one, which has no runner: its process is refused when it
-    commits. One under way is STOPPING until its runner has ended its processes. An ended run stays as it is.
+    commits. One under way is STOPPING until its runner has ended its processes. An ended run stays as it is. `note` is
+    written with the change.
     """
+
+    def ask(db: Db) -> int:
+        asked = db.run(RUNS.ask_kill, run_id=run_id)
+        if asked:
+            write_note(db, note)
+        return asked
+
+    also = () if note is None else (note,)
     while True:
         run = catalog.read(lambda db: find_run(db, run_id))
         if run.state is RunState.PENDING:
-            killed = end_attempt(catalog, run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed before it was started"))
+            killed = end_attempt(
+                catalog, run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed before it was started"), also
+            )
             if killed is not None:
                 return killed
         elif run.kind is RunKind.EXTERNAL and run.state.live:
-            killed = end_attempt(catalog, run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed on request", zombie=True))
+            killed = end_attempt(
+                catalog, run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed on request", zombie=True), also
+            )
             if killed is not None:
                 return killed
         elif run.state.ended or run.state is RunState.STOPPING:
             return run.state
-        elif catalog.write(lambda db: db.run(RUNS.ask_kill, run_id=run_id)):
+        elif catalog.write(ask):
             return RunState.STOPPING

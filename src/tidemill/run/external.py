@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect
 from tidemill.durations import to_milliseconds
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake.datasets import DatasetKind, list_datasets
@@ -134,11 +135,13 @@ def open_transaction(
     *,
     lease: timedelta = LEASE,
     writer: Writer = write_frames,
+    also: Sequence[Effect] = (),
 ) -> Iterator[ExternalTransaction]:
     """Open a transaction for a block: it commits at the end, and is aborted when the block raises.
 
     `writes` are the file sets and snapshots that it may publish to, all when None. Raises what a commit refuses, with
-    nothing published; `Fenced` when the lease was lost. `writer` makes the files.
+    nothing published; `Fenced` when the lease was lost. `writer` makes the files. The commit takes `also`
+    along.
     """
     filesets = catalog.read(lambda db: _find_filesets(db, writes))
     spans = find_spans(filesets, writes or ())
@@ -163,7 +166,7 @@ def open_transaction(
                 facts["compactions"] = compactions
             if opened.rolled_back:
                 facts |= {"rolled_back": opened.rolled_back, "by": world.environ.get("USER", "")}
-            step.commit(prepared, [FinishRun(run_id, record.epoch, "", facts)])
+            step.commit(prepared, [FinishRun(run_id, record.epoch, "", facts), *also])
         except BaseException as error:
             what = f"{error.code}: {error}" if isinstance(error, TidemillError) else f"{type(error).__name__}: {error}"
             end_attempt(catalog, run_id, 1, AttemptEnd(Cause.FAILED, what))

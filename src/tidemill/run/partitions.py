@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect
 from tidemill.epoch import from_ms
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import DatasetKind, list_datasets
@@ -71,9 +73,11 @@ def _read_current(catalog: Catalog, fileset: Fileset, where: KeyFilter) -> list[
     return catalog.read(block)
 
 
-def drop_matching(catalog: Catalog, world: World, fileset: Fileset, where: KeyFilter) -> list[Dropped]:
+def drop_matching(
+    catalog: Catalog, world: World, fileset: Fileset, where: KeyFilter, also: Sequence[Effect] = ()
+) -> list[Dropped]:
     """Drop the partitions that `where` accepts, in one transaction; what they were. `Conflict`: nothing was dropped."""
-    with open_transaction(catalog, world, [fileset.qualified_name]) as tx:
+    with open_transaction(catalog, world, [fileset.qualified_name], also=also) as tx:
         return tx.drop(fileset.qualified_name, where)
 
 
@@ -117,7 +121,13 @@ def apply_retention(catalog: Catalog, world: World) -> int:
 
 
 def adopt_partitions(
-    catalog: Catalog, world: World, fileset: Fileset, below: str = "", *, batch: int = MOST_CHANGES
+    catalog: Catalog,
+    world: World,
+    fileset: Fileset,
+    below: str = "",
+    *,
+    batch: int = MOST_CHANGES,
+    also: Sequence[Effect] = (),
 ) -> Adoption:
     """Register what lies below the folder `below` of the file set's location, in Hive's layout, as its partitions.
 
@@ -137,7 +147,7 @@ def adopt_partitions(
     tree = look_through(fileset, files, below, *catalog.read(block), look_into)
     transactions = 0
     for start in range(0, len(tree.writes), batch):
-        with open_transaction(catalog, world, [fileset.qualified_name]) as tx:
+        with open_transaction(catalog, world, [fileset.qualified_name], also=also) as tx:
             tx.register(fileset.qualified_name, tree.writes[start : start + batch], tree.columns)
         transactions += 1
     return Adoption(

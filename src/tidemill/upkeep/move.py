@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.errors import Conflict, UserError
@@ -55,7 +56,7 @@ class Moved:
     datasets: tuple[str, ...]
 
 
-def move(catalog: Catalog, new: Path, old: Path | None = None) -> Moved:
+def move(catalog: Catalog, new: Path, old: Path | None = None, note: NoteChange | None = None) -> Moved:
     """Name the folder `new` of a project wherever the catalog names `old`, in one transaction; no file is moved.
 
     Without `old`, the one other folder from which apps were deployed. Call it when nothing else of Tidemill runs. What
@@ -80,6 +81,7 @@ def move(catalog: Catalog, new: Path, old: Path | None = None) -> Moved:
         for namespace, name, spec in db.all(SQL.list_apps):
             moved = _moved_spec(str(spec), ["file", "project"], paths)
             db.run(SQL.move_app, namespace=namespace, name=name, spec=moved)
+        write_note(db, note)
         return Moved(str(begun), str(new), names)
 
     return catalog.write(block)

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.migrate import read_version
@@ -104,7 +105,9 @@ class Adopted:
     left: tuple[NotAdopted, ...]
 
 
-def restore(catalog: Catalog, path: Path, *, replace: bool = False, data: str | None = None) -> Restored:
+def restore(
+    catalog: Catalog, path: Path, *, replace: bool = False, data: str | None = None, note: NoteChange | None = None
+) -> Restored:
     """Put the backup at `path` in the place of the catalog's content, in one transaction.
 
     Call it with all else stopped: a process that knows the life that ends would go on in the new one.
@@ -132,6 +135,7 @@ def restore(catalog: Catalog, path: Path, *, replace: bool = False, data: str | 
         db.run(SQL.name_garbage, incarnation=backup.incarnation)
         ended = db.run(SQL.end_open, reason=_REASON)
         db.run(SQL.forget_declarations)
+        write_note(db, note)
         return clock, ended
 
     catalog.world.mark("restore.before_replace")
@@ -163,7 +167,7 @@ def _filesets(db: Db) -> list[Fileset]:
     return [Fileset.of(dataset) for dataset in list_datasets(db) if dataset.kind is not DatasetKind.INBOX]
 
 
-def adopt(catalog: Catalog) -> Adopted:
+def adopt(catalog: Catalog, also: Sequence[Effect] = ()) -> Adopted:
     """Publish again what other lives of the catalog have committed, oldest commit first, each whole, as new.
 
     The files stay where they are; consumers get them, again if they had them before. What cannot be adopted is left,
@@ -184,7 +188,7 @@ def adopt(catalog: Catalog) -> Adopted:
         group = list(grouped)
         try:
             writes = [(fileset, *_read_content(catalog.world, fileset, directory)) for directory, fileset in group]
-            _publish(catalog, name, writes)
+            _publish(catalog, name, writes, also)
         except TidemillError as error:
             left += [NotAdopted(directory.dataset, name, str(error)) for directory, _ in group]
             continue
@@ -220,7 +224,10 @@ def _read_change(fileset: Fileset, directory: str, change: Mapping[str, Any]) ->
 
 
 def _publish(
-    catalog: Catalog, directory: str, writes: Sequence[tuple[Fileset, list[PartitionWrite], ColumnSchema | None]]
+    catalog: Catalog,
+    directory: str,
+    writes: Sequence[tuple[Fileset, list[PartitionWrite], ColumnSchema | None]],
+    also: Sequence[Effect],
 ) -> None:
     """Commit what a transaction of another life had committed, in one of this, under a run of its own."""
     world = catalog.world
@@ -241,7 +248,7 @@ def _publish(
             effects += _readd(catalog, fileset, changes, schema, tx)
         finish = FinishRun(run_id, 1, "", {"adopted": directory})
         world.mark("adopt.before_commit")
-        commit(catalog, tx, [*effects, finish])
+        commit(catalog, tx, [*effects, finish, *also])
     except TidemillError as error:
         end_attempt(catalog, run_id, 1, AttemptEnd(Cause.FAILED, f"{error.code}: {error}"))
         raise

@@ -103,7 +103,14 @@ def list_resets(db: Db, dataset_id: DatasetId | None = None, name: str | None = 
 
 
 def reset(
-    catalog: Catalog, dataset_id: DatasetId, name: str, start: Start, by: str, chosen: Chosen | None = None
+    catalog: Catalog,
+    dataset_id: DatasetId,
+    name: str,
+    start: Start,
+    by: str,
+    chosen: Chosen | None = None,
+    *,
+    also: Sequence[Effect] = (),
 ) -> Consumer:
     """Reset a consumer, and return it as it is then. The reset announces at once the changes that wait for it.
 
@@ -126,7 +133,7 @@ def reset(
     new_id = ConsumerId(catalog.world.new_id("consumer"))
     note = NoteUnseen([new_id]) if kind is DatasetKind.SNAPSHOT else NoteUnread([new_id])
     catalog.apply(
-        [_Reset(consumer, new_id, position, asked, by, tuple(changes)), note, PublishBacklog([new_id])],
+        [_Reset(consumer, new_id, position, asked, by, tuple(changes)), note, PublishBacklog([new_id]), *also],
         outcome=SQL.find_reset(consumer_id=consumer.consumer_id, new_id=new_id),
     )
     return catalog.read(lambda db: find_consumer(db, dataset_id, name))
@@ -205,7 +212,9 @@ def drop_consumer(db: Db, consumer: Consumer, by: str) -> None:
     db.run(SQL.drop_consumer, **place)
 
 
-def requeue(catalog: Catalog, consumer: Consumer, keys: Sequence[KeyText] | None = None) -> int:
+def requeue(
+    catalog: Catalog, consumer: Consumer, keys: Sequence[KeyText] | None = None, also: Sequence[Effect] = ()
+) -> int:
     """Have what was put aside tried again (of these keys, or all), without its failures; how many partitions.
 
     It is announced as work that is left, so that schedules start for it. Cost: what was put aside.
@@ -214,7 +223,7 @@ def requeue(catalog: Catalog, consumer: Consumer, keys: Sequence[KeyText] | None
     wanted = None if keys is None else set(keys)
     chosen = [row for row in rows if wanted is None or row[1] in wanted]
     if chosen:
-        catalog.apply([_Requeue(consumer.consumer_id, tuple(chosen)), PublishBacklog([consumer.consumer_id])])
+        catalog.apply([_Requeue(consumer.consumer_id, tuple(chosen)), PublishBacklog([consumer.consumer_id]), *also])
     return len({row[1] for row in chosen})
 
 

@@ -50,7 +50,7 @@ class FilesChanged(Conflict):
         )
 
 
-def reprocess(catalog: Catalog, inbox: Inbox, names: Sequence[str], by: str) -> int:
+def reprocess(catalog: Catalog, inbox: Inbox, names: Sequence[str], by: str, also: Sequence[Effect] = ()) -> int:
     """Have processed files delivered again, all of them or none; return how many.
 
     One transaction closes the old records, with who asked, and announces the files as new ones. `NotReprocessed` for
@@ -75,7 +75,7 @@ def reprocess(catalog: Catalog, inbox: Inbox, names: Sequence[str], by: str) -> 
     if chosen:
         catalog.world.mark("reprocess.before_commit")
         catalog.apply(
-            [_Reprocess(inbox.dataset_id, file_event(inbox.dataset.namespace, inbox.dataset.name), chosen, by)]
+            [_Reprocess(inbox.dataset_id, file_event(inbox.dataset.namespace, inbox.dataset.name), chosen, by), *also]
         )
     return len(chosen)
 

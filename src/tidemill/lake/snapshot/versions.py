@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
+from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, load_sql
@@ -165,7 +166,11 @@ def expire_versions(catalog: Catalog, keep: timedelta = KEEP_SUPERSEDED) -> int:
 
 
 def expire_of(
-    catalog: Catalog, snapshot: SnapshotDataset, keep: timedelta = KEEP_SUPERSEDED, by_hand: Collection[int] = ()
+    catalog: Catalog,
+    snapshot: SnapshotDataset,
+    keep: timedelta = KEEP_SUPERSEDED,
+    by_hand: Collection[int] = (),
+    note: NoteChange | None = None,
 ) -> list[WritePointer]:
     """Expire what retention does not keep of one snapshot, and the versions `by_hand`; return the expired ones.
 
@@ -191,6 +196,8 @@ def expire_of(
             left = (one.replaced_at or 0) + to_milliseconds(keep) - db.now()
             wait = max(min(keep, BEFORE_DELETION), timedelta(milliseconds=left))
             expire(db, snapshot.dataset_id, [(one.version, _KEY)], wait)
+        if going:
+            write_note(db, note)
         return [one.version for one in going]
 
     catalog.world.mark("versions.before_expiry")

@@ -1,0 +1,74 @@
+"""The audit log: a row for each change that a caller asked for, written by the transaction of the change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.effects import Effect, Phase
+from tidemill.catalog.named import Call, load_sql
+
+if TYPE_CHECKING:
+    from tidemill.catalog.audit_log_sql import Sql
+
+SQL: Sql = load_sql(__file__)
+
+_LAST: Final = "\U0010ffff"
+"""Sorts after every id."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoteChange(Effect):
+    """Effect: the audit row of a change. Repeated, it stays one row.
+
+    A transaction that makes a change takes it along, as an effect or by `write`: no change without its row, and no row
+    without its change.
+    """
+
+    phase = Phase.ANNOUNCE
+
+    audit_id: str
+    actor: str
+    action: str
+    subject: str
+    detail: Mapping[str, object]
+
+    def writes(self) -> Sequence[Call]:
+        detail = json.dumps(self.detail, separators=(",", ":"), default=str)
+        params = {"audit_id": self.audit_id, "actor": self.actor, "action": self.action, "subject": self.subject}
+        return (SQL.add_entry(**params, detail=detail),)
+
+    def write(self, db: Db) -> None:
+        """Write the row within a block."""
+        for call in self.writes():
+            db.call(call)
+
+
+def write_note(db: Db, note: NoteChange | None) -> None:
+    """Write the audit row of a change within the block that makes the change; nothing for an unasked change."""
+    if note is not None:
+        note.write(db)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A change: its actor, its action (noun and verb of the operation), its subject, and details."""
+
+    audit_id: str
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    detail: Mapping[str, object]
+
+
+def list_entries(db: Db, *, subject: str | None, after: str, limit: int) -> list[AuditEntry]:
+    """List changes (of a subject), newest first, older than the entry `after`. Cost: the number of listed entries."""
+    before = after or _LAST
+    if subject is None:
+        return db.records(SQL.list_entries, AuditEntry, before=before, limit=limit)
+    return db.records(SQL.list_entries_of, AuditEntry, subject=subject, before=before, limit=limit)

@@ -1,0 +1,121 @@
+"""The audit log: each change that a caller asks for has one row, written by the transaction of the change."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from tidemill.errors import TidemillError
+from tidemill.mill.mill import Mill
+from tidemill.mill.operation import Right
+from tidemill.mill.operations import NOUNS, OPERATIONS
+from tidemill.run.external import open_transaction
+from tidemill.schedule.changes import ScheduleExists
+from tidemill.schedule.time_triggers import Every
+
+
+@pytest.fixture
+def deployed(mill):
+    """The project with its app, whose changes Ann makes."""
+    acting = mill.acting_as("ann@desk")
+    acting.deploy()
+    return acting
+
+
+def actions(mill: Mill) -> list[tuple[str, str]]:
+    """Return action and subject of each entry, sorted: ids of one millisecond are in no order."""
+    return sorted((entry.action, entry.subject) for entry in mill.catalog.log())
+
+
+def test_each_change_has_one_row_with_its_actor(deployed):
+    """An operator has to find out afterwards what happened to a schedule, and by which person."""
+    deployed.schedules.suspend("shop.on_orders")
+    deployed.schedules.resume("shop.on_orders")
+    deployed.schedules.create("shop.often", "shop.report", trigger=Every("1h"))
+    deployed.schedules.update("shop.often", priority=3)
+    deployed.schedules.delete("shop.often")
+    run_id = deployed.runs.start("shop.report")
+    deployed.runs.kill(run_id)
+    deployed.runs.kill(run_id)
+    retry_id = deployed.runs.retry(run_id)
+    deployed.topics.publish("own", "door")
+    deployed.consumers.reset("clean", "default.shop.report", "now")
+    deployed.sql("CREATE TABLE drops (day DATE) PARTITIONED BY (day)")
+    deployed.apps.delete("shop")
+
+    assert actions(deployed) == sorted(
+        [
+            ("deploy", "default.shop"),
+            ("schedule.suspend", "default.shop.on_orders"),
+            ("schedule.resume", "default.shop.on_orders"),
+            ("schedule.create", "default.shop.often"),
+            ("schedule.update", "default.shop.often"),
+            ("schedule.delete", "default.shop.often"),
+            ("run.start", "default.shop.report"),
+            ("run.kill", run_id),
+            ("run.retry", run_id),
+            ("topic.publish", "own"),
+            ("consumer.reset", "default.clean default.shop.report"),
+            ("sql", "default.drops"),
+            ("app.delete", "default.shop"),
+        ]
+    )
+    (newest,) = deployed.catalog.log(subject=run_id, limit=1)
+    (older,) = deployed.catalog.log(subject=run_id, after=newest.audit_id)
+    details = {entry.action: (entry.actor, entry.detail) for entry in (newest, older)}
+    assert details == {"run.kill": ("ann@desk", {}), "run.retry": ("ann@desk", {"run_id": retry_id})}
+
+
+def test_an_aborted_transaction_and_a_job_by_hand_have_their_rows(deployed):
+    """These end in a transaction of another room, which takes the row along."""
+    deployed.schedules.resume("shop.on_clean")
+    with pytest.raises(TidemillError), open_transaction(deployed.project.catalog, deployed.project.world, []) as tx:
+        deployed.transactions.abort(tx.write_pointer)
+
+    assert ("tx.abort", str(tx.write_pointer)) in actions(deployed)
+
+
+def test_a_change_that_is_refused_has_no_row(deployed):
+    """A row without its change accuses a person of something that never happened."""
+    before = actions(deployed)
+
+    with pytest.raises(ScheduleExists):
+        deployed.schedules.create("shop.on_orders", "shop.load", trigger=Every("1h"))
+
+    assert actions(deployed) == before
+
+
+def test_a_change_whose_row_cannot_be_written_does_not_happen(deployed):
+    """No change may pass by the audit log."""
+    deployed.project.catalog.run_script("ALTER TABLE audit RENAME TO elsewhere", unless=99)
+
+    for change in (
+        lambda: deployed.schedules.suspend("shop.on_orders"),
+        lambda: deployed.runs.start("shop.report"),
+        lambda: deployed.topics.publish("own", "door"),
+        lambda: deployed.apps.delete("shop"),
+        lambda: deployed.consumers.reset("clean", "default.shop.report", "now"),
+    ):
+        with pytest.raises(Exception, match="audit"):
+            change()
+
+    assert {one.status for one in deployed.schedules.list() if one.name.endswith("on_orders")} == {"SCHEDULED"}
+    assert list(deployed.runs.list()) == []
+    assert [topic.topic for topic in deployed.topics.list() if topic.topic == "own"] == []
+    assert [app.name for app in deployed.apps.list()] == ["default.shop"]
+    assert deployed.consumers.show("clean", "default.shop.report")["resets"] == []
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [one for one in OPERATIONS if one.right is not Right.READ and not one.mark.no_audit and one.noun],
+    ids=lambda operation: operation.action,
+)
+def test_each_operation_that_changes_something_makes_its_row(operation):
+    """An operation that is added without a row is found here, not by an auditor."""
+    (noun,) = [noun for noun in NOUNS if noun.noun == operation.noun]
+
+    source = inspect.getsource(noun)
+
+    assert f'_note("{operation.verb}"' in source or f'_drop("{operation.verb}"' in source

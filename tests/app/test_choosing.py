@@ -33,7 +33,7 @@ def report(run):
     taken = run.input(lines)
     say("got " + " ".join(str(p["hour"]) for p in taken.partitions))
     for hour in (HERE / "back").read_text().split() if (HERE / "back").exists() else []:
-        taken.put_back({{"hour": int(hour)}})
+        taken.return_partitions({{"hour": int(hour)}})
         say("left " + " ".join(str(p["hour"]) for p in run.input(lines).partitions))
 
 

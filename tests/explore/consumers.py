@@ -13,7 +13,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.errors import Conflict, Fenced
 from tidemill.lake.consumer.backlog import publish_due
-from tidemill.lake.consumer.claims import CompleteClaims, put_back
+from tidemill.lake.consumer.claims import CompleteClaims, return_some
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState, consume_partitions, take
 from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.consumer.take import MOST_FILLED, Delivery, take_claims
@@ -171,7 +171,7 @@ def work(
 
 def _put_last_back(stage: Stage, tx: Transaction, consumer_id: ConsumerId, got: Sequence[Delivery]) -> None:
     returned = got[-1]
-    stage.catalog.write(lambda db: put_back(db, tx.run_id, [(consumer_id, returned.partition_key)]))
+    stage.catalog.write(lambda db: return_some(db, tx.run_id, [(consumer_id, returned.partition_key)]))
     for change in returned.changes:
         stage.note(
             "DELETE FROM given WHERE run_id = ? AND epoch = ? AND write_pointer = ? AND partition_key = ?",

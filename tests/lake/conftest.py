@@ -14,7 +14,7 @@ from tidemill.catalog.effects import Effect
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import EndTransaction, Transaction, TxState, begin, commit
-from tidemill.lake.consumer.claims import CompleteClaims, RestampClaims, put_back
+from tidemill.lake.consumer.claims import CompleteClaims, RestampClaims, return_some
 from tidemill.lake.consumer.managed import Consumer, Work, WorkState, ensure_consumer, list_work
 from tidemill.lake.consumer.take import Delivery, take_claims
 from tidemill.lake.consumer.terms import Terms
@@ -94,10 +94,10 @@ class Lake:
         """The managed consumer of this name."""
         return self.catalog.write(lambda db: ensure_consumer(db, self.lines.dataset_id, name, self.terms))
 
-    def put_back(self, tx: Transaction, delivery: Delivery) -> None:
+    def return_some(self, tx: Transaction, delivery: Delivery) -> None:
         """Return one delivery of the run of `tx`."""
         consumer_id = self.consumer().consumer_id
-        self.catalog.write(lambda db: put_back(db, tx.run_id, [(consumer_id, delivery.partition_key)]))
+        self.catalog.write(lambda db: return_some(db, tx.run_id, [(consumer_id, delivery.partition_key)]))
 
     def list_work(self, state: WorkState) -> list[Work]:
         """The rows of the working set in `state`."""

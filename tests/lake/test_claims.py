@@ -18,7 +18,7 @@ from tidemill.lake.consumer.claims import (
     ClaimsTakenOver,
     CompleteClaims,
     FailClaims,
-    ReleaseClaims,
+    ReturnClaims,
     SkipOwn,
 )
 from tidemill.lake.consumer.managed import WorkState, find_consumer, list_consumers, measure_lag
@@ -30,13 +30,13 @@ MINUTE = timedelta(minutes=1)
 
 def fail(lake, tx, *, last=True, backoff=MINUTE):
     """An attempt ends by an exception of the program; `last` ends the run."""
-    how = ReleaseClaims(tx.run_id, tx.epoch, True, "boom", backoff) if last else FailClaims(tx.run_id, tx.epoch, "boom")
+    how = ReturnClaims(tx.run_id, tx.epoch, True, "boom", backoff) if last else FailClaims(tx.run_id, tx.epoch, "boom")
     lake.end(tx, how, PublishBacklog([lake.consumer().consumer_id]))
 
 
 def kill(lake, tx):
     """A run is killed."""
-    released = ReleaseClaims(tx.run_id, tx.epoch, False, "killed", MINUTE)
+    released = ReturnClaims(tx.run_id, tx.epoch, False, "killed", MINUTE)
     lake.end(tx, released, PublishBacklog([lake.consumer().consumer_id]), state=TxState.INVALID)
 
 
@@ -156,7 +156,7 @@ def test_a_run_claims_only_what_its_own_snapshot_sees(lake):
     lake.publish(1)
     late = lake.begin()
     taken = lake.take(late)
-    lake.put_back(late, taken[0])
+    lake.return_some(late, taken[0])
 
     assert lake.take(early) == []
     assert lake.hours(lake.take(lake.begin())) == [1]
@@ -512,7 +512,7 @@ def test_what_is_put_back_comes_to_the_next_without_a_failure(lake):
     lake.publish(2)
     tx = lake.begin()
     kept, returned = lake.take(tx)
-    lake.put_back(tx, returned)
+    lake.return_some(tx, returned)
     lake.complete(tx)
 
     following = lake.begin()

@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from tests.lake.conftest import Lake, make_lake
 from tidemill.catalog.transactions import Transaction, TxState
 from tidemill.lake.consumer.backlog import PublishBacklog
-from tidemill.lake.consumer.claims import FailClaims, ReleaseClaims
+from tidemill.lake.consumer.claims import FailClaims, ReturnClaims
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState, take
 from tidemill.lake.consumer.managed import WorkState
 from tidemill.lake.consumer.terms import Terms
@@ -47,7 +47,7 @@ class Takes(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Let all runs go, take what is left, and compare."""
         for run_id in list(self.held):
-            self.lake.catalog.apply([ReleaseClaims(run_id, 1 << 30, False, "killed", timedelta())])
+            self.lake.catalog.apply([ReturnClaims(run_id, 1 << 30, False, "killed", timedelta())])
         while True:
             self.lake.pass_time()
             last = self.lake.begin()
@@ -125,7 +125,7 @@ class Takes(RuleBasedStateMachine):
     @rule(run=consumes(runs), failed=st.booleans())
     def end_run(self, run: Transaction, *, failed: bool) -> None:
         """A run fails once, or is killed."""
-        self.lake.end(run, ReleaseClaims(run.run_id, run.epoch, failed, "boom", timedelta(minutes=1)))
+        self.lake.end(run, ReturnClaims(run.run_id, run.epoch, failed, "boom", timedelta(minutes=1)))
         self.held.pop(run.run_id, None)
 
     @rule(target=runs, run=consumes(runs), failed=st.booleans())

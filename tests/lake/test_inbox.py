@@ -49,7 +49,7 @@ from tidemill.lake.inbox.file_endings import (
     FailFiles,
     PublishInboxBacklog,
     QuarantineAlone,
-    ReleaseFiles,
+    ReturnFiles,
     next_retry,
     publish_due_backlog,
 )
@@ -128,7 +128,7 @@ class Mill:
         named = () if blamed is None else (BlamedFile(blamed, "boom"),)
         alone = [QuarantineAlone(tx.run_id, tx.epoch, "boom")] if blamed is None else []
         if last:
-            release = ReleaseFiles(tx.run_id, tx.epoch, "boom", timedelta(seconds=30), named)
+            release = ReturnFiles(tx.run_id, tx.epoch, "boom", timedelta(seconds=30), named)
             self.catalog.apply([end, *alone, release, PublishInboxBacklog((self.inbox.dataset_id,))])
         else:
             self.catalog.apply([end, *alone, FailFiles(tx.run_id, tx.epoch, "boom", named)])
@@ -136,7 +136,7 @@ class Mill:
     def kill(self, tx: Transaction) -> None:
         """End the run KILLED."""
         end = EndTransaction(tx.write_pointer, TxState.INVALID, "killed")
-        release = ReleaseFiles(tx.run_id, tx.epoch, None)
+        release = ReturnFiles(tx.run_id, tx.epoch, None)
         self.catalog.apply([end, release, PublishInboxBacklog((self.inbox.dataset_id,))])
 
     def process(self) -> list[str]:
@@ -527,7 +527,7 @@ def test_claims_of_an_attempt_that_died_before_it_began_are_released(mill):
     tx = mill.begin("run_x", 1)
     mill.claim(tx)
 
-    mill.catalog.apply([ReleaseFiles(RunId("run_x"), 3, None)])
+    mill.catalog.apply([ReturnFiles(RunId("run_x"), 3, None)])
 
     assert mill.states() == {"a": "NEW"}
 

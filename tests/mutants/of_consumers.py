@@ -145,7 +145,7 @@ MUTANTS: Final = (
     _mutant(
         "released_as_done",
         "a run that ends without success gives its claims back as completed",
-        Sql("claims.release").swap(
+        Sql("claims.return_claims").swap(
             "SET state = 'new', run_id = NULL, epoch = NULL, not_before = CASE WHEN CAST",
             "SET state = 'completed', not_before = CASE WHEN CAST",
         ),
@@ -154,7 +154,7 @@ MUTANTS: Final = (
     _mutant(
         "claims_kept_by_an_ended_run",
         "a run that ends without success keeps its claims",
-        In("ReleaseClaims.writes").drop("SQL.release", times=2),
+        In("ReturnClaims.writes").drop("SQL.return_claims", times=2),
         scenario="limits-small",
     ),
     _mutant(
@@ -294,13 +294,13 @@ MUTANTS: Final = (
     _mutant(
         "files_kept_by_an_ended_run",
         "a run that ends without success keeps its files",
-        In("ReleaseFiles.writes").drop("SQL.release"),
+        In("ReturnFiles.writes").drop("SQL.return_files"),
         scenario="inbox-killed",
     ),
     _mutant(
         "files_released_as_done",
         "a run that was killed gives its files back as processed",
-        Sql("file_endings.release").swap(
+        Sql("file_endings.return_files").swap(
             "WHEN :failed = 0 THEN 'NEW' ELSE 'ERROR' END,", "WHEN :failed = 0 THEN 'SUCCESS' ELSE 'ERROR' END,"
         ),
         scenario="inbox-killed",

@@ -112,7 +112,7 @@ MUTANTS: Final = (
     _mutant(
         "failing_windows_forgotten",
         "a window that could not be computed is tried again",
-        In("SetAside.writes").swap(
+        In("NotePostponed.writes").swap(
             "if self.failures: ...", "if self.failures and (not self.mended) and self.left: ..."
         ),
         first=Killer.SIMULATION,

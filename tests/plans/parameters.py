@@ -501,9 +501,9 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "found": _files(_WAITING).replace("v1", "v2"),
         "superseded": -1,
     },
-    "file_claims.put_back": {"files": _files(_BEING_PROCESSED[1:])},
+    "file_claims.return_others": {"files": _files(_BEING_PROCESSED[1:])},
     "file_endings.quarantine_alone": {"run_id": "alone_file"},
-    "file_endings.put_off": {"dataset_id": "landing"},
+    "file_endings.postpone": {"dataset_id": "landing"},
     "file_endings.retry_named": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(297_300, 297_400)))},
     "file_endings.retry_all": {"dataset_id": "landing"},
     "file_endings.release_quarantined": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(100)))},
@@ -537,7 +537,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "files": _AGAIN,
         "event_key": "file:default.landing",
     },
-    "file_endings.set_aside": {
+    "file_endings.fail_blamed": {
         "blamed": json.dumps(
             [{"dataset_id": "landing", "name": f"f{n}", "error": "boom", "alone": 0} for n in _BEING_PROCESSED]
         ),

@@ -19,9 +19,9 @@ class Accept(StrEnum):
     ACCEPT = "accept"
     """The run works on it."""
     SKIP = "skip"
-    """Not now: it is put back, without a failure, and comes again later."""
+    """Not now: the partition is returned without a failure, and delivered again later."""
     STOP = "stop"
-    """Not now, nor what comes after it: all of that is put back, without a failure, for the next run."""
+    """Not now: this partition and all later ones are returned without a failure, for the next run."""
 
 
 Acceptor: TypeAlias = Callable[[ConsumedPartition], Accept]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
-from tidemill.lake.consumer.backlog import PublishBacklog, PutOffBacklog
+from tidemill.lake.consumer.backlog import PostponeBacklog, PublishBacklog
 from tidemill.lake.consumer.managed import Consumer
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.snapshot.changes import Changed, MoveFeed, NoteUnseen, find_changes, find_feed
@@ -117,7 +117,7 @@ class Changes(InputKind):
     @staticmethod
     def postpone(ids: Sequence[str], wait: timedelta) -> Sequence[Effect]:
         """Give the work of each feed a time."""
-        return (PutOffBacklog([ConsumerId(one) for one in ids], wait),)
+        return (PostponeBacklog([ConsumerId(one) for one in ids], wait),)
 
     @staticmethod
     def note_unseen(ids: Sequence[str]) -> Sequence[Effect]:

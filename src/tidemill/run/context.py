@@ -13,7 +13,7 @@ from tidemill.catalog.transactions import Transaction
 from tidemill.durations import parse_duration
 from tidemill.epoch import from_ms
 from tidemill.errors import UserError
-from tidemill.lake.consumer.take import give_back
+from tidemill.lake.consumer.take import return_claims
 from tidemill.lake.datasets import DatasetKind
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, WriteOp, find_schema, pin, read_partitions
 from tidemill.lake.fileset.publish import PartitionWrite, see_own
@@ -343,7 +343,7 @@ class Run:
 
     def return_claims(self, consumer_id: ConsumerId, keys: Sequence[KeyText], wait: timedelta) -> None:
         """Return claims of an input; the input's business."""
-        give_back(self._catalog, self._tx, consumer_id, keys, wait)
+        return_claims(self._catalog, self._tx, consumer_id, keys, wait)
 
     def use_spark(self, session: SparkSession | None) -> None:
         """Hand over the session of this attempt; the driver's business."""

@@ -28,10 +28,10 @@ from tidemill.lake.inbox.file_endings import (
     BlamedFile,
     CloseFiles,
     FailFiles,
+    PostponeInboxBacklog,
     PublishInboxBacklog,
-    PutOffInboxBacklog,
     QuarantineAlone,
-    ReleaseFiles,
+    ReturnFiles,
     next_retry,
     publish_due_backlog,
 )
@@ -312,7 +312,7 @@ class Files(InputKind):
     @staticmethod
     def postpone(ids: Sequence[str], wait: timedelta) -> Sequence[Effect]:
         """Give a file of each inbox a time."""
-        return (PutOffInboxBacklog(tuple(map(DatasetId, ids)), wait),)
+        return (PostponeInboxBacklog(tuple(map(DatasetId, ids)), wait),)
 
     @staticmethod
     def next_due(db: Db) -> int | None:
@@ -338,7 +338,7 @@ class Files(InputKind):
     def return_claims(run_id: RunId, epoch: int, blame: Blame | None, backoff: timedelta) -> Sequence[Effect]:
         """Return the files; one that failed alone and too often is quarantined."""
         error, files = (None, ()) if blame is None else (blame.error, blame.files)
-        return [*_quarantine_alone(run_id, epoch, blame), ReleaseFiles(run_id, epoch, error, backoff, files)]
+        return [*_quarantine_alone(run_id, epoch, blame), ReturnFiles(run_id, epoch, error, backoff, files)]
 
 
 def _quarantine_alone(run_id: RunId, epoch: int, blame: Blame | None) -> list[Effect]:

@@ -19,7 +19,7 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import find_by_id
-from tidemill.lake.inbox.file_checks import FileOutcome, failed, find_changed, put_back, succeeded, verify_claims
+from tidemill.lake.inbox.file_checks import FileOutcome, failed, find_changed, returned, succeeded, verify_claims
 from tidemill.lake.inbox.file_claims import MOST_FILES, ClaimedFile, claim_waiting, read_claims
 from tidemill.lake.inbox.file_endings import CloseSome, PublishInboxBacklog
 from tidemill.lake.inbox.inbox import FileState, Inbox
@@ -130,7 +130,7 @@ def update_file_status(
     """Close files of a claim (all that it still holds when None); how many it holds afterwards.
 
     SUCCESS: processed; refused with `FileRewritten` when the file has changed since it was claimed. ERROR: to be tried
-    again after the inbox's wait; one that failed alone, and too often, is QUARANTINED. NEW: given back. With its last
+    again after the inbox's wait; one that failed alone, and too often, is QUARANTINED. NEW: returned. With its last
     file the claim ends. Called again, it changes nothing. `RunTaken` when the claim has ended otherwise, `NotClaimed`.
     """
     if status not in _CLOSING:
@@ -222,7 +222,7 @@ def _outcome(inbox: Inbox, file: ClaimedFile, status: FileState, error: str, tog
         case FileState.SUCCESS:
             return succeeded(file)
         case FileState.NEW:
-            return put_back(file)
+            return returned(file)
         case _:
             # Of several that fail together most are innocent: they come again, and ever fewer of them together.
             return failed(inbox, file, error or "failed, as the engine outside says", alone=together == 1)

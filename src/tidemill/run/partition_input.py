@@ -11,12 +11,12 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import UserError
-from tidemill.lake.consumer.backlog import NoteUnread, PublishBacklog, PutOffBacklog, next_due, publish_due
-from tidemill.lake.consumer.claims import CompleteClaims, FailClaims, ReleaseClaims, RestampClaims, SkipOwn, holds_any
+from tidemill.lake.consumer.backlog import NoteUnread, PostponeBacklog, PublishBacklog, next_due, publish_due
+from tidemill.lake.consumer.claims import CompleteClaims, FailClaims, RestampClaims, ReturnClaims, SkipOwn, holds_any
 from tidemill.lake.consumer.consumer import ConsumedPartition, describe
 from tidemill.lake.consumer.discards import Discard, TellDiscards, find_untold
 from tidemill.lake.consumer.managed import Consumer, find_consumer
-from tidemill.lake.consumer.take import Delivery, give_back, has_work, take_claims
+from tidemill.lake.consumer.take import Delivery, has_work, return_claims, take_claims
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset, Partition
 from tidemill.lake.keys import KeyText, KeyValue
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 class NotTaken(UserError):
-    """A partition is put back that the run does not have, or has put back already."""
+    """A partition is returned that the run does not have, or has returned already."""
 
     code = "not_taken"
 
     def __init__(self, dataset: str, partition: str) -> None:
         self.dataset = dataset
         self.partition = partition
-        super().__init__(f"this run does not have {partition} of {dataset}: put back what stands in `partitions`")
+        super().__init__(f"this run does not have {partition} of {dataset}: return what stands in `partitions`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class PartitionInput:
             for delivery in self.deliveries
         ]
 
-    def put_back(self, *partitions: Mapping[str, KeyValue]) -> None:
+    def return_partitions(self, *partitions: Mapping[str, KeyValue]) -> None:
         """Return some of `partitions`, without a failure: this run does not complete them, a later one gets them.
 
         After a while, at least the program's back-off, and the longer they have waited the later, up to an hour. At
@@ -127,7 +127,7 @@ class TakenPartitions(TakenInput):
     consumer_id: ConsumerId
     deliveries: list[Delivery]
     wait: timedelta
-    """How long at least what is put back waits."""
+    """The shortest wait of a returned partition."""
     discards: Sequence[Discard] | None = None
     """What was given up of it before and nobody was told of; None until the program asks."""
 
@@ -147,7 +147,7 @@ class TakenPartitions(TakenInput):
 
     def return_some(self, catalog: Catalog, tx: Transaction, keys: Sequence[KeyText], wait: timedelta | None) -> None:
         """Return claims without a failure: for the next run, or for one after `wait`."""
-        give_back(catalog, tx, self.consumer_id, keys, wait)
+        return_claims(catalog, tx, self.consumer_id, keys, wait)
 
 
 class Partitions(InputKind):
@@ -226,7 +226,7 @@ class Partitions(InputKind):
     @staticmethod
     def postpone(ids: Sequence[str], wait: timedelta) -> Sequence[Effect]:
         """Give a row of each consumer a time."""
-        return (PutOffBacklog([ConsumerId(one) for one in ids], wait),)
+        return (PostponeBacklog([ConsumerId(one) for one in ids], wait),)
 
     @staticmethod
     def note_unseen(ids: Sequence[str]) -> Sequence[Effect]:
@@ -256,4 +256,4 @@ class Partitions(InputKind):
     @staticmethod
     def return_claims(run_id: RunId, epoch: int, blame: Blame | None, backoff: timedelta) -> Sequence[Effect]:
         """Return the partitions; one that failed alone and too often is discarded."""
-        return (ReleaseClaims(run_id, epoch, blame is not None, blame.error if blame else "", backoff),)
+        return (ReturnClaims(run_id, epoch, blame is not None, blame.error if blame else "", backoff),)

@@ -9,7 +9,7 @@ from typing import Never
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.lake.datasets import Dataset
-from tidemill.lake.window.retries import PutOffWindows, announce_due, next_due
+from tidemill.lake.window.retries import PostponeWindows, announce_due, next_due
 from tidemill.lake.window.windows import PublishClosed
 from tidemill.names import ProgramId, ScheduleId
 from tidemill.run.input_kind import InputKind, Leaving
@@ -42,7 +42,7 @@ class Windows(InputKind):
     @staticmethod
     def postpone(ids: Sequence[str], wait: timedelta) -> Sequence[Effect]:
         """Give the state of each window program a time."""
-        return [PutOffWindows(ProgramId(one), wait) for one in ids]
+        return [PostponeWindows(ProgramId(one), wait) for one in ids]
 
     def announce(self) -> Sequence[Effect]:
         """Announce nothing: the program's own effect, which moves its state, announces what is left."""

@@ -50,7 +50,7 @@ class NothingTaken(UserError):
 
 
 class NotCommitted(UserError):
-    """A worker program took again, or returned, while what it had taken was neither committed nor put back."""
+    """A worker program took again, or returned, while what it had taken was neither committed nor returned."""
 
     code = "not_committed"
 

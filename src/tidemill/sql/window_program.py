@@ -1,7 +1,7 @@
 """Window programs: plan what is closed, compute it in batches, publish it with the state that says so.
 
 One run computes one batch, as one transaction: rows, `computed` and messages are published together or not at all, and
-the next run goes on from there. A window that cannot be computed is set aside, tried again by later runs, and holds up
+the next run goes on from there. A window that cannot be computed is postponed, tried again by later runs, and holds up
 no other. A window that has been published before is replaced: the partitions of the output that
 hold rows of it are written anew without them.
 """
@@ -21,7 +21,7 @@ from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find
 from tidemill.lake.fileset.publish import see_own
 from tidemill.lake.keys import KeyText
 from tidemill.lake.window.partition_time import Instant, WallTime, from_wall
-from tidemill.lake.window.retries import Failure, SetAside, list_aside
+from tidemill.lake.window.retries import Failure, NotePostponed, list_postponed
 from tidemill.lake.window.watermark import value_at
 from tidemill.lake.window.watermark_spec import (
     BadTimeColumn,
@@ -88,8 +88,8 @@ class _Look:
     gone: tuple[Window, ...]
     left_out: tuple[LateRows, ...]
     """Late rows of windows that are computed, where late partitions are dropped."""
-    aside: tuple[Window, ...]
-    """Windows that were set aside: those whose partitions have changed first, then what was tried longest ago."""
+    postponed: tuple[Window, ...]
+    """Windows that were postponed: those whose partitions have changed first, then what was tried longest ago."""
 
 
 class WindowProgram:
@@ -171,7 +171,7 @@ class WindowProgram:
         )
         late = tries.compute(look.plan.late)
         # Not one by one: once their cause is gone, they may be many and of one partition.
-        tries.compute(look.aside[: _spec(look.source).max_windows])
+        tries.compute(look.postponed[: _spec(look.source).max_windows])
         new = tries.compute(look.plan.new)
         outside = self._count_outside(run, calculator, look, tries.done)
         moved = self._find_move(run, look, tries, late, new, outside)
@@ -188,11 +188,11 @@ class WindowProgram:
         world.mark("windows.written")
         run.also(
             moved,
-            SetAside(
+            NotePostponed(
                 look.state.program_id,
-                [Failure(one, error.reason, error.partitions) for one, error in _to_set_aside(look, tries).items()],
+                [Failure(one, error.reason, error.partitions) for one, error in _to_postpone(look, tries).items()],
                 moved.mended,
-                left=not {*look.aside} <= {*moved.mended, *tries.failed},
+                left=not {*look.postponed} <= {*moved.mended, *tries.failed},
             ),
         )
 
@@ -215,7 +215,7 @@ class WindowProgram:
         plan, grid = look.plan, self._grid(look.source)
         computed, seen = plan.computed, plan.seen
         if late < len(plan.late):
-            seen = look.state.seen  # all changes are looked at again, but for who has failed: that is set aside by then
+            seen = look.state.seen  # all changes are looked at again, but for who has failed: that is postponed by then
         if new < len(plan.new):
             # Windows that close at one instant are passed together.
             computed = Instant(min(grid.closes(plan.new[new - 1]), grid.closes(plan.new[new]) - 1))
@@ -229,8 +229,8 @@ class WindowProgram:
             new=[window for window in plan.new if window in tries.done],
             again=sorted(again),
             gone=look.gone,
-            failed=[*_to_set_aside(look, tries)],
-            mended=[window for window in look.aside if window in tries.done],
+            failed=[*_to_postpone(look, tries)],
+            mended=[window for window in look.postponed if window in tries.done],
             rows=sum(write.manifest.total_rows for write in run.written(look.sink)),
             more=plan.more or late < len(plan.late) or new < len(plan.new),
             left_out=look.left_out,
@@ -258,15 +258,15 @@ class WindowProgram:
             # A window that is not computed yet may begin as much before `computed` as it is long.
             since = None if state.computed is None else Instant(state.computed - self.query.shape.size - MARGIN)
             planned = plan(grid, at, list_waiting(db, source, tx, since), dirty, limits)
-            aside = list_aside(db, state.program_id, _MOST_STALE)
-            found = planned.without({*aside})  # else it would meet first what has failed before, and come no further
+            postponed = list_postponed(db, state.program_id, _MOST_STALE)
+            found = planned.without({*postponed})  # else the run would meet first what has failed before
             changed = {*planned.late}
-            aside.sort(key=lambda window: window not in changed)
-            wanted = (*found.new, *found.late, *aside)
+            postponed.sort(key=lambda window: window not in changed)
+            wanted = (*found.new, *found.late, *postponed)
             written_by = {one.window: one.write_pointer for one in find_results(db, state.program_id, wanted)}
             gone = self._gone(db, state.program_id, grid, found.computed, {*wanted})
             written_by |= gone
-            return _Look(state, source, sink, found, written_by, tuple(gone), left_out, tuple(aside))
+            return _Look(state, source, sink, found, written_by, tuple(gone), left_out, tuple(postponed))
 
         return block
 
@@ -379,9 +379,9 @@ class WindowProgram:
         return SparkWindows(self.query)
 
 
-def _to_set_aside(look: _Look, tries: Tries) -> dict[Window, WindowFailed]:
-    """What this run sets aside. What is aside already and was not tried keeps its place among what is tried next."""
-    known = {*look.aside}
+def _to_postpone(look: _Look, tries: Tries) -> dict[Window, WindowFailed]:
+    """What this run postpones. What is postponed already and was not tried keeps its place among what is tried next."""
+    known = {*look.postponed}
     return tries.failed | {one: error for one, error in tries.untried.items() if one not in known}
 
 

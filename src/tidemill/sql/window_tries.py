@@ -1,7 +1,7 @@
 """Computing windows so that one that fails holds up no other: a failing batch is halved until the window is known.
 
 The cause is mostly a partition, which all windows that need it share. So once a window has failed, those that share
-partitions with it wait until the others are computed; not all of them need to be tried to be set aside.
+partitions with it wait until the others are computed; not all of them need to be tried to be postponed.
 """
 
 from __future__ import annotations

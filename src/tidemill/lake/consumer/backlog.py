@@ -49,7 +49,7 @@ class NoteUnread(Effect):
     """Have changes that no take has seen count as work left, at the end of a run that was launched for them.
 
     A run that took anything has moved them all into the working set; one that ended before it took has used up their
-    messages, and nobody would speak of them again. Stands before `PublishBacklog` or `PutOffBacklog`.
+    messages, and nobody would speak of them again. Stands before `PublishBacklog` or `PostponeBacklog`.
     """
 
     phase = Phase.CLAIMS
@@ -66,7 +66,7 @@ class NoteUnread(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class PutOffBacklog(Effect):
+class PostponeBacklog(Effect):
     """Say later which of these consumers have work left: at the end of a run that could not even take it.
 
     In place of `PublishBacklog`, which would start the next such run at once, and so on. After `wait` at the soonest;
@@ -83,7 +83,7 @@ class PutOffBacklog(Effect):
         if not self.consumers:
             return ()
         wait = max(1, to_milliseconds(self.wait))
-        return lock_consumers(self.consumers), *(SQL.put_off(consumer_id=one, wait=wait) for one in self.consumers)
+        return lock_consumers(self.consumers), *(SQL.postpone(consumer_id=one, wait=wait) for one in self.consumers)
 
 
 @dataclass(frozen=True, slots=True)

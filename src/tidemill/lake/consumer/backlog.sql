@@ -55,7 +55,7 @@ SELECT CAST(:consumer_id AS TEXT), unread.write_pointer, unread.partition_key, u
  WHERE true
     ON CONFLICT (consumer_id, write_pointer, partition_key) DO NOTHING
 
--- name: put_off
+-- name: postpone
 -- locks: consumer_work
 -- One row is enough to have the keeper announce the consumer at its time; the others are there for whoever comes. As
 -- long again as the change has waited, so that the waits double without anybody counting. (As NOT EXISTS, PostgreSQL read

@@ -47,16 +47,16 @@ def holds_any(db: Db, run_id: RunId) -> bool:
     return db.one(SQL.find_holding, run_id=run_id) is not None
 
 
-def put_back(
+def return_some(
     db: Db, run_id: RunId, claims: Iterable[tuple[ConsumerId, KeyText]], wait: timedelta | None = None
 ) -> None:
     """Return claims of the run without counting a failure; whoever takes next gets them, with `wait` after a time."""
     returned = [{"consumer_id": consumer_id, "partition_key": key} for consumer_id, key in claims]
     if wait is None:
-        db.run(SQL.put_back, run_id=run_id, returned=json.dumps(returned))
+        db.run(SQL.return_some, run_id=run_id, returned=json.dumps(returned))
     else:
         milliseconds = max(1, to_milliseconds(wait))
-        db.run(SQL.put_back_for_later, run_id=run_id, returned=json.dumps(returned), wait=milliseconds)
+        db.run(SQL.return_for_later, run_id=run_id, returned=json.dumps(returned), wait=milliseconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class FailClaims(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseClaims(Effect):
+class ReturnClaims(Effect):
     """Give back what the run holds, at its end without success.
 
     When the run `failed`, the failure of its last attempt is counted (no `FailClaims` beside it). A partition that was
@@ -131,12 +131,12 @@ class ReleaseClaims(Effect):
         """Count, discard, release."""
         run: dict[str, Param] = {"run_id": self.run_id, "epoch": self.epoch}
         if not self.failed:
-            return (SQL.release(**run, backoff=0),)
+            return (SQL.return_claims(**run, backoff=0),)
         backoff = max(1, self.backoff // timedelta(milliseconds=1))
         return (
             SQL.count_failure(**run, error=self.error),
             SQL.discard_alone(**run),
-            SQL.release(**run, backoff=backoff),
+            SQL.return_claims(**run, backoff=backoff),
         )
 
 

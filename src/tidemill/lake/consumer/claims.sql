@@ -1,4 +1,4 @@
--- name: put_back
+-- name: return_some
 -- locks: consumer_work
 -- Given back without a failure: whoever comes next may have it at once. coalesce() has PostgreSQL hash the list: it
 -- takes what a run holds for a row or two, and compared each with the whole list (10,000 ran into the time-out).
@@ -8,9 +8,9 @@ UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, not_before 
                 (SELECT returned.consumer_id, returned.partition_key
                    FROM {rows:returned(consumer_id text, partition_key text)} AS returned), FALSE)
 
--- name: put_back_for_later
+-- name: return_for_later
 -- locks: consumer_work
--- As long again as the change has waited, as with work that is put off; the keeper announces it then.
+-- As long again as the change has waited, as with postponed work; the keeper announces it then.
 UPDATE consumer_work
    SET state = 'new', run_id = NULL, epoch = NULL,
        not_before = tidemill_now() + (SELECT CASE WHEN tidemill_now() - change.at > 3600000 THEN 3600000
@@ -68,7 +68,7 @@ UPDATE consumer_work SET state = 'discarded'
                                    WHERE held.run_id = :run_id AND held.state = 'in_progress') AS keys)
    AND NOT EXISTS (SELECT 1 FROM inbox_file WHERE inbox_file.run_id = :run_id AND inbox_file.status = 'IN_PROGRESS')
 
--- name: release
+-- name: return_claims
 -- locks: consumer_work
 -- The wait doubles with each failure, up to an hour.
 UPDATE consumer_work

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Param, load_sql
 from tidemill.catalog.transactions import Transaction, TransactionEnded, find_in_progress, find_transaction
-from tidemill.lake.consumer.claims import HALVE_AFTER, put_back
+from tidemill.lake.consumer.claims import HALVE_AFTER, return_some
 from tidemill.lake.consumer.consumer import PartitionConsumerState
 from tidemill.lake.consumer.managed import Consumer, ConsumerMoved, WorkState, to_consumer
 from tidemill.lake.consumer.terms import OnChange, Order, Terms
@@ -72,7 +72,7 @@ def take_claims(
     """Claim for the run of `tx` what its consumers have to give, and deliver it; call it once, after the begin.
 
     A run that holds claims already (of an earlier attempt, re-stamped by the begin) keeps just those. A run with a
-    claim that has failed `HALVE_AFTER` times keeps the first half of all it holds and puts the rest back. Short
+    claim that has failed `HALVE_AFTER` times keeps the first half of all it holds and returns the rest. Short
     transactions under the consumers' row locks; nothing of it has to be undone when the process dies: claims belong
     to the run. Raises `TransactionEnded` when the attempt was fenced. The terms' order. Cost: what is new.
     """
@@ -164,7 +164,7 @@ def _take(
     return True, _deliver(_halve(db, tx, held))
 
 
-def give_back(
+def return_claims(
     catalog: Catalog, tx: Transaction, consumer_id: ConsumerId, keys: Sequence[KeyText], wait: timedelta | None = None
 ) -> None:
     """Put back what the run of `tx` does not want, without a failure: for the next take.
@@ -178,7 +178,7 @@ def give_back(
 
     def block(db: Db) -> None:
         _lock_open(db, tx)
-        put_back(db, tx.run_id, [(consumer_id, key) for key in keys], wait)
+        return_some(db, tx.run_id, [(consumer_id, key) for key in keys], wait)
 
     catalog.world.mark("take.before_return")
     catalog.write(block)
@@ -434,7 +434,7 @@ def _halve(db: Db, tx: Transaction, held: list[_Held]) -> list[_Held]:
     if len(held) < 2 or all(one.failures < HALVE_AFTER for one in held):
         return held
     kept, rest = held[: len(held) // 2], held[len(held) // 2 :]
-    put_back(db, tx.run_id, [(one.consumer_id, one.delivery.partition_key) for one in rest])
+    return_some(db, tx.run_id, [(one.consumer_id, one.delivery.partition_key) for one in rest])
     return kept
 
 

@@ -140,7 +140,7 @@ def succeeded(file: ClaimedFile, row_count: int | None = None) -> FileOutcome:
     )
 
 
-def put_back(file: ClaimedFile) -> FileOutcome:
+def returned(file: ClaimedFile) -> FileOutcome:
     """Nobody has worked on the file."""
     return FileOutcome(file.dataset_id, file.name, file.content_version, FileState.NEW, file.failures)
 

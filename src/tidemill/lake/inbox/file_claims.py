@@ -50,7 +50,7 @@ def claim_files(catalog: Catalog, tx: Transaction, inboxes: Iterable[Inbox]) -> 
     """The files that this attempt of the run works on, oldest first: to be called once, after its begin.
 
     `inboxes` are all that the run reads. The first attempt claims what waits there; a later one has the run's claims.
-    If one of them failed twice or more, only the first half is kept and the rest put back, until the one that makes
+    If one of them failed twice or more, only the first half is kept and the rest returned, until the one that makes
     the program fail is alone. A file that an error has named is alone at once. No two runs ever hold the same file,
     nor two contents of one name. Raises `TransactionEnded` when the attempt is fenced. Cost: what is claimed.
 
@@ -70,7 +70,7 @@ def claim_files(catalog: Catalog, tx: Transaction, inboxes: Iterable[Inbox]) -> 
         if held:
             kept = _isolate(_fit_beside(beside, held))
             if len(kept) < len(held):
-                _move(db, SQL.put_back, kept, run_id=tx.run_id)
+                _move(db, SQL.return_others, kept, run_id=tx.run_id)
             return kept
         return claim_waiting(db, tx.run_id, tx.epoch, ordered, beside)
 
@@ -98,7 +98,7 @@ def _select_claimable(db: Db, inbox: Inbox) -> list[ClaimedFile]:
     """What of the inbox one run may take, locked."""
     most = min(inbox.spec.max_files or MOST_FILES, MOST_FILES)
     waiting = [_claimed(row) for row in db.all(SQL.select_claimable, dataset_id=inbox.dataset_id, limit=most)]
-    # Two contents of a name can wait: one put back while the other was being recorded. The later one is there.
+    # Two contents of a name can wait: one returned while the other was being recorded. The later one is there.
     files = list({file.name: file for file in waiting}.values())
     if inbox.spec.max_bytes is None:
         return files

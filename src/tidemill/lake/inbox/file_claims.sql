@@ -44,7 +44,7 @@ UPDATE inbox_file SET status = 'IN_PROGRESS', run_id = :run_id, epoch = :epoch, 
  WHERE inbox_file.dataset_id = file.dataset_id AND inbox_file.name = file.name
    AND inbox_file.content_version = file.content_version AND coalesce(inbox_file.status IN ('NEW', 'ERROR'), FALSE)
 
--- name: put_back
+-- name: return_others
 -- locks: inbox_file
 -- All but those kept. A content that was replaced meanwhile is never delivered.
 UPDATE inbox_file

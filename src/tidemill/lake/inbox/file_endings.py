@@ -110,7 +110,7 @@ class BlamedFile:
 class QuarantineAlone(Effect):
     """Quarantine the file of a failed attempt that was alone and has failed too often.
 
-    Stands before `ReleaseClaims`: beside a partition no file is alone.
+    Stands before `ReturnClaims`: beside a partition no file is alone.
     """
 
     phase = Phase.CLAIMS
@@ -158,11 +158,11 @@ class FailFiles(Effect):
             for one in self.blamed
         ]
         owner: dict[str, Param] = {"run_id": self.run_id, "epoch": self.epoch}
-        return (SQL.set_aside(**owner, blamed=json.dumps(rows)),)
+        return (SQL.fail_blamed(**owner, blamed=json.dumps(rows)),)
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseFiles(Effect):
+class ReturnFiles(Effect):
     """Give back what the run still holds when it ends FAILED (`error` given) or KILLED (None, which counts nothing).
 
     After FAILED its files are in ERROR, to be claimed again after `backoff` (the program's), doubled with each failure,
@@ -190,7 +190,7 @@ class ReleaseFiles(Effect):
         first: Sequence[Call] = ()
         if self.error is not None and self.blamed:
             first = FailFiles(self.run_id, self.epoch, self.error, self.blamed).writes()
-        return (*first, SQL.release(**params))
+        return (*first, SQL.return_files(**params))
 
 
 def retry_files(db: Db, inbox: Inbox, names: Sequence[str]) -> int:
@@ -228,7 +228,7 @@ class PublishInboxBacklog(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class PutOffInboxBacklog(Effect):
+class PostponeInboxBacklog(Effect):
     """Say later that files are left, if any can be claimed now: at the end of a run that could not even claim them.
 
     In place of `PublishInboxBacklog`, which would start the next such run at once, and so on. After `wait` at the
@@ -243,7 +243,7 @@ class PutOffInboxBacklog(Effect):
     def writes(self) -> Sequence[Call]:
         """Give one file of each inbox a time, which the keeper sees to."""
         wait = max(1, to_milliseconds(self.wait))
-        return [SQL.put_off(dataset_id=dataset_id, wait=wait) for dataset_id in self.dataset_ids]
+        return [SQL.postpone(dataset_id=dataset_id, wait=wait) for dataset_id in self.dataset_ids]
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ UPDATE inbox_file
 UPDATE inbox_marker SET superseded = superseded + 1 WHERE dataset_id IN ({texts:dataset_ids})
 
 -- name: insert_inputs
--- Only what this commit processed: a file set aside or skipped was not its input.
+-- Only what this commit processed: a quarantined or skipped file was not its input.
 INSERT INTO run_input (run_id, dataset_id, write_pointer, item, content_version)
 SELECT CAST(:run_id AS TEXT), outcome.dataset_id, 0, outcome.name, outcome.content_version
   FROM {rows:outcomes(dataset_id text, name text, content_version text, status text)} AS outcome
@@ -62,7 +62,7 @@ SELECT CAST(:run_id AS TEXT), outcome.dataset_id, 0, outcome.name, outcome.conte
 -- name: quarantine_alone
 -- locks: inbox_file, at consumer
 -- Only what failed alone: beside other files, or partitions, it may be innocent. So it has to be seen before the run's
--- partitions are given back; the row is the run's own, and whoever waits for it holds no consumer.
+-- partitions are returned; the row is the run's own, and whoever waits for it holds no consumer.
 UPDATE inbox_file SET status = 'QUARANTINED', failures = failures + 1, error = :error
  WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
    AND failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
@@ -79,7 +79,7 @@ UPDATE inbox_file SET status = 'QUARANTINED', failures = failures + 1, error = :
 UPDATE inbox_file SET failures = failures + 1, error = :error
  WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
 
--- name: set_aside
+-- name: fail_blamed
 -- locks: inbox_file
 -- The files that are blamed, each with its own reason, leave the run, are tried again, and end in quarantine.
 UPDATE inbox_file
@@ -97,7 +97,7 @@ UPDATE inbox_file
  WHERE inbox_file.dataset_id = blamed.dataset_id AND inbox_file.name = blamed.name
    AND coalesce(inbox_file.run_id = :run_id AND inbox_file.status = 'IN_PROGRESS' AND inbox_file.epoch <= :epoch, FALSE)
 
--- name: release
+-- name: return_files
 -- locks: inbox_file
 -- What the run still holds when it ends without success. A content that was replaced meanwhile is never delivered.
 -- The wait doubles with each failure, up to an hour.
@@ -136,7 +136,7 @@ SELECT 'data', {commit_seq},
                                            WHERE other.dataset_id = file.dataset_id AND other.name = file.name
                                              AND other.status = 'IN_PROGRESS'))) AS ranked
 
--- name: put_off
+-- name: postpone
 -- locks: inbox_file
 -- One file is enough to have the keeper announce the inbox at its time; the others are there for whoever comes. As long
 -- again as the file has waited, so that the waits double without anybody counting.

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 SQL: Sql = load_sql(__file__)
 
 _AGAIN: Final = timedelta(minutes=1)
-"""When windows that were set aside are tried again, at the soonest."""
+"""When windows that were postponed are tried again, at the soonest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A window that was set aside, with the partitions that it could not be computed from; times in milliseconds."""
+    """A window that was postponed, with the partitions that it could not be computed from; times in milliseconds."""
 
     window: Window
     reason: str
@@ -43,7 +43,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class PutOffWindows(Effect):
+class PostponeWindows(Effect):
     """Have the keeper announce that a window program has work left, after `wait` at the soonest.
 
     The longer its runs have failed the later, up to an hour. Of what is no window program it changes nothing.
@@ -57,11 +57,11 @@ class PutOffWindows(Effect):
     def writes(self) -> Sequence[Call]:
         """When."""
         params: dict[str, Param] = {"program_id": self.program_id, "wait": max(1, to_milliseconds(self.wait))}
-        return (SQL.put_off(**params),)
+        return (SQL.postpone(**params),)
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside(Effect):
+class NotePostponed(Effect):
     """Note in the commit of a run which windows it could not compute, to be tried again, and which it could at last.
 
     Stands after `MoveWindows`, which takes back when to try again.
@@ -73,7 +73,7 @@ class SetAside(Effect):
     failures: Sequence[Failure]
     mended: Sequence[Window]
     left: bool
-    """Whether others are set aside, which this run has not tried."""
+    """Whether others are postponed, which this run has not tried."""
 
     def writes(self) -> Sequence[Call]:
         """The windows, and when they are tried again."""
@@ -93,7 +93,7 @@ class SetAside(Effect):
             ]
             calls.append(SQL.note_failures(**one, failures=json.dumps(rows)))
         if self.failures or self.left:
-            calls += PutOffWindows(self.program_id, _AGAIN).writes()
+            calls += PostponeWindows(self.program_id, _AGAIN).writes()
         return calls
 
 
@@ -103,7 +103,7 @@ def forget_failures(db: Db, program_id: ProgramId, from_end: int) -> None:
 
 
 def list_failures(db: Db, program_id: ProgramId, limit: int) -> list[Failure]:
-    """The windows that are set aside; those that were tried longest ago come first."""
+    """The windows that are postponed; those that were tried longest ago come first."""
     rows = cast(
         "list[tuple[WallTime, WallTime, str, str, int, int]]",
         db.all(SQL.list_failures, program_id=program_id, limit=limit),
@@ -114,9 +114,9 @@ def list_failures(db: Db, program_id: ProgramId, limit: int) -> list[Failure]:
     ]
 
 
-def list_aside(db: Db, program_id: ProgramId, limit: int) -> list[Window]:
-    """Which windows are set aside; those that were tried longest ago come first."""
-    rows = cast("list[tuple[WallTime, WallTime]]", db.all(SQL.list_aside, program_id=program_id, limit=limit))
+def list_postponed(db: Db, program_id: ProgramId, limit: int) -> list[Window]:
+    """Which windows are postponed; those that were tried longest ago come first."""
+    rows = cast("list[tuple[WallTime, WallTime]]", db.all(SQL.list_postponed, program_id=program_id, limit=limit))
     return [Window(*row) for row in rows]
 
 

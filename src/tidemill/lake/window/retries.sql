@@ -1,4 +1,4 @@
--- name: put_off
+-- name: postpone
 -- The longer it has failed the later, up to an hour, and never sooner than :wait.
 UPDATE window_program
    SET failing_since = found.since,
@@ -32,11 +32,11 @@ DELETE FROM window_failure WHERE program_id = :program_id AND window_end > :from
 
 -- name: list_failures
 -- gives: window_start, window_end, reason, partitions, since, tried_at
--- What was tried last comes last. (Few windows are set aside, so they are sorted.)
+-- What was tried last comes last. (Few windows are postponed, so they are sorted.)
 SELECT window_start, window_end, reason, partitions, since, tried_at FROM window_failure
  WHERE program_id = :program_id ORDER BY tried_at, window_end, window_start LIMIT :limit
 
--- name: list_aside
+-- name: list_postponed
 -- gives: window_start, window_end
 -- Without what is said of them: there may be many.
 SELECT window_start, window_end FROM window_failure

@@ -50,6 +50,7 @@ class Position:
 
     write_pointer: WritePointer
     late: tuple[WritePointer, ...]
+    run_id: RunId | None = None  # the record around this one takes the column
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ MUTANTS: Final = (
         "janitor_looks_once",
         "the janitor does not come back, though a zombie may write after its fence",
         In("CLEAN_SWEEPS").swap("12", "1"),
-        In("janitor._delete").swap("0 if found else garbage.clean + 1", "1"),
+        In("janitor._delete").swap("0 if found else garbage.attempts + 1", "1"),
         first=Killer.FAIL_POINTS,
     ),
     _mutant(
@@ -233,7 +233,7 @@ MUTANTS: Final = (
     _mutant(
         "janitor_marks_nothing",
         "a commit whose driver died before the marker is never marked",
-        In("_mark_one").drop('mark_committed(files, snapshot, CommitSeq(cast("int", seq)))'),
+        In("_mark_one").drop("mark_committed(files, snapshot, directory.commit_seq)"),
         first=Killer.SIMULATION,
     ),
     _mutant(

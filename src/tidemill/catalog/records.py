@@ -103,10 +103,11 @@ def _record(statement: Statement[...], kind: Any, unread: set[str]) -> _Part:  #
     hints = get_type_hints(kind)
     names = [field.name for field in fields(kind) if field.init] if is_dataclass(kind) else list(kind._fields)
     parts: dict[str, _Part] = {}
+    own = unread.intersection(names)
+    unread -= own  # a record within this one is made of what is left
     for name in names:
-        if name in statement.gives:
+        if name in own:
             parts[name] = _Column(statement, statement.gives.index(name), hints[name])
-            unread.discard(name)
         elif is_dataclass(hints[name]):
             parts[name] = _record(statement, hints[name], unread)
         elif not _has_default(kind, name):

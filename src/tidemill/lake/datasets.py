@@ -150,7 +150,7 @@ def find_by_id(db: Db, dataset_id: DatasetId) -> Dataset:
 
 def list_datasets(db: Db) -> list[Dataset]:
     """All data sets, by namespace and name."""
-    return [_dataset(row) for row in db.all(SQL.list_all)]
+    return db.records(SQL.list_all, Dataset)
 
 
 def _refuse_overlaps(db: Db, dataset: Dataset, resolve: Callable[[str], str]) -> None:

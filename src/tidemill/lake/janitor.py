@@ -20,10 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, cast
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog
-from tidemill.catalog.named import Param, Row, load_sql
+from tidemill.catalog.named import Param, load_sql
 from tidemill.catalog.transactions import LONGEST_LIFE, Snapshot
 from tidemill.errors import Unavailable
 from tidemill.lake.datasets import find_by_id
@@ -70,9 +71,20 @@ class _Garbage:
     dataset_id: DatasetId
     write_pointer: WritePointer
     not_before: int
-    clean: int
+    attempts: int
+    """The sweeps in a row that found no files."""
     partition_key: KeyText | None
     """The manifest of an expired change; None for a whole directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Directory:
+    """A directory that a commit has published."""
+
+    commit_seq: CommitSeq
+    write_pointer: WritePointer
+    dataset_id: DatasetId
+    location: str
 
 
 def sweep(catalog: Catalog) -> Swept:
@@ -82,7 +94,7 @@ def sweep(catalog: Catalog) -> Swept:
     tried again. Any number of janitors may sweep at once. Cost: what is due, and what has committed since the last
     sweep.
     """
-    due = catalog.read(lambda db: [_garbage(row) for row in db.all(SQL.find_due, most=_MOST)])
+    due = catalog.read(lambda db: db.records(SQL.find_due, _Garbage, most=_MOST))
     deleted = [_delete(catalog, one) if one.partition_key is None else _delete_expired(catalog, one) for one in due]
     return Swept(sum(deleted), _mark(catalog), _delete_strays(catalog))
 
@@ -112,7 +124,7 @@ def _delete(catalog: Catalog, garbage: _Garbage) -> bool:
         _postpone(catalog, garbage, clean=0, error=str(error))
         return False
     catalog.world.mark("janitor.after_delete")
-    clean = 0 if found else garbage.clean + 1
+    clean = 0 if found else garbage.attempts + 1
     if clean < CLEAN_SWEEPS:
         _postpone(catalog, garbage, clean=clean, error=None)
     else:
@@ -123,15 +135,17 @@ def _delete(catalog: Catalog, garbage: _Garbage) -> bool:
 def _delete_expired(catalog: Catalog, garbage: _Garbage) -> bool:
     """Delete the files of an expired change that no other one names; whether it had any here."""
     place: dict[str, Param] = {"dataset_id": garbage.dataset_id, "partition_key": garbage.partition_key}
-    row = catalog.read(lambda db: db.one(SQL.find_expired, write_pointer=garbage.write_pointer, **place))
-    if row is None:
+    expired = catalog.read(
+        lambda db: db.record(SQL.find_expired, tuple[str, Manifest], write_pointer=garbage.write_pointer, **place)
+    )
+    if expired is None:
         _log.error("partition %s of transaction %s is no garbage", garbage.partition_key, garbage.write_pointer)
         _postpone(catalog, garbage, clean=0, error="its change has not expired")
         return False
-    location, manifest = str(row[0]), Manifest.decode(cast("bytes", row[1]))
+    location, manifest = expired
     # Asked after the files are known: a later reader of these names would have to find the change not expired.
-    sharing = catalog.read(lambda db: db.all(SQL.find_sharing, location=location, **place))
-    kept = {file.name for other in sharing for file in Manifest.decode(cast("bytes", other[0])).files}
+    sharing = catalog.read(lambda db: db.records(SQL.find_sharing, Manifest, location=location, **place))
+    kept = {file.name for other in sharing for file in other.files}
     living = catalog.read(lambda db: db.one(SQL.find_living, dataset_id=garbage.dataset_id, location=location))
     ours = find_snapshot(location) is not None
     dataset = catalog.read(lambda db: find_by_id(db, garbage.dataset_id))
@@ -179,19 +193,32 @@ def _delete_strays(catalog: Catalog) -> int:
     return _follow_commits(catalog, "strays", bound, _delete_strays_of)
 
 
-def _follow_commits(catalog: Catalog, name: str, bound: int, visit: Callable[[Catalog, Row], int]) -> int:
+def _follow_commits(catalog: Catalog, name: str, bound: int, visit: Callable[[Catalog, _Directory], int]) -> int:
     """Visit each directory that commits up to `bound` have published, once, in the order of commits; sum the results.
 
     The position of that name is kept. A directory that cannot be reached ends the work until the next sweep.
     """
-    position = catalog.read(lambda db: db.one(SQL.read_position, name=name))
-    after = cast("int", position[0]) if position else 0
-    rows = catalog.read(lambda db: db.all(SQL.find_committed, after=after, bound=bound, most=_MOST))
+    after = catalog.read(lambda db: db.value(SQL.read_position, int, name=name)) or 0
+    # A commit without changes has no directory.
+    rows = catalog.read(
+        lambda db: db.records(
+            SQL.find_committed,
+            tuple[CommitSeq, WritePointer, DatasetId | None, str | None],
+            after=after,
+            bound=bound,
+            most=_MOST,
+        )
+    )
     done = 0
     seen = after
-    for seq, group in groupby(rows, key=lambda row: cast("int", row[0])):
+    for seq, group in groupby(rows, key=itemgetter(0)):
+        published = [
+            _Directory(seq, pointer, dataset_id, location)
+            for _, pointer, dataset_id, location in group
+            if dataset_id is not None and location is not None
+        ]
         try:
-            done += sum(visit(catalog, row) for row in group if row[2] is not None)
+            done += sum(visit(catalog, directory) for directory in published)
         except (OSError, Unavailable) as error:
             # In order, and never past one that is missing: after a restore only what is marked is taken up again.
             _log.warning("cannot look at what commit %s published yet: %s", seq, error)
@@ -203,15 +230,14 @@ def _follow_commits(catalog: Catalog, name: str, bound: int, visit: Callable[[Ca
     return done
 
 
-def _delete_strays_of(catalog: Catalog, row: Row) -> int:
-    _, write_pointer, dataset_id, location = row
-    own = tx_directory(Snapshot(WritePointer(cast("int", write_pointer)), catalog.incarnation))
-    if location != own:
+def _delete_strays_of(catalog: Catalog, directory: _Directory) -> int:
+    own = tx_directory(Snapshot(directory.write_pointer, catalog.incarnation))
+    if directory.location != own:
         return 0  # Tidemill did not write there in this life of the catalog
-    place: dict[str, Param] = {"dataset_id": dataset_id, "location": location}
-    dataset = catalog.read(lambda db: find_by_id(db, DatasetId(str(dataset_id))))
-    manifests = catalog.read(lambda db: db.all(SQL.find_manifests, **place))
-    named = {file.name for found in manifests for file in Manifest.decode(cast("bytes", found[0])).files}
+    place: dict[str, Param] = {"dataset_id": directory.dataset_id, "location": directory.location}
+    dataset = catalog.read(lambda db: find_by_id(db, directory.dataset_id))
+    manifests = catalog.read(lambda db: db.records(SQL.find_manifests, Manifest, **place))
+    named = {file.name for manifest in manifests for file in manifest.files}
     files = open_files(dataset.location, catalog.world)
     found = [status.name for status in files.list_after(f"{own}/", None)]
     strays = [name for name in found if (short := name.removeprefix(f"{own}/")) not in named and not is_side_car(short)]
@@ -222,28 +248,15 @@ def _delete_strays_of(catalog: Catalog, row: Row) -> int:
     return len(strays)
 
 
-def _mark_one(catalog: Catalog, row: Row) -> bool:
-    seq, dataset_id, location = row[0], row[2], row[3]
-    dataset = catalog.read(lambda db: find_by_id(db, DatasetId(str(dataset_id))))
+def _mark_one(catalog: Catalog, directory: _Directory) -> bool:
+    dataset = catalog.read(lambda db: find_by_id(db, directory.dataset_id))
     files = open_files(dataset.location, catalog.world)
     # The name of what another life committed is that of its first transaction; what was there before has none.
-    snapshot = find_snapshot(str(location))
+    snapshot = find_snapshot(directory.location)
     if snapshot is None:
         return False
     catalog.world.mark("janitor.before_marker")
     if is_marked(files, snapshot):
         return False
-    mark_committed(files, snapshot, CommitSeq(cast("int", seq)))
+    mark_committed(files, snapshot, directory.commit_seq)
     return True
-
-
-def _garbage(row: Row) -> _Garbage:
-    location, dataset_id, write_pointer, not_before, attempts, partition_key = row
-    return _Garbage(
-        str(location),
-        DatasetId(str(dataset_id)),
-        WritePointer(cast("int", write_pointer)),
-        cast("int", not_before),
-        cast("int", attempts),
-        None if partition_key is None else KeyText(str(partition_key)),
-    )

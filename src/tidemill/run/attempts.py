@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, assert_never, cast
+from typing import TYPE_CHECKING, Final, assert_never
 
 from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Catalog, Db, LostReply, refusal
@@ -161,8 +161,7 @@ def is_any_due(db: Db, *, workers_only: bool = False, with_spark: bool = True, h
 
 def find_next_due(db: Db) -> int | None:
     """When the next waiting run comes due, epoch milliseconds; None when none waits for a time."""
-    row = db.one(SQL.find_next_due)
-    return None if row is None else cast("int | None", row[0])
+    return db.value(SQL.find_next_due, int)
 
 
 def register(db: Db, run_id: RunId, epoch: int, *, pid: int, facts: Mapping[str, object], log_location: str) -> None:

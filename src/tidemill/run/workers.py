@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
@@ -39,8 +39,7 @@ def retire_others(db: Db, namespace: Namespace, app: str, program_ids: Iterable[
 
 def find_next_start(db: Db) -> int | None:
     """When the next run of a worker may be started, epoch milliseconds, if one is waited for."""
-    row = db.one(SQL.find_next_start)
-    return None if row is None else cast("int | None", row[0])
+    return db.value(SQL.find_next_start, int)
 
 
 def balance(catalog: Catalog) -> list[RunId]:
@@ -57,11 +56,11 @@ def balance(catalog: Catalog) -> list[RunId]:
 
 def _balance(db: Db, world: World, program_id: ProgramId) -> list[RunId]:
     """Make what is missing, in the caller's transaction; give what is too many, the newest first."""
-    row = db.one(SQL.lock_worker, program_id=program_id)
-    if row is None:
+    instances = db.value(SQL.lock_worker, int, program_id=program_id)
+    if instances is None:
         return []  # it was held off meanwhile
-    there = [RunId(str(run[0])) for run in db.all(SQL.list_runs, program_id=program_id)]
-    missing = cast("int", row[0]) - len(there)
+    there = db.records(SQL.list_runs, RunId, program_id=program_id)
+    missing = instances - len(there)
     runs = [
         NewRun(RunId(world.new_id("run")), program_id, triggered_by={"asked": "as a worker"}) for _ in range(missing)
     ]

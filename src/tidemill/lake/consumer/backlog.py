@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
@@ -104,7 +104,7 @@ def heard_by(schedules: Sequence[str]) -> str:
 
 def next_due(db: Db) -> int | None:
     """When the next row of a working set may be claimed again, epoch milliseconds, maybe past; None for never."""
-    return cast("int | None", db.all(SQL.find_next_due)[0][0])
+    return db.value(SQL.find_next_due, int)
 
 
 def publish_due(catalog: Catalog) -> int:

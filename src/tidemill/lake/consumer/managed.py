@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Row, load_sql
-from tidemill.epoch import from_ms
 from tidemill.errors import Conflict, NotFound
 from tidemill.json_specs import read_text, write_text
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState
@@ -137,26 +136,24 @@ def list_work(db: Db, consumer_id: ConsumerId, state: WorkState, limit: int) -> 
 
     Cost: how many are in the state.
     """
-    return [_work(row) for row in db.all(SQL.list_work, consumer_id=consumer_id, state=state, limit=limit)]
+    return db.records(SQL.list_work, Work, consumer_id=consumer_id, state=state, limit=limit)
 
 
 def count_work(db: Db, consumer_id: ConsumerId) -> tuple[int, int]:
     """Return the number of changes that runs hold, and of those that are discarded. Cost: these numbers."""
-    held, discarded = cast("tuple[int, int]", db.all(SQL.count_work, consumer_id=consumer_id)[0])
-    return held, discarded
+    return db.records(SQL.count_work, tuple[int, int], consumer_id=consumer_id)[0]
 
 
 def measure_lag(db: Db, consumer: Consumer) -> Lag:
     """How far the consumer is behind. Cost: what waits."""
-    rows = db.all(
+    return db.records(
         SQL.measure_lag,
+        Lag,
         consumer_id=consumer.consumer_id,
         dataset_id=consumer.dataset_id,
         start_version=consumer.state.start_version,
         versions_to_check=json.dumps(consumer.state.versions_to_check),
-    )
-    partitions, size, oldest = cast("tuple[int, int, int | None]", rows[0])
-    return Lag(int(partitions), int(size), None if oldest is None else from_ms(oldest))
+    )[0]
 
 
 def to_consumer(row: Row) -> Consumer:
@@ -172,18 +169,4 @@ def to_consumer(row: Row) -> Consumer:
         CommitSeq(cast("int", since_seq)),
         read_text(Terms, str(spec)),
         cast("int", dropped),
-    )
-
-
-def _work(row: Row) -> Work:
-    write_pointer, key, state, failures, not_before, run_id, error = row
-    waits = cast("int", not_before)
-    return Work(
-        WritePointer(cast("int", write_pointer)),
-        KeyText(str(key)),
-        WorkState(str(state)),
-        cast("int", failures),
-        from_ms(waits) if waits else None,
-        None if run_id is None else RunId(str(run_id)),
-        None if error is None else str(error),
     )

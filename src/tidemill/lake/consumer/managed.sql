@@ -51,15 +51,15 @@ SELECT coalesce(sum(waiting.partitions), 0) AS partitions, coalesce(sum(waiting.
 -- name: list_work
 -- gives: write_pointer, partition_key, state, failures, not_before, run_id, error
 -- Each state has its index; what is completed has none, and is the whole history.
-SELECT write_pointer, partition_key, state, failures, not_before, run_id, error
+SELECT write_pointer, partition_key, state, failures, nullif(not_before, 0) AS not_before, run_id, error
   FROM consumer_work {indexed_by:consumer_work_new}
  WHERE consumer_id = :consumer_id AND state = 'new' AND :state = 'new'
  UNION ALL
-SELECT write_pointer, partition_key, state, failures, not_before, run_id, error
+SELECT write_pointer, partition_key, state, failures, nullif(not_before, 0) AS not_before, run_id, error
   FROM consumer_work {indexed_by:consumer_work_held}
  WHERE consumer_id = :consumer_id AND state = 'in_progress' AND :state = 'in_progress'
  UNION ALL
-SELECT write_pointer, partition_key, state, failures, not_before, run_id, error
+SELECT write_pointer, partition_key, state, failures, nullif(not_before, 0) AS not_before, run_id, error
   FROM consumer_work {indexed_by:consumer_work_discarded}
  WHERE consumer_id = :consumer_id AND state = 'discarded' AND :state = 'discarded'
  ORDER BY write_pointer, partition_key LIMIT :limit

@@ -10,13 +10,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, Row, load_sql
 from tidemill.catalog.transactions import Snapshot
-from tidemill.epoch import from_ms
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.consumer.backlog import NoteUnread, PublishBacklog
 from tidemill.lake.consumer.consumer import PartitionConsumerState
@@ -98,8 +97,8 @@ class PastConsumer:
 def list_resets(db: Db, dataset_id: DatasetId | None = None, name: str | None = None) -> list[PastConsumer]:
     """All that were reset (one of them), oldest first."""
     if dataset_id is None or name is None:
-        return [_past(row) for row in db.all(SQL.list_resets)]
-    return [_past(row) for row in db.all(SQL.list_resets_of, dataset_id=dataset_id, name=name)]
+        return db.records(SQL.list_resets, PastConsumer)
+    return db.records(SQL.list_resets_of, PastConsumer, dataset_id=dataset_id, name=name)
 
 
 def reset(
@@ -238,17 +237,3 @@ class _Requeue(Effect):
         discarded = json.dumps([{"write_pointer": row[0], "partition_key": row[1]} for row in self.rows])
         params: dict[str, Param] = {"consumer_id": self.consumer_id, "discarded": discarded}
         return (SQL.requeue(**params),)
-
-
-def _past(row: Row) -> PastConsumer:
-    consumer_id, dataset_id, name, start_version, versions, asked, by, at = row
-    late = tuple(map(WritePointer, json.loads(str(versions))))
-    return PastConsumer(
-        ConsumerId(str(consumer_id)),
-        DatasetId(str(dataset_id)),
-        str(name),
-        PartitionConsumerState(WritePointer(cast("int", start_version)), late),
-        str(asked),
-        str(by),
-        from_ms(cast("int", at)),
-    )

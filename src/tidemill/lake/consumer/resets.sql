@@ -1,11 +1,11 @@
 -- name: list_resets
--- gives: consumer_id, dataset_id, name, start_version, versions_to_check, asked, by_whom, at
-SELECT consumer_id, dataset_id, name, start_version, versions_to_check, asked, by_whom, at
+-- gives: consumer_id, dataset_id, name, start_version, versions_to_check, asked, by, at
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check, asked, by_whom AS by, at
   FROM consumer_reset ORDER BY name, dataset_id, reset_seq
 
 -- name: list_resets_of
--- gives: consumer_id, dataset_id, name, start_version, versions_to_check, asked, by_whom, at
-SELECT consumer_id, dataset_id, name, start_version, versions_to_check, asked, by_whom, at
+-- gives: consumer_id, dataset_id, name, start_version, versions_to_check, asked, by, at
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check, asked, by_whom AS by, at
   FROM consumer_reset WHERE dataset_id = :dataset_id AND name = :name ORDER BY reset_seq
 
 -- name: refuse_if_gone

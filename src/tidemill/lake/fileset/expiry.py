@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
@@ -48,8 +48,8 @@ def expire_superseded(catalog: Catalog, keep: timedelta = KEEP_SUPERSEDED) -> in
             kept = Fileset.of(dataset).storing.keep_superseded or keep
             bound = seq_before(db, kept)
             horizon = read_horizon(db, dataset.dataset_id)
-            ((first,),) = db.all(SQL.find_next_superseded, dataset_id=dataset.dataset_id, horizon=horizon)
-            if first is not None and cast("int", first) <= bound:
+            first = db.value(SQL.find_next_superseded, int, dataset_id=dataset.dataset_id, horizon=horizon)
+            if first is not None and first <= bound:
                 found.append((dataset.dataset_id, bound, min(kept, BEFORE_DELETION)))
         return found
 
@@ -58,20 +58,24 @@ def expire_superseded(catalog: Catalog, keep: timedelta = KEEP_SUPERSEDED) -> in
 
 def _expire_up_to(catalog: Catalog, dataset_id: DatasetId, old: int, wait: timedelta) -> int:
     def block(db: Db) -> int:
-        row = db.one(SQL.lock_horizon, dataset_id=dataset_id)
-        horizon = 0 if row is None else cast("int", row[0])
-        pinned = db.all(SQL.find_pinned, dataset_id=dataset_id)[0][0]
-        claimed = db.all(SQL.find_claimed, dataset_id=dataset_id, horizon=horizon)[0][0]
-        needed = [cast("int", pointer) - 1 for pointer in (pinned, claimed) if pointer is not None]
+        horizon = db.value(SQL.lock_horizon, int, dataset_id=dataset_id) or 0
+        pinned = db.value(SQL.find_pinned, int, dataset_id=dataset_id)
+        claimed = db.value(SQL.find_claimed, int, dataset_id=dataset_id, horizon=horizon)
+        needed = [pointer - 1 for pointer in (pinned, claimed) if pointer is not None]
         bound = min(old, *needed) if needed else old
-        cut = db.one(SQL.find_bound, dataset_id=dataset_id, horizon=horizon, bound=bound, most=_MOST)
+        cut = db.value(SQL.find_bound, int, dataset_id=dataset_id, horizon=horizon, bound=bound, most=_MOST)
         # All that one commit replaced goes at once, however much it is: the horizon cannot stand within it.
-        bound = bound if cut is None else cast("int", cut[0])
-        rows = db.all(SQL.list_superseded, dataset_id=dataset_id, horizon=horizon, bound=bound)
+        bound = bound if cut is None else cut
+        rows = db.records(
+            SQL.list_superseded,
+            tuple[WritePointer, KeyText, int],
+            dataset_id=dataset_id,
+            horizon=horizon,
+            bound=bound,
+        )
         if rows:
-            replaced = [(WritePointer(cast("int", w)), KeyText(str(key))) for w, key, _ in rows]
-            expire(db, dataset_id, replaced, wait)
-            db.run(SQL.raise_horizon, dataset_id=dataset_id, horizon=max(cast("int", row[2]) for row in rows) + 1)
+            expire(db, dataset_id, [(pointer, key) for pointer, key, _ in rows], wait)
+            db.run(SQL.raise_horizon, dataset_id=dataset_id, horizon=max(seq for _, _, seq in rows) + 1)
         return len(rows)
 
     catalog.world.mark("expiry.before_commit")

@@ -244,11 +244,12 @@ def pin(db: Db, pin_id: PinId, dataset_id: DatasetId, snapshot: Snapshot, run_id
     Takes the data set's row lock, under which files become garbage: no file goes between reading and pinning.
     `NotFound` for a data set that is not there, `NotKept` when files that `snapshot` sees may be gone.
     """
-    row = db.one(SQL.lock_dataset, dataset_id=dataset_id)
+    row = db.record(SQL.lock_dataset, tuple[str, int], dataset_id=dataset_id)
     if row is None:
         raise NotFound("data set", dataset_id)
-    if snapshot.write_pointer < cast("int", row[1]):
-        raise NotKept(str(row[0]), snapshot.write_pointer, cast("int", row[1]))
+    name, horizon = row
+    if snapshot.write_pointer < horizon:
+        raise NotKept(name, snapshot.write_pointer, horizon)
     db.run(
         SQL.insert_pin,
         pin_id=pin_id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
@@ -49,8 +49,7 @@ def find_snapshot_at(db: Db, fileset: Fileset, as_of: AsOf | None, newest: Snaps
         at = to_ms(as_of)
         if at > db.now():
             raise BadTime(str(as_of), "that is still to come")
-        row = db.one(SQL.find_commit_at, at=at)
-        seq = 0 if row is None else cast("int", row[0])
+        seq = db.value(SQL.find_commit_at, int, at=at) or 0
     else:
         seq = as_of
     if not 0 <= seq < newest.write_pointer:
@@ -71,16 +70,14 @@ def _parse(text: str) -> int | datetime:
 
 def now(db: Db, incarnation: str) -> Snapshot:
     """What a transaction would see that began now."""
-    return Snapshot(WritePointer(cast("int", db.all(SQL.read_clock)[0][0]) + 1), incarnation)
+    return Snapshot(WritePointer(db.records(SQL.read_clock, int)[0] + 1), incarnation)
 
 
 def read_horizon(db: Db, dataset_id: DatasetId) -> int:
     """The lowest write pointer whose snapshot of the data set can still be read."""
-    row = db.one(SQL.read_horizon, dataset_id=dataset_id)
-    return 0 if row is None else cast("int", row[0])
+    return db.value(SQL.read_horizon, int, dataset_id=dataset_id) or 0
 
 
 def seq_before(db: Db, age: timedelta) -> int:
     """The last commit that is at least that old; 0 when there is none."""
-    row = db.one(SQL.find_commit_at, at=db.now() - age // timedelta(milliseconds=1))
-    return 0 if row is None else cast("int", row[0])
+    return db.value(SQL.find_commit_at, int, at=db.now() - age // timedelta(milliseconds=1)) or 0

@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot as TransactionSnapshot
 from tidemill.catalog.transactions import Transaction
-from tidemill.epoch import from_ms
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.consumer.backlog import lock_consumers
 from tidemill.lake.consumer.managed import SQL as CONSUMERS
@@ -109,11 +109,13 @@ def find_changes(db: Db, snapshot: SnapshotDataset, consumer: Consumer, tx: Tran
 
 def measure_feed(db: Db, consumer: Consumer) -> Lag:
     """Whether there is a version that the feed has not got to, and since when; bytes are of that version."""
-    row = db.one(SQL.find_unseen, dataset_id=consumer.dataset_id, position=consumer.state.start_version)
-    if row is None:
-        return Lag(0, 0, None)
-    size, at = cast("tuple[int, int]", row)
-    return Lag(1, size, from_ms(at))
+    unseen = db.record(
+        SQL.find_unseen,
+        tuple[int, datetime],
+        dataset_id=consumer.dataset_id,
+        position=consumer.state.start_version,
+    )
+    return Lag(1, *unseen) if unseen else Lag(0, 0, None)
 
 
 @dataclass(frozen=True, slots=True)

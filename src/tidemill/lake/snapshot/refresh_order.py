@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect, Phase
@@ -73,5 +73,5 @@ class OrderRefreshes(Effect):
 
 def find_order(db: Db, dataset_id: DatasetId, tx: Transaction) -> RefreshOrder:
     """Return the order of an open transaction among the refreshes of one snapshot; no times after its end."""
-    row = db.one(SQL.find_order, dataset_id=dataset_id, write_pointer=tx.write_pointer)
-    return RefreshOrder(*cast("tuple[int | None, int | None]", row)) if row else RefreshOrder()
+    order = db.record(SQL.find_order, RefreshOrder, dataset_id=dataset_id, write_pointer=tx.write_pointer)
+    return order or RefreshOrder()

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
@@ -104,25 +104,27 @@ def forget_failures(db: Db, program_id: ProgramId, from_end: int) -> None:
 
 def list_failures(db: Db, program_id: ProgramId, limit: int) -> list[Failure]:
     """The windows that are postponed; those that were tried longest ago come first."""
-    rows = cast(
-        "list[tuple[WallTime, WallTime, str, str, int, int]]",
-        db.all(SQL.list_failures, program_id=program_id, limit=limit),
+    rows = db.records(
+        SQL.list_failures,
+        tuple[WallTime, WallTime, str, tuple[str, ...], int, int],
+        program_id=program_id,
+        limit=limit,
     )
     return [
-        Failure(Window(start, end), reason, tuple(json.loads(partitions)), since, tried_at)
+        Failure(Window(start, end), reason, partitions, since, tried_at)
         for start, end, reason, partitions, since, tried_at in rows
     ]
 
 
 def list_postponed(db: Db, program_id: ProgramId, limit: int) -> list[Window]:
     """Which windows are postponed; those that were tried longest ago come first."""
-    rows = cast("list[tuple[WallTime, WallTime]]", db.all(SQL.list_postponed, program_id=program_id, limit=limit))
+    rows = db.records(SQL.list_postponed, tuple[WallTime, WallTime], program_id=program_id, limit=limit)
     return [Window(*row) for row in rows]
 
 
 def next_due(db: Db) -> int | None:
     """When a window program is to be told of its work again, epoch milliseconds, maybe past; None for never."""
-    return cast("int | None", db.all(SQL.next_due)[0][0])
+    return db.value(SQL.next_due, int)
 
 
 def announce_due(catalog: Catalog) -> int:

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.named import Call, Param, Row, load_sql
+from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.json_specs import read_text, write_text
@@ -95,6 +95,8 @@ class WatermarkRow:
     """Where a watermark stands: W is `value`, or None; `target` is where it would stand with nobody in its way."""
 
     dataset_id: DatasetId
+    declared: str
+    """The JSON of the declaration that the times are read by."""
     value: Instant | None
     target: Instant | None
     next_time: WallTime | None
@@ -220,9 +222,9 @@ def list_slots(db: Db, fileset: Fileset, keys: Iterable[Key], begins: Instant, e
     spec = fileset.watermark
     if spec is None or not spec.enabled or not _is_alone(spec) or begins == EARLIEST or ends == LATEST:
         return []
-    row = db.one(SQL.last_slot, dataset_id=fileset.dataset_id, upto=LATEST)
+    last = db.value(SQL.last_slot, WallTime, dataset_id=fileset.dataset_id, upto=LATEST)
     own = (span.time for span in find_times(fileset, keys).values() if span is not None)
-    known = next(own, None) if row is None else WallTime(cast("int", row[0]))
+    known = next(own, None) if last is None else last
     slots: list[Span] = []
     try:
         time = spec.partition_time.first_slot(spec.partition_time.zone.local(begins), known)
@@ -289,9 +291,9 @@ def declare_watermark(db: Db, fileset: Fileset, cause: str) -> Reread | None:
     any other change W stays, or moves on. Cost: nothing when nothing has changed, else what is current.
     """
     one: dict[str, Param] = {"dataset_id": fileset.dataset_id}
-    row = db.one(SQL.find_watermark, **one)
+    row = find_watermark(db, fileset.dataset_id)
     declared = _declared(fileset)
-    stored = "" if row is None else str(row[1])
+    stored = "" if row is None else row.declared
     if declared == stored:
         return None
     if not declared:
@@ -301,14 +303,14 @@ def declare_watermark(db: Db, fileset: Fileset, cause: str) -> Reread | None:
     spec = _spec(fileset)
     before = WatermarkSpec.restore(read_text(StoredWatermark, stored), fileset.keys) if stored else None
     rereads = before is not None and before.reading != spec.reading
-    first = db.one(SQL.first_time, **one)
+    first = db.value(SQL.first_time, WallTime, **one)
     kept: dict[str, Param] = {"declared": declared, "gap": spec.gap}
     kept |= {"row_lag": spec.row_lag, "max_ahead": spec.max_ahead, "rereads": int(rereads)}
     db.run(SQL.put_watermark, **one, **kept)
     if before is None or before.slots != spec.slots:
         _fill_again(db, fileset, keeps=before is not None and _has_same_slots(before, spec))
-        if row is not None and row[2] is not None and not rereads:
-            db.run(SQL.go_on, **one, next_time=find_next_slot(db, fileset, Instant(cast("int", row[2]))))
+        if row is not None and row.value is not None and not rereads:
+            db.run(SQL.go_on, **one, next_time=find_next_slot(db, fileset, row.value))
         for call in MoveWatermark(fileset, cause, rereads).writes():
             db.call(call)
     if before is not None and before.late is not spec.late:
@@ -317,10 +319,10 @@ def declare_watermark(db: Db, fileset: Fileset, cause: str) -> Reread | None:
         return None
     programs = reopen_windows(db, fileset, None, _last_without(before, first), cause)
     moved = find_watermark(db, fileset.dataset_id)
-    return Reread(fileset, _row(row).value, moved.value if moved else None, programs)
+    return Reread(fileset, row.value, moved.value if moved else None, programs)
 
 
-def _last_without(before: WatermarkSpec, first: Row | None) -> WallTime:
+def _last_without(before: WatermarkSpec, first: WallTime | None) -> WallTime:
     """The end of the last window without rows of current partitions, of which the earliest has the time `first`.
 
     Its partitions are deleted by now: computed again, it would be lost. `before` is the declaration that it was
@@ -328,7 +330,7 @@ def _last_without(before: WatermarkSpec, first: Row | None) -> WallTime:
     """
     if first is None:
         return WallTime(LATEST)
-    begins = before.partition_time.span_at(from_wall(cast("int", first[0]))).begins
+    begins = before.partition_time.span_at(from_wall(first)).begins
     return to_wall(before.window_zone.local(begins - before.row_lag))
 
 
@@ -341,10 +343,10 @@ def find_next_slot(db: Db, fileset: Fileset, value: Instant) -> WallTime | None:
     """The time of the first slot that ends after W = `value`; None without a slot before, and unless slots wait."""
     spec = _spec(fileset)
     upto = to_wall(spec.partition_time.zone.local(value + spec.row_lag))
-    known = db.one(SQL.last_slot, dataset_id=fileset.dataset_id, upto=upto)
+    known = db.value(SQL.last_slot, WallTime, dataset_id=fileset.dataset_id, upto=upto)
     if spec.gap is not GapPolicy.WAIT or known is None:
         return None
-    slot = spec.partition_time.span_at(from_wall(cast("int", known[0])))
+    slot = spec.partition_time.span_at(from_wall(known))
     while slot.ends - spec.row_lag <= value:
         slot = spec.partition_time.span_at(from_wall(slot.next_time))
     return slot.time
@@ -409,31 +411,27 @@ def release_due(catalog: Catalog) -> int:
 
 def next_release(db: Db) -> int | None:
     """When a slot that lies ahead of the clock comes due, epoch milliseconds; None when none does."""
-    row = db.one(SQL.next_check)
-    return None if row is None else cast("int | None", row[0])
+    return db.value(SQL.next_check, int)
 
 
 def find_watermark(db: Db, dataset_id: DatasetId) -> WatermarkRow | None:
     """Where the watermark of a file set stands; None when it has none."""
-    row = db.one(SQL.find_watermark, dataset_id=dataset_id)
-    return None if row is None else _row(row)
+    return db.record(SQL.find_watermark, WatermarkRow, dataset_id=dataset_id)
 
 
 def list_watermarks(db: Db) -> list[WatermarkRow]:
     """All watermarks."""
-    return [_row(row) for row in db.all(SQL.list_watermarks)]
+    return db.records(SQL.list_watermarks, WatermarkRow)
 
 
 def value_at(db: Db, dataset_id: DatasetId, commit_seq: int) -> Instant | None:
     """Where W stood before the commit `commit_seq`: what a transaction with that write pointer sees of it."""
-    row = db.one(SQL.value_at, dataset_id=dataset_id, commit_seq=commit_seq)
-    return None if row is None else cast("Instant | None", row[0])
+    return db.value(SQL.value_at, Instant, dataset_id=dataset_id, commit_seq=commit_seq)
 
 
 def list_moves(db: Db, dataset_id: DatasetId, limit: int) -> list[Move]:
     """The latest moves of W, newest first."""
-    rows = db.all(SQL.list_moves, dataset_id=dataset_id, limit=limit)
-    return [Move(*row) for row in cast("list[tuple[CommitSeq, Instant | None, Instant | None, str, int]]", rows)]
+    return db.records(SQL.list_moves, Move, dataset_id=dataset_id, limit=limit)
 
 
 def expire_moves(catalog: Catalog, keep: timedelta) -> None:
@@ -449,25 +447,22 @@ def expire_moves(catalog: Catalog, keep: timedelta) -> None:
 
 def list_holders(db: Db, dataset_id: DatasetId) -> list[Holder]:
     """The open transactions that have declared times in the file set, oldest first."""
-    rows = db.all(SQL.list_holders, dataset_id=dataset_id)
-    return [Holder(*row) for row in cast("list[tuple[WritePointer, RunId, int, Instant, Instant]]", rows)]
+    return db.records(SQL.list_holders, Holder, dataset_id=dataset_id)
 
 
 def list_parked(db: Db, fileset: Fileset, limit: int) -> list[KeyText]:
     """Partitions whose keys have no time that can be read, by key. Cost: what is current."""
-    return [KeyText(str(row[0])) for row in db.all(SQL.list_parked, dataset_id=fileset.dataset_id, limit=limit)]
+    return db.records(SQL.list_parked, KeyText, dataset_id=fileset.dataset_id, limit=limit)
 
 
 def list_holes(db: Db, dataset_id: DatasetId, limit: int) -> list[WallTime]:
     """The first slot of each stretch that is missing between others, latest first, among the latest thousand."""
-    rows = db.all(SQL.list_holes, dataset_id=dataset_id, limit=limit)
-    return [WallTime(cast("int", row[0])) for row in rows]
+    return db.records(SQL.list_holes, WallTime, dataset_id=dataset_id, limit=limit)
 
 
 def list_incomplete(db: Db, dataset_id: DatasetId, limit: int) -> list[tuple[WallTime, int]]:
     """Slots of which something is missing, earliest first, with how much of them has come."""
-    rows = db.all(SQL.list_incomplete, dataset_id=dataset_id, limit=limit)
-    return [(WallTime(cast("int", time)), cast("int", number)) for time, number in rows]
+    return db.records(SQL.list_incomplete, tuple[WallTime, int], dataset_id=dataset_id, limit=limit)
 
 
 def _is_alone(spec: WatermarkSpec) -> bool:
@@ -488,14 +483,3 @@ def _spec(fileset: Fileset) -> WatermarkSpec:
     if fileset.watermark is None:
         raise NotFound("watermark", fileset.qualified_name, hint="declare one: watermark=tm.Watermark(…)")
     return fileset.watermark
-
-
-def _row(row: Sequence[Param]) -> WatermarkRow:
-    dataset_id, _, value, target, next_time, next_check_at = row
-    return WatermarkRow(
-        DatasetId(str(dataset_id)),
-        cast("Instant | None", value),
-        cast("Instant | None", target),
-        cast("WallTime | None", next_time),
-        cast("int | None", next_check_at),
-    )

@@ -242,8 +242,8 @@ SELECT commit_seq, value, previous, cause, at FROM watermark_move
  WHERE dataset_id = :dataset_id ORDER BY commit_seq DESC LIMIT :limit
 
 -- name: list_holders
--- gives: write_pointer, run_id, began_at, from_time, to_time
-SELECT i.write_pointer, t.run_id, t.began_at, i.from_time, i.to_time
+-- gives: write_pointer, run_id, began_at, begins, ends
+SELECT i.write_pointer, t.run_id, t.began_at, i.from_time AS begins, i.to_time AS ends
   FROM in_progress AS i JOIN tx AS t ON t.write_pointer = i.write_pointer
  WHERE i.dataset_id = :dataset_id AND i.from_time IS NOT NULL
  ORDER BY i.write_pointer

@@ -272,17 +272,14 @@ def redefine(definition: str, spec: WatermarkSpec) -> str:
 
 def find_state(db: Db, program_id: ProgramId) -> WindowState | None:
     """How far the window program has come; None when it is none."""
-    row = db.one(SQL.find_state, program_id=program_id)
-    return (
-        None
-        if row is None
-        else WindowState(*cast("tuple[ProgramId, DatasetId, str, str, str, Instant, int, int]", row))
-    )
+    return db.record(SQL.find_state, WindowState, program_id=program_id)
 
 
 def list_states(db: Db, dataset_id: DatasetId | None = None) -> list[WindowState]:
     """All window programs (over one file set), by name."""
-    return _states(db.all(SQL.list_states) if dataset_id is None else db.all(SQL.find_states_of, dataset_id=dataset_id))
+    if dataset_id is None:
+        return db.records(SQL.list_states, WindowState)
+    return db.records(SQL.find_states_of, WindowState, dataset_id=dataset_id)
 
 
 def list_waiting(db: Db, source: Fileset, snapshot: Snapshot, since: Instant | None) -> list[Stored]:
@@ -319,9 +316,14 @@ def list_around(
 def list_dirty(db: Db, source: Fileset, snapshot: Snapshot, seen: int) -> list[Dirty]:
     """The changes that `snapshot` sees, from the commit `seen` on. Cost: what they are."""
     partition_time, row_lag = _time_of(source)
-    rows = db.all(SQL.list_dirty, dataset_id=source.dataset_id, write_pointer=snapshot.write_pointer, seen=seen)
     dirty = []
-    for commit_seq, time in cast("list[tuple[int, int]]", rows):
+    for commit_seq, time in db.records(
+        SQL.list_dirty,
+        tuple[int, WallTime],
+        dataset_id=source.dataset_id,
+        write_pointer=snapshot.write_pointer,
+        seen=seen,
+    ):
         span = partition_time.span_at(from_wall(time))
         dirty.append(Dirty(commit_seq, span.begins - row_lag, span.ends))
     return dirty
@@ -330,19 +332,24 @@ def list_dirty(db: Db, source: Fileset, snapshot: Snapshot, seen: int) -> list[D
 def list_late(db: Db, source: Fileset, snapshot: Snapshot, seen: int) -> list[LateRows]:
     """The partitions with rows that `snapshot` sees, from the commit `seen` on. Cost: what they are."""
     partition_time, row_lag = _time_of(source)
-    rows = db.all(SQL.list_late, dataset_id=source.dataset_id, write_pointer=snapshot.write_pointer, seen=seen)
     found = []
-    for key, time, number in cast("list[tuple[KeyText, WallTime, int]]", rows):
+    for key, time, number in db.records(
+        SQL.list_late,
+        tuple[KeyText, WallTime, int | None],
+        dataset_id=source.dataset_id,
+        write_pointer=snapshot.write_pointer,
+        seen=seen,
+    ):
         span = partition_time.span_at(from_wall(time))
-        found.append(LateRows(key, time, span.begins - row_lag, span.ends, int(number or 0)))
+        found.append(LateRows(key, time, span.begins - row_lag, span.ends, number or 0))
     return found
 
 
 def read_left_out(db: Db, program_id: ProgramId, limit: int) -> LeftOut:
     """What a window program has left out of the partitions that are there. Cost: those that had such rows."""
-    partitions, late, outside = cast("tuple[int, int, int]", db.all(SQL.count_left_out, program_id=program_id)[0])
-    some = db.all(SQL.list_left_out, program_id=program_id, limit=limit)
-    return LeftOut(partitions, int(late), int(outside), cast("list[tuple[KeyText, int, int, int]]", some))
+    counts = db.records(SQL.count_left_out, tuple[int, int, int], program_id=program_id)[0]
+    some = db.records(SQL.list_left_out, tuple[KeyText, int, int, int], program_id=program_id, limit=limit)
+    return LeftOut(*counts, some)
 
 
 def read_keys(db: Db, fileset: Fileset, snapshot: Snapshot, keys: Iterable[str]) -> list[Partition]:
@@ -369,20 +376,15 @@ def list_stale(db: Db, program_id: ProgramId, upto: WallTime, limit: int) -> lis
 
 def list_touched(db: Db, dataset_id: DatasetId, pointers: Iterable[WritePointer]) -> list[KeyText]:
     """The partitions of the file set that these transactions have changed."""
-    rows = db.all(SQL.list_touched, dataset_id=dataset_id, pointers=json.dumps(sorted(set(pointers))))
-    return [KeyText(str(key)) for (key,) in rows]
+    return db.records(SQL.list_touched, KeyText, dataset_id=dataset_id, pointers=json.dumps(sorted(set(pointers))))
 
 
 def list_results(db: Db, program_id: ProgramId, limit: int) -> list[tuple[Window, WritePointer, bool]]:
     """The latest windows with results, whether they are stale, latest first."""
-    rows = db.all(SQL.list_results, program_id=program_id, limit=limit)
-    typed = cast("list[tuple[WallTime, WallTime, WritePointer, int]]", rows)
-    return [(Window(start, end), pointer, bool(stale)) for start, end, pointer, stale in typed]
-
-
-def _states(rows: Sequence[Sequence[Param]]) -> list[WindowState]:
-    typed = cast("Sequence[tuple[ProgramId, DatasetId, str, str, str, Instant | None, int, int]]", rows)
-    return [WindowState(*row) for row in typed]
+    rows = db.records(
+        SQL.list_results, tuple[WallTime, WallTime, WritePointer, bool], program_id=program_id, limit=limit
+    )
+    return [(Window(start, end), pointer, stale) for start, end, pointer, stale in rows]
 
 
 def _results(rows: Sequence[Sequence[Param]]) -> list[Result]:

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Param, load_sql
@@ -130,6 +130,53 @@ def audit(catalog: Catalog, datasets: Sequence[Dataset] | None = None) -> Audit:
     )
 
 
+class _Published(NamedTuple):
+    """A change, with the commit that published it."""
+
+    commit_seq: int
+    dataset_id: str
+    partition_key: KeyText
+    delivers: int
+    row_count: int | None
+    write_pointer: int
+    superseded_seq: int | None
+
+
+class _Changed(NamedTuple):
+    """A change, with when it had to be superseded; `mismatch` is the state of a transaction that did not commit so."""
+
+    write_pointer: int
+    partition_key: KeyText
+    commit_seq: int
+    superseded_seq: int | None
+    delivers: int
+    mismatch: str | None
+    hidden_seq: int | None
+
+
+class _State(NamedTuple):
+    """The state of a consumer."""
+
+    start_version: int
+    versions_to_check: tuple[int, ...]
+
+
+class _Work(NamedTuple):
+    """A row of a working set, with its change and the run that holds or has completed it."""
+
+    write_pointer: int
+    partition_key: KeyText
+    state: WorkState
+    run_id: str | None
+    error: str | None
+    change_run_id: str | None
+    superseded_seq: int | None
+    has_input: int | None
+    run_state: str | None
+    tx_state: str | None
+    has_worker: int | None
+
+
 @dataclass(slots=True)
 class _Announced:
     """Count the announced partitions, files and versions, and the commits."""
@@ -170,16 +217,15 @@ def _audit_commits(search: Search, filesets: Mapping[str, Fileset]) -> _Announce
     for after, bound in search.windows(SQL.find_bound_of_commits, 0, most=_COMMITS, pointer=search.tick):
         published: Counter[tuple[object, str, str]] = Counter()
         rows: Counter[tuple[object, str]] = Counter()
-        for row in search.ask(SQL.read_published, after=after, bound=bound):
+        for row in search.records(SQL.read_published, _Published, after=after, bound=bound):
             seq, dataset_id, key, delivers, row_count, write_pointer, superseded_seq = row
-            if (fileset := filesets.get(str(dataset_id))) is None:
+            if (fileset := filesets.get(dataset_id)) is None:
                 continue
-            rows[seq, fileset.qualified_name] += cast("int", row_count or 0)
+            rows[seq, fileset.qualified_name] += row_count or 0
             if fileset.dataset.kind is DatasetKind.SNAPSHOT:  # what was history from the first brought nothing to read
                 published[seq, fileset.qualified_name, f"version {write_pointer}"] += int(superseded_seq != seq)
             else:
-                shown = f"partition {fileset.show(KeyText(str(key)))}"
-                published[seq, fileset.qualified_name, shown] += cast("int", delivers)
+                published[seq, fileset.qualified_name, f"partition {fileset.show(key)}"] += delivers
         _compare_messages(search, published, announced.read(search, by_event, after, bound))
         for commit in search.ask(SQL.read_commits, after=after, bound=bound):
             _compare_run(search, commit, rows, names, announced.balances)
@@ -232,11 +278,12 @@ def _audit_fileset(search: Search, fileset: Fileset, announced: Mapping[str, int
     changes = 0
     dataset_id = fileset.dataset_id
     for after, bound in search.windows(SQL.find_bound_of_changes, 0, pointer=search.tick, dataset_id=dataset_id):
-        found = search.ask(SQL.read_changes, after=after, bound=bound, pointer=search.tick, dataset_id=dataset_id)
+        window: dict[str, Param] = {"after": after, "bound": bound, "pointer": search.tick, "dataset_id": dataset_id}
+        found = search.records(SQL.read_changes, _Changed, **window)
         for row in found:
             _check_change(search, fileset, row)
         changes += len(found)
-        follower.step(cast("int", bound) + 1)
+        follower.step(int(bound or 0) + 1)
     follower.step(search.tick)
     event = partition_event(fileset.dataset.namespace, fileset.dataset.name)
     return FilesetAudit(
@@ -244,13 +291,13 @@ def _audit_fileset(search: Search, fileset: Fileset, announced: Mapping[str, int
     )
 
 
-def _check_change(search: Search, fileset: Fileset, row: Row) -> None:
+def _check_change(search: Search, fileset: Fileset, row: _Changed) -> None:
     write_pointer, key, commit_seq, superseded_seq, _, differs, expected = row
-    where = f"partition {fileset.show(KeyText(str(key)))} of transaction {write_pointer}"
+    where = f"partition {fileset.show(key)} of transaction {write_pointer}"
     if differs != "":
         what = f"{where} is visible from {commit_seq} on; its transaction is {differs or 'unknown'}"
         search.report(FindingKind.DIRTY, fileset.qualified_name, what, "overwrite the partition from its source")
-    if cast("int", commit_seq) <= cast("int", write_pointer):
+    if commit_seq <= write_pointer:
         what = f"{where} has committed at {commit_seq}, before it began"
         search.report(FindingKind.BROKEN, fileset.qualified_name, what, "report it as a bug")
     if superseded_seq != expected and not _is_later(search, expected):
@@ -279,7 +326,7 @@ class _Follower:
         state: dict[str, Param] = {"start_version": self._start, "versions_to_check": json.dumps(self._late)}
         taken = Counter(self._search.ask(SQL.deliver_by_pointer, **place, **state))
         committed = Counter(self._search.ask(SQL.deliver_by_commit, after=self._start, **place))
-        self._late = [cast("int", row[0]) for row in self._search.ask(SQL.find_late, **place, **state)]
+        self._late = self._search.records(SQL.find_late, int, **place, **state)
         self._start = pointer
         self.by_pointer += taken.total()
         self.by_commit += committed.total()
@@ -315,10 +362,10 @@ def _audit_consumer(search: Search, fileset: Fileset, consumer: Consumer) -> Con
                 what = f"{where} was passed by, and is not in the working set"
                 search.report(FindingKind.LOST, subject, what, "run its program on it by hand; report it as a bug")
     counts = _audit_work(search, fileset, subject, consumer.consumer_id, past=False)
-    untaken: object = 0
+    untaken = 0
     for start, versions in search.ask(SQL.read_state, consumer_id=consumer.consumer_id):  # none when it was just reset
-        ((untaken,),) = search.ask(
-            SQL.count_untaken, pointer=search.tick, start_version=start, versions_to_check=versions, **place
+        (untaken,) = search.records(
+            SQL.count_untaken, int, pointer=search.tick, start_version=start, versions_to_check=versions, **place
         )
     for past in search.catalog.read(lambda db: list_resets(db, fileset.dataset_id, consumer.name)):
         _audit_work(search, fileset, f"{subject} before its reset", past.consumer_id, past=True)
@@ -333,7 +380,7 @@ def _audit_consumer(search: Search, fileset: Fileset, consumer: Consumer) -> Con
         dropped=counts["dropped"],
         ignored=counts["ignored"],
         own=counts["own"],
-        untaken=cast("int", untaken),
+        untaken=untaken,
     )
 
 
@@ -343,28 +390,28 @@ def _audit_work(search: Search, fileset: Fileset, subject: str, consumer_id: Con
     lone: list[tuple[str, str]] = []
     place: dict[str, Param] = {"dataset_id": fileset.dataset_id, "consumer_id": consumer_id}
     for after, bound in search.windows(SQL.find_bound_of_work, 0, consumer_id=consumer_id, pointer=search.tick):
-        rows = search.ask(SQL.read_work, after=after, bound=bound, **place)
-        start, listed = search.tick + 1, set[object]()
-        for found, versions in [] if past else search.ask(SQL.read_state, consumer_id=consumer_id):
-            start, listed = cast("int", found), set(json.loads(str(versions)))
+        rows = search.records(SQL.read_work, _Work, after=after, bound=bound, **place)
+        state = _State(search.tick + 1, ())
+        for found in [] if past else search.records(SQL.read_state, _State, consumer_id=consumer_id):
+            state = found
         for row in rows:
-            where = f"partition {fileset.show(KeyText(str(row[1])))} of transaction {row[0]}"
+            where = f"partition {fileset.show(row.partition_key)} of transaction {row.write_pointer}"
             counts[_check_work(search, subject, where, row, lone)] += 1
-            early = cast("int", row[0]) >= start or row[0] in listed
-            if early and row[3] != row[5]:
+            early = row.write_pointer >= state.start_version or row.write_pointer in state.versions_to_check
+            if early and row.run_id != row.change_run_id:
                 what = f"{where} is in the working set, and the state will deliver it again"
                 search.report(FindingKind.DOUBLED, subject, what, "stop the program; report it as a bug")
     check_lone(search, subject, lone)
     return counts
 
 
-def _check_work(search: Search, subject: str, where: str, row: Row, lone: list[tuple[str, str]]) -> str:
+def _check_work(search: Search, subject: str, where: str, row: _Work, lone: list[tuple[str, str]]) -> str:
     """Return the state as which a row of a working set counts."""
     _, _, state, run_id, error, made_by, superseded_seq, is_input, run_state, tx_state, is_worker = row
     run = str(run_id)
     if made_by is None:
         search.report(FindingKind.DIRTY, subject, f"{where} is in the working set, and nowhere else", "report it")
-    match WorkState(str(state)):
+    match state:
         case WorkState.COMPLETED if run_id == made_by:
             return "own"
         case WorkState.COMPLETED if is_input is None and error in {Closing.IGNORED, Closing.UNWANTED}:

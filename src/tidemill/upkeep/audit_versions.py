@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.named import load_sql
 from tidemill.lake.snapshot.refresh_order import sort_key
@@ -28,6 +28,16 @@ class SnapshotAudit:
     current: int | None
 
 
+class _Row(NamedTuple):
+    """A version, with the state of its transaction where that is not its own commit."""
+
+    write_pointer: int
+    commit_seq: int
+    superseded_seq: int | None
+    order_time: int | None
+    mismatch: str | None
+
+
 def audit_versions(search: Search, snapshot: SnapshotDataset, announced: int) -> SnapshotAudit:
     """Go through the versions in the order of their commits, and say where what is recorded differs from the rule.
 
@@ -40,12 +50,12 @@ def audit_versions(search: Search, snapshot: SnapshotDataset, announced: int) ->
     latest: tuple[int, int] | None = None  # its place in the order
     dataset_id = snapshot.dataset_id
     for after, bound in search.windows(SQL.find_bound_of_versions, 0, pointer=search.tick, dataset_id=dataset_id):
-        for row in search.ask(SQL.read_versions, after=after, bound=bound, dataset_id=dataset_id):
-            version, commit_seq, superseded_seq, order_time = cast("tuple[int, int, int | None, int | None]", row[:4])
+        for row in search.records(SQL.read_versions, _Row, after=after, bound=bound, dataset_id=dataset_id):
+            version, commit_seq, superseded_seq, order_time, mismatch = row
             place = sort_key(order_time, version)
             versions += 1
-            if row[4] != "":
-                what = f"version {version} can be seen from {commit_seq} on; its transaction is {row[4] or 'unknown'}"
+            if mismatch != "":
+                what = f"version {version} can be seen from {commit_seq} on; its transaction is {mismatch or 'unknown'}"
                 search.report(FindingKind.DIRTY, snapshot.qualified_name, what, _AGAIN)
             if latest is not None and place < latest:
                 _compare(search, snapshot, version, superseded_seq, commit_seq)

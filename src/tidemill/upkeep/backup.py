@@ -73,7 +73,7 @@ def write_backup(catalog: Catalog, target: Path) -> Written:
         read_version(catalog),
         catalog.dialect,
         catalog.incarnation,
-        cast("int", catalog.write(lambda db: db.tick())),
+        catalog.write(lambda db: db.tick()),
     )
 
     def lines() -> Iterator[str]:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
-from typing import Final, cast
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 from tidemill.catalog.db import Catalog
-from tidemill.catalog.named import Row
 from tidemill.errors import Unavailable
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.keys import KeyText
@@ -115,8 +115,8 @@ def fsck(catalog: Catalog, filesets: Sequence[Fileset]) -> Fsck:
                 kind = DifferenceKind(directory.kind)
                 findings.add(Difference(kind, fileset.qualified_name, directory.name, what, next_step))
         files = open_files(fileset.dataset.location, catalog.world)
-        for window in read_windows(catalog, fileset, SQL.read_manifests):
-            for location, rows in groupby(window, key=lambda row: str(row[0])):
+        for window in read_windows(catalog, fileset, SQL.read_manifests, _Named):
+            for location, rows in groupby(window, key=attrgetter("location")):
                 _compare(fileset, files, location, list(rows), counts, findings)
     return Fsck(
         counts["changes"],
@@ -129,11 +129,20 @@ def fsck(catalog: Catalog, filesets: Sequence[Fileset]) -> Fsck:
     )
 
 
+class _Named(NamedTuple):
+    """A manifest that names files of a directory; `expired_at` is epoch milliseconds."""
+
+    location: str
+    partition_key: KeyText
+    manifest: Manifest
+    expired_at: int | None
+
+
 def _compare(
     fileset: Fileset,
     files: Files,
     location: str,
-    rows: Sequence[Row],
+    rows: Sequence[_Named],
     counts: Counter[str],
     findings: Findings[Difference],
 ) -> None:
@@ -144,10 +153,10 @@ def _compare(
     except Unavailable:
         found = {}  # the location itself is missing: each file is reported
     named = set()
-    for _, key, stored, expired_at in rows:
-        files_named = Manifest.decode(cast("bytes", stored)).files
+    for row in rows:
+        files_named = row.manifest.files
         named |= {file.name for file in files_named}
-        if expired_at is not None:
+        if row.expired_at is not None:
             continue  # they go, or have gone
         counts["changes"] += 1
         for file in files_named:
@@ -156,7 +165,7 @@ def _compare(
             wrong = _find_difference(files, location, file, status, counts)
             if wrong is not None:
                 kind = DifferenceKind.MISSING if status is None else DifferenceKind.DAMAGED
-                what = f"{wrong}; partition {fileset.show(KeyText(str(key)))}"
+                what = f"{wrong}; partition {fileset.show(row.partition_key)}"
                 next_step = "bring the file back, or overwrite the partition"
                 findings.add(Difference(kind, fileset.qualified_name, prefix + file.name, what, next_step))
     # In a directory that was there before Tidemill there may be anything.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Catalog, Db
@@ -124,11 +124,11 @@ def restore(
     if not replace and catalog.read(lambda db: db.all(SQL.has_content)):
         raise CatalogInUse(catalog.shown_url)
     incarnation = catalog.world.token(_INCARNATION_CHARACTERS)
-    before = catalog.read(lambda db: cast("int", db.all(SQL.read_clock)[0][0]))
+    before = catalog.read(lambda db: db.records(SQL.read_clock, int)[0])
 
     def begin_life(db: Db) -> tuple[int, int]:
         in_storage = max(_find_pointers(catalog, db, data), default=0)
-        ticks = cast("int", db.all(SQL.find_greatest_tick)[0][0])
+        ticks = db.records(SQL.find_greatest_tick, int)[0]
         clock = max(before, backup.clock, ticks, in_storage) + 1
         db.all(SQL.set_clock, clock=clock)
         db.run(SQL.begin_life, incarnation=incarnation)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias, TypeVar, cast
 
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Param, Statement
 from tidemill.upkeep.findings import Findings
+
+_R = TypeVar("_R")
 
 Value: TypeAlias = str | int | None
 Row: TypeAlias = tuple[Value, ...]
@@ -54,6 +56,10 @@ class Search:
         """The rows of a statement."""
         rows = self.catalog.read(lambda db: db.all(statement, **params))
         return cast("list[Row]", rows)  # no statement of the audit reads a manifest
+
+    def records(self, statement: Statement[...], kind: type[_R], **params: Param) -> list[_R]:
+        """Return the rows of a statement as records of class `kind`."""
+        return self.catalog.read(lambda db: db.records(statement, kind, **params))
 
     def report(self, kind: FindingKind, subject: str, what: str, next_step: str) -> None:
         """Keep a finding."""

@@ -9,19 +9,21 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from tidemill.catalog.db import Catalog
-from tidemill.catalog.named import Param, Row, Statement, load_sql
+from tidemill.catalog.named import Param, Statement, load_sql
 from tidemill.catalog.transactions import Snapshot, TxState
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.manifest import find_snapshot, read_marker, tx_directory
-from tidemill.names import CommitSeq
+from tidemill.names import CommitSeq, DatasetId
 from tidemill.storage.files import Files, open_files
 from tidemill.world import World
 
 if TYPE_CHECKING:
     from tidemill.upkeep.storage_sql import Sql
+
+_R = TypeVar("_R")
 
 SQL: Sql = load_sql(__file__)
 
@@ -62,19 +64,30 @@ def list_snapshots(world: World, location: str) -> list[Snapshot]:
     return sorted((one for one in found if one), key=lambda one: (one.write_pointer, one.incarnation))
 
 
-def read_windows(catalog: Catalog, fileset: Fileset, statement: Statement[...]) -> Iterator[list[Row]]:
-    """The rows of `statement` over all changes of a file set, some thousand changes at a time."""
+class _Known(NamedTuple):
+    """A transaction that the catalog knows."""
+
+    write_pointer: int
+    state: TxState
+    has_garbage: int | None
+
+
+def read_windows(catalog: Catalog, fileset: Fileset, statement: Statement[...], kind: type[_R]) -> Iterator[list[_R]]:
+    """Yield the rows of `statement` over all changes of a file set as records, some thousand changes at a time."""
     dataset_id, after = fileset.dataset_id, 0
     while True:
-        ((bound,),) = _ask(catalog, SQL.find_bound, dataset_id=dataset_id, after=after, place=_WINDOW)
-        if bound is None:
+        if (bound := _find_bound(catalog, dataset_id, after)) is None:
             return
-        yield _ask(catalog, statement, dataset_id=dataset_id, after=after, bound=bound)
-        after = cast("int", bound)
+        yield _ask(catalog, statement, kind, dataset_id=dataset_id, after=after, bound=bound)
+        after = bound
 
 
-def _ask(catalog: Catalog, statement: Statement[...], **params: Param) -> list[Row]:
-    return catalog.read(lambda db: db.all(statement, **params))
+def _find_bound(catalog: Catalog, dataset_id: DatasetId, after: int) -> int | None:
+    return catalog.read(lambda db: db.value(SQL.find_bound, int, dataset_id=dataset_id, after=after, place=_WINDOW))
+
+
+def _ask(catalog: Catalog, statement: Statement[...], kind: type[_R], **params: Param) -> list[_R]:
+    return catalog.read(lambda db: db.records(statement, kind, **params))
 
 
 def find_unnamed(catalog: Catalog, fileset: Fileset) -> tuple[list[Directory], int]:
@@ -84,8 +97,7 @@ def find_unnamed(catalog: Catalog, fileset: Fileset) -> tuple[list[Directory], i
     """
     snapshots = list_snapshots(catalog.world, fileset.dataset.location)
     # Read after the listing: what commits in between is named.
-    rows = (row for window in read_windows(catalog, fileset, SQL.read_locations) for row in window)
-    named = {str(row[0]) for row in rows}
+    named = {location for window in read_windows(catalog, fileset, SQL.read_locations, str) for location in window}
     unnamed = [snapshot for snapshot in snapshots if tx_directory(snapshot) not in named]
     files = open_files(fileset.dataset.location, catalog.world)
     found: list[Directory] = []
@@ -99,8 +111,8 @@ def _describe(catalog: Catalog, fileset: Fileset, files: Files, snapshots: Seque
     known: dict[str, dict[int, tuple[TxState, bool]]] = {}
     for incarnation in {snapshot.incarnation for snapshot in snapshots}:
         place: dict[str, Param] = {"dataset_id": fileset.dataset_id, "incarnation": incarnation}
-        rows = _ask(catalog, SQL.find_transactions, pointers=pointers, **place)
-        known[incarnation] = {cast("int", row[0]): (TxState(str(row[1])), row[2] is not None) for row in rows}
+        rows = _ask(catalog, SQL.find_transactions, _Known, pointers=pointers, **place)
+        known[incarnation] = {row.write_pointer: (row.state, row.has_garbage is not None) for row in rows}
     for snapshot in snapshots:
         state, garbage = known[snapshot.incarnation].get(snapshot.write_pointer, (None, False))
         marker = read_marker(files, snapshot)

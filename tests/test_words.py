@@ -54,7 +54,6 @@ LEFT: Final = {
     "src/tidemill/run": 156,
     "src/tidemill/schedule": 68,
     "src/tidemill/sql": 28,
-    "src/tidemill/testing": 36,
     "tests": 70,
     "tests/acceptance": 68,
     "tests/app": 118,
@@ -71,7 +70,6 @@ LEFT: Final = {
     "tests/sim": 115,
     "tests/sql": 35,
     "tests/storage": 7,
-    "tests/testing": 9,
     "tests/upkeep": 19,
     "tools": 3,
 }

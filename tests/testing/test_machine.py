@@ -24,7 +24,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Obedient:
-    """Lets the first go on that can, and does at a point what was asked for it, once."""
+    """Chooses the first process that can go on, and does at a point what was asked for it, once."""
 
     def __init__(self) -> None:
         self.fates = {}
@@ -42,7 +42,7 @@ class Obedient:
 
 @pytest.fixture
 def chooser() -> Obedient:
-    """Who decides."""
+    """The chooser of the machine."""
     return Obedient()
 
 
@@ -60,7 +60,7 @@ def machine(catalog_url, chooser) -> Iterator[Machine]:
 
 
 def run(machine: Machine) -> None:
-    """Until nobody is left."""
+    """Until no process is left."""
     while machine.step():
         pass
 
@@ -88,7 +88,7 @@ def transact(run_id: str, seen: list[object] | None = None):
 
 
 def states(machine: Machine) -> list[TxState]:
-    """Of all transactions, the newest first."""
+    """All transactions, the newest first."""
     return [tx.state for tx in machine.catalog.read(lambda db: list_transactions(db, limit=9, open_only=False))]
 
 
@@ -143,8 +143,8 @@ def test_a_group_dies_with_all_below_it(machine, chooser):
     assert states(machine) == []
 
 
-def test_time_moves_when_nobody_can_go_on(machine, chooser):
-    """And the wall clock may jump, which nobody's sleep notices."""
+def test_time_moves_when_no_process_can_go_on(machine, chooser):
+    """And the wall clock may jump, which no sleep notices."""
     times = []
 
     def body(process: Process) -> None:
@@ -181,7 +181,7 @@ def test_a_step_beside_a_block_uses_the_process_and_dies_with_it(machine, choose
     assert machine.clock.elapsed == 7.5 * SECOND
 
 
-def test_who_waits_for_commits_is_woken_by_them(machine, chooser):
+def test_a_process_that_waits_for_commits_is_woken_by_them(machine, chooser):
     """Else a scheduler would look for messages only every five seconds."""
     woken = []
 
@@ -201,7 +201,7 @@ def test_who_waits_for_commits_is_woken_by_them(machine, chooser):
 
 
 def test_storage_is_changed_at_points_where_the_disk_may_be_full(machine, chooser, tmp_path):
-    """And read at others: who reads needs no room."""
+    """And read at others: a reader needs no room."""
     seen: list[str] = []
 
     def body(process: Process) -> None:

@@ -2,11 +2,11 @@
 
 A process is a greenlet that runs the product's own code with a World and a catalog of its own. It stops before and
 after each catalog call, at each mark, at each sleep and before each write to disk; there the `Machine` asks its
-`Chooser` who goes on, and what befalls him. Nothing here knows what the processes do.
+`Chooser` which process goes on, and what befalls that process. Nothing here knows what the processes do.
 
 All catalogs share one connection: control changes hands only outside of database transactions. Inside of one a process
-can be killed or made to fail, but nobody else goes on. From its death on every seam of a process raises `Crash`, so
-that nothing it would still do has an effect, its finally-blocks included.
+can be killed or made to fail, but no other process goes on. From its death on, every seam of a process raises `Crash`,
+so that nothing it would still do has an effect, its finally-blocks included.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple, Protocol
 
-import greenlet  # type: ignore[import-untyped]  # it has stubs of its own, in a package that nobody keeps
+import greenlet  # type: ignore[import-untyped]  # it brings no types
 
 from tidemill.catalog.db import Catalog
 from tidemill.json_specs import read_text
@@ -38,7 +38,7 @@ class Crash(BaseException):
 
 
 class PointKind(StrEnum):
-    """Where processes stop."""
+    """Kinds of points at which processes stop."""
 
     START = "start"
     BEFORE_READ = "before read"
@@ -59,7 +59,7 @@ _CHANGES_OF_FILES = frozenset({"storage.before_put", "storage.before_delete"})
 
 
 class Point(NamedTuple):
-    """A place in a process; `inside` a database transaction nobody else can go on."""
+    """A place in a process; `inside` a database transaction no other process can go on."""
 
     kind: PointKind
     name: str
@@ -70,13 +70,13 @@ class Point(NamedTuple):
 
 
 class Chooser(Protocol):
-    """Who goes on, and what befalls him: by chance, exhaustively, by rule."""
+    """Chooses the process that goes on, and what befalls it: by chance, exhaustively, by rule."""
 
     def choose(self, machine: Machine, ready: Sequence[Process]) -> Process:
-        """One of `ready` (at least one, in the order in which they were started)."""
+        """Choose one of `ready` (at least one, in the order in which they were started)."""
 
     def befall(self, machine: Machine, process: Process) -> BaseException | None:
-        """What is raised at `process.point` as it goes on; None for nothing.
+        """Return the exception to raise at `process.point`; None for none.
 
         `Crash` kills the process's whole group. At BEFORE_WRITE an exception means that nothing was committed, at
         AFTER_WRITE that the commit has happened. It may also change the machine: `kill` others, `hold` this or another
@@ -86,7 +86,7 @@ class Chooser(Protocol):
 
 @dataclass(eq=False)
 class Group:
-    """What dies together, with the groups below it: one `up` and its drivers, one driver, a notebook."""
+    """Processes that die together, with the groups below it: one `up` and its drivers, one driver, a notebook."""
 
     name: str
     host: str
@@ -107,15 +107,15 @@ class Process:
         self.pid = pid
         self.dead = False
         self.error: BaseException | None = None
-        """What its body ended by; None while it works, and when it returned or was killed."""
+        """The error that ended its body; None while it works, and when it returned or was killed."""
         self.point = Point(PointKind.START, name)
         self.wakes_at: timedelta | None = None
         """When it goes on by itself, by the monotonic clock; None when it does not sleep."""
         self.wakes_by_commit = False
         self.held_until: timedelta | None = None
-        """It is stopped until then, as by SIGSTOP."""
+        """The time until which the process is stopped, as by SIGSTOP."""
         self.child: PlayedChild | None = None
-        """What its parent holds of it, when it is a driver."""
+        """The child that its parent holds, when the process is a driver."""
         self.commits_seen = 0
         self._greenlet: greenlet.greenlet
         self.world = World(
@@ -134,7 +134,7 @@ class Process:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more comes of it."""
+        """Tell whether the process will not go on."""
         return self.dead or self._greenlet.dead
 
     def reach(self, kind: PointKind, name: str) -> None:
@@ -173,7 +173,7 @@ class Process:
                 body(self)
             except Crash:
                 self.dead = True
-            except Exception as error:  # noqa: BLE001  # whoever started it judges
+            except Exception as error:  # noqa: BLE001  # the machine judges
                 self.error = error
 
         self._greenlet = greenlet.greenlet(run, parent=self.machine.hub)
@@ -193,7 +193,7 @@ class Process:
         self.dead = True
         if self._greenlet is greenlet.getcurrent():
             raise Crash(self.name)
-        # Back to whoever kills, not to the hub.
+        # Return to the killer, not to the hub.
         self._greenlet.parent = greenlet.getcurrent()
         with suppress(Crash):  # that of one that had not begun
             self._greenlet.throw(Crash(self.name))
@@ -275,10 +275,10 @@ class PlayedWaiter:
         return self._process.sleep(timeout, by_commit=True)
 
     def wake(self) -> None:
-        """Nobody asks for the end: processes are killed."""
+        """Do nothing: processes are killed, not asked to end."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: a waiter holds nothing."""
 
 
 class _Clock:
@@ -351,7 +351,8 @@ class PlayedChild:
         if self.poll() is not None:
             return False
         self.lines.append(line)
-        if len(self.lines) == 2:
+        # A driver with Spark is sent an assignment only when it is ready.
+        if len(self.lines) == (1 if read_text(Start, self.lines[0]).spark else 2):
             self.process = self.machine.start(self.group.name, self._serve, self.group)
             self.process.child = self
         elif self.process is not None and self._served == len(self.lines) - 2:
@@ -359,15 +360,16 @@ class PlayedChild:
         return True
 
     def _serve(self, process: Process) -> None:
-        start = read_text(Start, self.lines[0])
+        driver = self.machine.make_driver(process, read_text(Start, self.lines[0]), self.tag)
+        if driver.start.spark:
+            driver.warm_up()
         while True:
-            assignment = read_text(Assignment, self.lines[1 + self._served])
-            self.machine.drive(process, start, assignment, self.tag)
-            self._served += 1
-            if not start.warm:
-                return
             while self._served == len(self.lines) - 1:
                 process.sleep(timedelta(days=1))
+            driver.work(read_text(Assignment, self.lines[1 + self._served]))
+            self._served += 1
+            if not driver.usable:
+                return
 
     def kill(self) -> None:
         self.parent.reach(PointKind.PROCESS, "kill")
@@ -464,18 +466,18 @@ class Machine:
         self.writer = writer
         self.hub = greenlet.getcurrent()
         self.processes: list[Process] = []
-        """Those that live, in the order in which they were started."""
+        """Living processes, in the order in which they were started."""
         self.groups: list[Group] = []
         self.children: list[PlayedChild] = []
         self.complaints: list[str] = []
         self.commits = 0
-        """Commits that wake who waits for commits."""
+        """The number of commits that wake processes."""
         self.current: Process | None = None
-        """Who works, or was the last to."""
+        """The process that works, or was the last to work."""
         self.inside = False
-        """Whether it is in a database transaction."""
+        """True while the current process is in a database transaction."""
         self.passed: frozenset[PointKind] = frozenset()
-        """Kinds of points at which nobody stops."""
+        """Kinds of points at which no process stops."""
         self._pids = 0
 
     # What a subclass may make otherwise
@@ -484,19 +486,19 @@ class Machine:
         """The disk of a new process."""
         return MortalDisk(process)
 
-    def drive(self, process: Process, start: Start, assignment: Assignment, tag: str) -> None:
-        """What a driver does: one attempt."""
-        DriverProcess(process.world, process.catalog, start, tag, writer=self.writer).work(assignment)
+    def make_driver(self, process: Process, start: Start, tag: str) -> DriverProcess:
+        """Make the driver that a new process is."""
+        return DriverProcess(process.world, process.catalog, start, tag, writer=self.writer)
 
     def ended(self, process: Process) -> None:
-        """`process` came to its end by itself, by `process.error` or without; not called for who is killed."""
+        """`process` came to its end by itself, by `process.error` or without; not called for a killed process."""
 
     def glides(self, _process: Process) -> bool:
-        """Whether the process that works goes on at its point without anybody being asked: for speed."""
+        """Tell whether the working process goes on at its point without a choice, for speed."""
         return False
 
     def idle(self) -> bool:
-        """Nobody can go on: time is about to move, unless this says that all is over."""
+        """Tell whether all is over: no process can go on, and time is about to move."""
         return False
 
     # What happens to processes
@@ -531,18 +533,18 @@ class Machine:
 
     def hold(self, process: Process, duration: timedelta) -> None:
         """Stop a process for so long, outside of transactions; afterwards it goes on, a zombie perhaps."""
-        assert not process.point.inside, "who is stopped inside a transaction holds up all others"
+        assert not process.point.inside, "a process that is stopped inside a transaction holds up all others"
         process.held_until = self.clock.elapsed + duration
 
     # Time and turns
 
     def ready(self) -> list[Process]:
-        """Who can go on now, in the order in which they were started."""
+        """List the processes that can go on now, in the order in which they were started."""
         now = self.clock.elapsed
         return [process for process in self.processes if self._due(process) <= now]
 
     def step(self) -> bool:
-        """Let one process go on to its next point; time moves when none can. False when all is over."""
+        """Run one process to its next point; time moves when none can. Return False when all is over."""
         process = self.current
         inside = process is not None and not process.finished and process.point.inside
         if not inside:
@@ -595,6 +597,18 @@ class Machine:
         return self._pids
 
 
+class InTurn:
+    """Chooses processes in turn, and does nothing to a process."""
+
+    def choose(self, machine: Machine, ready: Sequence[Process]) -> Process:
+        """Prefer the process that works, so that a step ends before the next begins."""
+        working = machine.current
+        return working if working in ready and working is not None and working.wakes_at is None else ready[0]
+
+    def befall(self, machine: Machine, process: Process) -> BaseException | None:
+        """Let every process live."""
+
+
 def _whole(group: Group) -> Iterator[Group]:
     yield group
     for below in group.below:
@@ -607,6 +621,6 @@ def _place(code: CodeType) -> str:
 
 
 def _where(block: Callable[..., object]) -> str:
-    """Whose block it is, for people and traces."""
+    """Name the function of a block, for people and traces."""
     code = getattr(block, "__code__", None)
     return _place(code) if isinstance(code, CodeType) else type(block).__name__

@@ -1,0 +1,48 @@
+"""The Spark session that all tests share, as a driver's home of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tidemill.config import load_config
+from tidemill.run.session import settings_of, spark_of_our_own
+from tidemill.world import World
+
+
+class SharedSpark:
+    """A home of Spark over a session that outlives the driver; each run gets a session of its own."""
+
+    usable = True
+    application_id = "shared"
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+
+    def new_session(self) -> Any:
+        """Make a session with settings, temporary views and functions of its own."""
+        return self.session.newSession()
+
+    def log_to(self, log: Path) -> None:
+        """Leave the log where the test has it."""
+
+    def stop_jobs(self, session: Any) -> None:
+        """Leave other users of the session alone."""
+
+    def exercise(self) -> None:
+        """Do nothing: the session is warm, or soon will be."""
+
+    def tidy(self) -> None:
+        """Leave the session as it is."""
+
+
+@contextmanager
+def start_shared(folder: Path) -> Iterator[Any]:
+    """Start a session for a block, with its state in `folder`, or share the one that this process has."""
+    world = World()
+    config = load_config(world, folder, {"spark.master": "local[2]"})
+    settings = {**settings_of(config), "spark.sql.shuffle.partitions": "2"}
+    with spark_of_our_own(world, config.state, config.cache, settings) as session:
+        yield session

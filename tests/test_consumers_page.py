@@ -104,7 +104,7 @@ def test_the_page_does_as_it_says(tmp_path, sqlite_catalog_url, capsys):
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (commands,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     with staged(tmp_path, sqlite_catalog_url, code) as stage:
-        terms = stage.mill.consumers.show("lines", "default.shop.report")["terms"]
+        terms = stage.mill.consumers.show("lines", "default.shop.report").terms
     for command in commands.strip().splitlines():
         with pytest.raises(SystemExit) as ended:
             main(["--project", str(tmp_path), *shlex.split(command.removeprefix("$ tidemill "))])

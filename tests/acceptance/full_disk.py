@@ -235,11 +235,11 @@ def fill_under_spark(disk: MountedDisk | LimitedDisk, folder: Path, catalog: str
         after = contents(mill)
         still = sources(mill)
         disk.free()
-        step_until(lambda: mill.runs.show(run_id)["state"] == RunState.COMPLETED)
+        step_until(lambda: mill.runs.show(run_id).state == RunState.COMPLETED)
         runner.close()
         janitor.sweep(mill.project.catalog)
         return {
-            "error": failed["exit_reason"],
+            "error": failed.exit_reason,
             "same": before == after,
             "still": still,
             "rows": [partition.rows for partition in mill.datasets.partitions("lines")],

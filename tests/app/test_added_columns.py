@@ -17,7 +17,7 @@ ORDERS = 'orders = app.inbox("orders", "landing", schema="id INT, name STRING", 
 
 def facts_of(site, run: int) -> dict[str, object]:
     """What a run has recorded of its inbox; 0 is the newest run."""
-    return site.mill.runs.show(site.mill.runs.list()[run].run_id)["facts"]["read"][0]
+    return site.mill.runs.show(site.mill.runs.list()[run].run_id).facts["read"][0]
 
 
 def test_a_run_records_the_columns_that_it_adds(site):

@@ -104,7 +104,7 @@ def test_a_change_whose_row_cannot_be_written_does_not_happen(deployed):
     assert list(deployed.runs.list()) == []
     assert [topic.topic for topic in deployed.topics.list() if topic.topic == "own"] == []
     assert [app.name for app in deployed.apps.list()] == ["default.shop"]
-    assert deployed.consumers.show("clean", "default.shop.report")["resets"] == []
+    assert deployed.consumers.show("clean", "default.shop.report").resets == ()
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_bad_rows_are_rejected_with_line_text_and_reason(site, declared, good, b
     land(site, {"some": good + bad, "all": good, "many": good + bad + bad})
 
     state, why = site.run("shop.load")
-    facts = site.mill.runs.show(site.mill.runs.list()[0].run_id)["facts"]
+    facts = site.mill.runs.show(site.mill.runs.list()[0].run_id).facts
 
     assert (state, why) == ("COMPLETED", "")
     assert len(site.rows("lines")) == 96

@@ -147,8 +147,8 @@ def test_a_deployment_replaces_the_code_of_the_next_attempt(stage):
 
     assert stage.said() == ["app 2 helper 2 late 1 deep 1"]
     assert first.bundle != second.bundle
-    assert stage.mill.runs.show(run.run_id)["bundle"] == second.bundle
-    assert stage.mill.runs.show(run.run_id)["facts"]["code"] == second.bundle
+    assert stage.mill.runs.show(run.run_id).bundle == second.bundle
+    assert stage.mill.runs.show(run.run_id).facts["code"] == second.bundle
 
 
 def test_a_node_that_cannot_load_the_code_blames_neither_program_nor_file(stage):
@@ -167,9 +167,9 @@ def test_a_node_that_cannot_load_the_code_blames_neither_program_nor_file(stage)
 
     assert (run.state, run.failures, run.losses) == (RunState.PENDING, 0, 0)
     assert run.exit_cause is Cause.UNLOADED
-    assert shown["why"].startswith("waits for a node that can load its code; the last attempt ended: code_unavailable")
-    assert f"cannot be loaded on {stage.spawner.host()}: " in shown["why"]
-    assert "library_of_no_node" in shown["why"]
+    assert shown.why.startswith("waits for a node that can load its code; the last attempt ended: code_unavailable")
+    assert f"cannot be loaded on {stage.spawner.host()}: " in shown.why
+    assert "library_of_no_node" in shown.why
     assert (found.good, "library_of_no_node" in found.found) == (False, True)
     assert files == [("NEW", 0)]
 

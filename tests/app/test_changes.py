@@ -93,7 +93,7 @@ def test_each_run_gets_what_changed_since_the_last_that_committed(stage):
     assert none == idle == [("COMPLETED", "no_input")]
     assert stage.said() == [f"None {first}", f"{first} {third}"]
     last = [run for run in stage.runs() if run.exit_reason == ""][-1]
-    (taken,) = stage.mill.runs.show(last.run_id)["inputs"]
+    (taken,) = stage.mill.runs.show(last.run_id).inputs
     assert (taken.dataset, taken.item) == ("default.users", f"version {third}")
     assert stage.mill.catalog.audit().clean
 

@@ -128,7 +128,7 @@ def test_what_a_program_puts_back_is_not_completed_and_comes_later(stage):
     stage.play()
 
     assert [line for line in stage.said() if not line.startswith("asked")] == ["got 0 1 2", "left 0 2", "got 1"]
-    assert stage.mill.consumers.show("lines", "default.shop.report")["work"] == []
+    assert stage.mill.consumers.show("lines", "default.shop.report").work == ()
 
 
 def test_putting_back_what_was_not_taken_is_an_error_that_names_it(stage):

@@ -83,7 +83,7 @@ def test_a_job_is_forced_whatever_it_waits_for(deployed):
 
     run_id = deployed.jobs.force(job.job_id)
 
-    cause = deployed.runs.show(run_id)["triggered_by"]
+    cause = deployed.runs.show(run_id).triggered_by
     assert cause["schedule"] == "default.shop.on_clean"
     assert cause["triggers"][0]["count"] == 1
     assert deployed.jobs.list() == []
@@ -118,7 +118,7 @@ def test_a_retry_has_the_logical_times_of_its_run(deployed):
 
     retry_id = deployed.runs.retry(run_id)
 
-    assert deployed.runs.show(retry_id)["triggered_by"] == {"asked": "by hand", "retry_of": run_id, **times}
+    assert deployed.runs.show(retry_id).triggered_by == {"asked": "by hand", "retry_of": run_id, **times}
     with pytest.raises(NothingToRetry):
         deployed.runs.retry(retry_id)
 

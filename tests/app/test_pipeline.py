@@ -79,7 +79,7 @@ class Site:
         logs.mkdir(parents=True)
         self.driver.work(Assignment(run.run_id, run.epoch, str(logs)))
         shown = self.mill.runs.show(run_id)
-        return str(shown["state"]), str(shown["exit_reason"] or "")
+        return str(shown.state), str(shown.exit_reason or "")
 
     def rows(self, name: str, *columns: str) -> list[tuple[object, ...]]:
         """What is current, sorted."""

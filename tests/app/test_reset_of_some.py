@@ -82,7 +82,7 @@ def test_only_the_chosen_partitions_of_the_past_come_again(stage, choice, given)
     assert sorted(hour for text in said for hour in json.loads(text)) == [*given, 9]
     assert play(stage) == []
     assert stage.mill.catalog.audit().clean
-    (record,) = stage.mill.consumers.show("lines", NAME)["resets"]
+    (record,) = stage.mill.consumers.show("lines", NAME).resets
     assert record.to.startswith("beginning ")
 
 
@@ -115,7 +115,7 @@ def test_a_choice_that_cannot_be_is_refused(stage, monkeypatch):
     with pytest.raises(UserError):
         reset("lines", NAME, "last week", where=["hour>=2"])
 
-    assert stage.mill.consumers.show("lines", NAME)["resets"] == []
+    assert stage.mill.consumers.show("lines", NAME).resets == ()
 
 
 def test_counts_are_exact_however_much_is_discarded(stage, monkeypatch):
@@ -127,5 +127,5 @@ def test_counts_are_exact_however_much_is_discarded(stage, monkeypatch):
     (listed,) = stage.mill.consumers.list(dataset="lines")
     requeued = stage.mill.consumers.requeue("lines", NAME, ["day=2026-01-01 hour=4"])
 
-    assert (listed.discarded, shown["discarded"], len(shown["work"]), shown["not_shown"]) == (4, 4, 2, 2)
+    assert (listed.discarded, shown.discarded, len(shown.work), shown.not_shown) == (4, 4, 2, 2)
     assert requeued == 1

@@ -157,7 +157,7 @@ def test_a_dropped_consumer_starts_anew_when_its_program_comes_back(stage):
     redeploy(stage.mill, PIPE)
     stage.mill.runs.start("shop.report")
     stage.play()
-    (reset,) = stage.mill.consumers.show("lines", "default.shop.report")["resets"]
+    (reset,) = stage.mill.consumers.show("lines", "default.shop.report").resets
 
     assert gone == []
     assert clean

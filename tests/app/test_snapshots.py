@@ -89,7 +89,7 @@ class Site:
         logs.mkdir(parents=True)
         self.driver.work(Assignment(run.run_id, run.epoch, str(logs)))
         shown = self.mill.runs.show(run_id)
-        return str(shown["state"]), str(shown["exit_reason"] or "")
+        return str(shown.state), str(shown.exit_reason or "")
 
     def sql(self, text: str) -> list[tuple[object, ...]]:
         """Ask the database itself."""
@@ -155,8 +155,8 @@ def test_a_roll_back_is_recorded_with_its_run(site):
     made = site.mill.snapshots.rollback("users", first)
 
     run = site.mill.runs.show(made.run_id)
-    assert run["state"] == "COMPLETED"
-    assert run["facts"]["rolled_back"] == [{"dataset": "default.users", "to": first}]
+    assert run.state == "COMPLETED"
+    assert run.facts["rolled_back"] == [{"dataset": "default.users", "to": first}]
     assert made.rolled_back_to == first
     assert site.mill.catalog.audit().clean
     assert site.mill.catalog.fsck().clean

@@ -210,7 +210,7 @@ def test_a_worker_that_fails_is_started_later_and_later_and_its_poison_is_put_as
         if run.state is RunState.COMPLETED and not stage.mill.consumers.lag(dataset="lines")[0].partitions:
             break
 
-    held = stage.mill.consumers.show("lines", "default.shop.look")["work"]
+    held = stage.mill.consumers.show("lines", "default.shop.look").work
     assert [(work.partition, work.state) for work in held] == [("hour=2", "discarded")]
     assert published(stage) == ["hour=1", "hour=3", "hour=4"]
     assert all(later for _, later in waits)

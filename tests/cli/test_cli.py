@@ -510,8 +510,8 @@ def test_a_run_that_failed_before_shows_no_old_error_while_it_runs(tidemill, pro
         mill.project.catalog.write(take)
         starting = mill.runs.show(run_id)
 
-    assert (waiting["state"], waiting["exit_reason"]) == ("PENDING", "its machine was away")
-    assert (starting["state"], starting["exit_reason"], starting["why"]) == ("STARTING", None, None)
+    assert (waiting.state, waiting.exit_reason) == ("PENDING", "its machine was away")
+    assert (starting.state, starting.exit_reason, starting.why) == ("STARTING", None, None)
 
 
 def test_new_files_say_what_they_wait_for(tidemill, project):

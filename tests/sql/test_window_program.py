@@ -617,7 +617,7 @@ def test_late_rows_that_are_dropped_are_counted(catalog_url, tmp_path):
 
     shown = plain.mill.watermarks.show("clicks")["programs"][0]["left_out"]
     said = [json.loads(text)["late_rows"] for (text,) in plain.sql(WINDOW_MESSAGES)]
-    facts = next(one for one in plain.mill.runs.show(run.run_id)["facts"]["outputs"] if "notes" in one)
+    facts = next(one for one in plain.mill.runs.show(run.run_id).facts["outputs"] if "notes" in one)
     plain.mill.watermarks.reset("shop.count_hours")
     after = plain.mill.watermarks.show("clicks")["programs"][0]["left_out"]
 
@@ -640,7 +640,7 @@ def test_rows_outside_their_partition_that_are_dropped_are_counted(catalog_url, 
     plain.add("2021-03-19 08:00", 1, 60, -1, 2)
     plain.add("2021-03-19 09:00", 1)
     run = plain.run()
-    facts = next(one for one in plain.mill.runs.show(run.run_id)["facts"]["outputs"] if "notes" in one)
+    facts = next(one for one in plain.mill.runs.show(run.run_id).facts["outputs"] if "notes" in one)
     said = [json.loads(text)["outside_rows"] for (text,) in plain.sql(WINDOW_MESSAGES)]
     plain.settle()
     first = show()

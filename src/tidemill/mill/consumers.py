@@ -118,6 +118,15 @@ class ResetView:
     versions_to_check: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ConsumerDetail(ConsumerView):
+    """A consumer with the partitions that its runs hold, its discarded partitions, and its resets."""
+
+    work: tuple[WorkView, ...]
+    not_shown: int
+    resets: tuple[ResetView, ...]
+
+
 class NotPeekable(UserError):
     """A change feed gives rows of a snapshot, by comparing two versions of it, and no partitions."""
 
@@ -177,14 +186,14 @@ class Consumers(Noun):
         return self._catalog.read(block)
 
     @operation(Right.READ)
-    def show(self, dataset: str, name: str) -> dict[str, object]:
+    def show(self, dataset: str, name: str) -> ConsumerDetail:
         """Return a consumer, with the changes that its runs hold, its discarded changes, and its resets.
 
         `work` has the first `MOST_SHOWN` of each state, and `not_shown` is the number of all others. `NotFound` with
         the nearest name.
         """
 
-        def block(db: Db) -> dict[str, object]:
+        def block(db: Db) -> ConsumerDetail:
             found, consumer = self._consumer(db, dataset, name)
             show = Fileset.of(found).show
             work = [
@@ -198,7 +207,7 @@ class Consumers(Noun):
             ]
             view = _consumer_view(db, consumer, {found.dataset_id: found})
             not_shown = view.in_progress + view.discarded - len(work)
-            return {**fields_of(view), "work": work, "not_shown": not_shown, "resets": resets}
+            return ConsumerDetail(**fields_of(view), work=tuple(work), not_shown=not_shown, resets=tuple(resets))
 
         return self._catalog.read(block)
 

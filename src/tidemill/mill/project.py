@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Catalog, Db
@@ -18,6 +18,9 @@ from tidemill.names import Namespace, ProgramId, nearest, qualified, split_quali
 from tidemill.run.declared import Declared
 from tidemill.run.programs import Program, ProgramRetired, find_program, list_programs
 from tidemill.world import World
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MOST_SHOWN: Final = 1000
 """Rows of what belongs to one object; more are not shown."""
@@ -131,9 +134,9 @@ def check_startable(program: Program) -> Program:
     return program
 
 
-def fields_of(view: object) -> dict[str, object]:
-    """The fields of a record by name."""
-    return {name: getattr(view, name) for name in view.__slots__}  # type: ignore[attr-defined]  # all are slotted
+def fields_of(record: DataclassInstance) -> dict[str, Any]:
+    """Return the fields of a record by name, to make a record of a wider class."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def program_names(db: Db) -> dict[ProgramId, str]:

@@ -103,6 +103,13 @@ class InputView:
     content_version: str
 
 
+@dataclass(frozen=True, slots=True)
+class RunDetail(RunView):
+    """A run with its inputs."""
+
+    inputs: tuple[InputView, ...]
+
+
 class Runs(Noun):
     """Operations on runs."""
 
@@ -121,14 +128,14 @@ class Runs(Noun):
         return self._catalog.read(block)
 
     @operation(Right.READ)
-    def show(self, run_id: str) -> dict[str, object]:
+    def show(self, run_id: str) -> RunDetail:
         """Return a run with its inputs; `NotFound`."""
 
-        def block(db: Db) -> dict[str, object]:
+        def block(db: Db) -> RunDetail:
             view = _run_view(runs.find_run(db, RunId(run_id)), program_names(db), _Waits(db))
             by_id = datasets_by_id(db)
             rows = db.all(SQL.list_inputs, run_id=run_id, limit=MOST_SHOWN)
-            return {**fields_of(view), "inputs": [_input_view(row, by_id) for row in rows]}
+            return RunDetail(**fields_of(view), inputs=tuple(_input_view(row, by_id) for row in rows))
 
         return self._catalog.read(block)
 

@@ -35,6 +35,13 @@ class PublishedView:
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionDetail(TransactionRow):
+    """A transaction with the changes that it published."""
+
+    published: tuple[PublishedView, ...]
+
+
 class Transactions(Noun):
     """Operations on transactions."""
 
@@ -46,14 +53,15 @@ class Transactions(Noun):
         return self._catalog.read(lambda db: list_transactions(db, limit=limit, open_only=open_only))
 
     @operation(Right.READ)
-    def show(self, write_pointer: int) -> dict[str, object]:
+    def show(self, write_pointer: int) -> TransactionDetail:
         """Return a transaction with the changes that it published; `NotFound`."""
 
-        def block(db: Db) -> dict[str, object]:
+        def block(db: Db) -> TransactionDetail:
             row = find_transaction(db, WritePointer(write_pointer))
             by_id = datasets_by_id(db)
-            published = db.all(SQL.list_published, write_pointer=write_pointer, limit=MOST_SHOWN)
-            return {**fields_of(row), "published": [_published_view(change, by_id) for change in published]}
+            rows = db.all(SQL.list_published, write_pointer=write_pointer, limit=MOST_SHOWN)
+            published = tuple(_published_view(one, by_id) for one in rows)
+            return TransactionDetail(**fields_of(row), published=published)
 
         return self._catalog.read(block)
 

@@ -337,7 +337,7 @@ def redeploy(stage: Stage, app: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "reads", "why"),
     [
-        ("python", "tm.Changes(plain)", "it has no key by which its rows could be told apart: declare it with key=…"),
+        ("python", "tm.Changes(plain)", "it has no key that identifies its rows: declare it with key=…"),
         ("python", "tm.Changes(lines)", "that is a data set of kind fileset, no snapshot"),
         ("worker", "tm.Changes(plain)", "a worker does not get: make it a program, and start it by Refreshed('plain')"),
     ],

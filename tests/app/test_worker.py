@@ -268,7 +268,7 @@ def test_a_worker_waits_until_somebody_commits(stage):
 
 
 def test_what_a_worker_cannot_be_is_refused_where_it_is_declared(mill):
-    """A schedule for it would start one more; nobody gives it arguments; an inbox needs a run."""
+    """A schedule for it would start one more; no caller gives it arguments; an inbox needs a run."""
     shop = tm.App("other")
     lines = shop.fileset("lines", keys={"hour": "int"})
 
@@ -280,7 +280,7 @@ def test_what_a_worker_cannot_be_is_refused_where_it_is_declared(mill):
         shop.schedule("s", look, trigger=tm.Every("1h"))
     with pytest.raises(BadDeclaration, match="instances"):
         shop.worker(reads=[lines], instances=-1)
-    with pytest.raises(BadDeclaration, match="nobody gives it"):
+    with pytest.raises(BadDeclaration, match="no caller passes it"):
         shop.worker(reads=[lines], arguments={"n": int})(lambda_named("other"))
     text = 'import tidemill as tm\napp = tm.App("shop")\nraw = app.inbox("raw", "landing", format="text")\n'
     text += "@app.worker(reads=[raw])\ndef look(run): pass\n"

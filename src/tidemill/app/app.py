@@ -340,7 +340,7 @@ class App:
             declared = self.programs[code.__name__]
             for argument in declared.arguments:
                 if argument.default is None:
-                    why = f"needs the argument {argument.name!r}: nobody gives it, so say its value"
+                    why = f"needs the argument {argument.name!r}: no caller passes it, so give its value here"
                     raise BadDeclaration(f"worker {declared.name!r}", why)
             self.programs[declared.name] = replace(declared, instances=instances)
             return code

@@ -395,7 +395,7 @@ def _put_feed(db: Db, dataset: Dataset, program: Program, changes: Changes, tick
         why = f"which a worker does not get: make it a program, and start it by Refreshed({dataset.name!r})"
         raise BadDeclaration(subject, f"reads the changes of {name}, {why}")
     if not SnapshotDataset.of(dataset).spec.key:
-        why = "it has no key by which its rows could be told apart: declare it with key=[…]"
+        why = "it has no key that identifies its rows: declare it with key=[…]"
         raise BadDeclaration(subject, f"reads the changes of {name}: {why}")
     position = find_position(db, dataset.dataset_id, changes.starts_at, tick)
     ensure_consumer(db, dataset.dataset_id, program.qualified_name, position=position)

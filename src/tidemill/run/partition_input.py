@@ -39,7 +39,7 @@ class NotTaken(UserError):
     def __init__(self, dataset: str, partition: str) -> None:
         self.dataset = dataset
         self.partition = partition
-        super().__init__(f"this run does not have {partition} of {dataset}: return what stands in `partitions`")
+        super().__init__(f"this run does not have {partition} of {dataset}: return only partitions in `partitions`")
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,8 +146,8 @@ class WindowProgram:
             raise UserError(f"{self.sink} cannot be its own source: write the windows into another file set")
         if spec.late is LatePolicy.RECOMPUTE and not self.query.bounds:
             raise UserError(
-                "SELECT window_start or window_end as it is: else the rows of a window that is computed again could "
-                "not be told from others (or say late='drop')"
+                "SELECT window_start or window_end unchanged: a run finds by it the rows of a window that it computes "
+                "again (or declare late='drop')"
             )
         if self.query.time_column.lower() != spec.column.lower():
             raise UserError(

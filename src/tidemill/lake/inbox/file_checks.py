@@ -115,7 +115,7 @@ def verify_claims(world: World, inboxes: Iterable[Inbox], claimed: Iterable[Clai
     for file in claimed:
         status = find_file(at[file.dataset_id], file.name)
         if status is None:
-            raise FileRewritten(file.name, "was taken away")
+            raise FileRewritten(file.name, "was deleted or moved")
         if status.etag != file.etag:
             raise FileRewritten(file.name, "was written again")
 
@@ -177,5 +177,5 @@ def is_gone(file: ClaimedFile) -> FileOutcome:
         file.content_version,
         FileState.SKIPPED,
         file.failures,
-        error="taken away or written again before it was processed",
+        error="deleted, moved or written again before it was processed",
     )

@@ -56,7 +56,7 @@ class BaseGone(UserError):
         self.consumer = consumer
         self.version = version
         super().__init__(
-            f"{consumer} cannot get what changed in {dataset} since version {version}, which retention has let go; "
+            f"{consumer} cannot get what changed in {dataset} since version {version}, which has expired; "
             f"`tidemill consumer reset {dataset} {consumer} --to beginning` gives it all rows as inserted"
         )
 

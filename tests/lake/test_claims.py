@@ -14,7 +14,6 @@ from tidemill.errors import NotFound, UserError
 from tidemill.lake.consumer import take
 from tidemill.lake.consumer.backlog import PublishBacklog, publish_due
 from tidemill.lake.consumer.claims import (
-    HALVE_AFTER,
     ClaimsTakenOver,
     CompleteClaims,
     FailClaims,
@@ -24,6 +23,7 @@ from tidemill.lake.consumer.claims import (
 from tidemill.lake.consumer.managed import WorkState, find_consumer, list_consumers, measure_lag
 from tidemill.lake.consumer.take import take_claims
 from tidemill.lake.consumer.terms import ATTEMPTS, Terms
+from tidemill.lake.suspects import HALVE_AFTER
 
 MINUTE = timedelta(minutes=1)
 

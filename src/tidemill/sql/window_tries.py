@@ -11,6 +11,7 @@ from typing import Final
 
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
 from tidemill.lake.manifest import DamagedFiles
+from tidemill.lake.suspects import halve
 from tidemill.lake.window.window_plan import Window
 
 MOST_FAILING: Final = 8
@@ -79,8 +80,7 @@ class Tries:
             if error is None:
                 self.done.update(first)
             elif len(first) > 1:
-                half = len(first) // 2
-                groups = [first[:half], first[half:], *groups]
+                groups = [*halve(first), *groups]
             else:
                 self.failed[first[0]] = failed = self._blame(first[0], error)
                 if suspects is not None:

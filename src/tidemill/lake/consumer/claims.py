@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.effects import Effect, Phase
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from tidemill.lake.consumer.claims_sql import Sql
 
 SQL: Sql = load_sql(__file__)
-
-HALVE_AFTER: Final = 2
-"""Failures of a row from which on its run keeps only half of what it holds."""
 
 
 @refusal

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import Param, load_sql
 from tidemill.catalog.transactions import Transaction, TransactionEnded, find_in_progress, find_transaction
-from tidemill.lake.consumer.claims import HALVE_AFTER, return_some
+from tidemill.lake.consumer.claims import return_some
 from tidemill.lake.consumer.consumer import PartitionConsumerState
 from tidemill.lake.consumer.managed import Consumer, ConsumerMoved, WorkState, to_consumer
 from tidemill.lake.consumer.terms import OnChange, Order, Terms
@@ -26,6 +26,7 @@ from tidemill.lake.fileset.fileset import Change, ChangeKind, Fileset, WriteOp, 
 from tidemill.lake.filters import KeyFilter
 from tidemill.lake.keys import KeyText
 from tidemill.lake.manifest import DataFile
+from tidemill.lake.suspects import HALVE_AFTER, halve
 from tidemill.names import ConsumerId, RunId, WritePointer
 
 if TYPE_CHECKING:
@@ -433,7 +434,7 @@ def _halve(db: Db, tx: Transaction, held: list[_Held]) -> list[_Held]:
     """Find the poison one: what has failed before is tried again in halves."""
     if len(held) < 2 or all(one.failures < HALVE_AFTER for one in held):
         return held
-    kept, rest = held[: len(held) // 2], held[len(held) // 2 :]
+    kept, rest = halve(held)
     return_some(db, tx.run_id, [(one.consumer_id, one.delivery.partition_key) for one in rest])
     return kept
 

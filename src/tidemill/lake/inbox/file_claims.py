@@ -14,9 +14,9 @@ from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, Row, Statement, load_sql
 from tidemill.catalog.transactions import Transaction, TransactionEnded, find_transaction
 from tidemill.epoch import from_ms
-from tidemill.lake.consumer.claims import HALVE_AFTER
 from tidemill.lake.formats import blame
 from tidemill.lake.inbox.inbox import Inbox
+from tidemill.lake.suspects import HALVE_AFTER, halve
 from tidemill.names import DatasetId, RunId
 from tidemill.storage.files import open_files
 from tidemill.world import World
@@ -128,7 +128,7 @@ def _isolate(files: list[ClaimedFile]) -> list[ClaimedFile]:
         return files[:1]
     together = [file for file in files if not file.alone]
     if any(file.failures >= HALVE_AFTER for file in together):
-        return together[: (len(together) + 1) // 2]
+        return halve(together)[0]
     return together
 
 

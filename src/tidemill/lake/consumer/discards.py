@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.effects import Effect, Phase
@@ -48,10 +48,10 @@ class Discard:
 
 def find_untold(db: Db, consumer_id: ConsumerId) -> list[Discard]:
     """What was given up, and no committed run was told of; the oldest first. Cost: what is found."""
-    rows = db.all(SQL.find_untold, consumer_id=consumer_id, most=MOST_TOLD)
-    return [
-        Discard(WritePointer(cast("int", pointer)), KeyText(str(key)), str(error or "")) for pointer, key, error in rows
-    ]
+    rows = db.records(
+        SQL.find_untold, tuple[WritePointer, KeyText, str | None], consumer_id=consumer_id, most=MOST_TOLD
+    )
+    return [Discard(pointer, key, error or "") for pointer, key, error in rows]
 
 
 @dataclass(frozen=True, slots=True)

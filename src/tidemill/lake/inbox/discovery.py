@@ -341,8 +341,7 @@ class _Absent:
 
     def _find(self, after: str, bound: str, listed: str) -> list[tuple[str, int]]:
         window: dict[str, Param] = {**self._of, "after": after, "bound": bound, "limit": _CHUNK}
-        rows = self._catalog.read(lambda db: db.all(SQL.select_absent, listed=listed, **window))
-        return cast("list[tuple[str, int]]", rows)
+        return self._catalog.read(lambda db: db.records(SQL.select_absent, tuple[str, int], listed=listed, **window))
 
     def _note(self, absent: Sequence[tuple[str, int]]) -> None:
         now = self._catalog.read(lambda db: db.now())
@@ -573,8 +572,7 @@ class _RecordFound(Effect):
 
 def read_lateness(db: Db, dataset_id: DatasetId) -> tuple[int, int, timedelta]:
     """Of all files so far: those that came late, those that only a reconciliation found, and the longest delay."""
-    late, missed, longest = cast("tuple[int, int, int]", db.all(SQL.read_lateness, dataset_id=dataset_id)[0])
-    return late, missed, timedelta(milliseconds=longest)
+    return db.records(SQL.read_lateness, tuple[int, int, timedelta], dataset_id=dataset_id)[0]
 
 
 def read_listed(db: Db, dataset_id: DatasetId) -> tuple[datetime | None, tuple[tuple[str, int, str], ...]]:
@@ -589,18 +587,18 @@ def read_listed(db: Db, dataset_id: DatasetId) -> tuple[datetime | None, tuple[t
 
 def due_listings(db: Db, limit: int = 100) -> list[tuple[DatasetId, int]]:
     """Inboxes whose time to be listed has come, longest due first, each with that time (epoch milliseconds)."""
-    return [(DatasetId(str(row[0])), cast(int, row[1])) for row in db.all(SQL.select_due_listings, limit=limit)]
+    return db.records(SQL.select_due_listings, tuple[DatasetId, int], limit=limit)
 
 
 def find_listing(db: Db, dataset_id: DatasetId) -> dict[DatasetId, int]:
     """When the inbox is to be listed next, by its id; nothing when there is no such inbox any more."""
-    row = db.one(SQL.find_listing, dataset_id=dataset_id)
-    return {} if row is None else {dataset_id: cast(int, row[0])}
+    due_at = db.value(SQL.find_listing, int, dataset_id=dataset_id)
+    return {} if due_at is None else {dataset_id: due_at}
 
 
 def all_listings(db: Db) -> list[tuple[DatasetId, int]]:
     """List all inboxes, each with the time up to which a process has charge of it; for a process that starts."""
-    return [(DatasetId(str(row[0])), cast(int, row[1])) for row in db.all(SQL.select_listings)]
+    return db.records(SQL.select_listings, tuple[DatasetId, int])
 
 
 def take_listing(db: Db, inbox: Inbox, due_at: int, hold: timedelta) -> int | None:
@@ -608,13 +606,14 @@ def take_listing(db: Db, inbox: Inbox, due_at: int, hold: timedelta) -> int | No
 
     Until then its holder lists it by its own clock, without a word to the catalog.
     """
-    row = db.one(SQL.take_listing, dataset_id=inbox.dataset_id, next_listing_at=due_at, interval=to_milliseconds(hold))
-    return None if row is None else cast(int, row[0])
+    return db.value(
+        SQL.take_listing, int, dataset_id=inbox.dataset_id, next_listing_at=due_at, interval=to_milliseconds(hold)
+    )
 
 
 def next_listing(db: Db) -> int | None:
     """When the next listing is due, epoch milliseconds, maybe past; None when there is no inbox."""
-    return cast("int | None", db.all(SQL.select_next_listing)[0][0])
+    return db.value(SQL.select_next_listing, int)
 
 
 def _chunks(items: Sequence[_T]) -> Iterable[Sequence[_T]]:

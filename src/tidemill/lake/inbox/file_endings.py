@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.effects import Effect, Phase
@@ -258,7 +258,7 @@ class _MarkRetries(Effect):
 
 def next_retry(db: Db) -> int | None:
     """When the next retry time comes, epoch milliseconds, maybe past; None when none is set."""
-    return cast("int | None", db.all(SQL.select_next_retry)[0][0])
+    return db.value(SQL.select_next_retry, int)
 
 
 def publish_due_backlog(catalog: Catalog) -> list[DatasetId]:

@@ -6,12 +6,15 @@ import inspect
 
 import pytest
 
+from tidemill.catalog.messages import Publish, Topic
 from tidemill.errors import TidemillError
 from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.mill.operations import NOUNS, OPERATIONS
+from tidemill.names import EventKey
 from tidemill.run.external import open_transaction
 from tidemill.schedule.changes import ScheduleExists
+from tidemill.schedule.subscriber import subscribe
 from tidemill.schedule.time_triggers import Every
 
 
@@ -28,9 +31,20 @@ def actions(mill: Mill) -> list[tuple[str, str]]:
     return sorted((entry.action, entry.subject) for entry in mill.catalog.log())
 
 
+def announce_partition(mill: Mill) -> str:
+    """Announce a new partition, and return the id of the job that waits for more."""
+    key = EventKey("partition:default.clean")
+    mill.project.catalog.apply([Publish(Topic.DATA, "partitions", key, {"count": 1})])
+    subscribe(mill.project.catalog, mill.project.world)
+    (job,) = mill.jobs.list()
+    return job.job_id
+
+
 def test_each_change_has_one_row_with_its_actor(deployed):
     """An operator has to find out afterwards what happened to a schedule, and by which person."""
     deployed.schedules.suspend("shop.on_orders")
+    deployed.schedules.suspend("shop.on_orders")
+    deployed.schedules.resume("shop.on_orders")
     deployed.schedules.resume("shop.on_orders")
     deployed.schedules.create("shop.often", "shop.report", trigger=Every("1h"))
     deployed.schedules.update("shop.often", priority=3)
@@ -67,9 +81,19 @@ def test_each_change_has_one_row_with_its_actor(deployed):
     assert details == {"run.kill": ("ann@desk", {}), "run.retry": ("ann@desk", {"run_id": retry_id})}
 
 
-def test_an_aborted_transaction_and_a_job_by_hand_have_their_rows(deployed):
-    """These end in a transaction of another room, which takes the row along."""
+def test_jobs_that_a_person_forces_or_drops_have_their_rows(deployed):
+    """A run that nothing triggered needs a name beside it."""
     deployed.schedules.resume("shop.on_clean")
+    forced = announce_partition(deployed)
+    deployed.jobs.force(forced)
+    dropped = announce_partition(deployed)
+    deployed.jobs.drop(dropped)
+
+    assert {("job.force", forced), ("job.drop", dropped)} <= set(actions(deployed))
+
+
+def test_an_aborted_transaction_has_its_row(deployed):
+    """The transaction of another room ends it, and takes the row along."""
     with pytest.raises(TidemillError), open_transaction(deployed.project.catalog, deployed.project.world, []) as tx:
         deployed.transactions.abort(tx.write_pointer)
 

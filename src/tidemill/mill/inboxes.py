@@ -173,7 +173,8 @@ class Inboxes(Noun):
 
         def block(db: Db) -> int:
             released = release_quarantined(db, watched, files)
-            note.write(db)
+            if released:
+                note.write(db)
             return released
 
         return self._catalog.write(block)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from tidemill.catalog.audit_log import NoteChange
+from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
 from tidemill.epoch import to_ms
@@ -24,7 +24,7 @@ from tidemill.mill.scheduled import find_named
 from tidemill.names import CommitSeq, ProgramId, dataset_events, qualified
 from tidemill.run.programs import Program, find_program_by_id
 from tidemill.schedule import schedules
-from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec
+from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status
 from tidemill.schedule.time_triggers import TimeTrigger
 
 if TYPE_CHECKING:
@@ -126,7 +126,9 @@ class Schedules(Noun):
         def block(db: Db) -> int:
             seq = db.tick()
             found = find_named(self._project, db, name)
-            return self._change_one(db, seq, Suspend(found.schedule_id), self._note("suspend", found.qualified_name))
+            already = found.status is Status.SUSPENDED
+            note = None if already else self._note("suspend", found.qualified_name)
+            return self._change_one(db, seq, Suspend(found.schedule_id), note)
 
         return self._catalog.write(block)
 
@@ -138,7 +140,9 @@ class Schedules(Noun):
         def block(db: Db) -> None:
             seq = db.tick()
             found = find_named(self._project, db, name)
-            self._change_one(db, seq, Resume(found.schedule_id), self._note("resume", found.qualified_name))
+            already = found.status is not Status.SUSPENDED
+            note = None if already else self._note("resume", found.qualified_name)
+            self._change_one(db, seq, Resume(found.schedule_id), note)
 
         self._catalog.write(block)
 
@@ -200,14 +204,14 @@ class Schedules(Noun):
 
         return self._catalog.write(block)
 
-    def _change_one(self, db: Db, seq: CommitSeq, change: Change, note: NoteChange) -> int:
+    def _change_one(self, db: Db, seq: CommitSeq, change: Change, note: NoteChange | None) -> int:
         """Make a change and announce what waits for its program; return the number of dropped jobs."""
         # More than half of what this module would load, and no list needs it.
         from tidemill.schedule.changes import announce_work, change_schedules
 
         changed = change_schedules(db, self._world, seq, [change])
         announce_work(db, changed)
-        note.write(db)
+        write_note(db, note)
         return changed[0].dropped_jobs
 
     def _check(self, db: Db, name: str, program: Program, spec: ScheduleSpec) -> None:

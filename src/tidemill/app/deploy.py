@@ -8,7 +8,6 @@ come, changed ones are deleted and recreated, equal ones stay untouched with the
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.config import Config
 from tidemill.errors import UserError
-from tidemill.json_specs import write_plain
+from tidemill.json_specs import write_plain, write_text
 from tidemill.lake.consumer.managed import Consumer, ensure_consumer, list_consumers
 from tidemill.lake.consumer.starts import find_position
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_present
@@ -39,7 +38,7 @@ from tidemill.names import CommitSeq, ConsumerId, DatasetId, Namespace, ProgramI
 from tidemill.run.bundles import StoredBundle, put_bundle
 from tidemill.run.declared import find_dataset
 from tidemill.run.inputs import announce_waiting
-from tidemill.run.programs import Argument, ArgumentType, Program, put_program, retire_programs
+from tidemill.run.programs import AppSpec, Argument, ArgumentType, Program, put_program, retire_programs
 from tidemill.run.workers import put_worker, retire_others
 from tidemill.schedule.changes import Add, Change, Delete, Update, announce_work, change_schedules, check_trigger
 from tidemill.schedule.schedules import list_schedules
@@ -190,7 +189,7 @@ def deploy(
             SQL.put_app,
             namespace=app.namespace,
             name=app.name,
-            spec=json.dumps({"file": str(config.app), "project": str(config.folder), "bundle": digest}),
+            spec=write_text(AppSpec(str(config.app), str(config.folder), digest)),
         )
         write_note(db, note)
         return Deployed(
@@ -218,18 +217,12 @@ def find_left(db: Db, world: World, config: Config, declared: Iterable[App]) -> 
     """
     present = {(app.namespace, app.name) for app in declared}
     left = []
-    for namespace, name, text in db.all(SQL.list_apps):
-        spec, named = json.loads(str(text)), (Namespace(str(namespace)), str(name))
-        file = Path(spec["file"])
+    for namespace, name, spec in db.records(SQL.list_apps, tuple[Namespace, str, AppSpec]):
+        file = Path(spec.file)
         is_of_file = file == config.app or not world.disk.exists(file)
-        if is_of_file and _project_of(spec) == config.folder and named not in present:
-            left.append(qualified(*named))
+        if is_of_file and Path(spec.project) == config.folder and (namespace, name) not in present:
+            left.append(qualified(namespace, name))
     return tuple(left)
-
-
-def _project_of(spec: Mapping[str, str]) -> Path:
-    """Return the folder from which an app was deployed."""
-    return Path(spec.get("project") or Path(spec["file"]).parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,10 +294,10 @@ def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredF
 
 def _refuse_other_project(db: Db, config: Config, app: App, dataset: Dataset) -> None:
     """Refuse a location relative to this project where another project has the data set in a folder of its own."""
-    row = db.one(SQL.find_app, namespace=app.namespace, name=app.name)
-    if row is None:
+    deployed = db.record(SQL.find_app, tuple[AppSpec], namespace=app.namespace, name=app.name)
+    if deployed is None:
         return
-    project = _project_of(json.loads(str(row[0])))
+    project = Path(deployed[0].project)
     present = find_present(db, dataset.namespace, dataset.name)
     if project == config.folder or present is None:
         return

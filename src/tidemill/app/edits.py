@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.config import Config
 from tidemill.errors import UserError
 from tidemill.run.bundles import find_sums
+from tidemill.run.programs import AppSpec
 
 if TYPE_CHECKING:
     from tidemill.app.edits_sql import Sql
@@ -63,8 +63,8 @@ class Edits:
 
     def _read_deployed(self, db: Db) -> dict[str, str]:
         """The hashes of the files of the bundle that was deployed last from this app file."""
-        specs = [json.loads(str(row[0])) for row in db.all(SQL.list_specs)]
-        bundles = [spec.get("bundle", "") for spec in specs if spec["file"] == str(self._config.app)]
+        specs = db.records(SQL.list_specs, tuple[AppSpec])
+        bundles = [spec.bundle for (spec,) in specs if spec.file == str(self._config.app)]
         return find_sums(db, bundles[0]) if bundles else {}
 
     def _say(self, edit: dict[str, str], text: str) -> None:

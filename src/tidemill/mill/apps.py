@@ -5,7 +5,6 @@ Fields ending in `_at` are epoch milliseconds; the command line shows them as IS
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -13,11 +12,12 @@ from typing import TYPE_CHECKING, cast
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.errors import NotFound
+from tidemill.json_specs import read_text
 from tidemill.lake.datasets import list_datasets
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.project import Noun
 from tidemill.names import Namespace, nearest, qualified
-from tidemill.run.programs import list_programs
+from tidemill.run.programs import AppSpec, list_programs
 from tidemill.schedule.schedules import list_schedules
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _views(db: Db) -> list[AppView]:
                 name=qualified(*own),
                 version=cast("int", version),
                 deployed_at=cast("int", deployed_at),
-                file=json.loads(str(spec))["file"],
+                file=read_text(AppSpec, str(spec)).file,
                 datasets=tuple(d.name for d in datasets if (d.namespace, d.app) == own),
                 programs=tuple(p.name for p in programs if (p.namespace, p.app) == own and not p.retired),
                 schedules=tuple(s.name for s in schedules if (s.namespace, s.app) == own),

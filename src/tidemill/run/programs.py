@@ -120,6 +120,15 @@ _PYTHON_TYPES: Final[Mapping[ArgumentType, type[Value]]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class AppSpec:
+    """A deployed app, as the catalog keeps it: the app file, the folder of its project, and its bundle, if any."""
+
+    file: str
+    project: str
+    bundle: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Argument:
     """One declared argument; without a default it must be given."""
 

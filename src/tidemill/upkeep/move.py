@@ -13,6 +13,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import Dataset, change_spec, list_datasets
+from tidemill.run.programs import AppSpec
 from tidemill.run.runs import list_live
 from tidemill.storage.files import open_files
 
@@ -88,8 +89,8 @@ def move(catalog: Catalog, new: Path, old: Path | None = None, note: NoteChange 
 
 
 def _find_old(db: Db, new: Path) -> Path:
-    specs = [json.loads(str(row[2])) for row in db.all(SQL.list_apps)]
-    folders = {Path(spec.get("project") or Path(spec["file"]).parent) for spec in specs} - {new}
+    apps = db.records(SQL.list_apps, tuple[str, str, AppSpec])
+    folders = {Path(spec.project) for *_, spec in apps} - {new}
     match sorted(folders):
         case [folder]:
             return folder

@@ -30,7 +30,7 @@ def land(site: Site, contents: dict[str, str]) -> None:
     folder.mkdir(exist_ok=True)
     for name, content in contents.items():
         (folder / name).write_text(content, encoding="utf-8", newline="")
-    discover(site.mill.project.catalog, site.mill._inbox("orders"))
+    discover(site.mill.project.catalog, site.mill.inboxes._inbox("orders"))
 
 
 def states(site: Site) -> dict[str, tuple[FileState, int, str]]:

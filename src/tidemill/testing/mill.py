@@ -385,7 +385,7 @@ class VirtualMill:
                 EndedRun(names[run.program_id].rpartition(".")[2], str(run.state), run.exit_reason or ""),
                 run.ended_at is not None,
             )
-            # Runs of one virtual moment are told apart by the catalog's clock.
+            # The catalog's clock orders the runs of one virtual moment.
             for run in sorted(runs, key=lambda run: (run.created_at, run.write_pointer or 0))
             if run.program_id is not None
         ]

@@ -17,7 +17,7 @@ from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.lake.keys import KeySchema
 from tidemill.lake.manifest import Manifest
 from tidemill.mill.mill import Mill, open_project
-from tidemill.run.external import open_transaction
+from tidemill.run.external import open_transaction, outputs_of
 
 TIDEMILL = [sys.executable, "-c", "from tidemill.cli.main import main; main()"]
 PATIENCE = 120.0
@@ -42,7 +42,7 @@ def partition(number: int) -> PartitionWrite:
 def publish(mill: Mill, fileset: str, number: int) -> float:
     """Commit one partition; the moment at which the commit returned, by the machine's monotonic clock."""
     with open_transaction(mill.project.catalog, mill.project.world, [fileset]) as tx:
-        tx.register(fileset, [partition(number)], _SCHEMA)
+        outputs_of(tx).register(fileset, [partition(number)], _SCHEMA)
     return time.monotonic()
 
 

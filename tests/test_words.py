@@ -52,7 +52,7 @@ LEFT: Final = {
     "src/tidemill/lake/snapshot": 7,
     "src/tidemill/lake/window": 54,
     "src/tidemill/mill": 22,
-    "src/tidemill/run": 146,
+    "src/tidemill/run": 137,
     "src/tidemill/schedule": 70,
     "src/tidemill/sql": 21,
     "tests": 70,

@@ -22,7 +22,7 @@ from tidemill.lake.head import to_json
 from tidemill.lake.keys import BadKey
 from tidemill.lake.manifest import DamagedFiles, DataFile, Manifest, group_by_partition, list_written
 from tidemill.lake.spark import PartitionWrites
-from tidemill.run.external import open_transaction
+from tidemill.run.external import open_transaction, outputs_of
 from tidemill.storage.files import open_files
 
 DAY = date(2026, 1, 1)
@@ -54,7 +54,7 @@ class Shop:
         key = fileset.keys.check({"day": day})
         published = PartitionWrite(key, WriteOp.APPEND, Manifest((file,)), location=f"old/{day}")
         with open_transaction(self.mill.project.catalog, self.mill.project.world, [fileset.qualified_name]) as tx:
-            tx.register(fileset.qualified_name, [published], SCHEMA)
+            outputs_of(tx).register(fileset.qualified_name, [published], SCHEMA)
         return path
 
 
@@ -137,7 +137,7 @@ def test_a_compressed_text_is_read_too(shop):
     file = DataFile("a.gz", (folder / "a.gz").stat().st_size, 1, "")
     with open_transaction(shop.mill.project.catalog, shop.mill.project.world, ["default.json"]) as tx:
         written = PartitionWrite(fileset.keys.check({"day": DAY}), WriteOp.CREATE, Manifest((file,)), location="x")
-        tx.register("default.json", [written], SCHEMA)
+        outputs_of(tx).register("default.json", [written], SCHEMA)
 
     assert shop.mill.datasets.head("json") == [{"id": 7, "day": "2026-01-01"}]
 

@@ -23,7 +23,7 @@ from tidemill.names import ProgramId
 from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
 from tidemill.run.outputs import write_frames
 from tidemill.run.programs import find_program_by_id
-from tidemill.run.worker import Worker
+from tidemill.run.worker import Steps
 from tidemill.run.workers import put_worker
 
 NAME = "default.shop.sum"
@@ -86,7 +86,7 @@ def go_on(stage: Stage, commits: int) -> None:
         return
     run, _ = taken
     program = stage.catalog.read(lambda db: find_program_by_id(db, ProgramId("sum")))
-    one = Worker(stage.catalog, run, program, {}, {}, write_frames)
+    one = Steps(stage.catalog, run, program, {}, {}, write_frames)
     try:
         for _ in range(commits):
             if one.take("0s"):

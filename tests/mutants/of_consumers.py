@@ -340,13 +340,13 @@ MUTANTS: Final = (
     _mutant(
         "worker_forgets_what_it_held",
         "the next attempt of a worker waits for news, and not for what the one before had taken",
-        In("Worker.__init__").swap("catalog.read(lambda db: holds_any(db, record.run_id))", "False"),
+        In("Steps.__init__").swap("catalog.read(lambda db: holds_any(db, record.run_id))", "False"),
         scenario="loop",
     ),
     _mutant(
         "worker_commits_without_its_claims",
         "a worker publishes, and what it took is completed with its next commit",
-        In("Worker.commit").swap(
+        In("Steps.commit").swap(
             "step.prepare()", '[e for e in step.prepare() if type(e).__name__ != "CompleteClaims"]'
         ),
         scenario="loop",

@@ -201,10 +201,8 @@ MUTANTS: Final = (
     ),
     _mutant(
         "phases_swapped",
-        "claims come before what is published, and no lock out of order is refused",
-        In("Commit.__init__").swap(
-            "effect.phase", "{Phase.PUBLISH: 4, Phase.CLAIMS: 2}.get(effect.phase, effect.phase)"
-        ),
+        "files are released before one that failed alone is quarantined, and no lock out of order is refused",
+        In("Commit.__init__").swap("effect.phase", "{Phase.FILES: Phase.RUN}.get(effect.phase, effect.phase)"),
         In("Commit._check_order").swap("rank < before", "False"),
     ),
     _mutant(

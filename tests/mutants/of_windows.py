@@ -70,7 +70,7 @@ MUTANTS: Final = (
         "watermark_of_another_moment",
         "what a run has computed ends where the watermark stood for its snapshot, not where it stands by now",
         In("WindowProgram._find_move").swap(
-            "plan.computed", "run.ask(lambda db, _: value_at(db, look.source.dataset_id, 1 << 60))"
+            "plan.computed", "workspace.ask(lambda db, _: value_at(db, look.source.dataset_id, 1 << 60))"
         ),
         first=Killer.SIMULATION,
     ),

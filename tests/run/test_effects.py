@@ -18,6 +18,7 @@ from tidemill.world import World
 APP = """
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.names import EventKey
+from tidemill.run.context import workspace_of
 
 class Told:
     name = "shop"
@@ -27,8 +28,9 @@ class Told:
 app = Told()
 
 def tell(run):
-    seen = run.ask(lambda db, tx: tx.write_pointer)
-    run.also(Publish(Topic.DATA, "told", EventKey("told:shop"), {"seen": seen}))
+    workspace = workspace_of(run)
+    seen = workspace.ask(lambda db, tx: tx.write_pointer)
+    workspace.also(Publish(Topic.DATA, "told", EventKey("told:shop"), {"seen": seen}))
     if run.arguments:
         raise ValueError("after all")
 """

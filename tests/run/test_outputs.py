@@ -234,7 +234,7 @@ def test_a_program_reads_what_it_chooses_as_it_sees_it_or_as_it_was(works, click
     )
     with open_transaction(works.catalog, works.world) as tx:
         run = Run(tx._step)
-        run.use_spark(object())
+        tx._step.workspace.session = object()
         run.output("default.clicks").append([4])
         run.output("default.clicks").drop({"part": 2})
 

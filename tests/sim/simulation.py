@@ -35,6 +35,7 @@ from tidemill.narration import Narrator
 from tidemill.roles import Discoverer, Janitor, _loop
 from tidemill.run.attempts import AttemptEnd, ask_kill
 from tidemill.run.bundles import AppCode
+from tidemill.run.context import workspace_of
 from tidemill.run.external import open_transaction
 from tidemill.run.java import NoJava
 from tidemill.run.launchers import Driver, DriverOptions, Launcher
@@ -263,25 +264,26 @@ class Simulation(Programs):
     def mirror(self, run: Any) -> None:
         self.reach("read the source")
         if self.whims.random() < 0.3:
-            run.world.clock.sleep(timedelta(seconds=6))  # the next refresh overtakes this one
+            workspace_of(run).world.clock.sleep(timedelta(seconds=6))  # the next refresh overtakes this one
         texts = {"": [f"{run.write_pointer}.{place}" for place in range(self.whims.randint(2, 3))]}
         self.put(run.write_pointer, run.output("default.copy"), "copy", "replace", texts)
 
     def compact(self, run: Any) -> None:
         """What `run.compact` does, with a text for Spark's frame."""
-        outputs, name = run._outputs, "default.lines"
+        workspace, name = workspace_of(run), "default.lines"
+        outputs = workspace.outputs
         found = outputs.find_fragmented(name, None)
         if not found:
             return
-        catalog, dataset_id, pin_id = run._catalog, self._lines().dataset_id, PinId(run.world.new_id("pin"))
-        catalog.write(lambda db: pin(db, pin_id, dataset_id, run._tx, run.id))
+        dataset_id, pin_id = self._lines().dataset_id, PinId(workspace.world.new_id("pin"))
+        workspace.catalog.write(lambda db: pin(db, pin_id, dataset_id, workspace.tx, run.id))
         self.reach("read to compact")
         if self._meddlers and self.whims.random() < 0.5:
             self._meddlers -= 1
             key, op = plain(found[0].partition_key), self.whims.choice(["append", "overwrite", "drop"])
             self._story.append((self.chance.step, lambda: self.publish_by_hand(8, [(op, key)])))
         if self.whims.random() < 0.5:
-            run.world.clock.sleep(timedelta(seconds=6))  # others publish and compact meanwhile
+            workspace.world.clock.sleep(timedelta(seconds=6))  # others publish and compact meanwhile
         rows = {
             partition.partition_key: [
                 token for file, _ in partition.files for token in read_text(self.folder / "lines", file)
@@ -378,7 +380,8 @@ class Simulation(Programs):
 
     def _look_at_all(self, run: Any) -> None:
         """What `run.read` does before Spark has its turn."""
-        catalog, tx, dataset_id = run._catalog, run._tx, self._lines().dataset_id
+        workspace, dataset_id = workspace_of(run), self._lines().dataset_id
+        catalog, tx = workspace.catalog, workspace.tx
         pin_id = PinId(catalog.world.new_id("pin"))
         catalog.write(lambda db: pin(db, pin_id, dataset_id, tx, run.id))
         seen = catalog.read(lambda db: read_partitions(db, dataset_id, tx, compacted=True))

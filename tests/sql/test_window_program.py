@@ -448,7 +448,7 @@ def test_a_statement_that_changes_how_times_are_read_has_windows_computed_again(
         plain.add(f"2021-03-19 {hour:02}:00", 1)
     plain.settle()
     with open_transaction(plain.mill.project.catalog, World(), ["default.clicks"]) as tx:
-        tx.drop("default.clicks", {"hour": 6})
+        tx.fileset("default.clicks").drop({"hour": 6})
 
     (done,) = plain.mill.sql("ALTER TABLE clicks SET ('partition.row-lag'='20 min')")
     before = plain.results()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.errors import UserError
 from tidemill.lake.snapshot.jdbc import Jdbc
-from tidemill.run.context import Run
+from tidemill.run.context import Run, workspace_of
 from tidemill.run.programs import Code
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Pipeline:
     def _open(self, run: Run, spark: SparkSession) -> Iterator[DataFrame]:
         match self.source:
             case Jdbc():
-                with self.source.open(run.world, spark) as frame:
+                with self.source.open(workspace_of(run).world, spark) as frame:
                     yield frame
             case str():
                 yield run.read(self.source) if self.reading is Reading.WHOLE else run.input(self.source).read()

@@ -16,9 +16,10 @@ from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.snapshot.changes import Changed, MoveFeed, NoteUnseen, find_changes, find_feed
 from tidemill.lake.snapshot.snapshot import PinVersions, RecordVersions, SnapshotDataset
 from tidemill.names import ConsumerId, PinId, ScheduleId
-from tidemill.run.input_kind import InputKind, Leaving, Reader, TakenInput
+from tidemill.run.input_kind import InputKind, Leaving, TakenInput
 from tidemill.run.programs import Program
 from tidemill.run.runs import RunRecord
+from tidemill.run.workspace import Workspace
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 class ChangesInput:
     """What has changed in a snapshot since the last run of this program that committed, and no other run of it gets."""
 
-    def __init__(self, run: Reader, changed: Changed) -> None:
+    def __init__(self, run: Workspace, changed: Changed) -> None:
         self._run = run
         self._changed = changed
 
@@ -58,7 +59,7 @@ class TakenChanges(TakenInput):
         """Whether nothing has changed."""
         return self.changed.empty
 
-    def open(self, run: Reader) -> ChangesInput:
+    def open(self, run: Workspace) -> ChangesInput:
         """Return what the program sees."""
         return ChangesInput(run, self.changed)
 

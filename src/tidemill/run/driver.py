@@ -37,7 +37,7 @@ from tidemill.run.outputs import Writer, write_frames
 from tidemill.run.programs import LoadedProgram, Program, find_program_by_id, load_program
 from tidemill.run.runs import Cause, RunRecord, RunState, find_run
 from tidemill.run.step import Step
-from tidemill.run.worker import NotCommitted, Worker
+from tidemill.run.worker import NotCommitted, Steps, Worker
 from tidemill.run.workers import HoldOff
 from tidemill.storage.files import StorageUnavailable
 from tidemill.world import World
@@ -145,19 +145,18 @@ class DriverProcess:
         step = Step.begin("driver", self.catalog, run, outputs, self.writer, inputs=inputs, allowed=allowed)
         step.take()
         self.world.mark("driver.claimed")
-        given = Run(step)
-        with self._blaming(given):
+        with self._blaming(step):
             step.accept(loaded.acceptors)
         on_empty = run.logical_time is not None if program.run_on_empty is None else program.run_on_empty
         empty = inputs.empty and not on_empty
         if not empty:
-            self._call(loaded, given, home)
+            self._call(loaded, step, home)
         prepared = step.prepare()
         facts |= {
             "inputs": inputs.count(),
             "outputs": step.outputs.facts(),
-            "read": given.rows_read,
-            "duplicates": given.duplicates,
+            "read": step.describe_reading(),
+            "duplicates": step.workspace.count_duplicates(),
             "files": [closed for taken in inputs.taken.values() for closed in taken.describe_closed()],
             "seconds": round((self.world.clock.monotonic() - started).total_seconds(), 3),
         }
@@ -176,33 +175,33 @@ class DriverProcess:
         home: SparkHome | None,
     ) -> None:
         """Call a worker program, which commits by itself; it returns when it does not want to go on."""
-        worker = Worker(self.catalog, run, program, outputs, loaded.acceptors, self.writer)
-        session = home.new_session() if home else None
-        worker.use_spark(session)
+        steps = Steps(self.catalog, run, program, outputs, loaded.acceptors, self.writer)
+        worker = Worker(steps)
+        session = steps.session = home.new_session() if home else None
         try:
             loaded.code(*([worker] if session is None else [worker, session]))
-            if worker.taken is not None:
+            if steps.step is not None:
                 raise NotCommitted  # noqa: TRY301  # as if its last line had raised it
         except Fenced:
             raise
         except (Exception, SystemExit) as error:  # whatever user code raises
-            if worker.lost is not None:
-                raise worker.lost from error
-            raise self._failure(error, worker.taken) from error
+            if steps.lost is not None:
+                raise steps.lost from error
+            raise self._failure(error, steps.step) from error
         finally:
-            worker.close()
-        reason = f"it returned after {worker.commits} commits"
-        finish = FinishRun(run.run_id, run.epoch, reason, {"commits": worker.commits})
+            steps.close()
+        reason = f"it returned after {steps.commits} commits"
+        finish = FinishRun(run.run_id, run.epoch, reason, {"commits": steps.commits})
         held_off = HoldOff(program.program_id, program.backoff, failed=False)
         self.world.mark("driver.worker_returned")
         self.catalog.apply([held_off, finish, announce_end(run, program, RunState.COMPLETED)])
 
-    def _call(self, loaded: LoadedProgram, run: Run, home: SparkHome | None) -> None:
+    def _call(self, loaded: LoadedProgram, step: Step, home: SparkHome | None) -> None:
         """Call the program's code; `ProgramFailed` whatever it raises."""
-        session = home.new_session() if home else None
-        run.use_spark(session)
+        run = Run(step)
+        session = step.workspace.session = home.new_session() if home else None
         try:
-            with self._blaming(run):
+            with self._blaming(step):
                 if session is None:
                     loaded.code(run)
                 else:
@@ -230,27 +229,27 @@ class DriverProcess:
             raise CodeUnavailable(code.digest, self.world.spawner.host(), str(error)) from error
 
     @contextmanager
-    def _blaming(self, run: Run) -> Iterator[None]:
+    def _blaming(self, step: Step) -> Iterator[None]:
         """Turn what user code raises in the block into `ProgramFailed`, which says what of its claims is to blame."""
         try:
             yield
         except (Fenced, CatalogUnavailable, LostReply):
             raise  # the catalog's doing, which uses up no retries
         except (Exception, SystemExit) as error:  # whatever user code raises
-            for taken in run.step.inputs.taken.values():
+            for taken in step.inputs.taken.values():
                 taken.check_location(self.world)  # else the program is blamed
-            raise self._failure(error, run) from error
+            raise self._failure(error, step) from error
 
-    def _failure(self, error: BaseException, run: Run | None) -> ProgramFailed:
+    def _failure(self, error: BaseException, step: Step | None) -> ProgramFailed:
         self._complain()
         text = "".join(traceback.format_exception(error))
         reason = f"{type(error).__name__}: {spark_reason(str(error))}"
-        if run is None:
+        if step is None:
             return ProgramFailed(reason, Blame(reason))
-        damage = run.step.reads.blame(text)
+        damage = step.workspace.reads.blame(text)
         if damage is not None:
             reason = f"{type(damage).__name__}: {damage}"
-        return ProgramFailed(reason, run.step.inputs.blame(run, text, reason))
+        return ProgramFailed(reason, step.inputs.blame(step.workspace, text, reason))
 
     def _end(self, assignment: Assignment, end: AttemptEnd) -> None:
         end_attempt(self.catalog, assignment.run_id, assignment.epoch, end)

@@ -16,22 +16,21 @@ from tidemill.catalog.effects import Effect
 from tidemill.durations import to_milliseconds
 from tidemill.errors import TidemillError, Unavailable
 from tidemill.lake.datasets import DatasetKind, list_datasets
-from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, find_schema, pin
-from tidemill.lake.fileset.publish import PartitionWrite
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.filters import KeyFilter, Where
 from tidemill.lake.snapshot.refresh_order import find_order
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.snapshot.versions import RollBack, find_version
-from tidemill.names import PinId, RunId
+from tidemill.names import RunId
 from tidemill.run.attempts import AttemptEnd, FinishRun, end_attempt, renew
 from tidemill.run.declared import Declared, find_dataset, qualified_name
 from tidemill.run.output import Output
-from tidemill.run.outputs import Compacted, Dropped, Writer, write_frames
+from tidemill.run.outputs import Compacted, Outputs, Writer, write_frames
 from tidemill.run.runner import LEASE, RENEWALS_IN_A_LEASE
 from tidemill.run.runs import Cause, RunRecord, create_external, find_run
 from tidemill.run.spans import find_spans
 from tidemill.run.step import Step
-from tidemill.run.version_reads import VersionReader, find_snapshot
+from tidemill.run.version_reads import find_snapshot
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -45,8 +44,7 @@ class ExternalTransaction:
         self._step = step
         self._tx = step.tx
         self._outputs = step.outputs
-        self.rolled_back: list[dict[str, object]] = []
-        """For the record of its run: who asks later finds who did it, and when."""
+        self._rolled_back: list[dict[str, object]] = []
 
     @property
     def run_id(self) -> RunId:
@@ -64,33 +62,12 @@ class ExternalTransaction:
         self._outputs.fileset(name)
         return Output(self._outputs, name)
 
-    # For what a person or a rule does to partitions (`partitions.py`).
-
-    def drop(self, name: str, where: KeyFilter) -> list[Dropped]:
-        """Drop what a filter accepts that was checked before."""
-        return self._outputs.drop(name, where)
-
-    def register(self, name: str, writes: Sequence[PartitionWrite], columns: ColumnSchema | None) -> None:
-        """Publish files that are there already."""
-        self._outputs.register(name, writes, columns)
-
     def compact(
         self, spark: SparkSession, dataset: Declared | str, *, where: Where | KeyFilter | None = None
     ) -> list[Compacted]:
         """Put the rows of each partition with many small files into fewer files; see `Run.compact`."""
-        name = qualified_name(dataset)
-        found = self._outputs.find_fragmented(name, where)
-        if not found:
-            return []
-        from tidemill.lake.spark import gather, read_partitions
-
-        catalog, fileset = self._outputs.catalog, self._outputs.fileset(name)
-        pin_id = PinId(catalog.world.new_id("pin"))
-        catalog.write(lambda db: pin(db, pin_id, fileset.dataset_id, self._tx, self.run_id))
-        columns = catalog.read(lambda db: find_schema(db, fileset.dataset_id))
-        frame = read_partitions(catalog.world, spark, fileset, found, columns)
-        self._step.reads.add(fileset, found)
-        return self._outputs.compact(name, found, gather(frame, fileset))
+        self._step.workspace.session = spark
+        return self._step.workspace.compact(dataset, where)
 
     def snapshot(self, dataset: Declared | str) -> Output:
         """Where to refresh a snapshot; its next version becomes current at the end of the block."""
@@ -106,25 +83,26 @@ class ExternalTransaction:
         catalog = self._outputs.catalog
         found = catalog.read(lambda db: find_version(db, snapshot, version))
         order = catalog.read(lambda db: find_order(db, snapshot.dataset_id, self._tx))
-        self._step.effects.append(RollBack(self._tx, snapshot, found, order))
-        self.rolled_back.append({"dataset": name, "to": version})
+        self._step.workspace.also(RollBack(self._tx, snapshot, found, order))
+        self._rolled_back.append({"dataset": name, "to": version})
 
     def read_version(self, spark: SparkSession, dataset: Declared | str, version: int) -> DataFrame:
         """The rows of a version of a snapshot, kept until the end of the block; `NotFound`, `VersionGone`."""
-        return self._versions.read(spark, self._snapshot(dataset), version)
+        return self._step.workspace.versions.read(spark, self._snapshot(dataset), version)
 
     def diff(
         self, spark: SparkSession, dataset: Declared | str, old: int, new: int, *, key: Sequence[str] = ()
     ) -> DataFrame:
         """By which rows version `new` of a snapshot differs from `old` (see `Run.diff`); read it within the block."""
-        return self._versions.diff(spark, self._snapshot(dataset), old, new, key)
-
-    @property
-    def _versions(self) -> VersionReader:
-        return VersionReader(self._outputs.catalog, self.run_id, self._step.reads)
+        return self._step.workspace.versions.diff(spark, self._snapshot(dataset), old, new, key)
 
     def _snapshot(self, dataset: Declared | str) -> SnapshotDataset:
         return self._outputs.catalog.read(lambda db: find_snapshot(db, qualified_name(dataset)))
+
+
+def outputs_of(opened: ExternalTransaction) -> Outputs:
+    """Return the outputs of a transaction, for what a person or a rule does to partitions (`partitions.py`)."""
+    return opened._outputs  # noqa: SLF001  # users have no business there
 
 
 @contextmanager
@@ -164,8 +142,8 @@ def open_transaction(
             facts: dict[str, object] = {"outputs": step.outputs.facts()}
             if compactions := step.outputs.compactions():
                 facts["compactions"] = compactions
-            if opened.rolled_back:
-                facts |= {"rolled_back": opened.rolled_back, "by": world.environ.get("USER", "")}
+            if rolled_back := opened._rolled_back:  # noqa: SLF001  # of this module, and no business of users
+                facts |= {"rolled_back": rolled_back, "by": world.environ.get("USER", "")}
             step.commit(prepared, [FinishRun(run_id, record.epoch, "", facts), *also])
         except BaseException as error:
             what = f"{error.code}: {error}" if isinstance(error, TidemillError) else f"{type(error).__name__}: {error}"

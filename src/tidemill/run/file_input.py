@@ -38,9 +38,10 @@ from tidemill.lake.inbox.file_endings import (
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.names import DatasetId, RunId, ScheduleId
 from tidemill.run.declared import find_dataset
-from tidemill.run.input_kind import Blame, InputKind, Reader, TakenInput
+from tidemill.run.input_kind import Blame, InputKind, TakenInput
 from tidemill.run.programs import Program
 from tidemill.run.runs import RunRecord
+from tidemill.run.workspace import Workspace
 from tidemill.storage.files import Files as Storage
 from tidemill.world import World
 
@@ -68,7 +69,7 @@ REJECT_COLUMNS: Final = "file STRING, line BIGINT, text STRING, reason STRING, r
 class FileInput:
     """The files of an inbox that this run has claimed, and no other run."""
 
-    def __init__(self, run: Reader, taken: TakenFiles) -> None:
+    def __init__(self, run: Workspace, taken: TakenFiles) -> None:
         self._run = run
         self._taken = taken
 
@@ -196,7 +197,7 @@ class TakenFiles(TakenInput):
         """Whether no file is left."""
         return not self.files
 
-    def open(self, run: Reader) -> FileInput:
+    def open(self, run: Workspace) -> FileInput:
         """Return what the program sees."""
         return FileInput(run, self)
 
@@ -274,7 +275,7 @@ class Files(InputKind):
         outcomes = [outcome for taken in self.taken.values() for outcome in taken.close()]
         return (CloseFiles(tx.run_id, tx.epoch, tuple(outcomes)),)
 
-    def blame(self, run: Reader, error: str, reason: str) -> tuple[BlamedFile, ...]:
+    def blame(self, run: Workspace, error: str, reason: str) -> tuple[BlamedFile, ...]:
         """Find the files that an error is about: the one that it names, and all others that cannot be read either."""
         if all(taken.empty for taken in self.taken.values()):
             return ()
@@ -289,7 +290,7 @@ class Files(InputKind):
         found = [BlamedFile(file, why, alone=False) for file, why in bad.items()]
         return tuple(found) if culprit in bad else (BlamedFile(culprit, reason), *found)
 
-    def _find_bad(self, run: Reader) -> dict[ClaimedFile, str]:
+    def _find_bad(self, run: Workspace) -> dict[ClaimedFile, str]:
         """Find the files of all inboxes that were read which cannot be read strictly, each with its reason."""
         return {
             file: found.why
@@ -356,7 +357,7 @@ def is_tolerated(inbox: Inbox, found: BadFile) -> bool:
     return raw.bad_rows is BadRows.REJECT and 0 < found.bad <= found.rows * raw.max_rejects
 
 
-def find_bad(run: Reader, inbox: Inbox, files: list[ClaimedFile]) -> dict[ClaimedFile, BadFile]:
+def find_bad(run: Workspace, inbox: Inbox, files: list[ClaimedFile]) -> dict[ClaimedFile, BadFile]:
     """The files of these that cannot be read strictly."""
     from tidemill.lake.inbox.bad_rows import find_bad_files
     from tidemill.lake.inbox.raw_rows import Source

@@ -7,32 +7,24 @@ A kind is one module with two classes: an `InputKind`, which has all inputs of t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.lake.datasets import Dataset
-from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.inbox.file_endings import BlamedFile
-from tidemill.lake.inbox.inbox import Inbox
-from tidemill.lake.keys import KeyText
-from tidemill.names import ConsumerId, RunId, ScheduleId
+from tidemill.names import RunId, ScheduleId
 from tidemill.run.programs import Code, Program
-from tidemill.run.reads import Reads
 from tidemill.run.runs import RunRecord
-from tidemill.run.version_reads import VersionReader
+from tidemill.run.workspace import Workspace
 from tidemill.texts import printable
 from tidemill.world import World
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from tidemill.lake.spark import RowCount
 
 T = TypeVar("T")
 
@@ -65,43 +57,6 @@ class Leaving:
     def at_once(self) -> bool:
         """Whether others may have at once what is left: a run that failed before it took would start its like."""
         return self.killed or (self.failed and self.held)
-
-
-class Reader(Protocol):
-    """The run, as its inputs need it."""
-
-    world: World
-
-    @property
-    def id(self) -> RunId:
-        """The id of the run."""
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session of this attempt."""
-
-    @property
-    def reads(self) -> Reads:
-        """The changes that the attempt has read."""
-
-    @property
-    def versions(self) -> VersionReader:
-        """The reader of versions of snapshots."""
-
-    def ask(self, block: Callable[[Db, Transaction], T]) -> T:
-        """Return what `block` reads of the catalog."""
-
-    def columns_of(self, fileset: Fileset) -> ColumnSchema | None:
-        """Return the columns in a file set's files."""
-
-    def return_claims(self, consumer_id: ConsumerId, keys: Sequence[KeyText], wait: timedelta) -> None:
-        """Return claims of a consumer; a later run gets them, after `wait` at the soonest."""
-
-    def note_read(self, inbox: str, counted: RowCount | None) -> None:
-        """Note that rows of an inbox are going to be read, and perhaps counted."""
-
-    def publish_rejects(self, inbox: Inbox, rows: DataFrame) -> None:
-        """Append bad rows of an inbox to its file set of rejects, with the commit."""
 
 
 class TakenInput(ABC):
@@ -172,7 +127,7 @@ class InputKind(ABC):
         """Return what the commit does to what was taken."""
         return ()
 
-    def blame(self, run: Reader, error: str, reason: str) -> tuple[BlamedFile, ...]:
+    def blame(self, run: Workspace, error: str, reason: str) -> tuple[BlamedFile, ...]:
         """Find what of the claims a failure is about: `error` is the whole text with causes, `reason` its line."""
         return ()
 

@@ -14,12 +14,13 @@ from tidemill.names import RunId, ScheduleId
 from tidemill.run.change_input import Changes, TakenChanges
 from tidemill.run.declared import find_dataset
 from tidemill.run.file_input import Files, TakenFiles
-from tidemill.run.input_kind import Blame, Leaving, Reader
+from tidemill.run.input_kind import Blame, Leaving
 from tidemill.run.partition_input import Partitions, TakenPartitions
 from tidemill.run.programs import Code, Program
 from tidemill.run.runs import RunRecord
 from tidemill.run.version_input import TakenVersion, Versions
 from tidemill.run.window_input import Windows
+from tidemill.run.workspace import Workspace
 from tidemill.world import World
 
 Kind: TypeAlias = Versions | Changes | Partitions | Files | Windows
@@ -80,7 +81,7 @@ class Inputs:
         """Complete what was taken; the run keeps no pins."""
         return [*(effect for kind in self.kinds for effect in kind.complete(tx)), Unpin(tx.run_id)]
 
-    def blame(self, run: Reader, error: str, reason: str) -> Blame:
+    def blame(self, run: Workspace, error: str, reason: str) -> Blame:
         """Find what of the claims a failure is about."""
         return Blame(reason, tuple(file for kind in self.kinds for file in kind.blame(run, error, reason)))
 

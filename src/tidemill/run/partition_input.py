@@ -22,9 +22,10 @@ from tidemill.lake.fileset.fileset import Fileset, Partition
 from tidemill.lake.keys import KeyText, KeyValue
 from tidemill.names import ConsumerId, RunId, ScheduleId
 from tidemill.run.acceptors import choose
-from tidemill.run.input_kind import Blame, InputKind, Reader, TakenInput
+from tidemill.run.input_kind import Blame, InputKind, TakenInput
 from tidemill.run.programs import Code, Program
 from tidemill.run.runs import RunRecord
+from tidemill.run.workspace import Workspace
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class DiscardedPartition:
 class PartitionInput:
     """The partitions of a file set that this run got, and no other run of its consumer."""
 
-    def __init__(self, run: Reader, taken: TakenPartitions) -> None:
+    def __init__(self, run: Workspace, taken: TakenPartitions) -> None:
         self._run = run
         self._fileset = taken.fileset
         self._taken = taken
@@ -136,7 +137,7 @@ class TakenPartitions(TakenInput):
         """Whether no partition is left."""
         return not self.deliveries
 
-    def open(self, run: Reader) -> PartitionInput:
+    def open(self, run: Workspace) -> PartitionInput:
         """Return what the program sees."""
         return PartitionInput(run, self)
 

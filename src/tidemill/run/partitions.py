@@ -21,7 +21,7 @@ from tidemill.lake.fileset.time_travel import now
 from tidemill.lake.filters import KeyFilter, Range, Where, make_filter
 from tidemill.lake.keys import KeyText, KeyType
 from tidemill.lake.snapshot.snapshot import NotASnapshot
-from tidemill.run.external import open_transaction
+from tidemill.run.external import open_transaction, outputs_of
 from tidemill.run.outputs import Dropped, describe_partition
 from tidemill.storage.files import check_file_name, open_files
 from tidemill.world import World
@@ -78,7 +78,7 @@ def drop_matching(
 ) -> list[Dropped]:
     """Drop the partitions that `where` accepts, in one transaction; what they were. `Conflict`: nothing was dropped."""
     with open_transaction(catalog, world, [fileset.qualified_name], also=also) as tx:
-        return tx.drop(fileset.qualified_name, where)
+        return outputs_of(tx).drop(fileset.qualified_name, where)
 
 
 def find_outlived(catalog: Catalog, fileset: Fileset, age: timedelta) -> KeyFilter:
@@ -148,7 +148,7 @@ def adopt_partitions(
     transactions = 0
     for start in range(0, len(tree.writes), batch):
         with open_transaction(catalog, world, [fileset.qualified_name], also=also) as tx:
-            tx.register(fileset.qualified_name, tree.writes[start : start + batch], tree.columns)
+            outputs_of(tx).register(fileset.qualified_name, tree.writes[start : start + batch], tree.columns)
         transactions += 1
     return Adoption(
         len(tree.writes),

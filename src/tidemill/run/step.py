@@ -22,18 +22,15 @@ from tidemill.run.attempts import AttachTransaction
 from tidemill.run.inputs import Inputs
 from tidemill.run.outputs import Outputs, Writer
 from tidemill.run.programs import Code
-from tidemill.run.reads import Reads
 from tidemill.run.runs import RunRecord
+from tidemill.run.workspace import Workspace
 
 _NOTHING: Final = Inputs()
 
 
 @dataclass(slots=True)
 class Step:
-    """An open transaction of an attempt; `who` (driver, worker, external) names the marks of its begin and commit.
-
-    `effects` are what the commit does beside publishing and closing claims.
-    """
+    """An open transaction of an attempt; `who` (driver, worker, external) names the marks of its begin and commit."""
 
     who: str
     catalog: Catalog
@@ -41,12 +38,11 @@ class Step:
     tx: Transaction
     outputs: Outputs
     inputs: Inputs = _NOTHING
-    effects: list[Effect] = field(default_factory=list)
-    reads: Reads = field(init=False)
+    workspace: Workspace = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with nothing read."""
-        self.reads = Reads(self.catalog.world)
+        self.workspace = Workspace(self.catalog, self.record, self.tx, self.outputs)
 
     @classmethod
     def begin(
@@ -96,15 +92,21 @@ class Step:
         The files that were read are compared with what was claimed or published, after the program has read them.
         """
         self.inputs.verify(self.catalog.world)
-        self.reads.verify()
+        self.workspace.reads.verify()
         return [*self.outputs.prepare(), *self.inputs.complete(self.tx)]
 
+    def describe_reading(self) -> list[dict[str, object]]:
+        """Return how many rows were read of each inbox, and how, for people."""
+        taken = self.inputs.taken
+        rows = self.workspace.count_rows_read()
+        return [{"dataset": name, "rows": count, **taken[name].describe_reading()} for name, count in rows.items()]
+
     def commit(self, prepared: Sequence[Effect], end: Sequence[Effect]) -> None:
-        """Commit what was `prepared`, `effects` and the `end` of the attempt, and announce what is left of the inputs.
+        """Commit what was `prepared`, the effects of the workspace and the `end` of the attempt, and announce the rest.
 
         The marker beside the files is written after it, and by a janitor if this process dies before.
         """
         self.catalog.world.mark(f"{self.who}.before_commit")
-        seq = commit(self.catalog, self.tx, [*prepared, *self.effects, *end, *self.inputs.announce()])
+        seq = commit(self.catalog, self.tx, [*prepared, *self.workspace.effects, *end, *self.inputs.announce()])
         self.catalog.world.mark(f"{self.who}.committed")
         self.outputs.mark(seq)

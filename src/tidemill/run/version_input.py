@@ -13,9 +13,10 @@ from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.snapshot.changes import find_feed
 from tidemill.lake.snapshot.snapshot import PinVersions, RecordVersions, SnapshotDataset, Version, find_current
 from tidemill.names import PinId
-from tidemill.run.input_kind import InputKind, Reader, TakenInput
+from tidemill.run.input_kind import InputKind, TakenInput
 from tidemill.run.programs import Program
 from tidemill.run.runs import RunRecord
+from tidemill.run.workspace import Workspace
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 class SnapshotInput:
     """The version of a snapshot that was current at the begin of this attempt; it stays while the attempt lasts."""
 
-    def __init__(self, run: Reader, snapshot: SnapshotDataset, version: Version) -> None:
+    def __init__(self, run: Workspace, snapshot: SnapshotDataset, version: Version) -> None:
         self._run = run
         self._snapshot = snapshot
         self._version = version
@@ -52,7 +53,7 @@ class TakenVersion(TakenInput):
         """None: there always is a version, which says nothing about work."""
         return
 
-    def open(self, run: Reader) -> SnapshotInput:
+    def open(self, run: Workspace) -> SnapshotInput:
         """Return what the program sees."""
         return SnapshotInput(run, self.snapshot, self.version)
 

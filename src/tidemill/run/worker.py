@@ -66,6 +66,65 @@ class Worker:
     run begins with what this one held.
     """
 
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+
+    @property
+    def id(self) -> RunId:
+        """Its id, the same for all its transactions."""
+        return self._steps.record.run_id
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._steps.record.epoch
+
+    @property
+    def write_pointer(self) -> int:
+        """Names the transaction since the last take. `NothingTaken` before one."""
+        return self._steps.run.write_pointer
+
+    @property
+    def arguments(self) -> Mapping[str, Value]:
+        """The declared arguments, with their defaults."""
+        return self._steps.record.arguments
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session; `NeedsSpark` in a worker without. `NothingTaken` before a take."""
+        return self._steps.run.spark
+
+    def take(self, wait: str | timedelta | None = None) -> bool:
+        """Begin the next transaction with what its inputs have; wait until they have something, at most `wait`.
+
+        False when nothing came within that time, and nothing is begun. It waits until somebody commits, and asks the
+        catalog no more often. `NotCommitted` before the last one is committed.
+        """
+        return self._steps.take(wait)
+
+    def commit(self) -> None:
+        """Complete what was taken and publish what was written, in one transaction; then `take` the next.
+
+        When it raises, nothing of it has happened and this attempt is over: the next one has the same input.
+        """
+        self._steps.commit()
+
+    def input(self, dataset: Declared | str) -> PartitionInput | FileInput | SnapshotInput | ChangesInput:
+        """What the last take has brought of one of its inputs. `NotAnInput`, `NothingTaken`."""
+        return self._steps.run.input(dataset)
+
+    def output(self, dataset: Declared | str) -> Output:
+        """Where to write one of the outputs; visible with the next commit. `NotAnOutput`, `NothingTaken`."""
+        return self._steps.run.output(dataset)
+
+    def read(self, dataset: Declared | str) -> DataFrame:
+        """All of a file set or snapshot as the transaction sees it; nothing is consumed. `NothingTaken`."""
+        return self._steps.run.read(dataset)
+
+
+class Steps:
+    """The steps of a worker's attempt, one after the other, behind the `Worker` that its program sees."""
+
     def __init__(
         self,
         catalog: Catalog,
@@ -75,53 +134,30 @@ class Worker:
         acceptors: Mapping[str, Code],
         writer: Writer,
     ) -> None:
+        self.record = record
+        self.session: SparkSession | None = None
+        self.step: Step | None = None
+        """The transaction that is not committed; None between a commit and a take."""
+        self.commits = 0
+        """The number of commits."""
+        self.lost: TidemillError | None = None
+        """The error that ended the attempt without a fault of the program."""
         self._catalog = catalog
-        self._record = record
         self._program = program
         self._filesets = outputs
         self._acceptors = acceptors
         self._writer = writer
-        self._spark: SparkSession | None = None
-        self._run: Run | None = None
         self._waiter: Waiter | None = None
         self._held = catalog.read(lambda db: holds_any(db, record.run_id))
-        self.commits = 0
-        """How often it has committed."""
-        self.lost: TidemillError | None = None
-        """For the driver: what ended it that is not its program's doing."""
 
     @property
-    def id(self) -> RunId:
-        """Its id, the same for all its transactions."""
-        return self._record.run_id
-
-    @property
-    def attempt(self) -> int:
-        """Which attempt this is, from 1."""
-        return self._record.epoch
-
-    @property
-    def write_pointer(self) -> int:
-        """Names the transaction since the last take. `NothingTaken` before one."""
-        return self._now.write_pointer
-
-    @property
-    def arguments(self) -> Mapping[str, Value]:
-        """The declared arguments, with their defaults."""
-        return self._record.arguments
-
-    @property
-    def spark(self) -> SparkSession:
-        """The Spark session; `NeedsSpark` in a worker without. `NothingTaken` before a take."""
-        return self._now.spark
+    def run(self) -> Run:
+        """The transaction since the last take, as its program sees it. `NothingTaken` before one."""
+        return Run(self._current)
 
     def take(self, wait: str | timedelta | None = None) -> bool:
-        """Begin the next transaction with what its inputs have; wait until they have something, at most `wait`.
-
-        False when nothing came within that time, and nothing is begun. It waits until somebody commits, and asks the
-        catalog no more often. `NotCommitted` before the last one is committed.
-        """
-        if self._run is not None:
+        """Begin the next step; see `Worker.take`."""
+        if self.step is not None:
             raise NotCommitted
         clock = self._catalog.world.clock
         until = None if wait is None else clock.monotonic() + parse_duration(wait)
@@ -138,40 +174,14 @@ class Worker:
                 self._nap(left)
 
     def commit(self) -> None:
-        """Complete what was taken and publish what was written, in one transaction; then `take` the next.
-
-        When it raises, nothing of it has happened and this attempt is over: the next one has the same input.
-        """
-        step = self._now.step
+        """Commit the step; see `Worker.commit`."""
+        step = self._current
         with self._noting():
             prepared = step.prepare()
             facts = {"commits": self.commits + 1, "inputs": step.inputs.count(), "last": step.outputs.facts()}
-            step.commit(prepared, [_NoteCommit(self.id, self.attempt, self._program, facts)])
-        self._run = None
+            step.commit(prepared, [_NoteCommit(self.record.run_id, self.record.epoch, self._program, facts)])
+        self.step = None
         self.commits += 1
-
-    def input(self, dataset: Declared | str) -> PartitionInput | FileInput | SnapshotInput | ChangesInput:
-        """What the last take has brought of one of its inputs. `NotAnInput`, `NothingTaken`."""
-        return self._now.input(dataset)
-
-    def output(self, dataset: Declared | str) -> Output:
-        """Where to write one of the outputs; visible with the next commit. `NotAnOutput`, `NothingTaken`."""
-        return self._now.output(dataset)
-
-    def read(self, dataset: Declared | str) -> DataFrame:
-        """All of a file set or snapshot as the transaction sees it; nothing is consumed. `NothingTaken`."""
-        return self._now.read(dataset)
-
-    # For the driver.
-
-    def use_spark(self, session: SparkSession | None) -> None:
-        """Hand over the session of this attempt."""
-        self._spark = session
-
-    @property
-    def taken(self) -> Run | None:
-        """The run of the transaction that is not committed; None between a commit and a take."""
-        return self._run
 
     def close(self) -> None:
         """Give back what waiting takes."""
@@ -180,10 +190,10 @@ class Worker:
             self._waiter = None
 
     @property
-    def _now(self) -> Run:
-        if self._run is None:
+    def _current(self) -> Step:
+        if self.step is None:
             raise self.lost or NothingTaken()
-        return self._run
+        return self.step
 
     def _is_any_there(self, db: Db) -> bool:
         # Looked up each time: a consumer may be reset, and get other terms, while a worker lives.
@@ -192,18 +202,18 @@ class Worker:
     def _begin(self) -> bool:
         """Begin a transaction and take; False, and it is ended again, if there was nothing after all."""
         inputs = self._catalog.read(lambda db: find_inputs(db, self._program))
-        step = Step.begin("worker", self._catalog, self._record, self._filesets, self._writer, inputs=inputs)
+        step = Step.begin("worker", self._catalog, self.record, self._filesets, self._writer, inputs=inputs)
         step.take()
-        self._run = Run(step)
-        self._run.use_spark(self._spark)
+        step.workspace.session = self.session
+        self.step = step
         step.accept(self._acceptors)
         self._catalog.world.mark("worker.taken")
         if not inputs.empty:
             return True
-        self._run = None
+        self.step = None
         # Somebody else was first, or nothing of it is wanted: what it asked for last.
         ended = EndTransaction(step.tx.write_pointer, TxState.ABORTED, "there was nothing to take")
-        self._catalog.apply([ended, Unpin(self.id)])
+        self._catalog.apply([ended, Unpin(self.record.run_id)])
         return False
 
     def _nap(self, longest: timedelta) -> None:
@@ -219,7 +229,7 @@ class Worker:
 class _Noting:
     """Remembers what the catalog refuses in a block: no program is to blame for that, also if it passes it on."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Steps) -> None:
         self._worker = worker
 
     def __enter__(self) -> None:

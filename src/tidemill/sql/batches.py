@@ -12,7 +12,7 @@ from tidemill.lake.window.watermark_spec import WatermarkSpec
 from tidemill.lake.window.window_plan import Window
 
 if TYPE_CHECKING:
-    from tidemill.run.context import Run
+    from tidemill.run.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class Batch:
 class Calculator(Protocol):
     """Computes the rows of windows, of its own kind; what it gives is written by the run's writer."""
 
-    def compute(self, run: Run, batch: Batch) -> Any:  # noqa: ANN401  # of its own kind
+    def compute(self, workspace: Workspace, batch: Batch) -> Any:  # noqa: ANN401  # of its own kind
         """The rows of all windows of `batch`."""
 
-    def count_outside(self, run: Run, batch: Batch) -> Mapping[KeyText, int]:
+    def count_outside(self, workspace: Workspace, batch: Batch) -> Mapping[KeyText, int]:
         """How many rows of each partition lie outside its instants; partitions without such rows may be missing."""
 
     def replace(
-        self, run: Run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]
+        self, workspace: Workspace, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]
     ) -> tuple[Any, Any, Sequence[dict[str, Any]]]:
         """What to write instead of `old`, where rows of the batch's and of the `gone` windows lie.
 

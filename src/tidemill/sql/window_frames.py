@@ -27,7 +27,7 @@ from tidemill.sql.windows import WindowQuery
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from tidemill.run.context import Run
+    from tidemill.run.workspace import Workspace
 
 _VIEW: Final = "tidemill_windows"
 _PLAIN_TYPES: Final[Mapping[KeyType, str]] = {
@@ -52,13 +52,13 @@ class SparkWindows:
         self._counted: list[tuple[RowCount, AbstractSet[KeyText]]] = []
         """Counts of rows outside their partition, by the partitions that were read, which writes fill."""
 
-    def compute(self, run: Run, batch: Batch) -> DataFrame:
+    def compute(self, workspace: Workspace, batch: Batch) -> DataFrame:
         """The rows of all windows of `batch`, one query over one read of the partitions."""
-        windowed = self._assign(run, batch)
+        windowed = self._assign(workspace, batch)
         windowed.createOrReplaceTempView(_VIEW)
-        return run.spark.sql(self._query.select(_VIEW))
+        return workspace.spark.sql(self._query.select(_VIEW))
 
-    def count_outside(self, run: Run, batch: Batch) -> dict[KeyText, int]:
+    def count_outside(self, workspace: Workspace, batch: Batch) -> dict[KeyText, int]:
         """See `Calculator`. No query where the writes of the windows met no such row; else one over all partitions.
 
         The writes only tell none from some: Spark counts again what it computes again. A query of its own costs a third
@@ -66,30 +66,30 @@ class SparkWindows:
         """
         from pyspark.sql import functions as sf
 
-        seen = {key for counted, keys in self._counted if count_of(run.spark, counted) == 0 for key in keys}
+        seen = {key for counted, keys in self._counted if count_of(workspace.spark, counted) == 0 for key in keys}
         if seen >= batch.instants.keys():
             return {}
-        joined, inside = self._join_spans(run, batch)
+        joined, inside = self._join_spans(workspace, batch)
         outside = joined.filter(~sf.coalesce(inside, sf.lit(False)))
         keys = list(batch.instants)
         return {keys[row[0]]: int(row[1]) for row in outside.groupBy("__partition").count().collect()}
 
     def replace(
-        self, run: Run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]
+        self, workspace: Workspace, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]
     ) -> tuple[DataFrame | None, DataFrame | None, list[dict[str, Any]]]:
         """See `Calculator`. The results are computed once, and kept for both ways of writing them."""
         from pyspark.sql import functions as sf
 
         names = list(batch.sink.keys.names)
-        present = run.read_exactly(batch.sink, old)
-        new = self.compute(run, batch).persist() if batch.windows else None
+        present = workspace.read_exactly(batch.sink, old)
+        new = self.compute(workspace, batch).persist() if batch.windows else None
         if not present.columns or not old:
             return None, new, []
         replaced = self._among([*batch.windows, *gone])
         held = [row.asDict() for row in present.filter(replaced).select(*names).distinct().collect()]
         if not held:
             return None, new, []
-        keys = run.spark.createDataFrame(
+        keys = workspace.spark.createDataFrame(
             [tuple(row[name] for name in names) for row in held], present.select(*names).schema
         )
         rest = present.join(sf.broadcast(keys), names, "left_semi").filter(~sf.coalesce(replaced, sf.lit(False)))
@@ -99,12 +99,12 @@ class SparkWindows:
         more = new.join(sf.broadcast(keys), names, "left_anti")
         return over, None if more.isEmpty() else more, held
 
-    def _assign(self, run: Run, batch: Batch) -> DataFrame:
+    def _assign(self, workspace: Workspace, batch: Batch) -> DataFrame:
         """The rows that belong to their partitions, each with its windows of the batch."""
         from pyspark.sql import functions as sf
 
         shape = self._query.shape
-        rows = self._check_rows(run, batch)
+        rows = self._check_rows(workspace, batch)
         window = sf.window(
             sf.col("__local"),
             f"{shape.size} microseconds",
@@ -118,25 +118,25 @@ class SparkWindows:
         named = named.filter(_ranges(sf.col("window_start"), [window.start for window in batch.windows], shape.slide))
         return named.withColumn("window_time", self._window_time(rows, batch)).drop(*_HELPERS)
 
-    def _join_spans(self, run: Run, batch: Batch) -> tuple[DataFrame, Column]:
+    def _join_spans(self, workspace: Workspace, batch: Batch) -> tuple[DataFrame, Column]:
         """The rows of the partitions, each with the instants of its partition, and whether it lies between them."""
         from pyspark.sql import functions as sf
 
         # The session belongs to this run alone.
-        run.spark.conf.set("spark.sql.session.timeZone", batch.watermark.window_zone.name)
-        rows = run.read_exactly(batch.source, batch.partitions)
+        workspace.spark.conf.set("spark.sql.session.timeZone", batch.watermark.window_zone.name)
+        rows = workspace.read_exactly(batch.source, batch.partitions)
         keys = batch.source.keys
         column = self._column(rows)
-        joined = rows.join(sf.broadcast(literal_spans(run.spark, keys, batch.instants)), list(keys.names))
+        joined = rows.join(sf.broadcast(literal_spans(workspace.spark, keys, batch.instants)), list(keys.names))
         micros = sf.unix_micros(sf.col(column).cast("timestamp"))
         return joined, (micros >= sf.col("__begins")) & (micros < sf.col("__ends"))
 
-    def _check_rows(self, run: Run, batch: Batch) -> DataFrame:
+    def _check_rows(self, workspace: Workspace, batch: Batch) -> DataFrame:
         """Add the wall-clock time of rows; leave out, or fail at, those outside the span of their partition."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as sf
 
-        joined, inside = self._join_spans(run, batch)
+        joined, inside = self._join_spans(workspace, batch)
         keys, spec = batch.source.keys, batch.watermark
         column = self._column(joined)
         local = sf.col(column).cast("timestamp_ntz")
@@ -144,7 +144,7 @@ class SparkWindows:
             counted = RowCount(Observation())
             outside = sf.count_if(~sf.coalesce(inside, sf.lit(False)))
             joined = joined.observe(counted.observation, outside.alias("rows"))
-            run.note_count(counted)
+            workspace.note_count(counted)
             self._counted.append((counted, batch.instants.keys()))
             return joined.filter(inside).withColumn("__local", local)
         told = [sf.lit(f"a row of {batch.source.qualified_name} lies outside the time of its partition: {column}=")]

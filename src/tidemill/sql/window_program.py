@@ -48,6 +48,7 @@ from tidemill.lake.window.windows import (
     read_keys,
 )
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, ProgramId, WritePointer, qualified
+from tidemill.run.context import workspace_of
 from tidemill.run.declared import find_dataset
 from tidemill.sql.batches import Batch, Calculator
 from tidemill.sql.window_tries import Tries, WindowFailed
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
     from tidemill.run.context import Run
     from tidemill.run.output import Output
+    from tidemill.run.workspace import Workspace
 
 _MOST_STALE: Final = 100_000
 _MOST_NAMED: Final = 5
@@ -158,35 +160,36 @@ class WindowProgram:
     def __call__(self, run: Run, spark: SparkSession | None = None) -> None:
         """Compute what is due, and have the commit move the state."""
         del spark
-        look = run.ask(self._look(run))
-        world = run.world
+        workspace = workspace_of(run)
+        look = workspace.ask(self._look(workspace))
+        world = workspace.world
         world.mark("windows.planned")
         calculator = self._make_calculator()
         if look.gone:
-            self._write(run, calculator, look, (), look.gone)
+            self._write(workspace, calculator, look, (), look.gone)
         tries = Tries(
-            lambda windows: self._write(run, calculator, look, windows),
-            lambda window, error: self._blame(run, look, window, error),
-            lambda window, failed, others: self._suspect(run, look, window, failed, others),
+            lambda windows: self._write(workspace, calculator, look, windows),
+            lambda window, error: self._blame(workspace, look, window, error),
+            lambda window, failed, others: self._suspect(workspace, look, window, failed, others),
         )
         late = tries.compute(look.plan.late)
         # Not one by one: once their cause is gone, they may be many and of one partition.
         tries.compute(look.postponed[: _spec(look.source).max_windows])
         new = tries.compute(look.plan.new)
-        outside = self._count_outside(run, calculator, look, tries.done)
-        moved = self._find_move(run, look, tries, late, new, outside)
+        outside = self._count_outside(workspace, calculator, look, tries.done)
+        moved = self._find_move(workspace, look, tries, late, new, outside)
         if tries.failed and not tries.done and (look.plan.late or look.plan.new):
             left = [*look.plan.late[late:], *look.plan.new[new:], *look.plan.beyond]
-            with run.undone(look.sink):
+            with workspace.undone(look.sink):
                 if not tries.find_sound(left):
                     # It may be no single window's fault, and publishing would hide it.
                     raise next(iter(tries.failed.values()))
         if look.left_out:
-            run.note(look.sink, _say_left_out(look))
+            workspace.note(look.sink, _say_left_out(look))
         if any(one.rows for one in outside):
-            run.note(look.sink, _say_outside(look, [one for one in outside if one.rows]))
+            workspace.note(look.sink, _say_outside(look, [one for one in outside if one.rows]))
         world.mark("windows.written")
-        run.also(
+        workspace.also(
             moved,
             NotePostponed(
                 look.state.program_id,
@@ -197,19 +200,19 @@ class WindowProgram:
         )
 
     def _count_outside(
-        self, run: Run, calculator: Calculator, look: _Look, windows: Iterable[Window]
+        self, workspace: Workspace, calculator: Calculator, look: _Look, windows: Iterable[Window]
     ) -> list[OutsideRows]:
         """What is left out of the partitions of all `windows` that were computed, in one count for the run."""
         if _spec(look.source).outside is not OutsidePolicy.DROP:
             return []
-        batch = self._batch(run, look, sorted(windows))
-        found = calculator.count_outside(run, batch) if any(one.files for one in batch.partitions) else {}
+        batch = self._batch(workspace, look, sorted(windows))
+        found = calculator.count_outside(workspace, batch) if any(one.files for one in batch.partitions) else {}
         keys, times = look.source.keys, batch.watermark.partition_time
         spans = {key: times.span_of(keys.decode(key)) for key in sorted(batch.instants)}
         return [OutsideRows(key, span.time, found.get(key, 0)) for key, span in spans.items() if span is not None]
 
     def _find_move(
-        self, run: Run, look: _Look, tries: Tries, late: int, new: int, outside: Sequence[OutsideRows]
+        self, workspace: Workspace, look: _Look, tries: Tries, late: int, new: int, outside: Sequence[OutsideRows]
     ) -> MoveWindows:
         """How the state moves, of so many late and new windows that were tried."""
         plan, grid = look.plan, self._grid(look.source)
@@ -221,7 +224,7 @@ class WindowProgram:
             computed = Instant(min(grid.closes(plan.new[new - 1]), grid.closes(plan.new[new]) - 1))
         again = tries.done - {*plan.new}
         return MoveWindows(
-            tx=run.ask(lambda _, tx: tx),
+            tx=workspace.ask(lambda _, tx: tx),
             source=look.source,
             state=look.state,
             computed=computed,
@@ -231,18 +234,18 @@ class WindowProgram:
             gone=look.gone,
             failed=[*_to_postpone(look, tries)],
             mended=[window for window in look.postponed if window in tries.done],
-            rows=sum(write.manifest.total_rows for write in run.written(look.sink)),
+            rows=sum(write.manifest.total_rows for write in workspace.written(look.sink)),
             more=plan.more or late < len(plan.late) or new < len(plan.new),
             left_out=look.left_out,
             outside=outside,
         )
 
-    def _look(self, run: Run) -> Callable[[Db, Transaction], _Look]:
+    def _look(self, workspace: Workspace) -> Callable[[Db, Transaction], _Look]:
         def block(db: Db, tx: Transaction) -> _Look:
             source = Fileset.of(find_dataset(db, self.source))
             sink = Fileset.of(find_dataset(db, self.sink))
             spec = _spec(source)
-            state = find_state(db, run.program_id)
+            state = find_state(db, workspace.program_id)
             if state is None:
                 raise NoWatermark(source.qualified_name)
             self.check(source, sink, find_schema(db, source.dataset_id))
@@ -285,7 +288,7 @@ class WindowProgram:
 
     def _write(
         self,
-        run: Run,
+        workspace: Workspace,
         calculator: Calculator,
         look: _Look,
         windows: Sequence[Window],
@@ -295,13 +298,13 @@ class WindowProgram:
 
         What it raises leaves nothing written.
         """
-        with run.undone_on_error(look.sink):
-            self._write_into(run.output(look.sink), run, calculator, look, windows, gone)
+        with workspace.undone_on_error(look.sink):
+            self._write_into(workspace.output(look.sink), workspace, calculator, look, windows, gone)
 
     def _write_into(  # one after the other
         self,
         output: Output,
-        run: Run,
+        workspace: Workspace,
         calculator: Calculator,
         look: _Look,
         windows: Sequence[Window],
@@ -310,8 +313,8 @@ class WindowProgram:
         again = [window for window in windows if window in look.written_by]
         if again or gone:
             pointers = [look.written_by[window] for window in (*again, *gone)]
-            old = run.ask(lambda db, tx: self._find_old(db, tx, run, look.sink, pointers))
-            over, more, keys = calculator.replace(run, self._batch(run, look, again), gone, old)
+            old = workspace.ask(lambda db, tx: self._find_old(db, tx, workspace, look.sink, pointers))
+            over, more, keys = calculator.replace(workspace, self._batch(workspace, look, again), gone, old)
             for key in keys:
                 output.drop(key)
             if keys:
@@ -319,18 +322,18 @@ class WindowProgram:
             if more is not None:
                 output.append(more)
         fresh = [window for window in windows if window not in look.written_by]
-        batch = self._batch(run, look, fresh) if fresh else None
+        batch = self._batch(workspace, look, fresh) if fresh else None
         if batch is not None and any(partition.files for partition in batch.partitions):
-            output.append(calculator.compute(run, batch))
+            output.append(calculator.compute(workspace, batch))
 
     def _find_old(
-        self, db: Db, tx: Transaction, run: Run, sink: Fileset, pointers: Iterable[WritePointer]
+        self, db: Db, tx: Transaction, workspace: Workspace, sink: Fileset, pointers: Iterable[WritePointer]
     ) -> list[Partition]:
         keys = list_touched(db, sink.dataset_id, pointers)
-        own = [write for write in run.written(sink) if sink.keys.encode(write.key) in set(keys)]
+        own = [write for write in workspace.written(sink) if sink.keys.encode(write.key) in set(keys)]
         return see_own(sink, read_keys(db, sink, tx, keys), tx, own)
 
-    def _batch(self, run: Run, look: _Look, windows: Sequence[Window]) -> Batch:
+    def _batch(self, workspace: Workspace, look: _Look, windows: Sequence[Window]) -> Batch:
         """The windows with all partitions whose rows may lie in them, at the run's snapshot."""
         grid = self._grid(look.source)
         spans = _merged(grid.spans(window) for window in windows)
@@ -343,10 +346,10 @@ class WindowProgram:
             instants = {KeyText(one.key): (one.begins, one.ends) for one in near.values()}
             return Batch(look.source, look.sink, tuple(windows), tuple(partitions), instants)
 
-        return run.ask(block)
+        return workspace.ask(block)
 
-    def _blame(self, run: Run, look: _Look, window: Window, error: Exception) -> WindowFailed:
-        batch = self._batch(run, look, [window])
+    def _blame(self, workspace: Workspace, look: _Look, window: Window, error: Exception) -> WindowFailed:
+        batch = self._batch(workspace, look, [window])
         partitions = [look.source.show(partition.partition_key) for partition in batch.partitions]
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
         failed = WindowFailed(_show(window), partitions, reason)
@@ -354,12 +357,12 @@ class WindowProgram:
         return failed
 
     def _suspect(
-        self, run: Run, look: _Look, window: Window, failed: WindowFailed, others: Sequence[Window]
+        self, workspace: Workspace, look: _Look, window: Window, failed: WindowFailed, others: Sequence[Window]
     ) -> dict[Window, WindowFailed]:
         """What to say of `others` that need partitions of `window`, which has failed, if nobody tries them."""
         grid = self._grid(look.source)
         span = grid.spans(window)
-        near = run.ask(lambda db, tx: list_around(db, look.source, tx, [span]))[span]
+        near = workspace.ask(lambda db, tx: list_around(db, look.source, tx, [span]))[span]
         reason = f"not tried, since it needs partitions of {failed.window}, which failed: {failed.reason}"
         found = {}
         for other in others:

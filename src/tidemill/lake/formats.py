@@ -14,8 +14,9 @@ from tidemill.names import advise
 
 CHUNK_BYTES: Final = 1 << 20
 RESCUED: Final = "_rescued"
-USUAL_MAX_REJECTS: Final = 0.01
 """The column with the fields that a schema does not name, as JSON; null where a row has none."""
+USUAL_MAX_REJECTS: Final = 0.01
+"""The share of rejected rows above which a file is bad, unless an inbox says another."""
 READING: Final = "Encountered error while reading file "
 """Spark's words before the path of a file that it could not read."""
 _CAUSE: Final = re.compile(r"^(?:Caused by: )?[\w.$]*(?:Exception|Error): (?P<why>.+)$", re.MULTILINE)

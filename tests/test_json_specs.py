@@ -38,6 +38,7 @@ class Spec:
     run: RunId | None = None
     number: int = 1
     share: float = 0.5
+    most: float | None = None
     flag: bool = False
     wait: timedelta | None = timedelta(hours=1)
     names: tuple[str, ...] = ()
@@ -79,7 +80,16 @@ def _ends(line: Line) -> dict[str, int]:
 shaped(Line, dict[str, int], lambda ends: Line((ends["from"], ends["to"])), _ends)
 
 FULL = Spec(
-    Inner(Colour.BLUE, {"sep": ";"}), RunId("run_1"), 3, 1.0, True, timedelta(minutes=90), ("a", "b"), {"x": [1, {}]}, 7
+    Inner(Colour.BLUE, {"sep": ";"}),
+    RunId("run_1"),
+    3,
+    1.0,
+    2.5,
+    True,
+    timedelta(minutes=90),
+    ("a", "b"),
+    {"x": [1, {}]},
+    7,
 )
 
 
@@ -87,6 +97,14 @@ FULL = Spec(
 def test_what_is_written_is_read_back(spec):
     """The catalog keeps JSON: a spec that changed on the way would be another declaration."""
     assert read_text(Spec, write_text(spec)) == spec
+
+
+def test_a_whole_number_is_a_number_too():
+    """`max_growth=2` was stored and then refused: nobody could read the snapshot any more."""
+    read = read_plain(Spec, write_plain(Spec(Inner(Colour.RED), share=1, most=2)))
+
+    assert (read.share, read.most) == (1, 2)
+    assert {type(read.share), type(read.most)} == {float}
 
 
 def test_what_is_written_is_plain():
@@ -101,6 +119,7 @@ def test_json_is_as_people_read_it():
         "run": "run_1",
         "number": 3,
         "share": 1.0,
+        "most": 2.5,
         "flag": True,
         "wait": "1h30m",
         "names": ["a", "b"],
@@ -126,6 +145,7 @@ def test_a_union_names_the_kind(one):
         ({"wait": 90}, "wait must be text, not 90"),
         ({"names": "ab"}, "names must be a list, not 'ab'"),
         ({"names": ["a", 1]}, "names[1] must be text, not 1"),
+        ({"most": True}, "most must be a number or null, not True"),
         ({"flag": 1}, "flag must be true or false, not 1"),
         ({"inner": {}}, "inner.colour is missing"),
         ({"inner": {"colour": "rde"}}, "inner.colour is 'rde', which is not known; did you mean 'red'?"),

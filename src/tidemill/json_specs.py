@@ -267,10 +267,13 @@ def _is_plain_union(kind: object) -> bool:
 
 
 def _read_plain_union(value: object, kind: object) -> object:
-    if type(value) not in get_args(kind):
-        words = " or ".join(_WORDS.get(one, "null") for one in get_args(kind))
-        raise _Unfit(f"must be {words}, not {_short(value)}")
-    return value
+    kinds = get_args(kind)
+    if type(value) in kinds:
+        return value
+    if type(value) is int and float in kinds:
+        return float(value)
+    words = " or ".join(_WORDS.get(one, "null") for one in kinds)
+    raise _Unfit(f"must be {words}, not {_short(value)}")
 
 
 def _explain(kind: type[_T], plain: object) -> _T:

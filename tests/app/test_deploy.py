@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.app.conftest import APP
+from tidemill.app.declared import BadDeclaration
 from tidemill.app.deploy import deploy
 from tidemill.app.loading import load_declared
 from tidemill.errors import UserError
@@ -100,6 +103,31 @@ def test_a_refused_deployment_changes_nothing(mill):
         redeploy(mill, changed)
 
     assert (mill.datasets.list(), mill.schedules.list()) == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ('"landing/orders", options={"multiLine": True},', "options['multiLine'] must be text, not True"),
+        ('"landing/orders", max_files=1.5,', "max_files must be a whole number or null, not 1.5"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_refused_at_deployment(mill, changed, why):
+    """It was stored, and all that read the data set failed from then on."""
+    mill.deploy()
+
+    with pytest.raises(BadDeclaration, match=re.escape(why)):
+        redeploy(mill, APP.replace('"landing/orders",', changed))
+
+    assert mill.inboxes.show("orders")
+
+
+def test_a_growth_of_whole_numbers_is_deployed(mill):
+    """A share is a number, whole or not."""
+    redeploy(mill, APP + '\napp.snapshot("prices", max_growth=2, max_drop=1)\n')
+
+    assert "default.prices" in [view.name for view in mill.datasets.list()]
+    assert mill.snapshots.versions("prices") == []
 
 
 def test_arguments_of_a_schedule_are_checked_at_deployment(mill):

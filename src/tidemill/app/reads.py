@@ -34,7 +34,7 @@ class Reads:
     `max_bytes` (one partition comes however large it is); what it leaves starts the next run. The `"oldest"` come first
     or the `"newest"`; of these, `old_share` of each take is kept for the oldest, so that a backlog is caught up with
     beside what is new. A partition that is appended to or overwritten after it was delivered comes `"again"`, is passed
-    over (`on_change="ignore"`), or put aside as discarded (`"error"`). `where` says which partitions are wanted at all,
+    over (`on_change="ignore"`), or discarded (`"error"`). `where` says which partitions are wanted at all,
     by the fields of their keys, like the filter of a read; others are passed over, whatever it says later.
 
     A partition that has failed `attempts` times, the last time alone, is discarded when its run ends. Each attempt of a

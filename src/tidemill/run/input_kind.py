@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Self, TypeVar
+from typing import Self
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
@@ -25,8 +25,6 @@ from tidemill.run.runs import RunRecord
 from tidemill.run.workspace import Workspace
 from tidemill.texts import printable
 from tidemill.world import World
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

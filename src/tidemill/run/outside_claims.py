@@ -154,7 +154,7 @@ def close_claim(
 
 
 def release_claim(catalog: Catalog, claim_id: RunId) -> RunState:
-    """Give back all that the claim still holds, as new; the state of its run afterwards."""
+    """Return all files of the claim as new; return the state of its run afterwards."""
     catalog.read(lambda db: _find_inbox(db, claim_id))
     ended = end_attempt(catalog, claim_id, _EPOCH, AttemptEnd(Cause.KILLED, "released"))
     return ended or catalog.read(lambda db: find_run(db, claim_id)).state

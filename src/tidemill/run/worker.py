@@ -184,7 +184,7 @@ class Steps:
         self.commits += 1
 
     def close(self) -> None:
-        """Give back what waiting takes."""
+        """Close the waiter, if there is one."""
         if self._waiter is not None:
             self._waiter.close()
             self._waiter = None
@@ -229,16 +229,16 @@ class Steps:
 class _Noting:
     """Remembers what the catalog refuses in a block: no program is to blame for that, also if it passes it on."""
 
-    def __init__(self, worker: Steps) -> None:
-        self._worker = worker
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
 
     def __enter__(self) -> None:
-        if self._worker.lost is not None:
-            raise self._worker.lost
+        if self._steps.lost is not None:
+            raise self._steps.lost
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Conflict | Fenced | Unavailable):
-            self._worker.lost = error
+            self._steps.lost = error
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,17 +22,16 @@ from tidemill.durations import parse_duration
 from tidemill.epoch import from_ms
 from tidemill.errors import UserError
 from tidemill.lake import datasets
-from tidemill.lake.consumer import backlog
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
-from tidemill.lake.inbox import file_endings
 from tidemill.lake.inbox.inbox import list_files
-from tidemill.lake.window import retries, watermark
+from tidemill.lake.window import watermark
 from tidemill.mill.mill import Mill
 from tidemill.mill.project import Project, program_names
 from tidemill.names import RunId, WritePointer
 from tidemill.narration import Narrator
 from tidemill.roles import Discoverer, Janitor, _is_idle, _loop
+from tidemill.run import inputs
 from tidemill.run.attempts import find_next_due
 from tidemill.run.driver import DriverProcess
 from tidemill.run.external import open_transaction
@@ -467,7 +466,7 @@ class VirtualMill:
 
 def _next_due(db: Db) -> datetime | None:
     """The time at which the next thing becomes due that no file or message announces."""
-    found = (file_endings.next_retry(db), backlog.next_due(db), watermark.next_release(db), retries.next_due(db))
+    found = (inputs.find_next_due(db), watermark.next_release(db))
     times = [from_ms(at) for at in (*found, find_next_due(db), find_next_start(db)) if at is not None]
     return min([*times, *(at for at in (next_timer_at(db), next_check_at(db)) if at is not None)], default=None)
 

@@ -109,7 +109,7 @@ class FailClaims(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ReturnClaims(Effect):
-    """Give back what the run holds, at its end without success.
+    """Return the claims of a run at its end without success.
 
     When the run `failed`, the failure of its last attempt is counted (no `FailClaims` beside it). A partition that was
     alone and has failed as often as the consumer's terms allow is discarded. All others wait for `backoff`, doubled

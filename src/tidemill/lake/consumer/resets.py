@@ -116,7 +116,7 @@ def reset(
     With `chosen`, of the partitions that have committed since `start` only those are delivered, and all that commits
     from now on. `TooManyChosen`.
 
-    Of a change feed that is what differs from the new start. What it has put aside is forgotten with the rest.
+    Of a change feed that is what differs from the new start. Discarded partitions of the consumer are forgotten too.
     `ClaimsInProgress` while a run holds anything of it: that run's commit would complete what the new start delivers
     again. `NotFound`, `BadStart`.
     """
@@ -214,9 +214,9 @@ def drop_consumer(db: Db, consumer: Consumer, by: str) -> None:
 def requeue(
     catalog: Catalog, consumer: Consumer, keys: Sequence[KeyText] | None = None, also: Sequence[Effect] = ()
 ) -> int:
-    """Have what was put aside tried again (of these keys, or all), without its failures; how many partitions.
+    """Requeue the discarded partitions (of these keys, or all) without their failures; return how many they are.
 
-    It is announced as work that is left, so that schedules start for it. Cost: what was put aside.
+    They are announced as work that is left, so that schedules start for them. Cost: the discarded partitions.
     """
     rows = catalog.read(lambda db: db.all(SQL.find_discarded, consumer_id=consumer.consumer_id))
     wanted = None if keys is None else set(keys)

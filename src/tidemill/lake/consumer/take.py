@@ -168,11 +168,11 @@ def _take(
 def return_claims(
     catalog: Catalog, tx: Transaction, consumer_id: ConsumerId, keys: Sequence[KeyText], wait: timedelta | None = None
 ) -> None:
-    """Put back what the run of `tx` does not want, without a failure: for the next take.
+    """Return claims that the run of `tx` does not process, without a failure: for the next take.
 
-    With `wait` it waits as long again as it has waited since its commit, at least `wait`, at most an hour: who gives
-    all back would get it again at once, and so on. Raises `TransactionEnded` when the attempt was fenced: the claims
-    are another attempt's then. A short transaction.
+    With `wait` the claims wait as long again as since their commit, at least `wait`, at most an hour: a run that
+    returned all claims would get them again at once, and so on. Raises `TransactionEnded` when the attempt was fenced:
+    the claims are another attempt's then. A short transaction.
     """
     if not keys:
         return

@@ -42,7 +42,7 @@ class OnChange(StrEnum):
     IGNORE = "ignore"
     """It is passed over."""
     ERROR = "error"
-    """It is put aside as discarded, for a person to look at; `requeue` has it delivered."""
+    """The partition is discarded, and a person looks at it; `requeue` delivers it again."""
 
 
 @sparse

@@ -163,7 +163,7 @@ class FailFiles(Effect):
 
 @dataclass(frozen=True, slots=True)
 class ReturnFiles(Effect):
-    """Give back what the run still holds when it ends FAILED (`error` given) or KILLED (None, which counts nothing).
+    """Return the files of a run that ends FAILED (`error` given) or KILLED (None, which counts nothing).
 
     After FAILED its files are in ERROR, to be claimed again after `backoff` (the program's), doubled with each failure,
     up to an hour; with `blamed`, only those, and the others are as new (see `QuarantineAlone`).

@@ -100,7 +100,7 @@ def test_what_is_written_is_read_back(spec):
 
 
 def test_a_whole_number_is_a_number_too():
-    """`max_growth=2` was stored and then refused: nobody could read the snapshot any more."""
+    """`max_growth=2` was stored and then refused: no program could read the snapshot any more."""
     read = read_plain(Spec, write_plain(Spec(Inner(Colour.RED), share=1, most=2)))
 
     assert (read.share, read.most) == (1, 2)

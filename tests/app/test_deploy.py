@@ -113,7 +113,7 @@ def test_a_refused_deployment_changes_nothing(mill):
     ],
 )
 def test_a_value_of_a_wrong_type_is_refused_at_deployment(mill, changed, why):
-    """It was stored, and all that read the data set failed from then on."""
+    """The data set was stored, and all that read it failed from then on."""
     mill.deploy()
 
     with pytest.raises(BadDeclaration, match=re.escape(why)):

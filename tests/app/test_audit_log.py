@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import date
 
 import pytest
 
@@ -12,10 +15,13 @@ from tidemill.mill.mill import Mill
 from tidemill.mill.operation import Right
 from tidemill.mill.operations import NOUNS, OPERATIONS
 from tidemill.names import EventKey
+from tidemill.run.attempts import end_attempt
 from tidemill.run.external import open_transaction
+from tidemill.run.outputs import Dropped
 from tidemill.schedule.changes import ScheduleExists
 from tidemill.schedule.subscriber import subscribe
 from tidemill.schedule.time_triggers import Every
+from tidemill.storage.files import StorageUnavailable
 
 
 @pytest.fixture
@@ -98,6 +104,67 @@ def test_an_aborted_transaction_has_its_row(deployed):
         deployed.transactions.abort(tx.write_pointer)
 
     assert ("tx.abort", str(tx.write_pointer)) in actions(deployed)
+
+
+def test_an_abort_that_a_commit_has_overtaken_has_no_row(deployed, monkeypatch):
+    """A row without its change: the transaction has committed after the look of the one who aborts it."""
+    catalog, world = deployed.project.catalog, deployed.project.world
+    with ExitStack() as ending:
+        tx = ending.enter_context(open_transaction(catalog, world, []))
+
+        def commit_first(*given: object) -> object:
+            ending.close()
+            return end_attempt(*given)
+
+        monkeypatch.setattr("tidemill.run.attempts.end_attempt", commit_first)
+        state = deployed.transactions.abort(tx.write_pointer)
+
+    assert state == "committed"
+    assert "tx.abort" not in {action for action, _ in actions(deployed)}
+
+
+def test_a_drop_that_finds_nothing_any_more_has_no_row(deployed, monkeypatch):
+    """Two people drop the same partition: the row of the second would name what the first one dropped."""
+    gone = Dropped("day=2026-01-01", {"day": date(2026, 1, 1)}, 1, 1, 1)
+    monkeypatch.setattr("tidemill.run.partitions.list_matching", lambda *_: [gone])
+
+    assert deployed.datasets.drop("clean", {"day": date(2026, 1, 1)}) == []
+    assert "dataset.drop" not in {action for action, _ in actions(deployed)}
+
+
+def test_an_accepted_empty_folder_has_its_row_once(deployed, project):
+    """A scan does what listing does by itself, but to accept an empty folder is the decision of a person."""
+    folder = project / "landing" / "orders"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "a.csv").write_text("1,2.5\n", encoding="utf-8")
+    deployed.inboxes.scan("orders")
+    folder.rename(project / "landing" / "before")
+    folder.mkdir()
+
+    with pytest.raises(StorageUnavailable):
+        deployed.inboxes.scan("orders", reconcile=True)
+    assert "inbox.scan" not in {action for action, _ in actions(deployed)}
+    deployed.inboxes.scan("orders", reconcile=True, accept_empty=True)
+
+    assert actions(deployed).count(("inbox.scan", "default.orders")) == 1
+
+
+def test_arguments_are_not_in_the_audit_log(deployed):
+    """Arguments may be secrets, and nothing deletes rows of the audit log."""
+    deployed.runs.start("shop.load", {"limit": 71_077})
+    deployed.schedules.update("shop.on_orders", arguments={"limit": 71_077})
+
+    assert "71077" not in repr(deployed.catalog.log())
+    (changed,) = deployed.catalog.log(subject="default.shop.on_orders")
+    assert changed.detail == {"options": ["arguments"]}
+
+
+def test_two_suspends_at_one_moment_have_one_row(deployed):
+    """The tick makes the second wait for the first: it finds the schedule suspended."""
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: deployed.schedules.suspend("shop.on_orders"), range(8)))
+
+    assert actions(deployed).count(("schedule.suspend", "default.shop.on_orders")) == 1
 
 
 def test_a_change_that_is_refused_has_no_row(deployed):

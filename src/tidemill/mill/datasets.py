@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, cast
 
-from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Db
+from tidemill.catalog.effects import Effect
 from tidemill.catalog.named import Row, load_sql
 from tidemill.durations import parse_duration
 from tidemill.errors import NotFound, UserError
@@ -252,7 +252,7 @@ class Datasets(Noun):
         accepted = choose(fileset.keys, where)
         if not find_fragmented(self._catalog, fileset, accepted):
             return []
-        note = self._note("compact", fileset.qualified_name)
+        taken: list[Effect] = []
         with (
             spark_of_our_own(
                 self._world,
@@ -260,9 +260,11 @@ class Datasets(Noun):
                 self._config.cache,
                 settings_of(self._config),
             ) as spark,
-            self._transaction(fileset, note) as tx,
+            self._transaction(fileset, taken) as tx,
         ):
-            return tx.compact(spark, fileset.qualified_name, where=accepted)
+            if compacted := tx.compact(spark, fileset.qualified_name, where=accepted):
+                taken.append(self._note("compact", fileset.qualified_name))
+            return compacted
 
     @operation(Right.READ)
     def dropped(self, name: str, *, limit: int = 100) -> Sequence[DroppedView]:
@@ -299,7 +301,7 @@ class Datasets(Noun):
             key = dict(zip(fileset.keys.names, fileset.keys.parse(key), strict=True))
         changed = {"add": add or {}, "set": set or {}, "remove": [*remove]}
         note = self._note("describe", fileset.qualified_name, key=key, **changed)
-        with self._transaction(fileset, note) as tx:
+        with self._transaction(fileset, [note]) as tx:
             tx.fileset(fileset.qualified_name).describe(key, add=add, set=set, remove=remove)
 
     @operation(Right.DEPLOY)
@@ -357,11 +359,11 @@ class Datasets(Noun):
         note = self._note(verb, fileset.qualified_name, partitions=[one.partition for one in found])
         return drop_matching(self._catalog, self._world, fileset, where, [note])
 
-    def _transaction(self, fileset: Fileset, note: NoteChange) -> AbstractContextManager[ExternalTransaction]:
+    def _transaction(self, fileset: Fileset, also: Sequence[Effect]) -> AbstractContextManager[ExternalTransaction]:
         from tidemill.run.external import open_transaction
 
         names, lease = [fileset.qualified_name], self._config.lease
-        return open_transaction(self._catalog, self._world, names, lease=lease, also=[note])
+        return open_transaction(self._catalog, self._world, names, lease=lease, also=also)
 
     def _fileset(self, name: str) -> Fileset:
         return Fileset.of(self._catalog.read(lambda db: self._project.dataset(db, name)))

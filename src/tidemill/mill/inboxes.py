@@ -132,11 +132,12 @@ class Inboxes(Noun):
             lambda db: inbox.list_files(db, watched.dataset_id, state=wanted, after=after, limit=limit)
         )
 
-    @operation(Right.OPERATE, no_audit="does what a listing process does when the time comes")
+    @operation(Right.OPERATE)
     def scan(self, name: str, *, reconcile: bool = False, accept_empty: bool = False) -> ScanView:
         """Look for new files now, as `tidemill up` does when the time comes; with `reconcile` at all there are.
 
-        `accept_empty` takes an empty folder for emptied, though it is another folder than the one that had files.
+        `accept_empty` takes an empty folder for emptied, though it is another folder than the one that had files. Only
+        that is an audited change: a scan does what a listing process does when the time comes.
         Raises `StorageUnavailable` when the location is away.
         """
         from tidemill.lake.inbox.discovery import accept_empty as accept_empty_folder
@@ -144,7 +145,14 @@ class Inboxes(Noun):
 
         watched = self._inbox(name)
         if accept_empty:
-            self._catalog.write(lambda db: accept_empty_folder(db, watched))
+            note = self._note("scan", watched.qualified_name, accept_empty=True)
+
+            def accept(db: Db) -> None:
+                if self._project.dataset(db, name).root is not None:
+                    accept_empty_folder(db, watched)
+                    note.write(db)
+
+            self._catalog.write(accept)
         found = discover_settled(self._catalog, watched, reconcile=reconcile)
         late, missed, longest = self._catalog.read(lambda db: read_lateness(db, watched.dataset_id))
         return ScanView(

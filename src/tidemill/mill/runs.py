@@ -151,7 +151,7 @@ class Runs(Noun):
             bound = found.bind(arguments or {})
             new = NewRun(run_id, found.program_id, bound, {"asked": "by hand"})
             runs.create_pending(db, [new])
-            note = self._note("start", found.qualified_name, run_id=run_id, arguments=bound)
+            note = self._note("start", found.qualified_name, run_id=run_id)
             note.write(db)
 
         self._catalog.write(block)

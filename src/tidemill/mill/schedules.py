@@ -187,7 +187,7 @@ class Schedules(Noun):
             schedule = find_named(self._project, db, name)
             spec = read_plain(ScheduleSpec, write_plain(schedule.spec) | write_plain(options))
             self._check(db, name, find_program_by_id(db, schedule.program_id), spec)
-            note = self._note("update", schedule.qualified_name, options=write_plain(options))
+            note = self._note("update", schedule.qualified_name, options=sorted(options))
             return self._change_one(db, seq, Update(schedule.schedule_id, spec), note)
 
         return self._catalog.write(block)

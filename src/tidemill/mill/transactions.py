@@ -75,7 +75,15 @@ class Transactions(Noun):
             end = AttemptEnd(Cause.KILLED, f"transaction {write_pointer} was aborted by hand", zombie=True)
             note = self._note("abort", str(write_pointer), run_id=row.run_id)
             if end_attempt(self._catalog, row.run_id, row.epoch, end, [note]) is None:
-                self._catalog.apply([EndTransaction(row.write_pointer, TxState.INVALID, "aborted by hand"), note])
+
+                def block(db: Db) -> None:
+                    db.tick()  # no other commit ends it between the look and the end
+                    if find_transaction(db, row.write_pointer).state is TxState.IN_PROGRESS:
+                        for call in EndTransaction(row.write_pointer, TxState.INVALID, "aborted by hand").writes():
+                            db.call(call)
+                        note.write(db)
+
+                self._catalog.write(block)
         return self._catalog.read(lambda db: find_transaction(db, WritePointer(write_pointer))).state
 
 

@@ -119,7 +119,7 @@ def open_transaction(
 
     `writes` are the file sets and snapshots that it may publish to, all when None. Raises what a commit refuses, with
     nothing published; `Fenced` when the lease was lost. `writer` makes the files. The commit takes `also`
-    along.
+    along, as it is at the end of the block.
     """
     filesets = catalog.read(lambda db: _find_filesets(db, writes))
     spans = find_spans(filesets, writes or ())

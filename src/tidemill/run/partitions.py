@@ -76,9 +76,15 @@ def _read_current(catalog: Catalog, fileset: Fileset, where: KeyFilter) -> list[
 def drop_matching(
     catalog: Catalog, world: World, fileset: Fileset, where: KeyFilter, also: Sequence[Effect] = ()
 ) -> list[Dropped]:
-    """Drop the partitions that `where` accepts, in one transaction; what they were. `Conflict`: nothing was dropped."""
-    with open_transaction(catalog, world, [fileset.qualified_name], also=also) as tx:
-        return outputs_of(tx).drop(fileset.qualified_name, where)
+    """Drop the partitions that `where` accepts, in one transaction, and return them; `also` only if there are some.
+
+    `Conflict`: nothing was dropped.
+    """
+    taken: list[Effect] = []
+    with open_transaction(catalog, world, [fileset.qualified_name], also=taken) as tx:
+        if dropped := outputs_of(tx).drop(fileset.qualified_name, where):
+            taken += also
+    return dropped
 
 
 def find_outlived(catalog: Catalog, fileset: Fileset, age: timedelta) -> KeyFilter:

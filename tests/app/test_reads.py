@@ -37,11 +37,11 @@ def test_terms_are_deployed_and_follow_the_app(mill):
     second = consumer(mill)
     redeploy(mill, APP.format(reads="lines"))
 
-    assert first["terms"] == {"partitions": 3, "order": "newest", "old_percent": 25}
-    assert first["start_version"] > 0
-    assert second["terms"] == {"bytes": 1000, "on_change": "ignore", "attempts": 5}
-    assert second["start_version"] == first["start_version"]
-    assert consumer(mill)["terms"] == {}
+    assert first.terms == {"partitions": 3, "order": "newest", "old_percent": 25}
+    assert first.start_version > 0
+    assert second.terms == {"bytes": 1000, "on_change": "ignore", "attempts": 5}
+    assert second.start_version == first.start_version
+    assert consumer(mill).terms == {}
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_a_check_that_cannot_be_made_of_the_rows_is_refused(works, filesets, spa
         (tm.NotNull("nmae"), "did you mean 'name'"),
         (tm.Expect("no such thing"), "cannot be understood"),
         (tm.Expect("nothing > 1"), "cannot be understood"),
-        (tm.NotNull("id", otherwise="quarantine"), "nobody says where"),
+        (tm.NotNull("id", otherwise="quarantine"), "no file set is named for them"),
     ]:
         with pytest.raises(BadCheck, match=why):
             publish(works, rows, [check])

@@ -124,6 +124,16 @@ def write_plain(spec: object) -> Any:  # noqa: ANN401  # JSON
     return _converter(detailed=False).unstructure(spec)
 
 
+def write_checked(spec: object, refuse: Callable[[str], UserError]) -> Any:  # noqa: ANN401  # JSON
+    """Return the JSON of a declared spec; raise `refuse(why)` for a value of a wrong type, which no reader accepts."""
+    plain = write_plain(spec)
+    try:
+        read_plain(type(spec), plain)
+    except BadJson as error:
+        raise refuse(error.why) from None
+    return plain
+
+
 def write_text(spec: object) -> str:
     """Return the JSON text that `read_text` reads back as `spec`."""
     return json.dumps(write_plain(spec))

@@ -7,7 +7,6 @@ import re
 import pytest
 
 from tests.app.conftest import APP
-from tidemill.app.declared import BadDeclaration
 from tidemill.app.deploy import deploy
 from tidemill.app.loading import load_declared
 from tidemill.errors import UserError
@@ -106,20 +105,21 @@ def test_a_refused_deployment_changes_nothing(mill):
 
 
 @pytest.mark.parametrize(
-    ("changed", "why"),
+    ("old", "new", "why"),
     [
-        ('"landing/orders", options={"multiLine": True},', "options['multiLine'] must be text, not True"),
-        ('"landing/orders", max_files=1.5,', "max_files must be a whole number or null, not 1.5"),
+        ('g/orders",', 'g/orders", options={"multiLine": True},', "options['multiLine'] must be text, not True"),
+        ('g/orders",', 'g/orders", max_files=1.5,', "max_files must be a whole number or null, not 1.5"),
+        ("reads=[clean]", "reads=[tm.Reads(clean, attempts=2.5)]", "attempts must be a whole number, not 2.5"),
+        ("reads=[clean]", "reads=[clean], deliver_own=0", "deliver_own must be true or false, not 0"),
     ],
 )
-def test_a_value_of_a_wrong_type_is_refused_at_deployment(mill, changed, why):
-    """The data set was stored, and all that read it failed from then on."""
-    mill.deploy()
+def test_a_value_of_a_wrong_type_is_refused_at_deployment(mill, old, new, why):
+    """A stored `max_files=1.5` made all that read the data set fail from then on."""
+    with pytest.raises(UserError, match=re.escape(why)) as caught:
+        redeploy(mill, APP.replace(old, new))
 
-    with pytest.raises(BadDeclaration, match=re.escape(why)):
-        redeploy(mill, APP.replace('"landing/orders",', changed))
-
-    assert mill.inboxes.show("orders")
+    assert "newer" not in str(caught.value)
+    assert (mill.datasets.list(), mill.consumers.list()) == ([], [])
 
 
 def test_a_growth_of_whole_numbers_is_deployed(mill):

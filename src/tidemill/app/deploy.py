@@ -22,7 +22,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.config import Config
 from tidemill.errors import UserError
-from tidemill.json_specs import BadJson, read_plain, write_plain, write_text
+from tidemill.json_specs import write_checked, write_text
 from tidemill.lake.consumer.managed import Consumer, ensure_consumer, list_consumers
 from tidemill.lake.consumer.starts import find_position
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_present
@@ -267,17 +267,20 @@ def _schedules_of(db: Db, programs: Iterable[ProgramId], changes: Sequence[Chang
 
 
 def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredFileset | Snapshot) -> Dataset:
+    def refuse(why: str) -> BadDeclaration:
+        return BadDeclaration(f"data set {declared.name!r}", f"is refused: {why}")
+
     match declared:
         case Inbox():
-            kind, spec = DatasetKind.INBOX, _plain(declared.name, declared.spec)
+            kind, spec = DatasetKind.INBOX, write_checked(declared.spec, refuse)
             if declared.spec.archive is not None:
                 spec["archive"] = _locate(world, config, declared.spec.archive).url
         case DeclaredFileset():
-            kind, spec = DatasetKind.FILESET, _plain(declared.name, declared.storing)
+            kind, spec = DatasetKind.FILESET, write_checked(declared.storing, refuse)
             if declared.watermark is not None:
-                spec["watermark"] = _plain(declared.name, declared.watermark.stored)
+                spec["watermark"] = write_checked(declared.watermark.stored, refuse)
         case Snapshot():
-            kind, spec = DatasetKind.SNAPSHOT, _plain(declared.name, declared.spec)
+            kind, spec = DatasetKind.SNAPSHOT, write_checked(declared.spec, refuse)
         case _:
             assert_never(declared)
     usual = f"{config.data.rstrip('/')}/{app.namespace}/{declared.name}"
@@ -290,16 +293,6 @@ def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredF
         spec,
         app.name,
     )
-
-
-def _plain(name: str, spec: object) -> dict[str, object]:
-    """Return the JSON of a declared spec; `BadDeclaration` for a value of a wrong type, which no reader accepts."""
-    plain: dict[str, object] = write_plain(spec)
-    try:
-        read_plain(type(spec), plain)
-    except BadJson as error:
-        raise BadDeclaration(f"data set {name!r}", f"is refused: {error.why}") from None
-    return plain
 
 
 def _refuse_other_project(db: Db, config: Config, app: App, dataset: Dataset) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import Row, load_sql
 from tidemill.errors import NotFound, UserError
-from tidemill.json_specs import read_plain, write_plain
+from tidemill.json_specs import read_plain, write_checked
 from tidemill.names import Namespace, ProgramId, advise, check_name, nearest, qualified, split_qualified
 from tidemill.run.modules import find_module, leave_bundles
 from tidemill.world import Disk
@@ -214,8 +214,9 @@ class Program:
         return bound
 
     def spec(self) -> str:
-        """The JSON of all fields but those that are columns."""
-        return json.dumps({name: value for name, value in write_plain(self).items() if name not in _COLUMNS})
+        """The JSON of all fields but those that are columns; `BadProgram` for a value of a wrong type."""
+        plain = write_checked(self, lambda why: BadProgram(self.qualified_name, why))
+        return json.dumps({name: value for name, value in plain.items() if name not in _COLUMNS})
 
 
 def put_program(db: Db, program: Program) -> ProgramId:

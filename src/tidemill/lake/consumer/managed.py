@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, cast
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.named import Row, load_sql
 from tidemill.errors import Conflict, NotFound
-from tidemill.json_specs import read_text, write_text
+from tidemill.json_specs import read_text, write_checked
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState
 from tidemill.lake.consumer.starts import Position
-from tidemill.lake.consumer.terms import Terms
+from tidemill.lake.consumer.terms import BadTerms, Terms
 from tidemill.lake.keys import KeyText
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, RunId, WritePointer, nearest, split_qualified
 
@@ -104,7 +104,7 @@ def ensure_consumer(
         since_seq=0 if position is None else position.since_seq,
         start_version=state.start_version,
         versions_to_check=json.dumps(state.versions_to_check),
-        spec=write_text(terms),
+        spec=json.dumps(write_checked(terms, BadTerms)),
         attempts=terms.attempts,
     )
     return find_consumer(db, dataset_id, name)

@@ -8,6 +8,7 @@ from datetime import date, timedelta
 
 import pytest
 
+from tidemill.errors import NotFound, UserError
 from tidemill.testing import EndedRun
 from tidemill.testing.clock import NOON
 from tidemill.testing.mill import NotAtRest, OutsideOfTest, VirtualMill
@@ -198,12 +199,43 @@ def test_a_project_that_is_never_idle_is_refused_with_a_next_step(project_folder
     mill.close()
 
 
-def test_a_location_outside_of_the_test_is_refused(project_folder, tmp_path):
-    """A test would consume the files of production."""
-    edit(project_folder, '"data/inbox"', f'"{tmp_path}/elsewhere"')
+@pytest.mark.parametrize(
+    "where", ["'{}/elsewhere', format", "'data/inbox', after='archive', archive='{}/elsewhere', format"]
+)
+def test_a_location_outside_of_the_test_is_refused(project_folder, tmp_path, where):
+    """A test would consume the files of production, or put its own among them."""
+    edit(project_folder, '"data/inbox", format', where.format(tmp_path))
 
     with pytest.raises(OutsideOfTest, match="elsewhere"):
         VirtualMill(project_folder, tmp_path / "mill")
+
+
+def test_a_program_may_publish_from_threads_of_its_own(project_folder, tmp_path):
+    """A pool of threads is usual where a program writes several outputs; each writes to the one catalog in memory."""
+    edit(
+        project_folder,
+        '    run.output(days).append([{"seen": 1, **key} for key in run.input(clean).partitions])',
+        "    from concurrent.futures import ThreadPoolExecutor\n"
+        "    rows = [{'seen': 1, **key} for key in run.input(clean).partitions]\n"
+        "    with ThreadPoolExecutor(2) as pool:\n"
+        "        pool.submit(run.output(days).append, rows).result()",
+    )
+    mill = VirtualMill(project_folder, tmp_path / "mill")
+    mill.publish("clean", [{"id": 1, "day": MARCH_1}, {"id": 2, "day": MARCH_2}])
+
+    assert mill.run_until_idle() == [EndedRun("count", "COMPLETED", "")]
+    assert mill.published("days").partitions == ({"day": MARCH_1}, {"day": MARCH_2})
+    mill.close()
+
+
+def test_a_wrong_name_is_refused(mill):
+    """An answer about nothing would let a test pass."""
+    with pytest.raises(NotFound, match="no schedule named 'on_order'; did you mean"):
+        mill.why("on_order")
+    with pytest.raises(UserError, match=r"default\.clean is a data set of kind"):
+        mill.files("clean")
+    with pytest.raises(UserError, match=r"default\.clean is a data set of kind"):
+        mill.land("clean/1.csv", csv((1, MARCH_1)))
 
 
 def test_rows_of_no_one_type_are_refused(mill):

@@ -12,6 +12,8 @@ so that nothing it would still do has an effect, its finally-blocks included.
 from __future__ import annotations
 
 import copy
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -55,6 +57,8 @@ class PointKind(StrEnum):
     """In code of the user's, which says so itself (`Process.reach`)."""
 
 
+_NAP = 0.001
+"""Seconds that a thread of a program's own waits for a lock of the catalog."""
 _CHANGES_OF_FILES = frozenset({"storage.before_put", "storage.before_delete"})
 
 
@@ -142,7 +146,7 @@ class Process:
         if self.dead:
             raise Crash(self.name)
         machine = self.machine
-        if kind in machine.passed:
+        if kind in machine.passed or machine.is_elsewhere():
             return
         # Not always this one: a thread beside it works with its catalog.
         process = machine.current
@@ -153,6 +157,9 @@ class Process:
 
     def sleep(self, duration: timedelta, *, by_commit: bool = False) -> bool:
         """Wait in the machine's time; whether a commit ended it."""
+        if self.machine.is_elsewhere():
+            time.sleep(_NAP)
+            return False
         process = self.machine.current
         assert process is not None, "only processes sleep"
         process.wakes_at = self.machine.clock.elapsed + max(duration, timedelta(0))
@@ -240,6 +247,8 @@ class Process:
         return catalog
 
     def _transact(self, work: Callable[[], Any]) -> Any:
+        if self.machine.is_elsewhere():
+            return work()
         self.machine.inside = True
         try:
             return work()
@@ -465,6 +474,7 @@ class Machine:
         self.random = random
         self.writer = writer
         self.hub = greenlet.getcurrent()
+        self._thread = threading.get_ident()
         self.processes: list[Process] = []
         """Living processes, in the order in which they were started."""
         self.groups: list[Group] = []
@@ -590,6 +600,10 @@ class Machine:
         if process.child is not None:
             process.child.ended(process.error)
         self.ended(process)
+
+    def is_elsewhere(self) -> bool:
+        """Tell whether a thread asks that a program started: no greenlet of this machine can switch there."""
+        return threading.get_ident() != self._thread
 
     def next_pid(self) -> int:
         """A number for a process."""

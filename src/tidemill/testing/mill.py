@@ -24,7 +24,7 @@ from tidemill.errors import UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
-from tidemill.lake.inbox.inbox import list_files
+from tidemill.lake.inbox.inbox import Inbox, list_files
 from tidemill.lake.window import watermark
 from tidemill.mill.mill import Mill
 from tidemill.mill.project import Project, program_names
@@ -71,7 +71,7 @@ class NotAtRest(UserError):
 
 
 class OutsideOfTest(UserError):
-    """An inbox or data set whose location is absolute, so that a test would touch what others use."""
+    """An inbox or data set whose location or archive is absolute, so that a test would touch what others use."""
 
     code = "outside_of_test"
 
@@ -79,7 +79,8 @@ class OutsideOfTest(UserError):
         self.dataset = dataset
         self.location = location
         super().__init__(
-            f"{dataset} lies at {location}, outside of the test's folder: give it a location relative to the project"
+            f"{dataset} has the location {location}, outside of the test's folder: "
+            "give it a location relative to the project"
         )
 
 
@@ -326,15 +327,15 @@ class VirtualMill:
 
     def files(self, inbox: str) -> dict[str, str]:
         """Return the state of the newest content of each file of an inbox, by name, such as `SUCCESS`."""
-        inbox_id = self._dataset(inbox).dataset_id
+        inbox_id = Inbox.of(self._dataset(inbox)).dataset.dataset_id
         found = self._project.catalog.read(lambda db: list_files(db, inbox_id, after="", limit=_MOST))
         # The newest content of a name comes last.
         return {file.name: str(file.status) for file in sorted(found, key=lambda file: file.first_seen)}
 
     def why(self, schedule: str) -> str:
         """Say why a schedule has not started a run: what its open job waits for, or that nothing has triggered it."""
-        short = schedule.rpartition(".")[2]
-        jobs = [job for job in self.operations.jobs.list() if job.schedule.rpartition(".")[2] == short]
+        name = self.operations.schedules.show(schedule).name
+        jobs = [job for job in self.operations.jobs.list() if job.schedule == name]
         return "; ".join(job.why for job in jobs) or f"nothing has triggered {schedule} since its last run"
 
     @property
@@ -349,7 +350,7 @@ class VirtualMill:
 
     def path_of(self, inbox: str) -> Path:
         """Return the folder of an inbox."""
-        path = open_files(self._dataset(inbox).location, self._project.world).local_path()
+        path = open_files(Inbox.of(self._dataset(inbox)).dataset.location, self._project.world).local_path()
         assert path is not None, "a test's folder is local"
         return path
 
@@ -370,9 +371,10 @@ class VirtualMill:
 
     def _check_locations(self) -> None:
         for dataset in self._project.catalog.read(datasets.list_datasets):
-            path = open_files(dataset.location, self._project.world).local_path()
-            if path is None or not path.is_relative_to(self.folder):
-                raise OutsideOfTest(dataset.qualified_name, dataset.location)
+            for location in filter(None, (dataset.location, dataset.archive)):
+                path = open_files(location, self._project.world).local_path()
+                if path is None or not path.is_relative_to(self.folder):
+                    raise OutsideOfTest(dataset.qualified_name, location)
 
     def _runs(self) -> list[tuple[RunId, EndedRun, bool]]:
         """All runs of programs, oldest first; and whether each has ended."""

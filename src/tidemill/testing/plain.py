@@ -121,7 +121,9 @@ def _write_rows(
     for row in rows:
         missing = {*schema.names, *fileset.keys.names} ^ set(row)
         if missing:
-            raise BadRows(fileset.qualified_name, f"a row has {', '.join(row)}, which differs by {', '.join(missing)}")
+            raise BadRows(
+                fileset.qualified_name, f"a row has {', '.join(row)}, which differs by {', '.join(sorted(missing))}"
+            )
         key = fileset.keys.check({name: row[name] for name in fileset.keys.names})
         by_key.setdefault(key, []).append(row)
     files = open_files(fileset.dataset.location, world)

@@ -4,10 +4,10 @@ import tidemill as tm
 
 app = tm.App("shop")
 
-# Files are written here by others. One that cannot be read is tried again, then quarantined; others do not wait.
+# Other systems write files here. A file that cannot be read is retried, then quarantined; it blocks no other file.
 orders = app.inbox("orders", "data/inbox/", schema="id long, amount double, ordered_at timestamp")
 
-# Only runs publish here: each is one transaction.
+# Each run publishes to these in one transaction.
 clean = app.fileset("orders_clean", keys={"day": "date"})
 revenue = app.fileset("revenue", keys={"day": "date"})
 
@@ -21,7 +21,7 @@ def load(run, spark):
 
 @app.spark(reads=[clean], writes=[revenue])
 def report(run, spark):
-    """Add up the days that have come since the last report."""
+    """Add up each day of which rows have come since the last report."""
     days = ", ".join(f"DATE '{partition['day']}'" for partition in run.input(clean).partitions)
     of_days = run.read(clean).where(f"day IN ({days})")
     run.output(revenue).overwrite(of_days.groupBy("day").agg({"amount": "sum"}).toDF("day", "revenue"))

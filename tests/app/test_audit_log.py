@@ -107,7 +107,7 @@ def test_an_aborted_transaction_has_its_row(deployed):
 
 
 def test_an_abort_that_a_commit_has_overtaken_has_no_row(deployed, monkeypatch):
-    """A row without its change: the transaction has committed after the look of the one who aborts it."""
+    """A row without its change: the transaction has committed after the look of the caller that aborts it."""
     catalog, world = deployed.project.catalog, deployed.project.world
     with ExitStack() as ending:
         tx = ending.enter_context(open_transaction(catalog, world, []))

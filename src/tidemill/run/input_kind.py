@@ -90,6 +90,10 @@ class InputKind(ABC):
     taken: Mapping[str, TakenInput] = MappingProxyType({})
     """What `take` has taken, by the qualified name of its data set."""
 
+    def __repr__(self) -> str:
+        """Name the kind and its sources: the explorer compares what processes have read by its text."""
+        return f"{type(self).__name__}({ {name: value for name, value in vars(self).items() if name != 'taken'} })"
+
     @classmethod
     @abstractmethod
     def of(cls, db: Db, program: Program, datasets: Mapping[str, Dataset]) -> InputKind:

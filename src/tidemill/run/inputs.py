@@ -39,6 +39,10 @@ class Inputs:
         self.program = program
         self.kinds = kinds
 
+    def __repr__(self) -> str:
+        """Name the inputs by kind, as `InputKind` does."""
+        return f"Inputs({self.program!r}, {self.kinds!r})"
+
     @property
     def taken(self) -> Mapping[str, Taken]:
         """What the attempt has taken, by the qualified name of its data set."""

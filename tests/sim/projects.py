@@ -281,7 +281,9 @@ class Ground:
         for place in self.folder.iterdir():
             for entry in list(place.iterdir()):
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        if shape.number % 3 == 0 and (landing := self.folder / "landing").is_dir():
+        if shape.number % 3 == 0:
+            landing = self.folder / "landing"
+            landing.mkdir(exist_ok=True)  # by the deployment, but for the first schedule of this ground
             (landing / "A\nbad name").touch()  # before all others, and never to be processed
         self._programs[:] = [programs]
         if shape.number not in self._apps:

@@ -27,7 +27,8 @@ STILL_TO_DO: Final = {
     "windows": "SELECT p.name FROM window_program AS p JOIN watermark AS w ON w.dataset_id = p.dataset_id"
     # A person may advance it within an hour, or before there are any ticks: no window closes then.
     " WHERE w.value / 3600000000 > p.computed / 3600000000 OR p.computed IS NULL AND EXISTS"
-    " (SELECT 1 FROM partition_change AS c WHERE c.dataset_id = p.dataset_id AND c.partition_time < w.value)",
+    " (SELECT 1 FROM partition_change AS c WHERE c.dataset_id = p.dataset_id"
+    " AND c.partition_time / 3600000000 < w.value / 3600000000)",
     "late": "SELECT p.name, c.partition_key FROM window_program AS p JOIN partition_change AS c"
     " ON c.dataset_id = p.dataset_id AND c.commit_seq >= p.seen AND c.partition_time < p.computed"
     " WHERE p.late = 'recompute'",

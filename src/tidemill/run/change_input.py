@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
-from tidemill.lake.consumer.backlog import PostponeBacklog, PublishBacklog
 from tidemill.lake.consumer.managed import Consumer
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.snapshot.changes import Changed, MoveFeed, NoteUnseen, find_changes, find_feed
 from tidemill.lake.snapshot.snapshot import PinVersions, RecordVersions, SnapshotDataset
-from tidemill.names import ConsumerId, PinId, ScheduleId
-from tidemill.run.input_kind import InputKind, Leaving, TakenInput
+from tidemill.names import ConsumerId, PinId
+from tidemill.run.input_kind import ConsumerKind, Leaving, TakenInput
 from tidemill.run.programs import Program
 from tidemill.run.runs import RunRecord
 from tidemill.run.workspace import Workspace
@@ -69,12 +68,12 @@ class TakenChanges(TakenInput):
         return {"kind": "changes", "count": int(not self.empty), "rows": None, "since": old, "version": new}
 
 
-class Changes(InputKind):
+@dataclass(eq=False)
+class Changes(ConsumerKind):
     """The snapshots of which a program gets what changed, each by a feed, which is a consumer."""
 
-    def __init__(self, sources: Mapping[str, tuple[SnapshotDataset, Consumer]]) -> None:
-        self.sources = sources
-        self.taken: Mapping[str, TakenChanges] = {}
+    sources: Mapping[str, tuple[SnapshotDataset, Consumer]]
+    taken: Mapping[str, TakenChanges] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, db: Db, program: Program, datasets: Mapping[str, Dataset]) -> Changes:
@@ -104,21 +103,6 @@ class Changes(InputKind):
         changes = [taken.changed for taken in self.taken.values() if not taken.empty]
         read = [(changed.snapshot.dataset_id, changed.new.version) for changed in changes if changed.new]
         return [*(MoveFeed(tx, changed.consumer) for changed in changes), RecordVersions(tx.run_id, read)]
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """The feeds."""
-        return sorted(feed.consumer_id for _, feed in self.sources.values())
-
-    @staticmethod
-    def publish(ids: Sequence[str], schedules: Sequence[ScheduleId] = ()) -> Sequence[Effect]:
-        """Announce the feeds that have work; a feed keeps its work where consumers do."""
-        return (PublishBacklog([ConsumerId(one) for one in ids], schedules),)
-
-    @staticmethod
-    def postpone(ids: Sequence[str], wait: timedelta) -> Sequence[Effect]:
-        """Give the work of each feed a time."""
-        return (PostponeBacklog([ConsumerId(one) for one in ids], wait),)
 
     @staticmethod
     def note_unseen(ids: Sequence[str]) -> Sequence[Effect]:

@@ -221,12 +221,12 @@ class TakenFiles(TakenInput):
         return [{"name": one.name, "status": one.status, "error": one.error} for one in self.outcomes]
 
 
+@dataclass(eq=False)
 class Files(InputKind):
     """The inboxes that a program reads, or of which a caller outside holds files."""
 
-    def __init__(self, sources: Mapping[str, Inbox]) -> None:
-        self.sources = sources
-        self.taken: Mapping[str, TakenFiles] = {}
+    sources: Mapping[str, Inbox]
+    taken: Mapping[str, TakenFiles] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, db: Db, program: Program, datasets: Mapping[str, Dataset]) -> Files:

@@ -16,10 +16,12 @@ from typing import Self
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
+from tidemill.lake.consumer.backlog import PostponeBacklog, PublishBacklog
+from tidemill.lake.consumer.managed import Consumer
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.inbox.file_endings import BlamedFile
-from tidemill.names import RunId, ScheduleId
+from tidemill.names import ConsumerId, RunId, ScheduleId
 from tidemill.run.programs import Code, Program
 from tidemill.run.runs import RunRecord
 from tidemill.run.workspace import Workspace
@@ -89,10 +91,6 @@ class InputKind(ABC):
 
     taken: Mapping[str, TakenInput] = MappingProxyType({})
     """What `take` has taken, by the qualified name of its data set."""
-
-    def __repr__(self) -> str:
-        """Name the kind and its sources: the explorer compares what processes have read by its text."""
-        return f"{type(self).__name__}({ {name: value for name, value in vars(self).items() if name != 'taken'} })"
 
     @classmethod
     @abstractmethod
@@ -193,3 +191,25 @@ class InputKind(ABC):
     def return_claims(run_id: RunId, epoch: int, blame: Blame | None, backoff: timedelta) -> Sequence[Effect]:
         """Return the claims at the end of a run: at once, or after a failure at the back-off."""
         return ()
+
+
+class ConsumerKind(InputKind):
+    """Inputs that a program reads by consumers, which keep the backlog."""
+
+    sources: Mapping[str, tuple[object, Consumer]]
+    """Each data set with the consumer of the program, by qualified name."""
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The consumers."""
+        return sorted(consumer.consumer_id for _, consumer in self.sources.values())
+
+    @staticmethod
+    def publish(ids: Sequence[str], schedules: Sequence[ScheduleId] = ()) -> Sequence[Effect]:
+        """Announce the consumers that have work."""
+        return (PublishBacklog([ConsumerId(one) for one in ids], schedules),)
+
+    @staticmethod
+    def postpone(ids: Sequence[str], wait: timedelta) -> Sequence[Effect]:
+        """Give the work of each consumer a time."""
+        return (PostponeBacklog([ConsumerId(one) for one in ids], wait),)

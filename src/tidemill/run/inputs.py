@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, TypeAlias
 
@@ -32,16 +33,12 @@ Partitions come before files: no file is alone beside a partition, and consumers
 """
 
 
+@dataclass(eq=False)
 class Inputs:
     """What a program reads, by kind. `program` is None for a caller outside, who holds claims without a program."""
 
-    def __init__(self, program: Program | None = None, kinds: Sequence[Kind] = ()) -> None:
-        self.program = program
-        self.kinds = kinds
-
-    def __repr__(self) -> str:
-        """Name the inputs by kind, as `InputKind` does."""
-        return f"Inputs({self.program!r}, {self.kinds!r})"
+    program: Program | None = None
+    kinds: Sequence[Kind] = ()
 
     @property
     def taken(self) -> Mapping[str, Taken]:

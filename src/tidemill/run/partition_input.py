@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import UserError
-from tidemill.lake.consumer.backlog import NoteUnread, PostponeBacklog, PublishBacklog, next_due, publish_due
+from tidemill.lake.consumer.backlog import NoteUnread, next_due, publish_due
 from tidemill.lake.consumer.claims import CompleteClaims, FailClaims, RestampClaims, ReturnClaims, SkipOwn, holds_any
 from tidemill.lake.consumer.consumer import ConsumedPartition, describe
 from tidemill.lake.consumer.discards import Discard, TellDiscards, find_untold
@@ -20,9 +20,9 @@ from tidemill.lake.consumer.take import Delivery, has_work, return_claims, take_
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset, Partition
 from tidemill.lake.keys import KeyText, KeyValue
-from tidemill.names import ConsumerId, RunId, ScheduleId
+from tidemill.names import ConsumerId, RunId
 from tidemill.run.acceptors import choose
-from tidemill.run.input_kind import Blame, InputKind, TakenInput
+from tidemill.run.input_kind import Blame, ConsumerKind, TakenInput
 from tidemill.run.programs import Code, Program
 from tidemill.run.runs import RunRecord
 from tidemill.run.workspace import Workspace
@@ -151,13 +151,13 @@ class TakenPartitions(TakenInput):
         return_claims(catalog, tx, self.consumer_id, keys, wait)
 
 
-class Partitions(InputKind):
+@dataclass(eq=False)
+class Partitions(ConsumerKind):
     """The file sets that a program reads, each by its consumer."""
 
-    def __init__(self, program: Program, sources: Mapping[str, tuple[Fileset, Consumer]]) -> None:
-        self.program = program
-        self.sources = sources
-        self.taken: Mapping[str, TakenPartitions] = {}
+    program: Program
+    sources: Mapping[str, tuple[Fileset, Consumer]]
+    taken: Mapping[str, TakenPartitions] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, db: Db, program: Program, datasets: Mapping[str, Dataset]) -> Partitions:
@@ -213,21 +213,6 @@ class Partitions(InputKind):
     def has_work(self, db: Db) -> bool | None:
         """Whether a take of one of the consumers would find anything."""
         return any(has_work(db, consumer) for _, consumer in self.sources.values()) if self.sources else None
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """The consumers."""
-        return sorted(consumer.consumer_id for _, consumer in self.sources.values())
-
-    @staticmethod
-    def publish(ids: Sequence[str], schedules: Sequence[ScheduleId] = ()) -> Sequence[Effect]:
-        """Announce what a take may claim."""
-        return (PublishBacklog([ConsumerId(one) for one in ids], schedules),)
-
-    @staticmethod
-    def postpone(ids: Sequence[str], wait: timedelta) -> Sequence[Effect]:
-        """Give a row of each consumer a time."""
-        return (PostponeBacklog([ConsumerId(one) for one in ids], wait),)
 
     @staticmethod
     def note_unseen(ids: Sequence[str]) -> Sequence[Effect]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -63,12 +64,12 @@ class TakenVersion(TakenInput):
         return {"kind": "snapshot", "count": 1, "rows": rows, "version": self.version.version}
 
 
+@dataclass(eq=False)
 class Versions(InputKind):
     """The snapshots that a program reads whole."""
 
-    def __init__(self, sources: Mapping[str, SnapshotDataset]) -> None:
-        self.sources = sources
-        self.taken: Mapping[str, TakenVersion] = {}
+    sources: Mapping[str, SnapshotDataset]
+    taken: Mapping[str, TakenVersion] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, db: Db, program: Program, datasets: Mapping[str, Dataset]) -> Versions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Never
 
@@ -16,12 +17,12 @@ from tidemill.run.input_kind import InputKind, Leaving
 from tidemill.run.programs import Program
 
 
+@dataclass(eq=False)
 class Windows(InputKind):
     """The closed windows of a program; none of a program that is no window program."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.taken: Mapping[str, Never] = {}
+    program: Program
+    taken: Mapping[str, Never] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, db: Db, program: Program, datasets: Mapping[str, Dataset]) -> Windows:

@@ -21,7 +21,6 @@ NO_OPERATION = {
     "up": "is a process, not an operation",
     "inbox reconcile": "is `inbox scan` with reconcile=True",
 }
-NO_RECORD: dict[str, str] = {}
 
 
 def commands(group: click.Group, above: str = "") -> Iterator[str]:

@@ -9,15 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.test_pipeline import LentSpark, Site
+from tests.app.spark_site import open_site
 from tidemill.cli.main import main
 from tidemill.lake.snapshot.guards import Guard
 from tidemill.mill.mill import open_project
-from tidemill.run.bundles import AppCode
-from tidemill.run.driver import DriverProcess
 from tidemill.run.external import open_transaction
-from tidemill.run.launchers import Start
-from tidemill.world import World
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "snapshots.md").read_text(encoding="utf-8")
 
@@ -100,27 +96,16 @@ def test_a_diff_tells_programs_every_change_on_a_line(sqlite_catalog_url, tmp_pa
 def test_the_program_that_reads_changes_gets_them(sqlite_catalog_url, tmp_path, spark, capfd):
     """First all who are there, then only who has come."""
     shop, mail = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
-    with open_project(tmp_path, create=True, world=World(environ={"TIDEMILL_PROCESS": "run/driver"})) as mill:
+    with open_site(tmp_path, sqlite_catalog_url, spark) as site:
+        mill = site.mill
         for app in (shop, mail):
             mill.project.config.app.write_text(app, encoding="utf-8")
             mill.deploy()
-        begin = Start(
-            mill.project.catalog.url,
-            AppCode(str(mill.project.config.app), ""),
-            str(tmp_path),
-            str(tmp_path),
-            True,
-            True,
-            {},
-        )
-        driver = DriverProcess(mill.project.world, mill.project.catalog, begin, "driver")
-        driver.spark = LentSpark(spark)
         ended, said = [], []
         for names in ("(1, 'ann'), (2, 'ben')", "(1, 'anna'), (3, 'carl')"):
             with open_transaction(mill.project.catalog, mill.project.world, ["default.users"]) as tx:
                 tx.snapshot("default.users").replace(spark.sql(f"SELECT * FROM VALUES {names} AS t(id, name)"))
-            ended.append(Site(mill, driver, spark).run("mail.greet"))
+            ended.append(site.run("mail.greet"))
             said.append(sorted(line for line in capfd.readouterr().out.splitlines() if "welcome" in line))
 
     assert ended == [("COMPLETED", "")] * 2

@@ -9,22 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.test_pipeline import LentSpark, Site
+from tests.app.spark_site import Site, open_site
 from tidemill.catalog.db import Db
 from tidemill.cli.main import main
 from tidemill.lake.fileset.compaction import CompactionConflict
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema, read_partitions
 from tidemill.lake.fileset.time_travel import now
 from tidemill.lake.spark import read_partitions as read_frame
-from tidemill.mill.mill import open_project
-from tidemill.run.bundles import AppCode
 from tidemill.run.declared import find_dataset
-from tidemill.run.driver import DriverProcess
-from tidemill.run.launchers import Start
 from tidemill.run.outputs import RowsChanged, WritesAndCompacts
 from tidemill.schedule.schedules import list_schedules
 from tidemill.upkeep.audit import audit
-from tidemill.world import World
 
 pytestmark = pytest.mark.spark
 
@@ -35,21 +30,8 @@ TEXT = "SELECT * FROM VALUES ('a', 5), ('b', 5), ('ü', 6) AS rows(value, hour)"
 @pytest.fixture
 def site(tmp_path: Path, sqlite_catalog_url: str, spark) -> Iterator[Site]:
     """A project with a driver on the tests' Spark."""
-    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
-    world = World(environ={"TIDEMILL_PROCESS": "run/driver"})
-    with open_project(tmp_path, create=True, world=world) as mill:
-        start = Start(
-            mill.project.catalog.url,
-            AppCode(str(mill.project.config.app), ""),
-            str(tmp_path),
-            str(tmp_path),
-            True,
-            True,
-            {},
-        )
-        driver = DriverProcess(world, mill.project.catalog, start, "driver")
-        driver.spark = LentSpark(spark)
-        yield Site(mill, driver, spark)
+    with open_site(tmp_path, sqlite_catalog_url, spark) as site:
+        yield site
 
 
 def append(site: Site, text: str = ROWS, times: int = 1) -> None:

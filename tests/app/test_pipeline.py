@@ -6,23 +6,18 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from tests.app.spark_site import Site, open_site
 from tests.mariadb_server import PASSWORD, MariaDb, running_mariadb, why_not
 from tidemill.lake.datasets import find
 from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.snapshot.jdbc import _DRIVERS, DRIVERS_SETTING, Database, MissingDriver, _Driver, _load_driver
-from tidemill.mill.mill import Mill, open_project
 from tidemill.names import DEFAULT_NAMESPACE
-from tidemill.run.attempts import take_runs
-from tidemill.run.bundles import AppCode
-from tidemill.run.driver import DriverProcess
-from tidemill.run.launchers import Assignment, Start
 from tidemill.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
@@ -32,79 +27,11 @@ FOUR = (
 )
 
 
-class LentSpark:
-    """The tests' Spark, as a driver has its own."""
-
-    application_id = "lent"
-    usable = True
-
-    def __init__(self, session):
-        self.session = session
-
-    def new_session(self):
-        return self.session.newSession()
-
-    def stop_jobs(self, _session):
-        pass
-
-    def tidy(self):
-        pass
-
-    def log_to(self, _log):
-        pass
-
-
-@dataclass
-class Site:
-    """A project whose runs are carried out here."""
-
-    mill: Mill
-    driver: DriverProcess
-    spark: object
-
-    def declare(self, text: str) -> None:
-        """Deploy an app file."""
-        self.mill.project.config.app.write_text(
-            f"import tidemill as tm\napp = tm.App('shop')\n{text}", encoding="utf-8"
-        )
-        self.mill.deploy()
-
-    def run(self, program: str, **arguments: object) -> tuple[str, str]:
-        """Start a program and carry it out: its state, and why it ended so."""
-        run_id = self.mill.runs.start(program, arguments)
-        (run,) = self.mill.project.catalog.write(
-            lambda db: take_runs(db, most=1, owner="test", host="here", lease=timedelta(minutes=1))
-        )
-        logs = self.mill.project.config.folder / "logs" / run_id
-        logs.mkdir(parents=True)
-        self.driver.work(Assignment(run.run_id, run.epoch, str(logs)))
-        shown = self.mill.runs.show(run_id)
-        return str(shown.state), str(shown.exit_reason or "")
-
-    def rows(self, name: str, *columns: str) -> list[tuple[object, ...]]:
-        """What is current, sorted."""
-        files = [file.path for file in self.mill.datasets.files(name)]
-        return sorted(tuple(row) for row in self.spark.read.parquet(*files).select(*(columns or ["*"])).collect())
-
-
 @pytest.fixture
 def site(tmp_path: Path, sqlite_catalog_url: str, spark) -> Iterator[Site]:
     """A project with a driver on the tests' Spark; secrets are in its environment."""
-    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
-    world = World(environ={"CRM_PASSWORD": PASSWORD, "TIDEMILL_PROCESS": "run/driver"})
-    with open_project(tmp_path, create=True, world=world) as mill:
-        start = Start(
-            mill.project.catalog.url,
-            AppCode(str(mill.project.config.app), ""),
-            str(tmp_path),
-            str(tmp_path),
-            True,
-            True,
-            {},
-        )
-        driver = DriverProcess(world, mill.project.catalog, start, "driver")
-        driver.spark = LentSpark(spark)
-        yield Site(mill, driver, spark)
+    with open_site(tmp_path, sqlite_catalog_url, spark, CRM_PASSWORD=PASSWORD) as site:
+        yield site
 
 
 def _skip_without_driver(database: Database) -> None:

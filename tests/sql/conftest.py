@@ -21,6 +21,7 @@ from tidemill.run.bundles import AppCode
 from tidemill.run.driver import DriverProcess
 from tidemill.run.launchers import Assignment, Start
 from tidemill.run.outputs import Writer, write_frames
+from tidemill.testing.session import SharedSpark
 from tidemill.world import World
 
 APP = """
@@ -52,29 +53,6 @@ class QuietSpawner(LocalSpawner):
     def complain(self, text: str) -> None:
         """Keep it."""
         self.complaints.append(text)
-
-
-class SharedSpark:
-    """The tests' session, as a driver's home of Spark."""
-
-    usable = True
-    application_id = "shared"
-
-    def __init__(self, session: Any) -> None:
-        self.session = session
-
-    def new_session(self) -> Any:
-        """A session of its own for each run."""
-        return self.session.newSession()
-
-    def log_to(self, log: Path) -> None:
-        """Nowhere."""
-
-    def stop_jobs(self, session: Any) -> None:
-        """Nothing runs on."""
-
-    def tidy(self, session: Any) -> None:
-        """Nothing is left."""
 
 
 @dataclass

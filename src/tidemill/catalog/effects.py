@@ -76,23 +76,23 @@ class Commit:
 
     def __init__(self, effects: Iterable[Effect]) -> None:
         self.effects = sorted(effects, key=lambda effect: effect.phase)
-        written = [list(effect.writes()) for effect in self.effects]
+        self._written = [list(effect.writes()) for effect in self.effects]
         self.guards = [call for effect in self.effects for call in effect.guards()]
-        self.writes = [call for calls in written for call in calls]
-        self._names = [[call.statement.name for call in calls] for calls in written]
-        self._check_phases(written)
+        self.writes = [call for calls in self._written for call in calls]
+        self._check_phases()
         self._check_order(self.guards)
         self._check_order(self.writes)
 
     def __str__(self) -> str:
         """List the effects: one line each, with its phase and its statements."""
         return "\n".join(
-            f"{effect.phase.shown}: {type(effect).__name__.lstrip('_')} ({', '.join(names) or 'nothing'})"
-            for effect, names in zip(self.effects, self._names, strict=True)
+            f"{effect.phase.shown}: {type(effect).__name__.lstrip('_')} "
+            f"({', '.join(call.statement.name for call in calls) or 'nothing'})"
+            for effect, calls in zip(self.effects, self._written, strict=True)
         )
 
-    def _check_phases(self, written: Sequence[Sequence[Call]]) -> None:
-        for effect, calls in zip(self.effects, written, strict=True):
+    def _check_phases(self) -> None:
+        for effect, calls in zip(self.effects, self._written, strict=True):
             for call in calls:
                 rank = call.statement.rank
                 if rank is not None and _PHASE_OF_RANK[rank] is not effect.phase:

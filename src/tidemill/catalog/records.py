@@ -57,7 +57,7 @@ class UnfitColumn(Internal):
 
 
 class Decoder(Generic[R]):
-    """What makes records of one class from the rows of one statement."""
+    """Decoder from the rows of one statement to records of one class."""
 
     def __init__(self, statement: Statement[...], kind: type[R]) -> None:
         self._make = _part(statement, kind)

@@ -267,8 +267,10 @@ class Consumers(Noun):
             chosen = _choose(Fileset.of(found), where, time_from, time_until)
         which, subject = chosen.shown if chosen else "all", f"{found.qualified_name} {consumer.name}"
         note = self._note("reset", subject, to=str(to), partitions=which)
-        anew = reset(self._catalog, consumer.dataset_id, consumer.name, start, self._project.actor, chosen, also=[note])
-        return self._catalog.read(lambda db: _consumer_view(db, anew, {found.dataset_id: found}))
+        after = reset(
+            self._catalog, consumer.dataset_id, consumer.name, start, self._project.actor, chosen, also=[note]
+        )
+        return self._catalog.read(lambda db: _consumer_view(db, after, {found.dataset_id: found}))
 
     @operation(Right.DEPLOY)
     def drop(self, dataset: str, name: str) -> None:

@@ -48,8 +48,9 @@ class PublishBacklog(Effect):
 class NoteUnread(Effect):
     """Have changes that no take has seen count as work left, at the end of a run that was launched for them.
 
-    A run that took anything has moved them all into the working set; one that ended before it took has used up their
-    messages, and nobody would speak of them again. Stands before `PublishBacklog` or `PostponeBacklog`.
+    A run that took anything has moved the changes into the working set. A run that ended before its take has used up
+    the messages of the changes, so no later message would start a run for them. Stands before `PublishBacklog` or
+    `PostponeBacklog`.
     """
 
     phase = Phase.CLAIMS

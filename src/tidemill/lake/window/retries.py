@@ -73,7 +73,7 @@ class NotePostponed(Effect):
     failures: Sequence[Failure]
     mended: Sequence[Window]
     left: bool
-    """Whether others are postponed, which this run has not tried."""
+    """Other windows of the program are postponed, and this run has not tried them."""
 
     def writes(self) -> Sequence[Call]:
         """The windows, and when they are tried again."""

@@ -17,8 +17,11 @@ COMPILE := $(BIN)/uv pip compile --no-config --universal --python-version 3.11 -
 	--no-annotate --no-header --quiet
 SPARK_AND_DATA := pyproject.toml --extra spark --extra demo
 
+# Without compiled modules each of the many processes that tests start compiles the package again, for 0.2 s.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark bench first-minutes fmt stubs lock clean \
+.PHONY: help demo test lint test-without-spark test-long test-long-without-spark test-long-with-spark test-jdbc test-fast test-proof test-spark sim explore mutants fail-points chaos chaos-spark bench first-minutes fmt reference stubs lock clean \
 	set-up-demo set-up-test
 
 help: ## show what there is
@@ -83,6 +86,9 @@ bench: set-up-test ## benchmarks, all or some: ONLY="B4 B10"
 
 first-minutes: set-up-test ## the README's first five minutes, from the built wheel in a fresh environment
 	@$(BIN)/python -m tests.first_minutes
+
+reference: set-up-test ## docs/reference.md, from the list of operations
+	@$(BIN)/python -m tools.reference
 
 stubs: set-up-test ## types of the statements in .sql files, for mypy and editors (x_sql.pyi)
 	@$(BIN)/python -m tools.stubs

@@ -19,8 +19,8 @@ from benchmarks.table import Figure
 from tidemill.catalog.db import Db
 from tidemill.mill.mill import Mill
 from tidemill.names import Namespace
-from tidemill.run.external import open_transaction
-from tidemill.run.programs import find_program
+from tidemill.run.processes.external import open_transaction
+from tidemill.run.records.programs import find_program
 from tidemill.schedule.changes import Add, change_schedules
 from tidemill.schedule.data_triggers import NewPartitions
 from tidemill.schedule.specs import ScheduleSpec

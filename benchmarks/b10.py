@@ -78,7 +78,7 @@ def _run_clients(kind: str, url: str) -> list[int]:
 
 
 def _work(kind: str, url: str, client: str) -> None:
-    """One client: ready after a few pairs, counts pairs from "go" on for `SECONDS`."""
+    """Run a client: ready after a few pairs, it counts pairs from "go" on for `SECONDS`."""
     numbers = count()
     prefix = f"run_{random.getrandbits(60):x}_{client}"
     with made_pair(kind, url) as pair:
@@ -95,7 +95,7 @@ def _work(kind: str, url: str, client: str) -> None:
 
 
 def made_pair(kind: str, url: str) -> AbstractContextManager[Callable[[str], None]]:
-    """What a client does again and again: a begin and a commit, for a run id of its own."""
+    """Return the pair that a client repeats: a begin and a commit, for a run id of its own."""
     makers = {OURS: _ours, BARE: _bare_sqlite if url.startswith("sqlite") else _bare_postgres}
     return makers[kind](url)
 

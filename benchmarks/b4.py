@@ -19,15 +19,16 @@ from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import Dialect
 from tidemill.catalog.transactions import begin, commit
-from tidemill.lake.consumer.claims import CompleteClaims
+from tidemill.lake.claims import Complete
+from tidemill.lake.consumer.claims import PARTITIONS
 from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.consumer.take import take_claims
 from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite
-from tidemill.lake.manifest import Manifest
 from tidemill.names import ConsumerId, DatasetId, Namespace, RunId
+from tidemill.shapes.manifest import Manifest
 from tidemill.world import World
 
 SMALL, LARGE = 1_000, 1_000_000
@@ -71,7 +72,7 @@ class History:
         given = take_claims(self.catalog, tx, {self.consumer_id: Terms()})[self.consumer_id]
         taken = time.perf_counter()
         assert len(given) == 1, given
-        commit(self.catalog, tx, [CompleteClaims(tx.run_id, tx.epoch)])
+        commit(self.catalog, tx, [Complete(PARTITIONS, tx.run_id, tx.epoch)])
         return (begun - started) * 1000, (taken - begun) * 1000
 
 

@@ -18,7 +18,7 @@ from benchmarks.table import Figure
 from tidemill.catalog.engine import open_catalog
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.names import DatasetId, Namespace
-from tidemill.run.external import open_transaction
+from tidemill.run.processes.external import open_transaction
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def spark_session() -> SparkSession:
     """A session with the settings that Tidemill pins."""
     from pyspark.sql import SparkSession
 
-    from tidemill.lake.spark import PINNED
+    from tidemill.frames.spark import PINNED
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")

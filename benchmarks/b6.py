@@ -17,12 +17,12 @@ from pyarrow import parquet
 from benchmarks.b5 import SCALE, spark_session
 from benchmarks.table import Figure
 from tidemill.catalog.engine import open_catalog
+from tidemill.frames.spark import read_partitions as read_frame
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
 from tidemill.lake.fileset.time_travel import now
-from tidemill.lake.spark import read_partitions as read_frame
 from tidemill.names import DatasetId, Namespace
-from tidemill.run.partitions import adopt_partitions
+from tidemill.run.processes.partitions import adopt_partitions
 from tidemill.world import World
 
 FILES = int(10_000 * SCALE)

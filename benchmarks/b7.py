@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from benchmarks.b5 import SCALE, spark_session
 from benchmarks.table import Figure
 from tests.sql.conftest import open_windows
-from tidemill.lake.filters import Range
+from tidemill.shapes.filters import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ ROWS = int(10_000_000 * SCALE)
 ROUNDS = 3
 EPOCH = date(1970, 1, 1)
 AMOUNTS = 20
-"""One partition after the other arrives, so many."""
+"""Number of partitions, which arrive one after the other."""
 APP = """
 import tidemill as tm
 
@@ -96,7 +96,7 @@ def make_rows(spark: SparkSession, first: int, hours: int) -> DataFrame:
 
 
 def group(frame: DataFrame) -> DataFrame:
-    """What the window program's query gives, by Spark alone."""
+    """Compute the result of the window program's query by Spark alone."""
     from pyspark.sql import functions as sf
 
     hours = frame.groupBy(sf.window("ts", "1 hour").alias("w")).agg(
@@ -117,7 +117,7 @@ def empty(windows) -> None:
 
 
 def seconds(work) -> float:
-    """How long it takes."""
+    """Measure the time of `work`."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started

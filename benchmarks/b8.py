@@ -1,7 +1,8 @@
 """B8: a snapshot is refreshed from PostgreSQL, beside Spark's plain parallel JDBC read and Parquet write.
 
-What ours does beside: one exported snapshot for all readers, bounds, guards, a count in the job, a look at each footer,
-a checksum of each file, side-car, commit, marker. The commit writes one row, whatever the size: its time is told apart.
+The refresh also does the following: one exported snapshot for all readers, bounds, guards, a count in the job, a look
+at each footer, a checksum of each file, side-car, commit, marker. The commit writes one row, whatever the size. Its
+time is reported alone.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import psycopg
 from benchmarks.b5 import spark_session
 from benchmarks.table import Figure
 from tidemill.catalog.engine import open_catalog
+from tidemill.frames.jdbc import Jdbc
 from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.snapshot.jdbc import Jdbc
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
 from tidemill.names import DatasetId, Namespace
-from tidemill.run.external import open_transaction
+from tidemill.run.processes.external import open_transaction
 from tidemill.world import World
 
 ROWS = int(10_000_000 * float(os.environ.get("BENCH_SCALE", "1")))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,10 +17,10 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import Dialect
 from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox.discovery import Memory, discover
 from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId
+from tidemill.shapes.formats import FileFormat, RawFormat
 from tidemill.world import World
 
 KNOWN = 1_000_000
@@ -34,7 +35,7 @@ def run(url: str) -> Iterator[Figure]:
     catalog = open_catalog(url, World())
     database, target = ("SQLite", "≥ 50,000") if catalog.dialect is Dialect.SQLITE else ("PostgreSQL", "≥ 20,000")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        spec = InboxSpec(RawFormat(FileFormat.TEXT))
+        spec = InboxSpec(RawFormat(FileFormat.TEXT), settle=timedelta(0))
         location = Path(folder).as_uri()
         dataset = Dataset(DatasetId("b9"), DEFAULT_NAMESPACE, "b9", DatasetKind.INBOX, location, write_plain(spec))
         catalog.write(lambda db: (declare(db, dataset), ensure_inbox(db, dataset.dataset_id)))

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tidemill.lake.fileset.fileset import ColumnSchema, WriteOp
 from tidemill.lake.fileset.publish import PartitionWrite
-from tidemill.lake.keys import KeySchema
-from tidemill.lake.manifest import Manifest
 from tidemill.mill.mill import Mill, open_project
-from tidemill.run.external import open_transaction, outputs_of
+from tidemill.run.processes.external import open_transaction, outputs_of
+from tidemill.shapes.keys import KeySchema
+from tidemill.shapes.manifest import Manifest
 
 TIDEMILL = [sys.executable, "-c", "from tidemill.cli.main import main; main()"]
 PATIENCE = 120.0

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One row: `values` are those of the repetitions."""
+    """Row of the table. `values` are those of the repetitions."""
 
     benchmark: str
     what: str

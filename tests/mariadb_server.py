@@ -32,7 +32,7 @@ class MariaDb:
 
     @property
     def url(self) -> str:
-        """Where readers find it."""
+        """The address for readers."""
         return f"mariadb://reader@127.0.0.1:{self.port}/crm"
 
     def execute(self, statements: str) -> None:
@@ -61,7 +61,7 @@ def running_mariadb() -> Iterator[MariaDb]:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
         place = [f"--socket={folder / 's'}", f"--port={port}", f"--pid-file={folder / 'p'}"]
-        # Nobody cuts the power of a test.
+        # A test never loses power.
         small = [
             "--bind-address=127.0.0.1",
             "--innodb-flush-log-at-trx-commit=0",

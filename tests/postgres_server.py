@@ -1,11 +1,11 @@
 """A PostgreSQL of the tests' own, in a temporary folder; as a program it lends one to a command.
 
 `python -m tests.postgres_server -- pytest …` starts a server, runs the command with its address in
-`TIDEMILL_TEST_POSTGRES`, and stops it, whatever happens. So the workers of a parallel run share one server.
-`python -m tests.postgres_server --find` prints where the server's programs are, or ends with 1.
+`TIDEMILL_TEST_POSTGRES`, and stops it, whatever happens. So the workers of a parallel run share one server. `python -m
+tests.postgres_server --find` prints where the server's programs are, or ends with 1.
 
-The server writes no fsync: nobody cuts the power of a test, and a killed server process loses nothing that the kernel
-has. It takes a test run from disk speed to memory speed. All else that a commit promises is as in production.
+The server writes no fsync: a test never loses power, and a killed server process loses nothing that the kernel has. It
+takes a test run from disk speed to memory speed. All else that a commit promises is as in production.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def mortal_server(*, durable: bool = False, connections: int = 200) -> Iterator[
             server.start()
             yield server
         finally:
-            server.crash()  # at once: nobody needs a checkpoint of a folder that goes away
+            server.crash()  # at once: the folder is deleted, so no checkpoint is needed
 
 
 class MortalServer:
@@ -148,7 +148,7 @@ class MortalServer:
 
 
 def _server_account() -> pwd.struct_passwd | None:
-    """Who runs the server when we are root, which PostgreSQL refuses to be: postgres, else nobody."""
+    """Return the account of the server when we are root, which PostgreSQL refuses: `postgres`, else `nobody`."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name: entry for entry in pwd.getpwall()}
@@ -156,7 +156,7 @@ def _server_account() -> pwd.struct_passwd | None:
 
 
 def _copy_of_package(binaries: Path, folder: Path) -> Path:
-    """Where pgserver's programs are after a copy (40 MB) into `folder`: a clone may lie where only root may read."""
+    """Copy pgserver (40 MB) into `folder` and return its programs: a clone may lie where only root may read."""
     package = binaries.parent.parent
     shutil.copytree(package, folder / package.name)
     libraries = package.with_name("pgserver.libs")
@@ -191,7 +191,7 @@ def _call(program: Path, account: pwd.struct_passwd | None, *arguments: object) 
 
 
 def _free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on (now: who takes it meanwhile makes the start fail, loudly)."""
+    """Return a port of 127.0.0.1 that is free now. If a process takes it meanwhile, the start fails loudly."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What a campaign plays today and not tomorrow."""
+"""The seed that a campaign plays today and not tomorrow."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tidemill.world import World
 
 
 def test_every_benchmark_can_be_loaded_and_is_in_the_table():
-    """One that imports what has moved would be found on the day when its figure is wanted."""
+    """A benchmark that imports a moved name would be found only on the day when its figure is wanted."""
     from benchmarks.__main__ import ALL
 
     readme = (Path(__file__).resolve().parent.parent / "benchmarks" / "README.md").read_text(encoding="utf-8")

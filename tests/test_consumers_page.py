@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.stage import staged
 from tests.app.test_worker import start, work
+from tests.stage import staged
 from tidemill.cli.main import main
-from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
-from tidemill.run.runs import RunState
+from tidemill.run.records.runs import RunState
+from tidemill.run.step.attempts import AttemptEnd, Cause, end_attempt
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "consumers.md").read_text(encoding="utf-8")
@@ -23,7 +23,7 @@ EXAMPLES = ROOT / "examples" / "consumers"
 
 @pytest.fixture
 def example(request, tmp_path, sqlite_catalog_url):
-    """One of the examples, deployed."""
+    """An example of the page, deployed."""
     with staged(tmp_path, sqlite_catalog_url, EXAMPLES / request.param) as stage:
         yield stage
 
@@ -40,18 +40,18 @@ def test_a_worker_looks_for_new_partitions_continuously(example):
         example.publish("lines", *hours)
     wait_for(example, 4)
     end_attempt(example.mill.project.catalog, run.run_id, run.epoch, AttemptEnd(Cause.KILLED, "enough"))
-    example.publish("lines", "hour=5")  # wakes it: it is told that it has ended
+    example.publish("lines", "hour=5")  # wakes the worker, which then finds that its attempt has ended
     working.join(30)
 
     assert not working.is_alive()
-    assert example.said("report.txt") == [f"hour {hour}: 1 rows in 1 files" for hour in (1, 2, 3, 4)]
-    assert example.run(run.run_id).state is RunState.KILLED
+    assert example.lines_of("report.txt") == [f"hour {hour}: 1 rows in 1 files" for hour in (1, 2, 3, 4)]
+    assert example.find(run.run_id).state is RunState.KILLED
 
 
 def wait_for(stage, lines):
     """Until so many lines are reported; woken by commits, as the worker is."""
     waiter = stage.mill.project.catalog.waiter()
-    while len(stage.said("report.txt")) < lines:
+    while len(stage.lines_of("report.txt")) < lines:
         waiter.wait(timedelta(milliseconds=100))
     waiter.close()
 
@@ -67,7 +67,7 @@ def test_a_periodic_run_consumes_all_new_partitions(example):
 
     (schedule,) = example.mill.schedules.list()
     assert schedule.status == "SCHEDULED"
-    assert example.said("report.txt") == ["hours 1, 2", "hours 3"]
+    assert example.lines_of("report.txt") == ["hours 1, 2", "hours 3"]
 
 
 @pytest.mark.parametrize("example", ["catch_up.py"], indirect=True)
@@ -80,7 +80,7 @@ def test_old_partitions_are_caught_up_with_while_new_ones_are_made(example):
         example.publish("lines", f"hour={hour}")
     example.play()
 
-    said = example.said("report.txt")
+    said = example.lines_of("report.txt")
     assert len(said) > 2
     assert sorted(int(hour) for line in said for hour in line.removeprefix("hours ").split(", ")) == list(range(1, 8))
     assert "6" in said[1]
@@ -95,7 +95,7 @@ def test_every_new_partition_starts_a_run(example):
     example.publish("lines", "hour=2")
     example.play()
 
-    assert example.said("report.txt") == ["hour 1, new", "hour 2, new", "hour 3, new", "hour 2, appended"]
+    assert example.lines_of("report.txt") == ["hour 1, new", "hour 2, new", "hour 3, new", "hour 2, appended"]
     assert [run.state for run in example.runs() if run.exit_reason != "no_input"] == [RunState.COMPLETED] * 4
 
 
@@ -115,5 +115,5 @@ def test_the_page_does_as_it_says(tmp_path, sqlite_catalog_url, capsys):
 
 
 def test_the_page_links_every_example():
-    """Else nobody finds it."""
+    """A reader finds an example only by a link."""
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(re.findall(r"consumers/(\w+\.py)\)", PAGE))

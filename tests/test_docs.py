@@ -1,4 +1,4 @@
-"""What the pages say is so."""
+"""The statements of the pages hold."""
 
 from __future__ import annotations
 

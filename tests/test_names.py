@@ -48,7 +48,7 @@ def test_names_that_would_not_be_safe_in_paths_and_addresses_are_refused(name: s
 def test_a_dotted_name_may_leave_out_the_namespace(
     text: str, parts: int, namespace: str, names: tuple[str, ...]
 ) -> None:
-    """What most people have one of need not be typed."""
+    """A part that most users have only once need not be typed."""
     assert split_qualified("data set", text, parts) == (namespace, names)
 
 
@@ -77,7 +77,7 @@ def test_the_nearest_name_is_the_one_that_was_meant() -> None:
 
 
 def test_advice_names_what_was_meant_or_says_what_else_there_is() -> None:
-    """One phrase for all that people mistype; nothing at all where there is nothing to say."""
+    """Every mistyped name gets the same phrase, and no phrase where there is nothing to say."""
     assert advise("clikcs", ["clicks", "users"], "there are two", before="; ") == "; did you mean 'clicks'?"
     assert advise("xyz", ["clicks", "users"], "there are two", before="; ") == "; there are two"
     assert advise("xyz", ["clicks", "users"], before="; ") == ""

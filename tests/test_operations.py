@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import is_dataclass
+from inspect import signature
 from pathlib import Path
+from types import UnionType
+from typing import get_args, get_origin
 
 import click
 import pytest
@@ -12,6 +16,8 @@ from tests.test_words import Text, breaches_of
 from tidemill.cli.main import cli
 from tidemill.mill.operation import Right
 from tidemill.mill.operations import NOUNS, OPERATIONS
+from tidemill.mill.page import Page
+from tools import reference
 
 NO_OPERATION = {
     "catalog migrate": "works on a catalog that `Mill` refuses to open",
@@ -60,6 +66,47 @@ def test_each_public_method_of_a_noun_is_an_operation():
     methods = {f"{noun.noun}.{name}" for noun in NOUNS for name in vars(noun) if not name.startswith("_")}
 
     assert methods - {f"{noun.noun}.noun" for noun in NOUNS} == {one.action for one in OPERATIONS if one.noun}
+
+
+ALL_OF_A_CHANGE = {
+    "deploy": "one for each app of the app file",
+    "sql": "one for each statement of the text",
+    "dataset.drop": "one for each partition that the transaction drops",
+    "dataset.expire": "one for each partition that the transaction drops",
+    "dataset.compact": "one for each partition that the transaction compacts",
+    "consumer.peek": "one for each partition of the next take, as many as its terms allow",
+}
+"""Operations that return all records of one transaction or take, with the reason why it is no page."""
+NO_RECORD = {
+    "dataset.head": "rows of the user, whose columns Tidemill does not know",
+    "run.logs": "lines, as long as the program writes some",
+    "consumer.consume_partitions": "the named tuple of the seed, which callers take apart",
+}
+
+
+def are_records(hint: object) -> bool:
+    """Return whether all values of a type are frozen dataclasses."""
+    if get_origin(hint) is UnionType:
+        return all(map(are_records, get_args(hint)))
+    return isinstance(hint, type) and is_dataclass(hint) and vars(hint)["__dataclass_params__"].frozen
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.action)
+def test_each_operation_returns_a_frozen_record_or_a_page_of_them(operation):
+    """The server makes its answers of the types of the results: a mapping has none."""
+    hint = operation.returns
+    many = get_origin(hint) in {Page, list, Sequence}
+    (record,) = get_args(hint) if many else (hint,)
+
+    assert are_records(record) != (operation.action in NO_RECORD), hint
+    if many:
+        assert (get_origin(hint) is Page) == (operation.action not in ALL_OF_A_CHANGE | NO_RECORD)
+    assert {"limit", "after"} <= {*signature(operation.method).parameters} or get_origin(hint) is not Page
+
+
+def test_the_reference_is_current():
+    """A page that is written by hand names operations that are no more."""
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.write_reference(), "run `make reference`"
 
 
 def test_what_reads_needs_the_least_right():

@@ -1,4 +1,4 @@
-"""Real processes: what dies with whom."""
+"""Real processes: their children end when they end."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ class Nursery:
         return child
 
     def out(self) -> str:
-        """What the children said."""
+        """Return the output of the children."""
         path = self.folder / "out"
         return path.read_text() if path.exists() else ""
 
     def strays(self) -> set[int]:
-        """Which processes wrote that they work."""
+        """Return the processes that reported work."""
         path = self.folder / "stray"
         return {int(pid) for pid in path.read_text().split()} if path.exists() else set()
 
@@ -108,7 +108,7 @@ def test_a_child_reads_the_lines_its_parent_sends(nursery):
 
 
 def test_user_code_finds_standard_input_empty(nursery):
-    """What a program reads, or something it starts, would be taken from the assignments."""
+    """A program that reads its input, or starts a process that does, would take the runner's assignments."""
     child = nursery.start("print('read', repr(sys.stdin.read()), flush=True); os.system('cat'); print(next(lines))")
     child.send_line("an assignment")
 
@@ -140,7 +140,7 @@ def test_a_kill_reaches_what_a_child_that_ended_left_behind(nursery):
 
 
 def test_a_kill_reaches_processes_that_keep_forking(nursery):
-    """One look at the process table misses what was forked while it was read."""
+    """A single look at the process table misses processes that were forked during the look."""
     child = nursery.start(
         STRAY.replace("time.sleep(0.01)", "time.sleep(0.001)\n            if os.fork(): os._exit(0)") + "time.sleep(60)"
     )
@@ -165,8 +165,8 @@ def test_another_process_ends_a_tree_by_its_tag(nursery):
     until(lambda: child.poll() == -signal.SIGKILL)
 
 
-def test_a_stopped_child_is_told_from_a_working_one(nursery):
-    """The runner renews no lease for it: nobody may say that it works."""
+def test_a_stopped_child_does_not_count_as_working(nursery):
+    """The runner renews no lease for a stopped child, so a stopped child must not count as working."""
     child = nursery.start("time.sleep(60)")
     until(lambda: "ready" in nursery.out())
     before = child.stopped()
@@ -242,7 +242,7 @@ def family(tmp_path: Path) -> Iterator[Callable[[str], tuple[subprocess.Popen[by
 
 
 def test_a_child_dies_with_its_parent(family, tmp_path):
-    """A driver without a runner has nobody who renews its lease or kills it."""
+    """A driver without a runner has no process that renews its lease or kills it."""
     parent, child = family("time.sleep(60)")
     until(lambda: (tmp_path / "out").exists() and "ready" in (tmp_path / "out").read_text())
 
@@ -287,7 +287,7 @@ def test_a_child_that_comes_too_late_ends_itself(family, tmp_path):
 
 
 def test_orphans_are_found_when_their_parent_is_gone(family, tmp_path):
-    """What left the session survives its parent's kill -9 until the next runner on this machine looks."""
+    """A process that left the session survives its parent's kill -9 until the next runner on this machine looks."""
     parent, child = family(STRAY + "time.sleep(60)")
     stray = tmp_path / "stray"
     until(lambda: stray.exists() and stray.read_text().strip() != "")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 import tidemill as tm
+
+ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.parametrize("name", tm.__all__)
@@ -70,3 +76,35 @@ def test_a_notebook_publishes_and_follows_what_it_published(sqlite_catalog_url, 
         assert [partition.rows for partition in second] == [1]
         assert sum(file.rows for file in mill.datasets.files("clean")) == 11
         assert [run.state for run in mill.runs.list()] == ["COMPLETED", "FAILED", "COMPLETED"]
+
+
+INSIDE: Final = {
+    "tests/acceptance": 141,
+    "tests/app": 177,
+    "tests/cli": 10,
+    "tests/demo": 50,
+    "tests/testing": 13,
+    "pages": 15,
+}
+"""The most names from inside the package that tests of promises import, in each folder. A number only falls."""
+
+
+def test_tests_of_promises_import_public_names():
+    """A promise is tested through the door that users have: then a change behind the door breaks no test."""
+    found: Counter[str] = Counter()
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        folder = f"tests/{file.relative_to(ROOT).parts[1]}"
+        room = "pages" if file.name.endswith("_page.py") or file.name == "test_readme.py" else folder
+        if room in INSIDE:
+            found[room] += sum(map(names_from_inside, ast.walk(ast.parse(file.read_text(encoding="utf-8")))))
+
+    assert {room: number for room, number in found.items() if number > INSIDE[room]} == {}
+
+
+def names_from_inside(node: ast.AST) -> int:
+    """Return the number of imported names that are neither public, nor of the test kit, nor the command line."""
+    match node:
+        case ast.ImportFrom(module=str(module), names=names) if module.startswith("tidemill."):
+            return 0 if module.startswith(("tidemill.testing", "tidemill.cli.main")) else len(names)
+        case _:
+            return 0

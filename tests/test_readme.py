@@ -17,7 +17,9 @@ from tidemill.world import World
 @pytest.mark.spark
 def test_the_first_five_minutes_are_as_the_readme_shows(tmp_path):
     """A first page that does not run is the last page that is read."""
-    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    # An environment that is older than the plug-in's entry point does not know the fixture `mill`.
+    env = {**os.environ, "PATH": path, "PYTEST_PLUGINS": "tidemill.testing.plugin"}
 
     printed = type_in(first_commands(), tmp_path, env)
 
@@ -28,7 +30,7 @@ def test_the_readme_says_how_to_install_all_that_its_commands_need():
     """A fresh environment has neither Spark nor pytest nor DuckDB."""
     (install,) = [command for command in install_commands() if command.startswith("pip install")]
 
-    assert install.split()[2:] == ['"tidemill[spark]"', "pytest", "duckdb"]
+    assert install.split()[2:] == ['"tidemill[spark,testing]"', "duckdb"]
 
 
 def test_the_configuration_shown_is_accepted(tmp_path):

@@ -1,4 +1,4 @@
-"""What the roles of a process do when something other than time calls them."""
+"""Roles of a process: what commits, signals, hints and due times make them do."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from unittest.mock import patch
 
 import pytest
 
 from tests.lake.test_inbox import make_mill
 from tests.yardstick import patience
+from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.lake.inbox import discovery, leaving
 from tidemill.lake.inbox.discovery import all_listings
 from tidemill.lake.inbox.inbox import After
 from tidemill.narration import Narrator
-from tidemill.roles import Discoverer, Janitor, _is_idle, _loop, _Loops, _stopped_by_signals
-from tidemill.run.outside_claims import get_latest_files, update_file_status
+from tidemill.roles import keeper as keepers
+from tidemill.roles.discoverer import Discoverer
+from tidemill.roles.janitor import Janitor
+from tidemill.roles.keeper import DueThing, Keeper
+from tidemill.roles.loops import Loops, loop, stopped_by_signals
+from tidemill.roles.up import is_idle
+from tidemill.run.step.outside_claims import get_latest_files, update_file_status
 from tidemill.schedule.loop import Scheduler
+from tidemill.storage.files import StorageUnavailable
 from tidemill.storage.hints import FolderHints
 from tidemill.testing.clock import VirtualClock
 from tidemill.world import World
@@ -43,17 +50,17 @@ def mill(catalog_url, tmp_path):
 
 
 def test_a_stop_does_not_wait_for_all_files_that_are_to_leave(mill):
-    """There may be a million, and who asked for the end has a machine to shut down."""
+    """A million files may wait, and the machine may be about to shut down."""
     stopped = iter((False, True))
 
     with patch.object(leaving, "_MOST_FILES", 1), closing(mill.catalog.waiter()) as waiter:
-        _loop(mill.catalog.world, Janitor(mill.catalog).take_away)(waiter, lambda: next(stopped))
+        loop(mill.catalog.world, Janitor(mill.catalog).empty_inboxes)(waiter, lambda: next(stopped))
 
     assert len(list(mill.folder.iterdir())) == 2
 
 
-def test_to_take_files_away_holds_up_no_sweep_and_repeats_none(mill):
-    """Retention and expiry look at much more, and nobody needs them again after each few files."""
+def test_an_inbox_that_is_emptied_holds_up_no_sweep_and_repeats_none(mill):
+    """Retention and expiry look at much more, and are not needed again after each few files."""
     janitor = Janitor(mill.catalog)
 
     nap = janitor.step()
@@ -61,9 +68,9 @@ def test_to_take_files_away_holds_up_no_sweep_and_repeats_none(mill):
 
     assert nap > timedelta(0)
     assert left == ["a", "b", "c"]
-    assert janitor.take_away() == timedelta(0)
+    assert janitor.empty_inboxes() == timedelta(0)
     assert list(mill.folder.iterdir()) == []
-    assert janitor.take_away() > timedelta(0)
+    assert janitor.empty_inboxes() > timedelta(0)
 
 
 def test_it_is_not_idle_while_processed_files_are_to_leave(mill):
@@ -72,11 +79,11 @@ def test_it_is_not_idle_while_processed_files_are_to_leave(mill):
     while scheduler.step() == timedelta(0):
         pass
 
-    before = mill.catalog.read(lambda db: _is_idle(db, []))
-    Janitor(mill.catalog).take_away()
+    before = mill.catalog.read(lambda db: is_idle(db, []))
+    Janitor(mill.catalog).empty_inboxes()
 
     assert not before
-    assert mill.catalog.read(lambda db: _is_idle(db, []))
+    assert mill.catalog.read(lambda db: is_idle(db, []))
 
 
 @pytest.fixture
@@ -89,63 +96,76 @@ def slow(catalog_url, tmp_path):
     made.catalog.close()
 
 
-def make_discoverer(mill, told):
-    """A process that has just begun."""
-    return Discoverer(mill.catalog, Narrator(World(), told.append, as_json=False))
+def make_keeper(mill, told, hints=None):
+    """The keeper of a process that has just begun, and its discoverer."""
+    discoverer = Discoverer(mill.catalog, Narrator(World(), told.append, as_json=False), hints)
+    return Keeper(mill.catalog, discoverer), discoverer
 
 
 def test_listings_of_an_idle_inbox_commit_nothing_for_a_minute(slow):
     """Each second a commit: 1.1 GB a day for nothing, and every loop of every node was woken."""
     mill, clock = slow
-    discoverer = make_discoverer(mill, [])
-    discoverer.step()
+    keeper, _ = make_keeper(mill, [])
+    keeper.step()
     taken = mill.catalog.read(all_listings)
     listings = []
     for _ in range(50):
         clock.elapsed += timedelta(seconds=1)
         with patch.object(discovery, "discover", side_effect=discovery.discover) as listed:
-            discoverer.step()
+            keeper.step()
         listings.append(listed.call_count)
     kept = mill.catalog.read(all_listings)
     clock.elapsed += timedelta(seconds=11)
-    discoverer.step()
+    keeper.step()
 
     assert listings == [1] * 50
     assert kept == taken
     assert mill.catalog.read(all_listings) > taken
 
 
+def test_the_next_listing_is_not_before_its_time_by_a_part_of_a_millisecond(slow):
+    """The catalog's time is whole milliseconds: a step that comes too early finds nothing due."""
+    mill, clock = slow
+    keeper, discoverer = make_keeper(mill, [])
+    keeper.step()
+    clock.elapsed += timedelta(microseconds=300)
+
+    due, now = mill.catalog.read(lambda db: (discoverer.find_next(db), db.now()))
+
+    assert due - now == timedelta(seconds=1)
+
+
 def test_a_process_that_begins_lists_what_a_dead_one_has_charge_of(slow):
-    """Whoever starts `tidemill up` again after a kill would wait for a minute."""
+    """After a kill, a new `tidemill up` would wait for a minute."""
     mill, clock = slow
     told: list[str] = []
-    make_discoverer(mill, []).step()
+    make_keeper(mill, [])[0].step()
     mill.land("a")
-    second = make_discoverer(mill, told)
+    keeper, discoverer = make_keeper(mill, told)
 
-    second.step()
-    looked = second.looked
+    keeper.step()
+    looked = discoverer.looked
     clock.elapsed += timedelta(seconds=2)
-    second.step()
+    keeper.step()
 
     assert not looked
-    assert second.looked
+    assert discoverer.looked
     assert len(told) == 1
     assert "+1 file" in told[0]
 
 
 def test_a_file_that_is_written_line_by_line_comes_once(slow):
-    """It was committed up to eight times, each time as another content."""
+    """Such a file was committed up to eight times, each time as another content."""
     mill, clock = slow
     told: list[str] = []
-    discoverer = make_discoverer(mill, told)
+    keeper, discoverer = make_keeper(mill, told)
     naps = []
     for lines in range(1, 9):
         (mill.folder / "a").write_text("line\n" * lines)
-        naps.append(discoverer.step())
+        naps.append(keeper.step())
         clock.elapsed += timedelta(seconds=1)
     while not discoverer.looked:
-        discoverer.step()
+        keeper.step()
         clock.elapsed += timedelta(milliseconds=500)
 
     assert max(naps) <= timedelta(seconds=2)
@@ -158,17 +178,17 @@ def test_an_event_of_the_file_system_has_its_folder_listed_at_once(catalog_url, 
     mill = make_mill(catalog_url, tmp_path / "raw", list_every=timedelta(hours=1))
     told: list[str] = []
     hints: FolderHints = FolderHints()
-    discoverer = Discoverer(mill.catalog, Narrator(mill.catalog.world, told.append, as_json=False), hints)
+    keeper, _ = make_keeper(mill, told, hints)
     woken = threading.Event()
     hints.wake = woken.set
-    discoverer.step()
+    keeper.step()
 
     mill.land("a")
     assert woken.wait(PATIENCE_S)
     while not told:  # of several events the first may come before the file
-        discoverer.step()
+        keeper.step()
     mill.land(".hidden")
-    nap = discoverer.step()
+    nap = keeper.step()
     hints.close()
     mill.catalog.close()
 
@@ -177,13 +197,47 @@ def test_an_event_of_the_file_system_has_its_folder_listed_at_once(catalog_url, 
     assert nap > timedelta(seconds=1)
 
 
+def test_a_keeper_does_each_due_thing_and_sleeps_until_the_next(slow):
+    """A kind of due things that the keeper does not ask would be done up to five seconds late, or never."""
+    mill, _ = slow
+    done: list[datetime] = []
+    soon = mill.catalog.read(lambda db: db.now()) + timedelta(milliseconds=300)
+    made = DueThing(lambda _: soon, lambda _: done.append(soon))
+    with patch.object(keepers, "DUE_THINGS", (made,)):
+        keeper, _ = make_keeper(mill, [])
+
+    nap = keeper.step()
+
+    assert done == [soon]
+    assert nap <= timedelta(milliseconds=300)
+
+
+def test_a_due_thing_that_is_unavailable_stops_no_other(slow):
+    """The keeper begins again a second later, at the same thing: all others would wait until that one is back."""
+    mill, _ = slow
+    done: list[str] = []
+
+    def fail(_: Catalog) -> None:
+        raise StorageUnavailable("file:///away", "", "there is no such folder")
+
+    away = DueThing(lambda _: None, fail)
+    other = DueThing(lambda _: None, lambda _: done.append("other"))
+    with patch.object(keepers, "DUE_THINGS", (away, other)):
+        keeper, _ = make_keeper(mill, [])
+
+    with pytest.raises(StorageUnavailable):
+        keeper.step()
+
+    assert done == ["other"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_up_in_order(number, sqlite_catalog_url):
     """SIGHUP comes when the terminal is closed: it killed `up`, whose runs then waited for their leases."""
     catalog = open_catalog(sqlite_catalog_url, World())
-    loops = _Loops(catalog, World())
+    loops = Loops(catalog, World())
     # The tests may run under nohup themselves.
-    with _inherited(number, signal.SIG_DFL), _stopped_by_signals(loops):
+    with _inherited(number, signal.SIG_DFL), stopped_by_signals(loops):
         os.kill(os.getpid(), number)
         asked = loops.wait(timedelta(seconds=10))
     catalog.close()
@@ -194,9 +248,9 @@ def test_a_signal_ends_up_in_order(number, sqlite_catalog_url):
 def test_a_closed_terminal_ends_nothing_under_nohup(sqlite_catalog_url):
     """`nohup tidemill up &` ignores SIGHUP, and the terminal is closed."""
     catalog = open_catalog(sqlite_catalog_url, World())
-    loops = _Loops(catalog, World())
+    loops = Loops(catalog, World())
     with _inherited(signal.SIGHUP, signal.SIG_IGN):
-        with _stopped_by_signals(loops):
+        with stopped_by_signals(loops):
             os.kill(os.getpid(), signal.SIGHUP)
             asked = loops.wait(timedelta(milliseconds=100))
         after = signal.getsignal(signal.SIGHUP)

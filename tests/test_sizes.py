@@ -17,7 +17,7 @@ def test_a_size_is_its_number_in_its_unit(text, size):
 
 @pytest.mark.parametrize("text", ["", "100", "GB", "1.5 GB", "-1 GB", "1 gb", "1 XB", "1  GB", 5])
 def test_what_is_no_size_is_refused(text):
-    """A bare number is a unit in somebody's head."""
+    """A bare number does not say its unit."""
     with pytest.raises(BadSize, match="whole number with a unit"):
         parse_bytes(text)
 
@@ -30,7 +30,7 @@ def test_shown_sizes_are_short(size):
 
 @given(st.integers(0, 10**15 - 1), st.sampled_from(["B", "KB", "MiB", "GB", "PiB"]))
 def test_an_exact_size_is_read_back(number, unit):
-    """What is stored of a limit must be the limit."""
+    """The stored limit must be the limit."""
     size = parse_bytes(f"{number} {unit}")
 
     assert parse_bytes(exact_bytes(size)) == size

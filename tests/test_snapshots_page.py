@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.spark_site import open_site
+import tidemill as tm
+from tests.stage import staged
 from tidemill.cli.main import main
 from tidemill.lake.snapshot.guards import Guard
-from tidemill.mill.mill import open_project
-from tidemill.run.external import open_transaction
+from tidemill.run.processes.external import open_transaction
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "snapshots.md").read_text(encoding="utf-8")
 
@@ -24,7 +24,7 @@ def test_the_page_does_what_it_says(sqlite_catalog_url, tmp_path, capsys, spark)
     app, commands = (re.search(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)[1] for kind in ("python", "console"))
     (tmp_path / "app.py").write_text(app, encoding="utf-8")
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
-    with open_project(tmp_path, create=True) as mill:
+    with tm.open(tmp_path) as mill:
         mill.deploy()
         for names in ("(1, 'ann'), (2, 'ben')", "(1, 'anna'), (3, 'carl'), (4, 'dora')"):
             with open_transaction(mill.project.catalog, mill.project.world, ["default.users"]) as tx:
@@ -59,7 +59,7 @@ def test_a_diff_tells_programs_every_change_on_a_line(sqlite_catalog_url, tmp_pa
     declared = "import tidemill as tm\napp = tm.App('shop')\napp.snapshot('codes', allow_empty=True)\n"
     (tmp_path / "app.py").write_text(declared, encoding="utf-8")
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
-    with open_project(tmp_path, create=True) as mill:
+    with tm.open(tmp_path) as mill:
         mill.deploy()
         for rows in (0, 2):
             with open_transaction(mill.project.catalog, mill.project.world, ["default.codes"]) as tx:
@@ -94,9 +94,9 @@ def test_a_diff_tells_programs_every_change_on_a_line(sqlite_catalog_url, tmp_pa
 
 @pytest.mark.spark
 def test_the_program_that_reads_changes_gets_them(sqlite_catalog_url, tmp_path, spark, capfd):
-    """First all who are there, then only who has come."""
-    shop, mail = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    with open_site(tmp_path, sqlite_catalog_url, spark) as site:
+    """First the program greets all users, then only the new user."""
+    shop, _, mail = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    with staged(tmp_path, sqlite_catalog_url, spark=spark) as site:
         mill = site.mill
         for app in (shop, mail):
             mill.project.config.app.write_text(app, encoding="utf-8")
@@ -105,18 +105,28 @@ def test_the_program_that_reads_changes_gets_them(sqlite_catalog_url, tmp_path, 
         for names in ("(1, 'ann'), (2, 'ben')", "(1, 'anna'), (3, 'carl')"):
             with open_transaction(mill.project.catalog, mill.project.world, ["default.users"]) as tx:
                 tx.snapshot("default.users").replace(spark.sql(f"SELECT * FROM VALUES {names} AS t(id, name)"))
-            ended.append(site.run("mail.greet"))
+            ended.append(site.outcome("mail.greet"))
             said.append(sorted(line for line in capfd.readouterr().out.splitlines() if "welcome" in line))
 
     assert ended == [("COMPLETED", "")] * 2
     assert said == [["welcome ann", "welcome ben"], ["welcome carl"]]
 
 
+def test_the_app_that_reads_a_large_table_by_days_deploys(sqlite_catalog_url, tmp_path):
+    """The app is a project of its own on the page."""
+    sales = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
+
+    with staged(tmp_path, sqlite_catalog_url, sales) as site:
+        programs = site.mill.apps.show("sales").programs
+
+    assert programs == ("mirror_orders",)
+
+
 def test_wrong_commands_are_refused_in_a_line(sqlite_catalog_url, tmp_path, capsys):
     """With what is wrong and the cure, and no traceback."""
     (tmp_path / "app.py").write_text(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1], encoding="utf-8")
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
-    with open_project(tmp_path, create=True) as mill:
+    with tm.open(tmp_path) as mill:
         mill.deploy()
 
     def refused(command: str) -> tuple[object, str]:

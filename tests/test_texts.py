@@ -16,5 +16,5 @@ from tidemill.texts import printable
     ],
 )
 def test_what_no_catalog_stores_is_replaced(text, kept):
-    """One such character in an error would refuse the whole commit that records it."""
+    """A single such character in an error would refuse the whole commit that records it."""
     assert printable(text) == kept

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import tidemill as tm
 from tidemill.cli.main import main
 from tidemill.json_specs import read_plain, write_plain
-from tidemill.mill.mill import open_project
 from tidemill.schedule.trigger_json import TRIGGERS
 from tidemill.schedule.triggers import Trigger
 
@@ -24,12 +24,12 @@ def project(sqlite_catalog_url, tmp_path):
     """The page's project."""
     (tmp_path / "app.py").write_text(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0], encoding="utf-8")
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
-    with open_project(tmp_path, create=True):
+    with tm.open(tmp_path):
         return tmp_path
 
 
 def test_the_table_has_every_trigger_in_the_form_that_is_read():
-    """Whoever writes JSON copies it from there."""
+    """A user that writes JSON copies it from the table."""
     assert [form["type"] for form in FORMS] == [write_plain(read_plain(Trigger, form))["type"] for form in FORMS]
     assert {form["type"] for form in FORMS} == set(TRIGGERS)
 
@@ -48,4 +48,4 @@ def test_the_commands_do_as_the_page_says(project, capsys):
     assert told["schedule next"].count("Cron('30 2 * * *', zone='Europe/Berlin')") == 3
     assert "shop.often" in told["schedule triggered-by"]
     assert "scheduled" in told["schedule create"]
-    assert "is gone" in told["schedule delete"]
+    assert "is deleted" in told["schedule delete"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tidemill.mill.mill import open_project
+import tidemill as tm
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "windows.md").read_text(encoding="utf-8")
 
@@ -19,7 +19,7 @@ def test_what_the_page_shows_works(sqlite_catalog_url, tmp_path):
     """A page that is typed as it stands."""
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
     (tmp_path / "app.py").write_text(blocks("python"), encoding="utf-8")
-    with open_project(tmp_path, create=True) as mill:
+    with tm.open(tmp_path) as mill:
         (deployed,) = mill.deploy()
         mill.sql(blocks("sql"))
 

@@ -69,7 +69,7 @@ def test_a_token_is_safe_in_paths() -> None:
 
 
 def test_a_random_wait_stays_within_its_bounds() -> None:
-    """Who waits for the same thing must not wake at the same moment, nor much later."""
+    """Processes that wait for the same thing must not wake at the same moment, nor much later."""
     low, high = timedelta(milliseconds=1), timedelta(milliseconds=20)
     waits = {World().between(low, high) for _ in range(100)}
 
@@ -78,7 +78,7 @@ def test_a_random_wait_stays_within_its_bounds() -> None:
     assert max(waits) <= high
 
 
-def test_marks_are_told() -> None:
+def test_marks_are_reported() -> None:
     """Tests wait there and crash tests die there; production does nothing."""
     seen: list[str] = []
     World(marked=seen.append).mark("commit.before_message")
@@ -108,7 +108,10 @@ def _no_space(descriptor: int) -> None:
 def test_a_new_file_is_there_in_one_step_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, unnamed: bool
 ) -> None:
-    """A kill must leave nothing that nobody removes, and what is there already stays; on NFS at least the latter."""
+    """A kill must leave no file that stays for ever, and an existing file stays.
+
+    NFS keeps at least the latter promise.
+    """
     real = os.open
 
     def as_nfs(path: str | Path, flags: int, mode: int = 0o777) -> int:
@@ -159,7 +162,7 @@ def test_what_is_not_there_is_empty(tmp_path: Path) -> None:
 
 
 def test_removing_a_link_spares_what_it_points_to(tmp_path: Path) -> None:
-    """A link out of a working folder must not take somebody's data along."""
+    """A link out of a working folder must not take the data of its target along."""
     disk, data = Disk(), tmp_path / "data"
     disk.write_bytes(data / "file", b"x")
     (tmp_path / "link").symlink_to(data)
@@ -171,7 +174,7 @@ def test_removing_a_link_spares_what_it_points_to(tmp_path: Path) -> None:
     assert list(disk.list_folder(tmp_path)) == []
 
 
-def test_a_temporary_folder_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_temporary_folder_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drivers' scratch files may hold data."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     folders = {Disk().temporary_folder("x-") for _ in range(3)}

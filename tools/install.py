@@ -55,7 +55,7 @@ def main(sets: list[str]) -> None:
         stamp["tidemill"] = fingerprint(ROOT / "pyproject.toml")
         write_stamp(stamp)
     # Spark's workers and drivers start by importing pandas and pyspark: 0.9 s instead of 2.2 s when compiled. pip would
-    # do it on one core; and where PYTHONDONTWRITEBYTECODE is set nobody ever would.
+    # compile on one core, and not at all if PYTHONDONTWRITEBYTECODE is set.
     run([str(PYTHON), "-m", "compileall", "-q", "-j", "0", str(next((VENV / "lib").glob("python3*/site-packages")))])
     print(f"installed in {time.monotonic() - started:.0f} s", flush=True)
 
@@ -107,12 +107,12 @@ def lock_of(name: str) -> Path:
 
 
 def fingerprint(file: Path) -> str:
-    """What changes when the content of `file` does."""
+    """Return a text that changes with the content of `file`."""
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def read_stamp() -> dict[str, str]:
-    """What is installed, set by set; empty when there is no environment, or one made elsewhere or by another Python."""
+    """Return the installed sets. Empty if there is no environment, or one of another folder or Python."""
     if not STAMP.exists() or not PYTHON.exists():
         return {}
     stamp: dict[str, str] = json.loads(STAMP.read_text(encoding="utf-8"))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidemill.app.app import App as App
-    from tidemill.app.declared import Fileset as Fileset
-    from tidemill.app.declared import Inbox as Inbox
-    from tidemill.app.declared import Snapshot as Snapshot
+    from tidemill.app.declared import DeclaredFileset as Fileset  # noqa: F401
+    from tidemill.app.declared import DeclaredInbox as Inbox  # noqa: F401
+    from tidemill.app.declared import DeclaredSnapshot as Snapshot  # noqa: F401
     from tidemill.app.reads import Changes as Changes
     from tidemill.app.reads import Reads as Reads
     from tidemill.app.watermark import Watermark as Watermark
@@ -21,21 +21,22 @@ if TYPE_CHECKING:
     from tidemill.errors import TidemillError as TidemillError
     from tidemill.errors import Unavailable as Unavailable
     from tidemill.errors import UserError as UserError
-    from tidemill.lake.checks import Expect as Expect
-    from tidemill.lake.checks import NotNull as NotNull
-    from tidemill.lake.checks import Rows as Rows
-    from tidemill.lake.checks import Unique as Unique
+    from tidemill.frames.checks import Expect as Expect
+    from tidemill.frames.checks import NotNull as NotNull
+    from tidemill.frames.checks import Rows as Rows
+    from tidemill.frames.checks import Unique as Unique
+    from tidemill.frames.jdbc import Jdbc as Jdbc
     from tidemill.lake.consumer.consumer import ConsumedPartition as ConsumedPartition
     from tidemill.lake.consumer.consumer import PartitionConsumer as PartitionConsumer
     from tidemill.lake.consumer.consumer import PartitionConsumerResult as PartitionConsumerResult
     from tidemill.lake.consumer.consumer import PartitionConsumerState as PartitionConsumerState
-    from tidemill.lake.filters import Range as Range
-    from tidemill.lake.snapshot.jdbc import Jdbc as Jdbc
     from tidemill.mill.mill import Mill as Mill
     from tidemill.mill.mill import open_mill as open  # noqa: A004, F401  # read as `tm.open`
-    from tidemill.run.acceptors import Accept as Accept
-    from tidemill.run.context import Run as Run
-    from tidemill.run.partition_input import DiscardedPartition as DiscardedPartition
+    from tidemill.mill.page import Page as Page
+    from tidemill.mill.page import iterate as iterate
+    from tidemill.run.step.acceptors import Accept as Accept
+    from tidemill.run.step.context import Run as Run
+    from tidemill.run.step.partition_input import DiscardedPartition as DiscardedPartition
     from tidemill.schedule.constraints import Concurrency as Concurrency
     from tidemill.schedule.data_triggers import NewData as NewData
     from tidemill.schedule.data_triggers import NewFiles as NewFiles
@@ -46,9 +47,11 @@ if TYPE_CHECKING:
     from tidemill.schedule.time_triggers import Every as Every
     from tidemill.schedule.triggers import AllOf as AllOf
     from tidemill.schedule.triggers import AnyOf as AnyOf
+    from tidemill.shapes.filters import Range as Range
 
+# The module of each name, and the name in that module if it differs.
 _HOMES = {
-    "Accept": "run.acceptors",
+    "Accept": "run.step.acceptors",
     "AllOf": "schedule.triggers",
     "AnyOf": "schedule.triggers",
     "App": "app.app",
@@ -57,35 +60,37 @@ _HOMES = {
     "Conflict": "errors",
     "ConsumedPartition": "lake.consumer.consumer",
     "Cron": "schedule.time_triggers",
-    "DiscardedPartition": "run.partition_input",
+    "DiscardedPartition": "run.step.partition_input",
     "Every": "schedule.time_triggers",
-    "Expect": "lake.checks",
+    "Expect": "frames.checks",
     "Fenced": "errors",
-    "Fileset": "app.declared",
-    "Inbox": "app.declared",
-    "Jdbc": "lake.snapshot.jdbc",
+    "Fileset": "app.declared:DeclaredFileset",
+    "Inbox": "app.declared:DeclaredInbox",
+    "Jdbc": "frames.jdbc",
     "Mill": "mill.mill",
     "NewData": "schedule.data_triggers",
     "NewFiles": "schedule.data_triggers",
     "NewPartitions": "schedule.data_triggers",
     "NotFound": "errors",
-    "NotNull": "lake.checks",
+    "NotNull": "frames.checks",
+    "Page": "mill.page",
     "PartitionConsumer": "lake.consumer.consumer",
     "PartitionConsumerResult": "lake.consumer.consumer",
     "PartitionConsumerState": "lake.consumer.consumer",
-    "Range": "lake.filters",
+    "Range": "shapes.filters",
     "Reads": "app.reads",
     "Refreshed": "schedule.data_triggers",
-    "Rows": "lake.checks",
-    "Run": "run.context",
-    "Snapshot": "app.declared",
+    "Rows": "frames.checks",
+    "Run": "run.step.context",
+    "Snapshot": "app.declared:DeclaredSnapshot",
     "TidemillError": "errors",
     "Unavailable": "errors",
-    "Unique": "lake.checks",
+    "Unique": "frames.checks",
     "UserError": "errors",
     "Watermark": "app.watermark",
     "WatermarkPassed": "schedule.data_triggers",
-    "open": "mill.mill",
+    "iterate": "mill.page",
+    "open": "mill.mill:open_mill",
 }
 
 __all__ = list(_HOMES)
@@ -94,8 +99,8 @@ __all__ = list(_HOMES)
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'tidemill' has no attribute {name!r}")
-    module = importlib.import_module(f"tidemill.{_HOMES[name]}")
-    return getattr(module, "open_mill" if name == "open" else name)
+    home, _, inner = _HOMES[name].partition(":")
+    return getattr(importlib.import_module(f"tidemill.{home}"), inner or name)
 
 
 def __dir__() -> list[str]:

@@ -50,6 +50,7 @@ class Config:
     slots: int
     lease: timedelta
     keep_superseded: timedelta
+    keep_audit: timedelta
     spark_master: str
     spark_warm: int
     spark_class_data: bool
@@ -69,6 +70,7 @@ class Config:
             "runner.slots": self.slots,
             "runner.lease": format_duration(self.lease),
             "retention.superseded": format_duration(self.keep_superseded),
+            "retention.audit": format_duration(self.keep_audit),
             "spark.master": self.spark_master,
             "spark.warm": self.spark_warm,
             "spark.class_data": self.spark_class_data,
@@ -101,7 +103,7 @@ def _yes_or_no(text: str) -> bool:
 def _keeping(text: str) -> timedelta:
     keeping = parse_duration(text)
     if keeping <= timedelta(0):
-        raise ValueError(f"use a duration such as 7d, not {text!r}: nothing could be read while it is replaced")
+        raise ValueError(f"use a duration such as 7d, not {text!r}: what is kept for no time is lost at once")
     return keeping
 
 
@@ -119,6 +121,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "runner.slots": _Setting("2", _whole(1, 1000)),
     "runner.lease": _Setting("60s", parse_lease),
     "retention.superseded": _Setting("7d", _keeping),
+    "retention.audit": _Setting("400d", _keeping),
     "spark.master": _Setting("local[*]", str),
     "spark.warm": _Setting("1", _whole(0, 16)),
     "spark.class_data": _Setting("true", _yes_or_no),
@@ -158,6 +161,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         slots=_typed(parsed["runner.slots"], int),
         lease=_typed(parsed["runner.lease"], timedelta),
         keep_superseded=_typed(parsed["retention.superseded"], timedelta),
+        keep_audit=_typed(parsed["retention.audit"], timedelta),
         spark_master=str(parsed["spark.master"]),
         spark_warm=_typed(parsed["spark.warm"], int),
         spark_class_data=_typed(parsed["spark.class_data"], bool),

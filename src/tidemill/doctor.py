@@ -15,10 +15,10 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.migrate import read_version
 from tidemill.config import Config, load_config
 from tidemill.errors import TidemillError
-from tidemill.lake.snapshot.jdbc import usual_drivers
-from tidemill.run.class_data import find_archive
-from tidemill.run.java import find_java
-from tidemill.run.runs import list_unloaded
+from tidemill.frames.jdbc import usual_drivers
+from tidemill.run.processes.class_data import find_archive
+from tidemill.run.processes.java import find_java
+from tidemill.run.records.runs import list_unloaded
 from tidemill.sizes import format_bytes
 from tidemill.storage.files import open_files
 from tidemill.world import World
@@ -122,7 +122,7 @@ def _code(world: World, config: Config) -> Finding:
 def _clock(world: World, config: Config) -> Finding:
     catalog = open_catalog(config.catalog, world)
     try:
-        drift = catalog.read(lambda db: db.now()) / 1000 - world.clock.now().timestamp()
+        drift = (catalog.read(lambda db: db.now()) - world.clock.now()).total_seconds()
     finally:
         catalog.close()
     cure = (

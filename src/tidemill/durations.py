@@ -21,7 +21,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "us": ("us", "micro", "micros", "microsecond", "microseconds"),
     "ns": ("ns", "nano", "nanos", "nanosecond", "nanoseconds"),
 }
-"""By the unit, from the longest on, how people and Flink write it."""
+"""Units of durations, from the longest on, as people and Flink write them."""
 _UNIT_BY_NAME: Final = {name: unit for unit, names in _NAMES.items() for name in names}
 _UNITS: Final = {
     "d": timedelta(days=1),
@@ -113,8 +113,3 @@ def format_duration(duration: timedelta) -> str:
         if number:
             text += f"{number}{unit}"
     return text or "0s"
-
-
-def to_milliseconds(duration: timedelta) -> int:
-    """Whole milliseconds of `duration`, as the catalog stores them."""
-    return duration // _UNITS["ms"]

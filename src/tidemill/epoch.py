@@ -16,6 +16,11 @@ def to_ms(moment: datetime) -> int:
     return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
 
 
+def floor_ms(moment: datetime) -> datetime:
+    """Return the begin of the millisecond in which `moment` lies: what the catalog knows of it."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
 def show_time(moment: datetime) -> str:
     """Return `moment`, which is aware, as all output shows times: ISO 8601 in UTC, in milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

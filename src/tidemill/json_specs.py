@@ -4,9 +4,9 @@ Other modules declare specs as frozen dataclasses, and this module reads and wri
 construction: reading one runs the checks of its `__post_init__`. Only this module imports cattrs, which does the work
 (docs/decisions/0003-cattrs-reads-and-writes-specs.md).
 
-Forms: a dataclass is an object with its fields, a `timedelta` is text (`1h30m`), an aware `datetime` its
-epoch milliseconds, a `StrEnum` its value. A class with
-another form declares that form where the class stands: `renamed`, `sparse`, `union` or `shaped`.
+Forms: a dataclass is an object with its fields, a `timedelta` is text (`1h30m`), an aware `datetime` its epoch
+milliseconds, a `StrEnum` its value. A class with another form declares that form where the class stands: `renamed`,
+`sparse`, `union` or `shaped`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def read_text(kind: type[_T], text: str) -> _T:
     """Make a `kind` of JSON text; errors as of `read_plain`."""
     try:
         plain = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadJson(kind.__name__, f"it is no JSON: {error}") from None
     return read_plain(kind, plain)
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import Final, cast
+from typing import Final
 
 from tidemill.durations import format_duration
-from tidemill.epoch import from_ms, show_time
+from tidemill.epoch import show_time
 from tidemill.lake.inbox.discovery import Discovered
 from tidemill.lake.inbox.inbox import Inbox
-from tidemill.run.runner import RunEvent, RunEventKind
-from tidemill.run.runs import Cause, RunState
+from tidemill.run.processes.runner import RunEvent, RunEventKind
+from tidemill.run.records.runs import Cause, RunState
 from tidemill.schedule.checker import Launch
 from tidemill.sizes import format_bytes
 from tidemill.world import World
@@ -96,8 +96,8 @@ class Narrator:
         else:
             again = ""
             if run.state is RunState.PENDING:
-                at = _short_time(from_ms(run.not_before))
-                again = f"   next try {at}" if run.not_before else "   will be tried again"
+                at = run.not_before
+                again = "   will be tried again" if at is None else f"   next try {_short_time(at)}"
             text = f"{program.app}.{program.name}   {run.state}: {run.exit_reason or ''}{again}"
             fields = {"state": run.state, "reason": run.exit_reason, "attempt": run.epoch}
             self.tell("retry" if again else "failed", subject, text, program=program.qualified_name, **fields)
@@ -115,20 +115,20 @@ def _committed(event: RunEvent) -> str:
     run, facts = event.run, event.run.facts
     inputs = [_input(fact) for fact in _listed(facts, "inputs") if fact.get("count")]
     outputs = [_output(fact) for fact in _listed(facts, "outputs")]
-    seconds = timedelta(seconds=float(cast("float", facts.get("seconds", 0)))).total_seconds()
-    return "   ".join([f"tx {run.write_pointer}", ", ".join(inputs), ", ".join(outputs), f"{seconds:.1f} s"])
+    seconds = facts.get("seconds")
+    took = f"{seconds if isinstance(seconds, int | float) else 0:.1f} s"
+    return "   ".join([f"tx {run.write_pointer}", ", ".join(inputs), ", ".join(outputs), took])
 
 
 def _input(fact: Mapping[str, object]) -> str:
     what = "file" if fact.get("kind") == "inbox" else "partition"
-    counted = f"{_count(cast('int', fact.get('count', 0)), what)} of {_short(fact)}"
+    counted = f"{_count(_number(fact.get('count')), what)} of {_short(fact)}"
     rows = fact.get("rows")
-    return counted if rows is None else f"{counted}, {_count(cast('int', rows), 'row')}"
+    return counted if rows is None else f"{counted}, {_count(_number(rows), 'row')}"
 
 
 def _output(fact: Mapping[str, object]) -> str:
-    keys = cast("Sequence[str]", fact.get("partitions", ()))
-    return f"{_short(fact)}[{_some(list(keys))}] {_count(cast('int', fact.get('rows', 0)), 'row')}"
+    return f"{_short(fact)}[{_some(_texts(fact.get('partitions')))}] {_count(_number(fact.get('rows')), 'row')}"
 
 
 def _short(fact: Mapping[str, object]) -> str:
@@ -136,7 +136,16 @@ def _short(fact: Mapping[str, object]) -> str:
 
 
 def _listed(facts: Mapping[str, object], name: str) -> Sequence[dict[str, object]]:
-    return cast("Sequence[dict[str, object]]", facts.get(name) or ())
+    listed = facts.get(name)
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def _texts(value: object) -> Sequence[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _some(names: Sequence[str]) -> str:

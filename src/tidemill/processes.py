@@ -53,14 +53,14 @@ class Child(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process id, also the id of its group and session."""
+        """Process id, also the id of the process's group and session."""
 
     @property
     def tag(self) -> str:
         """The tag in the environment of the process and of all processes that it started."""
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it lives."""
+        """Exit code, negative for a signal; None while the process lives."""
 
     def stopped(self) -> bool:
         """Return whether it stands still by SIGSTOP or a debugger: alive, but not necessarily working."""
@@ -108,7 +108,7 @@ class Spawner(Protocol):
         """Tell whether a process has certainly ended; False for one of another machine, boot or container."""
 
     def listens_on(self, address: str) -> str:
-        """Why no port of `address` can be listened on; empty when one can."""
+        """Return why no port of `address` can be listened on; empty if one can."""
 
     def passed_on(self, environ: Mapping[str, str]) -> AbstractContextManager[None]:
         """For a block: what this process's children inherit has these variables, for libraries that start some."""
@@ -137,11 +137,11 @@ class LocalChild:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Process id."""
         return self.process.pid
 
     def poll(self) -> int | None:
-        """Its exit code; None while it lives."""
+        """Exit code; None while the process lives."""
         return self.process.poll()
 
     def stopped(self) -> bool:

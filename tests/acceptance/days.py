@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tests.sql.plain import replace_whole
 from tidemill.lake.fileset.fileset import Partition
-from tidemill.lake.window.partition_time import from_wall
 from tidemill.lake.window.window_plan import Window
+from tidemill.shapes.partition_time import from_wall
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
 from tidemill.storage.files import open_files
@@ -32,7 +32,7 @@ class Days:
         return {name: f"{number} lines\n" for name, number in found.items()}
 
     def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
-        """A window is a partition of its own: it is written anew."""
+        """Replace windows that are partitions of their own: each is overwritten whole."""
         new = self.compute(run, batch) if batch.windows else {}
         return replace_whole(batch, gone, old, new, name_of)
 

@@ -48,7 +48,7 @@ _CHECK_EVERY: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was struck: `marks` (or other points) with the number of ways to each; `fenced` transactions."""
+    """Figures of the strikes: `marks` (or other points) with the number of ways to each, and `fenced` transactions."""
 
     marks: Mapping[str, int]
     ways: int
@@ -106,7 +106,7 @@ def opened_machine(catalog_url: str, folder: Path) -> Iterator[Machine]:
     """A machine with a new project, on an empty database."""
     session_name = f"tidemill-{uuid.uuid4().hex}"
     opened = f"{catalog_url}&application_name={session_name}" if "postgres" in catalog_url else catalog_url
-    # Who stands in a transaction is ended by PostgreSQL after five seconds; on SQLite others wait for him for a minute.
+    # PostgreSQL ends a session that pauses in a transaction after five seconds. On SQLite, others wait a minute for it.
     impatient = f"{postgres._SETTINGS}; SET idle_in_transaction_session_timeout = '100ms'"
     open_catalog(opened, World()).close()
     with (

@@ -1,6 +1,6 @@
-"""What the tests of a full disk do, each in a process of its own that has a small disk: see test_full_disk.py.
+"""Scenarios of a full disk, each in a process of its own that has a small disk: see test_full_disk.py.
 
-`python -m tests.acceptance.full_disk KIND SCENARIO FOLDER CATALOG` prints what it saw as one line of JSON.
+`python -m tests.acceptance.full_disk KIND SCENARIO FOLDER CATALOG` prints what the scenario saw as one line of JSON.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from pathlib import Path
 
 import psutil
 
-from tests.acceptance.machine import write_texts
+import tidemill as tm
 from tests.manual_clock import backdoor_of
 from tests.yardstick import patience
+from tidemill import Mill, TidemillError
 from tidemill.cli.main import main as tidemill
-from tidemill.errors import TidemillError
-from tidemill.lake import janitor, spark
-from tidemill.mill.mill import Mill, open_project
-from tidemill.run.launchers import DriverOptions, Launcher
-from tidemill.run.runner import RunEvent, Runner
-from tidemill.run.runs import RunState
+from tidemill.frames import spark
+from tidemill.lake import janitor
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.runner import RunEvent, Runner
+from tidemill.run.records.runs import RunState
+from tidemill.testing.plain import write_texts
 
 MEGABYTE = 1_000_000
 APP = """
@@ -103,7 +104,7 @@ def project(folder: Path, catalog: str, data: Path) -> Iterator[Mill]:
     (folder / "app.py").write_text(APP)
     settings = f'catalog = "{catalog}"\ndata = "{data}"\n[runner]\nlease = "5s"\n[spark]\nmaster = "local[2]"\n'
     (folder / "tidemill.toml").write_text(settings + 'conf = {"spark.driver.memory" = "512m"}\n')
-    with open_project(folder, create=True) as mill:
+    with tm.open(folder) as mill:
         mill.deploy()
         yield mill
 
@@ -214,11 +215,11 @@ def fill_under_spark(disk: MountedDisk | LimitedDisk, folder: Path, catalog: str
         runner = Runner(
             mill.project.world,
             mill.project.catalog,
-            Launcher(mill.project.world, options),
+            LocalLauncher(mill.project.world, options),
             lease=mill.project.config.lease,
             on_event=events.append,
         )
-        run_id = mill.runs.start("shop.load")
+        run_id = mill.runs.start("shop.load").run_id
 
         def step_until(done: Callable[[], bool]) -> None:
             give_up_at = mill.project.world.clock.monotonic() + timedelta(seconds=patience(90))

@@ -17,7 +17,7 @@ import random
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from enum import StrEnum
@@ -27,49 +27,51 @@ from unittest import mock
 import apsw
 import greenlet
 
+from tests.spawners import InProcess
+from tidemill import Fenced, Mill, TidemillError, Unavailable
 from tidemill.catalog.db import CatalogUnavailable, LostReply
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.sqlite import SqliteCatalog
 from tidemill.config import load_config
-from tidemill.errors import Fenced, TidemillError, Unavailable
 from tidemill.json_specs import read_text
-from tidemill.lake import spark
 from tidemill.lake.datasets import find
-from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
 from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.inbox import FileState, Inbox
-from tidemill.lake.manifest import group_by_partition, list_written
-from tidemill.mill.mill import Mill
 from tidemill.mill.project import Project
 from tidemill.names import DEFAULT_NAMESPACE, RunId
 from tidemill.narration import Narrator
-from tidemill.processes import LocalSpawner
-from tidemill.roles import Discoverer, Janitor
-from tidemill.run import bundles
-from tidemill.run.attempts import ask_kill
-from tidemill.run.bundles import Bundle, store_bundle
-from tidemill.run.driver import DriverProcess
-from tidemill.run.external import ExternalTransaction, open_transaction
-from tidemill.run.launchers import Assignment, DriverOptions, Launcher, Start
-from tidemill.run.outside_claims import get_latest_files, update_file_status
-from tidemill.run.runner import Runner
-from tidemill.run.spans import DeclaredSpan
+from tidemill.roles.discoverer import Discoverer
+from tidemill.roles.janitor import Janitor
+from tidemill.roles.keeper import Keeper
+from tidemill.run.processes.assignments import Assignment, DriverSetup
+from tidemill.run.processes.driver import DriverProcess
+from tidemill.run.processes.external import ExternalTransaction, open_transaction
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.runner import Runner
+from tidemill.run.records import bundles
+from tidemill.run.records.bundles import Bundle, store_bundle
+from tidemill.run.step.attempts import ask_kill
+from tidemill.run.step.outside_claims import get_latest_files, update_file_status
+from tidemill.run.step.spans import DeclaredSpan
 from tidemill.schedule.loop import Scheduler
-from tidemill.storage.files import open_files
 from tidemill.testing.clock import Backdoor, VirtualClock
+from tidemill.testing.plain import write_texts
 from tidemill.world import Disk, World
 
 LEASE = timedelta(seconds=5)
 PAUSE = 4 * LEASE
 _AWAY_TICKS = 4
-"""How long a process stands: who notices takes a lease to see it expire, and one to see it un-renewed."""
+"""The time that a process stands.
+
+Another process takes a lease to see the lease expire, and a lease to see no renewal.
+"""
 
 APP = '''
 from pathlib import Path
 
 from tests.acceptance.days import Days
 from tidemill import Accept, App, Concurrency, Every, NewFiles, NewPartitions, Reads, Watermark, WatermarkPassed
-from tidemill.run.programs import ProgramKind
+from tidemill.run.records.programs import ProgramKind
 from tidemill.sql.window_program import WindowProgram
 
 HERE = Path(__file__).parent
@@ -183,7 +185,7 @@ app.schedule("hourly", strike, trigger=Every("1h"), constraints=[])
 
 
 class Kind(StrEnum):
-    """What can go wrong."""
+    """The kinds of faults."""
 
     CRASH = "the process dies"
     ERROR = "an unforeseen exception"
@@ -206,15 +208,15 @@ class Unforeseen(Exception):
 
 
 class GaveUp(Exception):
-    """Somebody at a notebook does."""
+    """The error with which a notebook's user gives up."""
 
 
 class Faults:
     """Strikes once at each point of one kind: wherever the product comes to `what` by a way that is new.
 
-    A way are the product's own functions from the step on, and who comes by them: what `load` has passed is another
-    point for `sum_up`, whose claims are of another kind. A few strikes in one round at most, and one a tick: so that
-    runs come to an end, and that what follows the first one is struck as well.
+    A way is the process, and the product's own functions from the step on. A point that `load` has passed is another
+    point for `sum_up`, whose claims are of another kind. A round has a few strikes at most, and a tick has one. So runs
+    come to an end, and what follows the first strike is struck as well.
     """
 
     def __init__(self) -> None:
@@ -249,13 +251,13 @@ class Faults:
 
 
 class Ordinal(StrEnum):
-    """What befalls the k-th operation."""
+    """The fate of the k-th operation."""
 
     FAILS = "it fails"
-    """Of the catalog, or of the disk."""
+    """An operation of the catalog or of the disk fails."""
     DIES = "its process dies before it"
     LOST_REPLY = "it happens, and its reply is lost"
-    """Of those that write into the catalog."""
+    """Only for an operation that writes into the catalog."""
 
 
 class Countdown:
@@ -286,7 +288,7 @@ def _way_here() -> Iterator[str]:
 
 
 class Process:
-    """What lives and dies as one: a world of its own, and its node's catalog."""
+    """A process: its own world, and its node's catalog, live and die with it."""
 
     def __init__(self, node: Node, who: str) -> None:
         self.node = node
@@ -345,7 +347,7 @@ class Process:
 
 
 def _not_beside(_name: str, _every: timedelta, _step: Callable[[], bool]) -> AbstractContextManager[None]:
-    """What a notebook does takes no time of its lease; while it stands, its threads do too."""
+    """Repeat nothing beside the work: a notebook's work takes no time of its lease, and its threads stand with it."""
     return nullcontext()
 
 
@@ -404,7 +406,7 @@ class PlayedChild:
         self.exit_code = -9 if self.exit_code is None else self.exit_code
 
 
-class PlayedSpawner(LocalSpawner):
+class PlayedSpawner(InProcess):
     """Keeps the children of a node, and touches no process."""
 
     def __init__(self, host: str) -> None:
@@ -435,14 +437,6 @@ class PlayedSpawner(LocalSpawner):
         """Nodes are noticed by their leases alone here."""
         return False
 
-    @contextmanager
-    def surrounded(self, *_: Path) -> Iterator[None]:
-        """All processes have one environment, and print nothing."""
-        yield
-
-    def complain(self, text: str) -> None:
-        """Nobody reads it."""
-
 
 class Up(Process):
     """The roles of `tidemill up`, each a step."""
@@ -454,16 +448,16 @@ class Up(Process):
         options = DriverOptions(
             machine.catalog_url, machine.folder / "state", machine.folder / "cache", warm=0, plain=0
         )
-        self.discoverer = Discoverer(self.catalog, narrator)
+        self.keeper = Keeper(self.catalog, Discoverer(self.catalog, narrator))
         self.scheduler = Scheduler(self.catalog, self.world, narrator.launched)
         self.runner = Runner(
-            self.world, self.catalog, Launcher(self.world, options), lease=LEASE, on_event=narrator.ran
+            self.world, self.catalog, LocalLauncher(self.world, options), lease=LEASE, on_event=narrator.ran
         )
         self.janitor = Janitor(self.catalog, timedelta(0), machine.folder / "state")
 
     def discover(self) -> None:
         """List what is due to be listed."""
-        self.discoverer.step()
+        self.keeper.step()
 
     def schedule(self) -> None:
         """Bring messages and times to runs until there is nothing more."""
@@ -477,16 +471,16 @@ class Up(Process):
     def sweep(self) -> None:
         """Clean up."""
         self.janitor.step()
-        self.janitor.take_away()
+        self.janitor.empty_inboxes()
 
     def end_loudly(self) -> None:
-        """What `run_all` does when a role has failed: drivers are ended, and their runs given back."""
+        """End the drivers and return their runs, as `run_all` does when a role has failed."""
         with suppress(TidemillError, OSError):
             self.runner.close()
 
 
 class Node:
-    """One machine with its processes: `up` and its drivers, or what a person runs. It stands as a whole."""
+    """A machine with its processes: `up` and its drivers, or what a person runs. It stands as a whole."""
 
     def __init__(self, machine: Machine, name: str) -> None:
         self.machine = machine
@@ -547,7 +541,7 @@ class Node:
 
 
 class Machine:
-    """One project, its catalog on either database, and the nodes that work on it."""
+    """A project, its catalog on either database, and the nodes that work on it."""
 
     def __init__(self, catalog_url: str, session_name: str, folder: Path, backdoor: Backdoor) -> None:
         self.catalog_url = catalog_url
@@ -567,8 +561,10 @@ class Machine:
         self._moves = 0
         self.is_landing_whole = True
         self.misfortunes: set[str] = set()
-        """Programs whose next attempt ends before it has begun: of sum_up by a loss of power. And `kill`: somebody
-        kills the run of load that waits for its next attempt."""
+        """Programs whose next attempt ends before it has begun: `sum_up` by a loss of power.
+
+        And `kill`: a user kills the run of `load` that waits for its next attempt.
+        """
         self._session_name = session_name
         """By which PostgreSQL knows the connections of all nodes."""
         self._set_up()
@@ -578,7 +574,7 @@ class Machine:
     # What happens to the outside
 
     def deploy(self, number: int) -> None:
-        """Deploy other code, whose bundle lies below the data; that of the last deployment is nobody's then."""
+        """Deploy other code, whose bundle lies below the data. No run needs the bundle of the last deployment then."""
         (self.folder / "app.py").write_text(f"{APP}\n# {number}\n")
         with mock.patch.object(bundles, "MOST_IN_CATALOG", 0):
             self._mill.deploy()
@@ -689,13 +685,13 @@ class Machine:
         self.catalog.close()
 
     def last_faults(self) -> str:
-        """What went wrong at last, for the message of a failed test."""
+        """Return the last faults, for the message of a failed test."""
         return "\n".join([*self.deaths[-8:], *self.story[-20:]])
 
     # What the processes do
 
     @property
-    def is_somebody_standing(self) -> bool:
+    def is_any_node_standing(self) -> bool:
         """Return whether a process has still to go on."""
         return any(node.stands is not None for node in (*self.nodes, self.desk))
 
@@ -783,7 +779,7 @@ class Machine:
         node.go(work)
 
     def _drive(self, node: Node, child: PlayedChild) -> None:
-        start, assignment = read_text(Start, child.lines[0]), read_text(Assignment, child.lines[1])
+        start, assignment = read_text(DriverSetup, child.lines[0]), read_text(Assignment, child.lines[1])
         program = self._program(assignment)
         if program in self.misfortunes and not self._unlucky:
             self._unlucky = True  # one a tick: a loss of power would hide a driver's death from its runner
@@ -849,19 +845,3 @@ class Machine:
         self.clock.rule(self.sql, self.catalog.dialect)
         self._mill = Mill(Project(self.catalog, world, config))
         self.deploy(0)
-
-
-def write_texts(
-    world: World, rows: Mapping[str, str], fileset: Fileset, directory: str, columns: ColumnSchema | None = None
-) -> spark.PartitionWrites:
-    """Write a text file for each key, where Spark would write Parquet; the rest is the product's."""
-    files = open_files(fileset.dataset.location, world)
-    for key, text in rows.items():
-        folder = f"source={key}/" if fileset.keys.names else ""
-        files.put(f"{directory}/{folder}part-0.txt", text.encode())
-    found = list_written(files, directory)
-    counts = {status.name: files.read(status.name).count(b"\n") for status in found}
-    # As if each line told its time, which windows want a column for.
-    fields = '[{"name":"line","type":"string"},{"name":"ts","type":"timestamp"}]'
-    schema = ColumnSchema(f'{{"type":"struct","fields":{fields}}}')
-    return spark.PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), schema)

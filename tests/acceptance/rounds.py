@@ -1,8 +1,7 @@
-"""One round on the machine: what lands, what goes wrong without us, and what has to hold at its end.
+"""A round on the machine: its files, its bad luck without a fault of ours, and what has to hold at its end.
 
-A round lands two files, publishes a partition from outside, lets a schedule's time come, and has its share of bad luck
-without any fault of ours: programs that stumble, a driver that dies, a loss of power, a job that waits too long, and
-in every second round somebody who kills a run.
+A round lands two files, publishes a partition from outside, and lets a schedule's time come. Without any fault of ours,
+programs stumble, a driver dies, a node loses power, and a job waits too long. In every second round a user kills a run.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from typing import Any
 import pytest
 
 from tests.acceptance.machine import Machine
+from tidemill import Unavailable
 from tidemill.catalog.transactions import Snapshot
-from tidemill.errors import Unavailable
 from tidemill.lake import janitor
 from tidemill.lake.datasets import find
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.lake.janitor import CLEAN_SWEEPS
-from tidemill.lake.window.partition_time import from_wall, to_wall
 from tidemill.names import DEFAULT_NAMESPACE, WritePointer
+from tidemill.shapes.partition_time import from_wall, to_wall
 
 MOST_TICKS = 240
 DAY = 86_400_000_000
@@ -64,7 +63,7 @@ HEARD_BY = {
 
 
 def play(machine: Machine, number: int) -> None:
-    """One round, to the end of all that it causes."""
+    """Play a round, to the end of all that it causes."""
     machine.clock.sleep(timedelta(hours=1))
     machine.deploy(number)
     machine.misfortunes = {"load", "sum_up"} if number % 2 else {"load", "sum_up", "kill"}
@@ -76,13 +75,13 @@ def play(machine: Machine, number: int) -> None:
     for _ in range(MOST_TICKS):
         machine.tick()
         machine.move_the_landing(f"f{number}")
-        stood |= machine.is_somebody_standing
+        stood |= machine.is_any_node_standing
         if not machine.is_published(f"n{number}"):
             machine.note(f"n{number}", f"{number}\n" * 5)
         elif not machine.is_fetched(f"h{number}"):
             machine.fetch()
             continue
-        if is_busy(machine) or machine.is_somebody_standing or not machine.is_landing_whole:
+        if is_busy(machine) or machine.is_any_node_standing or not machine.is_landing_whole:
             continue
         if len(machine.sql(f"SELECT 1 FROM inbox_file WHERE name IN ('f{number}', 'g{number}')")) == 2:
             if stood:  # a zombie may have written after the janitor looked for the first time
@@ -150,7 +149,7 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
         assert consumed(machine, "lines", "copy") == dict.fromkeys(names, 1), told
     assert announced(machine, "lines") == announced(machine, "totals") == dict.fromkeys(names, 1), told
     assert sum(payload["count"] for payload in payloads(machine, "file:default.raw")) == len(files), told
-    assert told_ends(machine) == ended_runs(machine), told
+    assert announced_ends(machine) == ended_runs(machine), told
     for schedule, event_key in HEARD_BY.items():
         assert heard(machine, schedule, event_key) == dict.fromkeys(sent(machine, event_key), 1), told
     assert fires(machine) == strikes(machine), told
@@ -161,14 +160,17 @@ def check(machine: Machine, rounds: int, kinds: str = "fn") -> None:
 
 
 def left_behind(machine: Machine) -> dict[str, str]:
-    """What is in the archive; of files that leave nothing else is left."""
+    """Return the files of the archive. The folders that files leave must be empty."""
     for name in ("side", "feed"):
         assert list((machine.folder / name).iterdir()) == [], machine.last_faults()
     return {path.name: path.read_text() for path in (machine.folder / "archive").iterdir()}
 
 
 def watermark(machine: Machine) -> int:
-    """How many days of lines are complete; each move was announced once, and goes on from the last; old ones may go."""
+    """Return how many days of lines are complete.
+
+    Each move was announced once, and goes on from the previous move. Old moves may be deleted.
+    """
     moves = [(one["from"], one["to"]) for one in payloads(machine, "watermark:default.lines")]
     rows = machine.sql("SELECT previous, value FROM watermark_move ORDER BY commit_seq")
     moves.sort(key=lambda move: move[1])
@@ -179,7 +181,7 @@ def watermark(machine: Machine) -> int:
 
 
 def counted(machine: Machine, names: set[str]) -> dict[str, list[str]]:
-    """How many lines are in each window of two days that the watermark has closed."""
+    """Count the lines in each window of two days that the watermark has closed."""
     closed_to = FIRST_DAY + watermark(machine) * DAY
     found: Counter[int] = Counter()
     for name in names:
@@ -226,7 +228,7 @@ def versions(machine: Machine, name: str) -> list[object]:
 
 
 def announced_versions(machine: Machine, name: str) -> list[object]:
-    """The versions of a snapshot that messages told of, oldest first."""
+    """Return the versions of a snapshot that messages announced, oldest first."""
     return sorted(payload["version"] for payload in payloads(machine, f"snapshot:default.{name}"))
 
 
@@ -252,7 +254,7 @@ def payloads(machine: Machine, event_key: str) -> list[dict[str, Any]]:
 
 
 def announced(machine: Machine, name: str) -> Counter[str]:
-    """How often each partition was announced."""
+    """Count the announcements of each partition."""
     return Counter(
         partition["key"].removeprefix("source=")
         for payload in payloads(machine, f"partition:default.{name}")
@@ -260,7 +262,7 @@ def announced(machine: Machine, name: str) -> Counter[str]:
     )
 
 
-def told_ends(machine: Machine) -> Counter[tuple[str, str]]:
+def announced_ends(machine: Machine) -> Counter[tuple[str, str]]:
     """The ends of runs, as messages say."""
     rows = machine.sql("SELECT payload FROM message WHERE topic = 'program'")
     ends = [json.loads(str(text)) for (text,) in rows]
@@ -281,7 +283,7 @@ def sent(machine: Machine, event_key: str) -> set[tuple[object, ...]]:
 
 
 def heard(machine: Machine, schedule: str, event_key: str) -> Counter[tuple[object, ...]]:
-    """How often each of these messages is in a run of the schedule, or in a job of it that ended without one."""
+    """Count each of these messages in the schedule's runs, and in its jobs that ended without a run."""
     runs = machine.sql("SELECT triggered_by FROM run WHERE schedule_id IS NOT NULL")
     causes = [json.loads(str(text)) for (text,) in runs]
     places = [

@@ -20,7 +20,8 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import Call, Dialect, Statement, render
 from tidemill.catalog.transactions import SQL as TRANSACTIONS
 from tidemill.catalog.transactions import Transaction, begin, commit
-from tidemill.lake.consumer.claims import CompleteClaims
+from tidemill.lake.claims import Complete
+from tidemill.lake.consumer.claims import PARTITIONS
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, take
 from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.consumer.take import take_claims
@@ -28,8 +29,8 @@ from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite
-from tidemill.lake.manifest import Manifest
 from tidemill.names import CommitSeq, DatasetId, Namespace, RunId
+from tidemill.shapes.manifest import Manifest
 from tidemill.world import World
 
 SCHEMA = ColumnSchema('{"type":"struct","fields":[]}')
@@ -40,7 +41,7 @@ ROUND = 0.02
 
 
 def make_lines(catalog: Catalog) -> Fileset:
-    """The file set of the seed, keyed by who wrote and which transaction of his it was."""
+    """The file set of the seed, keyed by the writer and the number of the writer's transaction."""
     spec = {"keys": {"writer": "int", "number": "int"}, "format": "parquet"}
     lines = Dataset(DatasetId("lines"), Namespace("default"), "lines", DatasetKind.FILESET, "file:///lines", spec, None)
     catalog.write(lambda db: (declare(db, lines), ensure_consumer(db, lines.dataset_id, "managed")))
@@ -102,7 +103,7 @@ def consume(catalog: Catalog, run: str) -> list[str]:
     """Follow the file set with a state of this process's own."""
     lines = _lines(catalog)
     follower = Follower(catalog, lines.dataset_id)
-    return _until_told(catalog, run, follower.take, lambda tx: commit(catalog, tx, []))
+    return _until_signalled(catalog, run, follower.take, lambda tx: commit(catalog, tx, []))
 
 
 def claim(catalog: Catalog, run: str) -> list[str]:
@@ -113,21 +114,21 @@ def claim(catalog: Catalog, run: str) -> list[str]:
     def take_claimed(tx: Transaction) -> list[str]:
         return [d.partition_key for d in take_claims(catalog, tx, {consumer_id: Terms()})[consumer_id]]
 
-    return _until_told(
-        catalog, run, take_claimed, lambda tx: commit(catalog, tx, [CompleteClaims(tx.run_id, tx.epoch)])
+    return _until_signalled(
+        catalog, run, take_claimed, lambda tx: commit(catalog, tx, [Complete(PARTITIONS, tx.run_id, tx.epoch)])
     )
 
 
-def _until_told(
+def _until_signalled(
     catalog: Catalog, run: str, take: Callable[[Transaction], list[str]], done: Callable[[Transaction], object]
 ) -> list[str]:
-    told = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.readline(), told.set()), daemon=True).start()
+    signalled = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), signalled.set()), daemon=True).start()
     given: list[str] = []
     number = 0
     last = False
     while not last:
-        last = told.wait(ROUND)
+        last = signalled.wait(ROUND)
         tx = begin(catalog, run_id=RunId(f"{run}_{number}"), epoch=1)
         given += take(tx)
         done(tx)
@@ -143,7 +144,7 @@ def _lines(catalog: Catalog) -> Fileset:
 
 
 def main(arguments: list[str]) -> None:
-    """One process of the race."""
+    """Play a process of the race."""
     match arguments:
         case ["write", url, writer, transactions, *mutant]:
             catalog = open_catalog(url, World())

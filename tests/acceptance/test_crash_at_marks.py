@@ -20,7 +20,7 @@ from tests.acceptance.rounds import check, play
 
 @pytest.fixture
 def machine(catalog_url: str, memory_folder: Path) -> Iterator[Machine]:
-    """A project on nodes whose processes die, fail and stand as told, on each database."""
+    """A project on nodes whose processes die, fail and stand at given points, on each database."""
     with opened_machine(catalog_url, memory_folder / "project") as machine:
         yield machine
 
@@ -34,7 +34,7 @@ def machine(catalog_url: str, memory_folder: Path) -> Iterator[Machine]:
 )
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_fault_at_any_point_loses_and_doubles_nothing(machine, kind):
-    """What a fault leaves is taken up by whoever comes next: nobody has to clean up. And no mark is passed over."""
+    """The next process takes up what a fault leaves, so that no user has to clean up. Every mark is struck."""
     short = kind in AT_MARKS and (kind is Kind.PAUSE or machine.catalog.dialect == "postgres")
     figures = strike_everywhere(machine, kind, first_ways_only=short)
 
@@ -46,13 +46,13 @@ def test_a_fault_at_any_point_loses_and_doubles_nothing(machine, kind):
 
 
 def test_a_round_reaches_every_mark_of_the_product(machine):
-    """A step that is new, or marked anew, is struck at by the test above, or this one says that it is not."""
+    """The test above strikes at a new step or mark, or this test reports that the step is not reached."""
     play(machine, 1)
     check(machine, 1)
 
     assert machine.deaths == []
-    # Lost with its driver, failed by its program, completed with the claims of the first attempt; who was at work when
-    # the node lost its power is tried again too.
+    # Lost with its driver, failed by its program, completed with the claims of the first attempt; runs at work when
+    # the node lost its power are retried too.
     ((state, epoch, failures),) = machine.sql(
         "SELECT r.state, r.epoch, r.failures FROM run AS r JOIN program AS p ON p.program_id = r.program_id"
         " WHERE p.name = 'load'"

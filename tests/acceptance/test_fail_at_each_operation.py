@@ -22,7 +22,7 @@ FEWEST = {Ordinal.FAILS: 100, Ordinal.DIES: 100, Ordinal.LOST_REPLY: 25}
 @pytest.mark.share("sqlite-it happens, and its reply is lost", "postgres-its process dies before it")
 @pytest.mark.parametrize("ordinal", list(Ordinal))
 def test_a_round_survives_a_fault_at_each_of_its_operations(catalog_url: str, memory_folder: Path, ordinal: Ordinal):
-    """What lands is published once, whichever operation fails, is the last of its process, or loses its reply."""
+    """A file is published once, whichever operation fails, is the last of its process, or loses its reply."""
     with opened_machine(catalog_url, memory_folder / "project") as machine:
         a_third = (1 + TODAY % 3, 3) if machine.catalog.dialect == "postgres" else (1, 1)
         passed = strike_each_operation(machine, ordinal, *a_third)

@@ -1,7 +1,7 @@
 """A disk that is full: under the catalog, under the data, and under a Spark job that fills it up itself.
 
-The small disk is a tmpfs in a mount namespace of the test's own process, as root or as whoever may be root in a user
-namespace. Where neither is allowed, the kernel's limit for the size of files stands in.
+The small disk is a tmpfs in a mount namespace of the test's own process, as root or as a user that may be root in a
+user namespace. Where neither is allowed, the kernel's limit for the size of files stands in.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WAYS = (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--moun
 
 @pytest.fixture(scope="session")
 def way_to_mount(tmp_path_factory: pytest.TempPathFactory) -> list[str] | None:
-    """How a process here may mount a disk; None when it may not."""
+    """Return the command by which a process may mount a disk here, or None."""
     folder = tmp_path_factory.mktemp("mount")
     for way in WAYS:
         try:
@@ -42,7 +42,7 @@ class FullDisk:
         (folder / "disk").mkdir()
 
     def play(self, scenario: str, catalog: str | None = None) -> dict[str, Any]:
-        """What the scenario saw; without a catalog's address, one on the small disk."""
+        """Return what the scenario saw; without a catalog's address, the catalog is on the small disk."""
         kind = "limited" if self.way is None else "mounted"
         catalog = catalog or f"sqlite:///{self.folder}/disk/catalog.db"
         command = [*(self.way or []), sys.executable, "-m", "tests.acceptance.full_disk"]
@@ -67,7 +67,7 @@ def full_disk(request: pytest.FixtureRequest, memory_folder: Path, way_to_mount:
 
 
 def test_a_catalog_on_a_full_disk_says_so_and_keeps_what_it_has(full_disk):
-    """Whoever publishes gets one line; what was there is there, and work goes on when there is room again."""
+    """The caller gets one line, and published data stay. Work goes on when the disk has room again."""
     seen = full_disk.play("catalog")
 
     code, errors = seen["command"]
@@ -80,7 +80,7 @@ def test_a_catalog_on_a_full_disk_says_so_and_keeps_what_it_has(full_disk):
 
 
 def test_data_on_a_full_disk_are_published_whole_or_not_at_all(full_disk, catalog_url):
-    """A write that did not fit is nobody's: not visible, and deleted; the next one is published."""
+    """A write that did not fit is not visible, and is deleted. The next write is published."""
     seen = full_disk.play("data", catalog_url)
 
     assert seen["error"].startswith("storage_unavailable: ")

@@ -18,8 +18,8 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.lake.fileset.fileset import Fileset, WriteOp, read_partitions
 from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite
-from tidemill.lake.manifest import Manifest
 from tidemill.names import RunId
+from tidemill.shapes.manifest import Manifest
 from tidemill.world import World
 
 TICK_WITHOUT_LOCK = """
@@ -44,7 +44,7 @@ class Race:
     lines: Fileset
 
     def run(self, writers: int, transactions: int, *, mutant: bool = False) -> tuple[list[str], dict[str, list[str]]]:
-        """What is committed in the end, and what each consumer was given, each sorted."""
+        """Return the committed partitions and those that each consumer got, each list sorted."""
         url, option = self.catalog.url, ["--without-lock"] if mutant else []
         if mutant and self.catalog.dialect == "postgres":
             url, option = f"{url}&application_name=writer", []

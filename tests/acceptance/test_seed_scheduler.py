@@ -16,7 +16,7 @@ import pytest
 
 import tidemill as tm
 from tests.manual_clock import ManualClock, backdoor_of
-from tidemill.app.app import App
+from tidemill import App, Mill
 from tidemill.app.deploy import Deployed, deploy
 from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import EndTransaction, begin, commit
@@ -28,11 +28,11 @@ from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite
 from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.inbox import Inbox
-from tidemill.lake.manifest import DataFile, Manifest
-from tidemill.mill.mill import Mill, open_project
+from tidemill.mill.mill import open_project
 from tidemill.names import DEFAULT_NAMESPACE, RunId
-from tidemill.run.attempts import FinishRun, register, take_runs
+from tidemill.run.step.attempts import FinishRun, register, take_runs
 from tidemill.schedule.loop import LONGEST_SLEEP, Scheduler
+from tidemill.shapes.manifest import DataFile, Manifest
 from tidemill.world import World
 
 SCHEMA = ColumnSchema('{"type":"struct","fields":[]}')
@@ -72,7 +72,7 @@ class Site:
         )
 
     def add(self, partitions: int, dataset: str = "clicks", *, fails: bool = False, size: int = 0) -> None:
-        """Somebody commits so many new partitions of `size` bytes, or fails to."""
+        """Commit so many new partitions of `size` bytes, or fail to."""
         catalog = self.mill.project.catalog
         fileset = Fileset.of(catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, dataset)))
         run_id = RunId(self.mill.project.world.new_id("run"))
@@ -87,7 +87,7 @@ class Site:
         commit(catalog, tx, [AddPartitions(tx, fileset, changes, SCHEMA, frozenset())])
 
     def take(self, dataset: str, consumer: str) -> int:
-        """How many partitions a run of a program is given now."""
+        """Return the number of partitions that a run of a program gets now."""
         catalog = self.mill.project.catalog
         dataset_id = catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, dataset)).dataset_id
         consumer_id = catalog.write(lambda db: ensure_consumer(db, dataset_id, consumer)).consumer_id
@@ -245,7 +245,7 @@ def test_story_9_a_feed_that_comes_in_n_chunks_is_processed_when_all_are_there(s
 
 
 def test_story_10_a_feed_of_every_second_does_not_run_every_second(site):
-    """It runs when enough has accumulated; a burst that is more than enough is one run."""
+    """The program runs when enough has accumulated. A burst that is more than enough is one run."""
     shop = Shop()
     site.deploy(shop.schedule("feed", join, tm.NewPartitions(shop.clicks, 30)).app)
     launched = 0
@@ -339,7 +339,7 @@ def test_scenario_3_a_deployment_touches_schedules_only_when_it_may(site):
 
 
 def test_scenario_4_what_was_counted_before_an_update_does_not_count(site):
-    """One partition, an update, four more: not yet; one more: the program runs, with the new arguments."""
+    """A partition, an update, four more: not yet. After a fifth, the program runs with the new arguments."""
     trigger = tm.NewPartitions("clicks", 5)
     site.deploy(Shop().schedule("s", ingest, trigger, arguments={"level": 1}).app)
     site.add(1)
@@ -385,7 +385,7 @@ def test_scenario_6_a_deleted_schedule_launches_nothing(site):
     assert deployed.schedules_removed == ("s",)
     assert deployed.dropped_jobs == 1
     assert site.schedule() == []
-    assert site.mill.jobs.list() == []
+    assert list(site.mill.jobs.list()) == []
 
 
 def test_scenario_8_a_launch_needs_the_trigger_and_all_constraints(site):
@@ -434,7 +434,7 @@ def test_events_while_the_consumer_runs_are_the_next_run(site):
 
 
 def test_an_event_while_the_schedule_is_suspended_is_taken_when_it_is_resumed(site):
-    """It starts nothing while the schedule is suspended; its data does not wait for another event."""
+    """An event starts nothing while the schedule is suspended, and its data does not wait for another event."""
     site.deploy(Shop().schedule("s", ingest, tm.NewPartitions("clicks")).app)
     site.mill.schedules.suspend("shop.s")
     site.add(1)

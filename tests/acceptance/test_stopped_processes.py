@@ -20,9 +20,10 @@ from typing import Any
 import apsw
 import pytest
 
+import tidemill as tm
 from tests.manual_clock import backdoor_of
 from tests.yardstick import patience
-from tidemill.mill.mill import Mill, open_project
+from tidemill import Mill
 from tidemill.mill.runs import RunView
 from tidemill.testing.clock import Backdoor
 
@@ -65,7 +66,7 @@ import sys
 from pathlib import Path
 from tidemill.mill.mill import open_project
 from tidemill.processes import LocalChild, LocalSpawner
-from tidemill.roles import run_all
+from tidemill.roles.up import run_all
 from tidemill.world import World
 
 project, host, powerless = sys.argv[1:]
@@ -181,7 +182,7 @@ class Site:
         until(lambda: self.sql(f"SELECT status FROM inbox_file WHERE name = '{name}'") == [("SUCCESS",)])
 
     def work(self) -> dict[str, list[tuple[Any, ...]]]:
-        """What has been done, and what is under way."""
+        """Return the work that is done, and the work that is under way."""
         return {
             "files": self.sql("SELECT name, status FROM inbox_file ORDER BY name"),
             "taken": self.sql("SELECT item, count(*) FROM run_input GROUP BY item ORDER BY item"),
@@ -191,12 +192,12 @@ class Site:
         }
 
     def log(self, run: RunView, attempt: int) -> str:
-        """What an attempt printed."""
+        """Return what an attempt printed."""
         return (self.mill.project.config.state / "logs" / run.run_id / str(attempt) / "stderr").read_text()
 
 
 def done(*states: str, transactions: list[str]) -> dict[str, list[tuple[Any, ...]]]:
-    """How it looks when one.csv was processed once, by runs that ended so."""
+    """Return the work when one.csv was processed once, by runs that ended in `states`."""
     return {
         "files": [("one.csv", "SUCCESS")],
         "taken": [("one.csv", 1)],
@@ -229,7 +230,7 @@ def site(tmp_path: Path, catalog_url: str) -> Iterator[Site]:
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "tidemill.toml").write_text(SETTINGS.format(catalog=catalog_url))
     with ExitStack() as stack:
-        mill = stack.enter_context(open_project(tmp_path, create=True))
+        mill = stack.enter_context(tm.open(tmp_path))
         mill.deploy()
         site = Site(tmp_path, mill, stack.enter_context(backdoor_of(catalog_url)))
         yield site
@@ -278,7 +279,7 @@ def test_a_stopped_driver_whose_run_is_killed_commits_nothing(site, powerless):
 
     states = {view.run_id: view.state for view in site.mill.runs.list()}
     assert outlived == powerless
-    # Its watchdog, which sees that its runner has let go of it, may end it before it can say so.
+    # The driver's watchdog may see first that the runner has ended it, and end it before it can report.
     assert site.log(run, 1) == "" or (powerless and "is fenced" in site.log(run, 1))
     assert states.pop(run.run_id) == "KILLED"
     assert list(states.values()) == ["COMPLETED"]
@@ -286,7 +287,7 @@ def test_a_stopped_driver_whose_run_is_killed_commits_nothing(site, powerless):
 
 
 def test_a_driver_that_is_stopped_alone_for_longer_than_the_lease_is_given_up(site):
-    """Nobody renews for a process that stands still: else one `kill -STOP` would hold its files for ever."""
+    """A lease is not renewed for a process that stands still. Else one `kill -STOP` would hold its files for ever."""
     site.start()
     site.land("one.csv")
     driver = site.wait_for_middle()
@@ -317,7 +318,7 @@ def test_the_driver_of_a_killed_runner_dies_and_another_runner_does_the_work(sit
     assert site.work() == done("COMPLETED", transactions=["invalid", "committed"])
 
 
-def test_an_interrupt_ends_a_node_with_all_its_children_and_gives_its_run_back(site):
+def test_an_interrupt_ends_a_node_with_all_its_children_and_returns_its_run(site):
     """Ctrl-C, perhaps pressed twice: at once, nothing left, and the next node goes on without waiting for a lease."""
     node = site.start()
     site.land("one.csv")

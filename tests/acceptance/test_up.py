@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+import tidemill as tm
 from tests.yardstick import patience
+from tidemill import Mill
 from tidemill.catalog.transactions import Snapshot
-from tidemill.lake.manifest import tx_directory
-from tidemill.mill.mill import Mill, open_project
 from tidemill.names import WritePointer
+from tidemill.shapes.manifest import tx_directory
 
 pytestmark = pytest.mark.spark
 
@@ -80,7 +81,7 @@ class Up:
         self.timer.start()
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """What it tells, as it comes."""
+        """Yield each event that the process prints, as it comes."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             yield json.loads(line)
@@ -105,7 +106,7 @@ class Up:
 
 @pytest.fixture
 def project(tmp_path: Path, postgres_catalog_url: str) -> Path:
-    """A project that nobody has deployed yet; on PostgreSQL, since the demo is on SQLite."""
+    """A project before its first deployment; on PostgreSQL, since the demo is on SQLite."""
     (tmp_path / "landing").mkdir()
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "tidemill.toml").write_text(SETTINGS.format(catalog=postgres_catalog_url))
@@ -132,7 +133,7 @@ def leave_behind(mill: Mill) -> Path:
 
 
 def totals(mill: Mill) -> dict[str, int]:
-    """What is published of each day."""
+    """Return the published total of each day."""
     return {
         str(file.key["day"]): row["total"]
         for file in mill.datasets.files("default.days")
@@ -142,7 +143,7 @@ def totals(mill: Mill) -> dict[str, int]:
 
 def test_files_become_reports_and_nothing_is_left_behind(project):
     """The main job, from two commands and a folder: with a bad file, an old transaction's leavings, a second round."""
-    with open_project(project, create=True) as mill:
+    with tm.open(project) as mill:
         mill.deploy()
         leavings = leave_behind(mill)
         land(project, "a.csv", ("2026-01-01", 1), ("2026-01-02", 2))
@@ -183,7 +184,7 @@ def test_files_become_reports_and_nothing_is_left_behind(project):
     assert told[-1] == "stopped"
     assert states == {"a.csv": "SUCCESS", "b.csv": "SUCCESS", "c.csv": "SUCCESS", "broken.csv": "QUARANTINED"}
     assert waiting == {"default.shop.report": 0}
-    assert open_transactions == []
+    assert list(open_transactions) == []
     assert not leavings.exists()
     assert all((folder / "_committed").exists() for folder in committed)
     assert len(drivers) > 1

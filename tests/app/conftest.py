@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.mill.mill import open_project
+import tidemill as tm
 
 APP = """
 import tidemill as tm
@@ -37,5 +37,5 @@ def project(catalog_url, tmp_path):
 @pytest.fixture
 def mill(project):
     """The project, opened."""
-    with open_project(project, create=True) as opened:
+    with tm.open(project) as opened:
         yield opened

@@ -16,7 +16,7 @@ ORDERS = 'orders = app.inbox("orders", "landing", schema="id INT, name STRING", 
 
 
 def facts_of(site, run: int) -> dict[str, object]:
-    """What a run has recorded of its inbox; 0 is the newest run."""
+    """Return the facts of a run about its inbox. 0 is the newest run."""
     return site.mill.runs.show(site.mill.runs.list()[run].run_id).facts["read"][0]
 
 
@@ -25,12 +25,12 @@ def test_a_run_records_the_columns_that_it_adds(site):
     site.declare(ORDERS.format(more="") + LINES.format(policy="evolve") + LOAD)
     land(site, {"a.csv": "id,name,zip\n1,a,x\n", "b.csv": "Zip,id,name\nx,2,b\n", "c.csv": "id,name,bad\nx,c,d\n"})
 
-    first = site.run("shop.load")
+    first = site.outcome("shop.load")
     site.mill.inboxes.retry("orders")
-    second = site.run("shop.load")
+    second = site.outcome("shop.load")
     recorded = facts_of(site, 0)
     land(site, {"d.csv": "name,id\nd,4\n"})
-    third = site.run("shop.load")
+    third = site.outcome("shop.load")
 
     assert (first[0], second, third) == ("FAILED", ("COMPLETED", ""), ("COMPLETED", ""))
     assert (recorded["unknown"], recorded["added"]) == ("evolve", {"zip": "STRING"})
@@ -45,10 +45,10 @@ def test_a_file_set_with_fixed_columns_refuses_added_ones(site):
     """The file set decides. The error names the column, for the run and for the file."""
     site.declare(ORDERS.format(more=', format="json"') + LINES.format(policy="fail") + LOAD)
     land(site, {"a.json": '{"id": 1, "name": "a"}\n'})
-    first = site.run("shop.load")
+    first = site.outcome("shop.load")
     land(site, {"b.json": '{"id": 2, "name": "b", "zip": 5}\n'})
 
-    state, why = site.run("shop.load")
+    state, why = site.outcome("shop.load")
 
     assert first == ("COMPLETED", "")
     assert state == "FAILED"

@@ -1,17 +1,15 @@
-"""What an app file may say, and that a mistake is told where it is made."""
+"""App files: their declarations, and the errors of mistakes, each at its place."""
 
 from __future__ import annotations
-
-from datetime import timedelta
 
 import pytest
 
 import tidemill as tm
+from tidemill import NotFound, UserError
 from tidemill.app.declared import BadDeclaration
-from tidemill.errors import NotFound, UserError
-from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox.inbox import InboxSpec
 from tidemill.names import BadName
+from tidemill.shapes.formats import FileFormat, RawFormat
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def test_a_program_is_found_by_its_name(app):
 
 
 def test_reading_and_writing_one_file_set_needs_a_word(app):
-    """It would trigger itself for ever (protocol: takes and claims)."""
+    """The program would trigger itself for ever (protocol: takes and claims)."""
     clean = app.fileset("clean", keys={"day": "date"})
 
     with pytest.raises(BadDeclaration, match="deliver_own=False"):
@@ -119,7 +117,7 @@ def test_arguments_have_types_and_defaults(app):
     ],
 )
 def test_an_option_of_an_inbox_that_would_do_nothing_is_refused(app, options, why):
-    """A user who gives an option relies on it."""
+    """A user relies on each given option."""
     with pytest.raises(UserError, match=why):
         app.inbox("orders", "landing", **options)
 
@@ -148,7 +146,7 @@ def test_one_run_at_a_time_unless_constraints_say_otherwise(app):
 
 
 def test_an_option_that_is_left_out_has_the_default_of_the_specification(app):
-    """Both places name defaults. Only `settle` differs: a specification made in code takes files at once."""
+    """Both places name defaults, so that a specification made in code means the same as one of an app."""
     inbox = app.inbox("orders", "landing", schema="id int")
 
-    assert inbox.spec == InboxSpec(RawFormat(FileFormat.CSV, "id int"), settle=timedelta(seconds=1))
+    assert inbox.spec == InboxSpec(RawFormat(FileFormat.CSV, "id int"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.app import test_pipeline
-from tests.app.test_pipeline import Site
+from tests.stage import Stage
 from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.inbox import FileState
 from tidemill.upkeep.balance import weigh
@@ -24,7 +24,7 @@ REJECT = 'bad_rows="reject", max_rejects="5%", settle="0s"'
 LINES = 'lines = app.fileset("lines", keys={"part": "int"})\n'
 
 
-def land(site: Site, contents: dict[str, str]) -> None:
+def land(site: Stage, contents: dict[str, str]) -> None:
     """Write files into the inbox, and have them found."""
     folder = site.mill.project.config.folder / "landing"
     folder.mkdir(exist_ok=True)
@@ -33,13 +33,16 @@ def land(site: Site, contents: dict[str, str]) -> None:
     discover(site.mill.project.catalog, site.mill.inboxes._inbox("orders"))
 
 
-def states(site: Site) -> dict[str, tuple[FileState, int, str]]:
+def states(site: Stage) -> dict[str, tuple[FileState, int, str]]:
     """State, failures and reason of each file."""
     return {file.name: (file.status, file.failures, file.error or "") for file in site.mill.inboxes.files("orders")}
 
 
 def test_all_bad_files_of_a_batch_are_found_in_one_attempt(site):
-    """One was found in each failed run; the next run is for the good ones, and bad ones fail no run again."""
+    """Before, each failed run found one bad file.
+
+    Now the next run gets the good files, and bad ones fail no run again.
+    """
     site.declare(
         f'orders = app.inbox("orders", "landing", schema="id INT, name STRING, qty INT", settle="0s")\n{LINES}{LOAD}'
     )
@@ -53,13 +56,13 @@ def test_all_bad_files_of_a_batch_are_found_in_one_attempt(site):
         },
     )
 
-    first = site.run("shop.load")
+    first = site.outcome("shop.load")
     after_first = states(site)
-    second = site.run("shop.load")
+    second = site.outcome("shop.load")
     published = site.rows("lines", "id", "name")
     site.mill.inboxes.retry("orders")
     land(site, {"late.csv": HEADER + "3,c,30\n"})
-    third = site.run("shop.load")
+    third = site.outcome("shop.load")
 
     assert first[0] == "FAILED"
     assert after_first["good.csv"][0] is after_first["fine.csv"][0] is FileState.NEW
@@ -95,11 +98,14 @@ def test_all_bad_files_of_a_batch_are_found_in_one_attempt(site):
     ],
 )
 def test_bad_rows_are_rejected_with_line_text_and_reason(site, declared, good, bad, named):
-    """One bad line of a million rejected its file; rejected rows are in the same commit, and count in the balance."""
+    """Before, one bad line of a million rejected its file.
+
+    Rejected rows are in the same commit, and count in the balance.
+    """
     site.declare(f'orders = app.inbox("orders", "landing", {declared}, {REJECT})\n{LINES}{LOAD}')
     land(site, {"some": good + bad, "all": good, "many": good + bad + bad})
 
-    state, why = site.run("shop.load")
+    state, why = site.outcome("shop.load")
     facts = site.mill.runs.show(site.mill.runs.list()[0].run_id).facts
 
     assert (state, why) == ("COMPLETED", "")
@@ -136,7 +142,7 @@ def test_a_row_that_is_bad_under_two_schemas_is_one_reject(site):
     )
     land(site, {"some": HEADER + "".join(f"{n},a,{n}\n" for n in range(98)) + "x,a,1\n1,a,1.239\n"})
 
-    state, why = site.run("shop.load")
+    state, why = site.outcome("shop.load")
 
     assert (state, why) == ("COMPLETED", "")
     assert site.rows("orders_rejects", "line", "text", "reason") == [
@@ -162,7 +168,7 @@ def test_a_file_that_is_bad_under_a_later_schema_fails_the_attempt(site):
     some = HEADER + "".join(f"{n},a,{n}\n" for n in range(98)) + "x,a,1\n"
     land(site, {"some.csv": some, "text.csv": HEADER + "1,a,ten\n"})
 
-    state, why = site.run("shop.load")
+    state, why = site.outcome("shop.load")
 
     assert state == "FAILED"
     assert why.startswith("BadUnderSchema: ")

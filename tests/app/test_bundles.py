@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.stage import Stage, staged
+import tidemill as tm
 from tests.app.test_deploy import redeploy
 from tests.run.conftest import by_hand, rows_of
+from tests.stage import Stage, staged
 from tidemill.app.edits import Edits
 from tidemill.app.packing import BundleTooLarge, pack
 from tidemill.doctor import examine
-from tidemill.mill.mill import open_project
 from tidemill.narration import Narrator
-from tidemill.roles import Discoverer, UntilIdle, run_all
-from tidemill.run import bundles
-from tidemill.run.attempts import LOSSES_FOR_A_FAILURE
-from tidemill.run.bundles import (
+from tidemill.roles.discoverer import Discoverer
+from tidemill.roles.up import UntilIdle, run_all
+from tidemill.run.records import bundles
+from tidemill.run.records.bundles import (
     Bundle,
     CodeUnavailable,
     UploadAbandoned,
@@ -30,8 +30,9 @@ from tidemill.run.bundles import (
     store_bundle,
     sweep_bundles,
 )
-from tidemill.run.programs import BrokenApp, list_programs
-from tidemill.run.runs import Cause, RunState
+from tidemill.run.records.programs import BrokenApp, list_programs
+from tidemill.run.records.runs import Cause, RunState
+from tidemill.run.step.attempts import LOSSES_FOR_A_FAILURE
 from tidemill.world import Disk
 
 APP = """
@@ -86,13 +87,13 @@ def stage(tmp_path, catalog_url):
 
 def start(stage: Stage) -> RunState:
     """Start the program by hand and work on it; how its run stands."""
-    run_id = stage.mill.runs.start("shop.load")
+    run_id = stage.mill.runs.start("shop.load").run_id
     stage.work()
-    return stage.run(run_id).state
+    return stage.find(run_id).state
 
 
-def test_an_edit_that_nobody_deployed_changes_nothing(stage):
-    """Of the app file, of a module, of one that is imported late: all runs have what was deployed."""
+def test_an_edit_without_a_deployment_changes_nothing(stage):
+    """An edit of the app file, of a module, or of a late import changes no run: all runs have the deployed code."""
     folder = stage.mill.project.config.folder
     stage.mill.project.config.app.write_text("this is half sav(")
     for name in ("helper.py", "late.py", "package/other.py"):
@@ -100,7 +101,7 @@ def test_an_edit_that_nobody_deployed_changes_nothing(stage):
     stage.mill.runs.start("shop.load")
     (run,) = stage.work()
 
-    assert stage.said() == []  # the inbox is empty
+    assert stage.lines_of() == []  # the inbox is empty
     assert run.state is RunState.COMPLETED
 
 
@@ -116,7 +117,7 @@ def test_every_attempt_has_the_files_of_the_deployment(stage):
     (run,) = stage.play()
 
     assert run.state is RunState.COMPLETED
-    assert stage.said() == ["app 1 helper 1 late 1 deep 1"]
+    assert stage.lines_of() == ["app 1 helper 1 late 1 deep 1"]
 
 
 def test_data_in_a_package_are_those_of_the_deployment(stage):
@@ -126,12 +127,12 @@ def test_data_in_a_package_are_those_of_the_deployment(stage):
     sys.modules.pop("package", None)  # the deployment's, in this process; a driver is a process of its own
     start(stage)
 
-    assert stage.said() == ["SELECT 1", "SELECT 1"]
+    assert stage.lines_of() == ["SELECT 1", "SELECT 1"]
 
 
 def discover(stage: Stage) -> None:
-    """List the inbox, as the discoverer does."""
-    Discoverer(stage.mill.project.catalog, Narrator(stage.world, lambda _: None, as_json=False)).step()
+    """List the inbox, as the keeper does."""
+    Discoverer(stage.mill.project.catalog, Narrator(stage.world, lambda _: None, as_json=False)).list_due()
 
 
 def test_a_deployment_replaces_the_code_of_the_next_attempt(stage):
@@ -145,7 +146,7 @@ def test_a_deployment_replaces_the_code_of_the_next_attempt(stage):
     discover(stage)
     (run,) = stage.play()
 
-    assert stage.said() == ["app 2 helper 2 late 1 deep 1"]
+    assert stage.lines_of() == ["app 2 helper 2 late 1 deep 1"]
     assert first.bundle != second.bundle
     assert stage.mill.runs.show(run.run_id).bundle == second.bundle
     assert stage.mill.runs.show(run.run_id).facts["code"] == second.bundle
@@ -194,12 +195,12 @@ def test_a_run_that_waited_for_a_node_goes_on_with_code_that_loads(stage):
 
 
 def test_up_until_idle_does_not_wait_for_another_node(stage):
-    """It tells what the run waits for, and ends: on its own it would wait for ever."""
+    """The command reports what the run waits for, and ends: alone it would wait for ever."""
     stage.mill.runs.start("shop.load")
     spoil(stage)
     told: list[str] = []
 
-    with open_project(stage.mill.project.config.folder) as mill:
+    with tm.open(stage.mill.project.config.folder) as mill:
         run_all(mill, echo=told.append, deploy=False, until_idle=UntilIdle.ALL)
 
     (waits,) = [line for line in told if " waits " in line]
@@ -218,7 +219,7 @@ def spoil(stage: Stage) -> None:
 def test_a_program_that_was_deployed_again_before_its_attempt_began_is_returned(stage):
     """Declaration and code belong together: the attempt costs the run nothing."""
     stage.at["driver.registered"] = lambda: redeploy(stage.mill, APP.replace("VERSION", "app 2"))
-    run_id = stage.mill.runs.start("shop.load")
+    run_id = stage.mill.runs.start("shop.load").run_id
     (run,) = stage.work()
     state, losses, failures = run.state, run.losses, run.failures
     (again,) = stage.work()
@@ -253,7 +254,7 @@ def test_too_much_data_in_a_package_is_refused(stage, monkeypatch):
 
 
 def test_of_too_much_data_only_the_size_is_read(stage, monkeypatch):
-    """It may be larger than the memory."""
+    """The data may be larger than the memory."""
     monkeypatch.setattr("tidemill.app.packing.MOST_BYTES", 10_000)
     (stage.mill.project.config.folder / "package" / "data.bin").write_bytes(b"0" * 20_000)
     read_bytes, read = Disk.read_bytes, []
@@ -303,7 +304,7 @@ def test_a_large_bundle_whose_file_is_gone_comes_back_with_the_same_deployment(s
 
 
 def test_the_file_of_a_deployment_that_was_killed_is_deleted(stage, monkeypatch):
-    """It lay there for ever: no row named it."""
+    """Without a row that names the file, it would stay for ever."""
     catalog, state = stage.mill.project.catalog, stage.mill.project.config.state
     folder = Path(stage.mill.project.config.data) / "_bundles"
     monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
@@ -484,7 +485,7 @@ def test_a_full_disk_of_a_node_is_no_fault_of_the_run(stage, monkeypatch):
 
 
 def test_a_wrong_byte_anywhere_in_a_bundle_is_damage():
-    """Of the compressed data too, where Python's zip module raises errors of other modules."""
+    """A wrong byte in compressed data too, for which Python's zip module raises errors of other modules."""
     good = Bundle({"app.py": bytes(range(256))}).to_zip()
     refused = 0
     for place in range(len(good)):
@@ -501,8 +502,8 @@ def digests(stage: Stage) -> set[str]:
     return {str(row[0]) for row in rows_of(stage.mill.project.catalog, "SELECT digest FROM bundle")}
 
 
-def test_an_edit_that_is_not_deployed_is_told_once(stage):
-    """And a file that is only half saved; nothing is said when it is deployed, or taken back."""
+def test_an_edit_that_is_not_deployed_is_reported_once(stage):
+    """The report covers a half-saved file too. A deployed or reverted edit is not reported."""
     told: list[str] = []
     edits = Edits(stage.mill.project.catalog, stage.mill.project.config, told.append)
     edits.step()
@@ -522,7 +523,7 @@ def test_an_edit_that_is_not_deployed_is_told_once(stage):
 
 
 def test_an_app_file_that_changes_while_it_is_read_is_read_again(stage):
-    """What is packed is what declared the programs."""
+    """The bundle has the code that declared the programs."""
     folder = stage.mill.project.config.folder
     redeploy(
         stage.mill,
@@ -537,7 +538,7 @@ def test_an_app_file_that_changes_while_it_is_read_is_read_again(stage):
 
 
 def test_an_app_file_that_always_changes_is_refused(stage):
-    """Rather than to deploy what nobody has seen as a whole."""
+    """A deployment must not have code that no process has read as a whole."""
     with pytest.raises(BrokenApp, match="changes all the time"):
         redeploy(
             stage.mill,

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.acceptance.machine import write_texts
-from tests.app.stage import Stage, staged
+import tidemill as tm
 from tests.run.conftest import rows_of
+from tests.stage import Stage, staged
 from tidemill.app.app import BadDeclaration
 from tidemill.cli.main import main
 from tidemill.lake.janitor import sweep
 from tidemill.lake.snapshot.versions import VersionHeld, expire_versions
 from tidemill.mill.consumers import NotPeekable
-from tidemill.mill.mill import open_project
-from tidemill.run.external import open_transaction
+from tidemill.run.processes.external import open_transaction
+from tidemill.testing.plain import write_texts
 
 APP = """
 import tidemill as tm
@@ -91,7 +91,7 @@ def test_each_run_gets_what_changed_since_the_last_that_committed(stage):
     start(stage)
 
     assert none == idle == [("COMPLETED", "no_input")]
-    assert stage.said() == [f"None {first}", f"{first} {third}"]
+    assert stage.lines_of() == [f"None {first}", f"{first} {third}"]
     last = [run for run in stage.runs() if run.exit_reason == ""][-1]
     (taken,) = stage.mill.runs.show(last.run_id).inputs
     assert (taken.dataset, taken.item) == ("default.users", f"version {third}")
@@ -99,14 +99,14 @@ def test_each_run_gets_what_changed_since_the_last_that_committed(stage):
 
 
 def test_a_roll_back_is_a_change(stage):
-    """What downstream has built on the bad version has to go too."""
+    """Data that was derived from the bad version has to be corrected too."""
     good = refresh(stage)
     bad = refresh(stage)
     start(stage)
     back = stage.mill.snapshots.rollback("users", good).version
     start(stage)
 
-    assert stage.said() == [f"None {bad}", f"{bad} {back}"]
+    assert stage.lines_of() == [f"None {bad}", f"{bad} {back}"]
 
 
 def test_what_a_failed_run_was_given_comes_again(catalog_url, tmp_path):
@@ -118,7 +118,7 @@ def test_what_a_failed_run_was_given_comes_again(catalog_url, tmp_path):
         start(stage)
 
         assert failed[0][0] == "FAILED"
-        assert stage.said() == [f"None {first}", f"None {second}"]
+        assert stage.lines_of() == [f"None {first}", f"None {second}"]
 
 
 def test_changes_that_a_failed_run_was_launched_for_are_announced_again_later(catalog_url, tmp_path):
@@ -126,7 +126,7 @@ def test_changes_that_a_failed_run_was_launched_for_are_announced_again_later(ca
     with site(tmp_path, catalog_url, f"import os; 1 / os.path.exists({str(tmp_path / 'good')!r})") as stage:
         version = refresh(stage)
         failed = stage.play()
-        (put_off,) = rows_of(stage.mill.project.catalog, "SELECT not_before > tidemill_now() FROM consumer_work")
+        (postponed,) = rows_of(stage.mill.project.catalog, "SELECT not_before > tidemill_now() FROM consumer_work")
         (tmp_path / "good").touch()
         stage.pass_time()
         again = stage.play()
@@ -134,8 +134,8 @@ def test_changes_that_a_failed_run_was_launched_for_are_announced_again_later(ca
 
         assert [(str(run.state), run.exit_reason or "") for run in again] == [("COMPLETED", "")]
         assert [str(run.state) for run in failed] == ["FAILED"]
-        assert put_off[0]
-        assert stage.said() == [f"None {version}"] * 2
+        assert postponed[0]
+        assert stage.lines_of() == [f"None {version}"] * 2
         assert stage.play() == []
         assert rows_of(stage.mill.project.catalog, "SELECT count(*) FROM consumer_work") == [(0,)]
         assert stage.mill.catalog.audit().clean
@@ -143,11 +143,11 @@ def test_changes_that_a_failed_run_was_launched_for_are_announced_again_later(ca
 
 @pytest.mark.parametrize(("reads", "ran"), [("tm.Changes(users)", ["COMPLETED"]), ("users", [])])
 def test_changes_of_a_job_that_waited_too_long_are_announced(catalog_url, tmp_path, reads, ran):
-    """Its message is used up, too. Who reads the snapshot whole misses nothing: the next refresh will do."""
+    """The job's message is used up. A program that reads the whole snapshot misses nothing: the next refresh serves."""
     alone = APP.replace("tm.Refreshed(users))", 'tm.Refreshed(users), constraints=[tm.Concurrency(1)], timeout="1h")')
     alone = alone.replace("tm.Changes(users)", reads).replace(".since", "" if reads == "users" else ".since")
     with site(tmp_path, catalog_url, app=alone) as stage:
-        blocker = stage.mill.runs.start("shop.follow", {})
+        blocker = stage.mill.runs.start("shop.follow", {}).run_id
         refresh(stage)
         stage.schedule()
         rows_of(stage.mill.project.catalog, "UPDATE job SET satisfied_at = 1, next_check_at = 1 RETURNING 1")
@@ -167,7 +167,7 @@ def test_changes_of_a_killed_run_are_announced_at_once(stage):
     again = stage.play()
 
     assert [(str(run.state), run.exit_reason or "") for run in again] == [("COMPLETED", "")]
-    assert stage.said() == [f"None {version}"]
+    assert stage.lines_of() == [f"None {version}"]
 
 
 def test_of_two_runs_with_the_same_changes_one_commits(stage):
@@ -189,7 +189,7 @@ def test_of_two_runs_with_the_same_changes_one_commits(stage):
 
 
 def test_the_version_that_a_feed_has_seen_is_kept_for_it(stage):
-    """However many come: else nobody could say what has changed since."""
+    """However many versions come, without that one the changes could not be computed."""
     seen = refresh(stage)
     start(stage)
     skipped = refresh(stage)
@@ -205,7 +205,7 @@ def test_the_version_that_a_feed_has_seen_is_kept_for_it(stage):
     expire_versions(stage.mill.project.catalog)
     assert [one.version for one in stage.mill.snapshots.versions("users")] == [newest]
     assert skipped not in kept
-    assert stage.said()[-1] == f"{seen} {newest}"
+    assert stage.lines_of()[-1] == f"{seen} {newest}"
 
 
 def test_a_reset_gives_all_again_or_only_what_comes(stage, tmp_path, capsys):
@@ -225,12 +225,12 @@ def test_a_reset_gives_all_again_or_only_what_comes(stage, tmp_path, capsys):
 
     assert (behind.partitions, there.partitions) == (1, 0)
     assert idle == [("COMPLETED", "no_input")]
-    assert stage.said() == [f"None {version}", f"None {version}", f"{version} {later}"]
+    assert stage.lines_of() == [f"None {version}", f"None {version}", f"{version} {later}"]
     assert json.loads(capsys.readouterr().out)[0]["partitions"] == 0
 
 
 def test_a_feed_is_not_peeked_at_as_if_nothing_waited(stage):
-    """It has no partitions; what there is to see, another verb shows."""
+    """A feed has no partitions. Another verb shows its changes."""
     refresh(stage)
 
     with pytest.raises(NotPeekable, match=r"`tidemill snapshot diff default.users SEEN NEWEST` what changed since"):
@@ -246,7 +246,7 @@ def test_a_reset_is_announced_at_once(stage):
     stage.mill.consumers.reset("users", FOLLOW, "now")
 
     assert [(str(run.state), run.exit_reason or "") for run in again] == [("COMPLETED", "")]
-    assert stage.said() == [f"None {version}"] * 2
+    assert stage.lines_of() == [f"None {version}"] * 2
     assert stage.play() == []
 
 
@@ -278,15 +278,15 @@ def test_a_program_that_no_longer_asks_for_changes_keeps_nothing(stage):
         .replace(".since", "")
     )
     stage.mill.project.config.app.write_text(text, encoding="utf-8")
-    with open_project(stage.mill.project.config.folder) as mill:
+    with tm.open(stage.mill.project.config.folder) as mill:
         mill.deploy()
 
-        assert mill.consumers.list(dataset="users") == []
+        assert list(mill.consumers.list(dataset="users")) == []
     assert seen not in {one.version for one in stage.mill.snapshots.versions("users") if one.kept_for}
 
 
 def test_a_program_that_the_app_no_longer_has_keeps_nothing(catalog_url, tmp_path):
-    """Neither the version that it saw last, nor what waited for it: one of its name begins anew."""
+    """Neither its last version nor its waiting changes are kept: a new program of that name starts again."""
     with site(tmp_path, catalog_url, "1 / 0") as stage:
         seen = refresh(stage)
         stage.play()
@@ -295,14 +295,14 @@ def test_a_program_that_the_app_no_longer_has_keeps_nothing(catalog_url, tmp_pat
         redeploy(stage, APP[: APP.index("@app.python")])
 
         assert waiting == [(1,)]
-        assert stage.mill.consumers.list(dataset="users") == []
+        assert list(stage.mill.consumers.list(dataset="users")) == []
         assert rows_of(stage.mill.project.catalog, "SELECT count(*) FROM consumer_work") == [(0,)]
         assert seen not in {one.version for one in stage.mill.snapshots.versions("users") if one.kept_for}
         assert stage.mill.catalog.audit().clean
 
 
 def test_a_run_of_a_program_that_the_app_no_longer_has_commits_no_changes(stage):
-    """It was given them by a feed that is gone: declared again, the program gets them all."""
+    """The feed of these changes has been deleted: declared again, the program gets all changes."""
     refresh(stage)
     text = stage.mill.project.config.app.read_text(encoding="utf-8")
     stage.at["driver.before_commit"] = lambda: redeploy(stage, text[: text.index("@app.python")])
@@ -314,7 +314,7 @@ def test_a_run_of_a_program_that_the_app_no_longer_has_commits_no_changes(stage)
 
     assert state == "PENDING"
     assert (str(failed.state), failed.exit_reason is not None) == ("FAILED", True)
-    assert stage.said()[-1] == f"None {last}"
+    assert stage.lines_of()[-1] == f"None {last}"
     assert stage.mill.catalog.audit().clean
 
 
@@ -330,7 +330,7 @@ def test_another_app_keeps_its_feeds(stage):
 def redeploy(stage: Stage, app: str) -> None:
     """Deploy another text of the app file."""
     stage.mill.project.config.app.write_text(app, encoding="utf-8")
-    with open_project(stage.mill.project.config.folder) as mill:
+    with tm.open(stage.mill.project.config.folder) as mill:
         mill.deploy()
 
 
@@ -361,7 +361,7 @@ def follow(run): ...
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["refresh", "late", "run", "reset", "expire", "race"]), max_size=10))
 def test_the_inputs_of_committed_runs_are_one_chain_of_versions(tmp_path_factory, deeds):
-    """Whatever happens between: each begins where the one before ended, and the last with what is current."""
+    """Each run begins at the version where the previous one ended, and the last run ends at the current version."""
     folder = tmp_path_factory.mktemp("chain")
     with site(folder, f"sqlite:///{folder}/catalog.db") as stage:
         for deed in [*deeds, "run"]:

@@ -1,11 +1,11 @@
-"""What a program leaves of what it was given: by a filter, by an acceptor, by putting back."""
+"""Choice of a program among its partitions: by a filter, by an acceptor, by returning them."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.app.stage import staged
-from tidemill.run.runs import RunState
+from tests.stage import staged
+from tidemill.run.records.runs import RunState
 
 APP = """
 from pathlib import Path
@@ -49,17 +49,17 @@ def stage(tmp_path, catalog_url):
 
 
 def answer(stage, answers):
-    """What the acceptor answers for each hour."""
+    """Answer of the acceptor for each hour."""
     (stage.mill.project.config.folder / "answers").write_text(answers)
 
 
 def got(stage):
-    """What the program was given, run by run."""
-    return [line.removeprefix("got ") for line in stage.said() if line.startswith("got")]
+    """Deliveries to the program, run by run."""
+    return [line.removeprefix("got ") for line in stage.lines_of() if line.startswith("got")]
 
 
 def test_an_acceptor_is_asked_of_each_and_what_it_skips_comes_again_later(stage):
-    """Without a failure, and not at once: who skips all would be started again and again."""
+    """A skip is no failure, and has a wait: a program that skips everything would start again and again."""
     answer(stage, "a s a")
     stage.publish("lines", "hour=0", "hour=1", "hour=2")
     runs = stage.play()
@@ -68,7 +68,7 @@ def test_an_acceptor_is_asked_of_each_and_what_it_skips_comes_again_later(stage)
     stage.pass_time()
     later = stage.play()
 
-    assert [line for line in stage.said() if line.startswith("asked")][:3] == [
+    assert [line for line in stage.lines_of() if line.startswith("asked")][:3] == [
         "asked 0 new 1",
         "asked 1 new 1",
         "asked 2 new 1",
@@ -89,7 +89,7 @@ def test_what_an_acceptor_stops_at_goes_to_the_next_run_at_once(stage):
     stage.play()
 
     assert got(stage) == ["0 1", "2 3"]
-    assert "asked 3 new 1" not in stage.said()[:3]
+    assert "asked 3 new 1" not in stage.lines_of()[:3]
 
 
 @pytest.mark.parametrize("answers", ["s s", "x x"])
@@ -117,7 +117,7 @@ def test_an_acceptor_that_answers_something_else_fails_its_run(stage):
     assert got(stage) == []
 
 
-def test_what_a_program_puts_back_is_not_completed_and_comes_later(stage):
+def test_what_a_program_returns_is_not_completed_and_comes_later(stage):
     """The rest is; and it is not there any more for the program."""
     answer(stage, "a a a")
     (stage.mill.project.config.folder / "back").write_text("1")
@@ -127,11 +127,11 @@ def test_what_a_program_puts_back_is_not_completed_and_comes_later(stage):
     stage.pass_time()
     stage.play()
 
-    assert [line for line in stage.said() if not line.startswith("asked")] == ["got 0 1 2", "left 0 2", "got 1"]
+    assert [line for line in stage.lines_of() if not line.startswith("asked")] == ["got 0 1 2", "left 0 2", "got 1"]
     assert stage.mill.consumers.show("lines", "default.shop.report").work == ()
 
 
-def test_putting_back_what_was_not_taken_is_an_error_that_names_it(stage):
+def test_returning_what_was_not_taken_is_an_error_that_names_it(stage):
     """Twice the same, for instance."""
     answer(stage, "a")
     (stage.mill.project.config.folder / "back").write_text("0 0")
@@ -144,7 +144,7 @@ def test_putting_back_what_was_not_taken_is_an_error_that_names_it(stage):
 
 
 def test_a_filter_passes_over_what_is_not_wanted_for_good(tmp_path, catalog_url):
-    """They start no run; the next take passes over them, and leaves no work that nobody wants."""
+    """Such partitions start no run. The next take leaves them out, and they are no backlog."""
     reads = 'tm.Reads(lines, where={"hour": tm.Range(2, 4)})'
     with staged(tmp_path, catalog_url, APP.format(reads=reads)) as stage:
         stage.publish("lines", "hour=0", "hour=1")
@@ -163,7 +163,7 @@ def test_a_filter_passes_over_what_is_not_wanted_for_good(tmp_path, catalog_url)
     [('{"our": 1}', "did you mean 'hour'"), ('{"hour": "x"}', "hour"), ('{"hour": []}', "set without")],
 )
 def test_a_filter_that_fits_no_key_is_refused_at_deployment(tmp_path, catalog_url, where, told):
-    """It would let nothing through, in silence."""
+    """Such a filter would silently accept nothing."""
     with (
         pytest.raises(Exception, match=told),
         staged(tmp_path, catalog_url, APP.format(reads=f"tm.Reads(lines, where={where})")),

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.spark_site import Site, open_site
+from tests.stage import Stage, staged
 from tidemill.catalog.db import Db
 from tidemill.cli.main import main
+from tidemill.frames.spark import read_partitions as read_frame
 from tidemill.lake.fileset.compaction import CompactionConflict
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema, read_partitions
 from tidemill.lake.fileset.time_travel import now
-from tidemill.lake.spark import read_partitions as read_frame
-from tidemill.run.declared import find_dataset
-from tidemill.run.outputs import RowsChanged, WritesAndCompacts
+from tidemill.run.records.declared import find_dataset
+from tidemill.run.step.outputs import RowsChanged, WritesAndCompacts
 from tidemill.schedule.schedules import list_schedules
 from tidemill.upkeep.audit import audit
 
@@ -28,20 +28,20 @@ TEXT = "SELECT * FROM VALUES ('a', 5), ('b', 5), ('ü', 6) AS rows(value, hour)"
 
 
 @pytest.fixture
-def site(tmp_path: Path, sqlite_catalog_url: str, spark) -> Iterator[Site]:
+def site(tmp_path: Path, sqlite_catalog_url: str, spark) -> Iterator[Stage]:
     """A project with a driver on the tests' Spark."""
-    with open_site(tmp_path, sqlite_catalog_url, spark) as site:
+    with staged(tmp_path, sqlite_catalog_url, spark=spark) as site:
         yield site
 
 
-def append(site: Site, text: str = ROWS, times: int = 1) -> None:
+def append(site: Stage, text: str = ROWS, times: int = 1) -> None:
     """Append the rows of a query, in transactions of their own."""
     for _ in range(times):
         with site.mill.transaction(["clicks"]) as tx:
             tx.fileset("clicks").append(site.spark.sql(text))
 
 
-def read(site: Site) -> list[tuple[object, ...]]:
+def read(site: Stage) -> list[tuple[object, ...]]:
     """All rows, as a reader of the whole file set gets them."""
 
     def block(db: Db) -> tuple[Fileset, list[Partition], ColumnSchema | None]:
@@ -55,7 +55,7 @@ def read(site: Site) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("file_format", ["parquet", "orc", "csv", "json", "text"])
 def test_the_rows_stay_the_same_in_every_format(site, file_format):
-    """One file for each partition, where there were three."""
+    """Each partition has one file in place of three."""
     site.declare(f"app.fileset('clicks', keys={{'hour': 'int'}}, format='{file_format}')")
     append(site, TEXT if file_format == "text" else ROWS, times=3)
     before = read(site)
@@ -68,6 +68,7 @@ def test_the_rows_stay_the_same_in_every_format(site, file_format):
     ]
     assert read(site) == before
     assert len(before) == 9
+    assert [one.action for one in site.mill.catalog.log(subject="default.clicks")] == ["dataset.compact"]
     assert len(site.mill.datasets.files("clicks")) == 2
     assert site.mill.datasets.compact("clicks") == []
 
@@ -108,7 +109,7 @@ def test_a_file_set_compacts_itself_by_a_run_of_its_own(site):
     site.declare("app.fileset('clicks', keys={'hour': 'int'}, compact_every='1d')")
     append(site, times=4)
 
-    assert site.run("shop.compact_clicks") == ("COMPLETED", "")
+    assert site.outcome("shop.compact_clicks") == ("COMPLETED", "")
     (run,) = site.mill.runs.list(program="shop.compact_clicks")
     (facts,) = run.facts["compactions"]
     assert {name: facts[name] for name in ("dataset", "partitions", "files_before", "files", "rows")} == {
@@ -122,7 +123,7 @@ def test_a_file_set_compacts_itself_by_a_run_of_its_own(site):
     assert site.mill.catalog.fsck().clean
     (schedule,) = site.mill.project.catalog.read(list_schedules)
     assert (schedule.name, schedule.spec.trigger.duration) == ("compact_clicks", timedelta(days=1))
-    assert site.run("shop.compact_clicks") == ("COMPLETED", "")
+    assert site.outcome("shop.compact_clicks") == ("COMPLETED", "")
     assert len(site.mill.datasets.files("clicks")) == 2
 
 
@@ -144,7 +145,7 @@ def test_the_list_of_data_sets_hints_at_small_files(site, capsys):
 
 
 def test_rows_that_get_lost_fail_the_compaction(site, spark):
-    """Whatever loses them: the number of rows of each partition is compared before the commit."""
+    """However rows are lost, the number of rows of each partition is compared before the commit."""
     site.declare("app.fileset('clicks', keys={'hour': 'int'})")
     append(site, times=2)
 
@@ -183,7 +184,7 @@ def test_a_transaction_compacts_a_partition_once(site, spark):
 
 
 def test_an_overwrite_meanwhile_wins(site, spark):
-    """The compaction says whom it lost to, and publishes nothing."""
+    """The compaction names the winner, and publishes nothing."""
     site.declare("app.fileset('clicks', keys={'hour': 'int'})")
     append(site, times=2)
 
@@ -200,7 +201,7 @@ def test_an_overwrite_meanwhile_wins(site, spark):
 
 
 def test_a_transaction_that_compacts_writes_nothing_else_there(site, spark):
-    """Which of both came first would decide what is there."""
+    """The order of both would decide the content."""
     site.declare("app.fileset('clicks', keys={'hour': 'int'})")
     append(site, times=2)
 

@@ -7,10 +7,10 @@ import re
 import pytest
 
 from tests.app.conftest import APP
+from tidemill import UserError
 from tidemill.app.deploy import deploy
 from tidemill.app.loading import load_declared
-from tidemill.errors import UserError
-from tidemill.run.programs import BrokenApp
+from tidemill.run.records.programs import BrokenApp
 
 
 def redeploy(mill, text, **options):
@@ -25,7 +25,10 @@ def schedules(mill):
 
 
 def test_a_first_deployment_registers_all(mill):
-    """Data sets, programs, consumers and schedules are there at once; schedules sleep unless told otherwise."""
+    """Data sets, programs, consumers and schedules exist at once.
+
+    New schedules start suspended unless declared otherwise.
+    """
     deployed = mill.deploy()[0]
 
     assert deployed.schedules_added == ("on_orders", "on_clean")
@@ -81,7 +84,7 @@ def test_a_schedule_that_the_app_no_longer_has_goes(mill):
     assert (deployed.schedules_removed, deployed.schedules_added) == (("on_clean",), ("renamed",))
 
 
-def test_schedules_are_left_alone_when_told_so(mill):
+def test_schedules_are_kept_on_request(mill):
     """In production they belong to ops (seed 001, scenario 3); not on a first deployment either."""
     mill.deploy(update_schedules=False)
     assert schedules(mill) == {}
@@ -119,7 +122,7 @@ def test_a_value_of_a_wrong_type_is_refused_at_deployment(mill, old, new, why):
         redeploy(mill, APP.replace(old, new))
 
     assert "newer" not in str(caught.value)
-    assert (mill.datasets.list(), mill.consumers.list()) == ([], [])
+    assert [*mill.datasets.list(), *mill.consumers.list()] == []
 
 
 def test_a_growth_of_whole_numbers_is_deployed(mill):
@@ -127,7 +130,7 @@ def test_a_growth_of_whole_numbers_is_deployed(mill):
     redeploy(mill, APP + '\napp.snapshot("prices", max_growth=2, max_drop=1)\n')
 
     assert "default.prices" in [view.name for view in mill.datasets.list()]
-    assert mill.snapshots.versions("prices") == []
+    assert list(mill.snapshots.versions("prices")) == []
 
 
 def test_arguments_of_a_schedule_are_checked_at_deployment(mill):
@@ -201,7 +204,7 @@ def test_what_could_never_work_is_refused(mill, there, wrong, message):
 
 @pytest.mark.parametrize("archive", ["landing/orders/done", "landing", "landing/orders", "link/done"])
 def test_an_archive_within_the_inbox_is_refused(mill, archive):
-    """What is archived would be found again, and processed again, for ever; also by way of a link."""
+    """Archived files would be found and processed again, for ever; also by way of a link."""
     (mill.project.config.folder / "landing" / "orders").mkdir(parents=True)
     (mill.project.config.folder / "link").symlink_to(mill.project.config.folder / "landing" / "orders")
     text = APP.replace('format="csv"', f'format="csv", after="archive", archive="{archive}"')
@@ -209,7 +212,7 @@ def test_an_archive_within_the_inbox_is_refused(mill, archive):
     with pytest.raises(UserError, match="found again"):
         redeploy(mill, text)
 
-    assert mill.datasets.list() == []
+    assert list(mill.datasets.list()) == []
 
 
 @pytest.mark.parametrize("to", ["landing/orders", "landing/orders/deep", "landing", "link", ".tidemill/data/default"])
@@ -222,7 +225,7 @@ def test_an_archive_where_another_data_set_lies_is_refused(mill, to):
     with pytest.raises(UserError, match=r"archive .* of default.other"):
         redeploy(mill, APP + other)
 
-    assert mill.datasets.list() == []
+    assert list(mill.datasets.list()) == []
 
 
 def test_a_data_set_within_the_archive_of_another_is_refused(mill):
@@ -236,7 +239,7 @@ def test_a_data_set_within_the_archive_of_another_is_refused(mill):
 
 
 def test_two_inboxes_may_share_an_archive(mill):
-    """Nothing in it is overwritten, and nobody looks for files there."""
+    """No file in an archive is overwritten, and no run looks for files there."""
     kept = 'after="archive", archive="kept"'
     text = APP.replace('format="csv"', f'format="csv", {kept}')
     text += f'app.inbox("other", "other", format="text", {kept})\n'

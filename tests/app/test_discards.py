@@ -1,15 +1,15 @@
-"""Partitions that were given up are told to one committed run of their program."""
+"""Discarded partitions are reported to one committed run of their program."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.app.stage import staged
 from tests.run.conftest import rows_of
-from tidemill.lake.consumer.discards import TellDiscards, find_untold
+from tests.stage import staged
+from tidemill.lake.consumer.discards import ReportDiscards, find_unreported
 from tidemill.lake.consumer.managed import list_consumers
 from tidemill.names import RunId
-from tidemill.run.runs import RunState
+from tidemill.run.records.runs import RunState
 
 APP = """
 from pathlib import Path
@@ -47,21 +47,21 @@ def stage(tmp_path, catalog_url):
         yield stage
 
 
-def test_what_was_given_up_is_told_to_the_next_run_that_commits_and_to_no_other(stage):
-    """A run that fails was told in vain; its next attempt is told again."""
+def test_a_discard_is_reported_to_the_next_run_that_commits_and_to_no_other(stage):
+    """The report of a failed run is lost, so its next attempt gets the report again."""
     (stage.mill.project.config.folder / "fails").touch()
     stage.publish("lines", "hour=2")
     stage.play()
     stage.publish("lines", "hour=3")
     stage.play()
 
-    assert stage.said() == ["[1] []", f"[2] [{CHANGED}]", f"[2] [{CHANGED}]", "[3] []"]
-    told_by = rows_of(stage.mill.project.catalog, "SELECT told_by FROM consumer_work WHERE state = 'discarded'")
-    assert told_by == [(stage.runs()[-2].run_id,)]
+    assert stage.lines_of() == ["[1] []", f"[2] [{CHANGED}]", f"[2] [{CHANGED}]", "[3] []"]
+    reported_by = rows_of(stage.mill.project.catalog, "SELECT reported_by FROM consumer_work WHERE state = 'discarded'")
+    assert reported_by == [(stage.runs()[-2].run_id,)]
     assert stage.mill.catalog.audit().clean
 
 
-def test_what_is_given_up_anew_is_told_anew(stage):
+def test_what_is_discarded_again_is_reported_again(stage):
     """After a requeue it is delivered like any other; then all begins again."""
     stage.publish("lines", "hour=2")
     stage.play()
@@ -72,17 +72,17 @@ def test_what_is_given_up_anew_is_told_anew(stage):
     stage.publish("lines", "hour=3")
     stage.play()
 
-    assert stage.said() == ["[1] []", f"[2] [{CHANGED}]", "[1] []", f"[3] [{CHANGED}]"]
+    assert stage.lines_of() == ["[1] []", f"[2] [{CHANGED}]", "[1] []", f"[3] [{CHANGED}]"]
 
 
-def test_of_two_runs_that_are_told_the_same_one_commits(stage):
-    """The other is tried again, with the same input, and is told nothing then: it is nobody's failure."""
+def test_of_two_runs_with_the_same_report_one_commits(stage):
+    """The other run is retried with the same input and without the report. This counts as no failure."""
 
     def tell_another() -> None:
         catalog = stage.mill.project.catalog
         (consumer,) = catalog.read(list_consumers)
-        untold = catalog.read(lambda db: find_untold(db, consumer.consumer_id))
-        catalog.apply([TellDiscards(RunId("run_other"), consumer, untold)])
+        untold = catalog.read(lambda db: find_unreported(db, consumer.consumer_id))
+        catalog.apply([ReportDiscards(RunId("run_other"), consumer, untold)])
 
     stage.publish("lines", "hour=2")
     stage.schedule()
@@ -90,16 +90,16 @@ def test_of_two_runs_that_are_told_the_same_one_commits(stage):
     stage.work()
     stage.play()
 
-    assert stage.said() == ["[1] []", f"[2] [{CHANGED}]", "[2] []"]
+    assert stage.lines_of() == ["[1] []", f"[2] [{CHANGED}]", "[2] []"]
     assert [(run.state, run.failures) for run in stage.runs()][-1] == (RunState.COMPLETED, 0)
 
 
 def test_what_is_requeued_while_a_run_works_costs_it_nothing(stage):
-    """It was told; the partition is delivered to the next run."""
+    """The partition was reported, and the next run gets the partition."""
     stage.publish("lines", "hour=2")
     stage.schedule()
     stage.at["driver.before_commit"] = lambda: stage.mill.consumers.requeue("lines", "default.shop.look")
     stage.work()
     stage.play()
 
-    assert stage.said() == ["[1] []", f"[2] [{CHANGED}]", "[1] []"]
+    assert stage.lines_of() == ["[1] []", f"[2] [{CHANGED}]", "[1] []"]

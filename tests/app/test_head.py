@@ -1,4 +1,4 @@
-"""The first rows of committed files, for a person who looks, without Spark."""
+"""First rows of committed files, for a person, without Spark."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pytest
 from pyarrow import orc, parquet
 
 from tests.lake.conftest import SCHEMA
+from tidemill import NotFound
 from tidemill.cli.main import main
-from tidemill.errors import NotFound
+from tidemill.frames.spark import PartitionWrites
 from tidemill.lake.fileset.fileset import Fileset, WriteOp
 from tidemill.lake.fileset.publish import PartitionWrite
-from tidemill.lake.head import to_json
-from tidemill.lake.keys import BadKey
-from tidemill.lake.manifest import DamagedFiles, DataFile, Manifest, group_by_partition, list_written
-from tidemill.lake.spark import PartitionWrites
-from tidemill.run.external import open_transaction, outputs_of
+from tidemill.run.processes.external import open_transaction, outputs_of
+from tidemill.shapes.head import to_json
+from tidemill.shapes.keys import BadKey
+from tidemill.shapes.manifest import DamagedFiles, DataFile, Manifest, group_by_partition, list_written
 from tidemill.storage.files import open_files
 
 DAY = date(2026, 1, 1)
@@ -80,7 +80,7 @@ def test_the_first_rows_of_each_format_come_without_spark(shop, file_format):
 
 
 def test_a_partition_and_a_number_of_rows_can_be_chosen(shop):
-    """What is asked for, and no file more than holds it."""
+    """The command reads the chosen rows, and no further file."""
     shop.publish("json", DAY)
     shop.publish("json", date(2026, 1, 2))
     second = shop.publish("json", date(2026, 1, 2), number=2)
@@ -93,7 +93,7 @@ def test_a_partition_and_a_number_of_rows_can_be_chosen(shop):
 
 
 def test_what_is_not_there_is_named(shop):
-    """A partition that nobody published, a key that cannot be, a file that is gone."""
+    """The error names a partition that was never published, a key that cannot be, or a file that was deleted."""
     path = shop.publish("text", DAY)
 
     with pytest.raises(NotFound, match="no partition named 'day=2026-02-01'; `tidemill dataset partitions text`"):
@@ -106,7 +106,7 @@ def test_what_is_not_there_is_named(shop):
 
 
 def test_of_a_snapshot_the_current_version_is_shown(shop):
-    """It has no key, and its older versions are history."""
+    """A snapshot has no key, and its older versions are history."""
 
     def write_table(world, ids, fileset, directory, columns=None):
         del columns
@@ -174,7 +174,7 @@ def test_the_command_shows_a_table_and_a_json_list(shop, capsys):
 
 
 def test_values_are_as_json_knows_them():
-    """Of all types that the files have."""
+    """All types of the files have a form in JSON."""
     moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
     row = {

@@ -1,4 +1,4 @@
-"""What `Mill` offers of schedules, jobs, runs, topics and apps, on both databases."""
+"""Operations of `Mill` on schedules, jobs, runs, topics and apps, on both databases."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import json
 
 import pytest
 
+from tidemill import Cron, Every
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.json_specs import BadJson
 from tidemill.mill.runs import NothingToRetry
 from tidemill.names import EventKey
-from tidemill.run.programs import BadArgument
+from tidemill.run.records.programs import BadArgument
 from tidemill.schedule.changes import ScheduleExists
 from tidemill.schedule.checker import check_due
 from tidemill.schedule.jobs import JobEnded
 from tidemill.schedule.subscriber import subscribe
-from tidemill.schedule.time_triggers import Cron, Every
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def deployed(mill):
 
 
 def _new_partitions(mill, count=1) -> None:
-    """What a commit says of new partitions; the subscriber and the checker have seen it."""
+    """Publish new partitions as a commit does, and let the subscriber and the checker see the message."""
     key = EventKey("partition:default.clean")
     mill.project.catalog.apply([Publish(Topic.DATA, "partitions", key, {"count": count})])
     subscribe(mill.project.catalog, mill.project.world)
@@ -34,7 +34,7 @@ def _new_partitions(mill, count=1) -> None:
 
 
 def test_the_next_fires_of_all_time_triggers_come_in_order(deployed):
-    """Who asks when a report comes means all its triggers together."""
+    """A question for the next report means all triggers of the schedule."""
     trigger = Cron("0 * * * *") | Every("40m")
     deployed.schedules.create("shop.often", "shop.report", trigger=trigger)
 
@@ -42,19 +42,19 @@ def test_the_next_fires_of_all_time_triggers_come_in_order(deployed):
 
     assert [fire.fire_at for fire in fires] == sorted(fire.fire_at for fire in fires)
     assert {fire.trigger for fire in fires} == {"Cron('0 * * * *', zone='UTC')", "Every(40m)"}
-    assert deployed.schedules.next("shop.on_orders") == []
+    assert list(deployed.schedules.next("shop.on_orders")) == []
 
 
-def test_who_listens_is_found_from_either_end(deployed):
+def test_listeners_are_found_from_either_end(deployed):
     """Before a data set or a program is changed one asks what hangs on it."""
     assert [s.name for s in deployed.schedules.triggered_by("clean")] == ["default.shop.on_clean"]
     assert [s.name for s in deployed.schedules.triggered_by("default.orders")] == ["default.shop.on_orders"]
     assert [s.name for s in deployed.schedules.triggered_by("shop.load")] == ["default.shop.on_clean"]
-    assert deployed.schedules.triggered_by("shop.report") == []
+    assert list(deployed.schedules.triggered_by("shop.report")) == []
 
 
 def test_an_update_keeps_what_it_does_not_name(deployed):
-    """Only what was said changes: a new priority must not lose the constraint (seed 001, scenario 5)."""
+    """Only named fields change: a new priority must not lose the constraint (seed 001, scenario 5)."""
     deployed.schedules.update("shop.on_orders", priority=7)
 
     shown = deployed.schedules.show("shop.on_orders")
@@ -76,17 +76,17 @@ def test_a_schedule_that_cannot_be_is_refused_and_changes_nothing(deployed):
 
 
 def test_a_job_is_forced_whatever_it_waits_for(deployed):
-    """One partition of two is there, and somebody wants the report now."""
+    """A user wants the report now, with one partition of two."""
     deployed.schedules.resume("shop.on_clean")
     _new_partitions(deployed)
     (job,) = deployed.jobs.list()
 
-    run_id = deployed.jobs.force(job.job_id)
+    run_id = deployed.jobs.force(job.job_id).run_id
 
     cause = deployed.runs.show(run_id).triggered_by
     assert cause["schedule"] == "default.shop.on_clean"
     assert cause["triggers"][0]["count"] == 1
-    assert deployed.jobs.list() == []
+    assert list(deployed.jobs.list()) == []
     assert [ended.outcome for ended in deployed.jobs.history("shop.on_clean")] == ["forced"]
     with pytest.raises(JobEnded, match="forced"):
         deployed.jobs.force(job.job_id)
@@ -111,12 +111,12 @@ def test_a_dropped_job_is_in_the_history_with_its_messages(deployed):
 def test_a_retry_has_the_logical_times_of_its_run(deployed):
     """The program names its output by them: the retry of Monday's report is Monday's report."""
     times = {"logical_time": 2000, "logical_times": [1000, 2000]}
-    run_id = deployed.runs.start("shop.report")
+    run_id = deployed.runs.start("shop.report").run_id
     deployed.runs.kill(run_id)
     text = json.dumps({"schedule": "default.shop.nightly", **times})
     deployed.project.catalog.run_script(f"UPDATE run SET triggered_by = '{text}'", unless=99)
 
-    retry_id = deployed.runs.retry(run_id)
+    retry_id = deployed.runs.retry(run_id).run_id
 
     assert deployed.runs.show(retry_id).triggered_by == {"asked": "by hand", "retry_of": run_id, **times}
     with pytest.raises(NothingToRetry):
@@ -124,7 +124,7 @@ def test_a_retry_has_the_logical_times_of_its_run(deployed):
 
 
 def test_topics_are_listed_with_their_newest_message(deployed):
-    """How far the scheduler is behind is the first question when nothing starts."""
+    """If nothing starts, the first question is how far the scheduler is behind."""
     _new_partitions(deployed)
     deployed.topics.publish("own", "door")
 
@@ -133,12 +133,12 @@ def test_topics_are_listed_with_their_newest_message(deployed):
     assert sorted(topics) == ["data", "own"]
     assert topics["data"].subscribers == {"scheduler": topics["data"].newest}
     assert [message.event_key for message in deployed.topics.read("data")] == ["partition:default.clean"]
-    assert deployed.topics.read("data", after=topics["data"].newest) == []
-    assert deployed.topics.read("program") == []
+    assert list(deployed.topics.read("data", after=topics["data"].newest)) == []
+    assert list(deployed.topics.read("program")) == []
 
 
 def test_an_app_shows_what_belongs_to_it(deployed):
-    """What a deployment would take along."""
+    """An operator sees what a deletion would remove."""
     deployed.deploy()
 
     (app,) = deployed.apps.list()

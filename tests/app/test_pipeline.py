@@ -11,12 +11,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.app.spark_site import Site, open_site
 from tests.mariadb_server import PASSWORD, MariaDb, running_mariadb, why_not
+from tests.stage import Stage, staged
+from tidemill.frames.jdbc import _DRIVERS, DRIVERS_SETTING, Database, MissingDriver, _Driver, _load_driver
 from tidemill.lake.datasets import find
 from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.inbox import Inbox
-from tidemill.lake.snapshot.jdbc import _DRIVERS, DRIVERS_SETTING, Database, MissingDriver, _Driver, _load_driver
 from tidemill.names import DEFAULT_NAMESPACE
 from tidemill.world import World
 
@@ -28,9 +28,9 @@ FOUR = (
 
 
 @pytest.fixture
-def site(tmp_path: Path, sqlite_catalog_url: str, spark) -> Iterator[Site]:
+def site(tmp_path: Path, sqlite_catalog_url: str, spark) -> Iterator[Stage]:
     """A project with a driver on the tests' Spark; secrets are in its environment."""
-    with open_site(tmp_path, sqlite_catalog_url, spark, CRM_PASSWORD=PASSWORD) as site:
+    with staged(tmp_path, sqlite_catalog_url, spark=spark, environ={"CRM_PASSWORD": PASSWORD}) as site:
         yield site
 
 
@@ -100,7 +100,7 @@ def test_each_refresh_shows_insertions_and_deletions_of_the_source(site, databas
     for change, expected in steps:
         database.execute(change)
 
-        assert site.run("shop.mirror") == ("COMPLETED", "")
+        assert site.outcome("shop.mirror") == ("COMPLETED", "")
         assert site.rows("users") == expected
 
 
@@ -120,7 +120,7 @@ def test_a_source_that_changes_during_a_parallel_read_gives_one_state(site, post
     changer = threading.Thread(target=change)
     changer.start()
     try:
-        ended = site.run("shop.mirror")
+        ended = site.outcome("shop.mirror")
     finally:
         stopped.set()
         changer.join()
@@ -140,13 +140,13 @@ def test_a_refused_refresh_leaves_the_old_version_until_it_is_allowed_once(site,
         f'app.pipeline("mirror", source=tm.Jdbc({postgres.declared}, table="users"), sink=users,\n'
         '    transform="SELECT id % 10 AS id, name FROM source")\n'
     )
-    assert site.run("shop.mirror") == ("COMPLETED", "")
+    assert site.outcome("shop.mirror") == ("COMPLETED", "")
     postgres.execute("INSERT INTO users VALUES (11, ''), (12, 'z')")
-    doubled = site.run("shop.mirror")
+    doubled = site.outcome("shop.mirror")
     kept = site.rows("users")
     postgres.execute("DELETE FROM users")
-    refused = site.run("shop.mirror")
-    allowed = site.run("shop.mirror", allow="empty")
+    refused = site.outcome("shop.mirror")
+    allowed = site.outcome("shop.mirror", allow="empty")
 
     assert doubled[0] == refused[0] == "FAILED"
     assert "2 keys stand in more than one row; 1 rows break the check 'named'" in doubled[1]
@@ -162,9 +162,9 @@ def test_the_password_is_nowhere_but_in_the_environment(site, mariadb):
     mariadb.execute(FOUR)
     source = f'tm.Jdbc("{mariadb.url}", table="users", password="env:CRM_PASSWORD")'
     site.declare(f'users = app.snapshot("users")\napp.pipeline("mirror", source={source}, sink=users)\n')
-    good = site.run("shop.mirror")
+    good = site.outcome("shop.mirror")
     mariadb.execute("DROP TABLE users")
-    bad = site.run("shop.mirror")
+    bad = site.outcome("shop.mirror")
 
     written = [path for path in site.mill.project.config.folder.rglob("*") if path.is_file()]
     catalog = Path(site.mill.project.catalog.url.removeprefix("sqlite:///"))
@@ -174,7 +174,7 @@ def test_the_password_is_nowhere_but_in_the_environment(site, mariadb):
         assert PASSWORD.encode() not in path.read_bytes(), path
 
 
-def test_what_a_database_refuses_is_said_in_a_line(site, postgres, spark):
+def test_what_a_database_refuses_is_reported_in_a_line(site, postgres, spark):
     """A person reads it in the run's reason."""
     postgres.execute(FOUR)
 
@@ -183,7 +183,7 @@ def test_what_a_database_refuses_is_said_in_a_line(site, postgres, spark):
             'users = app.snapshot("users")\n'
             f"app.pipeline('mirror', source=tm.Jdbc({postgres.declared}, {options}), sink=users)\n"
         )
-        return site.run("shop.mirror")[1]
+        return site.outcome("shop.mirror")[1]
 
     assert 'relation "nothing" does not exist' in ended('table="nothing"')
     assert "partition column name has no order of numbers, dates" in ended('table="users", partition_column="name"')
@@ -209,12 +209,14 @@ def test_every_kind_of_source_goes_into_every_kind_of_sink(site):
         'app.pipeline("make", source=make, sink=made)\n'
         'app.pipeline("nothing", source=print, sink=made)\n'
     )
-    early = site.run("shop.select")
+    early = site.outcome("shop.select")
     (site.mill.project.config.folder / "landing" / "1.csv").write_text("id,day\n1,a\n2,b\n", encoding="utf-8")
     inbox = Inbox.of(site.mill.project.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "raw")))
     discover(site.mill.project.catalog, inbox)
 
-    ends = [site.run(f"shop.{name}") for name in ("land", "gather", "select", "spread", "spread", "make", "nothing")]
+    ends = [
+        site.outcome(f"shop.{name}") for name in ("land", "gather", "select", "spread", "spread", "make", "nothing")
+    ]
 
     assert early[0] == "FAILED"
     assert early[1] == "no_version_yet: default.whole has no version yet: run the program that refreshes it first"
@@ -228,7 +230,7 @@ def test_every_kind_of_source_goes_into_every_kind_of_sink(site):
 
 
 def test_a_driver_that_is_missing_is_named_with_the_cure(spark):
-    """The jar is no package of Python's: somebody has to install it."""
+    """The jar is no package of Python's: a person has to install it."""
     absent = _Driver("org.absent.Driver", "absent", "/nowhere/absent.jar", "libabsent-java")
 
     with pytest.raises(
@@ -239,7 +241,7 @@ def test_a_driver_that_is_missing_is_named_with_the_cure(spark):
 
 
 def test_versions_are_read_by_number_and_compared_by_key(site, postgres, spark):
-    """What changed in the source between two refreshes, with both sides of each row."""
+    """The difference between two refreshes has both sides of each row."""
     postgres.execute(FOUR)
     source = f'tm.Jdbc({postgres.declared}, table="users")'
     site.declare(
@@ -251,11 +253,11 @@ def test_versions_are_read_by_number_and_compared_by_key(site, postgres, spark):
         "    assert [run.read(users, version=v).count() for v in (old, new)] == [4, 4]\n"
         "    assert run.diff(users, old, new).count() == 3\n"
     )
-    site.run("shop.mirror")
+    site.outcome("shop.mirror")
     postgres.execute("DELETE FROM users WHERE id = 1")
     postgres.execute("UPDATE users SET name = 'z' WHERE id = 2")
     postgres.execute("INSERT INTO users VALUES (5, NULL)")
-    site.run("shop.mirror")
+    site.outcome("shop.mirror")
     new, old = (one.version for one in site.mill.snapshots.versions("users"))
 
     with site.mill.transaction([]) as tx:
@@ -268,5 +270,5 @@ def test_versions_are_read_by_number_and_compared_by_key(site, postgres, spark):
         ("inserted", 5, None, (5, None)),
     ]
     assert before == 4
-    ended = site.run("shop.look", old=old, new=new)
+    ended = site.outcome("shop.look", old=old, new=new)
     assert ended[0] == "COMPLETED", ended

@@ -7,18 +7,18 @@ from datetime import timedelta
 
 import pytest
 
-from tests.app.stage import staged
 from tests.app.test_bundles import discover
 from tests.app.test_deploy import redeploy
 from tests.run.conftest import rows_of
+from tests.stage import staged
 from tidemill.app.deploy import OtherProject
 from tidemill.app.loading import load_declared
 from tidemill.catalog.db import CatalogGone
 from tidemill.mill.mill import NoProject, OldData, begin_project, open_project
 from tidemill.narration import Narrator
-from tidemill.roles import run_all
-from tidemill.run.programs import BrokenApp
-from tidemill.run.runs import RunState
+from tidemill.roles.up import run_all
+from tidemill.run.records.programs import BrokenApp
+from tidemill.run.records.runs import RunState
 from tidemill.storage.files import StorageUnavailable
 from tidemill.upkeep.move import NotMoved, StillRunning
 from tidemill.world import World
@@ -58,7 +58,7 @@ def other(stage, name="second"):
 
 
 def test_a_second_checkout_does_not_move_data_sets_to_itself(stage):
-    """It moved the inbox to its own folder, in silence."""
+    """Before, the second checkout silently moved the inbox to its own folder."""
     with other(stage) as second, pytest.raises(OtherProject) as refused:
         second.deploy()
 
@@ -87,7 +87,7 @@ def test_a_second_checkout_of_absolute_locations_may_deploy(stage, tmp_path):
 
 
 def test_a_moved_project_goes_on_with_all_that_it_had(stage):
-    """What was processed is not processed again, what waits is; archived files and published ones are found."""
+    """Processed files are not processed again, waiting ones are. Archived and published files are found."""
     folder = stage.mill.project.config.folder
     (folder / "landing" / "one.txt").write_text("1\n")
     discover(stage)
@@ -108,7 +108,9 @@ def test_a_moved_project_goes_on_with_all_that_it_had(stage):
         said = (target.parent / "said.txt").read_text().splitlines()
         checked = (mill.catalog.audit().clean, mill.catalog.fsck().clean)
         location = mill.datasets.show("lines").location
+        logged = [entry.action for entry in mill.catalog.log(subject="catalog")]
 
+    assert logged == ["catalog.move"]
     assert moved.datasets == ("default.lines", "default.raw")
     assert said == ["one.txt", "two.txt"]
     assert checked == (True, True)
@@ -117,8 +119,8 @@ def test_a_moved_project_goes_on_with_all_that_it_had(stage):
 
 
 def test_a_move_is_refused_while_a_run_is_under_way(stage):
-    """It writes where the project was."""
-    run_id = stage.mill.runs.start("shop.load")
+    """The run writes where the project was."""
+    run_id = stage.mill.runs.start("shop.load").run_id
     stopped: list[str] = []
 
     def move() -> None:
@@ -131,7 +133,7 @@ def test_a_move_is_refused_while_a_run_is_under_way(stage):
         stage.work()
 
     assert stopped == [run_id]
-    assert stage.run(run_id).state is RunState.COMPLETED
+    assert stage.find(run_id).state is RunState.COMPLETED
 
 
 def test_a_run_waits_for_a_disk_that_is_not_mounted_and_an_empty_folder_may_be_accepted(stage):
@@ -169,13 +171,13 @@ def test_data_sets_of_a_deleted_app_belong_to_its_project(stage):
     location = stage.mill.datasets.show("raw").location
     stage.mill.deploy()
 
-    assert gone == []
+    assert list(gone) == []
     assert location.endswith("/first/landing")
     assert [app.name for app in stage.mill.apps.list()] == ["default.shop"]
 
 
 def test_a_deployment_names_the_apps_that_left_the_app_file(stage):
-    """A renamed app went on beside the new one until somebody looked."""
+    """A renamed app continued beside the new one until a user looked."""
     new = 'import tidemill as tm\napp = tm.App("new")\n'
     told = redeploy(stage.mill, new)
     with other(stage) as second:
@@ -231,7 +233,7 @@ def test_two_apps_of_one_name_are_refused(tmp_path):
     ],
 )
 def test_an_app_file_that_ends_its_reader_or_is_not_utf8_is_refused(tmp_path, content, why):
-    """`deploy` ended with 0, or said that the file declares no app."""
+    """Before, `deploy` ended with 0, or with the error that the file declares no app."""
     path = tmp_path / "app.py"
     path.write_bytes(content)
 
@@ -246,10 +248,10 @@ def test_an_app_file_in_another_encoding_runs_where_it_says_so(stage):
     )
     stage.mill.project.config.app.write_bytes(text.encode("latin-1"))
     stage.mill.deploy()
-    run_id = stage.mill.runs.start("shop.load")
+    run_id = stage.mill.runs.start("shop.load").run_id
     stage.work()
 
-    assert stage.run(run_id).state is RunState.COMPLETED
+    assert stage.find(run_id).state is RunState.COMPLETED
 
 
 def test_a_folder_without_an_app_file_gets_no_catalog(tmp_path):
@@ -261,7 +263,7 @@ def test_a_folder_without_an_app_file_gets_no_catalog(tmp_path):
 
 
 def test_a_new_catalog_beside_old_data_has_to_be_asked_for(tmp_path):
-    """Whoever lost a catalog restores a backup, and does not begin again by accident."""
+    """After the loss of a catalog a user restores a backup, and does not begin again by accident."""
     (tmp_path / "app.py").write_text(APP)
     with begin_project(tmp_path) as mill:
         mill.deploy()
@@ -275,8 +277,19 @@ def test_a_new_catalog_beside_old_data_has_to_be_asked_for(tmp_path):
     begin_project(tmp_path).close()
 
 
+def test_a_namespace_on_another_disk_is_old_data_too(tmp_path):
+    """Its folder is then a link, and a new catalog beside it would begin by accident."""
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "disk").mkdir()
+    (tmp_path / ".tidemill" / "data").mkdir(parents=True)
+    (tmp_path / ".tidemill" / "data" / "main").symlink_to(tmp_path / "disk")
+
+    with pytest.raises(OldData):
+        begin_project(tmp_path)
+
+
 def test_up_says_that_its_catalog_was_deleted(tmp_path):
-    """It would go on in a file that has no name any more."""
+    """Without the error, `up` would continue in a file that has no name any more."""
     (tmp_path / "app.py").write_text("import tidemill as tm\napp = tm.App('shop')\n")
     told: list[str] = []
 

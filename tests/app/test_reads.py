@@ -6,7 +6,7 @@ import pytest
 
 import tidemill as tm
 from tests.app.test_deploy import redeploy
-from tidemill.errors import UserError
+from tidemill import UserError
 
 APP = """
 import tidemill as tm

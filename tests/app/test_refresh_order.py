@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.stage import staged
 from tests.manual_clock import ManualClock
+from tests.stage import staged
 
 APP = """
 from pathlib import Path
@@ -46,7 +46,7 @@ def stage(catalog_url, tmp_path, monkeypatch):
 
 
 def current(stage):
-    """What the snapshot holds now."""
+    """Return the current content of the snapshot."""
     version = next(one for one in stage.mill.snapshots.versions("users") if one.current)
     location = stage.mill.datasets.show("users").location.removeprefix("file://")
     (file,) = Path(location).glob(f"tx-{version.version}-*/*/part-*")
@@ -89,7 +89,7 @@ def test_a_retry_keeps_the_place_of_its_run(stage):
 
 
 def test_a_refresh_by_hand_replaces_what_began_before_it(stage):
-    """It has no logical time, and reads the source last."""
+    """A refresh by hand has no logical time, and reads the source last."""
     early, late = fired(stage)
     stage.mill.runs.start("shop.mirror")
     (by_hand,) = stage.take()

@@ -7,16 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from tests.app.stage import staged
 from tests.run.conftest import rows_of
+from tests.stage import staged
+from tidemill import UserError
 from tidemill.epoch import EPOCH
-from tidemill.errors import UserError
 from tidemill.lake.consumer import resets
 from tidemill.lake.consumer.resets import TooManyChosen
 from tidemill.lake.consumer.starts import BadStart
-from tidemill.lake.keys import BadKey
 from tidemill.mill import consumers
 from tidemill.mill.consumers import NoTimes
+from tidemill.shapes.keys import BadKey
 
 APP = """
 from pathlib import Path
@@ -56,10 +56,10 @@ def stage(tmp_path, catalog_url):
 
 
 def play(stage):
-    """What the program was given since it was last asked."""
-    before = len(stage.said())
+    """Return the deliveries to the program since the last call."""
+    before = len(stage.lines_of())
     stage.play()
-    return stage.said()[before:]
+    return stage.lines_of()[before:]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def play(stage):
     ],
 )
 def test_only_the_chosen_partitions_of_the_past_come_again(stage, choice, given):
-    """A person who mends one day does not want the whole year delivered again."""
+    """To correct one day, no person wants the whole year delivered again."""
     view = stage.mill.consumers.reset("lines", NAME, "beginning", **choice)
     stage.publish("lines", "day=2026-01-02/hour=9")
     said = play(stage)
@@ -89,9 +89,9 @@ def test_only_the_chosen_partitions_of_the_past_come_again(stage, choice, given)
 def test_a_commit_time_and_a_choice_go_together(stage):
     """The start says since which commits, the choice which of their partitions."""
     (seq,) = rows_of(stage.mill.project.catalog, "SELECT max(at) FROM partition_change")[0]
-    while stage.mill.project.catalog.read(lambda db: db.now()) <= seq + 1:
-        pass
     moment = EPOCH + timedelta(milliseconds=seq + 1)
+    while stage.mill.project.catalog.read(lambda db: db.now()) <= moment:
+        pass
     stage.publish("lines", "day=2026-01-01/hour=5", "day=2026-01-01/hour=6")
     stage.play()
 
@@ -125,7 +125,7 @@ def test_counts_are_exact_however_much_is_discarded(stage, monkeypatch):
 
     shown = stage.mill.consumers.show("lines", NAME)
     (listed,) = stage.mill.consumers.list(dataset="lines")
-    requeued = stage.mill.consumers.requeue("lines", NAME, ["day=2026-01-01 hour=4"])
+    requeued = stage.mill.consumers.requeue("lines", NAME, ["day=2026-01-01 hour=4"]).requeued
 
     assert (listed.discarded, shown.discarded, len(shown.work), shown.not_shown) == (4, 4, 2, 2)
     assert requeued == 1

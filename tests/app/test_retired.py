@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.app.conftest import APP
-from tests.app.stage import staged
 from tests.app.test_deploy import redeploy
 from tests.run.conftest import rows_of
-from tidemill.errors import NotFound
+from tests.stage import staged
+from tidemill import NotFound
 from tidemill.mill.consumers import ConsumerInUse
 from tidemill.mill.mill import open_project
-from tidemill.roles import UntilIdle, run_all
-from tidemill.run.bundles import sweep_bundles
-from tidemill.run.programs import ProgramRetired
-from tidemill.run.runs import RunState
+from tidemill.roles.up import UntilIdle, run_all
+from tidemill.run.records.bundles import sweep_bundles
+from tidemill.run.records.programs import ProgramRetired
+from tidemill.run.records.runs import RunState
 from tidemill.schedule.specs import BadSchedule
 
 PIPE = """
@@ -47,7 +47,7 @@ def stage(tmp_path, catalog_url):
 
 @pytest.mark.parametrize("update_schedules", [True, False])
 def test_a_program_that_left_the_app_takes_its_schedules_with_it(stage, update_schedules):
-    """Of ops too, with their pending jobs, which are counted; also where schedules are kept (seed 001)."""
+    """Also schedules of ops and their pending jobs, which are counted; also with --keep-schedules (seed 001)."""
     stage.mill.schedules.create("shop.by_ops", "shop.report", trigger={"type": "every", "duration": "1h"})
     stage.mill.schedules.create("shop.on_other", "shop.other", trigger={"type": "every", "duration": "1h"})
     stage.publish("lines", "hour=1")
@@ -62,11 +62,11 @@ def test_a_program_that_left_the_app_takes_its_schedules_with_it(stage, update_s
     assert "retired programs: report" in deployed.sentence()
     assert left == ([] if update_schedules else ["default.shop.on_other"])
     assert ran == []
-    assert stage.said() == []
+    assert stage.lines_of() == []
 
 
 def test_pending_jobs_of_a_program_that_left_are_counted(stage):
-    """Whoever deploys sees what will not run."""
+    """After the deployment a user sees which runs will not come."""
     redeploy(stage.mill, PIPE.replace("NewPartitions(lines)", "NewPartitions(lines, 2)"))
     stage.publish("lines", "hour=1")
     stage.schedule()
@@ -77,9 +77,9 @@ def test_pending_jobs_of_a_program_that_left_are_counted(stage):
     assert "dropped 1 pending job" in deployed.sentence()
 
 
-def test_a_retired_program_is_started_by_nobody(stage):
+def test_a_retired_program_is_never_started(stage):
     """Neither by hand, nor as a retry, nor by a new schedule; `app show` does not list it."""
-    run_id = stage.mill.runs.start("shop.report")
+    run_id = stage.mill.runs.start("shop.report").run_id
     stage.mill.runs.kill(run_id)
     redeploy(stage.mill, WITHOUT)
 
@@ -94,8 +94,8 @@ def test_a_retired_program_is_started_by_nobody(stage):
 
 
 def test_a_run_that_waits_when_its_program_leaves_ends_with_its_own_code(stage):
-    """It was launched; its bundle stays until it has ended."""
-    run_id = stage.mill.runs.start("shop.report")
+    """The run was launched, and its bundle stays until the run has ended."""
+    run_id = stage.mill.runs.start("shop.report").run_id
     stage.publish("lines", "hour=1")
     redeploy(stage.mill, WITHOUT)
     sweep_bundles(stage.mill.project.catalog, stage.mill.project.config.state)
@@ -103,8 +103,8 @@ def test_a_run_that_waits_when_its_program_leaves_ends_with_its_own_code(stage):
     stage.work()
     sweep_bundles(stage.mill.project.catalog, stage.mill.project.config.state)
 
-    assert stage.run(run_id).state is RunState.COMPLETED
-    assert stage.said() == ["1"]
+    assert stage.find(run_id).state is RunState.COMPLETED
+    assert stage.lines_of() == ["1"]
     assert kept == [(2,)]
     assert rows_of(stage.mill.project.catalog, "SELECT count(*) FROM bundle") == [(1,)]
 
@@ -134,7 +134,7 @@ def test_a_program_that_comes_back_goes_on_where_it_stood(stage):
     stage.play()
 
     assert (retired.retired, back.retired) == (True, False)
-    assert stage.said() == ["1", "2"]
+    assert stage.lines_of() == ["1", "2"]
 
 
 def test_only_a_retired_consumer_is_dropped(stage):
@@ -145,7 +145,7 @@ def test_only_a_retired_consumer_is_dropped(stage):
     assert len(stage.mill.consumers.list()) == 1
 
 
-def test_a_dropped_consumer_starts_anew_when_its_program_comes_back(stage):
+def test_a_dropped_consumer_starts_again_when_its_program_comes_back(stage):
     """Nothing is kept for it meanwhile, and the audit finds nothing amiss."""
     stage.publish("lines", "hour=1")
     stage.play()
@@ -159,9 +159,9 @@ def test_a_dropped_consumer_starts_anew_when_its_program_comes_back(stage):
     stage.play()
     (reset,) = stage.mill.consumers.show("lines", "default.shop.report").resets
 
-    assert gone == []
+    assert list(gone) == []
     assert clean
-    assert stage.said() == ["1", "1 2"]
+    assert stage.lines_of() == ["1", "1 2"]
     assert (reset.by, reset.to) == ("ann", "dropped")
     assert stage.mill.catalog.audit().clean
 
@@ -178,8 +178,8 @@ def test_a_deleted_app_starts_nothing_and_comes_back_whole(stage):
     stage.play()
 
     assert deleted.sentence() == "deleted app default.shop with 1 schedule and 0 pending jobs; retired 2 programs"
-    assert (apps, schedules, ran) == ([], [], [])
-    assert stage.said() == ["1 2"]
+    assert [*apps, *schedules, *ran] == []
+    assert stage.lines_of() == ["1 2"]
 
 
 def test_schedule_create_refuses_workers_and_apps_that_are_not_there(tmp_path, catalog_url):
@@ -215,6 +215,6 @@ def load(run):
     redeploy(stage.mill, before + read + "\n@app.python(reads" + after)
     redeploy(stage.mill, before + read[: read.index("@app.python")] + "\n@app.python(reads" + after)
 
-    waiting = stage.mill.inboxes.explain("landing")
+    waiting = stage.mill.inboxes.explain("landing").why
 
-    assert waiting == ["no program reads this inbox: declare one in the app (`reads=[…]`) and `tidemill deploy`"]
+    assert waiting == ("no program reads this inbox: declare one in the app (`reads=[…]`) and `tidemill deploy`",)

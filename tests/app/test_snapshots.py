@@ -10,27 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.machine import write_texts
 from tests.lake.conftest import SQL
-from tests.run.conftest import rows_of
+from tests.stage import Stage, open_stage
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import EndTransaction, TxState, begin
+from tidemill.frames.spark import PartitionWrites
 from tidemill.lake.datasets import find
 from tidemill.lake.fileset.fileset import ColumnSchema, Unpin
 from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.janitor import sweep
-from tidemill.lake.manifest import group_by_partition, list_written
 from tidemill.lake.snapshot.snapshot import PinVersions, SnapshotDataset, find_current
 from tidemill.lake.snapshot.versions import expire_versions
-from tidemill.lake.spark import PartitionWrites
-from tidemill.mill.mill import Mill, open_project
 from tidemill.names import DEFAULT_NAMESPACE, PinId, RunId
-from tidemill.run.attempts import take_runs
-from tidemill.run.bundles import AppCode
-from tidemill.run.driver import DriverProcess
-from tidemill.run.external import open_transaction
-from tidemill.run.launchers import Assignment, Start
+from tidemill.run.processes.external import open_transaction
+from tidemill.shapes.manifest import group_by_partition, list_written
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
@@ -61,73 +55,39 @@ REFRESHES = 40
 READERS = 2
 
 
-class Site:
-    """A project whose runs are carried out here, with texts in the place of Spark's files."""
-
-    def __init__(self, mill: Mill) -> None:
-        self.mill = mill
-        self.folder = mill.project.config.folder
-        app = AppCode(str(mill.project.config.app), "")
-        start = Start(
-            mill.project.catalog.url,
-            app,
-            str(self.folder),
-            str(self.folder),
-            spark=False,
-            warm=False,
-            spark_settings={},
-        )
-        self.driver = DriverProcess(mill.project.world, mill.project.catalog, start, "driver", writer=write_texts)
-
-    def run(self, program: str, **arguments: object) -> tuple[str, str]:
-        """Start a program and carry it out: its state, and why it ended so."""
-        run_id = self.mill.runs.start(program, arguments)
-        (run,) = self.mill.project.catalog.write(
-            lambda db: take_runs(db, most=1, owner="test", host="here", lease=timedelta(minutes=1))
-        )
-        logs = self.folder / "logs" / run_id
-        logs.mkdir(parents=True)
-        self.driver.work(Assignment(run.run_id, run.epoch, str(logs)))
-        shown = self.mill.runs.show(run_id)
-        return str(shown.state), str(shown.exit_reason or "")
-
-    def sql(self, text: str) -> list[tuple[object, ...]]:
-        """Ask the database itself."""
-        return rows_of(self.mill.project.catalog, text)
+class Site(Stage):
+    """A project with an inbox, on a stage."""
 
     def land(self, name: str) -> None:
-        """A file arrives and is found."""
-        (self.folder / "landing" / name).write_text("x\n", encoding="utf-8")
-        discover(
-            self.mill.project.catalog,
-            Inbox.of(self.mill.project.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "raw"))),
-        )
+        """Let a file arrive and be found."""
+        (self.mill.project.config.folder / "landing" / name).write_text("x\n", encoding="utf-8")
+        raw = self.mill.project.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "raw"))
+        discover(self.mill.project.catalog, Inbox.of(raw))
 
 
 @pytest.fixture
 def site(catalog_url: str, tmp_path: Path) -> Iterator[Site]:
     """The project, deployed, on each database."""
-    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
-    (tmp_path / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n', encoding="utf-8")
-    with open_project(tmp_path, create=True, world=World(environ={"TIDEMILL_PROCESS": "r/driver"})) as mill:
-        mill.deploy()
-        yield Site(mill)
+    opened = open_stage(Site, tmp_path, catalog_url, APP)
+    opened.mill.deploy()
+    yield opened
+    opened.mill.close()
 
 
 def test_a_run_before_the_first_version_takes_nothing_and_its_work_comes_again(site):
-    """No crash loop (what it left is put off, longer each time), and no failures that would quarantine the file."""
+    """No crash loop: the work is postponed, longer each time. No failure counts that would quarantine the file."""
     site.land("1.txt")
-    failed = site.run("shop.join")
-    ((status, failures, put_off),) = site.sql("SELECT status, failures, not_before - tidemill_now() FROM inbox_file")
+    failed = site.outcome("shop.join")
+    ((status, failures, postponed),) = site.sql("SELECT status, failures, not_before - tidemill_now() FROM inbox_file")
     site.sql("UPDATE inbox_file SET not_before = 1 RETURNING 1")
 
-    refreshed = site.run("shop.mirror")
-    done = site.run("shop.join")
+    refreshed = site.outcome("shop.mirror")
+    done = site.outcome("shop.join")
 
     assert failed[0] == "FAILED"
     assert failed[1] == "no_version_yet: default.users has no version yet: run the program that refreshes it first"
     assert (status, failures) == ("NEW", 0)
-    assert put_off > 0
+    assert postponed > 0
     assert refreshed == done == ("COMPLETED", "")
     assert site.sql("SELECT status FROM inbox_file") == [("SUCCESS",)]
     assert site.sql("SELECT count(*) FROM reader_pin") == [(0,)]
@@ -135,10 +95,10 @@ def test_a_run_before_the_first_version_takes_nothing_and_its_work_comes_again(s
 
 def test_a_refresh_that_was_refused_does_not_commit_because_the_program_went_on(site):
     """`except Exception` around everything is what people write."""
-    assert site.run("shop.mirror")[0] == "COMPLETED"
+    assert site.outcome("shop.mirror")[0] == "COMPLETED"
 
-    state, why = site.run("shop.swallow")
-    once = site.run("shop.swallow", allow="empty")
+    state, why = site.outcome("shop.swallow")
+    once = site.outcome("shop.swallow", allow="empty")
 
     assert state == "FAILED"
     assert why.startswith("refresh_refused: the refresh of default.users is refused, version ")
@@ -147,9 +107,9 @@ def test_a_refresh_that_was_refused_does_not_commit_because_the_program_went_on(
 
 
 def test_a_roll_back_is_recorded_with_its_run(site):
-    """Who did it, and to what: the audit of a person's deed."""
-    site.run("shop.mirror")
-    site.run("shop.mirror")
+    """The audit has the actor and the version."""
+    site.outcome("shop.mirror")
+    site.outcome("shop.mirror")
     first = site.mill.snapshots.versions("users")[-1].version
 
     made = site.mill.snapshots.rollback("users", first)

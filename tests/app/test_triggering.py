@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.app.stage import staged
+from tests.stage import staged
 
 APP = """
 import tidemill as tm
@@ -40,7 +40,7 @@ def stage(catalog_url, tmp_path, monkeypatch):
 
 
 def jobs(stage):
-    """What the open jobs wait for."""
+    """Return the reasons for which the open jobs wait."""
     return [job.why for job in stage.mill.jobs.list()]
 
 
@@ -53,7 +53,7 @@ def test_an_overwritten_partition_starts_the_program_that_is_given_it(stage):
 
     made.play()
 
-    assert made.said() == ["new 1", "overwritten 1"]
+    assert made.lines_of() == ["new 1", "overwritten 1"]
 
 
 def test_overwritten_partitions_count_as_new_ones_do(stage):
@@ -69,7 +69,7 @@ def test_overwritten_partitions_count_as_new_ones_do(stage):
     made.play()
 
     assert waits == ["2/3 new partitions of default.lines"]
-    assert made.said() == ["new 1, new 2, new 3", "overwritten 1, overwritten 2, new 4"]
+    assert made.lines_of() == ["new 1, new 2, new 3", "overwritten 1, overwritten 2, new 4"]
 
 
 def test_the_bytes_of_overwritten_partitions_count(stage):
@@ -86,7 +86,7 @@ def test_the_bytes_of_overwritten_partitions_count(stage):
 
 @pytest.mark.parametrize("on_change", ["ignore", "error"])
 @pytest.mark.parametrize("op", ["append", "overwrite"])
-def test_a_changed_partition_that_the_consumer_is_not_given_starts_nobody(stage, on_change, op):
+def test_a_changed_partition_that_the_consumer_is_not_given_starts_no_run(stage, on_change, op):
     """A run that is given nothing tells its operator of work that there is not."""
     made = stage(reads=f"tm.Reads(lines, on_change='{on_change}')")
     made.publish("lines", "hour=1")
@@ -99,7 +99,7 @@ def test_a_changed_partition_that_the_consumer_is_not_given_starts_nobody(stage,
     made.play()
 
     assert alone == 1
-    assert made.said() == ["new 1", "new 2"]
+    assert made.lines_of() == ["new 1", "new 2"]
 
 
 @pytest.mark.parametrize("on_change", ["ignore", "error"])
@@ -114,11 +114,11 @@ def test_a_changed_partition_that_was_never_delivered_counts(stage, on_change):
 
     made.play()
 
-    assert made.said() == ["overwritten 1"]
+    assert made.lines_of() == ["overwritten 1"]
 
 
 def test_partitions_that_a_consumer_passes_over_do_not_count(stage):
-    """What `where` leaves out is never given to the program."""
+    """Partitions that `where` excludes are never delivered to the program."""
     made = stage(reads="tm.Reads(lines, where={'hour': tm.Range(6, 22)})", trigger="tm.NewPartitions(lines, 2)")
     made.publish("lines", "hour=1", "hour=2", "hour=7")
     made.schedule()
@@ -128,11 +128,11 @@ def test_partitions_that_a_consumer_passes_over_do_not_count(stage):
     made.play()
 
     assert waits == ["1/2 new partitions of default.lines"]
-    assert made.said() == ["new 7, new 8"]
+    assert made.lines_of() == ["new 7, new 8"]
 
 
 def test_a_program_that_is_given_more_takes_what_waits(stage, tmp_path):
-    """The partition did not count when it came, under the old `where`, and nobody publishes it again."""
+    """The partition did not count when it came, under the old `where`, and no commit publishes it again."""
     made = stage(reads="tm.Reads(lines, where={'hour': tm.Range(6, 22)})")
     made.publish("lines", "hour=1")
     made.play()
@@ -144,7 +144,7 @@ def test_a_program_that_is_given_more_takes_what_waits(stage, tmp_path):
     made.mill.deploy()
 
     assert made.play() == []
-    assert made.said() == ["new 1"]
+    assert made.lines_of() == ["new 1"]
 
 
 def resumed(stage, act):
@@ -163,11 +163,11 @@ def test_what_comes_while_a_schedule_is_suspended_is_taken_when_it_is_resumed(st
     runs = resumed(made, lambda: made.publish("lines", "hour=1"))
 
     assert [run.state for run in runs] == ["COMPLETED"]
-    assert made.said() == ["new 1"]
+    assert made.lines_of() == ["new 1"]
 
 
 def test_a_resumption_with_nothing_to_do_starts_nothing(stage):
-    """An operator who resumes all schedules must not start all programs."""
+    """A resumption of all schedules must not start all programs."""
     made = stage()
     made.publish("lines", "hour=1")
     made.play()
@@ -188,7 +188,7 @@ def test_a_schedule_that_listens_already_announces_nothing(stage):
 
 
 def test_a_schedule_that_is_made_takes_what_waits(stage):
-    """A consumer that starts at the beginning has all that there is: nobody publishes it again."""
+    """A consumer that starts at the beginning has all partitions waiting, and no commit publishes them again."""
     made = stage(trigger="tm.Every('1h')")
     made.publish("lines", "hour=1")
 
@@ -196,11 +196,11 @@ def test_a_schedule_that_is_made_takes_what_waits(stage):
     made.mill.schedules.create("shop.mine", "shop.report", trigger=trigger)
     made.play()
 
-    assert made.said() == ["new 1"]
+    assert made.lines_of() == ["new 1"]
 
 
 def test_a_schedule_that_listens_for_data_from_now_on_takes_what_waits(stage):
-    """It went by time alone: nobody announced the data that came meanwhile."""
+    """The schedule had only time triggers: no message announced the data that came meanwhile."""
     made = stage(trigger="tm.Every('1h')")
     made.publish("lines", "hour=1")
     made.play()
@@ -208,7 +208,7 @@ def test_a_schedule_that_listens_for_data_from_now_on_takes_what_waits(stage):
     made.mill.schedules.update("shop.report", trigger={"type": "new_partitions", "fileset": "lines", "n": 5})
     made.play()
 
-    assert made.said() == ["new 1"]
+    assert made.lines_of() == ["new 1"]
 
 
 def test_a_changed_schedule_counts_from_zero(stage):
@@ -224,11 +224,11 @@ def test_a_changed_schedule_counts_from_zero(stage):
     made.play()
 
     assert alone == []
-    assert made.said() == ["new 1, new 2, new 3"]
+    assert made.lines_of() == ["new 1, new 2, new 3"]
 
 
 def test_a_consumer_that_starts_now_has_nothing_waiting(stage):
-    """What was there before is not announced."""
+    """Earlier partitions are not announced."""
     made = stage(reads="tm.Reads(lines, start='now')", trigger="tm.Every('1h')")
     made.publish("lines", "hour=1")
     made.mill.consumers.reset("lines", "default.shop.report", to="now")

@@ -8,16 +8,15 @@ from datetime import timedelta
 import pytest
 
 import tidemill as tm
-from tests.app.stage import staged
 from tests.app.test_deploy import redeploy
 from tests.run.conftest import rows_of
+from tests.stage import staged
 from tests.yardstick import patience
+from tidemill import UserError
 from tidemill.app.declared import BadDeclaration
-from tidemill.errors import UserError
-from tidemill.run.attempts import AttemptEnd, Cause, ask_kill, end_attempt, take_runs
-from tidemill.run.launchers import Assignment
-from tidemill.run.runs import RunState
-from tidemill.run.workers import balance
+from tidemill.run.records.runs import RunState
+from tidemill.run.records.workers import balance
+from tidemill.run.step.attempts import AttemptEnd, Cause, ask_kill, end_attempt, take_runs
 
 APP = """
 from pathlib import Path
@@ -64,7 +63,7 @@ def stage(tmp_path, catalog_url):
 
 
 def start(stage):
-    """What a runner does for workers: the run that is missing, taken."""
+    """Make and take the missing run of a worker, as a runner does."""
     assert balance(stage.mill.project.catalog) == []
     (run,) = stage.mill.project.catalog.write(
         lambda db: take_runs(db, most=0, owner="stage", host="here", lease=timedelta(seconds=60))
@@ -74,8 +73,8 @@ def start(stage):
 
 def work(stage, run):
     """Have a driver work on an attempt; how the run stands then."""
-    stage.driver(run).work(Assignment(run.run_id, run.epoch, str(stage.mill.project.config.folder)))
-    return stage.run(run.run_id)
+    stage.driver(run).work(stage.assignment(run))
+    return stage.find(run.run_id)
 
 
 def may_start_again(stage):
@@ -89,7 +88,7 @@ def published(stage):
 
 
 def test_each_take_and_commit_is_a_transaction_of_its_own_under_one_run(stage):
-    """What is committed is visible at once, not at the end of the run, which may be next year."""
+    """Each commit is visible at once, and not at the end of the run, which may be next year."""
     stage.publish("lines", "hour=1", "hour=2", "hour=3")
     run = work(stage, start(stage))
 
@@ -99,7 +98,7 @@ def test_each_take_and_commit_is_a_transaction_of_its_own_under_one_run(stage):
     taken = rows_of(
         stage.mill.project.catalog, f"SELECT item FROM run_input WHERE run_id = '{run.run_id}' ORDER BY item"
     )
-    assert stage.said() == ["1: [1, 2]", "1: [3]"]
+    assert stage.lines_of() == ["1: [1, 2]", "1: [3]"]
     assert own == [("committed",), ("committed",)]
     assert len(taken) == 3
     assert published(stage) == ["hour=1", "hour=2", "hour=3"]
@@ -108,7 +107,10 @@ def test_each_take_and_commit_is_a_transaction_of_its_own_under_one_run(stage):
 
 
 def test_as_many_are_kept_alive_as_are_declared(stage):
-    """By whoever looks; two who look at once make one. One that returns is not called again at once."""
+    """Any runner makes missing runs; two runners at one time make one.
+
+    A worker that returns waits before its next call.
+    """
     redeploy(stage.mill, app(instances="instances=2"))
     looks = [threading.Thread(target=balance, args=[stage.mill.project.catalog]) for _ in range(3)]
     for look in looks:
@@ -149,54 +151,54 @@ def test_a_worker_that_is_lost_goes_on_with_what_it_had_taken(stage):
     run = start(stage)
     driver = stage.driver(run)
     driver._end = lambda *_: None  # the process is gone before it can say anything
-    driver.work(Assignment(run.run_id, run.epoch, str(stage.mill.project.config.folder)))
+    driver.work(stage.assignment(run))
     stage.publish("lines", "hour=0")
     end_attempt(stage.mill.project.catalog, run.run_id, run.epoch, AttemptEnd(Cause.LOST, "gone"))
     redeploy(stage.mill, app())
     again = work(stage, start(stage))
 
     assert again.run_id == run.run_id
-    assert stage.said() == ["1: [1, 2]", "2: [1, 2]", "2: [0]"]
+    assert stage.lines_of() == ["1: [1, 2]", "2: [1, 2]", "2: [0]"]
     assert published(stage) == ["hour=0", "hour=1", "hour=2"]
     assert stage.mill.catalog.audit().clean
 
 
 def test_a_killed_worker_leaves_nothing_half_done_and_is_replaced(stage):
-    """What it had taken is there for the next one, at once."""
+    """The partitions that the worker had taken go to the next one at once."""
     redeploy(stage.mill, app(ending="raise SystemError('gone')"))
     stage.publish("lines", "hour=1")
     run = start(stage)
     driver = stage.driver(run)
     driver._end = lambda *_: None
-    driver.work(Assignment(run.run_id, run.epoch, str(stage.mill.project.config.folder)))
+    driver.work(stage.assignment(run))
     ask_kill(stage.mill.project.catalog, run.run_id)
     end_attempt(stage.mill.project.catalog, run.run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed on request"))
     redeploy(stage.mill, app())
     other = work(stage, start(stage))
 
-    assert stage.run(run.run_id).state is RunState.KILLED
+    assert stage.find(run.run_id).state is RunState.KILLED
     assert other.run_id != run.run_id
     assert published(stage) == ["hour=1"]
     assert stage.mill.catalog.audit().clean
 
 
 def test_a_fenced_worker_commits_nothing(stage):
-    """Another attempt has its claims: what this one still does is nobody's."""
+    """Another attempt has the worker's claims, so later work of this attempt must not count."""
     stage.publish("lines", "hour=1")
     run = start(stage)
     lost = AttemptEnd(Cause.LOST, "its lease ran out", zombie=True)
     stage.at["worker.before_commit"] = lambda: end_attempt(stage.mill.project.catalog, run.run_id, run.epoch, lost)
-    stage.driver(run).work(Assignment(run.run_id, run.epoch, str(stage.mill.project.config.folder)))
-    stands = stage.run(run.run_id)
+    stage.driver(run).work(stage.assignment(run))
+    stands = stage.find(run.run_id)
     again = work(stage, start(stage))
 
     assert (stands.state, stands.losses) == (RunState.PENDING, 1)
-    assert stage.said() == ["1: [1]", "2: [1]"]
+    assert stage.lines_of() == ["1: [1]", "2: [1]"]
     assert (again.state, published(stage)) == (RunState.COMPLETED, ["hour=1"])
     assert stage.mill.catalog.audit().clean
 
 
-def test_a_worker_that_fails_is_started_later_and_later_and_its_poison_is_put_aside(stage):
+def test_a_worker_that_fails_is_started_later_and_later_and_its_poison_is_discarded(stage):
     """The rest flows meanwhile; what it commits shows that it is well again."""
     (stage.mill.project.config.folder / "poison").write_text("2")
     stage.publish("lines", *(f"hour={hour}" for hour in range(1, 5)))
@@ -225,7 +227,7 @@ def test_a_worker_that_fails_is_started_later_and_later_and_its_poison_is_put_as
     ],
 )
 def test_takes_and_commits_out_of_order_are_errors_that_say_so(stage, ending, told):
-    """A take that is never committed would be given back in silence, again and again."""
+    """A take that is never committed would silently be returned, again and again."""
     redeploy(stage.mill, app(ending=ending))
     stage.publish("lines", "hour=1")
 
@@ -246,11 +248,11 @@ def test_a_conflict_at_the_commit_is_nobodys_failure(stage):
 
     assert (stands.state, stands.failures, stands.losses) == (RunState.PENDING, 0, 1)
     assert (again.run_id, again.state) == (run.run_id, RunState.COMPLETED)
-    assert stage.said() == ["1: [1]", "2: [1]"]
+    assert stage.lines_of() == ["1: [1]", "2: [1]"]
 
 
-def test_a_worker_waits_until_somebody_commits(stage):
-    """It is woken by the commit, and asks the catalog no more often than that."""
+def test_a_worker_waits_until_a_commit(stage):
+    """The commit wakes the worker, and the worker asks the catalog only then."""
     redeploy(stage.mill, app(wait="'1h'", ending="run.commit(); break"))
     run = start(stage)
     waits = threading.Event()
@@ -263,8 +265,8 @@ def test_a_worker_waits_until_somebody_commits(stage):
     working.join(30)
 
     assert not working.is_alive()
-    assert stage.said() == ["1: [7]"]
-    assert stage.run(run.run_id).state is RunState.COMPLETED
+    assert stage.lines_of() == ["1: [7]"]
+    assert stage.find(run.run_id).state is RunState.COMPLETED
 
 
 def test_what_a_worker_cannot_be_is_refused_where_it_is_declared(mill):

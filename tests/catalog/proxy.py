@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 
 
 class Fate(StrEnum):
-    """What happens to a message that ends a transaction."""
+    """Fate of a message that ends a transaction."""
 
     PASS = "pass"
     REPLY_LOST = "reply lost"
     """The server commits, the client never hears of it."""
     LAST_REPLY_LOST = "last reply lost"
-    """As before, and then nobody can be asked: new connections are refused."""
+    """The same, and then new connections are refused, so that no caller can ask."""
     REQUEST_LOST = "request lost"
     """The server never hears of it."""
     REQUEST_LATE = "request late"

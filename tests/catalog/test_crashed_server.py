@@ -1,4 +1,4 @@
-"""What a catalog on PostgreSQL promises across a crash of its server."""
+"""Promises of a catalog on PostgreSQL across a crash of its server."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def server() -> Iterator[MortalServer]:
 
 
 def test_a_tick_that_was_given_is_never_given_again_after_a_crash(server):
-    """A consumer's state is a tick: what begins below it later would never come to that consumer.
+    """A consumer's state is a tick: a transaction that began later with a lower tick would never come to that consumer.
 
-    A sequence writes 32 values ahead into the log, on behalf of whoever took the first of them; rolled back, that one
-    waits for no disk, and neither does a transaction that took one of the others and wrote nothing.
+    The block that takes the first of 32 values writes all 32 into the log. If that block is rolled back, it does not
+    wait for the disk. Neither does a block that took another of the values and wrote nothing.
     """
     catalog = open_catalog(server.url, World())
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("CHECKPOINT")  # the next value is written into the log
-    nobody = Transaction(WritePointer(1_000_000), catalog.incarnation, RunId("run_0"), 1, frozenset())
+    never_begun = Transaction(WritePointer(1_000_000), catalog.incarnation, RunId("run_0"), 1, frozenset())
     with pytest.raises((TransactionEnded, NotFound)):
-        commit(catalog, nobody, [])
+        commit(catalog, never_begun, [])
     given = catalog.write(lambda db: db.tick())
 
     server.crash()

@@ -4,6 +4,7 @@ import importlib
 import pkgutil
 import threading
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pytest
 
@@ -13,12 +14,13 @@ from tests.catalog.test_named import SQL
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.effects import Commit, Effect, Phase
 from tidemill.catalog.named import Call, Statement
+from tidemill.epoch import EPOCH
 from tidemill.errors import Conflict, Internal
 
 
 @refusal
 class TestNamed(Conflict):
-    """What the guards of test_named.sql refuse with."""
+    """Refusal of the guards of test_named.sql."""
 
     __test__ = False
     code = "test_named"
@@ -69,7 +71,7 @@ def test_rows_are_locked_in_one_order(catalog: Catalog) -> None:
 
 
 def test_the_clock_is_the_first_lock(catalog: Catalog) -> None:
-    """Who holds a row and asks for the clock stops everybody who holds the clock and asks for the row."""
+    """A block that holds a row and asks for the clock stops every block that holds the clock and asks for the row."""
 
     def against(db: Db) -> None:
         db.all(SQL.lock_job, job_id="job_1")
@@ -100,7 +102,7 @@ def test_a_commit_sequence_needs_a_tick(catalog: Catalog) -> None:
     assert first == (first[0], [(first[0],)])
 
 
-def test_ticks_rise_and_an_error_gives_none_back(catalog: Catalog) -> None:
+def test_ticks_rise_and_an_error_returns_none(catalog: Catalog) -> None:
     """A tick that is seen twice would order two commits as one."""
 
     def fail(db: Db) -> None:
@@ -116,7 +118,7 @@ def test_ticks_rise_and_an_error_gives_none_back(catalog: Catalog) -> None:
 
 
 def test_an_error_in_a_block_undoes_all_of_it(catalog: Catalog) -> None:
-    """A transaction is all or nothing, whoever raises."""
+    """A transaction is all or nothing, whatever raises."""
 
     def half(db: Db) -> None:
         db.run(SQL.write_limit, limit_key="half")
@@ -129,7 +131,7 @@ def test_an_error_in_a_block_undoes_all_of_it(catalog: Catalog) -> None:
 
 
 def test_changed_rows_are_counted(catalog: Catalog) -> None:
-    """Compare and set: 0 rows says that somebody else was first."""
+    """Compare and set: 0 rows means that another process was first."""
 
     def block(db: Db) -> tuple[int, int]:
         return db.run(SQL.write_limit, limit_key="a"), db.run(SQL.renew_run, run_id="nobody")
@@ -160,7 +162,7 @@ def test_a_guard_refuses_with_its_error_and_nothing_happens(catalog: Catalog, ho
 
 
 def test_the_first_guard_that_refuses_wins(catalog: Catalog) -> None:
-    """The fence comes first: whoever is fenced is told so and not that a key is taken."""
+    """The fence comes first: a fenced caller gets that error, and not that a key is taken."""
     effects = [Does(refuses=(_refuse("first", "guard"),)), Does(refuses=(_refuse("second", "guard"),))]
 
     with pytest.raises(TestNamed, match="first and guard"):
@@ -178,7 +180,7 @@ def test_guards_look_before_anything_is_written(catalog: Catalog) -> None:
 
 
 def test_an_unknown_refusal_is_our_mistake(catalog: Catalog) -> None:
-    """A guard whose error nobody declared must not pass for success."""
+    """A guard with an undeclared error must not pass for success."""
     with pytest.raises(Internal, match="unknown code 'never_declared'"):
         catalog.apply([Does(refuses=(SQL.refuse_oddly(),))])
 
@@ -249,7 +251,7 @@ def test_each_effect_has_a_phase() -> None:
     effects = [effect for effect in Effect.__subclasses__() if effect.__module__.startswith("tidemill.")]
 
     assert len(effects) > 30
-    assert [effect.__name__ for effect in effects if not hasattr(effect, "phase")] == []
+    assert [effect.__name__ for effect in effects if "phase" in effect.__abstractmethods__] == []
 
 
 def test_a_commit_waits_for_the_clock(catalog: Catalog, open_again: OpenCatalog) -> None:
@@ -290,17 +292,18 @@ def test_threads_share_a_catalog(catalog: Catalog) -> None:
     assert _limits(catalog) == [f"l{n:02}" for n in range(20)]
 
 
-def test_the_catalogs_now_is_epoch_milliseconds(catalog: Catalog) -> None:
-    """Whoever compares times compares the catalog's, in this unit."""
+def test_the_catalogs_now_is_a_moment_in_python_and_epoch_milliseconds_in_sql(catalog: Catalog) -> None:
+    """Python compares moments; SQL compares whole numbers."""
     by_sql, by_db = catalog.read(lambda db: (db.all(SQL.read_now)[0][0], db.now()))
-    here = int(catalog.world.clock.now().timestamp() * 1000)
+    here = catalog.world.clock.now()
 
-    assert abs(by_db - int(str(by_sql))) < 60_000
-    assert abs(by_db - here) < 60_000
+    assert abs(by_db - (EPOCH + timedelta(milliseconds=int(str(by_sql))))) < timedelta(minutes=1)
+    assert abs(by_db - here) < timedelta(minutes=1)
+    assert by_db.microsecond % 1000 == 0
 
 
 def test_a_block_is_run_again_after_a_deadlock_that_the_database_reports(catalog: Catalog) -> None:
-    """Nobody has to know that it happened."""
+    """A caller need not know that the deadlock happened."""
     tries: list[int] = []
 
     def block(db: Db) -> int:

@@ -62,7 +62,7 @@ def test_opening_twice_finds_the_same_catalog(catalog: Catalog, open_again: Open
     assert len(again.incarnation) == 8
 
 
-def test_a_catalog_in_memory_is_one_for_all_who_open_it_and_ends_with_them() -> None:
+def test_a_catalog_in_memory_is_one_for_all_openers_and_ends_with_them() -> None:
     """The simulation has thousands of them in one process; no file of theirs may be left, or shared by accident."""
     url = "sqlite:///sim/one?vfs=memdb"
     first = open_catalog(url, World())
@@ -113,15 +113,15 @@ def test_a_file_of_something_else_is_not_touched(tmp_path: Path) -> None:
     assert file.read_text() == "Dear Sir or Madam, " * 100
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
-    """One line and exit code 5."""
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    """A user gets one line and exit code 5."""
     (tmp_path / "file").write_text("")
 
     with pytest.raises(CatalogUnavailable, match="folder cannot be made"):
         open_catalog(f"sqlite:///{tmp_path}/file/below/catalog.db", World())
 
 
-def test_a_place_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
+def test_a_place_where_nothing_can_be_written_is_reported(tmp_path: Path) -> None:
     """A folder in the file's place; /proc, where not even root may."""
     for path in (tmp_path, Path("/proc/catalog.db")):
         with pytest.raises(CatalogUnavailable, match="unable to open"):
@@ -141,7 +141,9 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     ("replace", "by"),
     [("/postgres", "/no_such_database"), ("127.0.0.1:", "127.0.0.1:1"), ("postgres@", "nobody_known:secret@")],
 )
-def test_a_server_that_cannot_be_used_is_said_without_its_password(postgres_url: str, replace: str, by: str) -> None:
+def test_a_server_that_cannot_be_used_is_reported_without_its_password(
+    postgres_url: str, replace: str, by: str
+) -> None:
     """The message goes to logs."""
     url = by.join(postgres_url.rsplit(replace, 1))
     if replace == "127.0.0.1:":
@@ -154,14 +156,14 @@ def test_a_server_that_cannot_be_used_is_said_without_its_password(postgres_url:
     assert refused.value.exit_code == 5
 
 
-def test_a_schema_that_does_not_exist_is_said(postgres_url: str) -> None:
-    """PostgreSQL would take the next of the search path, somebody else's."""
+def test_a_schema_that_does_not_exist_is_reported(postgres_url: str) -> None:
+    """PostgreSQL would take the next schema of the search path, which belongs to another user."""
     with pytest.raises(CatalogUnavailable, match="create it first"):
         open_catalog(f"{postgres_url}?options=-csearch_path%3Dno_such_schema", World())
 
 
 def test_a_replica_is_refused(postgres_catalog_url: str) -> None:
-    """It shows the past; a session that only reads is what libpq takes for one."""
+    """A replica shows the past. libpq takes a session that only reads for a replica."""
     with pytest.raises(CatalogUnavailable, match="read-only"):
         open_catalog(f"{postgres_catalog_url}%20-cdefault_transaction_read_only%3Don", World())
 
@@ -177,7 +179,7 @@ def test_a_newer_catalog_is_refused(catalog: Catalog) -> None:
 
 
 def test_an_older_catalog_says_what_to_do(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is migrated by surprise: old processes may still be at work on it."""
+    """No catalog is migrated by surprise: old processes may still work on it."""
     _with_one_more_migration(monkeypatch)
 
     with pytest.raises(OlderCatalog, match="tidemill catalog migrate") as refused:

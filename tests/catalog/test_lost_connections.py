@@ -65,7 +65,7 @@ def test_a_commit_happens_once_whatever_is_lost(line: Proxy, book: Book, direct:
 
 @pytest.mark.parametrize("fates", FATES, ids=", ".join)
 def test_a_begin_happens_once_whatever_is_lost(line: Proxy, book: Book, direct: Book, fates: list[Fate]) -> None:
-    """One more would stay open for ever."""
+    """A second transaction would stay open for ever."""
     line.fates = list(fates)
 
     tx = book.begin("run_1", CLICKS)
@@ -132,10 +132,10 @@ def test_a_commit_that_was_fenced_while_its_line_was_cut_says_so(
     assert direct.keys(direct.begin("run_2")) == []
 
 
-def test_an_outcome_that_nobody_can_tell_stays_unknown(
+def test_an_outcome_that_cannot_be_found_stays_unknown(
     line: Proxy, book: Book, direct: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`CatalogUnavailable` would read as "nothing happened", and somebody would delete the files."""
+    """`CatalogUnavailable` would read as "nothing happened", and a caller would delete the files."""
     monkeypatch.setattr(catalog_db, "RETRY_FOR", timedelta(0))
     book.catalog._pool.timeout = 0.5  # type: ignore[attr-defined]  # the test need not wait for ten seconds
     tx = book.begin("run_1", CLICKS)
@@ -178,17 +178,33 @@ def test_a_line_that_breaks_before_the_commit_is_no_riddle(line: Proxy, book: Bo
     assert direct.catalog.read(lambda db: db.all(SQL.read_limits)) == [("a",)]
 
 
-def test_idle_connections_that_died_are_not_noticed(line: Proxy, book: Book) -> None:
-    """A restart of PostgreSQL ends every idle connection: not each of them costs a failure."""
-    all_at_once = threading.Barrier(4)
+def _open_connections(book: Book, number: int) -> None:
+    """Leave so many idle connections in the pool."""
+    all_at_once = threading.Barrier(number)
     threads = [
         threading.Thread(target=book.catalog.read, args=(lambda db: (db.now(), all_at_once.wait(10)),))
-        for _ in range(4)
+        for _ in range(number)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(10)
+
+
+def test_connections_that_died_after_the_pool_looked_do_not_count(
+    line: Proxy, book: Book, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool opens connections in the background: each of them may die before its first statement."""
+    _open_connections(book, 6)
+    monkeypatch.setattr(book.catalog._pool, "check", lambda: None)  # type: ignore[attr-defined]
+    line.cut()
+
+    assert book.catalog.write(lambda db: db.run(SQL.write_limit, limit_key="a")) == 1
+
+
+def test_idle_connections_that_died_are_not_noticed(line: Proxy, book: Book) -> None:
+    """A restart of PostgreSQL ends every idle connection: not each of them costs a failure."""
+    _open_connections(book, 4)
     line.cut()
 
     tx = book.begin("run_1", CLICKS)
@@ -201,7 +217,7 @@ def test_idle_connections_that_died_are_not_noticed(line: Proxy, book: Book) -> 
     assert book.row(tx).state is TxState.COMMITTED
 
 
-def test_a_catalog_that_is_away_is_said_and_works_when_it_is_back(line: Proxy, book: Book) -> None:
+def test_a_catalog_that_is_away_is_reported_and_works_when_it_is_back(line: Proxy, book: Book) -> None:
     """A role keeps its object through an outage; nothing has to be started again."""
     catalog = book.catalog
     catalog._pool.timeout = 1.0  # type: ignore[attr-defined]  # the test need not wait for ten seconds
@@ -235,7 +251,7 @@ def test_a_waiter_of_a_catalog_that_is_away_says_so(line: Proxy, book: Book) -> 
 
 
 def paused(direct: Book) -> None:
-    """Wait until the server has ended whoever pauses inside a transaction."""
+    """Wait until the server has ended each session that pauses inside a transaction."""
     with psycopg.connect(direct.catalog.url, autocommit=True) as connection:
         schema = connection.execute("SELECT current_schema()").fetchone()
         query = (
@@ -250,7 +266,7 @@ def paused(direct: Book) -> None:
 def test_a_block_that_paused_too_long_is_run_again(
     direct: Book, open_at: OpenCatalog, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
-    """A stopped process holds up nobody for longer than five seconds; when it goes on, it does not fail for that."""
+    """A stopped process stops no other for longer than five seconds. When it continues, it does not fail for that."""
     impatient = f"{postgres._SETTINGS}; SET idle_in_transaction_session_timeout = '100ms'"
     monkeypatch.setattr(postgres, "_SETTINGS", impatient)
     catalog = open_at(direct.catalog.url)
@@ -290,7 +306,7 @@ def test_a_block_that_pauses_each_time_is_unavailable(
 def test_a_commit_that_waited_too_long_for_its_turn_is_sent_again(
     direct: Book, open_at: OpenCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody holds the clock for more than the five seconds of a statement: no reason to lose an attempt's work."""
+    """A process may hold the clock longer than a statement may take (5 s): no attempt may lose its work by that."""
     monkeypatch.setattr(postgres, "_SETTINGS", f"{postgres._SETTINGS}; SET statement_timeout = '100ms'")
     tx = direct.begin("run_1", CLICKS)
     waits: list[timedelta] = []

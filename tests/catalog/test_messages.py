@@ -100,7 +100,7 @@ def test_a_position_is_held_by_one(postgres_catalog_url: str, open_at: OpenCatal
 
 
 def test_readers_that_take_turns_read_each_message_once(catalog: Catalog, open_again: OpenCatalog) -> None:
-    """Whoever holds the position moves it in the transaction in which it did what the messages cause."""
+    """The process that holds the position moves it in the transaction of the messages' effects."""
     for number in range(30):
         _publish(catalog, str(number))
     read: list[object] = []
@@ -144,7 +144,7 @@ def test_a_position_stays_when_the_work_fails(catalog: Catalog) -> None:
 
 
 def test_subscribers_have_positions_of_their_own(catalog: Catalog) -> None:
-    """Of each topic."""
+    """Each subscriber has a position in each topic."""
     catalog.write(lambda db: lock_position(db, Topic.DATA, "a"))
     catalog.write(lambda db: move_position(db, Topic.DATA, "a", Position(7, 1)))
 

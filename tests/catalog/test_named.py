@@ -51,7 +51,7 @@ def test_texts_arrive_as_they_were_sent(catalog: Catalog, hostile: str) -> None:
     found = catalog.read(
         lambda db: (
             db.all(SQL.pick_texts, rs=_rows("t", hostile, "other"), wanted=json.dumps([hostile])),
-            db.all(SQL.give_back, number=-1, text=hostile, bytes=hostile.encode()),
+            db.all(SQL.echo, number=-1, text=hostile, bytes=hostile.encode()),
         )
     )
 
@@ -60,7 +60,7 @@ def test_texts_arrive_as_they_were_sent(catalog: Catalog, hostile: str) -> None:
 
 def test_parameters_may_be_empty(catalog: Catalog) -> None:
     """None is NULL on both, also where nothing else says the type."""
-    found = catalog.read(lambda db: db.all(SQL.give_back, number=None, text=None, bytes=None))
+    found = catalog.read(lambda db: db.all(SQL.echo, number=None, text=None, bytes=None))
 
     assert found == [(None, None, None)]
 
@@ -81,7 +81,7 @@ def test_a_row_set_keeps_types_and_bytes(catalog: Catalog) -> None:
 
 
 def test_a_statement_may_have_a_text_for_each_database(catalog: Catalog) -> None:
-    """What cannot be shared stands side by side, under one name."""
+    """Texts that cannot be shared stand side by side, under one name."""
     found = catalog.read(lambda db: db.all(SQL.own_text))
 
     assert found == [(catalog.dialect,)]
@@ -147,7 +147,7 @@ def test_a_statement_knows_which_rows_it_locks(name: str, table: str | None) -> 
     assert rank == (None if table is None else LOCK_ORDER.index(table))
 
 
-def test_only_changes_that_somebody_waits_for_wake() -> None:
+def test_only_changes_with_a_waiter_wake() -> None:
     """A renewal of each lease every few seconds must not wake every scheduler."""
     waking = {statement.name for statement in SQL if statement.wakes}
 

@@ -7,7 +7,7 @@ SELECT t FROM {rows:rs(t text)} AS r WHERE t IN ({texts:wanted}) ORDER BY t
 -- name: read_rows
 SELECT a, b, c FROM {rows:rs(a bigint, b text, c blob)} AS r ORDER BY a
 
--- name: give_back
+-- name: echo
 SELECT CAST(:number AS BIGINT), CAST(:text AS TEXT), CAST(:bytes AS {blob})
 
 -- name: own_text

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tidemill.catalog.db import Catalog
+from tidemill.catalog.db import Catalog, NumberTooLarge
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import UnfitColumn
 from tidemill.catalog.transactions import TxState
@@ -70,7 +70,7 @@ class Whole:
 
 
 class Pair(NamedTuple):
-    """What the rows of `give_pairs` are."""
+    """Row of `give_pairs`."""
 
     name: str
     number: int | None
@@ -172,9 +172,22 @@ def test_a_sum_is_a_whole_number(catalog: Catalog) -> None:
     ],
 )
 def test_a_value_that_does_not_fit_is_named(catalog: Catalog, kind: type, complaint: str) -> None:
-    """The statement, the column and the value lead to the row that somebody has changed."""
+    """The statement, the column and the value lead to the row that a person has changed."""
     with pytest.raises(UnfitColumn, match=complaint):
         catalog.read(lambda db: db.records(SQL.give_pairs, kind, rows=_pairs(7)))
+
+
+def test_a_time_outside_the_calendar_is_named(catalog: Catalog) -> None:
+    """Python's datetimes end with the year 9999, and the milliseconds of a column do not."""
+    with pytest.raises(UnfitColumn, match="give_pairs gives number = 253402300800000, which is no datetime"):
+        catalog.read(lambda db: db.records(SQL.give_pairs, tuple[str, datetime], rows=_pairs(253_402_300_800_000)))
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**64), 10**30])
+def test_a_number_that_no_database_keeps_is_refused(catalog: Catalog, number: int) -> None:
+    """Such a number is a slip of a user: a position, a write pointer."""
+    with pytest.raises(NumberTooLarge, match=f"number {number} is refused"):
+        catalog.read(lambda db: db.one(SQL.give_all, **{**ROW, "write_pointer": number}))
 
 
 @pytest.mark.parametrize(
@@ -193,6 +206,6 @@ def test_fields_and_columns_are_the_same(catalog: Catalog, kind: type, complaint
 
 
 def test_a_time_without_zone_is_no_parameter(catalog: Catalog) -> None:
-    """Nobody knows which moment a naive time means."""
+    """A naive time names no moment."""
     with pytest.raises(TypeError):
         catalog.read(lambda db: db.record(SQL.give_all, Whole, **ROW | {"at": NOON.replace(tzinfo=None)}))

@@ -116,7 +116,7 @@ def test_the_in_progress_list_is_the_same_later(book: Book) -> None:
 
 @pytest.mark.parametrize("state", [TxState.ABORTED, TxState.INVALID])
 def test_an_ended_transaction_leaves_a_hint_for_the_janitor(book: Book, state: TxState) -> None:
-    """It leaves only files: the intent to delete them is written with the end, once for each data set."""
+    """The transaction leaves only files: its end records the intent to delete them, once for each data set."""
     tx = book.begin("run_1", CLICKS, LINES)
     book.end(tx, state)
     row = book.row(tx)
@@ -138,7 +138,7 @@ def test_a_commit_leaves_no_garbage(book: Book) -> None:
 
 
 def test_the_first_end_stays(book: Book) -> None:
-    """A runner and a reaper may both end what is lost; whoever comes second changes nothing."""
+    """A runner and a reaper may both end a lost transaction: the second changes nothing."""
     tx = book.begin("run_1", CLICKS)
     book.end(tx, TxState.INVALID, "fenced")
     book.end(tx, TxState.ABORTED, "gave up")
@@ -172,7 +172,7 @@ def test_a_transaction_commits_once(book: Book) -> None:
 
 
 def test_a_transaction_that_never_began_does_not_commit(book: Book) -> None:
-    """One of a catalog that was restored from an older copy."""
+    """The write pointer may come from a catalog that was restored from an older copy."""
     tx = replace(book.begin("run_1", CLICKS), write_pointer=WritePointer(10**6))
 
     with pytest.raises(TransactionEnded, match="it is unknown"):
@@ -258,7 +258,7 @@ def test_a_crash_in_begin_leaves_nothing_visible(open_again: OpenCatalog, mark: 
     ],
 )
 def test_a_crash_in_commit_is_all_or_nothing(open_again: OpenCatalog, mark: str, *, done: bool) -> None:
-    """The driver dies at every step; who looks after it finds the whole commit, or an open transaction."""
+    """The driver dies at every step: a reader finds the whole commit, or an open transaction."""
     survivor = Book(open_again())
     tx = survivor.begin("run_1", CLICKS)
     dying = Book(open_again(world=_dies_at(mark)))

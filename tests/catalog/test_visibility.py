@@ -1,4 +1,4 @@
-"""What transactions see, against a model of it: random histories, on both databases."""
+"""Visibility for transactions, against a model: random histories, on both databases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATASETS = [DatasetId("clicks"), DatasetId("lines")]
 
 @dataclass
 class Life:
-    """What the model knows of a transaction."""
+    """Life of a transaction, as the model knows it."""
 
     tx: Transaction
     commit_seq: int | None = None
@@ -55,7 +55,7 @@ class Model:
 
 
 class Histories(RuleBasedStateMachine):
-    """Begins, commits and ends in any order; whoever began looks again after every step."""
+    """Begins, commits and ends in any order. Each open transaction looks again after every step."""
 
     transactions = Bundle("transactions")
     catalog: Catalog

@@ -73,7 +73,7 @@ def any_waiter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     return waiter
 
 
-def test_a_write_that_changes_nothing_wakes_nobody(catalog: Catalog, waiter: Waiter) -> None:
+def test_a_write_that_changes_nothing_wakes_no_waiter(catalog: Catalog, waiter: Waiter) -> None:
     """A runner that looks for work in vain would wake itself, and look again, for ever."""
     catalog.write(lambda db: db.run(SQL.change_job_at_the_limit, job_id="none"))
 
@@ -81,7 +81,7 @@ def test_a_write_that_changes_nothing_wakes_nobody(catalog: Catalog, waiter: Wai
 
 
 def test_a_commit_of_another_process_wakes(catalog: Catalog, any_waiter: Waiter) -> None:
-    """Nobody polls: a trigger fires within milliseconds of the commit that caused it."""
+    """No process polls: a trigger fires within milliseconds of the commit that caused it."""
     other = subprocess.Popen(
         [sys.executable, "-c", COMMITS, catalog.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -150,7 +150,7 @@ def test_wake_ends_the_wait_and_is_used_up(waiter: Waiter) -> None:
 
 
 def test_many_wakes_are_one(waiter: Waiter) -> None:
-    """Thousands of them while nobody waits must neither block nor be taken one by one."""
+    """Thousands of wakes without a waiter must neither block nor be taken one by one."""
     for _ in range(100_000):
         waiter.wake()
 
@@ -184,7 +184,7 @@ def test_files_beside_the_catalog_do_not_wake(
 
 
 def test_a_journal_that_vanishes_and_comes_back_wakes(sqlite_catalog_url: str, open_at: OpenCatalog) -> None:
-    """The WAL file goes with the last one who leaves; the next commit makes another."""
+    """The last process that closes the catalog deletes the WAL file. The next commit makes another."""
     catalog = open_at(sqlite_catalog_url)
     waiter = catalog.waiter()
     path = Path(sqlite_catalog_url.removeprefix("sqlite:///"))

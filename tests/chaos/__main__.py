@@ -27,7 +27,7 @@ _REST = 25
 """Seconds that a storm takes beside its raging: start, rest, verdict."""
 _RESUMED_WITHIN = 10.0
 KILLS, STOPS = 1000, 150
-"""What is promised of a long storm, on each database."""
+"""Promises of a long storm, on each database."""
 _LONG = 600
 
 
@@ -68,7 +68,8 @@ def _complaints(outcomes: list[tuple[str, Outcome]], *, long: bool):
     for name, outcome in outcomes:
         if not outcome.verdict.holds:
             yield f"{name}: {_found(outcome)}; look at {outcome.folder}"
-        # The next run that is completed is told, too, but most attempts are killed: that says little of the crash.
+        # The time until the next completed run is reported too. But most attempts are killed, so that time says little
+        # about the crash.
         slow = [one for one in outcome.crashes if not _resumed(one.transaction)]
         if slow:
             yield f"{name}: work did not go on within {_RESUMED_WITHIN:.0f} s: {slow}"

@@ -1,4 +1,4 @@
-"""What must hold of windows, of the watermark, of a snapshot and of the inbox when the storm is over."""
+"""Promises about windows, the watermark, a snapshot and the inbox after the storm."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.chaos.minutes import WINDOWS, compute_plainly
 from tests.chaos.site import find_fileset, rows_of
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.fileset.fileset import read_partitions
-from tidemill.lake.inbox.leaving import take_away
-from tidemill.lake.window.partition_time import from_wall
+from tidemill.lake.inbox.leaving import empty_inboxes
 from tidemill.names import WritePointer
+from tidemill.shapes.partition_time import from_wall
 
 if TYPE_CHECKING:
     from tests.chaos.verdict import Judge
@@ -63,7 +63,7 @@ def judge_windows(judge: Judge) -> None:
 
 
 def judge_snapshot(judge: Judge) -> None:
-    """Its versions never go back, each that became current was told once, and the newest is there with those kept."""
+    """Check that versions never go back, that each current version was announced once, and that kept versions exist."""
     rows = judge.sql(
         f"SELECT c.write_pointer, c.location, c.superseded_seq, c.expired_at, c.order_time FROM partition_change AS c"
         f" {_OF.format('c', 'mirror')} ORDER BY c.commit_seq"
@@ -92,7 +92,7 @@ def judge_snapshot(judge: Judge) -> None:
 def judge_inbox(judge: Judge) -> None:
     """Each file was closed by one committed run, and lies in the archive as it landed; nothing else does."""
     judge.sql("UPDATE inbox_file SET leave_at = 0 WHERE leave_at IS NOT NULL RETURNING name")
-    while take_away(judge.catalog):
+    while empty_inboxes(judge.catalog):
         pass
     closed = Counter(
         name

@@ -1,4 +1,4 @@
-"""One storm on one database, from the empty catalog to the verdict."""
+"""Storm on one database, from the empty catalog to the verdict."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _SETTLES_WITHIN = patience(120)
 _DOWN = (0.2, 2.0)
 _RESUMES_WITHIN = 60.0
 _RUNS_WITHIN = 15.0
-"""How long to look for a run that is completed: most attempts are killed, whatever the server does."""
+"""The wait for a completed run. Most attempts are killed, whatever the server does."""
 
 
 @dataclass
 class Outcome:
-    """What a storm did, and what was found after it."""
+    """Outcome of a storm: its faults and its findings."""
 
     database: str
     seeds: tuple[int, ...]
@@ -43,12 +43,12 @@ class Outcome:
     settled_after: float
     crashes: list[Resume] = field(default_factory=list)
     folder: Path | None = None
-    """What to look at, if something was found."""
+    """Folder of the storm, kept if the verdict has findings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """How long after the server answered again the first transaction committed, and the first run was completed."""
+    """Times from the server's next answer to the first commit, and to the first completed run."""
 
     transaction: float | None
     run: float | None
@@ -87,7 +87,7 @@ class Crasher(threading.Thread):
                 self.resumes.append(self._watch())
                 self._tell(f"crash {len(self.resumes)}: {self.resumes[-1]}")
                 time.sleep(max(0.0, began + self.every - time.monotonic()))
-        except BaseException as error:  # noqa: BLE001  # told by the campaign
+        except BaseException as error:  # noqa: BLE001  # reported by the campaign
             self.error = error
         self.done.set()
         self.over.wait()
@@ -135,7 +135,8 @@ def run_campaign(
         storm = stack.enter_context(Storm(site))
         for seed in seeds:
             over = crasher.done.is_set if crasher is not None and seed == seeds[-1] else lambda: True
-            # Where nearly every transaction is cut off, nobody sees how soon the server's crash is got over.
+            # If nearly every transaction is cut off, no figure shows how soon the processes recover from the server's
+            # crash.
             at_work = 0.0 if crasher is not None else AT_WORK
             storm.rage(
                 seconds / len(seeds), seed, lambda line: report(f"{database}: {line}"), over=over, at_work=at_work

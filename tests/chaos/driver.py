@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.chaos.site import write_texts
-from tidemill.run.driver import main
+from tidemill.run.processes.driver import main
+from tidemill.testing.plain import write_texts
 
 if __name__ == "__main__":
     main(writer=write_texts)

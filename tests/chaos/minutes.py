@@ -1,4 +1,4 @@
-"""Windows over the ticks of a chaos site: computed without Spark, and once more, plainly, by those who judge."""
+"""Windows over the ticks of a chaos site: computed without Spark, and computed again by the judge, plainly."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Final
 
 from tests.sql.plain import replace_whole, starts_of
 from tidemill.lake.fileset.fileset import Partition
-from tidemill.lake.window.partition_time import from_wall
 from tidemill.lake.window.window_plan import Window
+from tidemill.shapes.partition_time import from_wall
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
 from tidemill.storage.files import open_files
@@ -39,12 +39,12 @@ def minute_at(place: int) -> datetime:
 
 
 def name_of(begin: datetime) -> str:
-    """How a minute, or a window that begins with it, is called."""
+    """Name a minute, or the window that begins with it."""
     return begin.strftime(_FORMAT)
 
 
 def result_of(rows: Iterable[str]) -> str:
-    """What a window says of its rows, in any order."""
+    """Return the result of a window for its rows, in any order."""
     listed = list(rows)
     return f"{len(listed)} rows, {sum(zlib.crc32(row.encode()) for row in listed)}"
 
@@ -61,7 +61,7 @@ def compute_plainly(ticks: Mapping[str, Sequence[str]], name: str, closed_to: da
 
 
 class Counts:
-    """What a window program does in a driver: each window with rows is a partition, named by its begin."""
+    """Calculator of a window program in a driver: each window with rows is a partition, named by its begin."""
 
     def __init__(self, query: WindowQuery) -> None:
         """Nothing of it is needed."""
@@ -71,7 +71,7 @@ class Counts:
         return _by_key(self._count(run, batch))
 
     def replace(self, run, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]):
-        """A window is a partition of its own: it is written anew."""
+        """Return the new partition of each window. A window is a partition of its own."""
         new = self._count(run, batch) if batch.windows else {}
         over, more, keys = replace_whole(batch, gone, old, new, lambda window: name_of(from_wall(window.start)))
         return _by_key(over), more and _by_key(more), keys

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.chaos.minutes import WINDOWS, Counts
 from tests.sql.plain import write_windows
 from tidemill import App, Concurrency, NewFiles, NewPartitions, Watermark, WatermarkPassed
-from tidemill.run.programs import ProgramKind
+from tidemill.run.records.programs import ProgramKind
 from tidemill.sql.window_program import WindowProgram
 
 HERE = Path(__file__).parent
@@ -48,7 +48,7 @@ mirror = app.snapshot("mirror", max_versions=3, location=str(HERE / "data/mirror
 
 
 class Stumble(Exception):
-    """What a program raises now and then."""
+    """Error that a program raises now and then."""
 
 
 @app.python(reads=[raw], writes=[loaded], retries=100, backoff="100ms")

@@ -1,42 +1,32 @@
-"""What the processes of the chaos work on, and what they write down where no catalog can lose it."""
+"""Site of the chaos: the data that its processes work on, and their notes, which no catalog can lose."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Final
 
 from tests.chaos.minutes import WINDOWS
 from tidemill.catalog.db import Catalog
-from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
-from tidemill.lake.keys import Key
-from tidemill.lake.manifest import group_by_partition, list_written
+from tidemill.lake.fileset.fileset import Fileset
 from tidemill.mill.mill import open_project
 from tidemill.names import Namespace
-from tidemill.run.declared import find_dataset
-from tidemill.storage.files import open_files
-from tidemill.world import World
+from tidemill.run.records.declared import find_dataset
 
 MARK: Final = "TIDEMILL_CHAOS"
 """The environment variable that all processes of a site inherit: what carries it at the end is an orphan."""
 STARTS: Final = "(starts)"
 WAITS: Final = "(waits)"
-"""Where a process stands that has not begun to work, and one that has nothing to do; else at a mark."""
-SCHEMA: Final = ColumnSchema(
-    '{"type":"struct","fields":[{"name":"row","type":"string"},{"name":"ts","type":"timestamp"}]}'
-)
-"""As if each row told its time, which windows want a column for."""
+"""Stand of a process that has not begun to work, and of a process that has nothing to do; else the stand is a mark."""
 DATASETS: Final = ("lines", "pairs", "loaded", "totals", "final", "ticks", *(f"by_{name}" for name in WINDOWS))
 
 
 class Kind(StrEnum):
-    """What a forked process does; a driver is started by a runner."""
+    """Kind of a forked process, by its work. A runner starts the drivers."""
 
     WRITER = "writer"
     TICKER = "ticker"
@@ -80,16 +70,16 @@ class Site:
 
     @property
     def archive(self) -> Path:
-        """Where files go that were processed."""
+        """Folder to which processed files are archived."""
         return self.folder / "archive"
 
     @property
     def complaints(self) -> Path:
-        """What processes print, with the trace of each error that they did not expect."""
+        """Folder of the processes' output, with the trace of each unexpected error."""
         return self.folder / "complaints.log"
 
     def notes(self, slot: int) -> Path:
-        """What a writer wrote down of its transactions: `tried`, `done`, `dropped` or `unknown`, and a number."""
+        """File of a writer's notes about its transactions: `tried`, `done`, `dropped` or `unknown`, and a number."""
         return self.folder / "notes" / str(slot)
 
     def tick_notes(self, slot: int) -> Path:
@@ -111,26 +101,13 @@ class Site:
 
 
 def find_fileset(catalog: Catalog, name: str) -> Fileset:
-    """One of the project's file sets."""
+    """Find a file set of the project."""
     return Fileset.of(catalog.read(lambda db: find_dataset(db, f"{Namespace('default')}.{name}")))
 
 
 def rows_of(slot: int, number: int) -> list[str]:
-    """What a writer puts into its partition of that number, or a lander into its file: nobody else writes these."""
+    """Return the rows of a writer's partition with that number, or of a lander's file.
+
+    No other process writes these rows.
+    """
     return [f"{slot}.{number}.{part}" for part in range(1 + number % 3)]
-
-
-def write_texts(
-    world: World, rows: Mapping[Key, Iterable[str]], fileset: Fileset, directory: str, columns: ColumnSchema | None
-) -> SimpleNamespace:
-    """Write a text file for each key: what stands in for Spark's writer, which these processes have no time for."""
-    del columns
-    files = open_files(fileset.dataset.location, world)
-    counts = {}
-    for key, texts in rows.items():
-        name = "/".join(filter(None, (directory, fileset.keys.to_path(key), "part-0.txt")))
-        written = list(texts)
-        files.put(name, "".join(f"{text}\n" for text in written).encode())
-        counts[name] = len(written)
-    manifests = group_by_partition(fileset.keys, directory, list_written(files, directory), counts)
-    return SimpleNamespace(manifests=manifests, schema=SCHEMA)

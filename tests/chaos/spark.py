@@ -3,10 +3,11 @@
 `python -m tests.chaos.spark --drivers 100 [--seed S]` (`make chaos-spark`): half of them on SQLite, half on PostgreSQL,
 if `TIDEMILL_TEST_POSTGRES` names one. Its short form is tests/chaos/test_spark.py.
 
-Two nodes, each a runner with one warm driver, work on one catalog; the nodes are stepped by this process, the drivers
-are real. Each run is struck once: its driver is killed; or stopped alone, which its own node gives up after the lease;
-or stopped together with its node, so that the other one repeats the run and the driver goes on afterwards as a zombie;
-or stopped for a moment only, which must do no harm. What dies starts anew beside the retry on the other node.
+Two nodes work on one catalog, each a runner with one warm driver. This process steps the nodes; the drivers are real.
+Each run is struck once, in one of four ways. Its driver is killed. Or the driver is stopped alone, and its own node
+fences the run after the lease. Or the driver is stopped together with its node: the other node repeats the run, and the
+driver continues later as a zombie. Or the driver is stopped for a moment only, which must do no harm. A killed driver
+starts again beside the retry on the other node.
 
 A start of Spark is most of the cost. With the simple compiler, the simple collector and an archive of Spark's classes
 it takes 5 s of processor instead of 19 (tried).
@@ -39,20 +40,21 @@ from pyarrow import parquet
 
 from tests.manual_clock import backdoor_of
 from tests.postgres_server import ADDRESS
+from tests.spawners import PlayedDrivers
 from tests.yardstick import patience
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.janitor import CLEAN_SWEEPS, sweep
-from tidemill.lake.manifest import tx_directory
 from tidemill.mill.mill import Mill, open_project
 from tidemill.names import RunId, WritePointer
-from tidemill.processes import LocalChild, LocalSpawner
-from tidemill.run.bundles import find_code
-from tidemill.run.java import find_java
-from tidemill.run.launchers import DONE, DriverOptions, Launcher
-from tidemill.run.programs import list_programs
-from tidemill.run.runner import Runner
-from tidemill.run.runs import RunRecord, RunState, find_run
+from tidemill.run.processes.assignments import DONE
+from tidemill.run.processes.java import find_java
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.runner import Runner
+from tidemill.run.records.bundles import find_code
+from tidemill.run.records.programs import list_programs
+from tidemill.run.records.runs import RunRecord, RunState, find_run
+from tidemill.shapes.manifest import tx_directory
 from tidemill.testing.clock import Backdoor
 from tidemill.world import SystemClock, World
 
@@ -116,7 +118,7 @@ def publish(run, spark):
 DRIVER = """
 import json, os, time
 from pathlib import Path
-from tidemill.run.driver import main
+from tidemill.run.processes.driver import main
 from tidemill.world import World
 
 project = Path(os.environ["PROJECT"])
@@ -136,7 +138,7 @@ main(World(marked=marked))
 DUMP_CLASSES = """
 import sys
 from pathlib import Path
-from tidemill.run.session import SparkHome
+from tidemill.run.processes.session import SparkHome
 from tidemill.world import World
 
 folder, archive = map(Path, sys.argv[1:])
@@ -156,7 +158,7 @@ LATER_NOW = (
 
 
 class Blow(StrEnum):
-    """What happens to a driver."""
+    """Kind of a blow to a driver."""
 
     KILL = "killed"
     STOP = "stopped alone"
@@ -166,7 +168,10 @@ class Blow(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One driver's lot: `delay` after its start when at random; `whole`: its JVM and workers are stopped with it."""
+    """Strike at one driver, `delay` after its start if at random.
+
+    If `whole`, its JVM and workers are stopped with it.
+    """
 
     blow: Blow
     moment: str
@@ -181,14 +186,14 @@ class Strike:
 
 
 def draw(seed: str, most: int) -> list[Strike]:
-    """What a seed does to that many drivers."""
+    """Draw the strikes at that many drivers from a seed."""
     chance = random.Random(seed)
     return [_draw_one(chance) for _ in range(most)]
 
 
 def _draw_one(chance: random.Random) -> Strike:
     blow = chance.choices(list(Blow), [72, 10, 12, 6])[0]
-    # Most of the moments that nobody thought of lie between those that somebody did.
+    # Most of the untested moments lie between the named ones.
     moment = chance.choice((*MOMENTS, ANY_TIME, ANY_TIME, ANY_TIME, ANY_TIME))
     forks = blow is Blow.KILL and chance.random() < 0.5
     delay = timedelta(seconds=chance.uniform(0, 2.5))
@@ -214,25 +219,9 @@ class ClassArchive:
             )
 
     def options(self) -> str:
-        """What a driver's JVM gets."""
+        """Options of a driver's JVM."""
         archive = f" -XX:SharedArchiveFile={self.path}" if self.path.exists() else ""
         return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{archive} -Xlog:disable"
-
-
-class PausingSpawner(LocalSpawner):
-    """Starts drivers that wait at the mark that is ordered, on a machine of the name that it was given."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._name = name
-
-    def host(self) -> str:
-        """The machine's name: on another one, a driver cannot be ended, only be fenced."""
-        return self._name
-
-    def start(self, argv, **how) -> LocalChild:  # noqa: ARG002  # it is another program
-        """Start one."""
-        return super().start([sys.executable, "-c", DRIVER], **how)
 
 
 class LaterClock(SystemClock):
@@ -246,7 +235,7 @@ class LaterClock(SystemClock):
 
 @dataclass(slots=True)
 class Found:
-    """What was seen to be wrong, by its kind; and what was counted."""
+    """Findings by kind, and counts."""
 
     wrong: list[tuple[str, str]] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -281,8 +270,10 @@ class Site:
             "spark.driver.extraJavaOptions": java_options,
         }
         options = DriverOptions(self.mill.project.catalog.url, config.state, config.cache, settings, warm=1)
-        world = World(spawner=PausingSpawner(name), environ={**os.environ, "PROJECT": str(self.folder)})
-        launcher = Launcher(world, options)
+        world = World(
+            spawner=PlayedDrivers("-c", DRIVER, host=name), environ={**os.environ, "PROJECT": str(self.folder)}
+        )
+        launcher = LocalLauncher(world, options)
         program = next(one for one in self.mill.project.catalog.read(list_programs) if one.kind.needs_spark)
         launcher.keep(find_code(self.mill.project.catalog, config.state, program, program.bundle), spark=True)
         return Runner(world, self.mill.project.catalog, launcher, slots=1, lease=LEASE)
@@ -296,7 +287,7 @@ class Site:
         self.found.check(left == 0, "orphans", f"{left} processes outlive their node")
 
     def order(self, number: int, moment: str, *, forks: bool = False) -> None:
-        """What the next attempt does, and where it waits."""
+        """Order the next attempt's blow, and the mark at which the attempt waits."""
         order = {"moment": moment, "forks": forks, "first": number * ROWS, "rows": ROWS}
         part = self.folder / "order.part"
         part.write_text(json.dumps(order))
@@ -321,23 +312,26 @@ class Site:
             assert time.monotonic() < deadline, "waited in vain"
             for node in self.nodes:
                 if node not in self.asleep:
-                    # Who is given an attempt while it starts Spark would have everybody wait for it.
+                    # An attempt in a driver that still starts Spark would make the whole campaign wait.
                     node.step(taking=taking and node.launcher.is_warm())
             if time.monotonic() - self._looked_at > _LOOK_EVERY:
                 self.look()
             time.sleep(0.02)
 
     def run(self, run_id: RunId) -> RunRecord:
-        """How the run stands."""
+        """Return the record of the run."""
         return self.mill.project.catalog.read(lambda db: find_run(db, run_id))
 
     def directory(self, run: RunRecord) -> Path:
-        """Where the run's last attempt writes."""
+        """Directory into which the run's last attempt writes."""
         pointer = WritePointer(-1 if run.write_pointer is None else run.write_pointer)
         return self.location / tx_directory(Snapshot(pointer, self.mill.project.catalog.incarnation))
 
     def files(self, run: RunRecord) -> dict[str, tuple[int, int]]:
-        """What stands in its directory, Spark's own files and hidden ones too: size and time of the last write."""
+        """Return size and time of the last write of each file in the run's directory.
+
+        Spark's own and hidden files are included.
+        """
         return contents(self.directory(run))
 
     def look(self) -> None:
@@ -397,7 +391,7 @@ class Site:
         for name in ("reached", "writing"):
             (self.folder / name).unlink(missing_ok=True)
         self.order(number, strike.moment, forks=strike.forks)
-        run_id = self.mill.runs.start("shop.publish")
+        run_id = self.mill.runs.start("shop.publish").run_id
         self.until(lambda: self.reached(strike.moment, self.run(run_id)), taking=True)
         later = time.monotonic() + strike.delay.total_seconds()
         if strike.moment == ANY_TIME:
@@ -584,7 +578,7 @@ def open_site(folder: Path, catalog_url: str, java_options: str) -> Iterator[Sit
 
 @contextmanager
 def new_schema(server_url: str) -> Iterator[str]:
-    """Where a catalog may be made on that PostgreSQL, gone at the end."""
+    """Make a schema for a catalog on that PostgreSQL, and drop the schema at the end."""
     schema = f"t_{uuid.uuid4().hex}"
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(f"CREATE SCHEMA {schema}")

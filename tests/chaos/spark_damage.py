@@ -1,11 +1,11 @@
-"""Published files that somebody damages: a run that reads them fails and names the partition, or reads the same.
+"""Damaged published files: a run that reads such a file fails and names the partition, or reads the same rows.
 
 `python -m tests.chaos.spark_damage [--flips 60] [--seed S]`. Its short form is tests/chaos/test_spark_damage.py.
 
 Each damage is done in three ways. *Written*: as any program writes, so that the file has a new time. *In secret*: with
-the old time put back. *Rotten*: so, and with Hadoop's checksum file beside it gone, as on a disk that forgets, or after
-a copy that left hidden files out. And at three moments: before the run looks, after it has looked and before Spark
-reads, after Spark has read and before the commit. A read is what `Run.read` and the driver do.
+the old time restored. *Rotten*: in secret, and without Hadoop's checksum file, as on a disk that forgets, or after a
+copy without hidden files. Each is done at three moments: before the run looks, between that look and Spark's read, and
+between Spark's read and the commit. A read is `Run.read` with the driver's check.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from pyarrow import parquet
 from tests.lake.conftest import Lake, make_lake
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import begin, commit
+from tidemill.frames.spark import PINNED
+from tidemill.frames.spark import read_partitions as read_frame
 from tidemill.lake.fileset.fileset import WriteOp, find_schema, read_partitions
-from tidemill.lake.manifest import DamagedFiles
-from tidemill.lake.spark import PINNED
-from tidemill.lake.spark import read_partitions as read_frame
 from tidemill.names import RunId
-from tidemill.run.outputs import Outputs
-from tidemill.run.reads import Reads
+from tidemill.run.step.outputs import Outputs
+from tidemill.run.step.reads import ReadChanges
+from tidemill.shapes.manifest import DamagedFiles
 from tidemill.world import World
 
 CODECS = ("uncompressed", "snappy", "zstd", "gzip")
@@ -48,7 +48,7 @@ HIT = 1
 
 
 class How(StrEnum):
-    """What of a damage can be seen from outside."""
+    """Way of a damage, by its signs outside the file."""
 
     WRITTEN = "written"
     SECRET = "in secret"
@@ -56,7 +56,7 @@ class How(StrEnum):
 
 
 class When(StrEnum):
-    """Where the run is when it happens."""
+    """Moment of a damage in the run."""
 
     BEFORE = "before the run looks"
     PLANNED = "before Spark reads"
@@ -64,7 +64,7 @@ class When(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What comes of a read."""
+    """Outcome of a read."""
 
     NAMED = "named"
     UNNAMED = "not named"
@@ -101,7 +101,7 @@ class Shelf:
         self.path, self.neighbour = root / names[HIT], root / names[HIT + 1]
         self.side_car = self.path.with_name(f".{self.path.name}.crc")
         self._content, self._stat, self._crc = self.path.read_bytes(), self.path.stat(), self.side_car.read_bytes()
-        self.expected = self._look(self.read_frame(Reads(self.catalog.world)))
+        self.expected = self._look(self.read_frame(ReadChanges(self.catalog.world)))
         # Another content of the same size, as long as nothing is compressed.
         other = make_lake(self.catalog, folder / f"{codec} other", "other")
         self.publish("default.other", "TEXT-", other)
@@ -126,8 +126,8 @@ class Shelf:
         """Close its catalog."""
         self.catalog.close()
 
-    def read_frame(self, reads: Reads) -> Any:
-        """What `Run.read` does."""
+    def read_frame(self, reads: ReadChanges) -> Any:
+        """Read as `Run.read` does."""
         frame = read_frame(self.catalog.world, self.spark, self.fileset, self.parts, self.columns)
         reads.add(self.fileset, self.parts)
         return frame
@@ -140,7 +140,7 @@ class Shelf:
 
     def read(self, damage: Damage, how: How, when: When) -> Outcome:
         """Damage the file, read as a run does, and mend it."""
-        reads = Reads(self.catalog.world)
+        reads = ReadChanges(self.catalog.world)
         try:
             if when is When.BEFORE:
                 self._damage(damage, how)
@@ -207,7 +207,7 @@ class Shelf:
         return {name: places for name, places in found.items() if places}
 
     def rewrites(self) -> Iterator[Damage]:
-        """What is done to whole files, and can never give equal rows."""
+        """Yield damages of whole files, none of which can give equal rows."""
         size = len(self._content)
         if self.other.stat().st_size == size:
             yield Damage("other content, same size", lambda path: path.write_bytes(self.other.read_bytes()))

@@ -27,24 +27,24 @@ from unittest.mock import patch
 from tests.lake.conftest import make_lake
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import begin, commit
-from tidemill.lake import spark as lake_spark
+from tidemill.frames import spark as lake_spark
+from tidemill.frames.spark import PINNED
+from tidemill.frames.spark import read_partitions as read_frame
 from tidemill.lake.fileset.fileset import WriteOp, find_schema, read_partitions
-from tidemill.lake.spark import PINNED
-from tidemill.lake.spark import read_partitions as read_frame
 from tidemill.names import RunId
-from tidemill.run.outputs import Outputs
+from tidemill.run.step.outputs import Outputs
 from tidemill.world import World
 
 TASKS = 40
 ROWS = 4000
 HOURS = 2
 FAILING = 0.05
-"""Of a task's first three attempts."""
+"""Share of failures among a task's first three attempts."""
 SLOW = 0.4
-"""Of the last tasks' first attempts, on a cluster: only then has another executor time to copy them."""
+"""Seconds of the last tasks' first attempts, on a cluster: only then has another executor time to copy them."""
 LAST = 5
 HOSTS = ("127.0.0.2", "127.0.0.3")
-"""Of the cluster's workers: addresses of this machine."""
+"""Addresses of the cluster's workers, all on this machine."""
 
 Disturb = Callable[[Any], Any]
 
@@ -127,7 +127,7 @@ class JobFailed(Exception):
 
 
 def disturbed(seed: str, notes: Path, *, slow: float = 0, hopeless: bool = False) -> Disturb:
-    """What goes through a task's rows: it fails now and then, or the task of one partition always."""
+    """Disturb a task's rows: some tasks fail now and then, or the task of one partition always fails."""
 
     def work(batches):
         from pyspark import TaskContext

@@ -1,4 +1,4 @@
-"""Where each process stands, in memory that all of them share: it is there still when the process is gone."""
+"""Stands of processes, in memory that all processes share: a stand survives its process."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ class Stands:
         self._memory[slot * _BYTES : (slot + 1) * _BYTES] = name.encode()[:_BYTES].ljust(_BYTES)
 
     def read(self, slot: int) -> str:
-        """Where it stands, or stood last."""
+        """Read the stand of a process, or its last stand."""
         return self._memory[slot * _BYTES : (slot + 1) * _BYTES].decode().strip(" \0")

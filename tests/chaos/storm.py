@@ -28,7 +28,7 @@ from tests.yardstick import patience
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RATE: Final = 26
-"""Faults a second that are tried; some find nobody to strike."""
+"""Faults tried a second. Some find no process to strike."""
 POPULATION: Final[Mapping[Kind, int]] = {
     Kind.WRITER: 7,
     Kind.TICKER: 2,
@@ -37,7 +37,7 @@ POPULATION: Final[Mapping[Kind, int]] = {
     Kind.WORKER: 10,
     Kind.SCHEDULER: 2,
     Kind.DISCOVERER: 2,
-    # Nobody but a reaper that lives for more than a lease fences anything, and runners have one each.
+    # Only a reaper that lives for more than a lease fences runs, and each runner has one reaper.
     Kind.REAPER: 2,
     Kind.JANITOR: 1,
     Kind.RUNNER: 2,
@@ -76,18 +76,18 @@ STOPS: Final[Mapping[str, float]] = {
     OF_WINDOWS: 0.4,
 }
 LONG: Final = 0.6
-"""The share of stops that outlast the lease and whoever looks at it."""
+"""Share of stops that outlast the lease and each reaper that watches the lease."""
 AT_WORK: Final = 0.25
-"""The share of faults for those who neither start nor wait: on a busy machine a process begins to live slowly."""
+"""Share of faults for processes that neither start nor wait: on a busy machine a process starts slowly."""
 _STOPPED_WITHIN: Final = 0.3
 _SPARED: Final = 1.0
-"""Seconds that who goes on has for what it was doing."""
+"""Seconds that a continued process has for its work."""
 _BORN_WITHIN: Final = patience(60)
 _REPORT_EVERY: Final = 5.0
 
 
 class Deed(StrEnum):
-    """What is done to a process."""
+    """Deed of a fault to a process."""
 
     KILL = "kill"
     STOP = "stop"
@@ -95,9 +95,9 @@ class Deed(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One deed to one of a kind, which one is `pick` of those there are; a stop is for `seconds`.
+    """Fault: a deed to one process of a kind. `pick` chooses the process, and a stop lasts for `seconds`.
 
-    `at_work` strikes one that is in the middle of something, if there is one.
+    With `at_work` the fault strikes a process in the middle of its work, if there is one.
     """
 
     deed: Deed
@@ -123,14 +123,14 @@ class Faults:
         deed, victim, _ = self._random.choices(self._all, self._weights)[0]
         long = self._random.random() < LONG
         seconds = self._random.uniform(1.4, 2.0) * self._lease if long else self._random.uniform(0.05, 1)
-        # Only who is stopped in the middle of work comes back as a zombie.
+        # Only a process that was stopped in the middle of its work comes back as a zombie.
         at_work = self._random.random() < self._at_work or deed is Deed.STOP
         return Fault(deed, victim, self._random.random(), seconds, at_work)
 
 
 @dataclass(slots=True)
 class Place:
-    """A place in the population, and who is in it."""
+    """Place in the population, and its process."""
 
     slot: int
     kind: Kind
@@ -139,12 +139,12 @@ class Place:
     struck: bool = False
     stopped: bool = False
     spared_until: float = 0.0
-    """Who was stopped is not killed before it has gone on for a while: else nobody would come back as a zombie."""
+    """A process that was stopped is not killed before it has continued for a while: else no zombie would come back."""
 
 
 @dataclass
 class Figures:
-    """What was done, and to whom."""
+    """Counts of deeds, by kind of process."""
 
     kills: Counter[str] = field(default_factory=Counter)
     stops: Counter[str] = field(default_factory=Counter)
@@ -152,7 +152,7 @@ class Figures:
     stood: Counter[str] = field(default_factory=Counter)
     """The marks at which the killed stood."""
     missed: int = 0
-    """Faults that found nobody."""
+    """Faults that found no process."""
     let_go: int = 0
     """Stops inside a transaction of SQLite, which were ended at once: all others would have had to wait."""
     broke: list[str] = field(default_factory=list)
@@ -236,12 +236,12 @@ class Storm:
         self.figures.seconds += time.monotonic() - began
 
     def tell(self, seconds: float) -> str:
-        """Where it stands."""
+        """Print the progress."""
         kills, stops = self.figures.kills.total(), self.figures.stops.total()
         return f"{seconds:5.0f} s  {kills} kills, {stops} stops ({len(self._sleepers)} now)"
 
     def close(self, *kinds: Kind) -> None:
-        """Kill all of these kinds, and put nobody in their places."""
+        """Kill all processes of these kinds, without replacement."""
         self._closed.update(kinds)
         for place in self.places:
             if place.kind in kinds and place.pid:
@@ -309,7 +309,7 @@ class Storm:
             heapq.heappush(self._sleepers, (time.monotonic() + fault.seconds, self._order, pids))
 
     def _find_places(self, fault: Fault) -> list[Place]:
-        """Whom it may strike: of its kind, and for a kill in the middle of work rather another kind than nobody."""
+        """Find the places that the fault may strike: of its kind, or for a kill at work of another kind if needed."""
         if fault.victim == OF_WINDOWS:
             workers = self._unstopped(self._alive(Kind.WORKER))
             return [place for place in workers if self._stands.read(place.slot).partition(" ")[2] in WINDOWS]
@@ -373,7 +373,7 @@ class Storm:
         self._zygote.stdin.flush()
 
     def _listen(self, seconds: float) -> None:
-        """Hear who was born and who has died, for at most so long."""
+        """Collect births and deaths of processes, for at most so long."""
         assert self._zygote is not None
         out = self._zygote.stdout.fileno()
         readable, _, _ = select.select([out], [], [], seconds)

@@ -26,7 +26,7 @@ def shelf(spark, tmp_path_factory, request):
 
 
 @pytest.mark.share("uncompressed")
-def test_any_bit_that_somebody_turns_is_found_before_spark_starts(shelf):
+def test_any_flipped_bit_is_found_before_spark_starts(shelf):
     """A flipped byte in uncompressed Parquet reads silently wrong; in a footer no checksum of Parquet's sees it."""
     chance = random.Random(SEED)
     places = [place for found in shelf.places().values() for place in chance.choices(found, k=20)]

@@ -17,7 +17,7 @@ SEED = str(TODAY)
 
 @pytest.fixture
 def works(spark, memory_folder):
-    """A file set that a job has published to which nobody disturbed."""
+    """File set that an undisturbed job has published to."""
     works = Works(spark, memory_folder)
     works.publish(works.frame())
     yield works

@@ -11,7 +11,7 @@ from tests.sql.hours import HOP
 @pytest.mark.proof
 @pytest.mark.share("sqlite")
 def test_windows_are_there_once_though_their_drivers_are_killed(catalog_url, memory_folder):
-    """Whatever step a driver dies at, the next goes on from there."""
+    """At whatever step a driver dies, the next driver continues from there."""
     campaign = Campaign(memory_folder, catalog_url, HOP, seed=1)
 
     campaign.play(kills=3)

@@ -1,7 +1,7 @@
-"""What must hold when the storm is over: nothing lost, doubled, dirty, orphaned, and both ways to deliver the same.
+"""Verdict after the storm: nothing is lost, doubled, dirty or orphaned, and both ways to deliver agree.
 
-What was committed is known from outside of the catalog: writers have written down how each transaction ended as they
-saw it, and what landed is a folder.
+The committed transactions are known without the catalog: writers have noted the end of each transaction as they saw it,
+and the landed files are in a folder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidemill.lake.consumer.consumer import consume_partitions
 from tidemill.lake.fileset.fileset import read_partitions
 from tidemill.lake.janitor import sweep
 from tidemill.names import WritePointer
-from tidemill.roles import _is_idle
+from tidemill.roles.up import is_idle
 from tidemill.testing.clock import Backdoor
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.fsck import fsck
@@ -46,7 +46,7 @@ _UNQUIET: Final = {
 
 @dataclass
 class Verdict:
-    """What was found, each kind with what to look at."""
+    """Findings, by kind, each with its evidence."""
 
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Verdict:
     differing: list[str] = field(default_factory=list)
     """Deliveries that differ between the order of write pointers and that of commits (R19)."""
     audited: list[str] = field(default_factory=list)
-    """What the product's own audit and fsck say."""
+    """Findings of the product's own audit and fsck."""
     stuck: list[str] = field(default_factory=list)
     broke: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -82,19 +82,19 @@ class Judge:
         self.verdict = Verdict()
 
     def unquiet(self) -> dict[str, int]:
-        """What is still to be done, by kind; nothing when the site has come to rest."""
+        """Return the work that is still to be done, by kind. Empty when the site is at rest."""
         found = {what: int(self.sql(query)[0][0]) for what, query in _UNQUIET.items()}
         found["landed"] = len(self.landed()) - int(
             self.sql("SELECT count(*) FROM inbox_file WHERE status = 'SUCCESS'")[0][0]
         )
         found["lag"] = sum(self._lags())
-        found["idle"] = 0 if self.catalog.read(lambda db: _is_idle(db, [])) else 1
+        found["idle"] = 0 if self.catalog.read(lambda db: is_idle(db, [])) else 1
         if not any(found.values()):  # it reads seven file sets from disk
             found["windows"] = len(find_wrong_windows(self))
         return {what: count for what, count in found.items() if count}
 
     def judge(self, *, processes_are_gone: bool = True) -> Verdict:
-        """Compare what is there with what was done; call it when nobody works any more."""
+        """Compare the data with the notes. Call this when no process works any more."""
         if processes_are_gone:
             self._orphaned_processes()
         self._sweep()
@@ -151,7 +151,7 @@ class Judge:
         return {name for name in found if not name.startswith(".")}
 
     def _notes(self, folder: str) -> Iterator[tuple[int, dict[int, str]]]:
-        """How each transaction of a writer ended, as it saw it: the last word of each."""
+        """Yield the end of each transaction of a writer, as the writer saw it: its last note."""
         for path in (self.site.folder / folder).iterdir():
             ended: dict[int, str] = {}
             for line in path.read_text().splitlines():
@@ -162,7 +162,7 @@ class Judge:
     # What must hold
 
     def _writers(self, notes: str, *seen: Counter[str]) -> None:
-        """What those who wrote such notes know of each transaction is so, in each of the file sets that they write."""
+        """Check the notes of these writers against each of the file sets that they write."""
         allowed: set[str] = set()
         acknowledged = 0
         for slot, ended in self._notes(notes):
@@ -184,7 +184,7 @@ class Judge:
         self.verdict.counts[f"acknowledged commits ({notes})"] = acknowledged
 
     def _programs(self, rows: dict[str, Counter[str]]) -> None:
-        """What went in has come out, once."""
+        """Check that each input of the programs has come out once."""
         landed = {row for name in self.landed() for row in rows_of(*map(int, name.removesuffix(".txt").split(".")))}
         expected = {"loaded": landed, "totals": set(rows["lines"]), "final": landed | set(rows["lines"])}
         for name, wanted in expected.items():
@@ -214,7 +214,7 @@ class Judge:
         self.verdict.dirty += [f"a change of transaction {pointer}, which is {state}" for pointer, state in bad]
 
     def _messages(self) -> None:
-        """Each publication is announced once and each end of a run; what was not committed is announced by nobody."""
+        """Check that each publication and each end of a run is announced once, and nothing that did not commit."""
         said: Counter[tuple[int, str]] = Counter()
         partitions: Counter[tuple[int, str, str]] = Counter()
         ends: Counter[tuple[str, str]] = Counter()
@@ -278,7 +278,7 @@ class Judge:
             self.verdict.lost += [f"{one} was given up" for one in given_up]
 
     def _followers(self) -> None:
-        """Who keeps its state by itself was given every partition once, in whatever order they committed."""
+        """Check that a consumer with its own state was given every partition once, in whatever order they committed."""
         lines = find_fileset(self.catalog, "lines")
         wanted = {tuple(lines.keys.decode(row[0])) for row in self._changes(lines.dataset_id)}
         for path in (self.site.folder / "followers").iterdir():

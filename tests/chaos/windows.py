@@ -1,6 +1,6 @@
 """Real drivers of a window program, killed (-9) at every step: `python -m tests.chaos.windows --kills 100`.
 
-Hours come in any order, late and again; runner, scheduler and discoverer are the product's own, in this process. Each
+Hours come in any order, late and again; runner, scheduler and keeper are the product's own, in this process. Each
 driver is a process of its own, which kills itself at a mark that is drawn for it, with nothing of Python in between.
 After each commit, and at the end, each window is there once, and equals one plain computation.
 """
@@ -16,20 +16,22 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from tests.spawners import PlayedDrivers
 from tests.sql.hours import HOP, TUMBLE, Plain, open_plain
-from tests.sql.plain import write_texts
 from tests.yardstick import patience
 from tidemill.lake import janitor
 from tidemill.narration import Narrator
-from tidemill.processes import LocalChild, LocalSpawner
-from tidemill.roles import Discoverer
-from tidemill.run.driver import main as drive
-from tidemill.run.launchers import DriverOptions, Launcher
-from tidemill.run.runner import Runner
+from tidemill.roles.discoverer import Discoverer
+from tidemill.roles.keeper import Keeper
+from tidemill.run.processes.driver import main as drive
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.runner import Runner
 from tidemill.schedule.loop import Scheduler
+from tidemill.testing.plain import write_texts
 from tidemill.upkeep.audit import audit
 from tidemill.world import World
 
@@ -40,23 +42,6 @@ ROOT = Path(__file__).resolve().parents[2]
 _PATIENCE = patience(120)
 _MARKS_OF_A_RUN = 26
 """About so many steps has a driver on its way from its start to its end."""
-
-
-class FatalSpawner(LocalSpawner):
-    """Starts drivers that die at a step which is drawn for each."""
-
-    def __init__(self, chance: random.Random, told: Path) -> None:
-        super().__init__()
-        self._chance = chance
-        self._told = told
-        self.deadly = True
-
-    def start(self, argv, *, env, **how) -> LocalChild:  # noqa: ARG002  # it is another program
-        fatal = self._chance.randint(1, _MARKS_OF_A_RUN) if self.deadly and self._chance.random() < 0.8 else 0
-        # Its folder is another one, and not everybody has this one among those of Python.
-        path = os.pathsep.join([str(ROOT / "src"), str(ROOT), env.get("PYTHONPATH", "")])
-        env = {**env, "PYTHONPATH": path, _FATAL: str(fatal), _KILLS: str(self._told)}
-        return super().start([sys.executable, "-m", "tests.chaos.windows", "--driver"], env=env, **how)
 
 
 def drive_until_killed() -> None:
@@ -76,7 +61,7 @@ def drive_until_killed() -> None:
 
 
 class Campaign:
-    """A project, and those who work on it."""
+    """Project of the campaign, and the processes that work on it."""
 
     def __init__(self, folder: Path, url: str | None, windows: str, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -88,19 +73,26 @@ class Campaign:
             more="max_windows=3",
             retries=100,
         )
-        self.spawner = FatalSpawner(self.chance, self.told)
-        world = World(spawner=self.spawner)
+        self.deadly = True
+        """False: drivers live from now on."""
+        world = World(spawner=PlayedDrivers("-m", "tests.chaos.windows", "--driver", environ=self._draw_death))
         catalog = self.plain.mill.project.catalog
-        launcher = Launcher(world, DriverOptions(catalog.url, folder / "state", folder / "cache", warm=0, plain=0))
+        launcher = LocalLauncher(world, DriverOptions(catalog.url, folder / "state", folder / "cache", warm=0, plain=0))
         self.runner = Runner(world, catalog, launcher, slots=1)
         self.scheduler = Scheduler(catalog, world, lambda _: None)
-        self.discoverer = Discoverer(catalog, Narrator(world, lambda _: None, as_json=False))
+        self.keeper = Keeper(catalog, Discoverer(catalog, Narrator(world, lambda _: None, as_json=False)))
         self.hour = 0
         self.looks = 0
         self.seen = 0
 
+    def _draw_death(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Draw the step at which the next driver dies. Its Python has to find the tests, from another folder."""
+        fatal = self.chance.randint(1, _MARKS_OF_A_RUN) if self.deadly and self.chance.random() < 0.8 else 0
+        path = os.pathsep.join([str(ROOT / "src"), str(ROOT), environ.get("PYTHONPATH", "")])
+        return {"PYTHONPATH": path, _FATAL: str(fatal), _KILLS: str(self.told)}
+
     def kills(self) -> Counter[str]:
-        """How many drivers have died at each mark."""
+        """Count the drivers that have died at each mark."""
         return Counter(self.told.read_text(encoding="utf-8").split()) if self.told.exists() else Counter()
 
     def play(self, kills: int) -> None:
@@ -113,7 +105,7 @@ class Campaign:
             self.step()
             if (now := self.kills().total()) > dead:
                 dead, since = now, time.monotonic()
-        self.spawner.deadly = False
+        self.deadly = False
         until = time.monotonic() + _PATIENCE
         while not self.is_idle():
             assert time.monotonic() < until, "stuck: it comes to no end"
@@ -136,7 +128,7 @@ class Campaign:
         while self.scheduler.step() == timedelta(0):
             pass
         self.runner.step()
-        self.discoverer.step()
+        self.keeper.step()
         ((commits,),) = self.plain.sql("SELECT count(*) FROM message WHERE event_type = 'windows'")
         if commits > self.seen:
             self.seen = commits
@@ -161,7 +153,7 @@ class Campaign:
         )
 
     def judge(self) -> dict[str, object]:
-        """What came of it; AssertionError where a promise does not hold."""
+        """Return the figures of the campaign. AssertionError if a promise does not hold."""
         plain = self.plain
         found, wanted = plain.lines("hourly"), plain.expected(plain.passed)
         assert found == wanted, f"the windows are {found}, not {wanted}"
@@ -190,7 +182,7 @@ class Campaign:
 
 
 def main() -> int:
-    """What to do, from the command line."""
+    """Run the campaign from the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.windows", description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=20261121)

@@ -1,7 +1,7 @@
-"""What each process of the chaos does, over and over, until it is killed.
+"""Work of each chaos process, over and over, until the process is killed.
 
-All work goes through the product's own classes. A catalog that is away is waited for, and who was fenced goes on with
-something else; any other error ends the process, which counts as a finding.
+All work goes through the product's own classes. If the catalog is away, the process waits. If the process was fenced,
+it continues with other work. Any other error ends the process, which counts as a finding.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,26 +17,30 @@ from datetime import timedelta
 from pathlib import Path
 
 from tests.chaos.minutes import MINUTE, minute_at, name_of
-from tests.chaos.site import WAITS, Kind, Site, find_fileset, rows_of, write_texts
+from tests.chaos.site import WAITS, Kind, Site, find_fileset, rows_of
+from tests.spawners import PlayedDrivers
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.errors import Conflict, Fenced, Unavailable
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState, consume_partitions
 from tidemill.names import RunId
 from tidemill.narration import Narrator
-from tidemill.processes import LocalChild, LocalSpawner
-from tidemill.roles import Discoverer, Janitor
-from tidemill.run.attempts import is_any_due, renew, take_runs
-from tidemill.run.bundles import AppCode
-from tidemill.run.driver import DriverProcess
-from tidemill.run.external import open_transaction
-from tidemill.run.launchers import Assignment, DriverOptions, Launcher, Start
-from tidemill.run.programs import find_program_by_id
-from tidemill.run.reaper import Reaper
-from tidemill.run.runner import RENEWALS_IN_A_LEASE, Runner
-from tidemill.run.runs import RunRecord
-from tidemill.run.spans import DeclaredSpan
+from tidemill.roles.discoverer import Discoverer
+from tidemill.roles.janitor import Janitor
+from tidemill.roles.keeper import Keeper
+from tidemill.run.processes.assignments import Assignment, DriverSetup
+from tidemill.run.processes.driver import DriverProcess
+from tidemill.run.processes.external import open_transaction
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.reaper import Reaper
+from tidemill.run.processes.runner import RENEWALS_IN_A_LEASE, Runner
+from tidemill.run.records.bundles import AppCode
+from tidemill.run.records.programs import find_program_by_id
+from tidemill.run.records.runs import RunRecord
+from tidemill.run.step.attempts import is_any_due, renew, take_runs
+from tidemill.run.step.spans import DeclaredSpan
 from tidemill.schedule.loop import Scheduler
+from tidemill.testing.plain import write_texts
 from tidemill.world import Disk, World
 
 HOSTS = 3
@@ -53,25 +56,27 @@ NAP = timedelta(milliseconds=100)
 
 
 class Regret(Exception):
-    """What a writer raises that drops its transaction."""
+    """Error by which a writer drops its transaction."""
 
 
 @dataclass
 class Post:
-    """One process: its place among all of them, and which one in that place it is."""
+    """Process: its place in the population, and its number in that place."""
 
     site: Site
     slot: int
     kind: Kind
     incarnation: int
     stand: Callable[[str], None]
-    """Shows those who strike where this process stands."""
+    """Shows the storm where this process stands."""
     program: str = ""
-    """What it carries out, if that is a program."""
+    """Program that the process carries out, if any."""
 
     def __post_init__(self) -> None:
         self.random = random.Random(f"{self.slot}/{self.incarnation}")
-        self.world = World(spawner=ChaosSpawner(f"machine-{self.slot % HOSTS}"), marked=self._reach)
+        self.world = World(
+            spawner=PlayedDrivers("-m", "tests.chaos.driver", host=f"machine-{self.slot % HOSTS}"), marked=self._reach
+        )
 
     def numbers(self) -> range:
         """Numbers that no other process in this place has used, or will."""
@@ -86,20 +91,6 @@ class Post:
         self.stand(f"{mark} {self.program}")
         if self.random.random() < PAUSED:
             time.sleep(self.random.uniform(0, 0.005))
-
-
-class ChaosSpawner(LocalSpawner):
-    """Says which machine this is, and starts drivers that write texts."""
-
-    def __init__(self, host: str) -> None:
-        super().__init__()
-        self._host = host
-
-    def host(self) -> str:
-        return self._host
-
-    def start(self, argv, **how) -> LocalChild:  # noqa: ARG002  # it is another program
-        return super().start([sys.executable, "-m", "tests.chaos.driver"], **how)
 
 
 def work(post: Post) -> None:
@@ -209,7 +200,9 @@ def _work(post: Post, catalog: Catalog) -> None:
     folder = post.site.folder / "state/drivers" / f"post-{post.slot}"
     folder.mkdir(exist_ok=True)
     code = AppCode(str(post.site.app_file), "")
-    start = Start(post.site.catalog_url, code, str(folder), str(folder), spark=False, warm=False, spark_settings={})
+    start = DriverSetup(
+        post.site.catalog_url, code, str(folder), str(folder), spark=False, warm=False, spark_settings={}
+    )
     driver = DriverProcess(post.world, catalog, start, tag, writer=write_texts)
     waiter = _waiter(catalog)
     while True:
@@ -250,11 +243,12 @@ def _run(post: Post, catalog: Catalog) -> None:
     """Be a runner, with drivers that are processes of their own."""
     folder = post.site.folder / "state"
     options = DriverOptions(post.site.catalog_url, folder, folder / "cache", warm=0, plain=0)
-    runner = Runner(post.world, catalog, Launcher(post.world, options), slots=2, lease=post.site.lease)
+    runner = Runner(post.world, catalog, LocalLauncher(post.world, options), slots=2, lease=post.site.lease)
     taken_at = 0.0
 
     def taking() -> bool:
-        # A driver takes half a second of a core to start: with one after the other nobody else would come to work.
+        # A driver takes half a second of a core to start. If drivers started one after the other, no other process
+        # would work.
         nonlocal taken_at
         if time.monotonic() < taken_at + BETWEEN_TAKES:
             return False
@@ -272,7 +266,7 @@ def _schedule(post: Post, catalog: Catalog) -> None:
 def _discover(post: Post, catalog: Catalog) -> None:
     """List the inbox, and announce what waits no longer."""
     discoverer = Discoverer(catalog, Narrator(post.world, lambda _: None, as_json=False))
-    _step(post, discoverer.step, NAP)
+    _step(post, Keeper(catalog, discoverer).step, NAP)
 
 
 def _reap(post: Post, catalog: Catalog) -> None:
@@ -284,7 +278,7 @@ def _reap(post: Post, catalog: Catalog) -> None:
 def _sweep(post: Post, catalog: Catalog) -> None:
     """Clean up after them."""
     janitor = Janitor(catalog)
-    _step(post, lambda: (janitor.step(), janitor.take_away()), timedelta(milliseconds=300))
+    _step(post, lambda: (janitor.step(), janitor.empty_inboxes()), timedelta(milliseconds=300))
 
 
 def _step(post: Post, step: Callable[[], object], every: timedelta) -> None:

@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Zygote:
-    """Forks, and collects who has ended."""
+    """Process that forks others, and collects the ended ones."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -38,7 +38,7 @@ class Zygote:
         self.slots: dict[int, int] = {}
 
     def serve(self) -> None:
-        """Fork what is asked for until nobody asks any more."""
+        """Fork on request until the requests end."""
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -80,7 +80,7 @@ class Zygote:
             os.dup2(1, 2)
             work(Post(self.site, slot, Kind(kind), incarnation, stand))
             code = 0
-        except BaseException:  # noqa: BLE001  # whatever it is: the one who forked it has to know
+        except BaseException:  # noqa: BLE001  # whatever it is: the forking process has to know
             text = f"--- {kind} {slot} ({incarnation})\n{traceback.format_exc()}"
             with self.site.complaints.open("a") as complaints:
                 complaints.write(text)
@@ -106,7 +106,7 @@ def _say(**fields: object) -> None:
 
 
 def main(site: str) -> None:
-    """Serve, and die with whoever started this."""
+    """Serve, and die with the parent process."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:

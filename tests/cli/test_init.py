@@ -9,18 +9,23 @@ import sys
 
 import pytest
 
+import tidemill as tm
+from tidemill import Conflict
 from tidemill.cli.main import main
-from tidemill.errors import Conflict
-from tidemill.mill.mill import open_project
 from tidemill.names import BadName
 from tidemill.starter.starter import write_project
 from tidemill.world import World
 
 
-def own_tests(project):
+def contents(project):
+    """Return the paths of all files and folders of a project."""
+    return {str(path.relative_to(project)) for path in project.rglob("*")}
+
+
+def own_tests(project, *options):
     """Run the tests of `project` as its user does."""
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tidemill.testing.plugin", *options],
         cwd=project,
         env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
@@ -29,42 +34,43 @@ def own_tests(project):
     )
 
 
-def test_a_new_project_passes_its_own_test(tmp_path, capsys):
-    """Without Spark, under a name of one's own, and without a trace in the project."""
+def test_a_new_project_has_the_name_that_its_user_typed(tmp_path, capsys):
+    """The README's first minutes run the new project's own test (tests/test_readme.py)."""
     with pytest.raises(SystemExit) as ended:
         main(["--project", str(tmp_path), "init", "books", "--json"])
     told = json.loads(capsys.readouterr().out)
 
-    done = own_tests(tmp_path / "books")
-
     assert ended.value.code == 0
     assert told["files"] == ["app.py", "tests/test_app.py", "tidemill.toml"]
-    assert "2 passed" in done.stdout, done.stdout
-    left = {str(path.relative_to(tmp_path / "books")) for path in (tmp_path / "books").rglob("*")}
-    assert left == {*told["files"], "data", "data/inbox", "tests"}
+    assert contents(tmp_path / "books") == {*told["files"], "data", "data/inbox", "tests"}
 
 
-def test_a_project_that_was_edited_passes_its_own_test(tmp_path):
-    """A test that names what the app declares would fail at the first edit, for nothing."""
-    write_project(World(), tmp_path / "books")
-    app = tmp_path / "books" / "app.py"
-    text = app.read_text(encoding="utf-8").replace("load", "read_orders").replace("orders_clean", "good_orders")
+@pytest.mark.spark
+@pytest.mark.long  # the walk through the README runs the same test of a project once
+def test_the_test_of_a_project_outlives_an_edit_and_finds_a_program_without_a_schedule(tmp_path):
+    """A test that names every program fails at the first edit, for nothing. The test leaves no trace in the project."""
+    project = tmp_path / "books"
+    write_project(World(), project)
+    made = contents(project)
+    app = project / "app.py"
+    text = app.read_text(encoding="utf-8").replace("load", "read_orders")
     app.write_text(f'{text}app.schedule("daily", report, trigger=tm.Cron("@daily"))\n', encoding="utf-8")
 
-    edited = own_tests(tmp_path / "books")
+    edited = own_tests(project, "-k", "schedule")
     app.write_text(f"{text}@app.python()\ndef forgotten(run):\n    pass\n", encoding="utf-8")
-    forgotten = own_tests(tmp_path / "books")
+    forgotten = own_tests(project)
 
-    assert "2 passed" in edited.stdout, edited.stdout
+    assert "1 passed" in edited.stdout, edited.stdout
     assert "1 failed, 1 passed" in forgotten.stdout, forgotten.stdout
     assert "'forgotten'" in forgotten.stdout
+    assert contents(project) == made
 
 
 def test_a_new_project_is_deployed_under_its_name(tmp_path):
-    """What other commands call it is what was typed."""
+    """Other commands use the name that the user typed."""
     write_project(World(), tmp_path / "books")
 
-    with open_project(tmp_path / "books", create=True) as mill:
+    with tm.open(tmp_path / "books") as mill:
         (deployed,) = mill.deploy()
 
     assert (
@@ -88,7 +94,7 @@ def test_up_without_pyspark_says_what_to_install(tmp_path, capsys, monkeypatch):
     assert "[no_spark]" in errors
 
 
-def test_no_file_of_anybody_is_overwritten(tmp_path):
+def test_no_file_of_a_user_is_overwritten(tmp_path):
     """Typed twice, or in the wrong folder: what is there stays."""
     write_project(World(), tmp_path / "books")
     (tmp_path / "books" / "app.py").write_text("mine", encoding="utf-8")

@@ -54,18 +54,18 @@ def test_list_and_show_tell_where_it_stands_and_what_is_computed(tidemill):
 
 
 def test_advance_moves_it_forward_only(tidemill, plain):
-    """By hand, in the name of who did it; back is refused."""
+    """The record has the person's name, and a move back is refused."""
     code, text = tidemill("advance", "clicks", "2021-03-19 13:00", "--json")
     back, why = tidemill("advance", "clicks", "2021-03-19 12:30")
     causes = plain.sql("SELECT cause FROM watermark_move ORDER BY commit_seq DESC LIMIT 1")
 
-    assert (code, json.loads(text)) == (0, {"dataset": "clicks", "watermark": "2021-03-19 13:00:00"})
+    assert (code, json.loads(text)) == (0, {"dataset": "default.clicks", "watermark": "2021-03-19 13:00:00"})
     assert (back, "watermark rewind" in why) == (2, True)
     assert causes[0][0].startswith("by hand: ")
 
 
 def test_rewind_moves_it_back(tidemill, plain):
-    """The counterpart of advance: recorded, and said with the programs whose windows are open again."""
+    """The counterpart of advance is recorded, and names the programs whose windows are open again."""
     code, text = tidemill("rewind", "clicks", "2021-03-19 09:00")
     _, document = tidemill("show", "clicks", "--json")
     again, why = tidemill("rewind", "clicks", "2021-03-19 09:00")
@@ -75,7 +75,7 @@ def test_rewind_moves_it_back(tidemill, plain):
         0,
         "the watermark of clicks is 2021-03-19 09:00:00; default.shop.count_hours goes on from there",
     )
-    assert (move["from"], move["to"]) == ("2021-03-19 12:00:00", "2021-03-19 09:00:00")
+    assert (move["before"], move["after"]) == ("2021-03-19 12:00:00", "2021-03-19 09:00:00")
     assert move["cause"].startswith("by hand: ")
     assert (again, "watermark advance" in why) == (2, True)
 
@@ -88,7 +88,7 @@ def test_reset_has_windows_computed_again(tidemill, plain):
     whole, _ = tidemill("reset", "shop.count_hours")
     plain.settle()
 
-    assert (code, json.loads(text)) == (0, {"program": "shop.count_hours", "computed": "2021-03-19 09:00:00"})
+    assert (code, json.loads(text)) == (0, {"program": "default.shop.count_hours", "computed": "2021-03-19 09:00:00"})
     assert whole == 0
     assert before == {"08:00": 1, "09:00": 1}
     assert plain.results() == {"08:00": 1, "09:00": 1, "11:00": 1}
@@ -108,7 +108,7 @@ REFUSED = [
 
 
 def test_what_is_wrong_is_refused_with_a_cure(tidemill):
-    """One line, exit code 2 or 4, no traceback."""
+    """A user gets one line, exit code 2 or 4, and no traceback."""
     answers = [(*tidemill(*command), said) for command, said in REFUSED]
 
     assert [code for code, _, _ in answers if code not in {2, 4}] == []

@@ -1,4 +1,4 @@
-"""What every implementation of `storage.files.Files` keeps to. A new store adds itself to the fixture."""
+"""Promises of `storage.files.Files`, for every implementation. A new store adds itself to the fixture `files`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from obstore.store import MemoryStore
 
+from tests.contract.memory_files import MemoryFiles
 from tidemill.storage.files import (
     BadFileName,
     FileChanged,
     FileExists,
     Files,
     StorageUnavailable,
+    checksum,
+    local_folder,
     open_files,
+    open_seekable,
+    path_for_readers,
+    path_for_spark,
     read_chunks,
 )
 from tidemill.world import World
@@ -36,16 +44,24 @@ HOSTILE_NAMES = (
 ODD_NAMES = ("a b", "a%20b", "a#b", "é", "a{b,c}*[d]?", "back\\slash", "10:30", "-rf", "a'\"b", "~", "日本")
 
 
-@pytest.fixture(params=["local"])
-def make_files(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[World], Files]:
-    """Open the same location in each kind of store, as one process sees it."""
+@pytest.fixture
+def make_folder(tmp_path: Path) -> Callable[[World], Files]:
+    """Open the same folder, as each process of its own sees it."""
     return lambda world: open_files(tmp_path / "a location", world)
 
 
-@pytest.fixture
-def files(make_files: Callable[[World], Files]) -> Files:
+@pytest.fixture(params=["folder", "memory"])
+def files(request: pytest.FixtureRequest, make_folder: Callable[[World], Files]) -> Files:
     """An empty, writable location of each kind of store."""
-    location = make_files(World())
+    location = MemoryFiles(MemoryStore()) if request.param == "memory" else make_folder(World())
+    location.prepare()
+    return location
+
+
+@pytest.fixture
+def folder(make_folder: Callable[[World], Files]) -> Files:
+    """An empty folder: for what a store without folders cannot do wrong."""
+    location = make_folder(World())
     location.prepare()
     return location
 
@@ -146,8 +162,8 @@ def test_put_replaces_and_gives_another_etag(files):
     assert files.read("file") == b"six"
 
 
-def test_of_many_who_put_if_absent_one_wins(files):
-    """A conditional put decides who made a marker; what is there stays whole."""
+def test_of_many_that_put_if_absent_one_wins(files):
+    """A conditional put decides which process made a marker; what is there stays whole."""
     won = []
     barrier = threading.Barrier(8)
 
@@ -185,14 +201,14 @@ def test_delete_spares_a_file_that_was_written_again(files):
 
 
 @pytest.mark.parametrize("name", ["file/below", "file/far/below"])
-def test_put_new_below_a_file_is_an_error_of_the_store(files, name):
-    """A conflict would mean that somebody has written it: the caller would look again at once, and find nothing."""
-    files.put("file", b"in the way")
+def test_put_new_below_a_file_is_an_error_of_the_store(folder, name):
+    """A conflict would mean that another process has written it: the caller would look again at once, in vain."""
+    folder.put("file", b"in the way")
 
     with pytest.raises(StorageUnavailable):
-        files.put_new(name, [b"content"])
+        folder.put_new(name, [b"content"])
 
-    assert names(files) == ["file"]
+    assert names(folder) == ["file"]
 
 
 def test_a_folder_is_deleted_only_when_nothing_is_in_it(files):
@@ -206,14 +222,13 @@ def test_a_folder_is_deleted_only_when_nothing_is_in_it(files):
     files.delete_empty_folder("folder")
 
     assert kept == ["folder/file"]
-    folder = files.local_path("folder")
-    assert folder is None or not folder.exists()
+    assert files.list_folders() == []
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
 @pytest.mark.parametrize("mark", ["storage.before_delete", "storage.moved_to_delete"])
-def test_a_deletion_that_was_killed_is_ended_by_whoever_settles(make_files, mark, rewritten):
-    """Neither may what was processed stay hidden for ever, nor what nobody has processed."""
+def test_a_deletion_that_was_killed_is_ended_by_the_next_process_that_settles(make_folder, mark, rewritten):
+    """Neither a processed file may stay hidden for ever, nor a file that no run has processed."""
 
     class Kill(BaseException):
         """The end of a process."""
@@ -224,11 +239,11 @@ def test_a_deletion_that_was_killed_is_ended_by_whoever_settles(make_files, mark
         if here == mark:
             raise Kill
 
-    files = make_files(World())
+    files = make_folder(World())
     files.put("sub/file", b"old")
     known = files.stat("sub/file")
     with suppress(Kill):
-        make_files(World(marked=strike)).delete("sub/file", etag=known.etag)
+        make_folder(World(marked=strike)).delete("sub/file", etag=known.etag)
 
     status = files.settle("sub/file")
 
@@ -239,9 +254,9 @@ def test_a_deletion_that_was_killed_is_ended_by_whoever_settles(make_files, mark
         assert files.read("sub/file") == b"new"
 
 
-def test_what_was_put_back_is_not_put_back_again(make_files):
-    """Who deletes it next ends all that began before: else a processed file would come again from where it was."""
-    files = make_files(World())
+def test_what_was_restored_is_not_restored_again(make_folder):
+    """The next deletion ends all earlier ones: else a processed file would come again from where it was."""
+    files = make_folder(World())
     files.put("file", b"old")
     old = files.stat("file")
 
@@ -252,23 +267,109 @@ def test_what_was_put_back_is_not_put_back_again(make_files):
             files.settle("file")
             files.delete("file", etag=files.stat("file").etag)
 
-    make_files(World(marked=write_again)).delete("file", etag=old.etag)
+    make_folder(World(marked=write_again)).delete("file", etag=old.etag)
 
     assert names(files) == []
 
 
-def test_local_path_and_url_name_the_same_place(files):
-    """Spark gets the path, messages and rows the URL."""
-    folder = files.local_path()
+def test_a_path_and_the_url_name_the_same_place(folder):
+    """Spark and people get the path, rows get the URL."""
+    place = local_folder(folder)
 
-    assert folder is None or (files.url == folder.as_uri() and files.local_path("a/b") == folder / "a/b")
-    if folder is not None:
-        assert open_files(files.url, World()).local_path() == folder
-        assert os.access(folder, os.W_OK)
+    assert folder.url == place.as_uri()
+    assert path_for_readers(folder.url, "a/b") == str(place / "a/b")
+    assert path_for_spark(folder.url, "a/b") == f"file://{place}/a/b"
+    assert local_folder(open_files(folder.url, World())) == place
+
+
+def test_a_folder_is_deleted_with_all_in_it_and_nothing_beside(files):
+    """The janitor deletes what a transaction has left; a second janitor, or a repetition, finds nothing."""
+    kept = ["tx-1", "tx-10/a", "tx-2/1/a"]
+    for name in [*kept[1:], "tx-1/_manifest.json", "tx-1/1/day=1/a", "tx-1/1/day=2/.a.crc"]:
+        files.put(name, b"x")
+
+    deleted = [files.delete_below("tx-1") for _ in range(2)]
+
+    assert [one.is_whole for one in deleted] == [True, True]
+    assert [one.names > 0 for one in deleted] == [True, False]
+    assert names(files) == kept[1:]
+
+
+def test_one_deletion_is_bounded_and_says_that_more_is_left(files):
+    """A directory of a million files must not hold up the sweep of all others, nor a stop of the janitor."""
+    for number in range(16):
+        files.put(f"tx-1/{number % 4}/{number}", b"")
+        files.put(f"tx-1/file-{number}", b"")
+
+    counts = [len(names(files))]
+    while not files.delete_below("tx-1", most=4).is_whole:
+        counts.append(len(names(files)))
+
+    assert all(0 <= before - after <= 4 for before, after in pairwise(counts))
+    assert len(counts) >= 32 // 4
+    assert names(files) == files.list_folders() == []
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE_NAMES if name])
+def test_folders_outside_of_the_location_are_neither_deleted_nor_listed(files, name):
+    """A location of the catalog may come from a backup that was changed by hand."""
+    for attempt in (files.delete_below, files.list_folders):
+        with pytest.raises(BadFileName):
+            attempt(name)
+
+
+def test_folders_are_listed_without_the_files_in_them(files):
+    """The directories of transactions are found so, however many files they have."""
+    for name in ("b/1/x", "b/2/x", "b/file", "a/x", "file"):
+        files.put(name, b"")
+
+    assert files.list_folders() == ["a", "b"]
+    assert files.list_folders("b") == ["1", "2"]
+    assert files.list_folders("nothing") == []
+
+
+def test_a_copy_has_the_content_that_was_asked_for_and_its_checksum(files, tmp_path):
+    """An archive may be another store; a file that was written again meanwhile is not archived."""
+    other = open_files(tmp_path / "other", World())
+    files.put("in/file", b"content")
+    known = files.stat("in/file")
+
+    made = [files.copy_from(files, "in/file", known.etag, "copy"), other.copy_from(files, "in/file", known.etag, "c")]
+    with pytest.raises(FileExists):
+        files.copy_from(other, "c", other.stat("c").etag, "copy")
+    files.put("in/file", b"written again")
+    with pytest.raises(FileChanged):
+        other.copy_from(files, "in/file", known.etag, "late")
+    files.delete("in/file")
+    with pytest.raises(FileChanged):
+        other.copy_from(files, "in/file", known.etag, "late")
+
+    assert made == [checksum(files, "copy"), checksum(other, "c")]
+    assert made[0] == made[1]
+    assert (files.read("copy"), other.read("c")) == (b"content", b"content")
+    assert names(other) == ["c"]
+
+
+def test_a_file_can_be_sought_in_without_reading_all_of_it(files):
+    """A footer of Parquet stands at the end of a file that may have gigabytes."""
+    files.put("file", b"0123456789")
+
+    with open_seekable(files, "file") as content:
+        content.seek(-3, os.SEEK_END)
+        tail = content.read()
+        content.seek(2)
+        parts = [content.read(3), content.read(0), content.tell(), content.seek(20), content.read(5)]
+        with pytest.raises(OSError, match="before the beginning"):
+            content.seek(-1)
+
+    assert tail == b"789"
+    assert parts == [b"234", b"", 5, 20, b""]
+    with pytest.raises(FileNotFoundError):
+        open_seekable(files, "nothing")
 
 
 def test_put_new_writes_pieces_in_one_step_and_replaces_nothing(files):
-    """What is moved here must not cost what is here; and of a copy that broke off nobody sees a part."""
+    """A move into the store replaces no file; no reader sees a part of a copy that broke off."""
 
     def torn():
         yield b"one"
@@ -278,10 +379,11 @@ def test_put_new_writes_pieces_in_one_step_and_replaces_nothing(files):
     with pytest.raises(RuntimeError):
         files.put_new("sub/file", torn())
     nothing = list(files.list_after("", None))
-    files.put_new("sub/file", iter([b"one ", b"two"]))
+    written = files.put_new("sub/file", iter([b"one ", b"two"]))
     with pytest.raises(FileExists):
         files.put_new("sub/file", [b"three"])
 
     assert nothing == []
+    assert written == checksum(files, "sub/file")
     assert b"".join(read_chunks(files, "sub/file")) == b"one two"
     assert [status.name for status in files.list_after("", None)] == ["sub/file"]

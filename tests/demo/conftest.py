@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 
 import tidemill.demo
-from tidemill.mill.mill import Mill, open_project
+from tidemill import Mill
+from tidemill.mill.mill import open_project
 from tidemill.processes import LocalSpawner
 from tidemill.world import World
 
 
 @dataclass
 class NoKilling(LocalSpawner):
-    """Kills nobody, and keeps whom it should have killed."""
+    """Records the processes that should be killed, and kills none."""
 
     killed: list[int] = field(default_factory=list)
 
@@ -36,7 +37,7 @@ class NoKilling(LocalSpawner):
 
 @pytest.fixture
 def spawner() -> NoKilling:
-    """Who would kill."""
+    """A spawner that only records its kills."""
     return NoKilling()
 
 

@@ -9,28 +9,28 @@ from pathlib import Path
 import pytest
 
 from tidemill.catalog.transactions import Snapshot
-from tidemill.demo.crash import Killer
-from tidemill.lake.manifest import tx_directory
+from tidemill.demo.crash import DriverKiller
 from tidemill.narration import Narrator
+from tidemill.shapes.manifest import tx_directory
 
 MOMENT = timedelta(milliseconds=20)
 ATTEMPT = "1/_temporary/0/_temporary/attempt_0"
 
 
 @pytest.fixture
-def said() -> list[str]:
-    """What was told."""
+def printed() -> list[str]:
+    """The lines that the narrator printed."""
     return []
 
 
 @pytest.fixture
-def killer(mill, said) -> Killer:
+def killer(mill, printed) -> DriverKiller:
     """The one to test."""
-    return Killer(mill, Narrator(mill.project.world, said.append, as_json=False))
+    return DriverKiller(mill, Narrator(mill.project.world, printed.append, as_json=False))
 
 
 def open_file(mill, write_pointer: int) -> None:
-    """What a Spark task leaves while it writes."""
+    """Make the file of a Spark task that is still writing."""
     location = Path(mill.datasets.show("flights").location.removeprefix("file://"))
     folder = (
         location / tx_directory(Snapshot(write_pointer, mill.project.catalog.incarnation)) / ATTEMPT / "day=2013-01-01"
@@ -56,7 +56,7 @@ def test_the_driver_is_killed_while_a_task_has_a_file_open_and_only_once(mill, s
     assert spawner.killed == [4711]
 
 
-def test_a_kill_counts_when_its_transaction_has_died_and_its_run_has_ended(mill, killer, said):
+def test_a_kill_counts_when_its_transaction_has_died_and_its_run_has_ended(mill, killer, printed):
     """Before that nothing is proven."""
     with suppress(ZeroDivisionError), mill.transaction(["flights"]) as tx:
         open_file(mill, tx.write_pointer)
@@ -67,8 +67,8 @@ def test_a_kill_counts_when_its_transaction_has_died_and_its_run_has_ended(mill,
     killer.watch(MOMENT)
 
     assert (done_before, killer.done) == (False, True)
-    assert "pid 4711" in said[0]
-    assert f"tx {tx.write_pointer}   is aborted" in said[1]
+    assert "pid 4711" in printed[0]
+    assert f"tx {tx.write_pointer}   is aborted" in printed[1]
 
 
 def test_a_kill_that_came_too_late_is_followed_by_another(mill, spawner, killer):

@@ -1,4 +1,4 @@
-"""The demo's data: real rows, read without the import that fails, told apart by keys that are unique."""
+"""The demo's data: real rows, read without the import that fails, identified by keys that are unique."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_day_is_new_yorks_and_its_hours_are_utc():
 
 
 def test_a_row_is_kept_as_it_stands_in_the_file():
-    """What lands are the package's own lines, so that the demo reads real input, with all that is odd in it."""
+    """The demo lands the package's own lines, so that it reads real input, with all its oddities."""
     archive = split_by_hour(FLIGHTS, WEATHER, days=1)
 
     row = archive.hours[1].flights[0]

@@ -1,4 +1,4 @@
-"""What lands: the scenario that the demo's last line is made of."""
+"""The files that land: the scenario that the demo's last line is made of."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 import pytest
 
 from tidemill.demo.flights import Feed, read_archive
-from tidemill.demo.landing import Lander, Landing, Step, plan
+from tidemill.demo.landing import Lander, Landing, LandingStep, plan
 from tidemill.world import Disk
 
 
 @pytest.fixture(scope="module")
-def steps() -> list[Step]:
+def steps() -> list[LandingStep]:
     """The plan of the demo's three days."""
     return plan(read_archive(Disk(), days=3))
 
 
-def landings_of(steps: list[Step], hour: int) -> dict[str, Landing]:
+def landings_of(steps: list[LandingStep], hour: int) -> dict[str, Landing]:
     """The files of flights that land in that hour of 1 January, by name."""
     time = datetime(2013, 1, 1, hour, tzinfo=UTC)
     (step,) = (step for step in steps if step.time == time and step.landings)
@@ -25,7 +25,7 @@ def landings_of(steps: list[Step], hour: int) -> dict[str, Landing]:
 
 
 def test_an_upload_that_never_ends_keeps_its_suffix_and_counts_nowhere(steps):
-    """It must be ignored by its name; counted, it would be a loss that is none."""
+    """The inbox must ignore the upload by its name. If its rows counted, the balance would show a loss that is none."""
     landed = landings_of(steps, 12)["2013-01-01T12_again.csv_current"]
 
     assert landed.rows == ()
@@ -53,7 +53,7 @@ def test_the_cut_file_ends_in_the_middle_of_its_32nd_row(steps):
 
 
 def test_the_rewritten_file_has_its_old_name_and_rows_in_another_order(steps):
-    """Another content under a known name: by its size alone it could not be told from the first."""
+    """A known name has another content of the same size, so the size alone cannot show the change."""
     first, again = landings_of(steps, 14)["2013-01-01T14.csv"], landings_of(steps, 20)["2013-01-01T14.csv"]
 
     assert again.content != first.content

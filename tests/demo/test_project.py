@@ -52,7 +52,7 @@ class Given:
 
 @dataclass
 class Run:
-    """What a program is called with: inputs and file sets by name; what it writes is kept, by name and operation."""
+    """Stands for a program's run: inputs and file sets by name. Keeps the written rows, by name and operation."""
 
     inputs: dict[str, Given]
     filesets: dict[str, DataFrame]
@@ -67,7 +67,7 @@ class Run:
         return self.filesets[dataset.name]
 
     def output(self, dataset) -> Written:
-        """Where it writes."""
+        """An output, which keeps the written rows."""
         return Written(self, dataset.name)
 
 
@@ -130,7 +130,7 @@ def test_the_first_files_are_loaded_into_what_has_no_columns_yet(spark, app):
     assert [row["flight"] for row in run.written["flights", "append"]] == [1]
 
 
-def test_hours_with_new_flights_or_new_weather_are_joined_anew(spark, app):
+def test_hours_with_new_flights_or_new_weather_are_joined_again(spark, app):
     """Weather that comes after its flights must reach them; hours without news are left alone."""
     weather = spark.createDataFrame(
         [(DAY, 10, "EWR", 39.0, 1), (DAY, 12, "EWR", 41.0, 1)],
@@ -160,7 +160,7 @@ def test_an_hour_and_its_whole_day_are_reported_together(spark, app):
 
 
 def test_airlines_are_compared_by_the_reference_data_as_they_are_now(spark, app):
-    """A plane or an airline that nobody knows must not take its flights out of the report."""
+    """A plane or airline without reference data must not take its flights out of the report."""
     flown = loaded(spark, (10, 1), (11, 2)).selectExpr("*", "if(flight = 1, 'N1', 'N2') AS tailnum", "'UA' AS carrier")
     planes = spark.createDataFrame([("N1", 100)], "tailnum string, seats int")
     airlines = spark.createDataFrame([("UA", "United")], "carrier string, name string")

@@ -1,4 +1,4 @@
-"""What the balance takes for published: rows of committed files, and of nothing else."""
+"""The balance counts rows of committed files, and no other rows."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tidemill.demo.published import Reader
 from tidemill.lake.datasets import find
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite, find_existing, fold
-from tidemill.lake.manifest import DataFile, Manifest, tx_directory
 from tidemill.names import DEFAULT_NAMESPACE, RunId
+from tidemill.shapes.manifest import DataFile, Manifest, tx_directory
 
 TEN = datetime(2013, 1, 1, 10, tzinfo=UTC)
 KEY = {"day": date(2013, 1, 1), "hour": 10}
@@ -24,7 +24,7 @@ REPORT = {"departed": 1, "dep_delay": 2.5, "temp": None, "wind_speed": 11.0}
 
 
 def write(mill, name: str, key: dict[str, object], rows: list[dict[str, object]], *, op: str, committed: bool = True):
-    """One file in one partition, as a run of its own leaves it."""
+    """Write a file into a partition, as a run of its own leaves it."""
     fileset = Fileset.of(mill.project.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, name)))
     tx = begin(
         mill.project.catalog, run_id=RunId(mill.project.world.new_id("run")), epoch=1, writes=[fileset.dataset_id]
@@ -49,7 +49,7 @@ def flight(number: int) -> dict[str, object]:
 
 
 def test_rows_are_known_by_the_keys_that_landed(mill):
-    """What lands is text and what is published is typed: a key that reads differently would count as lost."""
+    """Landed rows are text and published rows are typed: a key that reads differently would count as lost."""
     write(mill, "flights", KEY, [flight(1), flight(2)], op="append")
     write(mill, "flights_weather", KEY, [flight(1)], op="overwrite")
     write(mill, "weather", KEY, [{"time_hour": TEN, "origin": "EWR"}], op="append")

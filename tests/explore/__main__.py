@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def show(name: str, figures: Figures) -> None:
-    """One line."""
+    """Print a line."""
     bounded = "" if figures.whole else "  (bounded)"
     print(
         f"{name:16} {figures.states:9} {figures.turns:9} {figures.deepest:7} {figures.ends:7} {figures.recovered:10}"

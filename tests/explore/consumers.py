@@ -12,8 +12,10 @@ from tests.explore.stage import Stage
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.transactions import Transaction, begin, commit
 from tidemill.errors import Conflict, Fenced
-from tidemill.lake.consumer.backlog import publish_due
-from tidemill.lake.consumer.claims import CompleteClaims, return_some
+from tidemill.lake.backlog import publish_due
+from tidemill.lake.claims import Complete
+from tidemill.lake.consumer.backlog import CONSUMERS
+from tidemill.lake.consumer.claims import PARTITIONS, return_some
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState, consume_partitions, take
 from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.consumer.take import MOST_FILLED, Delivery, take_claims
@@ -21,9 +23,10 @@ from tidemill.lake.consumer.terms import OnChange, Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Unpin, WriteOp, read_partitions
 from tidemill.lake.fileset.publish import AddPartitions, PartitionExists, PartitionWrite
-from tidemill.lake.manifest import DataFile, Manifest
 from tidemill.names import ConsumerId, DatasetId, Namespace, ProgramId, RunId, WritePointer
-from tidemill.run.attempts import (
+from tidemill.run.records.programs import Program, ProgramKind, find_program_by_id, put_program
+from tidemill.run.records.runs import NewRun, RunRecord, RunState, create_external, create_pending
+from tidemill.run.step.attempts import (
     AttachTransaction,
     AttemptEnd,
     Cause,
@@ -33,10 +36,9 @@ from tidemill.run.attempts import (
     register,
     take_runs,
 )
-from tidemill.run.inputs import Inputs, find_inputs
-from tidemill.run.partition_input import Partitions
-from tidemill.run.programs import Program, ProgramKind, find_program_by_id, put_program
-from tidemill.run.runs import NewRun, RunRecord, RunState, create_external, create_pending
+from tidemill.run.step.inputs import Inputs, find_inputs
+from tidemill.run.step.partition_input import PartitionInputs
+from tidemill.shapes.manifest import DataFile, Manifest
 
 LINES = Fileset.of(
     Dataset(
@@ -57,7 +59,7 @@ DAY = timedelta(days=1)
 
 
 def writer(name: str, *writes: tuple[int, str], endings: Sequence[str] = ("commit", "abort")) -> Actor:
-    """A notebook: it begins, and commits what it wrote, or gives up. Those who write the same are alike."""
+    """Notebook: it begins, and commits its writes or aborts. Notebooks with the same writes are alike."""
     run_id = RunId(f"run_{name}")
     return Actor(name, lambda stage: write_once(stage, run_id, name, writes, endings), group=f"writer of {writes}")
 
@@ -116,7 +118,7 @@ def worker(
 
 
 def take_run(catalog: Catalog) -> tuple[RunRecord, Inputs] | None:
-    """What a runner and its driver do with a run that is due: take it and register; the run and its inputs."""
+    """Take a due run as a runner and its driver do. Return the run and its inputs."""
 
     def take_one(db: Db):
         runs = take_runs(db, most=1, owner="runner", host="here", lease=LEASE)
@@ -134,7 +136,7 @@ def work(
     adds: Sequence[tuple[int, str]] = (),
     on_change: OnChange = OnChange.AGAIN,
 ) -> bool:
-    """One attempt of whatever run is due; whether there was one."""
+    """Do one attempt of a due run. Return whether there was a run."""
     catalog = stage.catalog
     if (taken := take_run(catalog)) is None:
         return False
@@ -147,7 +149,7 @@ def work(
             writes=[LINES.dataset_id] if adds else [],
             effects=[AttachTransaction(run.run_id, run.epoch), *inputs.begin(run, catalog.world)],
         )
-        (partitions,) = (kind for kind in inputs.kinds if isinstance(kind, Partitions))
+        (partitions,) = (kind for kind in inputs.kinds if isinstance(kind, PartitionInputs))
         ((_, consumer),) = partitions.sources.values()
         got = take_claims(catalog, tx, {consumer.consumer_id: Terms(most, on_change=on_change)})[consumer.consumer_id]
         for delivery in got:
@@ -157,19 +159,23 @@ def work(
         if ending == "poison":
             ending = "fail" if POISON in {delivery.partition_key for delivery in got} else "commit"
         if ending == "put back" and len(got) > 1:
-            _put_last_back(stage, tx, consumer.consumer_id, got)
+            _return_last(stage, tx, consumer.consumer_id, got)
         if ending == "fail":
             end_attempt(catalog, run.run_id, run.epoch, AttemptEnd(Cause.FAILED, "it raised"))
             return True
         added = [AddPartitions(tx, LINES, _partitions(run.run_id, adds), SCHEMA, frozenset())] if adds else []
-        finish = [CompleteClaims(run.run_id, run.epoch), Unpin(run.run_id), FinishRun(run.run_id, run.epoch, "", {})]
+        finish = [
+            Complete(PARTITIONS, run.run_id, run.epoch),
+            Unpin(run.run_id),
+            FinishRun(run.run_id, run.epoch, "", {}),
+        ]
         commit(catalog, tx, [*added, *finish, *inputs.announce()])
     except Fenced:
         pass
     return True
 
 
-def _put_last_back(stage: Stage, tx: Transaction, consumer_id: ConsumerId, got: Sequence[Delivery]) -> None:
+def _return_last(stage: Stage, tx: Transaction, consumer_id: ConsumerId, got: Sequence[Delivery]) -> None:
     returned = got[-1]
     stage.catalog.write(lambda db: return_some(db, tx.run_id, [(consumer_id, returned.partition_key)]))
     for change in returned.changes:
@@ -185,9 +191,9 @@ def note_given(stage: Stage, reader: str, run_id: str | None, epoch: int, pointe
 
 
 def reader(name: str, turns: Sequence[int]) -> Actor:
-    """A caller who keeps the state: it begins a transaction, and takes; so often. `public` uses the public function.
+    """Caller that keeps the state: it begins a transaction and takes, once a turn. `public` uses the public function.
 
-    Several of one name share one state.
+    Several callers of one name share one state.
     """
 
     def body(stage: Stage) -> None:
@@ -287,7 +293,7 @@ def fencer(name: str, cause: Cause = Cause.LOST, only: str = "") -> Actor:
 
 
 def killer(name: str, *, carried_out: bool = True, at_once: bool = False) -> Actor:
-    """A person who ends a run, and the runner that does as asked, if it lives to; `at_once` asks in one turn."""
+    """Person that ends a run, and the runner that carries out the kill if it lives to. `at_once` asks in one turn."""
 
     def body(stage: Stage) -> None:
         run_id, epoch = stage.pick(lambda: _find_unended(stage))
@@ -336,7 +342,7 @@ def lake(
         def block(db: Db) -> None:
             declare(db, LINES.dataset)
             for name in writers:
-                create_external(db, RunId(f"run_{name}"), owner="me", host="here", pid=1, lease=60_000)
+                create_external(db, RunId(f"run_{name}"), owner="me", host="here", pid=1, lease=timedelta(minutes=1))
             for name in dict.fromkeys(runs):
                 put_program(db, program(name, retries))
                 ensure_consumer(db, LINES.dataset_id, f"default.shop.{name}")
@@ -367,9 +373,11 @@ def program(name: str, retries: int = 0) -> Program:
 
 
 def publish(stage: Stage, name: str, *writes: tuple[int, str]) -> None:
-    """A transaction of somebody else, from begin to commit."""
+    """Commit a transaction of another process, from begin to commit."""
     run_id = RunId(f"run_{name}")
-    stage.catalog.write(lambda db: create_external(db, run_id, owner="me", host="here", pid=1, lease=60_000))
+    stage.catalog.write(
+        lambda db: create_external(db, run_id, owner="me", host="here", pid=1, lease=timedelta(minutes=1))
+    )
     write_once(stage, run_id, name, writes, ("commit",))
 
 
@@ -391,7 +399,7 @@ def recover(
     ending: str = "commit",
     on_change: OnChange = OnChange.AGAIN,
 ) -> Callable[[Stage], None]:
-    """Begin anew: work on what waits, and start runs until nothing is left to take."""
+    """Start again: process the waiting work, and start runs until nothing is left to take."""
 
     def do(stage: Stage) -> None:
         cut_power(stage)
@@ -399,7 +407,7 @@ def recover(
             stage.clock.at += DAY
             while work(stage, most, (ending,), (), on_change):
                 pass
-            publish_due(stage.catalog)
+            publish_due(stage.catalog, CONSUMERS)
             left = stage.connection.execute(
                 "SELECT DISTINCT consumer.name FROM consumer LEFT JOIN consumer_work USING (consumer_id)"
                 " WHERE state = 'new' OR EXISTS (SELECT 1 FROM partition_change AS c"
@@ -418,7 +426,9 @@ def recover(
             else:
                 run_id = RunId(stage.world.new_id("run"))
                 stage.catalog.write(
-                    lambda db, run_id=run_id: create_external(db, run_id, owner="me", host="here", pid=1, lease=60_000)
+                    lambda db, run_id=run_id: create_external(
+                        db, run_id, owner="me", host="here", pid=1, lease=timedelta(minutes=1)
+                    )
                 )
                 read_once(stage, name, run_id)
 
@@ -562,7 +572,7 @@ def _only_poison_discarded(tables: Tables) -> None:
 
 
 POISON = LINES.keys.encode(LINES.keys.check({"hour": 1}))
-"""What a program fails at that is to fail at one partition."""
+"""Partition at which a failing program fails."""
 
 TABLES = (
     "tx",
@@ -577,7 +587,7 @@ TABLES = (
     "given",
     "kept",
 )
-"""No messages: nobody listens here."""
+"""No messages: no schedule listens here."""
 
 A, B = [(1, "append")], [(2, "append")]
 OVER, NEW = [(1, "overwrite")], [(1, "create")]

@@ -20,11 +20,11 @@ from tidemill.lake.consumer.managed import ConsumerMoved, find_consumer
 from tidemill.lake.consumer.resets import requeue, reset
 from tidemill.lake.consumer.starts import Start
 from tidemill.names import ProgramId
-from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
-from tidemill.run.outputs import write_frames
-from tidemill.run.programs import find_program_by_id
-from tidemill.run.worker import Steps
-from tidemill.run.workers import put_worker
+from tidemill.run.processes.worker import Steps
+from tidemill.run.records.programs import find_program_by_id
+from tidemill.run.records.workers import put_worker
+from tidemill.run.step.attempts import AttemptEnd, Cause, end_attempt
+from tidemill.run.step.outputs import write_frames
 
 NAME = "default.shop.sum"
 _GIVE_UP = """
@@ -36,7 +36,7 @@ _GIVE_UP = """
 
 
 def resetter(name: str) -> Actor:
-    """A person who starts the consumer anew, from the beginning; refused while a run holds what it took."""
+    """Person that resets the consumer to the beginning. Refused while a run holds claims."""
 
     def body(stage: Stage) -> None:
         try:
@@ -48,7 +48,7 @@ def resetter(name: str) -> Actor:
 
 
 def requeuer(name: str) -> Actor:
-    """A person who has what was put aside tried again."""
+    """Person that requeues discarded partitions."""
 
     def body(stage: Stage) -> None:
         requeue(stage.catalog, stage.catalog.read(lambda db: find_consumer(db, LINES.dataset_id, NAME)))
@@ -81,7 +81,7 @@ def loop(name: str, commits: int) -> Actor:
 
 
 def go_on(stage: Stage, commits: int) -> None:
-    """One attempt of a worker's run."""
+    """Do one attempt of a worker's run."""
     if (taken := take_run(stage.catalog)) is None:
         return
     run, _ = taken

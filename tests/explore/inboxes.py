@@ -20,32 +20,38 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.transactions import begin, commit
 from tidemill.errors import Conflict, Fenced
 from tidemill.json_specs import write_plain
+from tidemill.lake.backlog import publish_due
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox import leaving
 from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.file_checks import sort_out, succeeded, verify_claims
 from tidemill.lake.inbox.file_claims import claim_files
-from tidemill.lake.inbox.file_endings import CloseFiles, publish_due_backlog, release_quarantined
+from tidemill.lake.inbox.file_endings import INBOXES, CloseFiles, release_quarantined
 from tidemill.lake.inbox.inbox import After, FileState, Inbox, InboxSpec, ensure_inbox
-from tidemill.lake.inbox.leaving import take_away
+from tidemill.lake.inbox.leaving import empty_inboxes
 from tidemill.names import DatasetId, Namespace, ProgramId, RunId
-from tidemill.run.attempts import (
+from tidemill.run.records.programs import Program, ProgramKind, put_program
+from tidemill.run.records.runs import NewRun, create_pending
+from tidemill.run.step.attempts import (
     AttachTransaction,
     AttemptEnd,
     Cause,
     FinishRun,
     end_attempt,
 )
-from tidemill.run.outside_claims import close_claim, get_latest_files, renew_claim
-from tidemill.run.programs import Program, ProgramKind, put_program
-from tidemill.run.runs import NewRun, create_pending
+from tidemill.run.step.outside_claims import close_claim, get_latest_files, renew_claim
+from tidemill.shapes.formats import FileFormat, RawFormat
 from tidemill.storage.files import FileChanged, Files, FileStatus, Seen, Unusable, open_files
 from tidemill.testing.clock import NOON
 from tidemill.world import World
 
 SPEC = InboxSpec(
-    RawFormat(FileFormat.TEXT), attempts=20, retry_after=timedelta(seconds=10), max_files=1, reconcile_every=None
+    RawFormat(FileFormat.TEXT),
+    attempts=20,
+    retry_after=timedelta(seconds=10),
+    max_files=1,
+    reconcile_every=None,
+    settle=timedelta(0),
 )
 RAW = Dataset(DatasetId("raw"), Namespace("default"), "raw", DatasetKind.INBOX, "file:///landing", write_plain(SPEC))
 READER = "load"
@@ -66,7 +72,7 @@ class _Landing:
         return (file for file in self._list() if file.name > (after or ""))
 
     def check_location(self) -> None:
-        """It is always there."""
+        """The location is always there."""
 
     def url_of(self, name: str) -> str:
         return f"{self.url}/{name}"
@@ -120,7 +126,7 @@ def _open_files(location: str, world: World, root: str | None = None) -> Files:
 
 
 def lander(name: str, file: str) -> Actor:
-    """Somebody writes a file, or writes it again."""
+    """Writer of a file, for the first time or again."""
 
     def body(stage: Stage) -> None:
         stage.turn(lambda: land(stage, file))
@@ -151,7 +157,7 @@ def loader(name: str, endings: Sequence[str]) -> Actor:
 
 
 def load(stage: Stage, endings: Sequence[str] = ("commit",)) -> bool:
-    """One attempt of whatever run is due; whether there was one."""
+    """Do one attempt of a due run. Return whether there was a run."""
     catalog = stage.catalog
     if (taken := take_run(catalog)) is None:
         return False
@@ -185,7 +191,7 @@ def claimer(name: str, *, renews: bool) -> Actor:
 
     def body(stage: Stage) -> None:
         catalog = copy.copy(stage.catalog)
-        # However often it is begun anew, its claim has the id that the catalog knows.
+        # However often the actor starts again, its claim has the id that the catalog knows.
         catalog.world = replace(stage.world, random=random.Random(name))
         try:
             claim = get_latest_files(catalog, INBOX, limit=1)
@@ -209,7 +215,7 @@ def _renew(stage: Stage, claim_id: RunId) -> None:
 
 
 def releaser(name: str) -> Actor:
-    """A person who gives a file another chance, whatever has become of it since it was looked at."""
+    """Person that releases a file, whatever has happened to the file since the person looked."""
 
     def body(stage: Stage) -> None:
         stage.catalog.write(lambda db: release_quarantined(db, INBOX, ["a"]))
@@ -218,8 +224,8 @@ def releaser(name: str) -> Actor:
 
 
 def janitor(name: str) -> Actor:
-    """Takes processed files away."""
-    return Actor(name, lambda stage: take_away(stage.catalog) and None, repeats=True, group="janitor")
+    """Janitor that archives processed files."""
+    return Actor(name, lambda stage: empty_inboxes(stage.catalog) and None, repeats=True, group="janitor")
 
 
 def _is_any_pending(stage: Stage) -> bool:
@@ -240,13 +246,13 @@ def given_files(tables: Tables) -> None:
 
 
 def announced(tables: Tables) -> None:
-    """What is recorded was announced in the same commit."""
+    """Each recorded file was announced in the same commit."""
     told = sum(json.loads(row.payload)["count"] for row in tables["message"] if row.event_type == "files")
     must(told >= len(tables["inbox_file"]), f"{told} files were announced, {len(tables['inbox_file'])} are recorded")
 
 
 def all_loaded(tables: Tables) -> None:
-    """What lies there was processed."""
+    """Each file in the folder was processed."""
     epochs = {run.run_id: run.epoch for run in tables["run"] if run.state == "COMPLETED"}
     given = {row.partition_key for row in tables["given"] if epochs.get(row.run_id) == row.epoch}
     for row in tables["landed"]:
@@ -263,7 +269,7 @@ def recover(stage: Stage) -> None:
         discover(stage.catalog, INBOX)
         while load(stage):
             pass
-        publish_due_backlog(stage.catalog)
+        publish_due(stage.catalog, INBOXES)
         left = stage.connection.execute("SELECT 1 FROM inbox_file WHERE status IN ('NEW', 'ERROR')").fetchall()
         if not left:
             return
@@ -288,7 +294,7 @@ def inbox(
     retries: int = 0,
     losses: int = 0,
 ) -> Callable[[str], Scenario]:
-    """One inbox, and a program that takes one file a run; `earlier` is there from the beginning."""
+    """Scenario of one inbox, and a program that takes one file a run. `earlier` files are there from the beginning."""
 
     def set_up(stage: Stage) -> None:
         def block(db: Db) -> None:

@@ -1,4 +1,4 @@
-"""What must hold, whatever came before: judged from the rows of the catalog, and from what was given to whom."""
+"""Promises, whatever came before: judged from the rows of the catalog, and from the deliveries."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def changes(tables: Tables) -> None:
 
 
 def is_new(change: object, tables: Tables) -> bool:
-    """Whether a change makes its partition: no other has committed to the key before it, or the last one is a drop."""
+    """Return whether a change makes its partition: no other committed to the key before, or the last one is a drop."""
     earlier = [
         row
         for row in tables["partition_change"]
@@ -132,7 +132,7 @@ def drops_counted(tables: Tables) -> None:
 
 
 def consumers(tables: Tables) -> None:
-    """What has committed is in a consumer's working set, or its state still leads to it; so does all that is open."""
+    """Each committed or open change is in a consumer's working set, or its state still leads to the change."""
     opened = tables["in_progress"]
     for consumer in tables["consumer"]:
         late = json.loads(consumer.versions_to_check)
@@ -238,7 +238,7 @@ def seen_when_taken(tables: Tables) -> None:
 
 
 def kept_states(tables: Tables) -> None:
-    """What a caller who keeps the state was given by write pointers is what had committed before (R19)."""
+    """A caller with its own state got by write pointers exactly the changes that had committed before (R19)."""
     for state in tables["kept"]:
         got = {(row.write_pointer, row.partition_key) for row in tables["given"] if row.reader == state.reader}
         before = {
@@ -259,7 +259,7 @@ def kept_states(tables: Tables) -> None:
 
 
 def slots(tables: Tables) -> None:
-    """A slot is held from launch to end, whoever works on it."""
+    """A slot is held from launch to end, whichever process works on the run."""
     held = {row.run_id for row in tables["slot"]}
     wanted = {run.run_id for run in tables["run"] if run.program_id is not None and run.state not in ENDED}
     must(held == wanted, f"slots are held by {sorted(held)}, and {sorted(wanted)} are under way")
@@ -308,7 +308,7 @@ def at_rest(tables: Tables) -> None:
 
 
 def everything_delivered(*readers: str) -> Callable[[Tables], None]:
-    """Each reader was given each committed change once; what was overwritten before anybody took it, at most once."""
+    """Each reader was given each committed change once. An overwritten change without a take comes at most once."""
 
     def judge(tables: Tables) -> None:
         delivered(tables)

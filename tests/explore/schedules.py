@@ -17,17 +17,17 @@ from tests.explore.search import TABLES, Actor, Broken, Scenario, Tables
 from tests.explore.stage import Stage
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Publish, Topic
-from tidemill.epoch import from_ms
-from tidemill.lake.consumer.backlog import publish_due
+from tidemill.lake.backlog import publish_due
+from tidemill.lake.consumer.backlog import CONSUMERS
 from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.datasets import declare
 from tidemill.names import EventKey, Namespace, ProgramId, RunId, ScheduleId
-from tidemill.run.attempts import take_runs
-from tidemill.run.bundles import AppCode
-from tidemill.run.driver import DriverProcess
-from tidemill.run.launchers import Assignment, Start
-from tidemill.run.programs import Program, ProgramKind, put_program
-from tidemill.run.runs import NewRun, create_pending
+from tidemill.run.processes.assignments import Assignment, DriverSetup
+from tidemill.run.processes.driver import DriverProcess
+from tidemill.run.records.bundles import AppCode
+from tidemill.run.records.programs import Program, ProgramKind, put_program
+from tidemill.run.records.runs import NewRun, create_pending
+from tidemill.run.step.attempts import take_runs
 from tidemill.schedule.changes import Add, Resume, Suspend, Update, announce_work, change_schedules
 from tidemill.schedule.checker import check_due, next_check_at
 from tidemill.schedule.constraints import Concurrency
@@ -52,7 +52,7 @@ EACH = WatermarkPassed("lines", every="1h", mode="each")
 
 
 def arrival(name: str, *hours: int) -> Actor:
-    """A commit of somebody else, at once; without partitions it is two messages that say there were some."""
+    """Commit of another process, in one turn. Without partitions it is two messages that announce some."""
 
     def body(stage: Stage) -> None:
         def do() -> None:
@@ -87,7 +87,7 @@ def _pass(stage: Stage, before: int, after: int) -> None:
 
 
 def scheduler(name: str, batch: int | None = None) -> Actor:
-    """One of the scheduler processes; between its steps it knows nothing. `batch` messages, or jobs, at a time."""
+    """Scheduler process, which remembers nothing between its steps. `batch` messages, or jobs, at a time."""
 
     def body(stage: Stage) -> None:
         if batch is None:
@@ -113,12 +113,12 @@ def driver(name: str) -> Actor:
 
 
 def drive(stage: Stage) -> bool:
-    """One attempt; whether there was a run to take."""
+    """Do one attempt. Return whether there was a run to take."""
     runs = stage.catalog.write(
         lambda db: take_runs(db, most=1, owner="runner", host="here", lease=timedelta(seconds=60))
     )
     for run in runs:
-        start = Start("sqlite:///nowhere", AppCode(str(APP_FILE), ""), "/nowhere", "/nowhere", False, False, {})
+        start = DriverSetup("sqlite:///nowhere", AppCode(str(APP_FILE), ""), "/nowhere", "/nowhere", False, False, {})
         stage.pid = run.epoch
         process = DriverProcess(stage.world, stage.catalog, start, "driver")
         process.work(Assignment(run.run_id, run.epoch, "/nowhere"))
@@ -138,7 +138,7 @@ def clock(name: str, step: timedelta) -> Actor:
 
 
 def changer(name: str, *changes: Callable[[ScheduleId], object]) -> Actor:
-    """A person who changes the last schedule, one change a turn."""
+    """Person that changes the last schedule, one change a turn."""
 
     def body(stage: Stage) -> None:
         for change in changes:
@@ -152,11 +152,11 @@ def changer(name: str, *changes: Callable[[ScheduleId], object]) -> Actor:
 
 
 def keeper(name: str) -> Actor:
-    """Who announces work whose time to wait is over."""
+    """Keeper that announces due work."""
 
     def body(stage: Stage) -> None:
         stage.pick(lambda: ["announce"] if _is_work_due(stage) else [])
-        publish_due(stage.catalog)
+        publish_due(stage.catalog, CONSUMERS)
 
     return Actor(name, body, repeats=True)
 
@@ -167,7 +167,7 @@ def _schedules(stage: Stage) -> list[ScheduleId]:
 
 def _is_job_due(db: Db) -> bool:
     at = next_check_at(db)
-    return at is not None and at <= from_ms(db.now())
+    return at is not None and at <= db.now()
 
 
 def _is_any_pending(stage: Stage) -> bool:
@@ -275,7 +275,7 @@ def _places(tables: Tables) -> Counter[tuple[str, int, int]]:
 
 
 def all_read(tables: Tables) -> None:
-    """Nobody has left a message behind."""
+    """No message is unread."""
     read = [(row.seq, row.n) for row in tables["subscriber"] if row.topic == "data"]
     position = max(read, default=(0, -1))
     for message in tables["message"]:
@@ -284,7 +284,7 @@ def all_read(tables: Tables) -> None:
 
 
 def enough(tables: Tables) -> None:
-    """A job that waits for more has not been told of as much as its trigger wants, nor of work left."""
+    """The messages of a job that waits for more do not satisfy its trigger, and announce no backlog."""
     wanted = {row.schedule_id: json.loads(row.spec)["trigger"] for row in tables["schedule"]}
     told = {(row.seq, row.n): row for row in tables["message"] if row.topic == "data"}
     for job in tables["job"]:
@@ -335,14 +335,14 @@ def launched(tables: Tables) -> None:
 
 
 def never_forgotten(before: Tables, after: Tables) -> None:
-    """What a schedule has heard stays in its job, or in the record of what became of that."""
+    """Each message of a schedule stays in its job, or in the record of the job's end."""
     places = _places(after)
     for (schedule_id, seq, n), times in _places(before).items():
         must(places[schedule_id, seq, n] >= times, f"{schedule_id} had heard message {seq}, {n}, and no record says so")
 
 
 def in_turn(before: Tables, after: Tables) -> None:
-    """Who waits for a slot gets it before those whose turn is later."""
+    """A job that waits for a slot gets the slot before jobs with a later turn."""
     priorities = {row.schedule_id: json.loads(row.spec)["priority"] for row in after["schedule"]}
     known = {run.run_id for run in before["run"]}
     left = {job.job_id: job for job in after["job"]}
@@ -355,11 +355,11 @@ def in_turn(before: Tables, after: Tables) -> None:
 
 
 _PATIENCE = 86_400_000
-"""Who waits for a slot and is not woken is looked at when the time-out of its schedule is over."""
+"""A waiting job that is never woken is checked when the time-out of its schedule is over."""
 
 
-def nobody_waits_for_a_free_slot(limit: int) -> Callable[[Tables], None]:
-    """While a slot is free, somebody of those who wait for it is about to be looked at."""
+def no_job_waits_for_a_free_slot(limit: int) -> Callable[[Tables], None]:
+    """While a slot is free, one of the jobs that wait for the slot is due for a check."""
 
     def judge(tables: Tables) -> None:
         held = Counter(f"slots:{row.limit_key}" for row in tables["slot"])
@@ -389,7 +389,7 @@ _FIRST_DUE = int((NOON + HOUR).timestamp() * 1000)
 
 
 def fired(tables: Tables) -> None:
-    """Of a timer: each logical time once, at least its duration after the launch before."""
+    """Each logical time of a timer comes once, at least one duration after the previous launch."""
     times = sorted(
         (json.loads(run.triggered_by)["logical_time"], run.created_at)
         for run in tables["run"]
@@ -403,7 +403,7 @@ def fired(tables: Tables) -> None:
 
 
 def fired_by_cron(*, each: bool) -> Callable[[Tables], None]:
-    """Of a Cron: no time twice, none before it came; under `each` one in each run."""
+    """No time of a Cron comes twice, and none before its time. Under `each`, every run has one time."""
 
     def judge(tables: Tables) -> None:
         fires = _fires_of_runs(tables)
@@ -417,7 +417,7 @@ def fired_by_cron(*, each: bool) -> Callable[[Tables], None]:
 
 
 def nothing_missed(tables: Tables) -> None:
-    """Of a Cron: each hour that its timer has behind it is in a run."""
+    """Each hour that a Cron's timer has passed is in a run."""
     (timer,) = tables["timer"]
     wanted = list(range(_FIRST_DUE, timer.next_fire_at, 3_600_000))
     must(_fires_of_runs(tables) == wanted, f"{_fires_of_runs(tables)} are in runs, of {wanted}")
@@ -484,7 +484,7 @@ def _rest(stage: Stage) -> None:
             moved = True
         while drive(stage):
             moved = True
-        moved = publish_due(stage.catalog) > 0 or moved
+        moved = bool(publish_due(stage.catalog, CONSUMERS)) or moved
         waits = stage.connection.execute(
             "SELECT min(at) FROM (SELECT min(not_before) AS at FROM run WHERE state = 'PENDING' UNION ALL"
             " SELECT min(not_before) FROM consumer_work WHERE state = 'new' AND not_before > 0)"
@@ -562,7 +562,7 @@ def pipeline(
         if limit and timeout > HOUR:
             judges.append(at_most(limit))
             if not hours:
-                judges.append(nobody_waits_for_a_free_slot(limit))
+                judges.append(no_job_waits_for_a_free_slot(limit))
         if isinstance(trigger, Cron):
             judges.append(fired_by_cron(each=misfire is Misfire.ALL))
         elif timed:

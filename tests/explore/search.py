@@ -44,7 +44,7 @@ TABLES = {
     "kept": "reader start_version versions_to_check snapshot public",
     "landed": "name version",
 }
-"""What a state consists of. Only times that nothing depends on, and texts for people, are left out."""
+"""Contents of a state. Only times without any effect, and texts for people, are left out."""
 
 GHOSTS = """
 CREATE TABLE given (reader TEXT, run_id TEXT, epoch BIGINT, write_pointer BIGINT, partition_key TEXT);
@@ -52,7 +52,7 @@ CREATE TABLE kept (reader TEXT PRIMARY KEY, start_version BIGINT, versions_to_ch
     public INTEGER);
 CREATE TABLE landed (name TEXT PRIMARY KEY, version BIGINT);
 """
-"""What was given to whom, the states that callers keep, and files: they go back with everything else."""
+"""Deliveries, the states that callers keep, and files: they go back with everything else."""
 
 _ROWS = {name: namedtuple(name, columns) for name, columns in TABLES.items()}  # noqa: PYI024  # made from the list
 _QUERIES = {name: f"SELECT {', '.join(columns.split())} FROM {name}" for name, columns in TABLES.items()}
@@ -71,7 +71,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Actor:
-    """Somebody who takes turns. One that `repeats` begins anew at its end; those of one `group` are alike."""
+    """Actor that takes turns. An actor that `repeats` starts again at its end. The actors of one `group` are alike."""
 
     name: str
     body: Callable[[Stage], None]
@@ -81,9 +81,9 @@ class Actor:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Who acts on what, and what must hold: always, at each turn, and after whatever has come once all power is cut.
+    """Scenario: actors, and promises that hold always, at each turn, and after a power cut at any point.
 
-    `recover` starts everybody anew and lets all come to rest; then `at_rest` judges.
+    `recover` starts all processes again and lets them come to rest. Then `at_rest` judges.
     """
 
     name: str
@@ -96,17 +96,17 @@ class Scenario:
     each_turn: Callable[[Tables, Tables], None] = lambda _before, _after: None
     most_filled: int = take.MOST_FILLED
     played: Callable[[], AbstractContextManager[object]] = nullcontext
-    """What of the product is replaced meanwhile."""
+    """Parts of the product that the scenario replaces."""
     """Changes that one transaction moves into a working set: as few as that a take is cut."""
     losses: int = 0
-    """How many replies of commits are lost on one way, anywhere."""
+    """Number of lost commit replies on one way, anywhere."""
     tables: tuple[str, ...] = tuple(TABLES)
-    """Those that anybody looks at."""
+    """Tables that a promise reads."""
 
 
 @dataclass
 class Figures:
-    """What a search has seen; `whole` when there was nothing more to see."""
+    """Figures of a search. `whole` is true if there was nothing more to see."""
 
     states: int = 0
     turns: int = 0
@@ -119,7 +119,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class _Standing:
-    """Where one actor stands: its log, the log as text, and how it is parked; None when it has ended."""
+    """Stand of one actor: its log, the log as text, and the point where it is parked. None when it has ended."""
 
     log: Log
     text: str
@@ -154,7 +154,7 @@ class Search:
     scenario: Scenario
     most_states: int = 1 << 60
     cut_every: int = 1
-    """In which share of the states the power is cut, beside the first few and those where nobody can go on."""
+    """Share of the states in which the power is cut, beside the first few and those where no actor can continue."""
     progress: Callable[[Figures], None] = lambda _figures: None
     figures: Figures = field(default_factory=Figures)
 
@@ -272,7 +272,7 @@ class Search:
         return _Standing(log, one.text + new, parked)
 
     def _cut_power(self, own: str) -> None:
-        """See how it ends when all are gone at this point: nobody who stands here acts ever again."""
+        """Check the end if all processes die at this point: no actor that stands here ever acts again."""
         key = blake2b(canonical(own).encode(), digest_size=16).digest()
         if key in self.recovered:
             return
@@ -286,7 +286,7 @@ class Search:
             self.scenario.at_rest(tables)
 
     def _tell(self, way: Sequence[tuple[int, int, Loss | None]]) -> str:
-        """The way once more, for people: who took which turn."""
+        """Describe the way for people: the actor of each turn."""
         lines = []
         standing = list(self.start)
         for step, (place, number, loss) in enumerate(way, 1):

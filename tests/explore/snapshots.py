@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 from tests.explore import promises
@@ -18,8 +19,7 @@ from tidemill.errors import Conflict, Fenced, NotFound
 from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import ColumnSchema, Unpin
-from tidemill.lake.manifest import DataFile, Manifest
-from tidemill.lake.snapshot.refresh_order import OrderRefreshes, find_order, sort_key
+from tidemill.lake.snapshot.refresh_order import OrderRefreshes, find_order
 from tidemill.lake.snapshot.snapshot import (
     PinVersions,
     PublishVersion,
@@ -31,8 +31,9 @@ from tidemill.lake.snapshot.snapshot import (
 from tidemill.lake.snapshot.version_retention import Retention
 from tidemill.lake.snapshot.versions import RollBack, expire_of, find_version, list_versions
 from tidemill.names import DatasetId, Namespace, PinId, RunId
-from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt
-from tidemill.run.runs import create_external
+from tidemill.run.records.runs import create_external
+from tidemill.run.step.attempts import AttachTransaction, AttemptEnd, Cause, FinishRun, end_attempt
+from tidemill.shapes.manifest import DataFile, Manifest
 
 SCHEMA = ColumnSchema('{"type":"struct","fields":[]}')
 
@@ -46,7 +47,7 @@ def users(retention: Retention) -> SnapshotDataset:
 
 
 def refresher(name: str, snapshot: SnapshotDataset, logical_time: int | None = None) -> Actor:
-    """Somebody who mirrors the source once."""
+    """Program that mirrors the source once."""
 
     def body(stage: Stage) -> None:
         refresh(stage, RunId(f"run_{name}"), snapshot, logical_time)
@@ -88,7 +89,7 @@ def reader(name: str, snapshot: SnapshotDataset) -> Actor:
             rows = stage.connection.execute(
                 "SELECT order_time, write_pointer FROM partition_change WHERE commit_seq < ?", (tx.write_pointer,)
             ).fetchall()
-            newest = max(sort_key(*row) for row in rows)[1]
+            newest = max(_place(*row) for row in rows)[1]
             if set(seen) != {newest}:
                 raise Broken(f"{run_id} sees versions {seen}, and {newest} was the newest at its begin")
             commit(stage.catalog, tx, [FinishRun(run_id, 1, "", {}), Unpin(run_id)])
@@ -99,7 +100,7 @@ def reader(name: str, snapshot: SnapshotDataset) -> Actor:
 
 
 def person(name: str, snapshot: SnapshotDataset) -> Actor:
-    """Somebody who rolls back to the oldest version there is."""
+    """Person that rolls back to the oldest version."""
     run_id = RunId(f"run_{name}")
 
     def body(stage: Stage) -> None:
@@ -125,7 +126,7 @@ def person(name: str, snapshot: SnapshotDataset) -> Actor:
 
 
 def janitor(name: str, snapshot: SnapshotDataset) -> Actor:
-    """The role that lets versions go."""
+    """Janitor that expires versions."""
     return Actor(name, lambda stage: expire_of(stage.catalog, snapshot, timedelta(days=7)) and None, group="janitor")
 
 
@@ -139,14 +140,19 @@ def one_is_current(tables: Tables) -> None:
     for row in rows:
         tx = states[row.write_pointer]
         must(tx.commit_seq == row.commit_seq, f"version {row.write_pointer} is visible, and {tx.state}")
-        later = [one.commit_seq for one in rows if _place(one) > _place(row)]
+        later = [one.commit_seq for one in rows if _place_of(one) > _place_of(row)]
         wanted = max(row.commit_seq, min(later)) if later else None
         what = f"version {row.write_pointer} is superseded at {row.superseded_seq}, not at {wanted}"
         must(row.superseded_seq == wanted, what)
 
 
-def _place(row: Any) -> tuple[int, int]:
-    return sort_key(row.order_time, row.write_pointer)
+def _place(order_time: int | None, version: int) -> tuple[float, int]:
+    """Return the place of a version in the order of refreshes, by the columns as stored."""
+    return (-inf if order_time is None else order_time), version
+
+
+def _place_of(row: Any) -> tuple[float, int]:
+    return _place(row.order_time, row.write_pointer)
 
 
 def ordered(times: Mapping[str, int | None]) -> Callable[[Tables], None]:
@@ -161,7 +167,7 @@ def ordered(times: Mapping[str, int | None]) -> Callable[[Tables], None]:
             before = [one for one in others if one.commit_seq < row.write_pointer]
             began = [one for one in others if one.write_pointer < row.write_pointer]
             for one in before if own else began:
-                must(_place(one) < _place(row), f"{what}, and comes before version {one.write_pointer}")
+                must(_place_of(one) < _place_of(row), f"{what}, and comes before version {one.write_pointer}")
             if own:
                 wanted = max([own, *(one.order_time for one in before if one.order_time)])
                 must(row.order_time == wanted, f"{what}, and not {wanted}")
@@ -170,7 +176,7 @@ def ordered(times: Mapping[str, int | None]) -> Callable[[Tables], None]:
 
 
 def announced_once(tables: Tables) -> None:
-    """Those that became current were announced with their commit, once; what came too late was not."""
+    """Versions that became current were announced with their commit, once. Late versions were not announced."""
     told = sorted((row.seq, json.loads(row.payload)["version"]) for row in tables["message"])
     wanted = sorted(
         (row.commit_seq, row.write_pointer)
@@ -181,11 +187,11 @@ def announced_once(tables: Tables) -> None:
 
 
 def kept(retention: Retention) -> Callable[[Tables], None]:
-    """What is current, among the newest, or seen by a reader has not gone."""
+    """A version that is current, among the newest, or seen by a reader has not expired."""
 
     def judge(tables: Tables) -> None:
         rows = tables["partition_change"]
-        newest = [row.write_pointer for row in sorted(rows, key=_place, reverse=True)][: retention.min_versions]
+        newest = [row.write_pointer for row in sorted(rows, key=_place_of, reverse=True)][: retention.min_versions]
         at = [pin.commit_seq for pin in tables["reader_pin"]]
         for row in rows:
             if row.expired_at is not None:
@@ -224,7 +230,7 @@ def refreshed(
     losses: int = 0,
     retention: Retention | None = None,
 ) -> Callable[[str], Scenario]:
-    """One snapshot with so many versions; refreshers beyond `logical_times` have none."""
+    """Scenario of one snapshot with so many versions. Refreshers beyond `logical_times` have no logical time."""
     kept_so = retention or Retention(None, 1, 1)
     snapshot = users(kept_so)
     times = {f"run_w{n}": time for n, time in enumerate(logical_times)}
@@ -245,7 +251,7 @@ def refreshed(
         def block(db: Db) -> None:
             declare(db, snapshot.fileset.dataset)
             for name in names:
-                create_external(db, RunId(f"run_{name}"), owner="me", host="here", pid=1, lease=60_000)
+                create_external(db, RunId(f"run_{name}"), owner="me", host="here", pid=1, lease=timedelta(minutes=1))
 
         stage.catalog.write(block)
         for n in range(earlier):

@@ -20,18 +20,18 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import apsw
 
+from tests.spawners import InProcess
 from tidemill.catalog.db import Catalog, LostReply
 from tidemill.catalog.migrate import check_version, read_incarnation
 from tidemill.catalog.sqlite import SqliteCatalog
 from tidemill.errors import Unavailable
-from tidemill.processes import LocalSpawner
 from tidemill.testing.clock import VirtualClock
 from tidemill.world import Disk, World
 
 T = TypeVar("T")
 
 FIRST_TICK = 7_000_000_000
-"""Where the clock starts: so that ticks are told from all other numbers, wherever they stand (`search.canonical`)."""
+"""Start of the clock: so large that ticks differ from all other numbers, wherever they stand (`search.canonical`)."""
 
 _NESTED = {
     "BEGIN": "SAVEPOINT product",
@@ -46,7 +46,7 @@ Log: TypeAlias = tuple["Outcome", ...]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one turn has given its actor: a value, or an exception."""
+    """Outcome of one turn for its actor: a value, or an exception."""
 
     value: Any
     error: Exception | None = None
@@ -67,7 +67,7 @@ class Parked(BaseException):
 
 
 class Loss(StrEnum):
-    """How the reply of a commit is lost: it happened, or it did not."""
+    """Loss of a commit's reply: the commit happened, or did not."""
 
     DONE = "done, and the reply is lost"
     NOT_DONE = "not done, and the reply is lost"
@@ -111,7 +111,7 @@ class _NoDisk(Disk):
         pass
 
 
-class _NoProcesses(LocalSpawner):
+class _NoProcesses(InProcess):
     """This machine as the product asks for it; it always is the same."""
 
     def pid(self) -> int:
@@ -128,10 +128,6 @@ class _NoProcesses(LocalSpawner):
 
     def end_tagged(self, _tag: str) -> int:
         return 0
-
-    @contextmanager
-    def surrounded(self, _stdout: Path, _stderr: Path) -> Iterator[None]:
-        yield
 
     def complain(self, _text: str) -> None:
         pass
@@ -165,16 +161,16 @@ class _Catalog(SqliteCatalog):
 
 @dataclass
 class Stage:
-    """Where actors act: the catalog, the clock, and whose turn it is."""
+    """Stage on which actors act: the catalog, the clock, and the turn."""
 
     clock: SleeplessClock = field(default_factory=SleeplessClock)
     ids: _Ids = field(default_factory=_Ids)
     endings: Sequence[str] = ("commit",)
-    """What a program may do in the end: return, or `fail`."""
+    """Ends of a program: return, or `fail`."""
     files_change: bool = False
-    """True if somebody writes files meanwhile."""
+    """True if a process writes files meanwhile."""
     pid: int = 1
-    """The process that acts; a driver of the second attempt is 2: so that one sees who has registered."""
+    """Number of the acting process. A driver of the second attempt is 2, so that the registered process is known."""
     on_stage: ClassVar[Stage]
     """The one there is: for programs, which the product calls."""
 
@@ -207,7 +203,7 @@ class Stage:
     # What actors call, beside the product
 
     def turn(self, do: Callable[[], T], *, loses: bool = False) -> T:
-        """Take a turn: nobody else acts meanwhile. `loses`: it commits, and its reply can be lost."""
+        """Take a turn, in which no other actor acts. With `loses` the turn commits, and its reply can be lost."""
         if self._free:
             return do()
         if self._place < len(self._log):
@@ -285,7 +281,7 @@ class Stage:
         except Parked as parked:
             return tuple(self._log), parked
         except Unavailable:
-            pass  # as roles do: they begin anew; a driver ends
+            pass  # as roles do: they start again; a driver ends
         return tuple(self._log), None
 
     @contextmanager

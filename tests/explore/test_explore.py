@@ -40,7 +40,7 @@ def test_a_forgotten_in_progress_list_is_found(monkeypatch):
 
 
 def test_a_position_that_moves_before_the_jobs_is_found(monkeypatch):
-    """Two transactions where one has to be: whoever dies between them has lost the messages."""
+    """If two transactions do the work of one, a process that dies between them loses the messages."""
     monkeypatch.setattr(subscriber, "_feed", lambda *_: {})
 
     with pytest.raises(Broken, match="was heard 0 times"):
@@ -54,5 +54,5 @@ def test_states_that_differ_only_in_their_numbers_are_one():
 
 
 def test_the_quick_scenarios_are_in_the_short_form():
-    """What mutants are hunted with is what the product itself is seen to pass."""
+    """The product itself passes the scenarios with which mutants are hunted."""
     assert set(QUICK) <= set(SHORT)

@@ -18,10 +18,10 @@ from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox.discovery import Memory, discover
 from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId
+from tidemill.shapes.formats import FileFormat, RawFormat
 from tidemill.storage.files import FileStatus, Seen, Unusable
 from tidemill.testing.clock import NOON
 from tidemill.world import World
@@ -56,10 +56,10 @@ class Store:
                 yield file
 
     def check_location(self) -> None:
-        """It is always there."""
+        """The location is always there."""
 
     def stat(self, name: str) -> FileStatus | None:
-        """One file."""
+        """Find a file."""
         return next((file for file in self.there if file.name == name), None)
 
 
@@ -75,7 +75,7 @@ class StoredInbox(Inbox):
 
 def make_stored_inbox(catalog: Catalog, **spec: object) -> StoredInbox:
     """Declare it in the catalog."""
-    declared = InboxSpec(RawFormat(FileFormat.TEXT), **spec)  # type: ignore[arg-type]
+    declared = InboxSpec(RawFormat(FileFormat.TEXT), **{"settle": timedelta(0), **spec})  # type: ignore[arg-type]
     stored = write_plain(declared)
     dataset = Dataset(DatasetId("raw"), DEFAULT_NAMESPACE, "raw", DatasetKind.INBOX, "s3://bucket", stored)
     catalog.write(lambda db: (declare(db, dataset), ensure_inbox(db, dataset.dataset_id)))
@@ -84,7 +84,7 @@ def make_stored_inbox(catalog: Catalog, **spec: object) -> StoredInbox:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the files of one law."""
+    """Outcome for the files of one law of arrival."""
 
     files: int
     missed_by_marker: int

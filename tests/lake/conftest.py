@@ -14,17 +14,18 @@ from tidemill.catalog.effects import Effect
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import EndTransaction, Transaction, TxState, begin, commit
-from tidemill.lake.consumer.claims import CompleteClaims, RestampClaims, return_some
+from tidemill.lake.claims import Complete, Restamp
+from tidemill.lake.consumer.claims import PARTITIONS, return_some
 from tidemill.lake.consumer.managed import Consumer, Work, WorkState, ensure_consumer, list_work
 from tidemill.lake.consumer.take import Delivery, take_claims
 from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite, find_existing, fold
-from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import DataFile, Manifest
 from tidemill.lake.window.follow import publish_partitions
 from tidemill.names import CommitSeq, DatasetId, Namespace, RunId
+from tidemill.shapes.keys import KeyText
+from tidemill.shapes.manifest import DataFile, Manifest
 from tidemill.world import World
 
 SQL = load_sql(__file__)
@@ -33,7 +34,7 @@ SCHEMA = ColumnSchema('{"type":"struct","fields":[{"name":"id","type":"long","nu
 
 @dataclass
 class Lake:
-    """One catalog with the file set `default.lines`, keyed by hour."""
+    """Catalog with the file set `default.lines`, keyed by hour."""
 
     catalog: Catalog
     lines: Fileset
@@ -48,7 +49,7 @@ class Lake:
         return begin(self.catalog, run_id=run_id, epoch=epoch, writes=[self.lines.dataset_id], effects=effects)
 
     def write(self, hour: int, op: str = "append", rows: int = 1) -> PartitionWrite:
-        """What a write call leaves of one partition: one file of `rows` rows and ten times as many bytes."""
+        """Return a write to one partition: a file of `rows` rows and ten times as many bytes."""
         if op == "drop":
             return PartitionWrite(self.lines.keys.check({"hour": hour}), WriteOp.DROP)
         file = DataFile(f"1/hour={hour}/part-{next(self.files)}.parquet", rows * 10, rows, "etag")
@@ -71,7 +72,7 @@ class Lake:
         return publish_partitions(tx, self.lines, changes, SCHEMA, existing)
 
     def publish(self, hour: int, op: str = "append", rows: int = 1) -> Transaction:
-        """One change in a transaction of its own."""
+        """Commit one change in a transaction of its own."""
         tx = self.begin()
         self.commit(tx, self.write(hour, op, rows))
         return tx
@@ -105,17 +106,17 @@ class Lake:
         return self.catalog.read(lambda db: list_work(db, consumer_id, state, 100))
 
     def take(self, tx: Transaction, limits: Terms | None = None, name: str = "default.shop.report") -> list[Delivery]:
-        """What the run of `tx` gets of the file set."""
+        """Take from the file set for the run of `tx`."""
         consumer_id = self.consumer(name).consumer_id
         return take_claims(self.catalog, tx, {consumer_id: limits or Terms()})[consumer_id]
 
     def complete(self, tx: Transaction, *effects: Effect) -> CommitSeq:
         """Commit the run of `tx` with what it took."""
-        return self.commit(tx, effects=[CompleteClaims(tx.run_id, tx.epoch), *effects])
+        return self.commit(tx, effects=[Complete(PARTITIONS, tx.run_id, tx.epoch), *effects])
 
     def try_again(self, tx: Transaction) -> Transaction:
         """The next attempt of the run of `tx`, which has ended."""
-        return self.begin(tx.run_id, tx.epoch + 1, [RestampClaims(tx.run_id, tx.epoch + 1)])
+        return self.begin(tx.run_id, tx.epoch + 1, [Restamp(PARTITIONS, tx.run_id, tx.epoch + 1)])
 
     def read(self, block: Callable[[Db], object]) -> object:
         """A read of the catalog."""

@@ -32,3 +32,6 @@ SELECT error, count(*) FROM consumer_work WHERE state = 'completed' AND error IS
 
 -- name: count_messages
 SELECT count(*) FROM message
+
+-- name: damage_manifest
+UPDATE partition_change SET manifest = :manifest WHERE write_pointer = :write_pointer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
 
@@ -11,33 +12,31 @@ from tests.lake.conftest import SQL
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.transactions import EndTransaction, TransactionEnded, TxState
 from tidemill.errors import NotFound, UserError
+from tidemill.lake.backlog import Announce, publish_due
+from tidemill.lake.claims import Blame, Complete, Fail, Return
 from tidemill.lake.consumer import take
-from tidemill.lake.consumer.backlog import PublishBacklog, publish_due
-from tidemill.lake.consumer.claims import (
-    ClaimsTakenOver,
-    CompleteClaims,
-    FailClaims,
-    ReturnClaims,
-    SkipOwn,
-)
+from tidemill.lake.consumer.backlog import CONSUMERS
+from tidemill.lake.consumer.claims import PARTITIONS, ClaimsTakenOver, SkipOwn
 from tidemill.lake.consumer.managed import WorkState, find_consumer, list_consumers, measure_lag
 from tidemill.lake.consumer.take import take_claims
 from tidemill.lake.consumer.terms import ATTEMPTS, Terms
 from tidemill.lake.suspects import HALVE_AFTER
+from tidemill.run.step.inputs import fail_claims, find_claims, return_claims
 
 MINUTE = timedelta(minutes=1)
 
 
 def fail(lake, tx, *, last=True, backoff=MINUTE):
     """An attempt ends by an exception of the program; `last` ends the run."""
-    how = ReturnClaims(tx.run_id, tx.epoch, True, "boom", backoff) if last else FailClaims(tx.run_id, tx.epoch, "boom")
-    lake.end(tx, how, PublishBacklog([lake.consumer().consumer_id]))
+    claims, blame = lake.read(lambda db: find_claims(db, tx.run_id)), Blame("boom")
+    failed = functools.partial(return_claims, backoff=backoff) if last else fail_claims
+    lake.end(tx, *failed(tx.run_id, tx.epoch, blame, claims=claims), Announce(CONSUMERS, [lake.consumer().consumer_id]))
 
 
 def kill(lake, tx):
     """A run is killed."""
-    released = ReturnClaims(tx.run_id, tx.epoch, False, "killed", MINUTE)
-    lake.end(tx, released, PublishBacklog([lake.consumer().consumer_id]), state=TxState.INVALID)
+    released = Return(PARTITIONS, tx.run_id, tx.epoch)
+    lake.end(tx, released, Announce(CONSUMERS, [lake.consumer().consumer_id]), state=TxState.INVALID)
 
 
 def backlog(lake):
@@ -47,7 +46,7 @@ def backlog(lake):
 
 
 def kinds(deliveries):
-    """How each delivery is called."""
+    """Name each delivery."""
     return [str(delivery.kind) for delivery in deliveries]
 
 
@@ -171,7 +170,7 @@ def test_a_held_key_makes_its_newer_version_wait(lake):
     lake.publish(1, rows=4)
     second = lake.begin()
     while_held = lake.take(second)
-    lake.complete(first, PublishBacklog([lake.consumer().consumer_id]))
+    lake.complete(first, Announce(CONSUMERS, [lake.consumer().consumer_id]))
 
     third = lake.begin()
     (delivery,) = lake.take(third)
@@ -222,7 +221,7 @@ def test_a_delivery_says_what_it_is_and_brings_just_that(lake):
     assert new[0].files[0][0].startswith("tx-")
 
 
-def test_what_was_overwritten_before_anybody_took_it_drops_out(lake):
+def test_what_was_overwritten_before_its_take_drops_out(lake):
     """Its rows are gone from the file set: with the new ones they would be counted twice."""
     lake.publish(1, rows=1)
     lake.publish(1, "overwrite", rows=2)
@@ -239,7 +238,7 @@ def test_what_was_overwritten_before_anybody_took_it_drops_out(lake):
 
 
 def test_a_retry_gets_just_what_the_attempt_before_it_had(lake):
-    """What came since waits for the next run, also when it overwrites what the run holds."""
+    """Later changes wait for the next run, even if they overwrite a partition that the run holds."""
     lake.publish(1, rows=1)
     lake.publish(2, rows=2)
     first = lake.begin()
@@ -292,13 +291,13 @@ def test_a_commit_on_claims_of_another_attempt_is_refused(lake):
     second = lake.try_again(first)
 
     with pytest.raises(ClaimsTakenOver, match="attempt 2"):
-        lake.commit(second, effects=[CompleteClaims(second.run_id, 1)])
+        lake.commit(second, effects=[Complete(PARTITIONS, second.run_id, 1)])
 
     lake.complete(second)
     assert lake.work() == [(1, "completed", 0)]
 
 
-def test_a_failed_run_gives_back_and_waits_longer_each_time(lake):
+def test_a_failed_run_returns_its_claims_and_waits_longer_each_time(lake):
     """A broken program cannot spin; and what it could not do waits for its mending."""
     lake.publish(1)
     lake.publish(2)
@@ -332,7 +331,7 @@ def test_the_wait_ends_at_an_hour(lake, failures):
     assert [round(wait / MINUTE) for wait in waits] == [60, 60]
 
 
-def test_a_killed_run_gives_back_at_once_without_a_failure(lake):
+def test_a_killed_run_returns_its_claims_at_once_without_a_failure(lake):
     """A person stopped it: neither data nor program are to blame."""
     lake.publish(1)
     tx = lake.begin()
@@ -348,7 +347,7 @@ def test_a_killed_run_gives_back_at_once_without_a_failure(lake):
 @pytest.mark.parametrize("poison", [0, 3, 7])
 @pytest.mark.parametrize("retries", [0, 2])
 def test_halving_isolates_the_poison_partition_and_the_rest_flows(lake, poison, retries):
-    """One partition that no program can read must not hold up the others, and is named in the end."""
+    """A partition that no program can read must not delay the others, and is named in the end."""
     for hour in range(8):
         lake.publish(hour)
     good = []
@@ -430,7 +429,7 @@ def test_limits_by_number_and_bytes_leave_the_rest_for_the_next(lake):
     for limits in [Terms(2), Terms(bytes=100), Terms(bytes=100), Terms(bytes=1)]:
         tx = lake.begin()
         taken.append(lake.hours(lake.take(tx, limits)))
-        lake.complete(tx, PublishBacklog([lake.consumer().consumer_id]))
+        lake.complete(tx, Announce(CONSUMERS, [lake.consumer().consumer_id]))
 
     assert taken == [[0, 1], [2], [3], [4]]
     assert len(backlog(lake)) == 3
@@ -487,14 +486,14 @@ def test_a_large_backlog_is_filled_in_parts_and_nothing_is_lost(lake, monkeypatc
 
 
 def test_two_inputs_are_taken_together_and_a_retry_keeps_both_as_they_were(lake):
-    """A crash between two takes, and a halving, must not let a retry take anew for one of them."""
+    """A crash between two takes, and a halving, must not let a retry take again from one input."""
     one, other = lake.consumer("default.shop.one"), lake.consumer("default.shop.other")
     lake.publish(1)
     inputs = {one.consumer_id: Terms(), other.consumer_id: Terms()}
     first = lake.begin()
     got = take_claims(lake.catalog, first, inputs)
     for _ in range(HALVE_AFTER):
-        lake.end(first, FailClaims(first.run_id, first.epoch, "boom"))
+        lake.end(first, Fail(PARTITIONS, first.run_id, first.epoch, Blame("boom")))
         first = lake.try_again(first)
     lake.publish(2)
 
@@ -506,7 +505,7 @@ def test_two_inputs_are_taken_together_and_a_retry_keeps_both_as_they_were(lake)
     assert again == halved
 
 
-def test_what_is_put_back_comes_to_the_next_without_a_failure(lake):
+def test_what_is_returned_comes_to_the_next_without_a_failure(lake):
     """A run that notices it cannot do a partition now says so."""
     lake.publish(1)
     lake.publish(2)
@@ -523,18 +522,18 @@ def test_what_is_put_back_comes_to_the_next_without_a_failure(lake):
 
 
 def test_a_retry_time_that_has_come_is_announced_once(lake):
-    """Nobody commits at that moment: without the keeper the work would stick."""
+    """No process commits at that moment: without the keeper the work would be stuck."""
     lake.publish(1)
     tx = lake.begin()
     lake.take(tx)
     fail(lake, tx)
-    before = (publish_due(lake.catalog), len(backlog(lake)))
+    before = (publish_due(lake.catalog, CONSUMERS), len(backlog(lake)))
     lake.pass_time()
 
-    announced = [publish_due(lake.catalog), publish_due(lake.catalog)]
+    announced = [publish_due(lake.catalog, CONSUMERS) for _ in range(2)]
 
-    assert before == (0, 0)
-    assert announced == [1, 0]
+    assert before == ([], 0)
+    assert announced == [[lake.consumer().consumer_id], []]
     assert [m.event_key for m in backlog(lake)] == ["backlog:default.lines"]
 
 
@@ -544,7 +543,7 @@ def test_a_run_that_did_everything_announces_no_backlog(lake):
     tx = lake.begin()
     lake.take(tx)
 
-    lake.complete(tx, PublishBacklog([lake.consumer().consumer_id]))
+    lake.complete(tx, Announce(CONSUMERS, [lake.consumer().consumer_id]))
 
     assert backlog(lake) == []
 
@@ -555,7 +554,7 @@ def test_what_a_program_adds_to_its_own_input_is_skipped_if_it_says_so(lake):
     tx = lake.begin()
     lake.take(tx)
     skip = SkipOwn(tx, lake.lines.dataset_id, lake.consumer().name)
-    lake.commit(tx, lake.write(2), effects=[CompleteClaims(tx.run_id, tx.epoch), skip])
+    lake.commit(tx, lake.write(2), effects=[Complete(PARTITIONS, tx.run_id, tx.epoch), skip])
     lake.publish(3)
 
     assert lake.hours(lake.take(lake.begin())) == [3]
@@ -572,8 +571,8 @@ def test_changes_that_do_not_deliver_reach_no_consumer(lake):
     assert lake.read(lambda db: read_messages(db, "data", Position(0, 0), 10)) == []
 
 
-def test_lag_counts_what_waits_and_what_nobody_has_looked_at(lake):
-    """An operator sees how far a consumer is behind before anybody takes."""
+def test_lag_counts_what_waits_and_what_no_take_has_seen(lake):
+    """An operator sees the lag of a consumer before any take."""
     consumer = lake.consumer()
     slow = lake.begin()
     lake.publish(1)

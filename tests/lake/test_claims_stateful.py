@@ -12,23 +12,26 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from tests.lake.conftest import Lake, make_lake
 from tidemill.catalog.transactions import Transaction, TxState
-from tidemill.lake.consumer.backlog import PublishBacklog
-from tidemill.lake.consumer.claims import FailClaims, ReturnClaims
+from tidemill.lake.backlog import Announce
+from tidemill.lake.claims import Blame, Fail, Return
+from tidemill.lake.consumer.backlog import CONSUMERS
+from tidemill.lake.consumer.claims import PARTITIONS
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState, take
 from tidemill.lake.consumer.managed import WorkState
 from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.fileset.publish import PartitionConflict
+from tidemill.run.step.inputs import find_claims, return_claims
 
 Change = tuple[int, int]
 """A write pointer and an hour."""
 
 
 class Takes(RuleBasedStateMachine):
-    """One managed consumer with overlapping runs, one consumer that keeps its own state, and writers.
+    """Managed consumer with overlapping runs, a consumer that keeps its own state, and writers.
 
-    The model knows what was committed, and what each committed run had. In the end, when all runs have ended and a
-    last one has taken, every change was in the input of exactly one committed run, except those that were overwritten
-    before anybody took them: they were in none, or one.
+    The model knows the commits, and the input of each committed run. In the end all runs have ended, and a last run has
+    taken. Then every change was in the input of exactly one committed run. A change that was overwritten before its
+    take was in no run, or in one.
     """
 
     writers = Bundle("writers")
@@ -45,9 +48,9 @@ class Takes(RuleBasedStateMachine):
         self.own: Counter[Change] = Counter()
 
     def teardown(self) -> None:
-        """Let all runs go, take what is left, and compare."""
+        """End all runs, take the rest, and compare."""
         for run_id in list(self.held):
-            self.lake.catalog.apply([ReturnClaims(run_id, 1 << 30, False, "killed", timedelta())])
+            self.lake.catalog.apply([Return(PARTITIONS, run_id, 1 << 30)])
         while True:
             self.lake.pass_time()
             last = self.lake.begin()
@@ -119,19 +122,20 @@ class Takes(RuleBasedStateMachine):
     @rule(run=consumes(runs))
     def complete(self, run: Transaction) -> None:
         """A run commits."""
-        self.lake.complete(run, PublishBacklog([self.lake.consumer().consumer_id]))
+        self.lake.complete(run, Announce(CONSUMERS, [self.lake.consumer().consumer_id]))
         self.delivered.update(self.held.pop(run.run_id, ()))
 
     @rule(run=consumes(runs), failed=st.booleans())
     def end_run(self, run: Transaction, *, failed: bool) -> None:
         """A run fails once, or is killed."""
-        self.lake.end(run, ReturnClaims(run.run_id, run.epoch, failed, "boom", timedelta(minutes=1)))
+        claims, blame = self.lake.read(lambda db: find_claims(db, run.run_id)), Blame("boom") if failed else None
+        self.lake.end(run, *return_claims(run.run_id, run.epoch, blame, timedelta(minutes=1), claims))
         self.held.pop(run.run_id, None)
 
     @rule(target=runs, run=consumes(runs), failed=st.booleans())
     def try_again(self, run: Transaction, *, failed: bool) -> Transaction:
         """An attempt is lost, or fails and is tried again."""
-        effects = [FailClaims(run.run_id, run.epoch, "boom")] if failed else []
+        effects = [Fail(PARTITIONS, run.run_id, run.epoch, Blame("boom"))] if failed else []
         self.lake.end(run, *effects, state=TxState.INVALID)
         return self.lake.try_again(run)
 

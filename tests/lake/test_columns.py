@@ -9,9 +9,9 @@ from tidemill.lake.fileset.columns import are_same, column_schema, evolve
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.fileset.publish import reconcile
 from tidemill.lake.fileset.stored import Storing
-from tidemill.lake.keys import KeySchema
-from tidemill.lake.window.watermark_spec import BadTimeColumn, WatermarkSpec
 from tidemill.names import DatasetId, Namespace
+from tidemill.shapes.keys import KeySchema
+from tidemill.shapes.watermark_spec import BadTimeColumn, WatermarkSpec
 
 
 def columns(text):

@@ -19,9 +19,9 @@ from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.lake.fileset.stored import FILE_BYTES
 from tidemill.lake.fileset.time_travel import find_snapshot_at, now
 from tidemill.lake.janitor import sweep
-from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import DataFile, Manifest, tx_directory
 from tidemill.names import CommitSeq, WritePointer
+from tidemill.shapes.keys import KeyText
+from tidemill.shapes.manifest import DataFile, Manifest, tx_directory
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.fsck import fsck
 
@@ -55,19 +55,19 @@ def put(lake, tx, hour, rows=1):
 
 
 def folder(lake):
-    """Where the file set has its files."""
+    """Folder with the files of the file set."""
     return Path(lake.lines.dataset.location.removeprefix("file://"))
 
 
 def see(lake, snapshot=None, *, compacted=True):
-    """What a reader sees: files by hour."""
+    """Return the files that a reader sees, by hour."""
     snapshot = snapshot or lake.catalog.read(lambda db: now(db, lake.catalog.incarnation))
     found = lake.catalog.read(lambda db: read_partitions(db, lake.lines.dataset_id, snapshot, compacted=compacted))
     return {lake.hour(one.partition_key): one for one in found}
 
 
 def prepare(lake, tx, *hours):
-    """What `tx` has read and written: one file for each of `hours`."""
+    """Return the reads and writes of `tx`: one file for each of `hours`."""
     seen = see(lake, tx)
     return Compact(
         tx,
@@ -147,7 +147,7 @@ def test_each_snapshot_sees_the_rows_that_it_saw(lake):
 
 
 def test_metadata_stay(lake):
-    """Those of the changes that a compaction holds, and those that were set while it ran."""
+    """Metadata stay: of the changes that a compaction holds, and of changes during the compaction."""
     add(lake, 1, metadata={"source": "crm", "by": "a"})
     add(lake, 1)
     tx = lake.begin()
@@ -160,7 +160,7 @@ def test_metadata_stay(lake):
 
 @pytest.mark.parametrize("op", ["overwrite", "drop"])
 def test_a_commit_that_replaces_the_partition_wins(lake, op):
-    """The compaction holds rows that nobody may see any more."""
+    """The compaction holds rows that no reader may see any more."""
     add(lake, 1)
     add(lake, 1)
     tx = lake.begin()
@@ -215,7 +215,7 @@ def test_what_replaces_the_partition_replaces_its_compaction(lake):
 
 @pytest.mark.parametrize("taken", [0, 1, 2, 3])
 def test_consumers_get_each_change_once_whatever_was_compacted(lake, taken):
-    """What they had is not delivered again, what they had not is, by its own files."""
+    """Delivered changes do not come again. Other changes are delivered from their own files."""
     lake.consumer()
     got = []
     pointers = []
@@ -281,7 +281,7 @@ def test_a_compaction_announces_nothing(lake):
 
 
 def test_files_of_a_replaced_compaction_are_deleted_and_those_of_changes_stay(lake):
-    """Consumers may still ask for a change; for an earlier compaction nobody does."""
+    """Consumers may still ask for a change. No reader asks for an earlier compaction."""
     for _ in range(2):
         add(lake, 1)
     compact(lake, 1)

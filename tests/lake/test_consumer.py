@@ -16,8 +16,8 @@ from tidemill.lake.consumer.consumer import (
     consume_partitions,
     take,
 )
-from tidemill.lake.filters import Range, make_filter
 from tidemill.names import DatasetId, WritePointer
+from tidemill.shapes.filters import Range, make_filter
 
 
 def test_a_partition_that_commits_late_comes_with_the_next_take(lake):
@@ -100,7 +100,7 @@ def test_an_aborted_transaction_is_forgotten_and_never_delivered(lake):
 
 
 class OneFileset:
-    """What a mill offers to a `PartitionConsumer`."""
+    """Source of a `PartitionConsumer`, as a mill is one."""
 
     def __init__(self, lake) -> None:
         self.lake = lake
@@ -160,7 +160,7 @@ def test_a_consumer_leaves_out_what_was_overwritten_before_it_looked(lake):
 
 
 def test_a_consumer_without_transaction_misses_nothing_that_commits_late(lake):
-    """It has no write pointer of its own: its snapshot is a tick of the clock."""
+    """The consumer has no write pointer: its snapshot is a tick of the clock."""
     slow = lake.begin()
     lake.publish(11)
     first, state = consume_partitions(lake.catalog, lake.lines, FROM_BEGINNING)
@@ -219,7 +219,7 @@ def test_a_state_of_another_data_set_is_refused(lake):
 
 
 def test_a_state_of_the_first_version_is_read_still(lake):
-    """It named no data set; what is stored with it then names one."""
+    """A state of the first version names no data set. The state that is stored next names one."""
     lake.publish(1)
     numbers = struct.pack(">3q", 7, 3, 5)
     content = b"TMPC\x01" + numbers

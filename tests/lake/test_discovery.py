@@ -18,13 +18,14 @@ from tests.lake.arrivals import LAWS, StoredInbox, make_stored_inbox, play
 from tests.lake.test_inbox import TEST_SQL, Mill, make_mill
 from tests.manual_clock import ManualClock, backdoor_of
 from tidemill.catalog.engine import open_catalog
+from tidemill.epoch import EPOCH
 from tidemill.errors import UserError
 from tidemill.json_specs import read_plain, write_plain
-from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox.discovery import Memory, discover, read_lateness, read_listed
 from tidemill.lake.inbox.file_checks import FileRewritten, sort_out, verify_claims
 from tidemill.lake.inbox.inbox import InboxSpec, OnRewrite, exact_version
 from tidemill.lake.inbox.lookback import Marker
+from tidemill.shapes.formats import FileFormat, RawFormat
 from tidemill.storage.files import Seen
 from tidemill.world import World
 
@@ -51,7 +52,10 @@ def stored(catalog_url: str) -> Iterator[tuple[StoredInbox, ManualClock, World]]
 
 @pytest.mark.parametrize(("law", "share"), [("5 s", 0.047), ("30 s", 0.34), ("120 s", 0.70)])
 def test_no_file_is_missed_that_the_plain_marker_of_the_seed_misses(law, share):
-    """Whatever arrives after its name was passed; the shares are those of longer plays (`tests.lake.arrivals`)."""
+    """Each file that arrives after its name was passed is found.
+
+    The shares are those of longer plays (`tests.lake.arrivals`).
+    """
     outcome = play(LAWS[law], seconds=1800, lookback=timedelta(minutes=20), reconcile_every=timedelta(minutes=30))
 
     assert outcome.missed_by_marker / outcome.files == pytest.approx(share, rel=0.2)
@@ -60,7 +64,7 @@ def test_no_file_is_missed_that_the_plain_marker_of_the_seed_misses(law, share):
 
 
 def test_what_comes_later_than_the_lookback_is_found_by_a_reconciliation_which_warns():
-    """Nobody knows the longest delay: the lookback is for promptness, the reconciliation for completeness."""
+    """No user knows the longest delay: the lookback is for promptness, the reconciliation for completeness."""
     outcome = play(
         lambda chance: chance.expovariate(1 / 120),
         seconds=1800,
@@ -74,7 +78,7 @@ def test_what_comes_later_than_the_lookback_is_found_by_a_reconciliation_which_w
 
 
 def test_without_both_the_hole_is_open():
-    """What the two are worth; and that the play could see a file missed."""
+    """Without lookback and reconciliation files are missed. So both have a value, and the play can see a miss."""
     outcome = play(LAWS["30 s"], seconds=1800, lookback=timedelta(0), reconcile_every=None)
 
     assert outcome.missed == outcome.missed_by_marker > 0
@@ -99,8 +103,8 @@ def test_a_listing_begins_where_the_marker_stood_a_lookback_ago(stored):
     assert 9 <= inbox.store.given - before <= 12
 
 
-def test_a_late_file_is_counted_and_one_that_only_reconciling_finds_is_told(stored):
-    """The figures on which people set the lookback; kept in the catalog, whoever lists."""
+def test_a_late_file_is_counted_and_one_that_only_reconciling_finds_is_reported(stored):
+    """Users set the lookback by these figures. The catalog keeps them, whichever process lists."""
     inbox, clock, catalog = stored
     for minute in range(30):
         inbox.store.put(f"m-{minute:02}", clock)
@@ -129,10 +133,11 @@ def test_whatever_is_late_by_less_than_the_lookback_lies_behind_the_start(data):
     for _ in range(data.draw(st.integers(1, 40))):
         now += data.draw(st.integers(1, 30))
         listed = data.draw(st.integers(0, now))  # a name says when it was given
-        start = marker.start(now, lookback)
+        at = EPOCH + timedelta(milliseconds=now)
+        start = marker.start(at, lookback)
         for named in range(max(0, now - int(lookback / timedelta(milliseconds=1))), now + 1):
             assert start is None or f"{named:05}" >= start
-        marker = marker.moved(now, f"{listed:05}", None, lookback)
+        marker = marker.moved(at, f"{listed:05}", None, lookback)
         assert len(marker.positions) < 40
 
 
@@ -157,8 +162,8 @@ def test_what_has_not_changed_is_looked_up_once(mill, monkeypatch):
     assert asked == [2]
 
 
-def test_what_another_replaced_is_found_again_by_who_remembers_it(mill):
-    """Who stood between listing and commit skips a newer content: at the next listing it comes."""
+def test_what_another_replaced_is_found_again_by_a_process_that_remembers_it(mill):
+    """A process that listed before and commits later skips a newer content. The next listing finds that content."""
     memory = Memory()
     mill.land("a", content="old\n")
     old = list(mill.inbox.files(mill.catalog.world).list_after("", None))
@@ -192,7 +197,7 @@ def test_a_file_that_a_run_missed_for_a_moment_is_found_by_the_next_listing(mill
 
 def test_a_file_is_left_to_its_writer_until_it_is_old_enough_whole_and_flagged(mill):
     """Three ways to say that a file is finished, of which none needs its name."""
-    now = mill.catalog.read(lambda db: db.now()) / 1000
+    now = mill.catalog.read(lambda db: db.now()).timestamp()
     spec = replace(mill.inbox.spec, min_age=timedelta(minutes=5), done_flag="{stem}.done")
     inbox = replace(mill.inbox, spec=spec)
     mill.land("young.csv", "old.csv", "flagged.csv", "flagged.done", "young.done")
@@ -210,7 +215,7 @@ def test_a_file_is_left_to_its_writer_until_it_is_old_enough_whole_and_flagged(m
 
 
 def test_a_flag_that_is_a_link_or_too_long_a_name_holds_up_no_other_file(mill, tmp_path):
-    """It ended `tidemill up`, again at each start; and an inbox with a name of more than 250 bytes stood still."""
+    """Such a name ended `tidemill up` at each start, and an inbox with a name of more than 250 bytes stood still."""
     (tmp_path / "elsewhere").touch()
     mill.land("a.csv", "b.csv", "b.csv.done", "n" * 252, "z.csv", "z.csv.done")
     (mill.folder / "a.csv.done").symlink_to(tmp_path / "elsewhere")
@@ -239,7 +244,7 @@ def test_a_processed_file_that_becomes_a_link_ends_nothing(mill, tmp_path):
 
 
 def test_what_can_never_be_processed_is_named_and_counted(mill):
-    """Nobody looks for a file of which nothing is ever said; the others come all the same."""
+    """A user does not look for a file that no message names. The other files are processed."""
     mill.land("good", ".hidden\n")
     (mill.folder / "line\nend").touch()
     (mill.folder / os.fsdecode(b"bad\xff")).touch()
@@ -262,7 +267,7 @@ def test_what_can_never_be_processed_is_named_and_counted(mill):
 
 @pytest.mark.parametrize("name", ["a#1", "d#2/a", "100%", "a%20b"])
 def test_a_name_with_a_sign_of_urls_is_processed(mill, name):
-    """It was passed over, and nothing said so."""
+    """Such a file was ignored without a message."""
     mill.land(name)
 
     assert mill.discover() == [name]
@@ -317,7 +322,7 @@ def test_the_original_of_a_copy_that_lost_its_fraction_is_not_processed_again(mi
 
 
 def test_a_file_that_was_copied_after_it_was_found_is_processed(mill):
-    """It was closed as rewritten, and came again as another one."""
+    """Such a file was closed as rewritten, and came again as another file."""
     mill.land("a", content="one\n")
     mill.discover()
     copy_inbox(mill)
@@ -327,7 +332,7 @@ def test_a_file_that_was_copied_after_it_was_found_is_processed(mill):
 
 
 def test_rows_of_an_earlier_version_are_not_processed_again(mill):
-    """Their content version held the inode, and nobody had read their content."""
+    """The content version of such rows held the inode, and no process had read their content."""
     mill.land("a", "b", content="one\n")
     mill.discover()
     mill.process()
@@ -365,7 +370,7 @@ def test_another_content_of_the_same_size_and_time_is_found_by_its_checksum(mill
     assert sorted(row.status for row in mill.list()) == sorted(["SUCCESS", state])
 
 
-def test_a_copy_is_decided_only_when_nobody_works_on_the_file(mill):
+def test_a_copy_is_decided_only_when_no_run_holds_the_file(mill):
     """The commit compares the etag that the claim has: it must not be changed under it."""
     mill.land("a", content="one\n")
     mill.discover()
@@ -428,7 +433,7 @@ def test_a_closed_file_is_forgotten_when_its_name_has_been_gone_for_long(mill):
     assert mill.states() == {"b": "SUCCESS", "c": "SUCCESS", "d": "NEW"}
 
 
-def test_a_folder_that_was_away_is_told_and_not_processed_again(mill):
+def test_a_folder_that_was_away_is_reported_and_not_processed_again(mill):
     """A reconciliation forgot its files, which came back as new ones."""
     mill.land("2024/a", "2024/sub/b", "2025/c")
     mill.discover()
@@ -445,7 +450,7 @@ def test_a_folder_that_was_away_is_told_and_not_processed_again(mill):
     assert (missed.forgotten, back.new, absent) == (0, (), [])
 
 
-def test_what_has_come_back_begins_to_be_missed_anew(mill):
+def test_what_has_come_back_begins_to_be_missed_again(mill):
     """Only a name that was missing all the time is forgotten."""
     inbox = replace(mill.inbox, spec=replace(mill.inbox.spec, forget_after=timedelta(hours=1)))
     mill.land("a", "b")
@@ -497,7 +502,7 @@ def test_options_that_cannot_work_are_refused(options):
 
 
 def test_a_name_is_seen_by_its_content_and_forgotten_when_it_goes():
-    """What a listing did not meet is new when it comes back: others may have done with it what they like."""
+    """A missing file is new when it comes back: another process may have changed the file meanwhile."""
     chance = random.Random(7)
     seen, known = Seen(), set()
     for _ in range(50):

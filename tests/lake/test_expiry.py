@@ -1,4 +1,4 @@
-"""The end of time travel: what goes, what stays for whom, and what is said to who comes too late."""
+"""Expiry of time travel: expired changes, changes that stay for a reader, and errors of late readers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import pytest
 
 from tests.lake.conftest import SQL, make_lake
 from tidemill.catalog.transactions import Snapshot
-from tidemill.lake.consumer.claims import CompleteClaims
+from tidemill.lake.claims import Complete
+from tidemill.lake.consumer.claims import PARTITIONS
 from tidemill.lake.fileset import expiry
 from tidemill.lake.fileset.expiry import expire_superseded
 from tidemill.lake.fileset.fileset import NotKept, Unpin, WriteOp, pin, read_partitions
 from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.lake.fileset.time_travel import find_snapshot_at, now
 from tidemill.lake.janitor import sweep
-from tidemill.lake.manifest import DataFile, Manifest, mark_committed, tx_directory
 from tidemill.names import PinId, WritePointer
-from tidemill.storage.files import open_files
+from tidemill.shapes.manifest import DataFile, Manifest, mark_committed, tx_directory
+from tidemill.storage.files import LocalFiles, open_files
 from tidemill.world import World
 
 AT_ONCE = timedelta(0)
@@ -33,7 +34,7 @@ def lake(catalog, tmp_path):
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """Where the file set has its files."""
+    """Folder with the files of the file set."""
     return tmp_path / "lines"
 
 
@@ -68,7 +69,7 @@ def close(lake):
     lake.catalog.write(lambda db: db.run(SQL.end_all))
 
 
-def let_go(lake, keep=AT_ONCE):
+def expire(lake, keep=AT_ONCE):
     """Expire what is `keep` old, and delete."""
     expired = expire_superseded(lake.catalog, keep)
     lake.catalog.write(lambda db: db.run(SQL.pass_garbage_time))
@@ -87,12 +88,12 @@ def test_what_was_replaced_goes_and_what_is_current_stays(lake, folder):
     publish(lake, folder, both, (1, "append"), (2, "append"))
     second = write(lake, folder, 1, "overwrite")
 
-    assert let_go(lake) == 1
+    assert expire(lake) == 1
     assert files(folder) == [
         f"{tx_directory(t)}/1/hour={h}/part-0.parquet"
         for t, h in sorted([(both, 2), (second, 1)], key=lambda one: tx_directory(one[0]))
     ]
-    assert let_go(lake) == 0
+    assert expire(lake) == 0
 
 
 def test_a_directory_without_anything_to_keep_goes_as_a_whole(lake, folder):
@@ -100,22 +101,70 @@ def test_a_directory_without_anything_to_keep_goes_as_a_whole(lake, folder):
     write(lake, folder, 1)
     drop(lake, 1)
 
-    assert let_go(lake) == 2
+    assert expire(lake) == 2
     assert list(folder.iterdir()) == []
     assert lake.read(lambda db: db.all(SQL.read_garbage)) == []
 
 
+def test_a_directory_of_more_files_than_one_call_deletes_is_deleted_by_the_next_sweeps(lake, folder, monkeypatch):
+    """Its row of garbage stays until nothing is left, so that no side-car stays for ever."""
+    monkeypatch.setattr(LocalFiles.delete_below, "__defaults__", (1,))
+    tx = write(lake, folder, 1)
+    for number in range(3):
+        open_files(folder, World()).put(f"{tx_directory(tx)}/_{number}", b"")
+    drop(lake, 1)
+
+    expire(lake)
+    kept = (folder / tx_directory(tx)).exists()
+    for _ in range(8):
+        expire(lake)
+
+    assert kept
+    assert list(folder.iterdir()) == []
+    assert lake.read(lambda db: db.all(SQL.read_garbage)) == []
+
+
+def test_an_expired_change_with_a_damaged_manifest_keeps_its_files_and_no_other_ones(lake, folder):
+    """The names of its files are not known; a person finds the reason beside the garbage that stays."""
+    damaged = write(lake, folder, 1)
+    write(lake, folder, 2)
+    drop(lake, 1)
+    drop(lake, 2)
+    lake.catalog.write(lambda db: db.run(SQL.damage_manifest, write_pointer=damaged.write_pointer, manifest=b"torn"))
+
+    expire(lake)
+
+    assert files(folder) == [f"{tx_directory(damaged)}/1/hour=1/part-0.parquet"]
+    (error,) = [error for _, _, error in lake.read(lambda db: db.all(SQL.read_garbage))]
+    assert f"write pointer {damaged.write_pointer} of default.lines" in error
+
+
+def test_files_of_a_location_that_is_away_are_deleted_when_it_is_back(lake, folder):
+    """They were taken for deleted, and no janitor looked for them again."""
+    write(lake, folder, 1)
+    drop(lake, 1)
+    folder.rename(folder.with_name("away"))
+
+    expire(lake)
+    (error,) = [error for _, _, error in lake.read(lambda db: db.all(SQL.read_garbage))]
+    folder.with_name("away").rename(folder)
+    expire(lake)
+
+    assert "there is no such folder" in error
+    assert files(folder) == []
+
+
 def test_nothing_goes_before_its_time(lake, folder):
-    """Seven days, unless somebody says otherwise; the file set's own word counts more."""
+    """The default is seven days, a setting of the site comes before, and the file set's own time before both."""
     write(lake, folder, 1)
     write(lake, folder, 1, "overwrite")
 
-    assert let_go(lake, timedelta(days=7)) == 0
+    assert expire(lake, timedelta(days=7)) == 0
     assert len(files(folder)) == 2
 
 
 def test_deletion_waits_a_while_after_it_was_decided(lake, folder):
-    """Whoever was told the files a moment ago can still open them."""
+    """A reader that has just got the list of files can still open them."""
     write(lake, folder, 1)
     write(lake, folder, 1, "overwrite")
     lake.catalog.write(lambda db: db.run(SQL.age_transactions, by=86_400_000))
@@ -129,7 +178,7 @@ def test_deletion_waits_a_while_after_it_was_decided(lake, folder):
 
 @pytest.mark.parametrize("reader", ["open transaction", "pin", "pin as of"])
 def test_what_a_reader_sees_stays_as_long_as_it_reads(lake, folder, reader):
-    """It may open the files hours after they were replaced."""
+    """A reader may open the files hours after they were replaced."""
     write(lake, folder, 1)
     tx = lake.begin("run_reader")
     seen = tx if reader != "pin as of" else Snapshot(WritePointer(tx.write_pointer - 1), tx.incarnation)
@@ -138,13 +187,13 @@ def test_what_a_reader_sees_stays_as_long_as_it_reads(lake, folder, reader):
         lake.end(tx)
     write(lake, folder, 1, "overwrite")
 
-    kept = let_go(lake)
+    kept = expire(lake)
     still_there = len(files(folder))
     lake.catalog.apply([Unpin(tx.run_id)])
     close(lake)
 
     assert (kept, still_there) == (0, 2)
-    assert let_go(lake) == 1
+    assert expire(lake) == 1
     assert len(files(folder)) == 1
 
 
@@ -156,33 +205,33 @@ def test_what_a_run_has_claimed_stays_until_it_is_done(lake, folder):
     lake.end(tx)
     write(lake, folder, 1, "overwrite")
 
-    kept = let_go(lake)
+    kept = expire(lake)
     again = lake.try_again(tx)
-    lake.commit(again, effects=[CompleteClaims(again.run_id, again.epoch)])
+    lake.commit(again, effects=[Complete(PARTITIONS, again.run_id, again.epoch)])
 
     assert kept == 0
-    assert let_go(lake) == 1
+    assert expire(lake) == 1
 
 
 def test_what_waits_for_a_consumer_and_was_replaced_goes(lake, folder):
-    """It is not delivered any more; what replaced it is."""
+    """A replaced change is not delivered any more. The replacing change is."""
     write(lake, folder, 1)
     lake.consumer()
     second = write(lake, folder, 1, "overwrite")
 
-    let_go(lake)
+    expire(lake)
 
     (delivery,) = lake.take(lake.begin())
     assert [change.write_pointer for change in delivery.changes] == [second.write_pointer]
 
 
-def test_who_comes_too_late_is_told(lake, folder):
+def test_a_reader_that_comes_too_late_gets_an_error(lake, folder):
     """An earlier state without its files must not be read as one with fewer rows."""
     write(lake, folder, 1)
     old = lake.begin()
     lake.end(old)
     write(lake, folder, 1, "overwrite")
-    let_go(lake)
+    expire(lake)
     newest = lake.read(lambda db: now(db, lake.catalog.incarnation))
 
     with pytest.raises(NotKept, match=r"default\.lines cannot be read as of commit .* oldest state that is kept"):
@@ -194,7 +243,7 @@ def test_who_comes_too_late_is_told(lake, folder):
 
 
 def test_files_that_another_change_names_stay(lake, folder):
-    """What was adopted after a restore, or rolled back to, has new rows over old files."""
+    """After an adoption or a roll-back, new rows of the catalog name old files."""
     first = write(lake, folder, 1)
     write(lake, folder, 1, "overwrite")
     again = lake.begin()
@@ -202,13 +251,13 @@ def test_files_that_another_change_names_stay(lake, folder):
     manifest = Manifest((DataFile("1/hour=1/part-0.parquet", 4, 1, "etag"),))
     lake.commit(again, PartitionWrite(key, WriteOp.OVERWRITE, manifest, location=tx_directory(first)))
 
-    let_go(lake)
+    expire(lake)
 
     assert files(folder) == [f"{tx_directory(first)}/1/hour=1/part-0.parquet"]
 
 
 def test_files_that_were_there_before_are_never_deleted(lake, folder):
-    """They were only registered: they belong to somebody else."""
+    """Adopted files were only registered: they belong to the user."""
     path = folder / "hour=1" / "part-0.parquet"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"rows")
@@ -217,7 +266,7 @@ def test_files_that_were_there_before_are_never_deleted(lake, folder):
     lake.commit(lake.begin(), PartitionWrite(key, WriteOp.CREATE, manifest, location="hour=1"))
     drop(lake, 1)
 
-    assert let_go(lake) == 2
+    assert expire(lake) == 2
     assert files(folder) == ["hour=1/part-0.parquet"]
     assert lake.read(lambda db: db.all(SQL.read_garbage)) == []
 
@@ -231,7 +280,7 @@ def test_much_goes_in_pieces_that_end_between_commits(lake, folder, monkeypatch)
     publish(lake, folder, tx, *((hour, "overwrite") for hour in range(3)))
     write(lake, folder, 3, "overwrite")
 
-    assert [let_go(lake), let_go(lake), let_go(lake)] == [3, 1, 0]
+    assert [expire(lake), expire(lake), expire(lake)] == [3, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -252,9 +301,9 @@ def test_a_janitor_that_dies_leaves_the_rest_to_the_next(lake, folder, mark):
 
     lake.catalog.world = replace(world, marked=die)
     with pytest.raises(Crash):
-        let_go(lake)
+        expire(lake)
     lake.catalog.world = world
-    let_go(lake)
+    expire(lake)
 
     assert files(folder) == [f"{tx_directory(last)}/1/hour=1/part-0.parquet"]
     assert lake.read(lambda db: db.all(SQL.read_garbage)) == []

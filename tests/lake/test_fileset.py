@@ -1,4 +1,4 @@
-"""File sets: who may commit what after whom, and what a snapshot sees."""
+"""File sets: conflicts between commits, and the content that a snapshot sees."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tidemill.lake.fileset.publish import (
     fold,
     see_own,
 )
-from tidemill.lake.keys import BadKey
-from tidemill.lake.manifest import Manifest
 from tidemill.names import DatasetId, Namespace, PinId, RunId
+from tidemill.shapes.keys import BadKey
+from tidemill.shapes.manifest import Manifest
 
 
 def rows_by_hour(lake, snapshot):
-    """What `snapshot` sees: rows by hour."""
+    """Return the rows that `snapshot` sees, by hour."""
     partitions = lake.read(lambda db: read_partitions(db, lake.lines.dataset_id, snapshot))
     return {lake.hour(partition.partition_key): partition.rows for partition in partitions}
 
@@ -63,7 +63,7 @@ def test_appends_do_not_conflict(lake, mine, theirs):
 
 @pytest.mark.parametrize(("op", "rows"), [("append", 5), ("overwrite", 3)])
 def test_what_was_there_before_the_begin_is_no_conflict(lake, op, rows):
-    """It was seen."""
+    """The transaction has seen that change."""
     lake.publish(5, rows=2)
 
     lake.publish(5, op, rows=3)
@@ -72,7 +72,7 @@ def test_what_was_there_before_the_begin_is_no_conflict(lake, op, rows):
 
 
 def test_create_of_an_existing_partition_publishes_nothing(lake):
-    """The default mode: a partition is published twice only when somebody says so."""
+    """By default a partition is published twice only if the program asks for it."""
     lake.publish(5)
     tx = lake.begin()
 
@@ -109,7 +109,7 @@ def test_what_began_before_and_commits_after_is_not_seen(lake):
 
 
 def test_a_transaction_sees_its_own_writes(lake):
-    """What a program wrote it can read, before anybody else can."""
+    """A program can read its own writes before any other process can."""
     lake.publish(1, rows=1)
     lake.publish(2, rows=2)
     tx = lake.begin()
@@ -151,7 +151,7 @@ def test_a_create_of_what_the_run_itself_wrote_is_refused(lake, before):
 
 
 def test_a_commit_to_an_undeclared_data_set_is_refused(lake):
-    """Consumers count on the list of who may still add to a data set: it is made at begin."""
+    """Consumers rely on the list of transactions that may still write to a data set. The begin makes the list."""
     tx = begin(lake.catalog, run_id=RunId("run_x"), epoch=1)
 
     with pytest.raises(UndeclaredOutput, match=r"default.lines"):
@@ -159,7 +159,7 @@ def test_a_commit_to_an_undeclared_data_set_is_refused(lake):
 
 
 def test_a_commit_of_too_many_partitions_is_refused(lake):
-    """One message to the database has a size."""
+    """A message to the database has a limited size."""
     tx = lake.begin()
     writes = [PartitionWrite((hour,), WriteOp.CREATE, Manifest(())) for hour in range(50_001)]
 
@@ -221,7 +221,7 @@ def test_other_columns_than_the_first_commits_are_refused(lake):
 
 
 def test_a_pin_lasts_until_the_run_gives_it_up(lake):
-    """What a reader still needs must be known to whoever deletes files."""
+    """A process that deletes files must know which files a reader still needs."""
     tx = lake.begin()
     lake.catalog.write(lambda db: pin(db, PinId("pin_1"), lake.lines.dataset_id, tx, tx.run_id))
 
@@ -261,7 +261,7 @@ def test_a_data_set_declared_again_keeps_its_id(lake):
     ],
 )
 def test_a_declaration_that_mixes_up_data_sets_is_refused(lake, changes, why):
-    """The janitor of one would delete the files of the other; published files would lie where nobody looks."""
+    """The janitor of one data set would delete files of another, or published files would lie where no reader looks."""
     wanted = declared(lake, **changes)
 
     with pytest.raises(DatasetClash, match=why):

@@ -1,13 +1,14 @@
-"""What a refresh must look like to be published, and which versions are kept: tables, without a database."""
+"""Guards of a refresh, and retention of versions: tables, without a database."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill.epoch import EPOCH
 from tidemill.json_specs import read_text, write_text
 from tidemill.lake.snapshot.guards import (
     BadGuard,
@@ -22,7 +23,8 @@ from tidemill.lake.snapshot.guards import (
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
 from tidemill.lake.snapshot.version_retention import BadRetention, Kept, Retention, decide_kept
 
-DAY = 86_400_000
+DAY = timedelta(days=1)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def columns(**types):
@@ -91,12 +93,12 @@ def test_a_share_that_cannot_be_is_refused(share):
 
 
 def kept(retention, ages_in_days, *, current=0, readers=()):
-    """Which of versions of these ages, newest first, are kept at all."""
+    """Return which versions of these ages, newest first, are kept."""
     versions = [
-        Kept(100 - place, 1000 * DAY - age * DAY, place == current, ("run_1",) if place in readers else ())
+        Kept(100 - place, NOW - age * DAY, place == current, ("run_1",) if place in readers else ())
         for place, age in enumerate(ages_in_days)
     ]
-    decided = decide_kept(versions, retention, 1000 * DAY)
+    decided = decide_kept(versions, retention, NOW)
     return [place for place, version in enumerate(versions) if decided[version.version]]
 
 
@@ -129,10 +131,10 @@ def test_a_schedule_slower_than_the_time_to_live_always_has_a_version_to_read():
     assert all(kept(monthly, [age, age + 30]) == [0] for age in (0.5, 2, 29))
 
 
-def test_what_somebody_reads_is_kept_and_says_for_whom():
-    """Whatever retention says."""
+def test_what_a_run_reads_is_kept_and_names_the_reader():
+    """A version with a reader is kept, whatever retention says."""
     assert kept(Retention(max_versions=1), [1, 2, 3], readers=[2]) == [0, 2]
-    decided = decide_kept([Kept(8, 0, True), Kept(7, 0, False, ("run_1",))], Retention(), 1000 * DAY)
+    decided = decide_kept([Kept(8, EPOCH, True), Kept(7, EPOCH, False, ("run_1",))], Retention(), NOW)
     assert decided == {7: ("run_1",), 8: ("current", "min_versions=1")}
 
 
@@ -149,7 +151,7 @@ def test_what_somebody_reads_is_kept_and_says_for_whom():
     st.integers(0, 3),
 )
 def test_no_retention_loses_what_is_current_or_the_least_number(retention, ages, current):
-    """Whatever is set, and also when an older refresh is what is current."""
+    """The current version is kept under all settings, also when an older refresh is current."""
     current = min(current, len(ages) - 1)
 
     left = kept(retention, ages, current=current)
@@ -165,7 +167,7 @@ def test_no_retention_loses_what_is_current_or_the_least_number(retention, ages,
     [{"min_versions": 0}, {"max_versions": 0}, {"min_versions": 3, "max_versions": 2}, {"min_versions": True}],
 )
 def test_a_retention_that_cannot_be_is_refused(options):
-    """Where it is declared, not weeks later."""
+    """A bad retention is refused at its declaration, not weeks later."""
     with pytest.raises(BadRetention, match="versions"):
         Retention(**options)
 

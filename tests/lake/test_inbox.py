@@ -23,14 +23,16 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import EndTransaction, Transaction, TransactionEnded, TxState, begin, commit
+from tidemill.epoch import EPOCH
 from tidemill.errors import UserError
 from tidemill.json_specs import read_text, write_plain, write_text
-from tidemill.lake.consumer.claims import CompleteClaims, RestampClaims
+from tidemill.lake.backlog import Announce, find_next_due, publish_due
+from tidemill.lake.claims import Blame, ClaimsMoved, Complete, Fail, Restamp, Return
+from tidemill.lake.consumer.claims import PARTITIONS
 from tidemill.lake.consumer.managed import WorkState
 from tidemill.lake.consumer.take import take_claims
 from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_by_id
-from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox import discovery
 from tidemill.lake.inbox.discovery import discover, due_listings, next_listing, take_listing
 from tidemill.lake.inbox.file_checks import (
@@ -41,17 +43,13 @@ from tidemill.lake.inbox.file_checks import (
     verify_claims,
     went_wrong,
 )
-from tidemill.lake.inbox.file_claims import ClaimedFile, RestampFiles, claim_files, find_blamed, read_claims
+from tidemill.lake.inbox.file_claims import ClaimedFile, claim_files, find_blamed, read_claims
 from tidemill.lake.inbox.file_endings import (
-    BlamedFile,
+    FILES,
+    INBOXES,
     ClaimsLost,
     CloseFiles,
-    FailFiles,
-    PublishInboxBacklog,
-    QuarantineAlone,
-    ReturnFiles,
-    next_retry,
-    publish_due_backlog,
+    blame_file,
 )
 from tidemill.lake.inbox.inbox import (
     FileState,
@@ -64,8 +62,8 @@ from tidemill.lake.inbox.inbox import (
     list_files,
 )
 from tidemill.names import DEFAULT_NAMESPACE, DatasetId, RunId
-from tidemill.run.input_kind import Blame
-from tidemill.run.inputs import fail_claims, return_claims
+from tidemill.run.step.inputs import fail_claims, find_claims, return_claims
+from tidemill.shapes.formats import FileFormat, RawFormat
 from tidemill.storage.files import StorageUnavailable
 from tidemill.world import World
 
@@ -109,38 +107,38 @@ class Mill:
     def begin(self, run: str | None = None, epoch: int = 1) -> Transaction:
         """An attempt's transaction; its claims follow it."""
         run_id = RunId(run or f"run_{next(self.runs)}")
-        return begin(self.catalog, run_id=run_id, epoch=epoch, effects=[RestampFiles(run_id, epoch)])
+        return begin(self.catalog, run_id=run_id, epoch=epoch, effects=[Restamp(FILES, run_id, epoch)])
 
     def claim(self, tx: Transaction, **bounds: int) -> list[ClaimedFile]:
-        """What the attempt works on, within `max_files` or `max_bytes`."""
+        """Claim files for the attempt, within `max_files` or `max_bytes`."""
         spec = dataclasses.replace(self.inbox.spec, **bounds)
         return claim_files(self.catalog, tx, [dataclasses.replace(self.inbox, spec=spec)])
 
     def succeed(self, tx: Transaction, files: list[ClaimedFile]) -> None:
         """Commit with all files processed."""
         outcomes = tuple(succeeded(file, 1) for file in files)
-        effects = [CloseFiles(tx.run_id, tx.epoch, outcomes), PublishInboxBacklog((self.inbox.dataset_id,))]
+        effects = [CloseFiles(tx.run_id, tx.epoch, outcomes), Announce(INBOXES, [self.inbox.dataset_id])]
         commit(self.catalog, tx, effects)
 
     def fail(self, tx: Transaction, blamed: ClaimedFile | None = None, *, last: bool = False) -> None:
         """End the attempt by an exception of the program; with `last` the run ends FAILED."""
         end = EndTransaction(tx.write_pointer, TxState.ABORTED, "boom")
-        named = () if blamed is None else (BlamedFile(blamed, "boom"),)
-        alone = [QuarantineAlone(tx.run_id, tx.epoch, "boom")] if blamed is None else []
+        blame = Blame("boom", () if blamed is None else (blame_file(blamed, "boom"),))
+        claims = self.catalog.read(lambda db: find_claims(db, tx.run_id))
         if last:
-            release = ReturnFiles(tx.run_id, tx.epoch, "boom", timedelta(seconds=30), named)
-            self.catalog.apply([end, *alone, release, PublishInboxBacklog((self.inbox.dataset_id,))])
+            released = return_claims(tx.run_id, tx.epoch, blame, timedelta(seconds=30), claims)
+            self.catalog.apply([end, *released, Announce(INBOXES, [self.inbox.dataset_id])])
         else:
-            self.catalog.apply([end, *alone, FailFiles(tx.run_id, tx.epoch, "boom", named)])
+            self.catalog.apply([end, *fail_claims(tx.run_id, tx.epoch, blame, claims)])
 
     def kill(self, tx: Transaction) -> None:
         """End the run KILLED."""
         end = EndTransaction(tx.write_pointer, TxState.INVALID, "killed")
-        release = ReturnFiles(tx.run_id, tx.epoch, None)
-        self.catalog.apply([end, release, PublishInboxBacklog((self.inbox.dataset_id,))])
+        release = Return(FILES, tx.run_id, tx.epoch)
+        self.catalog.apply([end, release, Announce(INBOXES, [self.inbox.dataset_id])])
 
     def process(self) -> list[str]:
-        """One run that takes all and succeeds: the names it got."""
+        """Do one successful run that takes all files, and return their names."""
         tx = self.begin()
         files = self.claim(tx)
         good, others = sort_out(self.catalog.world, [self.inbox], files)
@@ -154,7 +152,7 @@ class Mill:
         return {row.name: row.status.value for row in sorted(rows, key=lambda row: row.status != FileState.SKIPPED)}
 
     def list(self, **page: object) -> list[InboxFile]:
-        """What the catalog knows of the files."""
+        """List the files as the catalog knows them."""
         return self.catalog.read(lambda db: list_files(db, self.inbox.dataset_id, **page))
 
     def messages(self) -> list[tuple[str, dict]]:
@@ -172,7 +170,7 @@ def make_mill(catalog_url: str, folder: Path, **spec: object) -> Mill:
 def add_inbox(catalog: Catalog, name: str, folder: Path, **spec: object) -> Inbox:
     """An inbox of text files."""
     folder.mkdir(parents=True, exist_ok=True)
-    raw = InboxSpec(RawFormat(FileFormat.TEXT), **spec)
+    raw = InboxSpec(RawFormat(FileFormat.TEXT), **{"settle": timedelta(0), **spec})
     dataset_id = DatasetId(f"ds_{name}")
     dataset = Dataset(dataset_id, DEFAULT_NAMESPACE, name, DatasetKind.INBOX, folder.as_uri(), write_plain(raw))
     catalog.write(lambda db: (declare(db, dataset), ensure_inbox(db, dataset_id)))
@@ -199,7 +197,7 @@ def test_a_file_is_found_claimed_and_done_once(mill):
     assert mill.messages() == [("file:default.raw", {"count": 2, "bytes": 10})]
 
 
-def test_of_two_who_discover_at_once_one_announces(mill):
+def test_of_two_processes_that_discover_at_once_one_announces(mill):
     """Any number of schedulers may list: a doubled count would trigger for files that are not there."""
     mill.land("a.txt", "b.txt")
     both = discovery._find_unknown(
@@ -223,7 +221,10 @@ def test_files_in_flight_and_no_data_are_ignored(mill, catalog_url, tmp_path):
     bad = ["a_current", "x.tmp", "y._COPYING_", "_SUCCESS", ".hidden", "_temporary/0/part", "sub/.x/y", "sub/z.bak"]
     mill.land("a", "sub/b", *bad)
 
-    found = discover(mill.catalog, dataclasses.replace(mill.inbox, spec=InboxSpec(mill.inbox.spec.format, ("*.bak",))))
+    found = discover(
+        mill.catalog,
+        dataclasses.replace(mill.inbox, spec=dataclasses.replace(mill.inbox.spec, ignore=("*.bak",))),
+    )
 
     assert [file.name for file in found.new] == ["a", "sub/b"]
     assert {name for name, _ in found.ignored} == set(bad)
@@ -258,7 +259,7 @@ def test_a_file_written_again_is_another_file(mill):
     ("on_rewrite", "state"), [(OnRewrite.IGNORE, FileState.SKIPPED), (OnRewrite.ERROR, FileState.QUARANTINED)]
 )
 def test_rewriting_a_processed_file_can_be_ignored_or_refused(catalog_url, tmp_path, on_rewrite, state):
-    """Where a second content would be wrong; it stays listed, and is not looked at again."""
+    """A second content may be wrong: then the file stays listed, and no later listing looks at the file."""
     mill = make_mill(catalog_url, tmp_path / "raw", on_rewrite=on_rewrite)
     mill.land("a")
     mill.discover()
@@ -304,7 +305,7 @@ def test_a_new_content_waits_for_the_run_that_has_the_old_one(mill):
 
 
 @pytest.mark.parametrize("ends", ["kill", "fail", "blamed", "bad"])
-def test_a_superseded_content_is_not_given_back(mill, ends):
+def test_a_superseded_content_of_an_ended_run_is_not_returned(mill, ends):
     """Its run ended without success, but its bytes are gone: only the new content may be delivered."""
     mill.land("a")
     mill.discover()
@@ -329,7 +330,7 @@ def test_a_superseded_content_is_not_given_back(mill, ends):
     assert len(mill.list(state=FileState.SKIPPED)) == 1
 
 
-def test_a_superseded_content_is_not_put_back(mill):
+def test_a_superseded_content_is_not_returned(mill):
     """Two contents of one name could be claimed: each run that claimed both died of the unique index, for ever."""
     mill.land("a", "f")
     mill.discover()
@@ -349,7 +350,7 @@ def test_a_superseded_content_is_not_put_back(mill):
 
 
 def test_of_two_contents_that_wait_under_one_name_a_run_gets_the_later(mill):
-    """On PostgreSQL one can be put back while the other is being recorded, and neither sees the other."""
+    """On PostgreSQL one content can be returned while another is being recorded, and neither block sees the other."""
     mill.land("f")
     mill.discover()
     mill.land("f", content="new\n")
@@ -380,8 +381,8 @@ def test_the_wait_after_a_failed_run_doubles_up_to_an_hour(catalog_url, tmp_path
     assert waits == [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]
 
 
-def test_a_file_taken_away_and_brought_back_is_processed(mill, tmp_path):
-    """Somebody moved it out for an hour: that it was once gone must not lose it."""
+def test_a_file_moved_out_and_brought_back_is_processed(mill, tmp_path):
+    """A user moved the file out for an hour: the time away must not lose the file."""
     mill.land("a")
     mill.discover()
     (mill.folder / "a").rename(tmp_path / "away")
@@ -394,7 +395,10 @@ def test_a_file_taken_away_and_brought_back_is_processed(mill, tmp_path):
 
 
 def test_a_commit_refuses_a_file_that_changed_under_the_reader(mill):
-    """What was read may be half of each; the retry goes on without it, and the new content comes by itself."""
+    """The reader may have read half of each content.
+
+    The retry continues without the file, and the new content comes later.
+    """
     mill.land("a", "b")
     mill.discover()
     claimed = mill.claim(tx := mill.begin("run_x"))
@@ -413,7 +417,7 @@ def test_a_commit_refuses_a_file_that_changed_under_the_reader(mill):
 
 
 def test_bad_files_are_sorted_out_and_the_rest_commits(mill):
-    """One cut file must not hold up the others; it is tried again, then quarantined, with the reason."""
+    """A cut file must not delay the others. The file is retried, then quarantined, with the reason."""
     mill.land("good")
     mill.land("cut", content="line\nli")
     mill.discover()
@@ -423,22 +427,24 @@ def test_bad_files_are_sorted_out_and_the_rest_commits(mill):
     assert mill.process() == []
     for _ in range(2):
         mill.retries_come_due()
-        assert mill.catalog.read(next_retry) == 1
-        assert publish_due_backlog(mill.catalog) == [mill.inbox.dataset_id]
-        assert publish_due_backlog(mill.catalog) == []
+        assert mill.catalog.read(lambda db: find_next_due(db, INBOXES)) == EPOCH + timedelta(milliseconds=1)
+        assert publish_due(mill.catalog, INBOXES) == [mill.inbox.dataset_id]
+        assert publish_due(mill.catalog, INBOXES) == []
         mill.process()
     [row] = mill.list(state=FileState.QUARANTINED)
     assert (row.name, row.failures) == ("cut", 3)
     assert "no end" in row.error
     assert [key for key, _ in mill.messages()].count("backlog:default.raw") == 2
     mill.retries_come_due()
-    assert publish_due_backlog(mill.catalog) == []
+    assert publish_due(mill.catalog, INBOXES) == []
 
 
 def test_a_file_that_is_no_text_does_not_keep_the_others_from_their_commit(catalog_url, tmp_path):
     """A CSV in UTF-16 is valid UTF-8 full of NULs, and PostgreSQL stores none in a reason."""
     mill = make_mill(catalog_url, tmp_path / "raw")
-    mill.inbox = dataclasses.replace(mill.inbox, spec=InboxSpec(RawFormat(FileFormat.CSV, "id INT, name STRING")))
+    mill.inbox = dataclasses.replace(
+        mill.inbox, spec=InboxSpec(RawFormat(FileFormat.CSV, "id INT, name STRING"), settle=timedelta(0))
+    )
     mill.land("good", content="id,name\n1,x\n")
     mill.land("wide", content="id,name\n1,x\n".encode("utf-16-be").decode())
     mill.discover()
@@ -449,7 +455,7 @@ def test_a_file_that_is_no_text_does_not_keep_the_others_from_their_commit(catal
 
 
 def test_claims_follow_the_run_to_its_next_attempt(mill):
-    """A lost attempt says nothing about its files, and nobody else may have them meanwhile."""
+    """A lost attempt is no failure of its files, and no other run may have them meanwhile."""
     mill.land("a", "b")
     mill.discover()
     first = mill.begin("run_x", 1)
@@ -487,7 +493,7 @@ def test_a_commit_closes_exactly_what_its_run_holds(mill):
 
 
 def test_a_fenced_attempt_claims_nothing(mill):
-    """Its run may have ended: nobody would ever give the files back."""
+    """The attempt's run may have ended: no process would ever return the files."""
     mill.land("a")
     mill.discover()
     tx = mill.begin()
@@ -499,7 +505,7 @@ def test_a_fenced_attempt_claims_nothing(mill):
     assert mill.states() == {"a": "NEW"}
 
 
-def test_a_killed_run_gives_its_files_back_and_a_failed_one_marks_them(mill):
+def test_a_killed_run_returns_its_files_and_a_failed_one_marks_them(mill):
     """Seed 004: a failure leaves ERROR, to be picked up again; a kill says nothing about the files."""
     mill.land("a")
     mill.discover()
@@ -527,7 +533,7 @@ def test_claims_of_an_attempt_that_died_before_it_began_are_released(mill):
     tx = mill.begin("run_x", 1)
     mill.claim(tx)
 
-    mill.catalog.apply([ReturnFiles(RunId("run_x"), 3, None)])
+    mill.catalog.apply([Return(FILES, RunId("run_x"), 3)])
 
     assert mill.states() == {"a": "NEW"}
 
@@ -620,7 +626,7 @@ def test_two_claimers_never_get_the_same_file(mill):
 
 
 def test_a_commit_records_what_its_run_took(mill):
-    """Audit and replay ask for it; a file that was set aside was no input."""
+    """Audit and replay ask for the inputs of a run. A quarantined file is not an input."""
     mill.land("a")
     mill.land("cut", content="x")
     mill.discover()
@@ -683,21 +689,21 @@ def test_an_inbox_is_what_its_row_says():
 
 
 def test_an_error_that_names_a_path_is_traced_to_the_claimed_file(mill):
-    """Whoever ends the attempt has only the text; the path is escaped as Spark does it."""
+    """The process that ends the attempt has only the text, and Spark escapes the path."""
     mill.land("a b.csv", "a.csv")
     mill.discover()
     mill.claim(tx := mill.begin())
     error = f"x\nCaused by: Encountered error while reading file {(mill.folder / 'a b.csv').as_uri()}.  SQLSTATE: KD001"
 
-    blamed = mill.catalog.read(lambda db: find_blamed(db, mill.catalog.world, tx.run_id, error))
-    nobody = mill.catalog.read(lambda db: find_blamed(db, mill.catalog.world, tx.run_id, "ValueError: a b.csv"))
+    blamed = mill.catalog.read(lambda db: find_blamed(db, tx.run_id, error))
+    without_path = mill.catalog.read(lambda db: find_blamed(db, tx.run_id, "ValueError: a b.csv"))
 
-    assert (blamed.name, nobody) == ("a b.csv", None)
+    assert (blamed.name, without_path) == ("a b.csv", None)
     assert len(mill.catalog.read(lambda db: read_claims(db, tx.run_id))) == 2
 
 
 def test_a_program_of_two_inboxes_is_halved_over_both(mill, tmp_path):
-    """One file of each would never be alone, and the poison never found."""
+    """A file of each inbox would never be alone, and the bad file never found."""
     other = add_inbox(mill.catalog, "other", tmp_path / "other")
     mill.land("poison")
     (tmp_path / "other" / "good").write_text("line\n")
@@ -732,23 +738,23 @@ def test_of_files_and_partitions_only_the_poison_is_given_up(mill, poison):
     for run in range(20):
         for epoch in (1, 2, 3):
             run_id = RunId(f"both_{run}")
-            follow = [RestampFiles(run_id, epoch), RestampClaims(run_id, epoch)]
+            follow = [Restamp(FILES, run_id, epoch), Restamp(PARTITIONS, run_id, epoch)]
             tx = begin(mill.catalog, run_id=run_id, epoch=epoch, effects=follow)
             partitions = take_claims(mill.catalog, tx, {consumer_id: Terms()})[consumer_id]
-            files = mill.claim(tx)
+            files = claim_files(mill.catalog, tx, [mill.inbox], [PARTITIONS])
             got = [*lake.hours(partitions), *(file.name for file in files)]
             if {"a partition": 1, "a file": "f1"}[poison] not in got:
                 outcomes = tuple(map(succeeded, files))
-                closed = [CloseFiles(run_id, epoch, outcomes), CompleteClaims(run_id, epoch)]
+                closed = [CloseFiles(run_id, epoch, outcomes), Complete(PARTITIONS, run_id, epoch)]
                 commit(mill.catalog, tx, closed)
                 done += got
                 break
             end = EndTransaction(tx.write_pointer, TxState.ABORTED, "boom")
-            blame = Blame("boom")
+            blame, claims = Blame("boom"), mill.catalog.read(lambda db, run_id=run_id: find_claims(db, run_id))
             if epoch < 3:
-                mill.catalog.apply([end, *fail_claims(run_id, epoch, blame)])
+                mill.catalog.apply([end, *fail_claims(run_id, epoch, blame, claims)])
             else:
-                mill.catalog.apply([end, *return_claims(run_id, epoch, blame, timedelta(seconds=1))])
+                mill.catalog.apply([end, *return_claims(run_id, epoch, blame, timedelta(seconds=1), claims)])
         mill.retries_come_due()
         lake.pass_time()
 
@@ -769,14 +775,32 @@ def test_a_file_that_fails_beside_a_partition_is_no_culprit(catalog_url, tmp_pat
 
     for ends in (fail_claims, functools.partial(return_claims, backoff=timedelta(0))):
         tx = mill.begin("run_x", len(states) + 1)
-        lake.catalog.apply([RestampClaims(tx.run_id, tx.epoch)])
+        lake.catalog.apply([Restamp(PARTITIONS, tx.run_id, tx.epoch)])
         lake.take(tx)
         mill.claim(tx)
         end = EndTransaction(tx.write_pointer, TxState.ABORTED, "boom")
-        mill.catalog.apply([end, *ends(tx.run_id, tx.epoch, Blame("boom"))])
+        claims = mill.catalog.read(lambda db: find_claims(db, RunId("run_x")))
+        mill.catalog.apply([end, *ends(tx.run_id, tx.epoch, Blame("boom"), claims=claims)])
         states.append(mill.states()["f"])
 
     assert states == ["IN_PROGRESS", "ERROR"]
+
+
+def test_an_end_that_was_decided_on_other_claims_is_refused(mill):
+    """The file was alone when the end was decided; beside the partition it may be innocent."""
+    lake = make_lake(mill.catalog)
+    lake.publish(1)
+    mill.land("f")
+    mill.discover()
+    tx = mill.begin()
+    mill.claim(tx)
+    claims = mill.catalog.read(lambda db: find_claims(db, tx.run_id))
+    lake.take(tx)
+
+    with pytest.raises(ClaimsMoved, match=f"the claims of run {tx.run_id} changed meanwhile"):
+        mill.catalog.apply(fail_claims(tx.run_id, tx.epoch, Blame("boom"), claims))
+
+    assert mill.states() == {"f": "IN_PROGRESS"}
 
 
 @pytest.mark.parametrize("bound", ["attempts", "max_files", "max_bytes"])
@@ -804,6 +828,30 @@ def test_a_file_that_cannot_be_read_fails_alone(mill):
     assert [(one.name, one.status, one.error) for one in others] == [
         ("denied", FileState.ERROR, "it cannot be read: Permission denied")
     ]
+
+
+def test_a_file_that_is_written_again_while_it_is_checked_is_not_bad(catalog_url, tmp_path):
+    """The check read half of the new content: the old one was quarantined, and so the new one ignored as processed."""
+    mill = make_mill(catalog_url, tmp_path / "raw", attempts=1)
+    mill.land("a")
+    mill.discover()
+    reads = itertools.count()
+
+    def write_again(mark: str) -> None:
+        if mark == "storage.before_read" and next(reads) == 0:
+            mill.land("a", content="li")
+
+    tx = mill.begin()
+    claimed = mill.claim(tx)
+    good, others = sort_out(World(marked=write_again), [mill.inbox], claimed)
+    commit(mill.catalog, tx, [CloseFiles(tx.run_id, 1, tuple(others))])
+    mill.land("a", content="list\n")
+
+    assert good == []
+    assert [one.status for one in others] == [FileState.SKIPPED]
+    assert mill.discover() == ["a"]
+    assert mill.process() == ["a"]
+    mill.catalog.close()
 
 
 def test_a_location_that_is_away_closes_no_file(mill):
@@ -933,7 +981,7 @@ def test_a_location_that_goes_away_while_a_file_is_read_closes_no_file(mill):
 
 
 def test_a_folder_that_cannot_be_read_holds_up_no_other_file_of_a_claim_from_outside(mill, monkeypatch):
-    """Each claim took the file in it first, and gave back all the others."""
+    """Each claim took the file first, and returned all the others."""
     mill.land("denied", "good")
     mill.discover()
     claimed = mill.claim(mill.begin())
@@ -960,12 +1008,12 @@ def test_each_blamed_file_has_its_own_reason_and_the_others_none(mill):
     tx = mill.begin()
     held = {file.name: file for file in mill.claim(tx)}
     blamed = (
-        BlamedFile(held["bad"], "line 1\0", alone=False),
-        BlamedFile(held["worse"], "line 2", alone=True),
+        blame_file(held["bad"], "line 1\0", alone=False),
+        blame_file(held["worse"], "line 2", alone=True),
     )
 
     end = EndTransaction(tx.write_pointer, TxState.ABORTED, "boom")
-    mill.catalog.apply([end, FailFiles(tx.run_id, tx.epoch, "boom", blamed)])
+    mill.catalog.apply([end, Fail(FILES, tx.run_id, tx.epoch, Blame("boom", blamed))])
 
     rows = {row.name: (row.status, row.failures, row.error) for row in mill.list()}
     assert rows == {

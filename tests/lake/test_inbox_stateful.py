@@ -68,7 +68,7 @@ class InboxMachine(RuleBasedStateMachine):
         self.write(name, kind)
 
     @rule(name=st.sampled_from(NAMES))
-    def take_away(self, name):
+    def remove(self, name):
         """A file goes."""
         if self.disk.pop(name, None):
             (self.mill.folder / name).unlink()
@@ -145,7 +145,7 @@ class InboxMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.attempts)
     @rule(data=st.data())
     def kill(self, data):
-        """Somebody kills a run."""
+        """A user kills a run."""
         attempt = data.draw(st.sampled_from(self.attempts))
         self.mill.kill(attempt.tx)
         self.attempts.remove(attempt)
@@ -167,7 +167,7 @@ class InboxMachine(RuleBasedStateMachine):
         assert len(held) == len(set(held))
 
     def teardown(self):
-        """Let all come to rest; then each content that is there is done once, or put aside."""
+        """Let all processes come to rest. Then each present content is processed once, or quarantined."""
         try:
             self.settle()
             rows = {(row.name, row.content_version): row for row in self.mill.list(limit=10_000)}
@@ -205,7 +205,7 @@ class InboxMachine(RuleBasedStateMachine):
         pytest.fail(f"the inbox never comes to rest: {self.mill.list()}")
 
     def step(self, attempt: Attempt) -> None:
-        """One attempt to its end, without faults."""
+        """Do one attempt to its end, without faults."""
         kinds = {file.name: self.disk[file.name][1] for file in attempt.good}
         named = next((file for file in attempt.good if kinds[file.name] == NAMED), None)
         if named or POISON in kinds.values():
@@ -241,7 +241,7 @@ def new_catalog_url(request: pytest.FixtureRequest, memory_folder: Path) -> Iter
 
 @pytest.mark.share("sqlite")
 def test_whatever_happens_each_content_that_stays_is_processed_once(new_catalog_url, memory_folder, request):
-    """The promise of the inbox, over orders of events that nobody thought of."""
+    """The inbox keeps its promise in orders of events that no developer thought of."""
     folders = itertools.count()
     examples = 150 if "sqlite" in request.node.name else 10
 

@@ -1,4 +1,4 @@
-"""What becomes of processed files: archived or deleted once, whatever dies meanwhile; never what is new."""
+"""Leaving of processed files: each is archived or deleted once, whatever process dies; a new file never is."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tidemill.errors import UserError
 from tidemill.lake.inbox import leaving
 from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.inbox import After, Afterwards, InboxSpec, list_files
-from tidemill.lake.inbox.leaving import take_away
-from tidemill.run.outside_claims import get_latest_files, update_file_status
+from tidemill.lake.inbox.leaving import empty_inboxes
+from tidemill.run.step.outside_claims import get_latest_files, update_file_status
 from tidemill.world import World
 
 TEST_SQL = load_sql(__file__)
@@ -48,7 +48,7 @@ def mill(catalog_url: str, tmp_path: Path) -> Iterator[Mill]:
 
 
 def archive_of(mill) -> Path:
-    """Where processed files are to go."""
+    """Location of the archive."""
     return mill.folder.parent / "archive"
 
 
@@ -67,7 +67,7 @@ def process(mill) -> list[str]:
 
 
 def fates(mill) -> dict[str, Afterwards | None]:
-    """What became of each file."""
+    """Return the result for each file."""
     rows = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
     return {row.name: row.afterwards for row in rows}
 
@@ -90,7 +90,7 @@ def test_processed_files_are_moved_to_the_archive_under_their_names(mill):
     process(mill)
     mill.land("c.txt", content="not yet\n")
 
-    taken = take_away(mill.catalog)
+    taken = empty_inboxes(mill.catalog)
 
     assert taken == 2
     assert contents(archive_of(mill)) == {"a.txt": "one\n", "day=1/b.txt": "one\n"}
@@ -101,23 +101,23 @@ def test_processed_files_are_moved_to_the_archive_under_their_names(mill):
     inbox = replace(mill.inbox, spec=replace(mill.inbox.spec, forget_after=timedelta(0)))
     found = discover(mill.catalog, inbox, reconcile=True)
     assert ([file.name for file in found.new], found.forgotten) == (["c.txt"], 2)
-    assert take_away(mill.catalog) == 0
+    assert empty_inboxes(mill.catalog) == 0
 
 
 def test_a_file_of_a_disk_that_is_not_mounted_waits_for_the_disk(mill):
-    """The file counted as gone, and nobody moved it when the disk was back."""
+    """The file counted as deleted, and no janitor moved the file when the disk was back."""
     mill.land("a.txt")
     process(mill)
     away = mill.folder.with_name("away")
     mill.folder.rename(away)
     mill.folder.mkdir()
 
-    take_away(mill.catalog)
+    empty_inboxes(mill.catalog)
     without = fates(mill)
     mill.folder.rmdir()
     away.rename(mill.folder)
     come_due(mill)
-    take_away(mill.catalog)
+    empty_inboxes(mill.catalog)
 
     assert without == {"a.txt": Afterwards.ARCHIVE}
     assert fates(mill) == {"a.txt": Afterwards.ARCHIVED}
@@ -133,20 +133,20 @@ def test_a_copy_of_a_processed_file_is_moved_too(mill):
     mill.land("a.txt", content="one\n")
     os.utime(path, ns=(at, at))
 
-    take_away(mill.catalog)
+    empty_inboxes(mill.catalog)
 
     assert contents(archive_of(mill)) == {"a.txt": "one\n"}
     assert contents(mill.folder) == {}
 
 
 def test_a_file_written_again_with_the_same_content_stays(mill):
-    """Its time says that somebody has sent it again: nobody has processed that."""
+    """The file's time says that the sender has sent the file again: no run has processed that."""
     mill.land("a.txt", content="one\n")
     mill.discover()
     mill.process()
     mill.land("a.txt", content="one\n")
 
-    take_away(mill.catalog)
+    empty_inboxes(mill.catalog)
 
     assert contents(mill.folder) == {"a.txt": "one\n"}
     assert mill.discover() == ["a.txt"]
@@ -163,7 +163,7 @@ def test_processed_files_are_deleted(catalog_url, tmp_path):
     mill.fail(tx, mill.claim(tx)[0], last=True)
     mill.land("new.txt")
 
-    take_away(mill.catalog)
+    empty_inboxes(mill.catalog)
 
     assert set(contents(mill.folder)) == {"bad.txt", "new.txt"}
     assert fates(mill) == {"bad.txt": None, "done.txt": Afterwards.DELETED}
@@ -171,40 +171,40 @@ def test_processed_files_are_deleted(catalog_url, tmp_path):
 
 
 def test_files_stay_unless_the_inbox_says_otherwise(catalog_url, tmp_path):
-    """Whoever says nothing loses nothing."""
+    """A user that declares nothing loses no file."""
     mill = make_mill(catalog_url, tmp_path / "raw")
     mill.land("a.txt")
     process(mill)
 
-    assert take_away(mill.catalog) == 0
+    assert empty_inboxes(mill.catalog) == 0
 
     assert (contents(mill.folder), fates(mill)) == ({"a.txt": "line\n"}, {"a.txt": None})
     mill.catalog.close()
 
 
-def test_a_claim_from_outside_has_its_files_taken_away_too(mill):
-    """The same commit, by another way; what it gives back stays."""
+def test_a_claim_from_outside_has_its_files_archived_too(mill):
+    """The same commit, by another call. A returned file stays."""
     mill.land("a.txt", "b.txt")
     mill.discover()
     claim = get_latest_files(mill.catalog, mill.inbox)
     update_file_status(mill.catalog, claim.claim_id, ["a.txt"], "SUCCESS")
     update_file_status(mill.catalog, claim.claim_id, ["b.txt"], "NEW")
 
-    take_away(mill.catalog)
+    empty_inboxes(mill.catalog)
 
     assert (set(contents(mill.folder)), set(contents(archive_of(mill)))) == ({"b.txt"}, {"a.txt"})
 
 
 def test_a_file_that_was_written_again_is_left_alone(mill):
-    """It is another one, which nobody has processed: it comes by itself, and leaves when it has been."""
+    """The new content has not been processed: it comes to a run, and leaves after that."""
     mill.land("a.txt", content="old\n")
     process(mill)
     mill.land("a.txt", content="new\n")
 
-    take_away(mill.catalog)
+    empty_inboxes(mill.catalog)
     left = (contents(mill.folder), contents(archive_of(mill)))
     process(mill)
-    take_away(mill.catalog)
+    empty_inboxes(mill.catalog)
 
     assert left == ({"a.txt": "new\n"}, {})
     assert contents(archive_of(mill)) == {"a.txt": "new\n"}
@@ -223,8 +223,8 @@ def test_a_janitor_that_dies_anywhere_leaves_work_for_the_next(mill, mark):
             raise Crash
 
     with pytest.raises(Crash):
-        take_away(janitor(mill, die))
-    take_away(mill.catalog)
+        empty_inboxes(janitor(mill, die))
+    empty_inboxes(mill.catalog)
 
     assert contents(mill.folder) == {}
     assert contents(archive_of(mill)) == {"a.txt": "one\n"}
@@ -241,7 +241,7 @@ def test_what_is_written_while_a_janitor_stands_anywhere_is_not_lost(mill, mark)
         if here == mark:
             mill.land("a.txt", content="new\n")
 
-    take_away(janitor(mill, write_again))
+    empty_inboxes(janitor(mill, write_again))
 
     assert contents(mill.folder) == {"a.txt": "new\n"}
     assert process(mill) == ["a.txt"]
@@ -249,22 +249,22 @@ def test_what_is_written_while_a_janitor_stands_anywhere_is_not_lost(mill, mark)
 
 @pytest.mark.parametrize("mark", MARKS)
 def test_a_janitor_that_is_overtaken_anywhere_puts_no_second_copy(mill, mark):
-    """What another has put into the archive meanwhile is the same content, not one to tell apart."""
+    """A file that another janitor has archived meanwhile has the same content: no second name is needed."""
     mill.land("a.txt", content="one\n")
     process(mill)
 
     def overtake(here: str) -> None:
         if here == mark:
-            take_away(mill.catalog)
+            empty_inboxes(mill.catalog)
 
-    take_away(janitor(mill, overtake))
+    empty_inboxes(janitor(mill, overtake))
 
     assert (contents(mill.folder), contents(archive_of(mill))) == ({}, {"a.txt": "one\n"})
     assert fates(mill) == {"a.txt": Afterwards.ARCHIVED}
 
 
 def test_what_a_janitor_took_by_mistake_and_died_with_comes_back(mill):
-    """Written between his look and his hand: it lies under no name then, and nobody has processed it."""
+    """The file was written between the janitor's look and its move. It has no name then, and has not been processed."""
     mill.land("a.txt", content="old\n")
     process(mill)
 
@@ -275,9 +275,9 @@ def test_what_a_janitor_took_by_mistake_and_died_with_comes_back(mill):
             raise Crash
 
     with pytest.raises(Crash):
-        take_away(janitor(mill, write_again_and_die))
+        empty_inboxes(janitor(mill, write_again_and_die))
     hidden = not (mill.folder / "a.txt").exists()
-    take_away(mill.catalog)
+    empty_inboxes(mill.catalog)
 
     assert hidden
     assert contents(mill.folder) == {"a.txt": "new\n"}
@@ -286,7 +286,7 @@ def test_what_a_janitor_took_by_mistake_and_died_with_comes_back(mill):
 
 
 def test_a_janitor_that_was_overtaken_takes_nothing_that_came_since(mill):
-    """What he was to take is noted as taken, so nobody would look where he had put it, had he died with it."""
+    """The record says that the file was moved: if this janitor died, no other would look for the new file."""
     mill.land("a.txt", content="old\n")
     process(mill)
     reached = []
@@ -294,10 +294,10 @@ def test_a_janitor_that_was_overtaken_takes_nothing_that_came_since(mill):
     def be_overtaken(here: str) -> None:
         reached.append(here)
         if here == "storage.before_delete":
-            take_away(mill.catalog)
+            empty_inboxes(mill.catalog)
             mill.land("a.txt", content="new\n")
 
-    take_away(janitor(mill, be_overtaken))
+    empty_inboxes(janitor(mill, be_overtaken))
 
     assert "storage.moved_to_delete" not in reached
     assert list(mill.folder.iterdir()) == [mill.folder / "a.txt"]
@@ -309,7 +309,7 @@ def test_nothing_in_the_archive_is_overwritten(mill):
     for content in ("monday\n", "tuesday\n", "monday\n"):
         mill.land("a.txt", content=content)
         process(mill)
-        take_away(mill.catalog)
+        empty_inboxes(mill.catalog)
 
     kept = contents(archive_of(mill))
     assert sorted(kept.values()) == ["monday\n", "tuesday\n"]
@@ -326,7 +326,7 @@ def test_contents_of_one_name_size_and_time_are_all_kept(mill):
     (archive_of(mill) / "a.txt").write_text("first\n")
     (archive_of(mill) / f"a-{row.content_version[:12]}.txt").write_text("one\n")
 
-    take_away(mill.catalog)
+    empty_inboxes(mill.catalog)
 
     assert sorted(contents(archive_of(mill)).values()) == ["first\n", "one\n", "two\n"]
     assert contents(mill.folder) == {}
@@ -340,12 +340,12 @@ def test_a_file_stays_while_the_archive_cannot_be_written(mill):
     archive_of(mill).mkdir()
     (archive_of(mill) / "sub").write_text("in the way")
 
-    take_away(mill.catalog)
+    empty_inboxes(mill.catalog)
     waits = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))[1]
     (archive_of(mill) / "sub").unlink()
-    at_once = take_away(mill.catalog)
+    at_once = empty_inboxes(mill.catalog)
     come_due(mill)
-    take_away(mill.catalog)
+    empty_inboxes(mill.catalog)
 
     assert waits.afterwards is Afterwards.ARCHIVE
     assert "cannot archive it yet" in str(waits.error)
@@ -359,13 +359,13 @@ def test_janitors_at_once_do_no_harm(mill):
     """Each node has one."""
     mill.land(*(f"{number}.txt" for number in range(20)))
     process(mill)
-    threads = [threading.Thread(target=take_away, args=(janitor(mill),)) for _ in range(3)]
+    threads = [threading.Thread(target=empty_inboxes, args=(janitor(mill),)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     come_due(mill)
-    take_away(mill.catalog)
+    empty_inboxes(mill.catalog)
 
     assert set(contents(archive_of(mill))) == {f"{number}.txt" for number in range(20)}
     assert contents(mill.folder) == {}
@@ -374,10 +374,10 @@ def test_janitors_at_once_do_no_harm(mill):
 
 
 def test_where_it_lies_in_the_archive_is_known_though_its_janitor_died(mill):
-    """Under its name lies an earlier content of the same size: whoever looks there finds yesterday's orders."""
+    """An earlier content of the same size has the file's name: a reader would find yesterday's orders."""
     mill.land("a.txt", content="one\n")
     process(mill)
-    take_away(mill.catalog)
+    empty_inboxes(mill.catalog)
     mill.land("a.txt", content="two\n")
     process(mill)
 
@@ -386,8 +386,8 @@ def test_where_it_lies_in_the_archive_is_known_though_its_janitor_died(mill):
             raise Crash
 
     with pytest.raises(Crash):
-        take_away(janitor(mill, die))
-    take_away(mill.catalog)
+        empty_inboxes(janitor(mill, die))
+    empty_inboxes(mill.catalog)
 
     rows = mill.catalog.read(lambda db: list_files(db, mill.inbox.dataset_id))
     kept = {Path(unquote(urlsplit(str(row.archive)).path)).read_text() for row in rows}
@@ -396,11 +396,11 @@ def test_where_it_lies_in_the_archive_is_known_though_its_janitor_died(mill):
 
 @pytest.mark.parametrize("name", ["n" * 255, "n" * 251 + ".txt", "é" * 127, "n." + "x" * 253])
 def test_two_contents_of_the_longest_names_are_archived(mill, name):
-    """What tells them apart needs room that such a name does not leave."""
+    """The suffix that makes names distinct needs room that such a long name lacks."""
     for content in ("one\n", "two\n"):
         mill.land(name, content=content)
         process(mill)
-        take_away(mill.catalog)
+        empty_inboxes(mill.catalog)
 
     assert contents(mill.folder) == {}
     assert sorted(contents(archive_of(mill)).values()) == ["one\n", "two\n"]
@@ -408,12 +408,12 @@ def test_two_contents_of_the_longest_names_are_archived(mill, name):
 
 @pytest.mark.parametrize(("bound", "most", "taken"), [("_MOST_FILES", 2, [2, 2, 1]), ("_MOST_BYTES", 14, [3, 2])])
 def test_a_large_backlog_leaves_in_small_parts(mill, bound, most, taken):
-    """Who is asked to stop, or to look after something else, can do so in between; what was done is noted by then."""
+    """A janitor that is asked to stop can do so between the parts. The results are recorded by then."""
     mill.land(*"abcde", content="12345")
     process(mill)
 
     with patch.object(leaving, bound, most):
-        parts = list(iter(lambda: take_away(mill.catalog), 0))
+        parts = list(iter(lambda: empty_inboxes(mill.catalog), 0))
 
     assert parts == taken
     assert set(fates(mill).values()) == {Afterwards.ARCHIVED}
@@ -421,6 +421,6 @@ def test_a_large_backlog_leaves_in_small_parts(mill, bound, most, taken):
 
 @pytest.mark.parametrize(("after", "archive"), [("archive", None), ("keep", "/old"), ("delete", "/old")])
 def test_an_archive_is_named_where_it_is_used(mill, after, archive):
-    """Else somebody believes that files are kept which are deleted."""
+    """Without an archive a user believes that files are kept, and they are deleted."""
     with pytest.raises(UserError, match="archive"):
         InboxSpec(mill.inbox.spec.format, after=After(after), archive=archive)

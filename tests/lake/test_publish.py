@@ -20,7 +20,7 @@ from tidemill.lake.fileset.publish import (
     fold,
     see_own,
 )
-from tidemill.lake.filters import Range, make_filter
+from tidemill.shapes.filters import Range, make_filter
 
 WIDER = column_schema([{"name": "id", "type": "long"}, {"name": "a", "type": "string"}])
 OTHER = column_schema([{"name": "id", "type": "long"}, {"name": "b", "type": "string"}])
@@ -78,7 +78,7 @@ def test_a_dropped_partition_is_gone_for_new_readers_only(lake):
 
 
 def test_what_is_made_again_after_a_drop_is_new(lake):
-    """To triggers and consumers: they were never told of the drop."""
+    """Triggers and consumers get no message about a drop, so a partition created again is new to them."""
     lake.publish(5, rows=2)
     lake.commit(lake.begin(), drop(lake, 5))
 
@@ -95,7 +95,7 @@ def test_what_is_made_again_after_a_drop_is_new(lake):
 @pytest.mark.parametrize("theirs", ["append", "overwrite", "drop", "describe"])
 @pytest.mark.parametrize("mine", ["overwrite", "drop"])
 def test_what_replaces_a_partition_conflicts_with_all_that_happened_to_it(lake, mine, theirs):
-    """It would undo what it has not seen."""
+    """The write would undo a change that it has not seen."""
     lake.publish(5)
     makers = {"drop": drop, "describe": lambda lake, hour: describe(lake, hour, a="1")}
     loser, winner = lake.begin(), lake.begin()
@@ -107,7 +107,7 @@ def test_what_replaces_a_partition_conflicts_with_all_that_happened_to_it(lake, 
 
 @pytest.mark.parametrize("mine", ["append", "describe"])
 def test_adding_to_what_was_dropped_meanwhile_is_a_conflict(lake, mine):
-    """It would come back with a part of its content."""
+    """The partition would come back with a part of its content."""
     lake.publish(5)
     loser = lake.begin()
     lake.commit(lake.begin(), drop(lake, 5))
@@ -129,7 +129,7 @@ def test_metadata_joins_and_goes_with_its_partition(lake):
     assert metadata(lake) == {"d": "4"}
 
 
-def test_metadata_alone_is_delivered_to_nobody(lake):
+def test_metadata_alone_is_not_delivered(lake):
     """No rows came."""
     lake.publish(5)
     first = lake.begin()
@@ -168,7 +168,7 @@ def test_only_the_same_name_conflicts(lake):
     ],
 )
 def test_drops_fold_with_what_else_one_transaction_does(lake, ops, op, rows):
-    """One change row for each key; created and dropped again is nothing."""
+    """Each key has one change row. A partition that is created and then dropped has none."""
     writes = [drop(lake, 5) if op == "drop" else lake.write(5, op, rows=2**n) for n, op in enumerate(ops)]
 
     folded = fold(lake.lines, writes)
@@ -201,7 +201,7 @@ def add(lake, tx, hour, schema, base):
 
 
 def test_columns_evolve_from_the_newest_only(lake):
-    """Of two that add columns at once the second would lose the first one's."""
+    """If two transactions add columns at once, the second would lose the columns of the first."""
     lake = evolving(lake)
     oldest, late, first, plain = (lake.begin() for _ in range(4))
     commit(lake.catalog, oldest, [add(lake, oldest, 1, SCHEMA, None)])

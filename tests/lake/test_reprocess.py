@@ -56,7 +56,7 @@ def test_what_is_not_processed_or_not_there_is_refused_with_all_others(mill):
     assert {row.name: row.status for row in mill.list()}["b"] is FileState.SUCCESS
 
 
-def test_of_two_who_ask_at_once_one_is_refused(mill):
+def test_of_two_callers_that_ask_at_once_one_is_refused(mill):
     """Else one record would be closed twice, and the file announced twice."""
 
     def ask_too(mark: str) -> None:

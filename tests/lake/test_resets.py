@@ -1,4 +1,4 @@
-"""What people do to a consumer: they choose where it starts, look ahead, start it anew, and requeue what it gave up."""
+"""Acts of people on a consumer: choose its start, look ahead, reset it, and requeue discarded partitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 
 from tests.lake.conftest import SQL
 from tests.lake.test_claims import MINUTE, backlog, fail, kinds
-from tidemill.lake.consumer.backlog import NoteUnread
+from tidemill.json_specs import write_text
+from tidemill.lake.backlog import NoteUnseen
+from tidemill.lake.consumer.backlog import CONSUMERS
 from tidemill.lake.consumer.managed import ConsumerMoved, WorkState, ensure_consumer, find_consumer, measure_lag
 from tidemill.lake.consumer.resets import ClaimsInProgress, list_resets, requeue, reset
 from tidemill.lake.consumer.starts import BadStart, Start, find_position
@@ -30,7 +32,7 @@ def start_at(lake, start):
 
 
 def take_all(lake, terms=None):
-    """What one run gets, and completes."""
+    """Take for one run, and complete the run."""
     tx = lake.begin()
     got = lake.take(tx, terms)
     lake.complete(tx)
@@ -45,13 +47,13 @@ def count_closings(lake):
 def wait_a_moment(lake):
     """Let the clock that marks commits move on; a time between two commits."""
     before = lake.read(lambda db: db.now())
-    while (now := lake.read(lambda db: db.now())) <= before + 1:
+    while (now := lake.read(lambda db: db.now())) <= before + timedelta(milliseconds=1):
         pass
-    return datetime.fromtimestamp(now / 1000, UTC)
+    return now
 
 
 def reset_to(lake, start, by="ann"):
-    """The consumer starts anew."""
+    """Reset the consumer."""
     lake.consumer()
     return reset(lake.catalog, lake.lines.dataset_id, NAME, Start.parse(start), by)
 
@@ -95,7 +97,12 @@ def test_a_time_before_everything_is_the_beginning(lake):
 
 @pytest.mark.parametrize(
     ("given", "told"),
-    [("begining", "did you mean 'beginning'"), ("soon", "use beginning, now or a time"), ("2026-02-30", "use begin")],
+    [
+        ("begining", "did you mean 'beginning'"),
+        ("soon", "use beginning, now or a time"),
+        ("2026-02-30", "use begin"),
+        ("0001-01-01T00:00+14:00", "use begin"),
+    ],
 )
 def test_a_start_that_is_none_is_refused_with_the_cure(given, told):
     """A typing error must not become "from the beginning"."""
@@ -104,7 +111,7 @@ def test_a_start_that_is_none_is_refused_with_the_cure(given, told):
 
 
 def test_a_start_in_the_future_or_without_a_zone_is_refused(lake):
-    """It would be "now" in silence."""
+    """Such a start would silently mean "now"."""
     to_come = datetime.now(UTC) + timedelta(hours=1)
 
     with pytest.raises(BadStart, match="still to come"):
@@ -131,7 +138,7 @@ def test_a_peek_shows_what_the_next_take_gives_and_takes_nothing(lake):
 
 
 def test_a_reset_delivers_all_again_and_keeps_on_record_what_was_consumed(lake):
-    """Who, when, from where, to where; and runs that have completed keep their input."""
+    """The record has the actor, the time, the old and the new start. Completed runs keep their input."""
     lake.publish(1)
     lake.publish(2)
     first = take_all(lake)
@@ -147,7 +154,7 @@ def test_a_reset_delivers_all_again_and_keeps_on_record_what_was_consumed(lake):
 
 
 def test_a_reset_to_now_drops_what_waits(lake):
-    """What waited in the working set and what nobody had looked at."""
+    """Changes that waited in the working set, and changes that no take had seen."""
     lake.publish(1)
     failed = lake.begin()
     lake.take(failed)
@@ -176,8 +183,8 @@ def test_a_reset_is_refused_while_a_run_holds_what_it_took(lake):
     assert take_all(lake) == [1]
 
 
-def test_a_take_that_a_reset_overtook_is_told(lake):
-    """It had looked up the consumer before: what it would claim belongs to the past."""
+def test_a_take_that_a_reset_overtook_gets_an_error(lake):
+    """The take had looked up the consumer before: its claims would belong to the past."""
     lake.publish(1)
     stale = lake.consumer()
     late = lake.begin()
@@ -188,7 +195,7 @@ def test_a_take_that_a_reset_overtook_is_told(lake):
 
 
 def test_a_reset_announces_what_waits_then(lake):
-    """The messages of these partitions are used up long ago: nobody else would speak of them."""
+    """The messages of these partitions are used up: without a new message no run would start."""
     lake.publish(1)
     take_all(lake)
 
@@ -272,7 +279,7 @@ def test_with_a_share_of_old_ones_a_backlog_is_caught_up_with_beside_what_is_new
 
 
 def test_of_what_has_waited_for_a_retry_the_newest_first_still_take_it(lake):
-    """It comes behind what is new, and is not forgotten."""
+    """Such a partition comes after new ones, and is not forgotten."""
     lake.publish(1)
     failed = lake.begin()
     lake.take(failed)
@@ -299,7 +306,7 @@ def test_a_change_after_delivery_is_ignored_if_that_is_asked_for(lake, op):
     assert lake.list_work(WorkState.NEW) == []
 
 
-def test_a_change_after_delivery_is_put_aside_if_it_is_an_error(lake):
+def test_a_change_after_delivery_is_discarded_if_it_is_an_error(lake):
     """For a person to look at; what they requeue is delivered."""
     terms = Terms(on_change=OnChange.ERROR)
     lake.publish(1)
@@ -373,7 +380,7 @@ def test_a_reset_counts_dropped_partitions_from_zero(lake):
 
 @pytest.mark.parametrize("on_change", [OnChange.IGNORE, OnChange.ERROR])
 def test_a_failure_is_no_delivery(lake, on_change):
-    """What was taken and given back was not delivered: it comes again with what was added meanwhile."""
+    """A partition that was taken and returned was not delivered: it comes again with later additions."""
     terms = Terms(on_change=on_change)
     lake.publish(1)
     failed = lake.begin()
@@ -397,7 +404,7 @@ def test_a_failure_is_no_delivery(lake, on_change):
     ],
 )
 def test_terms_that_cannot_be_are_refused(bad):
-    """Where they are written, not by a run that never gets anything."""
+    """Bad terms are refused where they are written, not by a run that never gets anything."""
     with pytest.raises(BadTerms):
         Terms(**bad)
 
@@ -411,15 +418,17 @@ def test_terms_are_kept_with_the_consumer_and_follow_a_deployment(lake):
 
     lake.catalog.write(lambda db: ensure_consumer(db, lake.lines.dataset_id, NAME, terms))
 
-    assert lake.read(lambda db: find_consumer(db, lake.lines.dataset_id, NAME)) == replace(before, terms=terms)
+    assert lake.read(lambda db: find_consumer(db, lake.lines.dataset_id, NAME)) == replace(
+        before, spec=write_text(terms)
+    )
 
 
 def test_what_is_noted_as_unread_counts_once(lake):
-    """It stands in the working set, and the state still leads to it."""
+    """The change is in the working set, and the state still leads to it."""
     consumer = lake.consumer()
     lake.publish(1)
     lake.publish(2)
-    lake.catalog.apply([NoteUnread([consumer.consumer_id])])
+    lake.catalog.apply([NoteUnseen(CONSUMERS, [consumer.consumer_id])])
 
     lag = lake.read(lambda db: measure_lag(db, consumer))
 

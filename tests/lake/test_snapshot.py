@@ -1,4 +1,4 @@
-"""Versions of a snapshot: which is current, who sees which, on both databases."""
+"""Versions of a snapshot: the current one, and the one that each reader sees, on both databases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tidemill.catalog.transactions import EndTransaction, Snapshot, TxState, beg
 from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import ColumnSchema
-from tidemill.lake.manifest import DataFile, Manifest, tx_directory
 from tidemill.lake.snapshot.refresh_order import OrderRefreshes, find_order
 from tidemill.lake.snapshot.snapshot import (
     NoVersionYet,
@@ -27,6 +26,7 @@ from tidemill.lake.snapshot.snapshot import (
     find_visible,
 )
 from tidemill.names import DatasetId, Namespace, RunId, WritePointer
+from tidemill.shapes.manifest import DataFile, Manifest, tx_directory
 from tidemill.world import World
 
 COLUMNS = ColumnSchema('{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}')
@@ -112,7 +112,7 @@ def test_a_reader_sees_the_version_of_its_begin_whatever_is_refreshed(mirror):
 
 
 def test_an_older_refresh_that_ends_last_never_becomes_current(mirror):
-    """It read the source first: current, it would take the data back in time."""
+    """The older refresh read the source first: as current version it would take the data back in time."""
     slow = mirror.begin()
     fast = mirror.begin()
     mirror.commit(fast)
@@ -205,7 +205,7 @@ def test_overlapping_refreshes_go_by_their_logical_times(mirror):
 
 
 def test_a_refresh_replaces_what_had_committed_before_its_run_began(mirror):
-    """It waited for a slot while another schedule refreshed; what it has read is newer, whatever its logical time."""
+    """The refresh waited for a slot while another schedule refreshed. Its rows are newer, whatever its logical time."""
     mirror.commit(mirror.begin(20))
 
     mirror.commit(waited := mirror.begin(10))

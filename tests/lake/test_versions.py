@@ -1,4 +1,4 @@
-"""The versions of a snapshot, on both databases: what is kept and for whom, the way back, and what becomes of files."""
+"""Versions of a snapshot, on both databases: retention, readers, roll-back, and the deletion of files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import ColumnSchema, Unpin, pin
 from tidemill.lake.janitor import sweep
-from tidemill.lake.manifest import DataFile, Manifest, mark_committed, tx_directory
 from tidemill.lake.snapshot.refresh_order import OrderRefreshes, find_order
 from tidemill.lake.snapshot.snapshot import PublishVersion, SnapshotDataset, SnapshotSpec, VersionGone, find_visible
 from tidemill.lake.snapshot.version_retention import Retention
@@ -29,6 +28,7 @@ from tidemill.lake.snapshot.versions import (
     list_versions,
 )
 from tidemill.names import DatasetId, Namespace, PinId, RunId, WritePointer
+from tidemill.shapes.manifest import DataFile, Manifest, mark_committed, tx_directory
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
@@ -85,7 +85,7 @@ class Users:
         return self.catalog.read(lambda db: find_visible(db, self.snapshot.dataset_id, everything))
 
     def kept(self):
-        """Each version that can be read, and for whom."""
+        """Return each version that can be read, with the reason why it is kept."""
         return {one.version: one.kept_for for one in self.catalog.read(lambda db: list_versions(db, self.snapshot))}
 
     def expire(self, *by_hand):
@@ -112,7 +112,7 @@ def users(catalog, tmp_path):
 
 
 def test_what_retention_does_not_keep_goes_with_its_files(users):
-    """At most two: the third refresh lets the first go."""
+    """At most two versions are kept: the third refresh expires the first."""
     first, second, third = (users.refresh() for _ in range(3))
 
     gone = users.expire()
@@ -127,7 +127,7 @@ def test_what_retention_does_not_keep_goes_with_its_files(users):
         users.catalog.read(lambda db: find_version(db, users.snapshot, 9999))
 
 
-def test_a_version_with_a_live_reader_stays_and_says_for_whom(users):
+def test_a_version_with_a_live_reader_stays_and_names_the_reader(users):
     """However many refreshes commit meanwhile, and whatever retention says."""
     first = users.refresh()
     reader = users.begin()
@@ -145,7 +145,7 @@ def test_a_version_with_a_live_reader_stays_and_says_for_whom(users):
 
 
 def test_an_open_transaction_keeps_what_it_may_still_read(users):
-    """It pins a snapshot when it reads it, perhaps an hour after its begin."""
+    """The transaction pins a snapshot when it reads, perhaps an hour after its begin."""
     first = users.refresh()
     reader = users.begin()
     for _ in range(3):
@@ -171,7 +171,7 @@ def test_a_version_that_never_was_current_can_be_pinned_too(users):
 
 
 def test_a_roll_back_is_a_new_version_with_the_old_files(users):
-    """It is current and newest; what it came from can still be read, until retention lets it go."""
+    """The new version is current and newest. Its source can still be read, until retention expires it."""
     first, second = users.refresh(), users.refresh()
 
     back = users.roll_back(first)
@@ -187,7 +187,7 @@ def test_a_roll_back_is_a_new_version_with_the_old_files(users):
 
 
 def test_files_go_with_the_last_version_that_has_them(users):
-    """Rolled back and refreshed again: then nobody has them."""
+    """After a roll-back and another refresh, no version has these files."""
     first = users.refresh()
     users.roll_back(first)
     for _ in range(2):
@@ -213,7 +213,7 @@ def test_the_versions_that_are_kept_are_the_last_in_the_order_of_refreshes(users
 
 @pytest.mark.parametrize("logical_time", [None, 10])
 def test_a_refresh_that_began_before_a_roll_back_does_not_undo_it(users, logical_time):
-    """It read its source before the person looked."""
+    """The refresh read its source before the person looked."""
     first = users.refresh()
     users.refresh()
     slow = users.begin(logical_time)
@@ -225,7 +225,7 @@ def test_a_refresh_that_began_before_a_roll_back_does_not_undo_it(users, logical
 
 
 def test_a_roll_back_does_not_hide_a_refresh_that_was_faster(users):
-    """Who rolls back has looked at what was current then."""
+    """The person that rolls back has looked at the version that was current then."""
     first = users.refresh()
     users.refresh()
     tx = users.begin()
@@ -238,7 +238,7 @@ def test_a_roll_back_does_not_hide_a_refresh_that_was_faster(users):
 
 
 def test_a_roll_back_to_what_has_gone_meanwhile_is_refused(users):
-    """Found, let go by the janitor, and then committed: its files would be deleted under it."""
+    """The janitor expired the version before the commit: its files would be deleted under the new version."""
     first = users.refresh()
     users.refresh()
     tx = users.begin()
@@ -251,8 +251,8 @@ def test_a_roll_back_to_what_has_gone_meanwhile_is_refused(users):
         commit(users.catalog, again, [RollBack(again, users.snapshot, found, users.order(again))])
 
 
-def test_by_hand_goes_what_nobody_needs_and_nothing_else(users):
-    """A person is not asked to know who reads."""
+def test_by_hand_expires_what_no_reader_needs_and_nothing_else(users):
+    """A person need not know which processes read."""
     first, second = users.refresh(), users.refresh()
     users.pin(first)
 
@@ -266,7 +266,7 @@ def test_by_hand_goes_what_nobody_needs_and_nothing_else(users):
         users.expire(first)
 
 
-def test_replaced_files_stay_for_those_who_were_told_of_them(users):
+def test_replaced_files_stay_for_readers_that_know_them(users):
     """Other engines pin nothing: they have as long as the site gives them."""
     for _ in range(3):
         users.refresh()

@@ -17,16 +17,14 @@ from tidemill.catalog.transactions import EndTransaction, Transaction, TxState, 
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset, WriteOp
 from tidemill.lake.fileset.publish import PartitionWrite
-from tidemill.lake.manifest import DataFile, Manifest
 from tidemill.lake.window.follow import publish_partitions
-from tidemill.lake.window.partition_time import Instant
 from tidemill.lake.window.watermark import (
     EARLIEST,
     LATEST,
     AdvanceWatermark,
     NotAhead,
     WatermarkChanged,
-    WatermarkPassed,
+    WatermarkThere,
     declare_watermark,
     expire_moves,
     find_next_slot,
@@ -42,6 +40,8 @@ from tidemill.lake.window.watermark import (
     value_at,
 )
 from tidemill.names import DatasetId, Namespace, RunId
+from tidemill.shapes.manifest import DataFile, Manifest
+from tidemill.shapes.partition_time import Instant
 
 HOUR = 3_600_000_000
 MIDNIGHT = int(datetime(2021, 3, 19, tzinfo=UTC).timestamp()) * 1_000_000
@@ -62,7 +62,7 @@ class Tide(Lake):
     """A file set with a watermark; partitions are hours of one day."""
 
     def declare(self, options: dict[str, str] | None, keys: dict[str, str] | None = None) -> Fileset:
-        """Declare it, or anew."""
+        """Declare the watermark, or declare it again."""
         spec: dict[str, object] = {"keys": keys or {"hour": "int"}}
         if options is not None:
             spec["watermark"] = {"column": "ts", "options": {**OPTIONS, **options}}
@@ -93,7 +93,7 @@ class Tide(Lake):
         return [hours(move.value) for move in reversed(found)]
 
     def messages(self) -> list[dict]:
-        """What was said of it."""
+        """Return the messages about the watermark."""
         key = f"watermark:{self.lines.qualified_name}"
         found = rows_of(self.catalog, f"SELECT payload FROM message WHERE event_key = '{key}' ORDER BY seq, n")
         return [json.loads(payload) for (payload,) in found]
@@ -125,7 +125,7 @@ def tide(catalog: Catalog) -> Tide:
 
 
 def test_the_commit_of_an_hour_moves_the_watermark_to_its_end(tide):
-    """The seed's example: with pt_hour=10 all before 11:00 has arrived; and nobody has to see a row of hour 11."""
+    """The seed's example: with pt_hour=10 all rows before 11:00 have arrived, and no row of hour 11 is needed."""
     tide.publish(10)
 
     assert tide.value == 11
@@ -203,8 +203,8 @@ def test_a_slot_of_several_partitions_waits_for_all(catalog, options):
     assert incomplete == []
 
 
-def test_a_partition_without_a_time_is_parked_and_blocks_nobody(catalog):
-    """It is listed; a mended pattern releases it."""
+def test_a_partition_without_a_time_is_parked_and_blocks_no_other(catalog):
+    """Such a partition is listed. A corrected pattern gives it a time."""
     tide = make_tide(catalog)
     tide.publish(25)
     tide.publish(9)
@@ -220,7 +220,7 @@ def test_a_partition_without_a_time_is_parked_and_blocks_nobody(catalog):
 
 
 def test_an_open_transaction_holds_it_where_it_has_declared_to_write(tide):
-    """What is declared is still to come; its end lets go, whether it committed or not."""
+    """A declared time is still to come. The end of its transaction releases the watermark, with or without a commit."""
     slow = tide.span(9, 10)
     undeclared = tide.begin()
     for hour in (8, 10, 11):
@@ -238,7 +238,7 @@ def test_an_open_transaction_holds_it_where_it_has_declared_to_write(tide):
 
 @pytest.mark.parametrize("state", [TxState.ABORTED, TxState.INVALID])
 def test_the_keeper_releases_what_an_end_without_commit_held(tide, state):
-    """Who ends a transaction knows nothing of watermarks."""
+    """The process that ends a transaction knows nothing of watermarks."""
     slow = tide.span(None, None)
     tide.publish(10)
     before = tide.value, release_due(tide.catalog)
@@ -263,7 +263,7 @@ def test_what_lies_behind_it_already_holds_nothing(tide):
 
 
 def test_a_partition_of_a_far_future_does_not_close_today(catalog):
-    """One of 2099 by mistake: what comes before it would be late for ever."""
+    """A partition of 2099 by mistake would make all earlier ones late for ever."""
     tide = make_tide(catalog, {"partition.time-extractor.timestamp-pattern": "20$hour-01-01"})
     tide.publish(21)
     tide.publish(99)
@@ -272,7 +272,7 @@ def test_a_partition_of_a_far_future_does_not_close_today(catalog):
 
     assert row.value == int(datetime(2021, 1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
     due = datetime(2099, 1, 1, tzinfo=UTC)
-    assert timedelta(0) <= datetime.fromtimestamp(row.next_check_at / 1000, UTC) - due <= timedelta(milliseconds=1)
+    assert timedelta(0) <= row.next_check_at - due <= timedelta(milliseconds=1)
     assert release_due(tide.catalog) == 0
 
 
@@ -294,7 +294,7 @@ def test_a_slot_ahead_of_the_clock_counts_once_its_time_has_come(catalog):
     assert tide.value is not None
 
 
-def test_who_wrote_by_an_old_declaration_is_refused(tide):
+def test_a_write_by_an_old_declaration_is_refused(tide):
     """Its partitions' times may be others now; nothing of it is published."""
     tx = tide.begin()
     effects = tide.publishing(tx, tide.write(10))
@@ -322,7 +322,7 @@ def test_a_watermark_comes_to_what_is_there_and_goes(tide):
 
 
 def test_a_watermark_that_waits_from_now_on_goes_on_from_where_it_stands(tide):
-    """It has passed a hole under the old policy, which would hold it for good."""
+    """The watermark has passed a hole under the old policy, and the new policy would hold it there for good."""
     for hour in (8, 10):
         tide.publish(hour)
 
@@ -401,7 +401,7 @@ def test_hours_that_a_declared_span_has_completed_stay_complete(catalog, change)
 
 
 def test_another_reading_of_time_recomputes_it_backwards_too(tide):
-    """A wrong zone put it eleven hours ahead: what is complete is found by the right one, and told."""
+    """A wrong zone was eleven hours ahead. With the right zone, the complete slots are found and announced."""
     right = {"partition.time-zone": "Asia/Dubai"}
     tide.declare(right)
     tide.publish(10)
@@ -443,7 +443,7 @@ def test_a_change_that_is_not_about_time_never_moves_it_back(catalog):
 
 
 def test_an_open_transaction_holds_another_reading_too(tide):
-    """What it has declared is still to come."""
+    """The declared span is still to come."""
     tide.span(9, 10)
     for hour in (8, 10):
         tide.publish(hour)
@@ -502,7 +502,7 @@ def test_an_advance_by_mistake_is_taken_back(tide):
 
 
 def test_by_hand_it_goes_forward_only(tide):
-    """And it is noted who did it."""
+    """The record names the person."""
     tide.publish(10)
     noon = Instant(MIDNIGHT + 12 * HOUR)
 
@@ -511,11 +511,11 @@ def test_by_hand_it_goes_forward_only(tide):
     assert tide.value == 12
     assert tide.catalog.read(lambda db: list_moves(db, tide.lines.dataset_id, 1))[0].cause == "by hand: anna"
     assert len(tide.messages()) == 2
-    with pytest.raises(WatermarkPassed):
+    with pytest.raises(WatermarkThere):
         tide.catalog.apply([AdvanceWatermark(tide.lines, noon, "by hand: anna")])
 
 
-def test_old_moves_are_forgotten_but_for_what_somebody_may_ask_for(tide):
+def test_old_moves_are_forgotten_but_for_what_a_reader_may_ask_for(tide):
     """The history grows with each commit; where it stands, and stood for open transactions, stays known."""
     for hour in (8, 9):
         tide.publish(hour)
@@ -563,7 +563,7 @@ EVENTS = st.lists(
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["skip", "wait"]), EVENTS)
 def test_it_stands_where_the_definition_says(catalog, gap, events):  # noqa: C901  # five kinds of events
-    """Slots in ascending order, never past who holds it, never back: in every order of commits, spans and ends."""
+    """Slots in ascending order, never past a holder, never back: in every order of commits, spans and ends."""
     tide = make_tide(catalog, {"partition.gap-policy": gap})
     complete: set[int] = set()
     first: list[int] = []

@@ -111,8 +111,9 @@ MUTANTS: Final = (
         "what a run took is completed in a transaction before the one that publishes",
         In("Step.commit").swap(
             'self.catalog.world.mark(f"{self.who}.before_commit")',
-            "from tidemill.lake.consumer.claims import CompleteClaims\n"
-            "self.catalog.apply([CompleteClaims(self.tx.run_id, self.tx.epoch)])\n"
+            "from tidemill.lake.claims import Complete\n"
+            "from tidemill.lake.consumer.claims import PARTITIONS\n"
+            "self.catalog.apply([Complete(PARTITIONS, self.tx.run_id, self.tx.epoch)])\n"
             'self.catalog.world.mark(f"{self.who}.before_commit")',
         ),
         scenario="fenced",
@@ -120,12 +121,13 @@ MUTANTS: Final = (
     _mutant(
         "completed_after_the_output",
         "what a run took is completed in a transaction after the one that publishes",
-        In("Partitions.complete").swap("[CompleteClaims(tx.run_id, tx.epoch)]", "[]"),
+        In("PartitionInputs.complete").swap("[*super().complete(tx)]", "[]"),
         In("Step.commit").swap(
             'self.catalog.world.mark(f"{self.who}.committed")',
             'self.catalog.world.mark(f"{self.who}.committed")\n'
-            "from tidemill.lake.consumer.claims import CompleteClaims\n"
-            "self.catalog.apply([CompleteClaims(self.tx.run_id, self.tx.epoch)])",
+            "from tidemill.lake.claims import Complete\n"
+            "from tidemill.lake.consumer.claims import PARTITIONS\n"
+            "self.catalog.apply([Complete(PARTITIONS, self.tx.run_id, self.tx.epoch)])",
         ),
         scenario="fenced",
     ),
@@ -146,30 +148,27 @@ MUTANTS: Final = (
         "released_as_done",
         "a run that ends without success gives its claims back as completed",
         Sql("claims.return_claims").swap(
-            "SET state = 'new', run_id = NULL, epoch = NULL, not_before = CASE WHEN CAST",
-            "SET state = 'completed', not_before = CASE WHEN CAST",
+            "SET state = 'new', run_id = NULL, epoch = NULL, not_before = CASE WHEN :failed",
+            "SET state = 'completed', not_before = CASE WHEN :failed",
         ),
         scenario="limits-small",
     ),
     _mutant(
         "claims_kept_by_an_ended_run",
         "a run that ends without success keeps its claims",
-        In("ReturnClaims.writes").drop("SQL.return_claims", times=2),
+        In("Return.writes").swap("(*counted, back)", "counted if self.phase is Phase.CLAIMS else (*counted, back)"),
         scenario="limits-small",
     ),
     _mutant(
         "claims_not_handed_over",
         "the claims of a lost attempt do not follow the next one",
-        In("RestampClaims.writes").drop("SQL.restamp"),
+        In("Restamp.writes").swap("(...,)", "() if self.phase is Phase.CLAIMS else (...,)"),
         scenario="workers-small",
     ),
     _mutant(
         "innocents_discarded",
         "all that a failing run holds is given up, not only what failed alone",
-        Sql("discard_alone").swap(
-            "AND 1 = (SELECT count(*) FROM (SELECT DISTINCT held.consumer_id",
-            "AND 0 < (SELECT count(*) FROM (SELECT DISTINCT held.consumer_id",
-        ),
+        In("Return.writes").swap("self.alone", "True"),
         first=Killer.SIMULATION,
     ),
     _mutant(
@@ -189,7 +188,7 @@ MUTANTS: Final = (
     _mutant(
         "backlog_not_announced",
         "the end of a run does not say that work is left",
-        In("PublishBacklog.writes").drop("SQL.publish_backlog"),
+        In("Announce._changes").swap("(...,)", "(...,) if self.backlog.phase is Phase.FILES else ()"),
         scenario="retry",
     ),
     _mutant(
@@ -213,13 +212,13 @@ MUTANTS: Final = (
     _mutant(
         "due_work_not_announced",
         "nobody says that work may be tried again",
-        In("publish_due").drop("catalog.apply([_PublishDue(due)])"),
+        In("publish_due").drop("catalog.apply([_PublishDue(backlog, due)])"),
         first=Killer.SIMULATION,
     ),
     _mutant(
         "own_output_delivered",
         "a program that said deliver_own=False gets what it has written itself",
-        In("Partitions.complete").swap("not self.program.deliver_own", "False"),
+        In("PartitionInputs.complete").swap("not self.program.deliver_own", "False"),
         first=Killer.SIMULATION,
     ),
     _mutant(
@@ -253,7 +252,7 @@ MUTANTS: Final = (
     _mutant(
         "input_not_recorded",
         "the record of a run does not say what it took",
-        In("CompleteClaims.writes").drop("SQL.record_input"),
+        In("claims.PARTITIONS").drop("SQL.record_input"),
         first=Killer.SIMULATION,
     ),
     # Inboxes
@@ -288,13 +287,13 @@ MUTANTS: Final = (
     _mutant(
         "file_claims_not_handed_over",
         "the files of a lost attempt do not follow the next one",
-        In("RestampFiles.writes").drop("SQL.restamp"),
+        In("Restamp.writes").swap("(...,)", "() if self.phase is Phase.FILES else (...,)"),
         scenario="inbox-small",
     ),
     _mutant(
         "files_kept_by_an_ended_run",
         "a run that ends without success keeps its files",
-        In("ReturnFiles.writes").drop("SQL.return_files"),
+        In("Return.writes").swap("(*counted, back)", "counted if self.phase is Phase.FILES else (*counted, back)"),
         scenario="inbox-killed",
     ),
     _mutant(
@@ -314,14 +313,14 @@ MUTANTS: Final = (
     _mutant(
         "files_backlog_not_announced",
         "the end of a run does not say that files are left",
-        In("PublishInboxBacklog.writes").drop("SQL.publish_backlog"),
+        In("Announce._changes").swap("(...,)", "() if self.backlog.phase is Phase.FILES else (...,)"),
         first=Killer.SIMULATION,
     ),
     _mutant(
         "files_closed_by_half",
         "a commit closes the files that went wrong, not those that were processed",
         In("TakenFiles.close").drop("*map(succeeded, self.files)"),
-        In("CloseFiles.guards").drop("SQL.guard_claims"),
+        In("CloseFiles.guards").swap("(...,)", "(...,) if self.some else ()"),
         first=Killer.SIMULATION,
     ),
     # Consumers in people's hands, and workers
@@ -346,9 +345,7 @@ MUTANTS: Final = (
     _mutant(
         "worker_commits_without_its_claims",
         "a worker publishes, and what it took is completed with its next commit",
-        In("Steps.commit").swap(
-            "step.prepare()", '[e for e in step.prepare() if type(e).__name__ != "CompleteClaims"]'
-        ),
+        In("Steps.commit").swap("step.prepare()", '[e for e in step.prepare() if type(e).__name__ != "Complete"]'),
         scenario="loop",
     ),
     _mutant(
@@ -360,7 +357,7 @@ MUTANTS: Final = (
     _mutant(
         "ended_claim_closes_files",
         "a claim by an engine outside closes files after it was fenced",
-        In("CloseSome.guards").drop("SQL.guard_some"),
+        In("CloseFiles.guards").swap("(...,)", "() if self.some else (...,)"),
         In("_FinishClaim.guards").drop("ATTEMPTS.refuse_unless_running"),
         scenario="inbox-engines",
     ),

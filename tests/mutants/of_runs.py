@@ -146,8 +146,8 @@ MUTANTS: Final = (
     _mutant(
         "death_of_a_driver_not_seen",
         "a runner neither sees that a driver has died nor lets its lease run out",
-        In("Runner.watch").swap("exit_code is not None", "False"),
-        In("Runner.renew").swap("held.driver.child.poll() is None and not held.driver.child.stopped()", "True"),
+        In("Runner.watch").swap("self.launcher.alive(run_id, held.run.epoch).ended", '""'),
+        In("Runner.renew").swap("self.launcher.alive(*attempt).working", "True"),
         first=Killer.SIMULATION,
     ),
     _mutant(

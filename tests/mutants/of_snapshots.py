@@ -61,7 +61,7 @@ MUTANTS: Final = (
     _mutant(
         "retention_ignores_readers",
         "a version goes while somebody reads it",
-        In("list_versions").swap("_readers_of(row[1], row[2], readers)", "()"),
+        In("list_versions").swap("_readers_of(one, readers)", "()"),
         scenario="versions",
     ),
     _mutant(

@@ -106,7 +106,7 @@ MUTANTS: Final = (
     _mutant(
         "windows_of_the_killed_forgotten",
         "windows of a run that was killed are announced again",
-        In("Windows.leave").swap("self.postpone(self.ids, leaving.wait)", "()"),
+        In("WindowInputs.leave").swap("self.postpone(self.ids, leaving.wait)", "()"),
         first=Killer.SIMULATION,
     ),
     _mutant(

@@ -1,4 +1,4 @@
-"""What a statement really read: PostgreSQL and SQLite both count, and both say which way they went."""
+"""Rows that a statement really read: PostgreSQL and SQLite both count them, and both show their plan."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tidemill.catalog.postgres import execute_text
 _PARTIAL = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql LIKE '% WHERE %'"
 _TICK = "UPDATE clock SET value = value + 1 WHERE id = 1"
 _NO_SCANS = frozenset({"Subquery Scan", "Bitmap Index Scan", "CTE Scan"})
-"""What they give was counted where it was read."""
+"""Nodes of a plan whose rows were counted where they were read."""
 _STOPS_EARLY = re.compile(r"\bLIMIT\b|\bmin\(|\bmax\(", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """One execution of a statement, rolled back."""
+    """An execution of a statement, rolled back."""
 
     rows: int
-    """How many it gave or changed."""
+    """The number of returned or changed rows."""
     read: int
     """PostgreSQL: rows that its plan touched, the thrown away among them. SQLite: steps of its machine."""
     objections: tuple[str, ...]
-    """What in the plan grows with the history, whatever it cost this time."""
+    """Parts of the plan that grow with the history, whatever they cost this time."""
     plan: str
 
     def __str__(self) -> str:

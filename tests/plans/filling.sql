@@ -189,7 +189,7 @@ INSERT INTO inbox_file (dataset_id, name, content_version, etag, bytes, modified
 SELECT 'landing', 'f' || i, 'v1', 'e', 1000, :now - (300000 - i) * 1000, :now - (300000 - i) * 1000,
        CASE WHEN i < 297000 THEN CASE WHEN i % 997 = 0 THEN 'QUARANTINED' ELSE 'SUCCESS' END
             WHEN i < 297200 THEN 'IN_PROGRESS' WHEN i < 298010 THEN 'ERROR' ELSE 'NEW' END,
-       CASE WHEN i = 297198 THEN 2 WHEN i >= 297200 AND i < 298010 THEN 1 ELSE 0 END,
+       CASE WHEN i = 297198 THEN 3 WHEN i >= 297200 AND i < 298010 THEN 1 ELSE 0 END,
        CASE WHEN i >= 297200 AND i < 298000 THEN :now + 3600000 WHEN i >= 298000 AND i < 298010 THEN 1000 ELSE 0 END,
        CASE WHEN i < 297000 THEN 'run_' || (i / 10) WHEN i = 297198 THEN 'alone_file' WHEN i < 297200 THEN 'live_' || (i % 2) END,
        CASE WHEN i < 297200 THEN 1 END
@@ -222,7 +222,7 @@ INSERT INTO app (namespace, name, version, spec, deployed_at)
 SELECT 'default', 'app_' || i, 1, '{}', :now FROM series WHERE i < 20
 
 -- name: fill_bundle
--- Of 20 apps; of some older ones nobody has swept yet, some on their way out.
+-- Bundles of 20 apps; five older bundles that wait for a janitor, and five that a janitor is deleting.
 INSERT INTO bundle (digest, files, bytes, content, location, leaving, packed_at)
 SELECT 'bundle_' || i, '{}', 1, NULL, 'file:///data/bundle_' || i, CASE WHEN i < 25 THEN 0 ELSE 1 END, 0 FROM series WHERE i < 30
 
@@ -270,7 +270,7 @@ SELECT 'program:program_' || i FROM series WHERE i < 300
  UNION ALL SELECT 'other:' || i FROM series WHERE i < 20000
 
 -- name: fill_worker
--- Ten workers that should have two runs each, of which one waits; every other one is held off.
+-- Ten workers that should have two runs each, of which one waits; every other one is postponed.
 INSERT INTO worker (program_id, instances, failures, not_before)
 SELECT 'worker_' || i, 2, 1, CASE WHEN i % 2 = 0 THEN :now + 3600000 ELSE 0 END FROM series WHERE i < 10
 

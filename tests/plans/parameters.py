@@ -1,4 +1,4 @@
-"""What each statement is asked with: parameters that make it find or change something in the filled catalog."""
+"""Parameters of each statement, with which it finds or changes something in the filled catalog."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LATE: Final = [2 * i + 1 for i in range(294_000, 294_010)]
 
 _HOUR: Final = 3_600_000_000
 _BEING_PROCESSED: Final = [i for i in range(297_000, 297_200) if i % 2 == 1]
-"""What run `live_1` holds."""
+"""The files that run `live_1` holds."""
 _LEAVING: Final = range(100, 200)
 _WAITING: Final = range(299_000, 299_100)
 _UNKNOWN: Final = range(300_000, 300_100)
@@ -96,6 +96,8 @@ _BOUNDARIES: Final = _rows(
     ]
 )
 
+_BY_NAME: Final = {"after_namespace": "default"}
+
 _PARAMS: Final[Mapping[str, Param]] = {
     "after": "f2",
     "app": "app_1",
@@ -116,6 +118,7 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "complete": 1,
     "computed": 298_000 * _HOUR,
     "compacted": 1,
+    "no_files": b"",
     "consumer_id": "wide",
     "content": b"zip",
     "consumers": _list("wide", "deep", "small_1"),
@@ -150,8 +153,10 @@ _PARAMS: Final[Mapping[str, Param]] = {
     "from_end": 0,
     "gap": "skip",
     "high": 99_000 * _HOUR,
-    "held_off": _list("bundle_2"),
+    "avoided": _list("bundle_2"),
     "heard_by": "",
+    "id": "wide",
+    "ids": _list("wide", "deep", "small_1", "landing"),
     "held": _rows([{"run_id": f"live_{i}", "epoch": 1} for i in range(200)]),
     "horizon": 599_800,
     "host": "host",
@@ -323,7 +328,9 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "windows.mark_stale": {"program_id": "program_2"},
     "windows.list_dirty": {"write_pointer": 600_000},
     "windows.list_touched": {"pointers": _list(*(2 * i + 1 for i in range(200_000, 200_020)))},
-    "windows.publish_closed": {"margin": _HOUR},
+    "windows.publish_closed": {"ids": _list("program_1", "program_2"), "margin": _HOUR},
+    "retries.clear_due": {"ids": _list("program_1", "program_2")},
+    "retries.postpone": {"id": "program_1"},
     "windows.announce_left": {"more": 0, "write_pointer": 599_990, "high": 200_000 * _HOUR},
     "retries.note_failures": {
         "failures": _rows(
@@ -421,9 +428,11 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "take.lock_open_tx": {"write_pointer": _OPEN},
     "take.claim": {"consumer_id": "wide"},
     "resets.deliver_chosen": {"new_id": "new", "chosen": _changes(range(297_200, 297_210))},
-    "claims.discard_alone": {"run_id": "alone"},
+    "claims.discard": {"run_id": "alone"},
     "claims.refuse_other_epoch": {"epoch": 1},
-    "backlog.note_unread": {"consumer_id": "deep"},
+    "claims.refuse_if_moved": {"claims": 100},
+    "file_claims.refuse_if_moved": {"claims": len(_BEING_PROCESSED)},
+    "backlog.note_unseen": {"id": "deep"},
     "claims.skip_own": {"dataset_id": "deep", "consumer": "reader", "write_pointer": 300_001},
     "starts.find_last_before": {"dataset_id": "deep"},
     "resets.list_resets_of": {"dataset_id": "wide", "name": "reader"},
@@ -447,11 +456,14 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "subject": "run_1",
         "detail": "{}",
     },
+    "audit_log.list_old_entries": {"most": 1000, "keep": -1000},
+    "audit_log.delete_entries": {"audit_ids": _list(*(f"audit_{100_000_000 + i}" for i in range(100)))},
+    "audit_log.find_entry": {"audit_id": "audit_100250000"},
     "audit_log.list_entries": {"before": "audit_100250000", "limit": 100},
     "audit_log.list_entries_of": {"before": "audit_100250000", "subject": "run_1", "limit": 100},
-    "discards.find_untold": {"most": 1000},
-    "discards.refuse_if_told": {"consumer": "reader", "discards": _changes(range(297_200, 297_210))},
-    "discards.tell": {"discards": _changes(range(297_200, 297_210))},
+    "discards.find_unreported": {"most": 1000},
+    "discards.refuse_if_reported": {"consumer": "reader", "discards": _changes(range(297_200, 297_210))},
+    "discards.report": {"discards": _changes(range(297_200, 297_210))},
     "take.close": {"state": "completed"},
     "take.find_claimable": {"newest": 1},
     "managed.list_work": {"state": "new"},
@@ -466,7 +478,6 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "changes.forget_all_unseen": {"feeds": '["wide"]'},
     "changes.forget_feeds": {"feeds": '["mirror"]'},
     "changes.find_unseen": {"dataset_id": "mirror", "position": 599_900},
-    "changes.note_unseen": {"consumer_id": "mirror"},
     "changes.forget_unseen": {"consumer_id": "wide", "write_pointer": 599_950},
     "changes.refuse_if_feed_moved": {"consumer_id": "wide", "position": 599_600},
     "changes.move_feed": {"consumer_id": "wide", "position": 599_600},
@@ -502,8 +513,9 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "superseded": -1,
     },
     "file_claims.return_others": {"files": _files(_BEING_PROCESSED[1:])},
-    "file_endings.quarantine_alone": {"run_id": "alone_file"},
-    "file_endings.postpone": {"dataset_id": "landing"},
+    "file_endings.quarantine": {"run_id": "alone_file"},
+    "file_endings.return_files": {"run_id": "alone_file"},
+    "file_endings.postpone": {"id": "landing"},
     "file_endings.retry_named": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(297_300, 297_400)))},
     "file_endings.retry_all": {"dataset_id": "landing"},
     "file_endings.release_quarantined": {"dataset_id": "landing", "names": _list(*(f"f{i}" for i in range(100)))},
@@ -546,8 +558,27 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "inbox.list_versions": {"dataset_id": "landing", "name": "f999", "state": ""},
     "inbox.count_files": {"dataset_id": "landing"},
     "datasets.measure_filesets": {"dataset_ids": _list("deep", "small_1")},
-    "datasets.list_dropped": {"dataset_id": "small_0"},
-    "datasets.list_current": {"dataset_id": "deep"},
+    "datasets.list_dropped": {"dataset_id": "small_0", "before_seq": 1 << 62, "before_key": ""},
+    "datasets.list_current": {"dataset_id": "deep", "after_key": "k50", "after_seq": 0},
+    "datasets.list_keys": {"lower": "k50", "upper": "k9"},
+    "datasets.list_schemas": {"after": 0},
+    "datasets.list_all": {**_BY_NAME, "after_name": "small_150"},
+    "apps.list_apps": {**_BY_NAME, "after_name": "app_15"},
+    "watermark.list_watermarks": {**_BY_NAME, "after_name": "small_100"},
+    "schedules.list_schedules": {**_BY_NAME, "after_app": "app_15", "after_name": "s10155"},
+    "managed.list_consumers": {"dataset_id": "", "name": "", "after_name": "reader", "after_dataset": "small_150"},
+    "transactions.list_newest": {"before": 300_000},
+    "transactions.list_open": {"after": 600_120},
+    "runs.list_newest": {"created_before": _NOW - 150_000_000, "before": "run_15"},
+    "runs.list_of_program": {"created_before": _NOW - 150_000_000, "before": "run_15"},
+    "jobs.list_jobs": {"after": "job_15"},
+    "jobs.list_ended": {"ended_before": _NOW, "before": "done_2"},
+    "project.name_programs": {"ids": _list("program_1", "program_2")},
+    "project.name_schedules": {"ids": _list("schedule_1", "schedule_2")},
+    "topics.list_newest": {"after": ""},
+    "topics.list_positions": {"topics": _list("data")},
+    "topics.count_quarantined": {"topics": _list("data")},
+    "topics.list_quarantined": {"before_seq": 1000, "before_n": 0, "before_name": ""},
     "datasets.list_first_changes": {"dataset_id": "deep", "lower": "", "upper": "\U0010ffff", "limit": 20},
     "transactions.list_published": {"write_pointer": 300_001},
     "runs.list_inputs": {"run_id": "run_1"},
@@ -595,7 +626,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "workers.lock_worker": {"program_id": "worker_1"},
     "workers.list_runs": {"program_id": "worker_1"},
     "workers.forgive": {"program_id": "worker_1"},
-    "workers.hold_off": {"program_id": "worker_1"},
+    "workers.postpone_starts": {"program_id": "worker_1"},
     "attempts.register": {"run_id": "live_10"},
     "attempts.refuse_if_moved": {"write_pointer": 600_101},
     "attempts.end_run": {"state": "FAILED"},
@@ -627,7 +658,7 @@ def make_call(statement: Statement) -> Call:
 
 
 def unused_overrides(statements: Mapping[str, Statement]) -> list[str]:
-    """What is said here about statements or parameters that are no more."""
+    """Return the overrides of statements or parameters that no longer exist."""
     return [
         f"{name}: {parameter}"
         for name, params in _OVERRIDES.items()

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 BIG: Final = 20_000
 """Rows from which on no table may be read as a whole. (Of 5,000 a hundred are found as fast by reading all.)"""
 MOST_ROWS: Final = 2_000
-"""What a statement may read on PostgreSQL. The longest list that parameters.py hands in has 200 values."""
+"""The most rows that a statement may read on PostgreSQL. The longest list of parameters.py has 200 values."""
 MOST_STEPS: Final = 60_000
 """Instructions of SQLite's machine: some 20 to 50 a row."""
 
@@ -41,8 +41,6 @@ READS_ALL: Final[Mapping[str, str]] = {
     "move.move_logs": "moves a project, for a person who asks: reads all runs",
     "inbox.count_files": "counts all files of an inbox, for a person who asks",
     "discovery.select_listings": "lists all inboxes, for a process that starts",
-    "jobs.list_jobs": "shows all open jobs, for a person who asks",
-    "schedules.list_schedules": "shows all schedules, for a person who asks, and at a deployment",
 }
 """Statements whose work is to read a table as a whole."""
 READS_MORE: Final[Mapping[str, str]] = {
@@ -82,7 +80,7 @@ def _check(subtests: pytest.Subtests, dialect: Dialect, most: int, attempt: Call
 
 
 def test_no_statement_reads_the_history_on_sqlite(subtests: pytest.Subtests, sqlite_catalog_url: str):
-    """SQLite knows no sizes (nobody runs ANALYZE), so a key that is common looks as good to it as one that is rare."""
+    """Without ANALYZE, SQLite knows no sizes, so a common key looks as good to it as a rare key."""
     catalog = open_catalog(sqlite_catalog_url, World())
     assert isinstance(catalog, SqliteCatalog)
     connection = catalog._connection()

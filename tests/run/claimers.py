@@ -1,6 +1,6 @@
-"""Claimers of one inbox, in threads: who gives and closes what.
+"""Claimers of one inbox, in threads: each notes its claimed and its closed files.
 
-`python -m tests.run.claimers [FILES] [CATALOG_URL]` makes so many files (100,000) and has two claimers work them off.
+`python -m tests.run.claimers [FILES] [CATALOG_URL]` makes so many files (100,000), which two claimers process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.lake.test_inbox import make_mill
 from tidemill.catalog.db import Catalog
 from tidemill.lake.inbox.inbox import FileState, Inbox
-from tidemill.run.outside_claims import get_latest_files, update_file_status
+from tidemill.run.step.outside_claims import get_latest_files, update_file_status
 
 
 def work_off(catalog: Catalog, inbox: Inbox, *, claimers: int, limit: int) -> tuple[list[str], list[BaseException]]:

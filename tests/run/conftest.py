@@ -14,9 +14,9 @@ from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.named import Dialect, Statement
 from tidemill.names import Namespace, ProgramId, RunId
-from tidemill.run.attempts import register, take_runs
-from tidemill.run.programs import Program, ProgramKind, put_program
-from tidemill.run.runs import NewRun, RunRecord, create_pending, find_run
+from tidemill.run.records.programs import Program, ProgramKind, put_program
+from tidemill.run.records.runs import NewRun, RunRecord, create_pending, find_run
+from tidemill.run.step.attempts import register, take_runs
 from tidemill.world import World
 
 LEASE = timedelta(seconds=60)
@@ -57,7 +57,7 @@ class Works:
         return self.run(run_id)
 
     def run(self, run_id: RunId) -> RunRecord:
-        """How the run stands."""
+        """Return the record of the run."""
         return self.catalog.read(lambda db: find_run(db, run_id))
 
     def sql(self, text: str) -> list[tuple[Any, ...]]:

@@ -13,7 +13,9 @@ from tidemill.catalog.named import Dialect
 from tidemill.catalog.transactions import TransactionEnded, TxState, begin, commit, find_transaction
 from tidemill.errors import Fenced, NotFound
 from tidemill.names import RunId
-from tidemill.run.attempts import (
+from tidemill.run.records.runs import SQL as RUNS
+from tidemill.run.records.runs import RunState, find_run, list_live, list_runs
+from tidemill.run.step.attempts import (
     AttachTransaction,
     AttemptEnd,
     Cause,
@@ -28,8 +30,6 @@ from tidemill.run.attempts import (
     renew,
     take_runs,
 )
-from tidemill.run.runs import SQL as RUNS
-from tidemill.run.runs import RunState, find_run, list_live, list_runs
 
 
 def begin_attempt(works, run):
@@ -38,7 +38,7 @@ def begin_attempt(works, run):
 
 
 def program_messages(works):
-    """All that was said of programs."""
+    """Return all messages about programs."""
     return works.catalog.read(lambda db: read_messages(db, "program", Position(0, -1), 100))
 
 
@@ -143,7 +143,7 @@ def test_a_process_registers_for_its_attempt_once(works):
 
 
 def test_a_process_of_an_earlier_attempt_cannot_register(works):
-    """It was slow to start, was given up, and another runs already."""
+    """The process started slowly and was given up, and another one runs already."""
     program = works.program()
     run_id = works.start(program)
     (first,) = works.take()
@@ -163,7 +163,7 @@ def test_a_lost_attempt_costs_no_retry(works):
 
     after = works.run(run.run_id)
     assert state is RunState.PENDING
-    assert (after.failures, after.losses, after.not_before <= after.created_at + 60_000) == (0, 1, True)
+    assert (after.failures, after.losses, after.not_before <= after.created_at + timedelta(minutes=1)) == (0, 1, True)
     assert works.catalog.read(lambda db: find_transaction(db, tx.write_pointer)).state is TxState.INVALID
 
 
@@ -193,7 +193,7 @@ def test_a_failed_attempt_is_repeated_after_a_doubling_wait(works):
         (run,) = works.take()
         assert fail(works, run) is RunState.PENDING
         now = works.catalog.read(lambda db: db.now())
-        waits.append(round((works.run(run_id).not_before - now) / 1000, -1))
+        waits.append(round((works.run(run_id).not_before - now).total_seconds(), -1))
     early = works.take()
     works.sql("UPDATE run SET not_before = 0")
     (run,) = works.take()
@@ -230,7 +230,7 @@ def test_the_end_of_a_run_is_announced_once_with_its_state(works):
 
 
 def test_a_commit_completes_the_run_with_its_transaction(works):
-    """What is published and what is done are one."""
+    """The run ends in the transaction that publishes."""
     run = works.under_way(works.program())
     tx = begin_attempt(works, run)
 
@@ -254,7 +254,7 @@ def test_a_fenced_attempt_cannot_commit(works):
 
 
 def test_a_fenced_attempt_cannot_begin(works):
-    """Stopped between register and begin, it would open a transaction that nobody ends."""
+    """An attempt that is stopped between register and begin would open a transaction that no process ends."""
     run = works.under_way(works.program())
     lose(works, run, zombie=True)
 
@@ -331,7 +331,7 @@ def test_a_lease_of_an_earlier_attempt_is_not_renewed(works):
 
 
 def test_a_waiting_run_is_killed_at_once(works):
-    """Nobody works on it; it must not start any more."""
+    """No process works on the run, and none may start."""
     run_id = works.start(works.program())
 
     state = ask_kill(works.catalog, run_id)
@@ -342,7 +342,7 @@ def test_a_waiting_run_is_killed_at_once(works):
 
 
 def test_a_run_that_is_taken_while_it_is_killed_does_not_go_on(works):
-    """It was reported as killed, its slot was free, and it ran."""
+    """Such a run was reported as killed, its slot was free, and the run continued."""
     run_id = works.start(works.program())
 
     def take(db):
@@ -366,7 +366,7 @@ def test_a_kill_at_the_end_of_an_attempt_is_not_lost(works):
 
 
 def test_a_new_attempt_knows_nothing_of_the_earlier_one_s_driver(works):
-    """That one may work on another run by now; who fences this attempt would kill it."""
+    """The earlier driver may work on another run by now: a fence of this attempt would kill that run."""
     run_id = works.start(works.program())
     (run,) = works.take()
     facts = {"driver": "driver_1"}
@@ -390,7 +390,7 @@ def test_a_running_run_is_stopping_until_it_is_ended(works):
 
 
 def test_a_kill_after_the_commit_has_no_effect(works):
-    """What is published stays published."""
+    """A published result stays published."""
     run = works.under_way(works.program())
     tx = begin_attempt(works, run)
     ask_kill(works.catalog, run.run_id)
@@ -417,7 +417,7 @@ def test_slots_are_held_through_all_attempts_and_freed_at_the_end(works):
 
 
 def test_a_freed_slot_wakes_the_jobs_that_wait_for_it(works):
-    """Nobody polls the queue."""
+    """No process polls the queue."""
     run = works.under_way(works.program())
     works.sql("INSERT INTO slot_limit VALUES ('program:prg_load')")
     works.sql(
@@ -433,7 +433,7 @@ def test_a_freed_slot_wakes_the_jobs_that_wait_for_it(works):
 
 
 def test_a_returned_run_waits_for_the_next_runner_at_once(works):
-    """A runner that is stopped gives its runs back; nothing counts."""
+    """A runner that is stopped returns its runs, and no failure counts."""
     run = works.under_way(works.program())
 
     end_attempt(works.catalog, run.run_id, run.epoch, AttemptEnd(Cause.RETURNED, "runner stops"))
@@ -443,7 +443,7 @@ def test_a_returned_run_waits_for_the_next_runner_at_once(works):
 
 
 def test_a_run_that_cannot_be_started_is_rejected(works):
-    """No Java: tried as often as the program says, then told from a program that failed."""
+    """Without Java a run has as many attempts as its program allows, and then differs from a run that failed."""
     run = works.under_way(works.program())
 
     state = end_attempt(works.catalog, run.run_id, run.epoch, AttemptEnd(Cause.REFUSED, "no Java"))

@@ -1,4 +1,4 @@
-"""Checks before publishing: what fails publishes nothing, what is put aside is published beside, the rest is told."""
+"""Checks before publishing: one that fails publishes nothing, one that quarantines publishes beside."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import tidemill as tm
 from tests.run.conftest import Works
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot
-from tidemill.lake.checks import CHECKS_METADATA, BadCheck, CheckFailed
+from tidemill.frames.checks import CHECKS_METADATA, BadCheck, CheckFailed
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
 from tidemill.names import DatasetId, Namespace, WritePointer
-from tidemill.run.external import open_transaction
+from tidemill.run.processes.external import open_transaction
 from tidemill.world import World
 
 
@@ -47,7 +47,7 @@ def publish(works, rows, expect, **more):
 
 def read(works, spark, fileset):
     """All rows, and the metadata of the partitions."""
-    from tidemill.lake.spark import read_partitions as read_frame
+    from tidemill.frames.spark import read_partitions as read_frame
 
     snapshot = Snapshot(WritePointer(10**15), works.catalog.incarnation)
     found = works.catalog.read(lambda db: read_partitions(db, fileset.dataset_id, snapshot))
@@ -79,8 +79,8 @@ def test_rows_that_fail_a_check_publish_nothing(works, filesets, spark):
 
 
 @pytest.mark.spark
-def test_rows_are_put_aside_and_the_results_stay_with_what_is_published(works, filesets, spark):
-    """Each row is in one of both, and says what it broke; a warning is only told."""
+def test_rows_are_quarantined_and_the_results_stay_with_what_is_published(works, filesets, spark):
+    """Each row is in one of both file sets, and names its broken checks. A warning is only reported."""
     rows = spark.sql(f"SELECT * FROM {ROWS}")
     expect = [
         tm.NotNull("name", otherwise="quarantine"),
@@ -132,6 +132,6 @@ def test_a_check_that_cannot_be_made_of_the_rows_is_refused(works, filesets, spa
     ],
 )
 def test_a_check_that_says_nothing_is_refused(make, why):
-    """Where it stands."""
+    """An empty check is refused where it is written."""
     with pytest.raises(BadCheck, match=why):
         make()

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: for which Spark and Java it is, who makes it, and that nothing depends on it."""
+"""Archive of Spark's classes: its Spark and Java, its trainer, and drivers without an archive."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.test_launchers import Pool, StubSpawner
+from tests.run.test_local_launcher import STUB, Pool
 from tests.run.test_runner import until
+from tests.spawners import PlayedDrivers
 from tidemill.json_specs import write_text
-from tidemill.run.class_data import JAVA_OPTIONS, Archive, Training, find_archive
-from tidemill.run.java import Java
+from tidemill.run.processes.class_data import JAVA_OPTIONS, ClassArchive, Training, find_archive
+from tidemill.run.processes.java import Java
 from tidemill.world import World
 
 JAVA = Java(Path("/java"), "17.0.9", "PATH")
@@ -34,16 +35,16 @@ def test_each_spark_on_each_java_has_an_archive_of_its_own(tmp_path):
     assert all("17.0.9" in path.name or "21.0.1" in path.name for path in paths)
 
 
-class TrainingSpawner(StubSpawner):
-    """Keeps the trainer's command, and what it was told, for the test."""
+class TrainingSpawner(PlayedDrivers):
+    """Spawner that keeps the trainer's command and input for the test."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__("-c", STUB)
         self.trainings: list[list[str]] = []
 
     def start(self, argv, **how):
         """Start a driver's stub, also for a trainer: it waits until it is killed."""
-        if "tidemill.run.class_data" in argv:
+        if "tidemill.run.processes.class_data" in argv:
             self.trainings.append(list(argv))
         return super().start(argv, **how)
 
@@ -54,7 +55,7 @@ def pool(tmp_path):
     pool = Pool(tmp_path)
     pool.world = dataclasses.replace(pool.world, spawner=TrainingSpawner())
     pool.launcher.world = pool.world
-    archive = Archive(tmp_path / "cache" / "class-data" / "spark.jsa")
+    archive = ClassArchive(tmp_path / "cache" / "class-data" / "spark.jsa")
     pool.launcher._archive = pool.launcher._wanted = archive
     yield pool
     pool.launcher.close()
@@ -87,7 +88,7 @@ def test_the_training_run_ends_with_the_launcher(pool, tmp_path):
 
 
 def test_drivers_share_the_classes_once_they_are_there(pool):
-    """Also those of a site that has Java options of its own; before, and without, nothing is said of it."""
+    """Also at a site with Java options of its own. Before and without an archive, drivers get no option."""
     pool.launcher.options = dataclasses.replace(pool.options, spark_settings={JAVA_OPTIONS: "-Xss4m"})
     without = pool.launcher._settings()
     archive = pool.launcher._archive.path
@@ -101,7 +102,7 @@ def test_drivers_share_the_classes_once_they_are_there(pool):
 @pytest.mark.parametrize("there", ["spark.jsa", "spark.failed"])
 def test_what_was_made_or_has_failed_is_not_made_again(tmp_path, there):
     """40 s of a core at each start for nothing would be a bad bargain."""
-    archive = Archive(tmp_path / "spark.jsa")
+    archive = ClassArchive(tmp_path / "spark.jsa")
     wanted = archive.is_wanted(World())
     (tmp_path / there).write_bytes(b"")
 
@@ -117,8 +118,8 @@ sys.stdin.read()
 """
 
 
-def test_only_one_process_has_the_lock_and_its_death_gives_it_back(tmp_path):
-    """Two `up` on one machine make one archive; one that was killed in the middle keeps nobody from making it."""
+def test_only_one_process_has_the_lock_and_its_death_releases_it(tmp_path):
+    """Two `up` on one machine make one archive. A killed trainer keeps no other from making the archive."""
     holder = subprocess.Popen(
         [
             sys.executable,
@@ -143,9 +144,9 @@ def test_only_one_process_has_the_lock_and_its_death_gives_it_back(tmp_path):
 @pytest.mark.spark
 def test_a_jvm_goes_on_without_an_archive_that_it_cannot_use(tmp_path):
     """Cut by a full disk, or of another Java: slower, and nothing else."""
-    from tidemill.run.java import find_java
+    from tidemill.run.processes.java import find_java
 
-    broken = Archive(tmp_path / "spark.jsa")
+    broken = ClassArchive(tmp_path / "spark.jsa")
     broken.path.write_bytes(b"no classes")
     java = find_java(World(), tmp_path / "cache")
 
@@ -161,7 +162,7 @@ def test_a_jvm_goes_on_without_an_archive_that_it_cannot_use(tmp_path):
 
 
 def test_a_training_survives_its_way_through_a_line():
-    """It comes by standard input, like a driver's."""
+    """The order comes by standard input, like a driver's."""
     training = Training("/cache/a.jsa", "/state/t", {"spark.master": "local"})
 
     assert "\n" not in write_text(training)

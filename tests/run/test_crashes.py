@@ -5,24 +5,24 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.run.conftest import Works
 from tests.run.test_runner import Watcher, expire, until
+from tests.spawners import PlayedDrivers
 from tidemill.json_specs import write_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DatasetId, Namespace, RunId
-from tidemill.processes import LocalChild, LocalSpawner
-from tidemill.run.launchers import DriverOptions, Launcher
-from tidemill.run.runner import Runner
-from tidemill.run.runs import RunState
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.runner import Runner
+from tidemill.run.records.runs import RunState
+from tidemill.shapes.formats import FileFormat, RawFormat
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
@@ -44,7 +44,7 @@ def load(run):
 DRIVER = """
 import os, signal
 from pathlib import Path
-from tidemill.run.driver import main
+from tidemill.run.processes.driver import main
 from tidemill.world import World
 
 struck = Path(os.environ["STRUCK"])
@@ -60,39 +60,21 @@ main(World(marked=marked))
 """
 
 
-class StrikingSpawner(LocalSpawner):
-    """Starts drivers that are struck by a signal when they first reach a mark."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder = folder
-        self.mark = "nowhere"
-        self.signal = signal.SIGKILL
-
-    def start(self, argv, *, env, **how) -> LocalChild:  # noqa: ARG002  # it is another program
-        """Start such a driver instead."""
-        more = {
-            "STRIKE_AT": self.mark,
-            "SIGNAL": str(int(self.signal)),
-            "STRUCK": str(self.folder / "struck"),
-            "MARKS": str(self.folder / "marks"),
-        }
-        return super().start([sys.executable, "-c", DRIVER], env={**env, **more}, **how)
-
-
 class Mill:
     """An inbox, a program that reads it, and a runner whose drivers are struck."""
 
     def __init__(self, works: Works, folder: Path) -> None:
         self.works = works
         self.folder = folder
-        self.spawner = StrikingSpawner(folder)
+        self.mark, self.signal = "nowhere", signal.SIGKILL
+        """The mark that strikes the driver which comes there first, and the signal."""
+        self.spawner = PlayedDrivers("-c", DRIVER, environ=self._order)
         self.app_file = folder / "project" / "app.py"
         self.app_file.parent.mkdir()
         self.app_file.write_text(APP)
         location = open_files(str(folder / "raw"), World())
         location.prepare()
-        spec = InboxSpec(RawFormat(FileFormat.CSV, "a INT, b INT"))
+        spec = InboxSpec(RawFormat(FileFormat.CSV, "a INT, b INT"), settle=timedelta(0))
         dataset = Dataset(
             DatasetId("ds_raw"), Namespace("default"), "raw", DatasetKind.INBOX, location.url, write_plain(spec)
         )
@@ -102,11 +84,20 @@ class Mill:
         self.runners: list[Runner] = []
         self.runner = self.new_runner()
 
+    def _order(self, _: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables that DRIVER reads."""
+        return {
+            "STRIKE_AT": self.mark,
+            "SIGNAL": str(int(self.signal)),
+            "STRUCK": str(self.folder / "struck"),
+            "MARKS": str(self.folder / "marks"),
+        }
+
     def new_runner(self, **world: object) -> Runner:
         """A runner on this machine, with drivers that are struck."""
         changed: World = dataclasses.replace(self.works.world, spawner=self.spawner, **world)
         options = DriverOptions(self.works.catalog.url, self.folder / "state", self.folder / "cache", warm=0, plain=0)
-        self.runners.append(Runner(changed, self.works.catalog, Launcher(changed, options)))
+        self.runners.append(Runner(changed, self.works.catalog, LocalLauncher(changed, options)))
         return self.runners[-1]
 
     def land(self, name: str) -> None:
@@ -123,7 +114,7 @@ class Mill:
 
     def launch(self, name: str, mark: str, how: signal.Signals) -> RunId:
         (self.folder / "struck").unlink(missing_ok=True)
-        self.spawner.mark, self.spawner.signal = mark, how
+        self.mark, self.signal = mark, how
         self.land(name)
         return self.works.start(self.program)
 
@@ -211,7 +202,7 @@ class Struck(BaseException):
     ["runner.taken", "runner.launched", "runner.driver_ended", "end_attempt.before_commit", "end_attempt.after_commit"],
 )
 def test_the_work_of_a_runner_that_vanishes_at_any_mark_is_done_once(mill, mark):
-    """Whatever it had begun, the next runner ends."""
+    """The next runner ends whatever the earlier one had begun."""
     strikes: list[str] = []
 
     def marked(name: str) -> None:
@@ -239,7 +230,7 @@ def test_the_work_of_a_runner_that_vanishes_at_any_mark_is_done_once(mill, mark)
 
 @pytest.mark.parametrize("mark", ["reaper.before_fence", "reaper.after_fence"])
 def test_a_reaper_that_vanishes_leaves_the_fence_to_the_next(mill, mark):
-    """It fenced, or it did not; either way the run goes on."""
+    """The run continues, whether the reaper has fenced it or not."""
 
     def marked(name: str) -> None:
         if name == mark:
@@ -260,7 +251,7 @@ def test_a_reaper_that_vanishes_leaves_the_fence_to_the_next(mill, mark):
     mill.assert_done_once("one.csv")
 
 
-def test_a_failed_run_gives_its_files_back(mill):
+def test_a_failed_run_returns_its_files(mill):
     """FAILED: they are in ERROR and come again by themselves, at the back-off; nothing is lost with the run."""
     mill.app_file.write_text(APP + "\ndef load(run):\n    raise ValueError('always')\n")
 
@@ -285,7 +276,7 @@ def test_a_run_without_input_does_not_call_its_program(mill):
 
 
 def test_work_that_is_left_is_announced_at_the_end_of_a_run(mill):
-    """Files that came while the run was under way, or were put back, must not wait for the next arrival."""
+    """Files that came during the run, or were returned, must not wait for the next arrival."""
     spec = write_plain(dataclasses.replace(mill.inbox.spec, max_files=1))
     dataset = dataclasses.replace(mill.inbox.dataset, spec=spec)
     mill.works.catalog.write(lambda db: declare(db, dataset))

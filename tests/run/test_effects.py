@@ -1,24 +1,23 @@
-"""What a program that is no user code commits beside its outputs."""
+"""Effects that a program without user code commits beside its outputs."""
 
 from __future__ import annotations
 
-import contextlib
 from datetime import timedelta
 
 import pytest
 
-from tidemill.processes import LocalSpawner
-from tidemill.run.attempts import take_runs
-from tidemill.run.bundles import AppCode
-from tidemill.run.driver import DriverProcess
-from tidemill.run.launchers import Assignment, Start
-from tidemill.run.runs import RunState
+from tests.spawners import InProcess
+from tidemill.run.processes.assignments import Assignment, DriverSetup
+from tidemill.run.processes.driver import DriverProcess
+from tidemill.run.records.bundles import AppCode
+from tidemill.run.records.runs import RunState
+from tidemill.run.step.attempts import take_runs
 from tidemill.world import World
 
 APP = """
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.names import EventKey
-from tidemill.run.context import workspace_of
+from tidemill.run.step.context import workspace_of
 
 class Told:
     name = "shop"
@@ -36,17 +35,6 @@ def tell(run):
 """
 
 
-class QuietSpawner(LocalSpawner):
-    """Runs in this process, and writes no logs."""
-
-    @contextlib.contextmanager
-    def surrounded(self, *_paths):
-        yield
-
-    def complain(self, text):
-        """Nobody reads it."""
-
-
 @pytest.mark.parametrize(("fails", "told"), [(False, 1), (True, 0)])
 def test_what_a_program_does_beside_its_outputs_is_in_its_commit(works, tmp_path, fails, told):
     """A window program moves its state by it: with the run's end, or not at all."""
@@ -57,9 +45,9 @@ def test_what_a_program_does_beside_its_outputs_is_in_its_commit(works, tmp_path
     (taken,) = works.catalog.write(
         lambda db: take_runs(db, most=1, owner="runner", host="here", lease=timedelta(seconds=60))
     )
-    start = Start(works.catalog.url, AppCode(str(app_file), ""), str(tmp_path), str(tmp_path), False, False, {})
+    start = DriverSetup(works.catalog.url, AppCode(str(app_file), ""), str(tmp_path), str(tmp_path), False, False, {})
 
-    driver = DriverProcess(World(spawner=QuietSpawner()), works.catalog, start, "driver")
+    driver = DriverProcess(World(spawner=InProcess()), works.catalog, start, "driver")
     driver.work(Assignment(taken.run_id, taken.epoch, str(tmp_path)))
 
     run = works.run(run_id)

@@ -1,4 +1,4 @@
-"""Transactions that somebody opens in a process of their own."""
+"""Transactions that callers open in a process of their own."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tidemill.errors import Fenced, NotFound
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import WriteOp
 from tidemill.lake.fileset.publish import PartitionWrite
-from tidemill.lake.manifest import Manifest
 from tidemill.names import DatasetId, Namespace
-from tidemill.run.attempts import AttemptEnd, Cause, ask_kill, end_attempt
-from tidemill.run.external import open_transaction
-from tidemill.run.outputs import NotAnOutput
-from tidemill.run.runs import RunState
+from tidemill.run.processes.external import open_transaction
+from tidemill.run.records.runs import RunState
+from tidemill.run.step.attempts import AttemptEnd, Cause, ask_kill, end_attempt
+from tidemill.run.step.outputs import NotAnOutput
+from tidemill.shapes.manifest import Manifest
 from tidemill.storage.files import StorageUnavailable
 
 
 def states(works, run_id):
-    """How the run and its transaction stand."""
+    """Return the states of the run and of its transaction."""
     (tx,) = works.catalog.read(lambda db: list_transactions(db, limit=10, open_only=False))
     return works.run(run_id).state, tx.state
 
@@ -45,7 +45,7 @@ def test_a_block_that_raises_publishes_nothing(works):
 
 
 def test_a_fenced_transaction_cannot_commit(works):
-    """Its lease ran out, and somebody said so; nobody starts it again."""
+    """The lease ended, and a reaper fenced the run. No runner starts an external run again."""
     end = AttemptEnd(Cause.LOST, "its lease ran out", zombie=True)
 
     with pytest.raises(TransactionEnded), open_transaction(works.catalog, works.world) as tx:
@@ -54,8 +54,8 @@ def test_a_fenced_transaction_cannot_commit(works):
     assert states(works, tx.run_id) == (RunState.FAILED, TxState.INVALID)
 
 
-def test_a_block_that_raises_what_somebody_else_was_refused_is_ended(works):
-    """It uses another transaction, which was fenced: this one would hold back the janitor until its lease is out."""
+def test_a_block_that_raises_the_refusal_of_another_transaction_is_ended(works):
+    """The block uses another transaction, which was fenced. This one would stop the janitor until its lease ends."""
     with pytest.raises(Fenced), open_transaction(works.catalog, works.world) as tx:
         raise Fenced("another transaction", "it was slow")
 
@@ -63,7 +63,7 @@ def test_a_block_that_raises_what_somebody_else_was_refused_is_ended(works):
 
 
 def test_a_marker_that_cannot_be_written_does_not_undo_the_commit(works, memory_folder, monkeypatch, caplog):
-    """Told that it failed, the user would write the same rows again."""
+    """After an error, the user would write the same rows again."""
     dataset = Dataset(
         DatasetId("clicks"),
         Namespace("default"),
@@ -77,7 +77,7 @@ def test_a_marker_that_cannot_be_written_does_not_undo_the_commit(works, memory_
     def refuse(*_):
         raise StorageUnavailable(str(memory_folder), "_committed", "No space left on device")
 
-    monkeypatch.setattr("tidemill.run.outputs.mark_committed", refuse)
+    monkeypatch.setattr("tidemill.run.step.outputs.mark_committed", refuse)
     with open_transaction(works.catalog, works.world) as tx:
         empty = PartitionWrite((1,), WriteOp.OVERWRITE, Manifest(()))
         tx._outputs._outputs["default.clicks"].writes.append(empty)
@@ -96,7 +96,7 @@ def test_a_killed_transaction_cannot_commit(works):
 
 
 def test_its_lease_is_renewed_while_it_is_open(works):
-    """It may last for hours."""
+    """The transaction may last for hours."""
     with open_transaction(works.catalog, works.world, lease=timedelta(milliseconds=60)) as tx:
         first = works.run(tx.run_id).lease_until
         while works.run(tx.run_id).lease_until == first:
@@ -115,6 +115,6 @@ def test_an_unknown_data_set_is_refused_before_anything_begins(works):
 
 
 def test_only_declared_file_sets_can_be_written(works):
-    """What is not in the in-progress list could be skipped by consumers."""
+    """Consumers could skip a transaction that is not in the in-progress list."""
     with pytest.raises(NotAnOutput), open_transaction(works.catalog, works.world, []) as tx:
         tx.fileset("clicks")

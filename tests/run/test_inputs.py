@@ -1,16 +1,16 @@
-"""What becomes of claims at the end of an attempt, on both databases."""
+"""Claims at the end of an attempt, on both databases."""
 
 from __future__ import annotations
 
 import pytest
 
-from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
-from tidemill.run.input_kind import Blame
-from tidemill.run.runs import RunState
+from tidemill.lake.claims import Blame
+from tidemill.run.records.runs import RunState
+from tidemill.run.step.attempts import AttemptEnd, Cause, end_attempt
 
 
 @pytest.mark.parametrize("retries", [0, 1])
-def test_an_attempt_ends_whatever_its_program_said(works, retries):
+def test_an_attempt_ends_whatever_its_program_raised(works, retries):
     """A text that a database refuses would leave the run to die of it, again and again, as lost."""
     run = works.under_way(works.program(retries=retries))
     said = "ValueError: 'i\0d' and \ud83c"

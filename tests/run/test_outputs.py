@@ -1,4 +1,4 @@
-"""What a transaction writes, on both databases; Spark is played by hand."""
+"""Outputs of a transaction, on both databases. Spark is played by hand."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from types import SimpleNamespace
 import pytest
 
 from tidemill.errors import NotFound
-from tidemill.lake import spark
+from tidemill.frames import spark
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, read_partitions
 from tidemill.lake.fileset.metadata import BadMetadata, MetadataChange, MetadataExists
 from tidemill.lake.fileset.publish import PartitionExists
-from tidemill.lake.fileset.time_travel import BadTime, find_snapshot_at, now
-from tidemill.lake.filters import Range, make_filter
-from tidemill.lake.keys import BadKey
-from tidemill.lake.manifest import DataFile, Manifest
+from tidemill.lake.fileset.time_travel import BadAsOf, find_snapshot_at, now
 from tidemill.names import DatasetId, Namespace
-from tidemill.run.context import Run
-from tidemill.run.external import open_transaction
+from tidemill.run.processes.external import open_transaction
+from tidemill.run.step.context import Run
+from tidemill.shapes.filters import Range, make_filter
+from tidemill.shapes.keys import BadKey
+from tidemill.shapes.manifest import DataFile, Manifest
 from tidemill.storage.files import open_files
 from tidemill.upkeep.fsck import fsck
 from tidemill.world import World
@@ -95,7 +95,7 @@ def test_a_partition_is_made_without_rows(works, clicks):
 
 
 def test_an_overwrite_by_no_rows_says_what_it_did(works, clicks):
-    """It replaces nothing, since rows say which partitions are meant; the facts of the run say so."""
+    """Rows name the partitions to replace, so no rows replace none. The facts of the run say so."""
     with open_transaction(works.catalog, World(), ["default.clicks"]) as tx:
         tx.fileset("default.clicks").append([1])
     with open_transaction(works.catalog, World(), ["default.clicks"]) as tx:
@@ -128,7 +128,7 @@ def test_a_write_that_failed_leaves_nothing_when_all_else_commits(works, clicks)
 
 
 def test_an_aborted_transaction_leaves_its_files_to_the_janitor(works, clicks):
-    """Deleting is not the business of who has just failed."""
+    """A process that has just failed should not delete."""
     with pytest.raises(ValueError, match="half-way"), open_transaction(works.catalog, works.world) as tx:
         tx.fileset("default.clicks").append([1, None])
 
@@ -136,7 +136,7 @@ def test_an_aborted_transaction_leaves_its_files_to_the_janitor(works, clicks):
 
 
 def seen(works, as_of=None, **where):
-    """The parts that somebody sees who comes now, with their metadata."""
+    """Return the parts that a new reader sees, with their metadata."""
 
     def block(db):
         fileset = Fileset.of(find(db, Namespace("default"), "clicks"))
@@ -148,7 +148,7 @@ def seen(works, as_of=None, **where):
 
 
 def test_a_transaction_drops_what_it_sees_and_forgets_what_it_made(works, clicks):
-    """What was made and dropped by one transaction was never there, files included."""
+    """A partition that one transaction makes and drops never existed, files included."""
     with open_transaction(works.catalog, works.world) as tx:
         tx.fileset("default.clicks").append([1, 2, 3])
     with open_transaction(works.catalog, works.world) as tx:
@@ -203,7 +203,7 @@ def test_metadata_that_says_nothing_is_refused(entries, why):
 
 
 def test_an_earlier_state_is_read_as_of_a_commit_or_a_time(works, clicks):
-    """What was there, not what is; and nothing that is still to come."""
+    """The read returns the content at that time, without later changes."""
     with open_transaction(works.catalog, works.world) as tx:
         tx.fileset("default.clicks").append([1, 2])
     ((first, ended_at),) = works.sql("SELECT commit_seq, ended_at FROM tx")
@@ -218,9 +218,9 @@ def test_an_earlier_state_is_read_as_of_a_commit_or_a_time(works, clicks):
     assert seen(works, as_of=datetime.fromtimestamp((ended_at - 60_000) / 1000, UTC)) == {}
     assert seen(works) == {2: {}}
     for as_of, why in [(1 << 40, "none that can be seen"), ("2126-01-01T00:00Z", "still to come"), ("soon", "write a")]:
-        with pytest.raises(BadTime, match=why):
+        with pytest.raises(BadAsOf, match=why):
             seen(works, as_of=as_of)
-    with pytest.raises(BadTime, match="no time zone"):
+    with pytest.raises(BadAsOf, match="no time zone"):
         seen(works, as_of="2026-01-01T00:00")
 
 
@@ -241,7 +241,7 @@ def test_a_program_reads_what_it_chooses_as_it_sees_it_or_as_it_was(works, click
         now_seen = run.read("clicks"), run.read("clicks", where={"part": Range(3)})
         then = run.read("clicks", as_of=first), run.read("clicks", as_of=first, where={"part": {2, 4}})
         pins = works.sql("SELECT commit_seq FROM reader_pin ORDER BY commit_seq")
-        with pytest.raises(BadTime, match="none that can be seen"):
+        with pytest.raises(BadAsOf, match="none that can be seen"):
             run.read("clicks", as_of=tx.write_pointer)
 
     assert now_seen == (["part=1", "part=3", "part=4"], ["part=3", "part=4"])

@@ -1,4 +1,4 @@
-"""Seed 004's two calls for other workflow engines: what one gives nobody else gets, and what it closes stays closed."""
+"""Seed 004's two calls for other engines: a claimed file goes to no other run, and a closed one stays closed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ from tests.lake.test_inbox import Mill, make_mill
 from tests.run.claimers import work_off
 from tidemill.catalog.named import load_sql
 from tidemill.errors import Fenced, NotFound, UserError
+from tidemill.lake.backlog import publish_due
 from tidemill.lake.inbox.file_checks import FileRewritten
-from tidemill.lake.inbox.file_endings import publish_due_backlog, release_quarantined, retry_files
+from tidemill.lake.inbox.file_endings import INBOXES, release_quarantined, retry_files
 from tidemill.lake.inbox.inbox import FileState
-from tidemill.run.attempts import AttemptEnd, Cause, RunTaken, ask_kill, end_attempt
-from tidemill.run.outside_claims import NotClaimed, get_latest_files, release_claim, renew_claim, update_file_status
-from tidemill.run.reaper import Reaper
-from tidemill.run.runs import RunState, find_run
+from tidemill.run.processes.reaper import Reaper
+from tidemill.run.records.runs import RunState, find_run
+from tidemill.run.step.attempts import AttemptEnd, Cause, RunTaken, ask_kill, end_attempt
+from tidemill.run.step.outside_claims import (
+    NotClaimed,
+    get_latest_files,
+    release_claim,
+    renew_claim,
+    update_file_status,
+)
 from tidemill.upkeep.audit import audit
 
 COUNT = load_sql(__file__)
@@ -35,22 +42,22 @@ def mill(catalog_url: str, tmp_path: Path) -> Iterator[Mill]:
 
 
 def claim(mill, limit=1000):
-    """What an engine's first step gets."""
+    """Claim files, as an engine's first step does."""
     return get_latest_files(mill.catalog, mill.inbox, limit=limit)
 
 
 def close(mill, claim, names, status, error=""):
-    """What its last step says."""
+    """Close files, as an engine's last step does."""
     return update_file_status(mill.catalog, claim.claim_id, names, FileState(status), error=error)
 
 
 def state(mill, claim):
-    """How the claim's run stands."""
+    """Return the state of the claim's run."""
     return mill.catalog.read(lambda db: find_run(db, claim.claim_id)).state
 
 
 def expire(mill, claim):
-    """What the reaper does with a claim that nobody renews."""
+    """Fence a claim without renewals, as the reaper does."""
     return end_attempt(mill.catalog, claim.claim_id, 1, AttemptEnd(Cause.LOST, "its lease ran out", zombie=True))
 
 
@@ -72,13 +79,13 @@ def test_files_are_given_once_and_closed(mill):
 
 
 def test_an_empty_claim_leaves_nothing(mill):
-    """Who polls each minute must not fill the catalog."""
+    """An engine that polls each minute must not fill the catalog."""
     assert claim(mill).claim_id == ""
     assert mill.catalog.read(lambda db: db.all(COUNT.count_runs))[0][0] == 0
 
 
 def test_a_file_in_error_comes_again_and_one_that_fails_alone_too_often_is_quarantined(mill):
-    """Of several that fail together most are innocent: they come again, ever fewer of them together."""
+    """Most of the files that fail together are innocent: they come again, in ever smaller groups."""
     mill.land("a", "b")
     mill.discover()
     sizes = []
@@ -118,7 +125,7 @@ def test_an_expired_claim_is_given_to_others_and_its_update_is_refused(mill):
 
 
 def test_a_renewed_claim_is_not_reaped(mill):
-    """Only what nobody renewed for a whole lease is fenced; renewing after that is refused."""
+    """Only a claim without renewals for a whole lease is fenced. Later renewals are refused."""
     mill.land("a")
     mill.discover()
     lease = timedelta(milliseconds=1)
@@ -155,7 +162,10 @@ def test_closing_again_changes_nothing_and_closing_otherwise_is_refused(mill):
 
 
 def test_what_was_written_again_is_not_recorded_as_processed(mill):
-    """The claim knows the content: said to be processed was another one. As ERROR it is closed; the new one comes."""
+    """The claim names a content, and the processed one was another.
+
+    As ERROR the old content is closed; the new one comes.
+    """
     mill.land("a", "b")
     mill.discover()
     got = claim(mill)
@@ -183,7 +193,7 @@ def test_what_has_gone_before_it_is_given_is_left_out(mill):
     assert mill.states() == {"a": "SKIPPED", "b": "IN_PROGRESS"}
 
 
-def test_a_claim_is_given_back_as_a_whole_or_file_by_file(mill):
+def test_a_claim_is_returned_as_a_whole_or_file_by_file(mill):
     """By its holder, by a person, by `run kill`: nothing counts as a failure."""
     mill.land("a", "b", "c")
     mill.discover()
@@ -215,7 +225,7 @@ def test_files_in_error_and_in_quarantine_come_back_on_request(mill):
         return (*counts, release_quarantined(db, mill.inbox, ["a", "c"]))
 
     assert mill.catalog.write(block) == (1, 2, 1)
-    assert publish_due_backlog(mill.catalog) == [mill.inbox.dataset_id]
+    assert publish_due(mill.catalog, INBOXES) == [mill.inbox.dataset_id]
     assert [file.name for file in claim(mill).files] == ["c"] or mill.states()["c"] == "NEW"
 
 
@@ -235,7 +245,7 @@ def test_wrong_calls_are_refused(mill):
 
 
 def test_of_two_claimers_none_gets_a_file_of_the_other(mill):
-    """Whatever the interleaving: all are given, none twice. By hand `tests.run.claimers` does it with 100,000."""
+    """In every interleaving, each file is claimed once. By hand `tests.run.claimers` does this with 100,000 files."""
     for number in range(1000):
         (mill.folder / f"f{number:06}").write_text("x\n")
     mill.discover()

@@ -1,9 +1,9 @@
-"""What a person or a rule does to partitions: drop, retention, and adoption of files that are there already."""
+"""Acts of a person or a rule on partitions: drop, retention, and adoption of existing files."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
@@ -15,11 +15,9 @@ from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
 from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.fileset.time_travel import now
-from tidemill.lake.filters import make_filter
-from tidemill.lake.formats import BadFormat, FileFormat
 from tidemill.lake.janitor import sweep
 from tidemill.names import DatasetId, Namespace
-from tidemill.run.partitions import (
+from tidemill.run.processes.partitions import (
     NoPartitionTime,
     adopt_partitions,
     apply_retention,
@@ -27,6 +25,8 @@ from tidemill.run.partitions import (
     find_outlived,
     list_matching,
 )
+from tidemill.shapes.filters import make_filter
+from tidemill.shapes.formats import BadFormat, FileFormat
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.fsck import fsck
 from tidemill.world import World
@@ -58,14 +58,14 @@ def put(folder, path, table=TABLE):
 
 
 def keys(works, fileset):
-    """What is there, as people read it."""
+    """Return the keys of the partitions, as people read them."""
     snapshot = works.catalog.read(lambda db: now(db, works.catalog.incarnation))
     found = works.catalog.read(lambda db: read_partitions(db, fileset.dataset_id, snapshot))
     return {fileset.show(partition.partition_key): partition.rows for partition in found}
 
 
 def test_a_tree_is_adopted_without_moving_a_byte(works, declared, memory_folder):
-    """Years of files need no copy; what is strange is told, and the rest taken."""
+    """Years of files need no copy. Strange folders are reported, and the others adopted."""
     fileset = declared()
     put(memory_folder, "day=2026-01-01/hour=5/a.parquet")
     kept = put(memory_folder, "day=2026-01-01/hour=5/b.parquet")
@@ -112,7 +112,7 @@ def test_adoption_goes_on_where_it_was_ended(works, declared, memory_folder):
 
 
 def test_a_tree_below_a_folder_beside_what_tidemill_wrote(works, declared, memory_folder):
-    """Only that folder, and nobody's transaction; what evolves joins; a key that is there already is refused."""
+    """Only that folder is adopted, and no transaction's files. New columns join; an existing key is refused."""
     fileset = declared(policy="evolve")
     put(memory_folder, "old/day=2026-01-01/hour=1/a.parquet", TABLE.select(["id"]))
     put(memory_folder, "old/day=2026-01-01/hour=2/a.parquet")
@@ -173,7 +173,7 @@ def test_orc_can_be_adopted_and_text_cannot(works, declared, memory_folder):
 def test_retention_drops_whole_days_that_are_over_long_enough(works, declared, memory_folder):
     """By the time of the partition, not of its making."""
     fileset = declared(retention="10d")
-    today = datetime.fromtimestamp(works.catalog.read(lambda db: db.now()) / 1000, UTC).date()
+    today = works.catalog.read(lambda db: db.now()).date()
     for age in (0, 9, 10, 11, 400):
         put(memory_folder, f"day={today - timedelta(days=age)}/hour=1/a.parquet")
     adopt_partitions(works.catalog, works.world, fileset)
@@ -201,8 +201,8 @@ def test_other_engines_read_the_same_rows(works, declared, memory_folder, spark)
     import duckdb
     import pyarrow.dataset as arrow
 
-    from tidemill.lake.spark import read_partitions as read_frame
-    from tidemill.run.external import open_transaction
+    from tidemill.frames.spark import read_partitions as read_frame
+    from tidemill.run.processes.external import open_transaction
 
     fileset = declared()
     put(memory_folder, "day=2026-01-01/hour=5/a b.parquet")

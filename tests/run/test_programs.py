@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidemill.errors import NotFound, UserError
 from tidemill.names import Namespace, ProgramId
-from tidemill.run.programs import (
+from tidemill.run.records.programs import (
     Argument,
     ArgumentType,
     BadArgument,
@@ -55,7 +55,7 @@ again = shop
 
 
 def test_a_program_comes_back_from_the_catalog_as_it_was(works):
-    """What a driver reads is what was deployed."""
+    """A driver reads the program as it was deployed."""
     works.program("load", **{f.name: getattr(PROGRAM, f.name) for f in dataclasses.fields(PROGRAM) if f.name != "name"})
 
     found = works.catalog.read(lambda db: find_program(db, Namespace("default"), "shop", "load"))
@@ -111,7 +111,7 @@ def test_retries_have_bounds(retries):
 
 
 def test_an_argument_cannot_be_declared_twice():
-    """One of the two would silently win."""
+    """Without the refusal, one of the two would silently win."""
     with pytest.raises(BadProgram, match="twice"):
         dataclasses.replace(PROGRAM, arguments=(PROGRAM.arguments[0],) * 2)
 
@@ -163,7 +163,7 @@ def test_a_program_of_an_app_that_is_gone_is_refused(app_file):
     ],
 )
 def test_a_broken_app_file_says_what_and_where(tmp_path, code, why):
-    """One line for people; exit code 2."""
+    """A user gets one line and exit code 2."""
     path = tmp_path / f"broken_{tmp_path.name}.py"
     path.write_text(code)
 

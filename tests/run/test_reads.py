@@ -1,4 +1,4 @@
-"""What a run has read is looked at again before its commit, and its errors name the partition."""
+"""Reads of a run: the files are checked again before the commit, and errors name the partition."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from tests.lake.conftest import make_fileset
 from tidemill.lake.fileset.fileset import Change, Partition, WriteOp
-from tidemill.lake.manifest import DamagedFiles, DataFile, Manifest, checksum
 from tidemill.names import CommitSeq, WritePointer
-from tidemill.run.reads import Reads
-from tidemill.storage.files import open_files
+from tidemill.run.step.reads import ReadChanges
+from tidemill.shapes.manifest import DamagedFiles, DataFile, Manifest
+from tidemill.storage.files import checksum, open_files
 from tidemill.world import World
 
 TX = "tx-7-inc"
@@ -22,7 +22,7 @@ FAILED = (
 
 
 class Read:
-    """One published file that a run has read."""
+    """Published file that a run has read."""
 
     def __init__(self, folder: Path) -> None:
         self.fileset = make_fileset(folder, {"hour": "int"})
@@ -36,11 +36,11 @@ class Read:
         file = DataFile(name.removeprefix(f"{TX}/"), 4, 1, status.etag, checksum(files, name))
         key = self.fileset.keys.encode((5,))
         change = Change(key, WritePointer(7), CommitSeq(8), WriteOp.CREATE, TX, Manifest((file,)))
-        self.reads = Reads(World())
+        self.reads = ReadChanges(World())
         self.reads.add(self.fileset, [Partition(key, (change,))])
 
     def failed(self) -> str:
-        """What Spark says when it cannot read the file."""
+        """Return Spark's error for an unreadable file."""
         return FAILED.format(path=str(self.path).replace(" ", "%20"))
 
     def forget(self, content: bytes) -> None:
@@ -52,7 +52,7 @@ class Read:
 
 @pytest.fixture
 def read(tmp_path):
-    """One published file that a run has read."""
+    """Make a published file that a run has read."""
     return Read(tmp_path)
 
 
@@ -83,7 +83,7 @@ def test_a_file_that_has_changed_since_refuses_the_commit(read, content, why):
 
 
 def test_an_error_of_spark_names_the_partition(read):
-    """A person has to bring back just that; a path in the middle of a log tells nobody."""
+    """A person has to restore just that partition: a path in the middle of a log does not help."""
     read.forget(b"ROWS")
 
     damage = read.reads.blame(read.failed())

@@ -14,21 +14,26 @@ from tests.manual_clock import ManualClock, backdoor_of
 from tests.run.conftest import Works
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import begin
+from tidemill.epoch import to_ms
 from tidemill.json_specs import write_plain
-from tidemill.lake.consumer.backlog import NoteUnread, publish_due
-from tidemill.lake.consumer.claims import RestampClaims
+from tidemill.lake.backlog import NoteUnseen
+from tidemill.lake.claims import Restamp
+from tidemill.lake.consumer.backlog import CONSUMERS
+from tidemill.lake.consumer.claims import PARTITIONS
 from tidemill.lake.consumer.take import take_claims
 from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
-from tidemill.lake.formats import FileFormat, RawFormat
 from tidemill.lake.inbox.discovery import discover
-from tidemill.lake.inbox.file_claims import RestampFiles, claim_files
-from tidemill.lake.inbox.file_endings import publish_due_backlog
+from tidemill.lake.inbox.file_claims import claim_files
+from tidemill.lake.inbox.file_endings import FILES
 from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DatasetId, JobId, Namespace
-from tidemill.roles import Discoverer
-from tidemill.run.attempts import AttachTransaction, AttemptEnd, Cause, ask_kill, end_attempt
-from tidemill.run.runs import RunRecord, RunState
+from tidemill.roles.discoverer import Discoverer
+from tidemill.roles.keeper import Keeper
+from tidemill.run.records.runs import RunRecord, RunState
+from tidemill.run.step.attempts import AttachTransaction, AttemptEnd, Cause, ask_kill, end_attempt
+from tidemill.run.step.inputs import announce_due
+from tidemill.shapes.formats import FileFormat, RawFormat
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
@@ -64,32 +69,31 @@ class Shop:
     def take(self, run: RunRecord) -> int:
         """Let the driver of `run` come as far as its claims; how many it has."""
         self.works.sql(f"UPDATE run SET state = 'RUNNING' WHERE run_id = '{run.run_id}' RETURNING run_id")
-        restamped = [RestampClaims(run.run_id, run.epoch), RestampFiles(run.run_id, run.epoch)]
+        restamped = [Restamp(PARTITIONS, run.run_id, run.epoch), Restamp(FILES, run.run_id, run.epoch)]
         attached = [AttachTransaction(run.run_id, run.epoch), *restamped]
         tx = begin(self.works.catalog, run_id=run.run_id, epoch=run.epoch, effects=attached)
         delivered = take_claims(self.works.catalog, tx, {self.consumer_id: Terms()})
-        return len(delivered[self.consumer_id]) + len(claim_files(self.works.catalog, tx, [self.inbox]))
+        return len(delivered[self.consumer_id]) + len(claim_files(self.works.catalog, tx, [self.inbox], [PARTITIONS]))
 
     def end(self, run: RunRecord, cause: Cause) -> RunState | None:
         """End the attempt of `run`."""
         return end_attempt(self.works.catalog, run.run_id, run.epoch, AttemptEnd(cause, "it did not work"))
 
     def announced(self) -> list[str]:
-        """The data sets of which somebody said that work is left, in the order of name."""
+        """Return the data sets of which a backlog was announced, in the order of name."""
         rows = self.works.sql("SELECT event_key FROM message WHERE event_type = 'backlog'")
         return sorted(str(key) for (key,) in rows)
 
     def waits(self) -> list[int]:
-        """How many seconds the first partition and the first file wait that nobody may claim before."""
+        """Return the seconds for which no run may claim the first partition and the first file."""
         now = self.works.catalog.read(lambda db: db.now())
         tables = ("consumer_work", "inbox_file")
         times = [self.works.sql(f"SELECT not_before FROM {table} WHERE not_before > 0") for table in tables]
-        return [(int(rows[0][0]) - now) // 1000 for rows in times]
+        return [(int(rows[0][0]) - to_ms(now)) // 1000 for rows in times]
 
     def keep(self) -> None:
         """Let the keeper announce what is due."""
-        publish_due(self.works.catalog)
-        publish_due_backlog(self.works.catalog)
+        announce_due(self.works.catalog)
 
 
 @pytest.fixture
@@ -102,7 +106,7 @@ def shop(catalog_url: str, tmp_path: Path) -> Iterator[Shop]:
         clock.rule(backdoor, catalog.dialect)
         location = open_files(str(tmp_path / "raw"), world)
         location.prepare()
-        spec = write_plain(InboxSpec(RawFormat(FileFormat.TEXT)))
+        spec = write_plain(InboxSpec(RawFormat(FileFormat.TEXT), settle=timedelta(0)))
         dataset = Dataset(DatasetId("ds_raw"), Namespace("default"), "raw", DatasetKind.INBOX, location.url, spec)
         inbox = Inbox.of(catalog.write(lambda db: declare(db, dataset)))
         catalog.write(lambda db: ensure_inbox(db, dataset.dataset_id))
@@ -160,7 +164,7 @@ def test_what_a_rejected_run_held_is_announced_too(shop):
 
 
 def test_runs_that_are_rejected_come_ever_more_seldom(shop):
-    """Nobody counts, and yet the waits double, up to an hour: a machine without Java must not spin."""
+    """The waits double without a counter, up to an hour: a machine without Java must not spin."""
     fill(shop)
     waits = []
 
@@ -237,20 +241,20 @@ def test_what_is_noted_as_unread_is_taken_once(shop):
     shop.lake.publish(12)
     shop.lake.publish(13)
     for _ in range(2):
-        shop.works.catalog.apply([NoteUnread([shop.consumer_id])])
+        shop.works.catalog.apply([NoteUnseen(CONSUMERS, [shop.consumer_id])])
 
     taken += [shop.take(shop.launch()), shop.take(shop.launch())]
 
     assert taken == [1, 4, 0]
 
 
-def test_the_discoverer_sleeps_until_partitions_may_be_tried_again(shop):
-    """What waits for a retry is announced at its time, not at the next look of somebody who sleeps five seconds."""
+def test_the_keeper_sleeps_until_partitions_may_be_tried_again(shop):
+    """Work that waits for a retry is announced at its time, not up to five seconds later."""
     shop.works.sql("DELETE FROM inbox_marker RETURNING dataset_id")
     shop.lake.publish(10)
     shop.end(shop.launch(backoff=timedelta(seconds=2)), Cause.REFUSED)
-    discoverer = Discoverer(shop.works.catalog, None)
+    keeper = Keeper(shop.works.catalog, Discoverer(shop.works.catalog, None))
 
-    nap = discoverer.step()
+    nap = keeper.step()
 
     assert nap == timedelta(seconds=2)

@@ -6,9 +6,9 @@ import inspect
 
 import pytest
 
-from tidemill.run.context import Run
-from tidemill.run.external import ExternalTransaction
-from tidemill.run.worker import Worker
+from tidemill.run.processes.external import ExternalTransaction
+from tidemill.run.processes.worker import Worker
+from tidemill.run.step.context import Run
 
 MEMBERS = {
     Run: {

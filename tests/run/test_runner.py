@@ -20,13 +20,14 @@ from tidemill.catalog.messages import Position, read_messages
 from tidemill.catalog.transactions import TxState, begin, find_transaction
 from tidemill.names import RunId
 from tidemill.processes import Finished, LocalChild, LocalSpawner
-from tidemill.run.attempts import AttachTransaction, ask_kill, take_runs
-from tidemill.run.launchers import DriverOptions, Launcher
-from tidemill.run.logs import LogLine, follow_logs
-from tidemill.run.programs import ProgramKind
-from tidemill.run.reaper import Reaper
-from tidemill.run.runner import RunEvent, RunEventKind, Runner
-from tidemill.run.runs import Cause, RunRecord, RunState
+from tidemill.run.processes.launcher import Life
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.reaper import Reaper
+from tidemill.run.processes.runner import RunEvent, RunEventKind, Runner
+from tidemill.run.records.logs import LogLine, follow_logs
+from tidemill.run.records.programs import ProgramKind
+from tidemill.run.records.runs import Cause, RunRecord, RunState
+from tidemill.run.step.attempts import AttachTransaction, ask_kill, take_runs
 from tidemill.testing.clock import VirtualClock
 
 APP = """
@@ -127,7 +128,7 @@ class Mill:
 
     def new_runner(self, **changes: object) -> Runner:
         options = DriverOptions(self.works.catalog.url, self.folder / "state", self.folder / "cache", warm=0)
-        launcher = Launcher(self.works.world, options)
+        launcher = LocalLauncher(self.works.world, options)
         runner = Runner(self.works.world, self.works.catalog, launcher, on_event=self.events.append, **changes)
         self.runners.append(runner)
         return runner
@@ -156,7 +157,7 @@ class Mill:
 
 
 def follow(mill: Mill, run_id: RunId) -> list[LogLine]:
-    """What a run has printed."""
+    """Return the output of a run."""
     return list(follow_logs(mill.works.catalog, mill.works.world, run_id, attempt=None, every=None))
 
 
@@ -192,7 +193,7 @@ def test_a_program_runs_and_its_run_is_completed(mill):
 
 
 def test_a_program_that_raises_fails_with_its_reason_and_its_traceback(mill):
-    """One line for lists, the rest in the log."""
+    """Lists show one line, and the log has the rest."""
     run = mill.finish(mill.start("fails"))
 
     log = (Path(run.log_location) / "stderr").read_text()
@@ -252,7 +253,7 @@ def test_runs_wait_for_a_catalog_that_goes_away_between_their_taking_and_their_s
         raise CatalogUnavailable("it", "is away")
 
     with monkeypatch.context() as patched:
-        patched.setattr("tidemill.run.runner.find_code", away)
+        patched.setattr("tidemill.run.processes.runner.find_code", away)
         with pytest.raises(CatalogUnavailable):
             mill.runner.take()
     during = [mill.works.run(run_id) for run_id in runs]
@@ -263,7 +264,7 @@ def test_runs_wait_for_a_catalog_that_goes_away_between_their_taking_and_their_s
 
 
 def test_a_kill_ends_the_driver_and_all_it_started(mill):
-    """What user code forked would go on writing."""
+    """A process that user code has forked would go on writing."""
     run_id = mill.start("forks")
     stray = mill.wait_for("stray")
     driver = mill.works.run(run_id).pid
@@ -279,7 +280,7 @@ def test_a_kill_ends_the_driver_and_all_it_started(mill):
 
 
 def test_a_stopped_driver_can_be_killed(mill):
-    """It does not answer, and need not."""
+    """A stopped driver does not answer, and need not."""
     run_id = mill.start("hangs")
     driver = mill.wait_for("hangs")
     os.kill(driver, signal.SIGSTOP)
@@ -292,7 +293,7 @@ def test_a_stopped_driver_can_be_killed(mill):
 
 
 def test_no_lease_is_renewed_for_a_stopped_driver(mill):
-    """Nobody may say that it works; a working one is renewed, whatever holds its interpreter."""
+    """No runner may renew for a stopped driver. A working driver is renewed, whatever holds its interpreter."""
     mill.runner = mill.new_runner(lease=timedelta(milliseconds=1))
     run_id = mill.start("hangs")
     driver = mill.wait_for("hangs")
@@ -308,7 +309,7 @@ def test_no_lease_is_renewed_for_a_stopped_driver(mill):
     assert mill.works.run(run_id).lease_until == stopped
 
 
-def test_a_runner_that_is_stopped_gives_its_runs_back(mill):
+def test_a_runner_that_is_stopped_returns_its_runs(mill):
     """SIGTERM at a deployment of the site: the work goes on elsewhere, and nothing counts as failed."""
     run_id = mill.start("hangs")
     driver = mill.wait_for("hangs")
@@ -369,7 +370,7 @@ def test_a_driver_keeps_nothing_of_a_run_for_the_next(mill):
 
 @pytest.mark.parametrize("program", ["leaves_a_thread", "leaves_a_process"])
 def test_a_driver_in_which_something_still_runs_serves_no_other_run(mill, program):
-    """What is left could print into the next run's log, hold its locks, or change its files."""
+    """A left thread could print into the next run's log, hold locks, or change files."""
     left = mill.finish(mill.start(program))
     looked = mill.finish(mill.start("looks"))
 
@@ -427,7 +428,7 @@ def test_a_start_of_spark_takes_no_slot_of_other_runs(slow):
     assert len([driver for driver in slow.runner.launcher.drivers if driver.spark]) == 1
 
 
-def test_a_run_that_waits_for_spark_is_told_of_with_the_log(slow):
+def test_a_run_that_waits_for_spark_is_reported_with_the_log(slow):
     """A start that takes minutes must not look like a run that hangs; its lease is kept."""
     run_id = slow.start("load", kind=ProgramKind.SPARK)
     slow.runner.step()
@@ -446,7 +447,7 @@ def test_a_run_that_waits_for_spark_is_told_of_with_the_log(slow):
 
 
 def test_a_run_that_waits_for_spark_can_be_killed_and_is_returned_at_the_end(slow):
-    """It has no driver to end."""
+    """Such a run has no driver to end."""
     killed, returned = (slow.start("load", kind=ProgramKind.SPARK) for _ in range(2))
     slow.runner.step()
     ask_kill(slow.works.catalog, killed)
@@ -505,7 +506,7 @@ def expire(works: Works) -> None:
     works.sql("UPDATE run SET lease_until = 1 WHERE lease_until IS NOT NULL")
 
 
-def test_a_run_that_nobody_renews_for_a_whole_lease_is_fenced(works):
+def test_a_run_without_a_renewal_for_a_whole_lease_is_fenced(works):
     """Its runner has vanished: the next attempt starts, the last one can never commit."""
     run = works.under_way(works.program())
     expire(works)
@@ -552,8 +553,8 @@ def test_a_step_of_the_clock_fences_nothing(works):
     assert works.run(run.run_id).state is RunState.RUNNING
 
 
-def test_a_reaper_that_was_asleep_begins_to_watch_anew(works):
-    """After a laptop's sleep nobody has renewed anything, and nobody is dead."""
+def test_a_reaper_that_was_asleep_begins_to_watch_again(works):
+    """After a laptop's sleep no lease has been renewed, and no runner is dead."""
     works.under_way(works.program())
     expire(works)
     watcher = Watcher(works)
@@ -656,16 +657,72 @@ def test_a_program_that_raises_what_others_are_refused_is_ended(mill):
 
 
 def test_a_catalog_that_is_away_while_a_program_works_uses_up_no_retry(mill):
-    """It would be the user's budget that pays for a database that restarts."""
+    """A database that restarts must not use up the user's retries."""
     run = mill.finish(mill.start("cut_off"))
 
     assert (run.state, run.epoch, run.failures) == (RunState.COMPLETED, 2, 0)
 
 
 def test_an_idle_runner_looks_as_often_as_its_reaper_has_to(mill):
-    """It slept longer than a short lease allows, so that its reaper began anew each time and never fenced anything."""
+    """The runner slept longer than a short lease allows, so its reaper started again each time and never fenced."""
     runner = mill.new_runner(lease=timedelta(seconds=5))
 
     idle = runner.idle_for()
 
     assert idle <= runner.reaper.every
+
+
+class Cluster:
+    """A launcher whose processes are entries of a list, as those of a cluster are for a runner."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lives: dict[tuple[RunId, int], Life] = {}
+        self.calls: list[str] = []
+        self.waits: str | None = "no room on the cluster"
+
+    def start(self, run_id: RunId, epoch: int, *_: object) -> str | None:
+        if self.waits is None:
+            self.lives[run_id, epoch] = Life(working=True)
+        return self.waits
+
+    def alive(self, run_id: RunId, epoch: int) -> Life:
+        return self.lives[run_id, epoch]
+
+    def kill(self, run_id: RunId, epoch: int) -> None:
+        self.calls.append(f"kill {epoch}")
+        self.lives[run_id, epoch] = Life(working=False, ended="by a kill")
+
+    def release(self, _run_id: RunId, epoch: int, *, committed: bool) -> None:
+        self.calls.append(f"release {epoch} {committed}")
+
+    def tend(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def test_a_runner_knows_nothing_of_the_processes_but_what_the_launcher_says(mill):
+    """Another launcher docks on without a change of the runner: here one without any process of this machine."""
+    cluster = Cluster(mill.folder / "state")
+    runner = Runner(mill.works.world, mill.works.catalog, cluster, on_event=mill.events.append)
+    run_id = mill.start("load")
+    runner.step()
+    waiting = mill.works.run(run_id).state
+    cluster.waits = None
+    runner.step()
+    cluster.lives[run_id, 1] = Life(working=False, ended="with its node")
+    runner.watch()
+    lost = mill.works.run(run_id)
+    until(lambda: (run_id, 2) in cluster.lives, runner.step)
+    ask_kill(mill.works.catalog, run_id)
+    runner.step()
+    killed = mill.works.run(run_id)
+    runner.close()
+
+    assert waiting is RunState.STARTING
+    assert (lost.state, lost.epoch) == (RunState.PENDING, 1)
+    assert lost.exit_reason == "its driver ended with its node without a word"
+    assert killed.state is RunState.KILLED
+    assert cluster.calls == ["kill 1", "kill 2", "close"]

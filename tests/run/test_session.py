@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.run.session import spark_of_our_own
+from tidemill.run.processes.session import spark_of_our_own
 from tidemill.world import World
 
 

@@ -59,12 +59,12 @@ def test_the_commit_of_a_declared_span_completes_its_hours(mill, tmp_path):
     shown = mill.watermarks.show("clicks")
 
     assert before is None
-    assert (shown["watermark"], shown["holes"]) == ("2021-03-19 12:00:00", [])
+    assert (shown.watermark, shown.holes) == ("2021-03-19 12:00:00", ())
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_span_completes_whole_hours_only(mill, tmp_path, known):
-    """It begins within an hour: that hour is not complete, and no hour begins where it begins."""
+    """The span begins within an hour: that hour is not complete, and no hour begins where the span begins."""
     clicks, _ = declared(tmp_path)
     if known:
         with mill.transaction([clicks]) as tx:
@@ -74,12 +74,12 @@ def test_a_span_completes_whole_hours_only(mill, tmp_path, known):
         pass
     shown = mill.watermarks.show("clicks")
 
-    assert shown["watermark"] == "2021-03-19 12:00:00"
-    assert shown["holes"] == (["2021-03-19 10:00:00"] if known else [])
+    assert shown.watermark == "2021-03-19 12:00:00"
+    assert shown.holes == (("2021-03-19 10:00:00",) if known else ())
 
 
 def test_a_span_to_the_end_of_the_calendar_commits(mill, tmp_path):
-    """Its last hour has no end that could be said."""
+    """The last hour of the calendar has no end that can be written."""
     clicks, _ = declared(tmp_path)
 
     with mill.transaction([clicks.span("9999-12-31 20:00", "9999-12-31 23:30")]):
@@ -89,7 +89,7 @@ def test_a_span_to_the_end_of_the_calendar_commits(mill, tmp_path):
 
 
 def test_a_span_that_does_not_commit_completes_nothing(mill, tmp_path):
-    """Nor one with an open side, of which nobody knows how long it is."""
+    """Nor does a span with an open side, whose length no process knows."""
     clicks, _ = declared(tmp_path)
 
     with suppress(ValueError), mill.transaction([clicks.span("2021-03-19 10:00", "2021-03-19 12:00")]):
@@ -101,7 +101,7 @@ def test_a_span_that_does_not_commit_completes_nothing(mill, tmp_path):
 
 
 def test_an_empty_hour_moves_the_watermark(mill, tmp_path):
-    """It counts like any other."""
+    """An empty hour counts like any other."""
     clicks, _ = declared(tmp_path)
 
     with mill.transaction([clicks]) as tx:
@@ -123,4 +123,4 @@ def test_a_span_that_cannot_be_is_refused(mill, tmp_path):
     ):
         with pytest.raises(UserError, match=told), mill.transaction([span]):
             pytest.fail("it was opened")
-    assert mill.transactions.list() == []
+    assert list(mill.transactions.list()) == []

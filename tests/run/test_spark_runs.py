@@ -17,14 +17,14 @@ from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
-from tidemill.lake.manifest import is_marked
 from tidemill.names import DatasetId, Namespace, RunId, WritePointer
-from tidemill.run.bundles import AppCode
-from tidemill.run.launchers import DriverOptions, Launcher
-from tidemill.run.programs import Program, ProgramKind, code_digest
-from tidemill.run.runner import Runner
-from tidemill.run.runs import RunRecord, RunState
-from tidemill.run.workers import put_worker
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.runner import Runner
+from tidemill.run.records.bundles import AppCode
+from tidemill.run.records.programs import Program, ProgramKind, code_digest
+from tidemill.run.records.runs import RunRecord, RunState
+from tidemill.run.records.workers import put_worker
+from tidemill.shapes.manifest import is_marked
 from tidemill.storage.files import open_files
 from tidemill.world import Disk, World
 
@@ -108,7 +108,7 @@ class Mill:
         (self.app_file.parent / "helper.py").write_text("def tag(value):\n    return f'tag {value}'\n")
         self.filesets = {name: self.fileset(name) for name in ("clicks", "copies", "firsts", "tended")}
         options = DriverOptions(works.catalog.url, folder / "state", folder / "cache", SETTINGS, warm=warm)
-        self.launcher = Launcher(works.world, options)
+        self.launcher = LocalLauncher(works.world, options)
         self.runner = Runner(works.world, works.catalog, self.launcher)
 
     def fileset(self, name: str) -> Fileset:

@@ -17,9 +17,9 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.names import DEFAULT_NAMESPACE, EventKey, ProgramId, RunId
-from tidemill.run.attempts import FinishRun, register, take_runs
-from tidemill.run.programs import Program, ProgramKind, put_program
-from tidemill.run.runs import NewRun, RunRecord, create_pending, find_run
+from tidemill.run.records.programs import Program, ProgramKind, put_program
+from tidemill.run.records.runs import NewRun, RunRecord, create_pending, find_run
+from tidemill.run.step.attempts import FinishRun, register, take_runs
 from tidemill.schedule.boundaries import feed_boundaries
 from tidemill.schedule.changes import Add, Change, Changed, change_schedules
 from tidemill.schedule.checker import Launch, check_due
@@ -126,7 +126,7 @@ class Shop:
         return launches
 
     def feed_at_once(self, feed: Callable[[], int]) -> Counter[tuple[str, int]]:
-        """Have two schedulers `feed` jobs until there is nothing left; how often each schedule was told each time."""
+        """Have two schedulers `feed` jobs until there is nothing left. Count the feeds of each schedule and time."""
         barrier = threading.Barrier(2)
 
         def work() -> None:

@@ -25,7 +25,7 @@ WAIT, NO = Waiting("wait", ("slots:a",)), Never("no")
     ],
 )
 def test_all_must_hold_at_one_instant(answers, expected):
-    """One `never` wins over any "not yet"; what is asked too late would start too late."""
+    """A `never` wins over any "not yet". A check that comes too late would start the run too late."""
     assert all_of(answers) == expected
 
 
@@ -65,7 +65,7 @@ def _ask(tree, now: int) -> Answer:
 
 @given(_trees)
 def test_a_time_answered_is_never_late(tree):
-    """Whoever is told "not before T" sleeps until T: what would have held sooner would start too late."""
+    """A job that gets "not before T" sleeps until T: an earlier start would be missed."""
     answers = [_ask(tree, now) for now in range(22)]
     first = next((now for now, answer in enumerate(answers) if isinstance(answer, Satisfied)), None)
 

@@ -12,7 +12,7 @@ import pytest
 from tests.schedule.test_crashes import Crash
 from tidemill.catalog.named import Dialect
 from tidemill.names import RunId
-from tidemill.run.attempts import AttemptEnd, Cause, end_attempt, take_runs
+from tidemill.run.step.attempts import AttemptEnd, Cause, end_attempt, take_runs
 from tidemill.schedule import boundaries
 from tidemill.schedule.boundaries import feed_boundaries, has_boundaries
 from tidemill.schedule.changes import Delete, Resume, Suspend, Update
@@ -28,7 +28,7 @@ MARKS = ["boundaries.locked", "boundaries.before_move", "boundaries.before_commi
 
 
 def hours(shop, launches) -> list[list[float]]:
-    """The logical times that each run was told, in hours since 1970."""
+    """Return the logical times of each run, in hours since 1970."""
     return [[at / 3_600_000 for at in shop.run(launch).triggered_by["logical_times"]] for launch in launches]
 
 
@@ -153,7 +153,7 @@ def test_a_move_over_a_huge_gap_starts_runs_for_the_latest_periods(shop, caplog,
     assert "schedule suspend default.shop.s" in said
 
 
-def test_who_skips_the_periods_that_wait_begins_with_the_next(shop):
+def test_a_skip_of_waiting_periods_begins_with_the_next(shop):
     """As the warning says."""
     schedule = shop.schedule(EACH)
     shop.pass_to(490_000, None, since=0)
@@ -166,7 +166,7 @@ def test_who_skips_the_periods_that_wait_begins_with_the_next(shop):
     assert hours(shop, runs_of(shop)) == [[490_001]]
 
 
-def test_one_run_for_all_is_told_which_periods_it_covers(shop):
+def test_one_run_for_all_knows_which_periods_it_covers(shop):
     """As a Cron that was missed; the latest end is its logical time."""
     shop.schedule(WatermarkPassed("clicks", every="1h"))
     shop.pass_to(9, None, since=8)
@@ -180,7 +180,7 @@ def test_one_run_for_all_is_told_which_periods_it_covers(shop):
 
 @pytest.mark.parametrize("together", [True, False], ids=["one look", "two looks"])
 def test_a_watermark_that_moves_back_takes_back_what_still_waits(shop, together):
-    """Those periods are not complete: each has its run when the watermark passes it again."""
+    """Such periods are not complete: each has its run when the watermark passes again."""
     shop.schedule(EACH, constraints=(Concurrency(1),))
     shop.pass_to(14, 10)
     launches = shop.step()
@@ -212,7 +212,7 @@ def test_a_watermark_that_is_gone_takes_back_all_that_waits(shop):
 
 
 def test_a_job_that_waits_forgets_periods_that_the_watermark_no_longer_has_passed(shop):
-    """The count and the ends that its run is told."""
+    """The count and the ends in the run's record are without those periods."""
     leaf = WatermarkPassed("clicks", every="1h")
     shop.schedule(leaf & NewPartitions("clicks"))
     shop.pass_to(14, 10)
@@ -226,7 +226,7 @@ def test_a_job_that_waits_forgets_periods_that_the_watermark_no_longer_has_passe
 
 
 def test_the_next_waits_for_the_job_before_it(shop):
-    """What is passed meanwhile joins the queue; a job that is never run does not hold it up."""
+    """Later periods join the queue, and a job that never runs does not stop the queue."""
     program = shop.program()
     blocker = shop.start(program)
     schedule = shop.schedule(EACH, program=program, constraints=(Concurrency(1),), timeout=timedelta(hours=1))
@@ -249,7 +249,7 @@ def test_the_next_waits_for_the_job_before_it(shop):
 
 
 def test_a_period_joins_a_job_that_it_has_not_fed(shop):
-    """Of two things that must both be there, one comes alone; and work that is left is no period."""
+    """Two triggers must both be satisfied, and one comes alone. A backlog is no period."""
     shop.schedule(EACH & NewPartitions("clicks"))
     shop.add()
     alone = shop.step()
@@ -272,8 +272,8 @@ def test_work_that_is_left_starts_a_run_without_a_time(shop):
 
 
 @pytest.mark.parametrize("change", [Suspend, lambda one: Update(one, ScheduleSpec(EACH | NewPartitions("clicks")))])
-def test_a_schedule_that_is_changed_starts_anew(shop, change):
-    """What waited was for what it said before."""
+def test_a_schedule_that_is_changed_starts_again(shop, change):
+    """The waiting periods belonged to the old declaration."""
     schedule = shop.schedule(EACH)
     shop.pass_to(20, 10)
     subscribe(shop.catalog, shop.world)
@@ -321,7 +321,7 @@ def test_a_schedule_that_listens_no_more_leaves_nothing_behind(shop, change):
 
 
 def test_two_schedulers_feed_each_period_once(shop):
-    """Whoever finds it; a second one neither doubles it nor passes it over."""
+    """A period that both schedulers find is neither doubled nor lost."""
     for number in range(6):
         shop.schedule(EACH, name=f"s{number}", program=shop.program(f"p{number}"))
     shop.pass_to(12, 0)

@@ -86,7 +86,7 @@ def test_two_schedules_of_one_program_share_its_limit(shop):
     assert len(launched) == 5
 
 
-def test_a_run_that_nobody_scheduled_counts_too(shop):
+def test_a_run_without_a_schedule_counts_too(shop):
     """`run start` by hand takes a slot of its program like any other run."""
     program = shop.program()
     run_id = shop.start(program)
@@ -116,8 +116,8 @@ def test_the_higher_priority_goes_first(shop):
     assert order == ["default.shop.high", "default.shop.middle", "default.shop.low"]
 
 
-def test_a_free_slot_is_left_to_who_waits_with_the_better_turn(shop):
-    """One job at a time is looked at: the low one must not take what was freed for the high one."""
+def test_a_free_slot_is_left_to_the_job_with_the_better_turn(shop):
+    """The checker looks at one job at a time: the low job must not take a slot that was freed for the high one."""
     program = shop.program()
     blocker = shop.start(program)
     for name, priority in [("high", 9), ("low", 0)]:
@@ -144,7 +144,7 @@ def test_a_job_past_its_deadline_goes_before_any_priority(shop):
     assert sorted([high, late]) == [late, high]
 
 
-def test_who_leaves_the_queue_lets_those_behind_go_on(shop):
+def test_a_job_that_leaves_the_queue_wakes_those_behind(shop):
     """A job that yielded to one that was then suspended would wait for the end of a run that never starts."""
     program = shop.program()
     blocker = shop.start(program)
@@ -188,7 +188,7 @@ def test_a_job_that_waits_too_long_is_cancelled_and_its_work_comes_again(shop):
 
 
 def test_the_time_out_runs_from_the_moment_the_trigger_is_satisfied(shop):
-    """It bounds the wait for the constraints: waiting for the fifth partition may take days."""
+    """The time-out limits the wait for the constraints: the fifth partition may come days later."""
     program = shop.program()
     blocker = shop.start(program)
     shop.schedule(NewPartitions("clicks", 2), program=program, constraints=ONE)
@@ -228,7 +228,7 @@ def test_a_schedule_may_force_its_start(shop):
 
 
 def test_arguments_that_the_program_does_not_take_end_the_job_with_the_reason(shop):
-    """One broken schedule must not hold up the others of its batch, nor be tried for ever."""
+    """A broken schedule must not stop the others of its batch, nor be tried for ever."""
     broken = shop.schedule(NewPartitions("clicks"), name="broken", arguments={"day": "x"})
     shop.schedule(NewPartitions("clicks"), name="sound", program=shop.program("sound"))
     shop.add()
@@ -290,7 +290,7 @@ def test_two_schedulers_make_one_run_of_one_event(shop):
 
 
 def test_a_slot_freed_while_a_checker_looks_is_not_missed(shop):
-    """Lost on PostgreSQL without the limit's lock: the checker counts the slot as held, its end wakes nobody yet."""
+    """Without the limit's lock PostgreSQL lost the wake-up: the checker counts the slot as held while its run ends."""
     program = shop.program()
     blocker = shop.start(program)
     shop.schedule(NewPartitions("clicks"), program=program, constraints=ONE)

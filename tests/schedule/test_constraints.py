@@ -24,14 +24,14 @@ KEY = Concurrency(1).limit_key(ProgramId("prog_1"))
     ],
 )
 def test_a_run_starts_only_into_a_slot_that_is_free_and_its_own(n, held, ahead, starts):
-    """What is free goes first to the jobs that have the better turn, or high priority would mean nothing."""
+    """A free slot goes first to the jobs with the better turn, or high priority would mean nothing."""
     answer = Concurrency(n).check(KEY, held, ahead)
 
     assert isinstance(answer, Satisfied) == starts
 
 
-def test_a_job_over_the_limit_names_who_must_wake_it():
-    """No polling of the queue: the end of a run wakes exactly those who wait for its slots."""
+def test_a_job_over_the_limit_names_its_wake_key():
+    """The queue is not polled: the end of a run wakes exactly the jobs that wait for its slots."""
     answer = Concurrency(2).check(KEY, 2, 0)
 
     assert answer == Waiting("concurrency 2/2", ("slots:program:prog_1",))

@@ -87,6 +87,6 @@ def test_a_crash_at_any_mark_loses_and_doubles_nothing(shop, mark):
     assert crashes[mark] == 2
     assert runs == [("data",), *3 * [("each",)], ("late",), ("once",), ("time",)]
     assert sorted(_logical_times(shop)) == [("each", 1), ("each", 1), ("each", 1), ("once", 3), ("time", 1)]
-    # What the loop was told of its launches is for people; a crash after the commit may keep it from them.
+    # The loop's report of its launches is for people. A crash after the commit may lose the report.
     assert Counter(launches) <= Counter(f"default.shop.{name}" for (name,) in runs)
     assert shop.jobs() == []

@@ -30,9 +30,9 @@ _HARD_ZONES = [
 
 
 def deviations_of(zone: str, first: int = FIRST, last: int = LAST) -> Iterator[str]:
-    """Where daily expressions come otherwise than once for each day of the zone, at their time or at the gap's end.
+    """Yield the deviations of daily expressions from once for each day of the zone, at their time or at the gap's end.
 
-    Judged by looking at each minute that a clock does not show, which knows nothing of how times are found.
+    The judge looks at each minute that a clock does not show, and knows nothing of how times are found.
     """
     clock = ZoneInfo(zone)
     start, end = datetime(first, 1, 1, tzinfo=clock), datetime(last, 1, 1, tzinfo=clock)
@@ -138,7 +138,7 @@ def test_within_a_repeated_hour_it_goes_on_to_its_end():
 )
 @settings(max_examples=40)
 def test_a_scheduler_that_starts_anywhere_goes_on_with_the_same_times(text, zone, after, number):
-    """What comes next must not depend on where one began to count: a fire that only some see is lost or doubled."""
+    """The next time must not depend on the start of the count, or a fire is lost or doubled."""
     crontab = read_crontab(text, zone)
     fires = list(islice(crontab.fires_after(after), number + 5))
 

@@ -45,7 +45,7 @@ class Crash(Exception):
 
 
 class Histories(RuleBasedStateMachine):
-    """What users and schedulers do, in any order, with crashes; three schedules of one program with a limit."""
+    """Acts of users and schedulers, in any order, with crashes. Three schedules of one program share a limit."""
 
     shop = None
 
@@ -147,7 +147,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def the_limit_holds(self):
-        """Whatever happened: never more runs than allowed."""
+        """There are never more runs than allowed."""
         ((active,),) = self.shop.sql("SELECT count(*) FROM run WHERE ended_at IS NULL")
         assert active <= LIMIT
 
@@ -199,7 +199,7 @@ class Histories(RuleBasedStateMachine):
 
 @pytest.mark.share("sqlite")
 def test_each_message_is_in_exactly_one_job_or_dropped_with_a_reason(shop):
-    """The promise of the scheduler, over histories that nobody would think of, with a crash at any mark."""
+    """The scheduler keeps its promise in histories that no developer would think of, with a crash at any mark."""
     machine = type("Machine", (Histories,), {"shop": shop})
     examples = 150 if shop.catalog.dialect == "sqlite" else 50
 

@@ -12,7 +12,7 @@ from tidemill.schedule.time_triggers import Every
 
 
 def test_a_step_leads_from_the_message_to_the_run(shop):
-    """One step, without a sleep on the way: each would be latency."""
+    """A step has no sleep on the way: each sleep would be latency."""
     launches: list[Launch] = []
     scheduler = Scheduler(shop.catalog, shop.world, launches.append)
     shop.schedule(NewPartitions("clicks"), name="a")
@@ -77,7 +77,7 @@ def test_the_loop_outlives_an_outage_of_the_catalog(shop):
 
 
 def test_a_commit_wakes_the_loop(shop):
-    """Nobody polls: a run starts within milliseconds of the commit that triggers it."""
+    """No process polls: a run starts within milliseconds of the commit that triggers the run."""
     shop.schedule(NewPartitions("clicks"), constraints=(Concurrency(1),))
     launched = threading.Event()
     stopped = threading.Event()

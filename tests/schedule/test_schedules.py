@@ -18,7 +18,7 @@ CLICKS = NewPartitions("clicks", 2)
 
 @pytest.mark.parametrize("suspended", [False, True])
 def test_a_new_schedule_listens_unless_it_is_suspended(shop, *, suspended: bool):
-    """It was suspended unless somebody asked otherwise, and data waited in silence."""
+    """New schedules were suspended by default, and data waited without a message."""
     rules = {"suspended": True} if suspended else {}
     shop.change(Add(DEFAULT_NAMESPACE, "shop", "s", shop.program(), ScheduleSpec(CLICKS), **rules))
     schedule = shop.catalog.read(lambda db: find_schedule(db, DEFAULT_NAMESPACE, "shop", "s"))
@@ -69,7 +69,7 @@ def test_suspending_drops_what_is_pending_and_says_so(shop):
 
 
 def test_an_update_keeps_the_id_and_raises_the_generation(shop):
-    """What was counted for the old schedule never launches the new one."""
+    """Messages that were counted for the old schedule never launch the new one."""
     schedule = shop.schedule(CLICKS)
     shop.add()
     shop.step()
@@ -131,7 +131,7 @@ def test_a_name_may_pass_to_another_schedule(shop):
 
 
 def test_schedules_are_found_by_what_they_listen_to_and_start(shop):
-    """Before anybody changes a data set, they ask what it triggers."""
+    """Before a change of a data set, users ask which schedules the data set triggers."""
     a = shop.schedule(CLICKS, name="a")
     b = shop.schedule(NewFiles("raw") & CLICKS, name="b", program=shop.program("other"))
     key = EventKey("partition:default.clicks")

@@ -58,7 +58,7 @@ def test_messages_of_one_commit_each_count(shop):
     assert len(shop.step()) == 1
 
 
-def test_a_refresh_starts_who_listens_to_the_snapshot(shop):
+def test_a_refresh_starts_the_listeners_of_the_snapshot(shop):
     """A refresh of another one does not; three while a program runs are one reason."""
     shop.schedule(Refreshed("users"))
     shop.publish("snapshot:default.airlines")
@@ -84,7 +84,7 @@ def test_what_is_joined_waits_for_the_snapshot_and_for_the_data(shop):
 
 
 def test_work_left_satisfies_a_trigger_of_amounts_at_once(shop):
-    """Work never sticks: three rows that a failed run put back would wait for a gigabyte that may never come."""
+    """Work is never stuck: three returned rows would wait for a gigabyte that may never come."""
     program = shop.program("reader", reads=("clicks",))
     shop.schedule(NewData("clicks", bytes="1 GB"), program=program)
     shop.publish("backlog:default.clicks", consumer="default.shop.reader")
@@ -101,7 +101,7 @@ def test_work_left_satisfies_a_trigger_of_amounts_at_once(shop):
     ],
 )
 def test_a_job_that_timed_out_leaves_its_work_to_its_own_program(shop, trigger, payload):
-    """Of a file set each consumer has work of its own: another's program must not be started for it."""
+    """Each consumer of a file set has its own work: another's program must not start for that work."""
     program = shop.program("reader", reads=("clicks",))
     shop.start(program)
     limits = {"constraints": (Concurrency(1),), "timeout": timedelta(minutes=5)}
@@ -129,7 +129,7 @@ def test_one_message_feeds_every_schedule_that_listens(shop):
     assert sorted(launch.schedule for launch in launches) == [f"default.shop.s{number}" for number in range(7)]
 
 
-def test_a_message_that_nobody_listens_to_is_passed(shop):
+def test_a_message_without_a_listener_is_passed(shop):
     """The position moves: the topic is not read again and again."""
     shop.schedule(NewPartitions("clicks"))
     shop.add("users")
@@ -183,7 +183,7 @@ def test_work_left_is_for_the_program_that_left_it(shop):
     assert [launch.schedule for launch in launches] == ["default.shop.mine"]
 
 
-def test_work_left_in_an_inbox_starts_whoever_reads_it(shop):
+def test_work_left_in_an_inbox_starts_its_readers(shop):
     """An inbox has no consumers of a name: its files are claimed by the programs that read it."""
     shop.schedule(NewFiles("raw", 100), name="reader", program=shop.program("reader", reads=["raw"]))
     shop.schedule(NewFiles("raw", 100), name="other", program=shop.program("other", reads=["clicks"]))
@@ -211,7 +211,7 @@ def test_work_left_in_an_inbox_starts_whoever_reads_it(shop):
     ],
 )
 def test_a_message_that_cannot_be_read_is_quarantined_and_the_next_ones_go_on(shop, trigger, key, payload):
-    """One damaged message, or one of a newer Tidemill, ended the scheduler, again at each start."""
+    """A damaged message, or one of a newer Tidemill, ended the scheduler at each start."""
     program = shop.program("reader", reads=("clicks", "raw", "users"))
     shop.schedule(trigger, program=program)
     shop.schedule(NewFiles("raw", 1), name="other", program=program)
@@ -228,8 +228,8 @@ def test_a_message_that_cannot_be_read_is_quarantined_and_the_next_ones_go_on(sh
     assert subscribe(shop.catalog, shop.world) == 0
 
 
-def test_a_message_that_nobody_listens_to_is_quarantined_only_when_it_is_damaged(shop):
-    """What a newer Tidemill says to nobody here is no concern of anybody."""
+def test_a_message_without_a_listener_is_quarantined_only_when_it_is_damaged(shop):
+    """A message of a newer Tidemill without a listener here does no harm."""
     shop.publish("partition:default.clicks", how_many=1)
     damaged = shop.publish("partition:default.clicks")
     shop.sql(f"UPDATE message SET payload = '}}' WHERE seq = {damaged}")

@@ -45,8 +45,8 @@ def test_an_early_run_by_data_moves_the_next_one(shop):
     assert fired == [0, 0, 1, 0, 0, 0, 1, 0, 0]
 
 
-def test_the_run_is_told_its_logical_time(shop):
-    """It was due at 16:00, however late the scheduler was: the program names its output by that."""
+def test_the_run_knows_its_logical_time(shop):
+    """The run was due at 16:00, however late the scheduler was: the program names its output by that time."""
     shop.schedule(Every("4h"))
     shop.clock.move("4h")
     due_at = to_ms(shop.clock.at)
@@ -125,7 +125,7 @@ def test_a_cancelled_job_does_not_end_the_timer(shop):
     assert (len(early), len(shop.step())) == (0, 1)
 
 
-def test_a_suspended_schedule_does_not_fire_and_counts_anew_when_resumed(shop):
+def test_a_suspended_schedule_does_not_fire_and_counts_again_when_resumed(shop):
     """Resumed after a month it is due 4 hours later, not at once."""
     schedule = shop.schedule(Every("4h"))
     shop.change(Suspend(schedule.schedule_id))
@@ -386,7 +386,7 @@ def test_a_suspended_cron_has_nothing_to_make_up_for(shop):
 
 
 def test_cron_fires_nothing_from_before_its_resumption(shop):
-    """Whatever its timer says: that time is for what was listened to then."""
+    """The timer may have an earlier time, but that time belongs to the earlier declaration."""
     _move_to(shop, "04-01")
     shop.schedule(NIGHTLY, misfire=Misfire.ALL)
     shop.sql("UPDATE timer SET next_fire_at = 0")
@@ -432,7 +432,7 @@ def test_two_timekeepers_that_catch_up_feed_each_time_once(shop, misfire):
 
 
 def test_two_timekeepers_fire_once(shop):
-    """Any number of schedulers share the timers: each due time is one fire, whoever finds it."""
+    """Any number of schedulers share the timers: each due time is one fire."""
     for number in range(20):
         shop.schedule(Every("1h"), name=f"s{number}", program=shop.program(f"p{number}"))
     shop.clock.move("1h")
@@ -454,7 +454,10 @@ def test_two_timekeepers_fire_once(shop):
 
 
 def test_a_slot_freed_while_the_timekeeper_holds_the_job_is_not_missed(shop):
-    """The end of a run passes over jobs that are locked: who locks one and feeds it nothing has it looked at."""
+    """The end of a run skips locked jobs.
+
+    So the block that locks a job and does not feed it makes the job due for a check.
+    """
     program = shop.program()
     blocker = shop.start(program)
     shop.schedule(Every("1h"), program=program, constraints=(Concurrency(1),))
@@ -494,7 +497,7 @@ def test_no_logical_time_fires_twice(shop):
 
 @pytest.mark.parametrize("back", ["1h", "3s"])
 def test_every_goes_on_when_the_clock_is_set_back(shop, back):
-    """What passes is elapsed time: a program of each five seconds was silent until the clock had caught up."""
+    """The timer counts elapsed time: a program of each five seconds was silent until the clock had caught up."""
     shop.schedule(Every("5s"))
     for _ in range(3):
         shop.clock.move("5s")

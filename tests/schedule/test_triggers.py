@@ -28,7 +28,7 @@ def message(key: str, **payload: object) -> Message:
 
 
 def feed(trigger: MessageTrigger, *messages: Message) -> Fed:
-    """What the trigger has after the messages."""
+    """Return what the trigger was fed by the messages."""
     fed = Fed()
     for one in messages:
         fed = trigger.feed(fed, one)
@@ -37,7 +37,7 @@ def feed(trigger: MessageTrigger, *messages: Message) -> Fed:
 
 @dataclass
 class Declared:
-    """What `app.inbox` and `app.fileset` give."""
+    """Data set as `app.inbox` and `app.fileset` return it."""
 
     qualified_name: str
 
@@ -49,7 +49,7 @@ def test_a_declared_data_set_and_its_name_are_one():
 
 
 def test_keys_are_counted_and_never_messages():
-    """One commit of 1,200 partitions comes as three messages of the same seq, each with its own count."""
+    """A commit of 1,200 partitions comes as three messages of the same seq, each with its own count."""
     trigger = NewPartitions("clicks", 5)
     key = "partition:default.clicks"
 
@@ -78,7 +78,7 @@ def test_work_left_satisfies_at_once(trigger):
 
 
 def _partitions(*partitions: tuple[str, int]) -> Message:
-    """What a commit says of partitions: kind and rows; their bytes are a thousand times as many."""
+    """Make the message of a commit about partitions: kind and rows. Their bytes are a thousand times as many."""
     listed = [{"kind": kind, "rows": rows, "bytes": 1000 * rows} for kind, rows in partitions]
     return message("partition:default.clicks", count=len(partitions), partitions=listed)
 
@@ -110,7 +110,7 @@ def test_a_refresh_satisfies_and_several_are_one_run():
 
 
 def test_a_watermark_that_passes_several_periods_is_one_reason():
-    """It may move by a day at once: each run computes all that is closed."""
+    """The watermark may move by a day at once: each run computes all closed windows."""
     hour = 3_600_000_000
     trigger = WatermarkPassed("clicks", every="1h")
     key = "watermark:default.clicks"
@@ -256,7 +256,7 @@ _json = st.recursive(
 
 @given(_json)
 def test_other_json_is_refused_as_the_users_mistake(value):
-    """Whatever a person sends, the answer is one clear line: never a KeyError."""
+    """A user always gets one clear line, never a KeyError."""
     with pytest.raises(UserError):
         read_plain(Trigger, value)
 
@@ -274,7 +274,7 @@ def test_other_json_is_refused_as_the_users_mistake(value):
     ],
 )
 def test_a_slip_is_answered_with_what_was_meant(value, advice):
-    """Whoever writes a trigger by hand looks at the message, not at our source."""
+    """A user that writes a trigger by hand looks at the message, not at our source."""
     with pytest.raises(UserError, match=advice):
         read_plain(Trigger, value)
 

@@ -102,7 +102,7 @@ def campaign(first: int, seeds: int, workers: int) -> int:
 
 
 def main() -> int:
-    """What to do, from the command line."""
+    """Run the campaign from the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10_000, help="how many schedules")
     parser.add_argument("--first", type=int, default=0, help="the first seed")

@@ -1,7 +1,6 @@
-"""The chooser of the simulation: who goes on and what befalls him, by chance, from one seed.
+"""Chooser of the simulation: chance, from one seed, chooses the next process and its faults.
 
-Turns and faults are drawn from two sources, so that a schedule whose faults are cut short at some step is the same up
-to there.
+Turns and faults are drawn from two sources. So a schedule whose faults stop at some step is the same up to there.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ DEADLY = "use up the memory"
 
 
 class ProgramStumbled(Exception):
-    """What a program of the user's raises."""
+    """Error of a user's program."""
 
 
 class Chance:
@@ -36,7 +35,7 @@ class Chance:
         self._last_fault = last_fault
         self._gap = gap
         self._stumbles_left = 2 if may_stumble else 0
-        # With one node alone nobody has done meanwhile what it was about to.
+        # With a single node, no other process can have done the same work meanwhile.
         self._weights = _WEIGHTS if nodes > 1 else {name: weight for name, weight in _WEIGHTS.items() if name != "late"}
         self._next_fault = self._draw_gap()
         self._waiting: str | None = None
@@ -61,14 +60,17 @@ class Chance:
         return True
 
     def stays(self, machine: Machine) -> bool:
-        """Whether who works goes on before anybody else; time passes now and then although somebody could go on."""
+        """Return whether the working process continues before any other.
+
+        Sometimes time passes although a process could continue.
+        """
         chance = self._turns.random()
         if chance < 0.03:
             machine.clock.pass_by(timedelta(milliseconds=int(chance * 20_000)))
         return chance < 0.75
 
     def choose(self, _machine: Machine, ready: Sequence[Process]) -> Process:
-        """Mostly one that works; who is woken by a commit may take his time, and miss the next one."""
+        """Choose mostly a working process. A process that a commit wakes may be slow, and miss the next commit."""
         if len(ready) == 1:
             return ready[0]
         working = [process for process in ready if process.wakes_at is None]
@@ -159,7 +161,7 @@ class Chance:
         return "pause", None
 
     def _zombie(self, machine: Machine, process: Process, point: Point) -> tuple[str, BaseException | None]:
-        """A pause until somebody has fenced it, just before something that it must not do any more."""
+        """Pause a process until another fences it, just before an act that it must not do any more."""
         if point.inside or not _publishes(process) or point.kind not in _BEFORE_EFFECT:
             return "", None
         self._hold(machine, process.group.members, 2.2, 3.7)
@@ -170,7 +172,7 @@ class Chance:
         if point.inside or point.kind is not PointKind.BEFORE_WRITE or _publishes(process):
             return "", None
         # Few have found a file, and say so; the others have their turns all the time.
-        found = process.name.startswith("discoverer") and point.name == "apply"
+        found = process.name.startswith("keeper") and point.name == "apply"
         if not found and self._faults.random() < 0.9:
             return "", None
         self._hold(machine, [process], 1.5, 3.7)
@@ -227,7 +229,7 @@ _WEIGHTS = {
     "full_disk": 2,
     "stumble": 2.5,
 }
-"""How often each kind is drawn: the name of its method."""
+"""Weight of each kind of fault: the name of its method."""
 
 
 def _publishes(process: Process) -> bool:

@@ -1,4 +1,4 @@
-"""What the transactions of a simulated schedule have committed, by what the simulation knows they wrote."""
+"""Commits of a simulated schedule: the transactions' writes, as the simulation knows them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plain(key: str) -> str:
 
 
 class Write(NamedTuple):
-    """What one transaction does to one partition: replace what is there or add to it, or drop it."""
+    """Write of one transaction to one partition: replace, add or drop."""
 
     replaces: bool
     tokens: list[str]
@@ -31,7 +31,7 @@ class Write(NamedTuple):
 
 
 def fold(intents: Iterable[Intent], dataset: str) -> dict[str, Write]:
-    """What one transaction does to the partitions of a data set."""
+    """Return the writes of one transaction to the partitions of a data set."""
     folded: dict[str, Write] = {}
     for intent in intents:
         if intent.dataset == dataset:
@@ -70,12 +70,12 @@ class Committed:
         )
 
     def inputs_of(self, run_id: str, dataset: str) -> list[tuple[int, str, str]]:
-        """What the catalog says the run has taken of a data set."""
+        """Return the inputs that the run has taken of a data set, as the catalog has them."""
         return self.inputs.get((run_id, self.datasets.get(dataset, "")), [])
 
 
 def publish(simulation: Simulation, committed: Committed, name: str, before: int = 2**62) -> dict[str, list[str]]:
-    """What the transactions that committed before that leave in a data set, one after the other."""
+    """Return the content of a data set after the transactions that committed before `before`, in order."""
     published: dict[str, list[str]] = {}
     for pointer, seq, *_ in committed.rows:
         if seq < before:

@@ -1,4 +1,4 @@
-"""What must hold of partitions that were dropped, and perhaps created again, at the end of a simulated schedule."""
+"""Promises about partitions that were dropped, and perhaps created again, at the end of a simulated schedule."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check(simulation: Simulation, committed: Committed) -> None:
         once = program == "once"
         if once:
             _check_once(simulation, committed, consumer, delivered, ends, drops)
-        # Who wants a partition once may have had it before what was dropped.
+        # A program that wants a partition once may have had the partition before the dropped change.
         exact = len(missed) == counted or (once and counted < len(missed))
         refuse(exact, "lost", f"{program} counts {counted} dropped, missed {sorted(missed)}")
 
@@ -63,7 +63,7 @@ def _check_ends(simulation: Simulation, committed: Committed) -> dict[Place, int
 
 
 def _find_delivered(committed: Committed, program: str) -> tuple[Counter[Place], set[int]]:
-    """What the committed runs of a program got, and their write pointers."""
+    """Return the deliveries to the committed runs of a program, and the write pointers of these runs."""
     delivered: Counter[Place] = Counter()
     own = set()
     for pointer, _, run_id, name in committed.rows:

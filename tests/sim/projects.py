@@ -20,9 +20,9 @@ from tidemill.app.deploy import deploy
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.sqlite import SqliteCatalog
 from tidemill.config import Config
+from tidemill.frames.spark import PartitionWrites
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition
-from tidemill.lake.manifest import group_by_partition
-from tidemill.lake.spark import PartitionWrites
+from tidemill.shapes.manifest import group_by_partition
 from tidemill.storage.files import FileStatus
 from tidemill.testing.clock import VirtualClock
 from tidemill.world import World
@@ -33,12 +33,12 @@ APP_FILE: Final = Path(__file__).parent / "project" / "app.py"
 _SCHEMA: Final = ColumnSchema(
     '{"type":"struct","fields":[{"name":"line","type":"string"},{"name":"ts","type":"timestamp"}]}'
 )
-"""As if each line told its time, which windows want a column for."""
+"""Columns as if each line had its time: windows need a time column."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a project has: each part is there in some of them."""
+    """Shape of a project: each part is there in some projects."""
 
     number: int
     nodes: int
@@ -58,7 +58,8 @@ class Shape:
     windows: windows.Kind
     slots: int
     once: str
-    """What a program that wants each partition once makes of changes of what it had; empty without such a program."""
+    """Rule of the program that wants each partition once, for changes after the delivery. Empty without such a program.
+    """
     poison: bool
     poison_partition: bool
     compacted: bool
@@ -99,7 +100,7 @@ class Shape:
 
 
 class Programs:
-    """What the programs of the app do; the simulation is one."""
+    """Programs of the app. The simulation implements this class."""
 
     def load(self, run: Any) -> None:
         """Files → lines."""
@@ -126,13 +127,13 @@ class Programs:
         """A source → a copy of all of it."""
 
     def view(self, run: Any) -> None:
-        """The copy, by whoever looks at it."""
+        """Look at the copy, in any program."""
 
     def compact(self, run: Any) -> None:
         """Lines, in fewer files."""
 
     def read_hour(self, run: Any, partition: Partition) -> list[str]:
-        """What an hour of ticks holds, for the windows that it lies in."""
+        """Return the content of an hour of ticks, for the windows that need the hour."""
         raise NotImplementedError
 
 
@@ -183,7 +184,7 @@ def make_app(shape: Shape, folder: Path, programs: Callable[[], Programs]) -> Ap
     sum_up = python("sum_up", reads=[lines], writes=[filesets["totals"]], retries=shape.sum_retries)
     app.schedule("load", load, trigger=NewFiles(raw), constraints=limit)
     if shape.hurried:
-        # What times out is all that anybody was told of it.
+        # A job that times out has no other message.
         one = [Concurrency(1)]
         app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=one, timeout="2s")
     else:
@@ -270,7 +271,7 @@ class Ground:
         self._deployed: dict[int, dict[str, list[tuple[Any, ...]]]] = {}
 
     def close(self) -> None:
-        """Give back the folder and the memory."""
+        """Delete the folder and free the memory."""
         self.catalog.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -307,7 +308,8 @@ class Ground:
         return {table: self.sql(f"SELECT * FROM {table}") for table in self._tables}
 
     def _fill(self, template: Mapping[str, list[tuple[Any, ...]]]) -> None:
-        # Rows, not pages: SQLite would prepare all statements anew, which takes longer than a schedule.
+        # Rows, not pages: after a copy of pages SQLite would prepare all statements again, which takes longer than a
+        # schedule.
         with self.connection:
             for table, rows in template.items():
                 self.connection.execute(f"DELETE FROM {table}")
@@ -328,6 +330,7 @@ def _config(folder: Path, url: str) -> Config:
         slots=2,
         lease=LEASE,
         keep_superseded=timedelta(days=7),
+        keep_audit=timedelta(days=400),
         spark_master="local",
         spark_warm=0,
         spark_class_data=False,
@@ -369,7 +372,7 @@ def write_texts(
 
 
 def read_text(fileset_folder: Path, name: str) -> list[str]:
-    """What such a file holds; nothing when it is gone."""
+    """Return the content of such a file. Empty if the file has been deleted."""
     with contextlib.suppress(FileNotFoundError):
         return (fileset_folder / name).read_text().splitlines()
     return []

@@ -1,8 +1,8 @@
-"""One seed, one schedule: a small project on one or two nodes, from the first file to the rest at the end.
+"""Simulation of one schedule from one seed: a small project on one or two nodes, from the first file to the rest.
 
-The catalog, the consumers, the inbox, scheduler, runner, reaper, discoverer and janitor are the product's own. Played
-are the time, who goes on, what befalls him (`chance`), the outside (files, notebooks, people, who starts a dead node
-again) and what programs do.
+The catalog, the consumers, the inbox, scheduler, runner, reaper, keeper and janitor are the product's own. The
+simulation plays the time, the choice of the next process and its faults (`chance`), and the outside: files, notebooks,
+people, restarts of dead nodes. It also plays the programs.
 """
 
 from __future__ import annotations
@@ -32,17 +32,20 @@ from tidemill.lake.fileset.fileset import Fileset, Partition, pin, read_partitio
 from tidemill.lake.inbox.inbox import content_version
 from tidemill.names import DEFAULT_NAMESPACE, PinId, RunId
 from tidemill.narration import Narrator
-from tidemill.roles import Discoverer, Janitor, _loop
-from tidemill.run.attempts import AttemptEnd, ask_kill
-from tidemill.run.bundles import AppCode
-from tidemill.run.context import workspace_of
-from tidemill.run.external import open_transaction
-from tidemill.run.java import NoJava
-from tidemill.run.launchers import Driver, DriverOptions, Launcher
-from tidemill.run.programs import Program
-from tidemill.run.reaper import Reaper
-from tidemill.run.runner import Runner
-from tidemill.run.runs import RunRecord
+from tidemill.roles.discoverer import Discoverer
+from tidemill.roles.janitor import Janitor
+from tidemill.roles.keeper import Keeper
+from tidemill.roles.loops import loop
+from tidemill.run.processes.external import open_transaction
+from tidemill.run.processes.java import NoJava
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.reaper import Reaper
+from tidemill.run.processes.runner import Runner, _Waiting
+from tidemill.run.records.bundles import AppCode
+from tidemill.run.records.programs import Program
+from tidemill.run.records.runs import RunRecord
+from tidemill.run.step.attempts import AttemptEnd, ask_kill
+from tidemill.run.step.context import workspace_of
 from tidemill.schedule.changes import Resume, Suspend, announce_work, change_schedules
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.schedules import list_schedules
@@ -62,12 +65,12 @@ class Broken(Exception):
 
 
 class Abandoned(Exception):
-    """What a notebook's user raises to get out of his transaction."""
+    """Error by which a notebook's user aborts a transaction."""
 
 
 @dataclass
 class Outcome:
-    """What a schedule came to; `broken` says what does not hold, None when all does."""
+    """Outcome of a schedule. `broken` names a broken promise, None if all hold."""
 
     seed: int
     steps: int
@@ -88,18 +91,18 @@ class Intent:
     texts: Mapping[str, list[str]]
 
 
-class PlayedLauncher(Launcher):
+class PlayedLauncher(LocalLauncher):
     """Finds no Java at times, as if all programs needed one."""
 
     def __init__(self, simulation: Simulation, process: Process, options: DriverOptions) -> None:
         super().__init__(process.world, options)
         self.simulation = simulation
 
-    def launch(self, run_id: RunId, epoch: int, program: Program, code: AppCode) -> Driver | None:
+    def start(self, run_id: RunId, epoch: int, program: Program, code: AppCode) -> str | None:
         if self.world.clock.monotonic() < self.simulation.without_java_until:
             self.simulation.refused[run_id] += 1
             raise NoJava("it was taken away")
-        return super().launch(run_id, epoch, program, code)
+        return super().start(run_id, epoch, program, code)
 
 
 class PlayedRunner(Runner):
@@ -107,15 +110,13 @@ class PlayedRunner(Runner):
 
     simulation: Simulation
 
-    def take(self) -> list[RunId]:
-        self._taking_since = self.world.clock.monotonic()
-        return super().take()
+    def _launch_waiting(self, waiting: _Waiting) -> bool:
+        attempt = (waiting.run.run_id, waiting.run.epoch)
+        if attempt not in self.simulation.leases:
+            self.simulation.leased([attempt], waiting.since)
+        return super()._launch_waiting(waiting)
 
-    def _launch(self, run: RunRecord) -> bool:
-        self.simulation.leased([(run.run_id, run.epoch)], self._taking_since)
-        return super()._launch(run)
-
-    def held_off(self) -> list[str]:
+    def avoided(self) -> list[str]:
         """For a moment only, so that a run meets many nodes that cannot load its code."""
         now = self.world.clock.monotonic()
         return [bundle for bundle, since in self._unloaded.items() if now - since < timedelta(seconds=2)]
@@ -126,18 +127,15 @@ class PlayedRunner(Runner):
 
     def renew(self) -> None:
         before, now = self._renewed_at, self.world.clock.monotonic()
-        working = [
-            (run_id, held.run.epoch)
-            for run_id, held in self._held.items()
-            if held.driver.child.poll() is None and not held.driver.child.stopped()
-        ]
+        attempts = [(run_id, held.run.epoch) for run_id, held in self._held.items()]
+        working = [attempt for attempt in attempts if self.launcher.alive(*attempt).working]
         super().renew()
         if self._renewed_at != before:
             self.simulation.leased(working, now)
 
 
 class PlayedReaper(Reaper):
-    """Takes his time at times between the look and the deed, and tells the simulation of the deed."""
+    """Reaper that sometimes waits between its look and its fence, and reports the fence to the simulation."""
 
     simulation: Simulation
 
@@ -157,7 +155,7 @@ class PlayedMachine(Machine):
     def ready(self) -> list[Process]:
         now = self.current
         works = now is not None and not now.finished and now.wakes_at is None and now.held_until is None
-        # Most turns are of who works already: the others need not be looked at.
+        # Most turns go to a process that works already: then the other processes need no look.
         return [now] if works and self.simulation.chance.stays(self) else super().ready()
 
     def glides(self, process: Process) -> bool:
@@ -178,9 +176,9 @@ class Simulation(Programs):
     _resumed = False
     _hours_to_come = 0
     _meddlers = 3
-    """How many notebooks still change what is being compacted."""
+    """Number of notebooks that still change data under compaction."""
     sleeper: Process | None = None
-    """A runner that is stopped while a driver of his works on."""
+    """Runner that is stopped while one of its drivers works."""
 
     def __init__(self, ground: Ground, seed: int, *, last_fault: int | None = None, traced: bool = False) -> None:
         self.seed = seed
@@ -200,7 +198,7 @@ class Simulation(Programs):
             self.chance.trace = []
         self.machine = PlayedMachine(ground.catalog, ground.clock, self.chance, random.Random(seed), self.write)
         self.machine.simulation = self
-        # Nobody can tell what comes after a read from what comes before the next call.
+        # No process can see a difference between the point after a read and the point before the next call.
         self.machine.passed = frozenset({PointKind.AFTER_READ})
         self.outside = self.machine.group("outside", "outside")
         self.nodes: list[Group] = []
@@ -217,22 +215,22 @@ class Simulation(Programs):
         self.followed: list[PartitionConsumerResult] = []
         self.follows = self.whims.random() < 0.4
         self.drops: list[tuple[int, str, str, bool]] = []
-        """What a transaction was to drop, by write pointer, and whether it found it."""
+        """Intended drops of transactions, by write pointer, and whether the partition was there."""
         self.looked: list[tuple[int, Mapping[str, list[str]]]] = []
-        """What programs saw of all of `lines`, by write pointer."""
+        """Content of all of `lines` as programs saw it, by write pointer."""
         self.viewed: list[tuple[int, int]] = []
-        """Which version of the copy an attempt was given, by write pointer."""
+        """Version of the copy that an attempt was given, by write pointer."""
         self.ticks = windows.Ticks()
         self.refused: Counter[str] = Counter()
         self.unloaded: Counter[str] = Counter()
         """Attempts that could not be started, by run."""
         self.without_java_until = timedelta(0)
-        self._leased: dict[tuple[str, int], timedelta] = {}
+        self.leases: dict[tuple[str, int], timedelta] = {}
         """When an attempt could be given its last lease."""
         self._deaths = 6 if self.whims.random() < 0.02 and not self.shape.poison else 0
-        """How often a process still dies while it reads a file."""
+        """Number of processes that still die while they read a file."""
         self._rewrites = int(self.whims.random() < 0.1)
-        """How many files are still written again while they are read."""
+        """Number of files that are still written again while they are read."""
         self.quiet_since: timedelta | None = None
         self._story = self._make_story()
 
@@ -269,7 +267,7 @@ class Simulation(Programs):
         self.put(run.write_pointer, run.output("default.copy"), "copy", "replace", texts)
 
     def compact(self, run: Any) -> None:
-        """What `run.compact` does, with a text for Spark's frame."""
+        """Compact as `run.compact` does, with text in place of Spark's frame."""
         workspace, name = workspace_of(run), "default.lines"
         outputs = workspace.outputs
         found = outputs.find_fragmented(name, None)
@@ -379,7 +377,7 @@ class Simulation(Programs):
         self._publish(run, output, texts)
 
     def _look_at_all(self, run: Any) -> None:
-        """What `run.read` does before Spark has its turn."""
+        """Look as `run.read` does before Spark reads."""
         workspace, dataset_id = workspace_of(run), self._lines().dataset_id
         catalog, tx = workspace.catalog, workspace.tx
         pin_id = PinId(catalog.world.new_id("pin"))
@@ -450,7 +448,7 @@ class Simulation(Programs):
             at(lambda: self.start_notebook(7, key="p"), 0.3)
         for share, latest, action in (
             (0.15, 1.0, self.kill_some_run),
-            (0.04, 0.8, self.take_java_away),
+            (0.04, 0.8, self.remove_java),
             (float(self.follows), 0.8, self.start_follower),
         ):
             if draw.random() < share:
@@ -468,10 +466,13 @@ class Simulation(Programs):
         if draw.random() >= 0.1:
             return []
         duration = timedelta(seconds=draw.randint(1, 20))
-        return [(draw.randrange(self.active), lambda: self.take_library_away(duration))]
+        return [(draw.randrange(self.active), lambda: self.remove_library(duration))]
 
     def _suspension_story(self) -> list[tuple[int, Callable[[], object]]]:
-        """By chance of its own; who has suspended all schedules resumes them, at the latest when all is quiet."""
+        """Draw a suspension, by its own chance.
+
+        The person that suspends all schedules resumes them, at the latest at rest.
+        """
         draw = random.Random(f"suspension {self.seed}")
         # Times that come while a schedule is suspended are passed over: hours of their own, too.
         timed = self.shape.timed or (self.shape.windowed and self.shape.windows.mode == "each")
@@ -484,7 +485,7 @@ class Simulation(Programs):
         ]
 
     def _drop_story(self) -> list[tuple[int, Callable[[], object]]]:
-        """By chance of its own: a person drops partitions of `lines`; somebody may publish them again."""
+        """Draw drops, by their own chance: a person drops partitions of `lines`, and another may publish them again."""
         draw = random.Random(f"drops {self.seed}")
         if draw.random() >= 0.3:
             return []
@@ -539,7 +540,7 @@ class Simulation(Programs):
         self.newest[inbox, name] = version
 
     def start_notebook(self, number: int, key: str | None = None) -> None:
-        """Somebody publishes to `lines` from a process of his own: once, whatever comes of it."""
+        """Publish to `lines` once from a notebook's own process, whatever the outcome."""
         draw = self.whims
         writes = [
             (draw.choice(["append", "append", "overwrite", "create"]), draw.choice("abn"))
@@ -557,7 +558,7 @@ class Simulation(Programs):
         abandons: bool = False,
         wait: timedelta = timedelta(0),
     ) -> None:
-        """Somebody does this to partitions of `lines`, in one transaction from a process of his own, after a while."""
+        """Write to partitions of `lines` in one transaction of a notebook's own process, after a wait."""
 
         def body(process: Process) -> None:
             if wait:
@@ -600,18 +601,18 @@ class Simulation(Programs):
                 "person", lambda process: ask_kill(process.catalog, run_id), self.machine.group("person", "desk")
             )
 
-    def take_java_away(self) -> None:
+    def remove_java(self) -> None:
         """For a while no attempt can be started."""
         self._hours_to_come = 1
         self.without_java_until = self.ground.clock.elapsed + timedelta(seconds=self.whims.randint(2, 20))
 
-    def take_library_away(self, duration: timedelta) -> None:
+    def remove_library(self, duration: timedelta) -> None:
         """For a while no driver can load the code of the app."""
         clock, until = self.ground.clock, self.ground.clock.elapsed + duration
         lack_library(lambda: clock.elapsed < until)
 
     def start_follower(self) -> None:
-        """Who keeps the state of his consumer by himself, and stores it with what he got, in one step."""
+        """Start a consumer that keeps its own state, and stores the state with its deliveries in one step."""
         lines = self._lines()
 
         def body(process: Process) -> None:
@@ -641,7 +642,7 @@ class Simulation(Programs):
         for name, run in (
             ("scheduler", self._schedule),
             ("runner", self._run),
-            ("discoverer", self._discover),
+            ("keeper", self._keep),
             ("janitor", self._sweep),
         ):
             self.machine.start(f"{name} {number}", _as_role(run), group)
@@ -658,12 +659,13 @@ class Simulation(Programs):
         runner.simulation = runner.reaper.simulation = self
         runner.run(process.catalog.waiter(), _never)
 
-    def _discover(self, process: Process) -> None:
+    def _keep(self, process: Process) -> None:
         narrator = Narrator(process.world, lambda _: None, as_json=False)
-        _loop(process.world, Discoverer(process.catalog, narrator).step)(process.catalog.waiter(), _never)
+        keeper = Keeper(process.catalog, Discoverer(process.catalog, narrator))
+        loop(process.world, keeper.step)(process.catalog.waiter(), _never)
 
     def _sweep(self, process: Process) -> None:
-        _loop(process.world, Janitor(process.catalog).step)(process.catalog.waiter(), _never)
+        loop(process.world, Janitor(process.catalog).step)(process.catalog.waiter(), _never)
 
     def _watch_over(self, process: Process) -> None:
         """Start dead nodes again, after a while."""
@@ -680,17 +682,17 @@ class Simulation(Programs):
         for run_id, epoch in attempts:
             alive = f"run_id = '{run_id}' AND epoch = {epoch} AND lease_until IS NOT NULL"
             if self.ground.sql(f"SELECT 1 FROM run WHERE {alive}"):
-                self._leased[run_id, epoch] = at
+                self.leases[run_id, epoch] = at
 
     def wake_sleeper(self, clock: Any) -> None:
-        """The stopped runner goes on just when a reaper, who has looked, is about to fence."""
+        """Let the stopped runner continue just when a reaper, after its look, is about to fence."""
         if self.sleeper is not None:
             self.sleeper.held_until, self.sleeper = None, None
             clock.sleep(LEASE / 2)
 
     def fenced(self, run: RunRecord) -> None:
         """An attempt was fenced because of its lease: not before a whole one since its runner got to set it."""
-        since = self.ground.clock.elapsed - self._leased.get((run.run_id, run.epoch), timedelta.min / 2)
+        since = self.ground.clock.elapsed - self.leases.get((run.run_id, run.epoch), timedelta.min / 2)
         if since < LEASE:
             self.unexpected = f"fenced: attempt {run.epoch} of {run.run_id}, to whose lease its runner saw {since} ago"
 
@@ -733,8 +735,8 @@ class Simulation(Programs):
                     chance.rest()
                     self.quiet_since = machine.clock.elapsed
             elif self._hours_to_come and machine.clock.elapsed - self.quiet_since > _SOON:
-                # What a run that could not be started has left is put off for as long as it had waited, an hour at
-                # most; and the clock may have been set meanwhile.
+                # Work of a run that could not start is postponed for as long as the work had waited, an hour at most.
+                # The clock may have been set meanwhile too.
                 self._hours_to_come -= 1
                 self.quiet_since = machine.clock.elapsed
                 machine.clock.jump(timedelta(hours=1))
@@ -742,7 +744,7 @@ class Simulation(Programs):
                 raise Broken(f"stuck: {truth.still_to_do(self)}")
 
     def passes(self, process: Process) -> bool:
-        """Return whether nothing happens at this point: no fault, nothing outside, nobody else's turn."""
+        """Return whether nothing happens at this point: no fault, no outside event, no other process's turn."""
         chance = self.chance
         if process.point.name == DEADLY:
             return False
@@ -774,14 +776,14 @@ class Simulation(Programs):
         self.unexpected = f"died: {process.name} by {type(error).__name__}: {error} at {' '.join(frames)}"
 
     def is_over(self) -> bool:
-        """Nobody can go on: perhaps all is done."""
+        """Return whether no process can continue: perhaps all work is done."""
         if self.quiet_since is not None and not self._resumed and truth.is_suspended(self):
             self._resumed = True
             self.change_all(Resume)
             return False
         if self.quiet_since is None or truth.is_busy(self):
             return False
-        # Who is stopped still has something in mind.
+        # A stopped process still has work.
         return all(process.held_until is None for process in self.machine.processes)
 
 
@@ -790,7 +792,7 @@ def _never() -> bool:
 
 
 def _as_role(run: Callable[[Process], None]) -> Callable[[Process], None]:
-    """What `tidemill up` does around a role: an unavailable catalog makes it wait, anything else ends all."""
+    """Run a role as `tidemill up` does: an unavailable catalog makes the role wait, any other error ends all roles."""
 
     def body(process: Process) -> None:
         while True:

@@ -17,7 +17,7 @@ from tests.sim.campaign import play_batch, shorten
 from tests.sim.simulation import prepared
 from tidemill.catalog import transactions
 from tidemill.lake.consumer import take
-from tidemill.run import attempts
+from tidemill.run.step import attempts
 
 FIXED: Final = 200
 OF_THE_DAY: Final = 400
@@ -55,7 +55,7 @@ def test_nothing_is_lost_doubled_or_dirty(seeds):
 
 
 def test_the_same_seed_is_the_same_schedule():
-    """Else nobody could look at a failure twice: not in this process, nor in one whose hashes are others."""
+    """Without this no failure could be examined again, in this process or in one with other hashes."""
     found = {
         subprocess.run(
             [sys.executable, "-c", _TRACE],

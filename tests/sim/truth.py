@@ -1,7 +1,7 @@
-"""What must hold at the end of a simulated schedule, whatever has befallen it.
+"""Promises at the end of a simulated schedule, whatever faults it had.
 
-The simulation knows what each transaction wrote and what each program was given; the catalog says which transactions
-have committed. From these two follows what must be published, consumed, heard and left.
+The simulation knows the writes of each transaction and the deliveries to each program. The catalog knows which
+transactions have committed. Together they say which data must be published, consumed, announced and waiting.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tidemill.catalog.transactions import Snapshot
 from tidemill.lake import janitor
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, consume_partitions
 from tidemill.lake.fileset.fileset import Partition, read_partitions
-from tidemill.lake.manifest import Manifest
 from tidemill.names import WritePointer
+from tidemill.shapes.manifest import Manifest
 from tidemill.upkeep.audit import audit
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ MOST_REJECTED = 20
 """Runs of one schedule that cannot be started, in the short time for which there is no Java."""
 CONSUMERS = ("sum_up", "second", "tidy", "once", "both")
 PUBLISHED = ("lines", "totals", "others", "firsts", "mixed", "ticks")
-"""What is published by calls of `put` alone."""
+"""Data sets that are published only by calls of `put`."""
 OUTPUTS = (*PUBLISHED, "hourly")
 STILL_TO_DO = {
     "open transactions": "SELECT write_pointer, run_id FROM tx WHERE state = 'in_progress'",
@@ -40,7 +40,7 @@ STILL_TO_DO = {
     "files": "SELECT name, status, error FROM inbox_file WHERE status IN ('NEW', 'ERROR', 'IN_PROGRESS')",
     "claims": "SELECT partition_key, state, error FROM consumer_work WHERE state NOT IN ('completed', 'discarded')",
     "jobs": "SELECT job_id, state, verdict FROM job WHERE state <> 'PENDING_TRIGGER'"
-    # A move within an hour starts nobody: its message waits for the end of the hour.
+    # A move within an hour starts no run: its message waits for the end of the hour.
     " OR EXISTS (SELECT 1 FROM job_message AS m JOIN message AS g ON g.topic = m.topic AND g.seq = m.seq AND g.n = m.n"
     " WHERE m.job_id = job.job_id AND NOT (g.event_type = 'watermark' AND json_extract(g.payload, '$.to') / 3600000000"
     " = coalesce(json_extract(g.payload, '$.from'), json_extract(g.payload, '$.since')) / 3600000000))",
@@ -54,13 +54,13 @@ _BUSY = " UNION ALL ".join(f"SELECT 1 WHERE EXISTS ({query})" for query in STILL
 
 
 def still_to_do(simulation: Simulation) -> dict[str, list[Any]]:
-    """What is not at rest."""
+    """Return the work that is not at rest."""
     found = {what: simulation.ground.sql(query) for what, query in STILL_TO_DO.items()}
     return {what: rows for what, rows in found.items() if rows} | _unlisted(simulation)
 
 
 def read_tokens(folder: Path, partitions: Iterable[Partition]) -> dict[str, list[str]]:
-    """What the files of `partitions` hold, by partition."""
+    """Return the content of the files of `partitions`, by partition."""
     found: dict[str, list[str]] = {}
     for partition in partitions:
         tokens: list[str] = []
@@ -83,8 +83,8 @@ def is_suspended(simulation: Simulation) -> bool:
 
 
 def _unlisted(simulation: Simulation) -> dict[str, list[Any]]:
-    # Who listed before a file was written again and commits after that was found has the new content skipped: until the
-    # next listing.
+    # A process may list before a file is written again, and commit after another process has found the new content. The
+    # new content is then skipped until the next listing.
     known = {v for (v,) in simulation.ground.sql("SELECT content_version FROM inbox_file WHERE status <> 'SKIPPED'")}
     missing = [place for place, version in simulation.newest.items() if version not in known]
     return {"not listed": missing} if missing else {}
@@ -110,7 +110,7 @@ def check(simulation: Simulation) -> None:
 
 
 def _check_published(simulation: Simulation, committed: Committed) -> None:
-    """What is published is what the committed transactions wrote, one after the other, and nothing else."""
+    """Check that published data are the writes of the committed transactions, in order, and nothing else."""
     everything = Snapshot(WritePointer(2**62), simulation.ground.catalog.incarnation)
     for name in PUBLISHED:
         if name not in committed.datasets:
@@ -126,7 +126,7 @@ def _check_published(simulation: Simulation, committed: Committed) -> None:
 
 
 def _check_looks(simulation: Simulation, committed: Committed) -> None:
-    """Who looks at a whole file set sees what has committed before he began, whenever he looks."""
+    """Check that a look at a whole file set sees all commits before its begin, at any time."""
     for pointer, seen in simulation.looked:
         wanted = publish(simulation, committed, "lines", before=pointer)
         refuse(_same(seen, wanted), "dirty", f"{pointer} sees {seen} of lines, committed was {wanted}")
@@ -267,7 +267,7 @@ def _check_consumers(simulation: Simulation, committed: Committed) -> None:
 
 
 def _check_runs(simulation: Simulation) -> None:
-    """Ends of runs and of transactions are one; each end is told once; each time that came has its run."""
+    """Check that run and transaction end together, each end is announced once, and each time that came has its run."""
     sql = simulation.ground.sql
     odd = sql(
         "SELECT r.run_id, r.state, count(t.commit_seq) FROM run AS r LEFT JOIN tx AS t ON t.run_id = r.run_id"
@@ -333,11 +333,11 @@ def _check_attempts(simulation: Simulation) -> None:
 
 
 def _check_messages(simulation: Simulation) -> None:
-    """Each message was heard once by each schedule that listens: in a run, or in a job without one.
+    """Check that each listening schedule got each message once: in a run, or in a job without one.
 
-    A job that is still open has messages that start nobody yet (`STILL_TO_DO`).
+    A job that is still open has messages that start no run yet (`STILL_TO_DO`).
 
-    A schedule hears nothing of what its program publishes itself and skips (`deliver_own=False`).
+    A schedule gets no message about its own program's publications if the program skips them (`deliver_own=False`).
     """
     sql = simulation.ground.sql
     skipped = {
@@ -384,7 +384,7 @@ def _check_messages(simulation: Simulation) -> None:
 
 
 def _check_follower(simulation: Simulation, committed: Committed) -> None:
-    """What the consumer gave by write pointers is what committed between its looks (R19)."""
+    """Check that the deliveries by write pointers are the commits between the consumer's looks (R19)."""
     if not simulation.follows:
         return
     state = simulation.followed[-1].state if simulation.followed else FROM_BEGINNING
@@ -409,7 +409,7 @@ def _check_follower(simulation: Simulation, committed: Committed) -> None:
 
 
 def _check_audit(simulation: Simulation) -> None:
-    """What the product itself can tell of its state says the same."""
+    """Check that the product's own audit finds nothing either."""
     report = audit(simulation.ground.catalog)
     found = [f"{finding.kind} {finding.subject}: {finding.what}" for finding in report.findings]
     refuse(not found, "audit", "; ".join(found))

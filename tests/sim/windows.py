@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.sql.plain import replace_whole, write_windows
 from tidemill import App, Watermark, WatermarkPassed
 from tidemill.lake.fileset.fileset import Partition
-from tidemill.lake.window.partition_time import from_wall, to_wall
 from tidemill.lake.window.window_plan import Window
 from tidemill.mill.project import Project
 from tidemill.mill.watermarks import Watermarks
-from tidemill.run.external import open_transaction
-from tidemill.run.programs import ProgramKind
-from tidemill.run.spans import DeclaredSpan
+from tidemill.run.processes.external import open_transaction
+from tidemill.run.records.programs import ProgramKind
+from tidemill.run.step.spans import DeclaredSpan
+from tidemill.shapes.partition_time import from_wall, to_wall
 from tidemill.sql.batches import Batch
 from tidemill.sql.window_program import WindowProgram
 from tidemill.testing.clock import NOON
@@ -37,7 +37,7 @@ Reader = Callable[[Any, Partition], list[str]]
 
 @dataclass(frozen=True)
 class Kind:
-    """How the windows of a project lie, and what becomes of gaps and of what is late."""
+    """Kind of a project's windows, with the rules for gaps and for late partitions."""
 
     size: int
     slide: int
@@ -50,7 +50,7 @@ class Kind:
 
     @classmethod
     def of(cls, chance: random.Random) -> Kind:
-        """One by chance."""
+        """Draw a kind."""
         size, slide = chance.choice([(1, 1), (2, 2), (2, 1), (3, 1)])
         return cls(
             size,
@@ -64,16 +64,16 @@ class Kind:
 
 @dataclass
 class Ticks:
-    """What a schedule knows of its ticks."""
+    """Ticks of a schedule, as the simulation knows them."""
 
     spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The instants that a transaction has declared to write, by write pointer; an open side is `EVER` away."""
     asked: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Moves of the watermark that people asked for, and to where, by the names of the people."""
     moved: list[str] = field(default_factory=list)
-    """The people who were told that it is done."""
+    """People whose operation was confirmed."""
     unreadable: dict[str, int] = field(default_factory=dict)
-    """How often a partition still cannot be read."""
+    """Number of failing reads that each partition still has."""
 
     def are_unreadable(self, key: str, whims: random.Random) -> bool:
         """Return whether the program fails at these: one partition may have rows that it cannot read a few times."""
@@ -133,7 +133,7 @@ class Hours:
         return found
 
     def replace(self, run: Any, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]) -> Any:
-        """What is there is written anew."""
+        """Overwrite the present partitions."""
         new = self.compute(run, batch) if batch.windows else {}
         return replace_whole(batch, gone, old, new, lambda window: name_of(from_wall(window.start)))
 
@@ -144,7 +144,7 @@ def name_of(time: datetime) -> str:
 
 
 def make_story(simulation: Simulation, draw: random.Random) -> Iterator[tuple[int, Callable[[], object]]]:
-    """When somebody publishes ticks in a schedule, or moves their watermark."""
+    """Draw the times at which ticks are published in a schedule, or their watermark is moved."""
     for number in range(draw.randint(3, 6) if simulation.shape.windowed else 0):
         yield int(draw.random() ** 2 * simulation.active), partial(start_station, simulation, number)
     # By chance of its own, so that the rest of the story is as it was.
@@ -159,7 +159,7 @@ def make_story(simulation: Simulation, draw: random.Random) -> Iterator[tuple[in
 
 
 def _draw_span(draw: random.Random, hours: Sequence[datetime]) -> tuple[datetime | None, datetime | None]:
-    """What somebody declares who writes these hours: them, more, parts of hours, or all that is before or after."""
+    """Draw the declared span of these hours: the hours, more, parts of them, or everything before or after."""
     half = HOUR / 2
     start = hours[0] - draw.choice([0 * HOUR, 0 * HOUR, half, HOUR])
     end = hours[-1] + draw.choice([HOUR, HOUR, HOUR, HOUR + half, 2 * HOUR])
@@ -185,7 +185,7 @@ def move_by_hand(simulation: Simulation, name: str, act: str, to: datetime, wait
 
 
 def start_station(simulation: Simulation, number: int) -> None:
-    """Somebody publishes ticks of an hour or two: late, ahead of others, again, with the times declared or not."""
+    """Publish ticks of an hour or two: late, ahead of others, again, with the times declared or not."""
     draw = simulation.whims
     hour = min(max(number // 2 + draw.choice([-1, 0, 0, 0, 1]), 0), 4)
     hours = [FIRST + HOUR * (hour + after) for after in range(draw.choice([1, 1, 2]))]

@@ -1,4 +1,4 @@
-"""What must hold of watermarks and windows at the end of a simulated schedule, by their definitions."""
+"""Promises about watermarks and windows at the end of a simulated schedule, by their definitions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.sim.windows import EVER, HOUR, PARTS, Kind, name_of
 from tests.sql.plain import starts_of
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.fileset.fileset import read_partitions
-from tidemill.lake.window.partition_time import from_wall, to_wall
 from tidemill.names import WritePointer
+from tidemill.shapes.partition_time import from_wall, to_wall
 
 if TYPE_CHECKING:
     from tests.sim.simulation import Simulation
@@ -57,7 +57,7 @@ def check(simulation: Simulation, committed: Committed) -> None:
 
 
 def _read_moves(simulation: Simulation) -> list[Move]:
-    """Each move goes on from the last, forward unless a person has asked for another; who asked for it is told."""
+    """Read the moves. Each continues from the last, forward unless a person moves back, and names its cause."""
     rows = simulation.ground.sql("SELECT commit_seq, previous, value, cause FROM watermark_move ORDER BY commit_seq")
     moves = [Move(seq, previous, value, cause.partition("by hand: ")[2]) for seq, previous, value, cause in rows]
     before = None
@@ -73,7 +73,7 @@ def _read_moves(simulation: Simulation) -> list[Move]:
 
 
 def _check_watermark(simulation: Simulation, committed: Committed, moves: list[Move]) -> None:
-    """Each move is told once, and none passes what is complete or held, but for those that a person has asked for."""
+    """Check that each move is announced once, and passes nothing complete or held unless a person asks for that."""
     sql = simulation.ground.sql
     messages = sql("SELECT seq, payload FROM message WHERE event_type = 'watermark' ORDER BY seq, n")
     told = [(seq, json.loads(text)["from"], json.loads(text)["to"]) for seq, text in messages]
@@ -93,7 +93,7 @@ def _check_watermark(simulation: Simulation, committed: Committed, moves: list[M
         for seq, previous, value, by in moves:
             held = pointer < seq < ends.get(pointer, 0) and (previous is None or previous < until) and not by
             refuse(not held or value <= begins, "dirty", f"W passed {begins} at {seq}, which {pointer} held")
-    # Who died in his begin has not told what he declared.
+    # A notebook that died in its begin has not declared its span.
     died = "SELECT tx.write_pointer FROM tx JOIN run USING (run_id) WHERE kind = 'external' AND tx.state <> 'committed'"
     holders = {*simulation.ticks.spans, *(pointer for (pointer,) in sql(died))}
     advances = {move.seq for move in moves if move.by and simulation.ticks.asked[move.by][0] == "advance"}
@@ -110,10 +110,10 @@ class _Slots:
         self._kind = kind
         self._parts: dict[int, set[str]] = {}
         self._declared: set[int] = set()
-        """Those that a declared span has completed."""
+        """Time slots that a declared span has completed."""
         self._waits_for: int | None = None
         self._floor: int | None = None
-        """Where a person has put the watermark."""
+        """Time to which a person has moved the watermark."""
         self._passed: int | None = None
         """The end of the unbroken run of hours."""
 
@@ -125,13 +125,13 @@ class _Slots:
         self._declared.update(_whole_hours(self._kind, span))
 
     def advance(self, to: int) -> None:
-        """What lies before is not waited for any more."""
+        """Stop waiting for earlier time slots."""
         self._floor = to
         if any(time <= to for time in self._known):
             self._waits_for = max(to // _HOUR * _HOUR, -EVER if self._waits_for is None else self._waits_for)
 
     def rewind(self, to: int) -> None:
-        """What ends after it has to come again."""
+        """Wait again for time slots that end later."""
         beyond = {time for time in self._known if time + _HOUR > to}
         if self._waits_for is not None and (beyond or self._known):
             goes_on = to // _HOUR * _HOUR if self._known - beyond or to in beyond else min(beyond)
@@ -202,10 +202,10 @@ def _hour_of(time: str) -> int:
 
 
 def _check_boundaries(simulation: Simulation, committed: Committed, moves: list[Move]) -> None:
-    """Each hour that was passed is a logical time of one run, from the first slot on; and of a run of its own.
+    """Check that each passed hour, from the first slot on, is a logical time of one run, and of a run of its own.
 
-    Of the hours that a person's rewind has reopened each is a logical time again when it is passed again; those that
-    had not been told yet wait until then.
+    An hour that a person's rewind has reopened is a logical time again when the watermark passes the hour again. An
+    hour whose message was unread at the rewind waits until then.
     """
     # In the order in which the runs were made, which no clock says that is set back.
     causes = simulation.ground.sql(
@@ -250,7 +250,7 @@ def _check_turns(simulation: Simulation) -> None:
 
 
 def _find_stretches(simulation: Simulation, committed: Committed, moves: list[Move]) -> Iterator[tuple[list[int], int]]:
-    """The hours that were passed from one rewind to the next; those up to the second value are told in any case."""
+    """Yield the hours that were passed between two rewinds. Hours up to the second value are announced in any case."""
     if not moves:
         return
     # A transaction may hold the first move at an hour before all that are there.
@@ -276,7 +276,7 @@ def _find_hours(simulation: Simulation, committed: Committed, until: int) -> Ite
 
 
 def _last(moves: list[tuple[int, Any]], before: int) -> Any:
-    """What the last of `moves` before a commit came to."""
+    """Return the value of the last of `moves` before a commit."""
     return next((value for seq, value in reversed(moves) if seq < before), None)
 
 
@@ -348,9 +348,9 @@ def _is_between(computed: int | None, closes: int, reached: int | None) -> bool:
 
 
 def gather(kind: Kind, ticks: Published, until: int | None) -> dict[str, list[str]]:
-    """One plain computation: what lies in each window that closes at `until` or before, by its start.
+    """Compute plainly the rows of each window that closes at `until` or before, by the window's start.
 
-    Nothing, in a window over partitions without ticks.
+    Empty for a window over partitions without ticks.
     """
     found: dict[str, list[str]] = {}
     for key, tokens in ticks.items():

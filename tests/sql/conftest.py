@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.stage import Stage, open_stage
 from tidemill.app.deploy import Deployed
 from tidemill.config import load_config
-from tidemill.mill.mill import Mill, open_project
-from tidemill.processes import LocalSpawner
-from tidemill.run.attempts import take_runs
-from tidemill.run.bundles import AppCode
-from tidemill.run.driver import DriverProcess
-from tidemill.run.launchers import Assignment, Start
-from tidemill.run.outputs import Writer, write_frames
-from tidemill.testing.session import SharedSpark
 from tidemill.world import World
 
 APP = """
@@ -38,31 +26,8 @@ app.window_sql("count_hours", '''
 """
 
 
-class QuietSpawner(LocalSpawner):
-    """Runs in this process, and keeps what is complained of."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.complaints: list[str] = []
-
-    @contextlib.contextmanager
-    def surrounded(self, *_: Path) -> Iterator[None]:
-        """No logs."""
-        yield
-
-    def complain(self, text: str) -> None:
-        """Keep it."""
-        self.complaints.append(text)
-
-
-@dataclass
-class Windows:
-    """A project, and its runs in this process."""
-
-    mill: Mill
-    spark: Any = None
-    writer: Writer = write_frames
-    spawner: QuietSpawner = field(default_factory=QuietSpawner)
+class Windows(Stage):
+    """A project with windows, on a stage."""
 
     def deploy(self, text: str) -> Deployed:
         """Write the app file and deploy it."""
@@ -71,40 +36,20 @@ class Windows:
         return deployed
 
     def run(self, program: str = "shop.count_hours", world: World | None = None) -> Any:
-        """Run the program once; its record."""
-        run_id = self.mill.runs.start(program)
+        """Run the program once; return its record."""
+        run_id = self.mill.runs.start(program).run_id
         self.drive(world)
         return next(run for run in self.mill.runs.list(limit=1000) if run.run_id == run_id)
 
     def drive(self, world: World | None = None) -> int:
-        """Carry out what waits; how many runs."""
-        runs = self.mill.project.catalog.write(
-            lambda db: take_runs(db, most=9, owner="runner", host="here", lease=timedelta(seconds=60))
-        )
-        for run in runs:
-            folder = str(self.mill.project.config.folder)
-            code = AppCode(str(self.mill.project.config.app), "")
-            start = Start(
-                self.mill.project.catalog.url, code, folder, folder, spark=True, warm=False, spark_settings={}
-            )
-            world = world or World(spawner=self.spawner)
-            catalog = copy.copy(self.mill.project.catalog)
-            catalog.world = world
-            driver = DriverProcess(world, catalog, start, "driver", writer=self.writer)
-            driver.spark = SharedSpark(self.spark)  # type: ignore[assignment]
-            driver.work(Assignment(run.run_id, run.epoch, folder))
-        return len(runs)
-
-    def publish(self, name: str, frame: Any, how: str = "append") -> None:
-        """One commit to a file set."""
-        with self.mill.transaction([name]) as tx:
-            getattr(tx.fileset(name), how)(frame)
+        """Work on all pending runs; return their number."""
+        return len([self.driver(run, world).work(self.assignment(run)) for run in self.take()])
 
     def read(self, name: str) -> Any:
-        """What is published, as a frame."""
+        """Return the published rows, as a frame."""
         from tidemill.catalog.transactions import Snapshot
+        from tidemill.frames.spark import read_partitions as read_frame
         from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
-        from tidemill.lake.spark import read_partitions as read_frame
         from tidemill.names import WritePointer
 
         def block(db):
@@ -115,19 +60,10 @@ class Windows:
         fileset, partitions, columns = self.mill.project.catalog.read(block)
         return read_frame(World(), self.spark, fileset, partitions, columns)
 
-    def sql(self, text: str) -> list[tuple[Any, ...]]:
-        """Ask the catalog's database."""
-        from tests.run.conftest import rows_of
 
-        return rows_of(self.mill.project.catalog, text)
-
-
-def open_windows(folder: Path, catalog_url: str, text: str = APP, **more: Any) -> Windows:
-    """A project in `folder`, deployed."""
-    folder.mkdir(exist_ok=True)
-    (folder / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n', encoding="utf-8")
-    (folder / "app.py").write_text(text, encoding="utf-8")
-    windows = Windows(open_project(folder, create=True), **more)
+def open_windows(folder: Path, catalog_url: str, text: str = APP, *, spark: Any = None) -> Windows:
+    """Make a project in `folder`, deploy it, and open it."""
+    windows = open_stage(Windows, folder, catalog_url, text, spark=spark)
     assert load_config(World(), folder).app == windows.mill.project.config.app
     windows.deploy(text)
     return windows

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.sql.conftest import Windows, open_windows
-from tests.sql.plain import count, read_lines, to_texts, write_texts
+from tests.sql.plain import count, to_texts
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
-from tidemill.lake.window.partition_time import Zone, from_wall
 from tidemill.lake.window.window_plan import Grid, WindowShape
 from tidemill.names import WritePointer
-from tidemill.run.external import open_transaction
+from tidemill.shapes.partition_time import Zone, from_wall
+from tidemill.testing.plain import read_lines
 from tidemill.world import World
 
 HOUR = 3_600_000_000
@@ -24,7 +24,7 @@ HOP = "HOP(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '3' HOUR)"
 APP = """
 import tidemill as tm
 from tests.sql.plain import PlainWindows
-from tidemill.run.programs import ProgramKind
+from tidemill.run.records.programs import ProgramKind
 from tidemill.sql.window_program import WindowProgram
 
 app = tm.App("shop")
@@ -50,12 +50,7 @@ class Plain(Windows):
         time = datetime.fromisoformat(local)
         opens = self.zone.opens(time)
         text = "".join(f"{opens + minute * 60_000_000} {minute}\n" for minute in minutes)
-        self.publish("clicks", {f"day={time:%Y-%m-%d}/hour={time.hour}": text}, how)
-
-    def publish(self, name, frame, how="append") -> None:
-        """One commit, of lines."""
-        with open_transaction(self.mill.project.catalog, World(), [f"default.{name}"], writer=write_texts) as tx:
-            getattr(tx.fileset(f"default.{name}"), how)(frame)
+        self.commit("clicks", {f"day={time:%Y-%m-%d}/hour={time.hour}": text}, how)
 
     def lines(self, name: str) -> list[str]:
         """All that is published."""
@@ -69,7 +64,7 @@ class Plain(Windows):
         return sorted(line for partition in partitions for line in read_lines(World(), fileset, partition))
 
     def results(self) -> dict[str, int]:
-        """How many rows each window has, by its start."""
+        """Count the rows of each window, by its start."""
         rows = [line.split() for line in self.lines("hourly")]
         return {f"{from_wall(int(start)):%H:%M}": int(number) for start, _, number, _ in rows}
 
@@ -90,7 +85,7 @@ class Plain(Windows):
         return bool(self.sql(f"SELECT 1 FROM message WHERE event_type = 'backlog' AND seq = {last}"))
 
     def expected(self, passed: int) -> list[str]:
-        """One plain computation over all rows, of the windows that are closed."""
+        """Compute the closed windows plainly, over all rows."""
         grid = Grid(self.shape, self.zone)
         counted = count(self.lines("clicks"), self.shape, self.zone)
         closed = {window: found for window, found in counted.items() if grid.closes(window) <= passed}
@@ -107,7 +102,7 @@ def open_plain(
 ) -> Plain:
     """Such a project."""
     made = open_windows(folder, catalog_url, APP.format(zone=zone, windows=windows, more=more, retries=retries))
-    plain = Plain(made.mill, writer=write_texts)
+    plain = Plain(made.mill)
     plain.zone = Zone(zone)
     plain.shape = WindowShape(HOUR if windows == TUMBLE else 3 * HOUR, HOUR, 0)
     return plain

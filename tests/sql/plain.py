@@ -5,48 +5,23 @@ All but Spark's arithmetic is the product's: planning, reading, replacing, commi
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition
-from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import group_by_partition, list_written
-from tidemill.lake.spark import PartitionWrites
-from tidemill.lake.window.partition_time import Zone, from_wall, to_wall
-from tidemill.lake.window.watermark_spec import OutsidePolicy
+from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.window.window_plan import Window, WindowShape
+from tidemill.shapes.keys import KeyText
+from tidemill.shapes.partition_time import Zone, from_wall, to_wall
+from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
-from tidemill.storage.files import open_files
-from tidemill.world import World
+from tidemill.testing.plain import read_lines
 
 _ALIGNED: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # a wall-clock time, to which windows are
 Texts = Mapping[str, str]
 """By the directory of a partition (`day=2021-03-19`) its lines."""
-
-
-def write_texts(
-    world: World, rows: Texts, fileset: Fileset, directory: str, columns: ColumnSchema | None = None
-) -> PartitionWrites:
-    """Write a text file for each partition, where Spark would write Parquet."""
-    del columns
-    files = open_files(fileset.dataset.location, world)
-    for path, text in rows.items():
-        files.put(f"{directory}/{path}/part-0.txt", text.encode())
-    found = list_written(files, directory)
-    counts = {status.name: files.read(status.name).count(b"\n") for status in found}
-    fields = [{"name": "line", "type": "string"}, {"name": "ts", "type": "timestamp"}]
-    schema = ColumnSchema(json.dumps({"type": "struct", "fields": fields}))
-    return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), schema)
-
-
-def read_lines(world: World, fileset: Fileset, partition: Partition) -> list[str]:
-    """The lines of a partition."""
-    files = open_files(fileset.dataset.location, world)
-    return [line for name, _ in partition.files for line in files.read(name).decode().splitlines()]
 
 
 def write_windows(table: str, slide: int, size: int, unit: str) -> str:
@@ -73,7 +48,7 @@ def windows_of(instant: int, shape: WindowShape, zone: Zone) -> list[Window]:
 
 
 def count(rows: Iterable[str], shape: WindowShape, zone: Zone) -> dict[Window, tuple[int, int]]:
-    """One plain computation over all rows: how many are in each window, and their sum."""
+    """Compute plainly, over all rows: the number of rows in each window, and their sum."""
     found: defaultdict[Window, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for row in rows:
         instant, amount = map(int, row.split())
@@ -143,7 +118,7 @@ def replace_whole(
     new: Mapping[str, Any],
     name_of: Callable[[Window], str],
 ) -> tuple[dict[str, Any], dict[str, Any] | None, list[dict[str, str]]]:
-    """What `replace` gives where each window is a partition of its own, which is written anew; `new` is by its name."""
+    """Return the result of `replace` if each window is a partition, which is overwritten. `new` is by its name."""
     replaced = {name_of(window) for window in (*batch.windows, *gone)}
     held = sorted({str(batch.sink.keys.decode(partition.partition_key)[0]) for partition in old} & replaced)
     over = {name: rows for name, rows in new.items() if name in held}

@@ -75,7 +75,7 @@ GROUP BY window_start, window_end;
 
 @pytest.fixture
 def mill(sqlite_catalog_url, tmp_path):
-    """An empty project: what is told of a statement is the same on each database."""
+    """Empty project: the results of a statement are the same on each database."""
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
     with open_project(tmp_path, create=True) as opened:
         yield opened
@@ -118,10 +118,10 @@ def test_a_watermark_is_added_to_a_table_that_is_there_and_dropped(on_each):
     added = on_each.watermarks.show("hive_table")
     on_each.sql("ALTER TABLE hive_table SET ('partition.gap-policy'='wait'); ALTER TABLE hive_table DROP WATERMARK")
 
-    assert before == []
-    assert added["column"] == "ts"
-    assert added["options"]["partition.time-interval"] == "1h"
-    assert on_each.watermarks.list() == []
+    assert list(before) == []
+    assert added.column == "ts"
+    assert added.options["partition.time-interval"] == "1h"
+    assert list(on_each.watermarks.list()) == []
     assert described(on_each, "hive_table")["ts"] == ("timestamp", False, None)
 
 
@@ -230,7 +230,7 @@ def test_a_zone_is_refused_for_times_without_one_when_it_is_set(mill):
 
 
 def test_a_duration_is_written_in_either_way(mill):
-    """What one option took, another one refused."""
+    """Before, one option refused a form that another accepted."""
     mill.sql(HIVE)
     for one, other in (("15m", "15 min"), ("1h30m", "90 minutes")):
         mill.sql(f"ALTER TABLE hive_table SET ('partition.row-lag'='{one}', 'watermark.max-ahead'='{other}')")
@@ -338,7 +338,7 @@ def test_what_cannot_be_windowed_is_refused_with_the_reason(query, told):
 
 
 def test_statements_come_from_a_file_or_the_command_line(mill, tmp_path):
-    """One line each, or a document; a wrong one is one line with its place."""
+    """Each statement is one line, or a document. The error of a wrong one is a line with its place."""
     mill.close()
     (tmp_path / "tables.sql").write_text(HIVE, encoding="utf-8")
     command = ["--project", str(tmp_path), "sql"]

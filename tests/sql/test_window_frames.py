@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as sf
 
 from tests.sql.conftest import APP, open_windows
-from tidemill.lake.keys import KeySchema
+from tidemill.shapes.keys import KeySchema
 from tidemill.sql.window_frames import SparkWindows, literal_spans
 
 pytestmark = pytest.mark.spark
@@ -29,14 +29,14 @@ def clicks(spark, *rows: tuple[str, int], day: str = DAY):
 
 
 def hours(windows):
-    """What is published: start, count, sum."""
+    """Return the published windows: start, count, sum."""
     rows = windows.read("hourly").selectExpr("date_format(window_start, 'HH:mm') AS s", "n", "amount", "at").collect()
     return sorted((row.s, row.n, row.amount) for row in rows)
 
 
 def test_the_window_comes_out_when_its_hour_is_committed(windows, spark):
     """The seed's example: before any row of hour 11 exists."""
-    windows.publish("clicks", clicks(spark, ("10:00:00", 1), ("10:59:59.999999", 2)))
+    windows.commit("clicks", clicks(spark, ("10:00:00", 1), ("10:59:59.999999", 2)))
 
     run = windows.run()
 
@@ -47,13 +47,13 @@ def test_the_window_comes_out_when_its_hour_is_committed(windows, spark):
 
 
 def test_a_late_partition_replaces_its_window_and_no_other(windows, spark):
-    """The day's partition is written anew: the rows of other windows as they were, whatever query made them."""
-    windows.publish("clicks", clicks(spark, ("08:10:00", 1), ("09:10:00", 2)).filter("hour < 9"))
-    windows.publish("clicks", clicks(spark, ("08:10:00", 1), ("09:10:00", 2)).filter("hour = 9"))
+    """The day's partition is overwritten. The rows of other windows stay as they were, whatever query made them."""
+    windows.commit("clicks", clicks(spark, ("08:10:00", 1), ("09:10:00", 2)).filter("hour < 9"))
+    windows.commit("clicks", clicks(spark, ("08:10:00", 1), ("09:10:00", 2)).filter("hour = 9"))
     windows.run()
     before = hours(windows)
 
-    windows.publish("clicks", clicks(spark, ("08:20:00", 10)))
+    windows.commit("clicks", clicks(spark, ("08:20:00", 10)))
     run = windows.run()
 
     assert run.state == "COMPLETED", windows.spawner.complaints
@@ -62,9 +62,9 @@ def test_a_late_partition_replaces_its_window_and_no_other(windows, spark):
 
 
 def test_a_row_outside_its_partition_fails_the_window_by_name(windows, spark):
-    """It would be in no window, or in one that is computed: nobody would ever know."""
+    """The row would be in no window, or in a computed one, and no user would ever know."""
     outside = clicks(spark, ("10:59:00", 1)).selectExpr("ts", "amount", "day", "9 AS hour")
-    windows.publish("clicks", outside)
+    windows.commit("clicks", outside)
 
     run = windows.run()
 
@@ -80,16 +80,16 @@ def test_where_no_row_is_outside_its_partition_no_query_counts_them(sqlite_catal
     reads = []
     join = SparkWindows._join_spans
     monkeypatch.setattr(SparkWindows, "_join_spans", lambda *given: reads.append(given) or join(*given))
-    opened.publish("clicks", clicks(spark, ("08:10:00", 1), ("09:10:00", 8)))
+    opened.commit("clicks", clicks(spark, ("08:10:00", 1), ("09:10:00", 8)))
 
     first = opened.run()
-    opened.publish("clicks", clicks(spark, ("10:10:00", 1), ("11:59:00", 2)).withColumn("hour", sf.lit(10)))
+    opened.commit("clicks", clicks(spark, ("10:10:00", 1), ("11:59:00", 2)).withColumn("hour", sf.lit(10)))
     second = opened.run()
 
     assert (first.state, second.state) == ("COMPLETED", "COMPLETED"), opened.spawner.complaints
     assert len(reads) == 1 + 2
-    shown = opened.mill.watermarks.show("clicks")["programs"][0]["left_out"]
-    assert [(one["partition"], one["outside_rows"]) for one in shown["some"]] == [("day=2021-03-19 hour=10", 1)]
+    shown = opened.mill.watermarks.show("clicks").programs[0].left_out
+    assert [(one.partition, one.outside_rows) for one in shown.some] == [("day=2021-03-19 hour=10", 1)]
     opened.mill.close()
 
 
@@ -99,21 +99,21 @@ def test_rows_outside_their_partition_that_are_left_out_are_counted(sqlite_catal
     opened = open_windows(tmp_path / "project", sqlite_catalog_url, app, spark=spark)
     rows = clicks(spark, ("08:10:00", 1), ("10:59:00", 2), ("07:59:59", 4)).withColumn("hour", sf.lit(8))
     untimed = rows.limit(1).withColumn("ts", sf.lit(None).cast("timestamp"))
-    opened.publish("clicks", rows.unionByName(untimed).unionByName(clicks(spark, ("09:10:00", 8))))
+    opened.commit("clicks", rows.unionByName(untimed).unionByName(clicks(spark, ("09:10:00", 8))))
 
     run = opened.run()
 
     assert run.state == "COMPLETED", opened.spawner.complaints
     assert hours(opened) == [("08:00", 1, 1), ("09:00", 1, 8)]
-    shown = opened.mill.watermarks.show("clicks")["programs"][0]["left_out"]
-    assert [(one["partition"], one["outside_rows"]) for one in shown["some"]] == [("day=2021-03-19 hour=8", 3)]
+    shown = opened.mill.watermarks.show("clicks").programs[0].left_out
+    assert [(one.partition, one.outside_rows) for one in shown.some] == [("day=2021-03-19 hour=8", 3)]
     opened.mill.close()
 
 
 def test_a_partition_with_a_lost_file_holds_up_only_its_window(windows, spark):
-    """It may be lost for ever: the window is set aside, and tried again until somebody sees to it."""
+    """The file may be lost for ever: the window is postponed, and retried until a person restores the file."""
     for time in ("08:10:00", "09:10:00", "10:10:00"):
-        windows.publish("clicks", clicks(spark, (time, 1)))
+        windows.commit("clicks", clicks(spark, (time, 1)))
     (lost,) = windows.mill.project.config.folder.glob("**/hour=8/*.parquet")
     lost.unlink()
 
@@ -137,7 +137,7 @@ def test_windows_lie_on_the_clock_of_their_zone(sqlite_catalog_url, tmp_path, sp
     rows = "('2021-11-07 05:30:00Z', 1L, 1), ('2021-11-07 06:30:00Z', 2L, 1), ('2021-11-07 07:30:00Z', 4L, 2)"
     columns = "cast(ts AS timestamp) AS ts, amount, DATE'2021-11-07' AS day, hour"
     frame = spark.sql(f"SELECT {columns} FROM VALUES {rows} AS r(ts, amount, hour)")
-    opened.publish("clicks", frame)
+    opened.commit("clicks", frame)
 
     run = opened.run()
 

@@ -15,17 +15,19 @@ from hypothesis import strategies as st
 
 from tests.sql.conftest import open_windows
 from tests.sql.hours import APP, HOP, HOUR, TUMBLE, Plain, open_plain
-from tests.sql.plain import write_texts
 from tidemill.errors import UserError
+from tidemill.lake.backlog import publish_due
 from tidemill.lake.fileset.fileset import ColumnSchema
-from tidemill.lake.window.partition_time import to_wall
-from tidemill.lake.window.retries import announce_due
+from tidemill.lake.window.retries import WINDOWS
 from tidemill.lake.window.window_plan import WindowShape
 from tidemill.narration import Narrator
-from tidemill.roles import Discoverer
-from tidemill.run.attempts import AttemptEnd, Cause, end_attempt
-from tidemill.run.external import open_transaction
+from tidemill.roles.discoverer import Discoverer
+from tidemill.roles.keeper import Keeper
+from tidemill.run.processes.external import open_transaction
+from tidemill.run.step.attempts import AttemptEnd, Cause, end_attempt
 from tidemill.schedule.loop import Scheduler
+from tidemill.shapes.partition_time import to_wall
+from tidemill.testing.plain import write_texts
 from tidemill.world import World
 
 
@@ -108,7 +110,7 @@ def test_a_window_program_that_is_deployed_over_a_watermark_computes_what_is_clo
 
 
 def test_a_late_partition_has_its_windows_computed_again_and_no_others(plain):
-    """The day's partition is written anew with the other windows as they are; a reader never sees both versions."""
+    """The day's partition is overwritten with the other windows unchanged. A reader never sees both versions."""
     for hour in (8, 9, 10):
         plain.add(f"2021-03-19 {hour:02}:00", 1)
     plain.settle()
@@ -123,7 +125,7 @@ def test_a_late_partition_has_its_windows_computed_again_and_no_others(plain):
 
 
 def test_a_rewritten_or_dropped_partition_changes_its_windows(plain):
-    """What is gone is gone from the results."""
+    """Deleted rows disappear from the results."""
     for hour in (8, 9):
         plain.add(f"2021-03-19 {hour:02}:00", 1, 2)
     plain.settle()
@@ -139,7 +141,7 @@ def test_a_rewritten_or_dropped_partition_changes_its_windows(plain):
 
 
 def test_late_partitions_may_be_dropped(catalog_url, tmp_path):
-    """Then they count in windows that are open still, and nobody is woken for the others."""
+    """Late partitions then count in open windows only, and start no run for the others."""
     plain = open_plain(tmp_path / "project", catalog_url, windows=HOP, more="late='drop'")
     for hour in (8, 9):
         plain.add(f"2021-03-19 {hour:02}:00", 1)
@@ -158,7 +160,7 @@ def test_late_partitions_may_be_dropped(catalog_url, tmp_path):
 
 
 def test_a_window_that_closes_later_has_the_rows_of_before(catalog_url, tmp_path):
-    """Of sliding windows, those that close after a pause hold partitions that ended before it."""
+    """Sliding windows that close after a pause hold partitions that ended before the pause."""
     plain = open_plain(tmp_path / "project", catalog_url, windows=HOP)
     plain.add("2021-03-19 08:00", 1)
     plain.settle()
@@ -169,7 +171,7 @@ def test_a_window_that_closes_later_has_the_rows_of_before(catalog_url, tmp_path
     plain.mill.close()
 
 
-def test_a_batch_is_cut_at_its_limit_and_the_rest_said_to_be_left(catalog_url, tmp_path):
+def test_a_batch_is_cut_at_its_limit_and_the_rest_reported_as_left(catalog_url, tmp_path):
     """10,000 waiting hours cost tens of runs, each a transaction of its own."""
     plain = open_plain(tmp_path / "project", catalog_url, more="max_windows=3")
     for hour in range(7):
@@ -184,7 +186,7 @@ def test_a_batch_is_cut_at_its_limit_and_the_rest_said_to_be_left(catalog_url, t
     plain.mill.close()
 
 
-def test_a_failing_window_is_set_aside_and_holds_up_no_other(plain):
+def test_a_failing_window_is_postponed_and_delays_no_other(plain):
     """A row outside its partition: the batch is halved until the window is known, and shown with its partitions."""
     for hour in (8, 9, 11):
         plain.add(f"2021-03-19 {hour:02}:00", 1)
@@ -193,16 +195,16 @@ def test_a_failing_window_is_set_aside_and_holds_up_no_other(plain):
     first = plain.run()
     plain.add("2021-03-19 12:00", 1)
     second = plain.run()
-    (shown,) = plain.mill.watermarks.show("clicks")["programs"]
+    (shown,) = plain.mill.watermarks.show("clicks").programs
 
     assert (first.state, second.state) == ("COMPLETED", "COMPLETED"), plain.spawner.complaints
     assert plain.results() == {"08:00": 1, "09:00": 1, "11:00": 1, "12:00": 1}
-    assert shown["computed"] == "2021-03-19 13:00:00"
-    (failing,) = shown["failing"]
-    assert failing["window"] == "[2021-03-19 10:00:00, 2021-03-19 11:00:00)"
-    assert failing["partitions"] == ["day=2021-03-19 hour=10"]
-    assert "AssertionError" in failing["reason"]
-    assert failing["tried_at"] > failing["since_at"]
+    assert shown.computed == "2021-03-19 13:00:00"
+    (failing,) = shown.failing
+    assert failing.window == "[2021-03-19 10:00:00, 2021-03-19 11:00:00)"
+    assert failing.partitions == ("day=2021-03-19 hour=10",)
+    assert "AssertionError" in failing.reason
+    assert failing.tried_at > failing.since_at
     assert plain.sql("SELECT count(*) FROM window_program WHERE retry_at > failing_since") == [(1,)]
 
 
@@ -228,7 +230,7 @@ def test_a_late_window_that_fails_keeps_its_rows_until_it_can_be_computed(plain)
 
 
 def test_when_no_window_can_be_computed_the_run_fails(plain):
-    """It may be no single window's fault; the run says which one failed, and of which partitions."""
+    """The cause may lie in no single window. The error names a failed window and its partitions."""
     plain.add("2021-03-19 10:00", 61)
 
     run = plain.run()
@@ -262,7 +264,10 @@ def test_where_many_windows_fail_the_rest_is_left_to_the_next_run(plain):
     ],
 )
 def test_all_windows_of_a_bad_partition_hold_up_no_other(catalog_url, tmp_path, windows, shape, touched, first):
-    """It may have any number of them: the others come out in the same run, and these once the partition is mended."""
+    """A bad partition may have any number of windows.
+
+    The others are computed in the same run, and these after the repair.
+    """
     plain = open_plain(tmp_path / "project", catalog_url, windows=windows)
     plain.shape = shape
     plain.add("2021-03-19 00:00", 61)
@@ -286,7 +291,7 @@ def test_all_windows_of_a_bad_partition_hold_up_no_other(catalog_url, tmp_path, 
 
 @pytest.mark.parametrize("more", ["", "max_windows=3"])
 def test_bad_partitions_in_front_of_all_others_hold_up_none(catalog_url, tmp_path, more):
-    """Nothing goes well in such a run: that the query is right is told by a window that it leaves to the next."""
+    """Every window of such a run fails. A window that the run leaves to the next shows that the query is right."""
     plain = open_plain(tmp_path / "project", catalog_url, more=more)
     for hour in range(15):
         plain.add(f"2021-03-19 {hour:02}:00", 61 if hour < 12 else 1)
@@ -302,7 +307,7 @@ def test_bad_partitions_in_front_of_all_others_hold_up_none(catalog_url, tmp_pat
 
 
 def test_late_windows_that_fail_hold_up_no_other_late_one(plain):
-    """What has failed is set aside, and not met first again by the next run."""
+    """A failed window is postponed, and the next run does not try it first."""
     for hour in range(14):
         plain.add(f"2021-03-19 {hour:02}:00", 1)
     plain.settle()
@@ -318,7 +323,8 @@ def test_late_windows_that_fail_hold_up_no_other_late_one(plain):
 def test_windows_of_a_run_that_is_killed_are_not_forgotten(plain):
     """The message that started it is used up, and the watermark may never move again: the keeper says it once more."""
     scheduler = Scheduler(plain.mill.project.catalog, World(), lambda _launched: None)
-    keeper = Discoverer(plain.mill.project.catalog, Narrator(World(), lambda _: None, as_json=False))
+    catalog = plain.mill.project.catalog
+    keeper = Keeper(catalog, Discoverer(catalog, Narrator(World(), lambda _: None, as_json=False)))
     plain.add("2021-03-19 10:00", 5)
     while scheduler.step() == timedelta(0):
         pass
@@ -337,6 +343,55 @@ def test_windows_of_a_run_that_is_killed_are_not_forgotten(plain):
     assert plain.sql("SELECT retry_at, failing_since FROM window_program") == [(None, None)]
 
 
+def test_the_first_windows_start_a_run_where_rows_lie_before_their_partition(catalog_url, tmp_path):
+    """The first partition has rows of windows before its time, and the watermark may never move again."""
+    plain = open_plain(tmp_path / "project", catalog_url, more="row_lag='72h'")
+    plain.add("2021-03-19 10:00", 5 - 72 * 60)
+
+    assert (play(plain), plain.results()) == (1, {"10:00": 1})
+    plain.mill.close()
+
+
+def test_late_rows_of_a_killed_run_are_not_forgotten_where_rows_lie_days_before_their_partition(catalog_url, tmp_path):
+    """A partition of a time far behind the computed windows may still hold rows of them."""
+    plain = open_plain(tmp_path / "project", catalog_url, more="row_lag='72h'")
+    scheduler = Scheduler(plain.mill.project.catalog, World(), lambda _launched: None)
+    catalog = plain.mill.project.catalog
+    keeper = Keeper(catalog, Discoverer(catalog, Narrator(World(), lambda _: None, as_json=False)))
+    lag = 72 * 60
+    plain.add("2021-03-19 10:00", 5 - lag)
+    plain.settle()
+    plain.add("2021-03-19 10:00", 6 - lag)
+    while scheduler.step() == timedelta(0):
+        pass
+    (run,) = plain.mill.runs.list(limit=1)
+    plain.mill.runs.kill(run.run_id)
+    plain.sql("UPDATE window_program SET retry_at = 1 RETURNING 1")
+
+    keeper.step()
+    play(plain)
+
+    assert plain.results() == {"10:00": 2}
+    plain.mill.close()
+
+
+def test_late_rows_that_come_while_a_run_computes_are_not_forgotten_where_rows_lie_days_before(catalog_url, tmp_path):
+    """The run's own commit says that work is left."""
+    plain = open_plain(tmp_path / "project", catalog_url, more="row_lag='72h'")
+    lag = 72 * 60
+    plain.add("2021-03-19 10:00", 1 - lag)
+    plain.mill.runs.start("shop.count_hours")
+
+    def marked(name: str) -> None:
+        if name == "windows.written" and len(plain.lines("clicks")) == 1:
+            plain.add("2021-03-19 10:00", 2 - lag)
+
+    plain.drive(World(spawner=plain.spawner, marked=marked))
+
+    assert (plain.results(), plain.is_more()) == ({"10:00": 1}, True)
+    plain.mill.close()
+
+
 def test_programs_that_are_due_at_one_time_are_announced_together(catalog_url, tmp_path):
     """Each by a message of its own, in one commit."""
     plain = open_plain(tmp_path / "project", catalog_url)
@@ -345,8 +400,9 @@ def test_programs_that_are_due_at_one_time_are_announced_together(catalog_url, t
         " SELECT 'program_2', dataset_id, 'default.shop.another', '', late, 0, 0 FROM window_program RETURNING 1"
     )
     plain.sql("UPDATE window_program SET retry_at = 1 RETURNING 1")
+    plain.sql("UPDATE watermark SET value = 1 RETURNING 1")
 
-    announced = [announce_due(plain.mill.project.catalog), announce_due(plain.mill.project.catalog)]
+    announced = [len(publish_due(plain.mill.project.catalog, WINDOWS)) for _ in range(2)]
 
     said = plain.sql("SELECT event_key, payload FROM message WHERE event_type = 'backlog' ORDER BY seq, n")
     assert announced == [2, 0]
@@ -359,7 +415,7 @@ def test_programs_that_are_due_at_one_time_are_announced_together(catalog_url, t
 
 
 def test_of_two_runs_of_one_program_one_publishes(plain):
-    """`computed` moves by compare-and-set: the other one is told to run again, and finds nothing to do."""
+    """`computed` moves by compare-and-set: the other run has to run again, and finds nothing to do."""
     plain.add("2021-03-19 10:00", 1)
     plain.mill.runs.start("shop.count_hours")
     raced = []
@@ -419,7 +475,7 @@ def test_a_wrong_zone_is_mended_by_a_deployment(catalog_url, tmp_path):
     wrong.settle()
     ahead = wrong.mill.watermarks.list()[0].watermark
     computed = wrong.sql("SELECT computed FROM window_program")
-    plain = Plain(wrong.mill, writer=write_texts)
+    plain = Plain(wrong.mill)
 
     deployed = plain.deploy(APP.format(zone="UTC", windows=TUMBLE, more='late="drop"', retries=0))
     back = plain.mill.watermarks.list()[0].watermark
@@ -442,7 +498,7 @@ def test_a_wrong_zone_is_mended_by_a_deployment(catalog_url, tmp_path):
 
 
 def test_a_statement_that_changes_how_times_are_read_has_windows_computed_again(catalog_url, tmp_path):
-    """What is published stays until it is replaced; windows whose partitions are deleted by now are not lost."""
+    """Published windows stay until they are replaced. Windows with deleted partitions are not lost."""
     plain = open_plain(tmp_path / "project", catalog_url, more='late="drop"')
     for hour in (6, 8, 9, 10):
         plain.add(f"2021-03-19 {hour:02}:00", 1)
@@ -486,7 +542,7 @@ def test_a_rewind_opens_windows_again(catalog_url, tmp_path):
 
 
 def test_a_rewind_refuses_the_commit_of_a_run_that_computes_beyond(plain):
-    """It has planned by the watermark of before."""
+    """The run has planned by the earlier watermark."""
     plain.add("2021-03-19 09:00", 1)
 
     def marked(name: str) -> None:
@@ -542,7 +598,7 @@ def test_a_key_of_the_output_that_the_query_lacks_is_refused_at_deployment(plain
 
 
 def test_a_key_that_a_star_does_not_bring_is_refused_at_deployment(plain):
-    """Where the columns of the table are known; `*` brings those of the table and of its windows."""
+    """The columns of the table are known at deployment; `*` selects those of the table and of its windows."""
     plain.add("2021-03-19 10:00", 0)
     app = APP.format(zone="UTC", windows=TUMBLE, more="", retries=0)
     query = "SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day"
@@ -557,16 +613,14 @@ def test_a_key_that_a_star_does_not_bring_is_refused_at_deployment(plain):
     plain.deploy(app.replace(query, "SELECT *, 'x' AS month").replace("hourly", "months"))
 
 
-def test_a_key_that_a_star_does_not_bring_is_told_by_the_first_run(catalog_url, tmp_path):
+def test_a_key_that_a_star_does_not_bring_is_reported_by_the_first_run(catalog_url, tmp_path):
     """The columns are known by then: the run computes no window, and no partition of the input is blamed."""
     app = APP.format(zone="UTC", windows=TUMBLE, more="", retries=0)
     query = "SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day"
     app = app.replace(" GROUP BY window_start, window_end", "").replace(
         '{"day": "date"})\napp.add', '{"m": "string"})\napp.add'
     )
-    plain = Plain(
-        open_windows(tmp_path / "project", catalog_url, app.replace(query, "SELECT *")).mill, writer=write_texts
-    )
+    plain = Plain(open_windows(tmp_path / "project", catalog_url, app.replace(query, "SELECT *")).mill)
     plain.add("2021-03-19 10:00", 0)
 
     run = plain.run()
@@ -615,17 +669,17 @@ def test_late_rows_that_are_dropped_are_counted(catalog_url, tmp_path):
     plain.add("2021-03-19 08:00", 4)
     plain.settle()
 
-    shown = plain.mill.watermarks.show("clicks")["programs"][0]["left_out"]
+    shown = plain.mill.watermarks.show("clicks").programs[0].left_out
     said = [json.loads(text)["late_rows"] for (text,) in plain.sql(WINDOW_MESSAGES)]
     facts = next(one for one in plain.mill.runs.show(run.run_id).facts["outputs"] if "notes" in one)
     plain.mill.watermarks.reset("shop.count_hours")
-    after = plain.mill.watermarks.show("clicks")["programs"][0]["left_out"]
+    after = plain.mill.watermarks.show("clicks").programs[0].left_out
 
-    assert (shown["partitions"], shown["late_rows"], shown["outside_rows"]) == (1, 3, 0)
-    assert [(one["partition"], one["late_rows"]) for one in shown["some"]] == [("day=2021-03-19 hour=8", 3)]
+    assert (shown.partitions, shown.late_rows, shown.outside_rows) == (1, 3, 0)
+    assert [(one.partition, one.late_rows) for one in shown.some] == [("day=2021-03-19 hour=8", 3)]
     assert [number for number in said if number] == [2, 1]
     assert "2 late rows of default.clicks (day=2021-03-19 hour=8) are left out" in facts["notes"][0]
-    assert (after["partitions"], after["late_rows"]) == (0, 0)
+    assert (after.partitions, after.late_rows) == (0, 0)
     plain.mill.close()
 
 
@@ -634,8 +688,8 @@ def test_rows_outside_their_partition_that_are_dropped_are_counted(catalog_url, 
     plain = open_plain(tmp_path / "project", catalog_url, windows=HOP, more='outside="drop"')
 
     def show():
-        found = plain.mill.watermarks.show("clicks")["programs"][0]["left_out"]
-        return found["outside_rows"], {one["partition"]: one["outside_rows"] for one in found["some"]}
+        found = plain.mill.watermarks.show("clicks").programs[0].left_out
+        return found.outside_rows, {one.partition: one.outside_rows for one in found.some}
 
     plain.add("2021-03-19 08:00", 1, 60, -1, 2)
     plain.add("2021-03-19 09:00", 1)
@@ -666,16 +720,16 @@ def test_rows_of_a_dropped_partition_are_no_longer_counted_as_left_out(catalog_u
     plain = open_plain(tmp_path / "project", catalog_url, more='outside="drop"')
     for hour in (8, 9):
         opens = plain.zone.opens(datetime(2021, 3, 19, hour))  # noqa: DTZ001  # a wall-clock time
-        plain.publish("clicks", {f"day=2021-03-19/hour={hour}": f"{opens} 1\n{opens + HOUR} 2\n"})
+        plain.commit("clicks", {f"day=2021-03-19/hour={hour}": f"{opens} 1\n{opens + HOUR} 2\n"})
     plain.settle()
-    before = plain.mill.watermarks.show("clicks")["programs"][0]["left_out"]
+    before = plain.mill.watermarks.show("clicks").programs[0].left_out
     with open_transaction(plain.mill.project.catalog, World(), ["default.clicks"]) as tx:
         tx.fileset("default.clicks").drop({"day": date(2021, 3, 19), "hour": 8})
-    after = plain.mill.watermarks.show("clicks")["programs"][0]["left_out"]
+    after = plain.mill.watermarks.show("clicks").programs[0].left_out
 
-    assert (before["partitions"], before["outside_rows"]) == (2, 2)
-    assert (after["partitions"], after["outside_rows"]) == (1, 1)
-    assert [one["partition"] for one in after["some"]] == ["day=2021-03-19 hour=9"]
+    assert (before.partitions, before.outside_rows) == (2, 2)
+    assert (after.partitions, after.outside_rows) == (1, 1)
+    assert [one.partition for one in after.some] == ["day=2021-03-19 hour=9"]
     plain.mill.close()
 
 
@@ -690,11 +744,11 @@ def test_rows_may_be_late_and_others_outside_of_one_partition(catalog_url, tmp_p
     plain.add("2021-03-19 10:00", 1)
     plain.settle()
 
-    shown = plain.mill.watermarks.show("clicks")["programs"][0]["left_out"]
+    shown = plain.mill.watermarks.show("clicks").programs[0].left_out
 
-    numbers = {one["partition"]: (one["late_rows"], one["outside_rows"]) for one in shown["some"]}
+    numbers = {one.partition: (one.late_rows, one.outside_rows) for one in shown.some}
     assert numbers == {"day=2021-03-19 hour=8": (0, 1), "day=2021-03-19 hour=9": (2, 2)}
-    assert (shown["partitions"], shown["late_rows"], shown["outside_rows"]) == (2, 2, 3)
+    assert (shown.partitions, shown.late_rows, shown.outside_rows) == (2, 2, 3)
     plain.mill.close()
 
 
@@ -775,7 +829,7 @@ def test_results_are_those_of_one_computation_in_every_order_of_arrival(memory_f
 
 def kill(plain: Plain, mark: str) -> None:
     """A run that dies at `mark`, and what its runner does then."""
-    run_id = plain.mill.runs.start("shop.count_hours")
+    run_id = plain.mill.runs.start("shop.count_hours").run_id
 
     def marked(name: str) -> None:
         if name == mark:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from tidemill.errors import Unavailable
-from tidemill.lake.manifest import DamagedFiles
 from tidemill.lake.window.window_plan import Window
+from tidemill.shapes.manifest import DamagedFiles
 from tidemill.sql.window_tries import MOST_FAILING, Tries, WindowFailed
 
 WINDOWS = [Window(number, number + 1) for number in range(240)]
@@ -80,7 +80,7 @@ def test_what_comes_after_too_many_failures_is_left():
 
 
 def test_a_query_that_always_fails_is_not_tried_at_each_window():
-    """The run has to say so soon, and sets nothing aside; there may be thousands of windows."""
+    """The run has to fail soon, and postpones nothing: there may be thousands of windows."""
     tries = Some(range(240), per=12)
 
     reached = tries.compute(WINDOWS)

@@ -13,6 +13,7 @@ import pytest
 from tidemill.storage.files import (
     BadFileName,
     BadLocation,
+    DeletedBelow,
     FileUnreadable,
     StorageUnavailable,
     Unusable,
@@ -47,7 +48,7 @@ def test_links_are_neither_followed_by_a_listing_nor_out_of_the_location(tmp_pat
 
 
 def test_one_unusable_name_does_not_hide_the_others(tmp_path):
-    """With obstore one name that is no UTF-8 fails the whole listing (tried): anybody could stop an inbox."""
+    """With obstore one name that is no UTF-8 fails the whole listing (tried): any sender could stop an inbox."""
     (tmp_path / "good").write_text("x")
     (tmp_path / os.fsdecode(b"bad\xff")).write_text("x")
     (tmp_path / "line\nend").write_text("x")
@@ -67,7 +68,7 @@ def test_a_name_that_no_folder_can_have_is_not_there(tmp_path):
     assert open_files(tmp_path, World()).stat("n" * 256) is None
 
 
-def test_a_file_that_cannot_be_read_is_told_from_a_location_that_is_away(tmp_path):
+def test_an_unreadable_file_differs_from_a_location_that_is_away(tmp_path):
     """The first is a fault of the file, and of no other; the second is none of any file."""
 
     def deny(mark: str) -> None:
@@ -160,7 +161,7 @@ def test_a_folder_that_is_not_there_is_not_an_empty_one(tmp_path):
 
 
 def test_the_longest_names_can_be_written_and_deleted_by_etag(tmp_path):
-    """Others write the files: whatever name they could give, we have to archive and to let go of."""
+    """Other systems write the files: each name that they could give must be archived and deleted."""
     name = "n" * 255
     files = open_files(tmp_path, World())
     files.put_new(name, [b"x"])
@@ -168,6 +169,53 @@ def test_the_longest_names_can_be_written_and_deleted_by_etag(tmp_path):
     files.delete(name, etag=files.stat(name).etag)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_below_a_folder_is_deleted_and_what_it_leads_to_is_not(tmp_path):
+    """A program may have left one in its transaction's directory; a directory that is a link is not ours."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("x")
+    location = tmp_path / "location"
+    (location / "tx-1" / "1").mkdir(parents=True)
+    for link in ("tx-1/out", "tx-1/1/out", "tx-2"):
+        (location / link).symlink_to(tmp_path / "kept")
+    files = open_files(location, World())
+
+    deleted = [files.delete_below(name) for name in ("tx-1", "tx-2", "missing")]
+
+    assert deleted == [DeletedBelow(4, is_whole=True), DeletedBelow(0, is_whole=True), DeletedBelow(0, is_whole=True)]
+    assert [path.name for path in location.iterdir()] == ["tx-2"]
+    assert (tmp_path / "kept" / "file").read_text() == "x"
+    with pytest.raises(BadFileName, match="leads out"):
+        files.delete_below("tx-2/below")
+
+
+def test_a_process_that_writes_on_while_a_folder_is_deleted_loses_no_janitor(tmp_path, monkeypatch):
+    """A zombie may: then the folder is not empty when its turn comes, and the next call goes on."""
+    (tmp_path / "tx-1").mkdir()
+    (tmp_path / "tx-1" / "file").write_text("x")
+    rmdir = os.rmdir
+
+    def write_first(path, **place):
+        monkeypatch.undo()
+        (tmp_path / "tx-1" / "late").write_text("x")
+        rmdir(path, **place)
+
+    monkeypatch.setattr("os.rmdir", write_first)
+
+    assert open_files(tmp_path, World()).delete_below("tx-1") == DeletedBelow(1, is_whole=False)
+    assert open_files(tmp_path, World()).delete_below("tx-1") == DeletedBelow(2, is_whole=True)
+
+
+def test_a_folder_that_lies_on_another_disk_is_listed_by_its_link(tmp_path):
+    """A namespace that was moved so would be no old data for a new catalog, and its pointers were given again."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "data" / "main").symlink_to(tmp_path / "disk")
+    (tmp_path / "data" / "file").symlink_to(__file__)
+    (tmp_path / "data" / "loop").symlink_to(tmp_path / "data" / "loop")
+
+    assert open_files(tmp_path / "data", World()).list_folders() == ["main"]
 
 
 STEPS = {

@@ -6,9 +6,13 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from obstore.store import MemoryStore
 
+from tests.contract.memory_files import MemoryFiles
 from tests.yardstick import patience
+from tidemill.storage.files import open_files
 from tidemill.storage.hints import FolderHints
+from tidemill.world import World
 
 PATIENCE_S = patience(20)
 
@@ -22,7 +26,7 @@ def hints() -> Iterator[FolderHints[str]]:
 
 
 def wait_for_hint(hints, change):
-    """What is hinted at after `change`; fails when nothing comes."""
+    """Return the hint after `change`. Fails if none comes."""
     woken = threading.Event()
     hints.wake = woken.set
     change()
@@ -34,7 +38,7 @@ def test_a_file_that_comes_is_a_hint(hints, tmp_path):
     """Written, renamed into place, or in a folder that has just been made: each tells which location to look at."""
     folder = tmp_path / "landing"
     folder.mkdir()
-    hints.watch("raw", folder)
+    hints.watch("raw", open_files(folder, World()))
 
     assert wait_for_hint(hints, lambda: (folder / "a").write_text("x")) == {"raw"}
     (tmp_path / "b").write_text("x")
@@ -43,33 +47,33 @@ def test_a_file_that_comes_is_a_hint(hints, tmp_path):
 
 
 def test_a_folder_that_appears_later_is_watched_from_the_next_look_on(hints, tmp_path):
-    """It is asked at each listing; so is one that was deleted and made anew."""
+    """The folder is watched from the next listing on. So is a folder that was deleted and made again."""
     folder = tmp_path / "landing"
-    hints.watch("raw", folder)
-    hints.watch("remote", None)
+    hints.watch("raw", open_files(folder, World()))
+    hints.watch("remote", MemoryFiles(MemoryStore()))
     folder.mkdir()
-    hints.watch("raw", folder)
+    hints.watch("raw", open_files(folder, World()))
     assert wait_for_hint(hints, lambda: (folder / "a").write_text("x")) == {"raw"}
 
     (folder / "a").unlink()
     folder.rmdir()
     (tmp_path / "other").mkdir()  # takes the inode that is free now, so that the next folder has another
     folder.mkdir()
-    hints.watch("raw", folder)
+    hints.watch("raw", open_files(folder, World()))
     hints.take()
     assert wait_for_hint(hints, lambda: (folder / "b").write_text("x")) == {"raw"}
 
 
 def test_where_no_events_can_be_had_nothing_breaks(hints, tmp_path, monkeypatch, caplog):
-    """Too many watches: the folder is listed when its time comes; said once."""
+    """With too many watches, the folder is listed when its time comes, and the log has one line."""
     from watchdog.observers import Observer
 
     def full(*_, **__):
         raise OSError(28, "inotify watch limit reached")
 
     monkeypatch.setattr(Observer, "schedule", full)
-    hints.watch("raw", tmp_path)
-    hints.watch("raw", tmp_path)
+    hints.watch("raw", open_files(tmp_path, World()))
+    hints.watch("raw", open_files(tmp_path, World()))
 
     assert hints.take() == set()
     assert [record.levelname for record in caplog.records] == ["WARNING"]

@@ -157,8 +157,8 @@ def test_time_moves_when_no_process_can_go_on(machine, chooser):
     machine.clock.jump(timedelta(hours=1))
     run(machine)
 
-    noon = int(NOON.timestamp() * 1000) + 3_600_000
-    assert times == [(3 * SECOND, noon + 3000), (13 * SECOND, noon + 13_000)]
+    one = NOON + timedelta(hours=1)
+    assert times == [(3 * SECOND, one + 3 * SECOND), (13 * SECOND, one + 13 * SECOND)]
 
 
 def test_a_step_beside_a_block_uses_the_process_and_dies_with_it(machine, chooser):

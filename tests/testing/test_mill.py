@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from datetime import date, timedelta
 
 import pytest
 
-from tidemill.errors import NotFound, UserError
+from tidemill import NotFound, UserError
 from tidemill.testing import EndedRun
 from tidemill.testing.clock import NOON
-from tidemill.testing.mill import NotAtRest, OutsideOfTest, VirtualMill
-from tidemill.testing.plain import BadRows
+from tidemill.testing.mill import NoSuchArrival, NotAtRest, OutsideOfTest, VirtualMill
+from tidemill.testing.plain import NotPlainRows
 
 APP = """
 import csv
@@ -238,9 +240,46 @@ def test_a_wrong_name_is_refused(mill):
         mill.land("clean/1.csv", csv((1, MARCH_1)))
 
 
+@pytest.mark.parametrize("name", ["orders/../../1.csv", "orders//tmp/1.csv", "orders/./1.csv", "orders/", "orders"])
+def test_a_file_arrives_below_the_folder_of_its_inbox_only(mill, name):
+    """A path upwards writes over files of the developer."""
+    with pytest.raises(NoSuchArrival, match="name the inbox and a file below its folder"):
+        mill.land(name, csv((1, MARCH_1)))
+
+
+def test_a_file_that_never_landed_does_not_land_again(mill):
+    """The error names the files that are there."""
+    mill.land("orders/1.csv", csv((1, MARCH_1)))
+
+    with pytest.raises(
+        NoSuchArrival, match=r"'orders/2.csv': the folder of the file holds 1\.csv; land the file first"
+    ):
+        mill.land_again("orders/2.csv", "orders/3.csv")
+
+
+def test_a_project_that_cannot_be_deployed_fails_with_one_sentence(project_folder):
+    """The user reads the line of the app, not a traceback of Tidemill."""
+    edit(project_folder, 'tm.Every("1h")', 'tm.Every("1 apple")')
+    (project_folder / "test_app.py").write_text("def test_it(mill):\n    pass\n", encoding="utf-8")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tidemill.testing.plugin"],
+        cwd=project_folder,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    _, shown, _ = re.split("_ ERROR at setup of test_it _+\n|={3,} short", done.stdout)
+
+    assert shown.count("\n") == 1, done.stdout
+    assert f"the project in {project_folder} cannot be deployed: " in shown
+    assert "1 apple" in shown
+
+
 def test_rows_of_no_one_type_are_refused(mill):
     """Parquet has one type a column."""
-    with pytest.raises(BadRows, match="column id has no one type"):
+    with pytest.raises(NotPlainRows, match="column id has no one type"):
         mill.publish("clean", [{"id": 1, "day": MARCH_1}, {"id": "2", "day": MARCH_1}])
 
 

@@ -10,19 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.machine import write_texts
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot, Transaction, begin, commit
-from tidemill.lake.consumer.claims import CompleteClaims
+from tidemill.lake.claims import Complete
+from tidemill.lake.consumer.claims import PARTITIONS
 from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.lake.consumer.take import Delivery, take_claims
 from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.fileset.fileset import Fileset, read_partitions
 from tidemill.names import DatasetId, Namespace, RunId, WritePointer
-from tidemill.run.external import ExternalTransaction, open_transaction
+from tidemill.run.processes.external import ExternalTransaction, open_transaction
 from tidemill.storage.files import open_files
+from tidemill.testing.plain import write_texts
 from tidemill.world import World
 
 CONSUMER = "default.shop.report"
@@ -30,7 +31,7 @@ EVERYTHING = WritePointer(1 << 60)
 
 
 class ChangedHerMindError(Exception):
-    """What an aborted transaction ends by."""
+    """Error that aborts a transaction."""
 
 
 @dataclass
@@ -40,7 +41,7 @@ class House:
     catalog: Catalog
     folder: Path
     pointers: list[int] = field(default_factory=list)
-    """Of all transactions that were begun."""
+    """Write pointers of all transactions that were begun."""
 
     @property
     def lines(self) -> Fileset:
@@ -76,12 +77,12 @@ class House:
             raise ChangedHerMindError
 
     def consume(self) -> list[str]:
-        """What a run of the managed consumer takes and completes."""
+        """Take for a run of the managed consumer, and complete the run."""
         dataset_id = self.lines.dataset_id
         consumer = self.catalog.write(lambda db: ensure_consumer(db, dataset_id, CONSUMER))
         tx = self.begin()
         taken = take_claims(self.catalog, tx, {consumer.consumer_id: Terms()})[consumer.consumer_id]
-        commit(self.catalog, tx, [CompleteClaims(tx.run_id, tx.epoch)])
+        commit(self.catalog, tx, [Complete(PARTITIONS, tx.run_id, tx.epoch)])
         return [text for delivery in taken for text in self.texts(delivery)]
 
     def take(self, open_tx: ExternalTransaction) -> None:

@@ -35,12 +35,12 @@ def lake(catalog_url):
 
 
 def sql(lake: Lake, text: str) -> None:
-    """What no code of ours would do."""
+    """Execute a statement that no code of the product would."""
     rows_of(lake.catalog, text + " RETURNING 1")
 
 
 def kinds(lake: Lake) -> set[FindingKind]:
-    """What is found."""
+    """Return the kinds of the findings."""
     return {finding.kind for finding in audit(lake.catalog).findings}
 
 
@@ -155,7 +155,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_each_damage_is_found(lake, damage):
-    """An audit that has never said no says nothing."""
+    """An audit that has never found anything proves nothing."""
     text, kind = DAMAGES[damage]
     sql(lake, text)
 
@@ -166,7 +166,7 @@ def test_each_damage_is_found(lake, damage):
 
 
 def test_what_commits_meanwhile_is_left_to_the_next_audit(lake, monkeypatch):
-    """It runs in production, beside writers and takers: nothing of theirs may look like damage."""
+    """The audit runs in production, beside writers and takers: their work must not look like damage."""
     read = lake.catalog.read
 
     def read_while_others_work(block):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.acceptance.machine import write_texts
 from tests.run.conftest import rows_of
 from tidemill.mill.mill import open_project
-from tidemill.run.external import open_transaction
+from tidemill.run.processes.external import open_transaction
+from tidemill.testing.plain import write_texts
 from tidemill.upkeep.search import FindingKind
 
 APP = """
@@ -40,7 +40,7 @@ def mill(catalog_url, tmp_path):
 
 
 def test_nothing_is_found_where_versions_followed_one_another(mill):
-    """Also of one that came too late, of which nobody was told, and of a roll-back, which is a version like any."""
+    """Also with a late version, which was not announced, and with a roll-back, which is a version like any other."""
     found = mill.catalog.audit()
 
     assert found.findings == ()

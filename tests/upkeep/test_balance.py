@@ -10,7 +10,7 @@ TAKEN = {"dataset": "default.raw", "kind": "inbox", "count": 2}
 
 
 def facts(read=10, out=(10,), duplicates=(), inputs=(TAKEN,), rejected=0):
-    """What a run says of itself."""
+    """Facts of a run."""
     return {
         "inputs": list(inputs),
         "read": [] if read == "by itself" else [{"dataset": "default.raw", "rows": read, "rejected": rejected}],
@@ -42,7 +42,7 @@ def test_rows_in_are_rows_out_and_duplicates_or_not_known(said, weighed):
 
 
 def test_an_inbox_has_the_sums_of_its_runs_and_names_those_that_differ():
-    """What is not known counts in no sum."""
+    """Unknown numbers count in no sum."""
     balances = Balances()
     balances.add("run_1", facts())
     balances.add("run_2", facts(out=(4,), duplicates=[(1, 0)]))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tests.acceptance.machine import write_texts
 from tests.run.conftest import by_hand
 from tests.upkeep.conftest import EVERYTHING
 from tidemill.catalog.transactions import Snapshot
 from tidemill.lake.fileset.expiry import expire_superseded
 from tidemill.lake.fileset.fileset import read_partitions
-from tidemill.lake.filters import make_filter
 from tidemill.lake.janitor import sweep
-from tidemill.run.external import open_transaction
-from tidemill.run.partitions import drop_matching
+from tidemill.run.processes.external import open_transaction
+from tidemill.run.processes.partitions import drop_matching
+from tidemill.shapes.filters import make_filter
+from tidemill.testing.plain import write_texts
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.backup import write_backup
 from tidemill.upkeep.fsck import fsck

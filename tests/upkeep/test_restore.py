@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tests.acceptance.machine import write_texts
+from tests.lake.conftest import SQL as LAKE
 from tests.run.conftest import rows_of
 from tests.upkeep.conftest import House
 from tidemill.catalog.db import Catalog
@@ -19,8 +19,10 @@ from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.janitor import sweep
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, SnapshotSpec, find_visible
 from tidemill.names import DatasetId, Namespace, WritePointer
-from tidemill.run.external import open_transaction
+from tidemill.run.processes.external import open_transaction
+from tidemill.shapes.manifest import DamagedManifest
 from tidemill.storage.files import open_files
+from tidemill.testing.plain import write_texts
 from tidemill.upkeep.audit import audit
 from tidemill.upkeep.backup import BadBackup, check_backup, write_backup
 from tidemill.upkeep.fsck import DifferenceKind, fsck
@@ -92,7 +94,7 @@ MARKS = ("restore.before_replace", "restore.replaced", "adopt.before_commit", "a
 
 @pytest.mark.parametrize("mark", MARKS)
 def test_a_restore_that_dies_is_done_again(house, tmp_path, mark):
-    """Whoever restores does it on a bad day: each step can be repeated, and nothing comes twice."""
+    """A restore happens on a bad day: each step can be repeated, and nothing comes twice."""
     house.publish("s0", "before\n")
     target = tmp_path / "catalog.backup"
     write_backup(house.catalog, target)
@@ -195,7 +197,7 @@ def test_what_was_under_way_is_ended_and_what_it_held_comes_again(house, tmp_pat
 
 
 def test_what_is_in_use_is_not_overwritten(house, tmp_path):
-    """A catalog with anything in it is somebody's."""
+    """A catalog with content belongs to a user."""
     target = tmp_path / "catalog.backup"
     write_backup(house.catalog, target)
     house.publish("s0", "new\n")
@@ -209,7 +211,7 @@ def test_what_is_in_use_is_not_overwritten(house, tmp_path):
 def test_a_backup_of_one_database_is_restored_into_the_other(
     house, tmp_path, sqlite_catalog_url, postgres_catalog_url, memory_folder
 ):
-    """One form for both: what begins on a laptop goes on on a server."""
+    """Both databases share one format: a project that begins on a laptop continues on a server."""
     house.publish("s0", "1\n")
     house.publish("s0", "2\n")
     house.consume()
@@ -231,7 +233,7 @@ def test_a_backup_of_one_database_is_restored_into_the_other(
 
 
 def test_the_janitor_goes_on_with_the_garbage_of_the_life_before(house, tmp_path):
-    """What had been aborted when the backup was made can go; what was aborted later is not known, and stays."""
+    """Transactions that were aborted before the backup can be deleted. Later ones are unknown, and stay."""
     house.abort("s0")
     (aborted,) = house.pointers
     write_backup(house.catalog, tmp_path / "catalog.backup")
@@ -244,7 +246,7 @@ def test_the_janitor_goes_on_with_the_garbage_of_the_life_before(house, tmp_path
 
 
 def test_an_older_overwrite_does_not_hide_new_work(house, tmp_path):
-    """Work may go on before somebody adopts: then the older commit is for a person to decide."""
+    """Work may continue before a person adopts: then a person decides about the older commit."""
     write_backup(house.catalog, tmp_path / "catalog.backup")
     house.publish("s0", "lost\n", "overwrite")
     restore(house.catalog, tmp_path / "catalog.backup", replace=True)
@@ -262,10 +264,12 @@ def test_the_clock_begins_above_what_no_backup_knows(house, tmp_path):
     write_backup(house.catalog, tmp_path / "catalog.backup")
     (house.folder / "data" / "default" / "later" / "tx-777777-anotherl").mkdir(parents=True)
     (house.folder / "data" / "a file").write_text("")
+    (house.folder / "disk" / "moved" / "tx-888888-anotherl").mkdir(parents=True)
+    (house.folder / "data" / "other").symlink_to(house.folder / "disk")
 
     restored = restore(house.catalog, tmp_path / "catalog.backup", replace=True, data=(house.folder / "data").as_uri())
 
-    assert restored.clock > 777_777
+    assert restored.clock > 888_888
 
 
 def test_what_is_damaged_is_not_adopted(house, tmp_path):
@@ -361,8 +365,27 @@ def test_fsck_finds_each_difference(house):
     assert all(one.next_step and one.where and one.what for one in found.differences)
 
 
+def test_fsck_names_a_damaged_manifest_and_goes_on(house):
+    """A bare `zlib.error` named no data set, and hid the differences of all others."""
+    for number in range(3):
+        house.publish(f"s{number}", f"{number}\n")
+    paths = sorted((house.folder / "lines").glob("tx-*/*/*/part-*"), key=lambda path: path.parent.name)
+    paths[2].unlink()
+    torn = house.pointers[0]
+    house.catalog.write(lambda db: db.run(LAKE.damage_manifest, write_pointer=torn, manifest=b"torn"))
+
+    found = fsck(house.catalog, [house.lines])
+    with pytest.raises(DamagedManifest, match="tidemill catalog fsck"):
+        house.content()
+
+    assert sorted(one.kind for one in found.differences) == [DifferenceKind.MISSING, DifferenceKind.UNREADABLE]
+    (unreadable,) = [one for one in found.differences if one.kind is DifferenceKind.UNREADABLE]
+    assert f"write pointer {torn} of default.lines, partition source=s0" in unreadable.what
+    assert "overwrite the partition" in unreadable.next_step
+
+
 def test_fsck_says_that_a_location_is_away(house):
-    """A disk that is not mounted is one difference, with each file told."""
+    """The files of a disk that is not mounted are reported as missing, and as nothing else."""
     house.publish("s0", "1\n")
     (house.folder / "lines").rename(house.folder / "elsewhere")
 
@@ -373,7 +396,7 @@ def test_fsck_says_that_a_location_is_away(house):
 
 @pytest.mark.parametrize(("order_time", "first"), [("NULL", "fast\n"), ("20", "slow\n")])
 def test_snapshots_come_back_as_they_were_current(house, tmp_path, order_time, first):
-    """What was refreshed after the backup is adopted; an older refresh that ended last is not made current by it."""
+    """Refreshes after the backup are adopted. An older refresh that ended last does not become current by that."""
     place = (house.folder / "users").as_uri()
     spec = write_plain(SnapshotSpec())
     users = Dataset(DatasetId("users"), Namespace("default"), "users", DatasetKind.SNAPSHOT, place, spec)

@@ -1,1 +1,1 @@
-"""What users declare: `App`, and how a declaration is deployed."""
+"""Apps: the declarations of users, and their deployment."""

@@ -15,33 +15,33 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from tidemill.app.compaction import Compaction
 from tidemill.app.declared import (
     BadDeclaration,
+    DeclaredFileset,
+    DeclaredInbox,
     DeclaredProgram,
     DeclaredSchedule,
-    Fileset,
-    Inbox,
-    Snapshot,
+    DeclaredSnapshot,
 )
 from tidemill.app.pipeline import Pipeline, Reading, Writing
 from tidemill.app.reads import Changes, Reads
 from tidemill.app.watermark import Watermark
 from tidemill.durations import parse_duration
 from tidemill.errors import NotFound, UserError
+from tidemill.frames.jdbc import Jdbc
 from tidemill.lake.fileset.stored import SchemaPolicy, Storing
-from tidemill.lake.formats import BadRows, FileFormat, RawFormat, Unknown
 from tidemill.lake.inbox.inbox import After, InboxSpec, OnRewrite, rejects_of
-from tidemill.lake.keys import KeySchema
 from tidemill.lake.snapshot.guards import ColumnPolicy, Guards
-from tidemill.lake.snapshot.jdbc import Jdbc
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
 from tidemill.lake.snapshot.version_retention import Retention
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, one_of, qualified
-from tidemill.run.acceptors import Acceptor
-from tidemill.run.declared import Declared
-from tidemill.run.programs import Argument, ArgumentType, Code, ProgramKind, Value
+from tidemill.run.records.declared import Declared
+from tidemill.run.records.programs import Argument, ArgumentType, Code, ProgramKind, Value
+from tidemill.run.step.acceptors import Acceptor
 from tidemill.schedule.constraints import Concurrency, Constraint
 from tidemill.schedule.specs import DEFAULT_GRACE, DEFAULT_TIMEOUT, Misfire, OnTimeout, ScheduleSpec
 from tidemill.schedule.time_triggers import Every
 from tidemill.schedule.triggers import Trigger
+from tidemill.shapes.formats import BadRows, FileFormat, RawFormat, Unknown
+from tidemill.shapes.keys import KeySchema
 from tidemill.sizes import parse_bytes, parse_share
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class App:
     def __init__(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> None:
         self.name = check_name("app", name)
         self.namespace = Namespace(check_name("namespace", namespace))
-        self.datasets: dict[str, Inbox | Fileset | Snapshot] = {}
+        self.datasets: dict[str, DeclaredInbox | DeclaredFileset | DeclaredSnapshot] = {}
         self.programs: dict[str, DeclaredProgram] = {}
         self.schedules: dict[str, DeclaredSchedule] = {}
 
@@ -96,7 +96,7 @@ class App:
         after: str = "keep",
         archive: str | None = None,
         forget_after: str | timedelta = "90d",
-    ) -> Inbox:
+    ) -> DeclaredInbox:
         """Watch the folder at `location` (relative to the project) and give each file to processing exactly once.
 
         `schema` is a DDL text (`"id INT, name STRING"`), `options` are Spark's for the format; `line_end` counts text
@@ -151,7 +151,7 @@ class App:
         )
         if raw.bad_rows is BadRows.REJECT:
             self.fileset(rejects_of(name), keys={"day": "date"})
-        return self._declare(Inbox(self._qualified(name), name, location, spec))
+        return self._declare(DeclaredInbox(self._qualified(name), name, location, spec))
 
     def fileset(  # noqa: PLR0913  # options by keyword, each with a default
         self,
@@ -166,7 +166,7 @@ class App:
         retention: str | timedelta | None = None,
         compact_every: str | timedelta | None = None,
         watermark: Watermark | None = None,
-    ) -> Fileset:
+    ) -> DeclaredFileset:
         """Declare a file set whose partitions have the typed `keys` (`{"day": "date", "hour": "int"}`).
 
         Types: string, int, long, date, timestamp. Its files lie at `location`, or below the site's `data` folder, in
@@ -189,7 +189,7 @@ class App:
             None if retention is None else parse_duration(retention),
         )
         declared = None if watermark is None else watermark.check(name, storing.keys)
-        fileset = self._declare(Fileset(self._qualified(name), name, location, storing, declared))
+        fileset = self._declare(DeclaredFileset(self._qualified(name), name, location, storing, declared))
         if compact_every is not None:
             code = Compaction(f"compact_{name}", fileset.qualified_name)
             self._program(ProgramKind.SPARK, [], [fileset], 0, "10s", None, True, {})(code)
@@ -211,7 +211,7 @@ class App:
         check_key: bool = False,
         checks: Mapping[str, str] | None = None,
         location: str | None = None,
-    ) -> Snapshot:
+    ) -> DeclaredSnapshot:
         """Declare a snapshot: a mirror of a source, replaced whole by each refresh, of which older versions are kept.
 
         `key` names the columns that tell its rows apart. A version older than `ttl` goes, but never the current one,
@@ -232,13 +232,13 @@ class App:
                 dict(checks or {}),
             ),
         )
-        return self._declare(Snapshot(self._qualified(name), name, location, spec))
+        return self._declare(DeclaredSnapshot(self._qualified(name), name, location, spec))
 
     def spark(
         self,
         *,
-        reads: Iterable[Inbox | Fileset | Snapshot | Reads | Changes | str] = (),
-        writes: Iterable[Fileset | Snapshot | str] = (),
+        reads: Iterable[DeclaredInbox | DeclaredFileset | DeclaredSnapshot | Reads | Changes | str] = (),
+        writes: Iterable[DeclaredFileset | DeclaredSnapshot | str] = (),
         retries: int = 0,
         backoff: str | timedelta = "10s",
         run_on_empty: bool | None = None,
@@ -262,8 +262,8 @@ class App:
     def python(
         self,
         *,
-        reads: Iterable[Inbox | Fileset | Snapshot | Reads | Changes | str] = (),
-        writes: Iterable[Fileset | Snapshot | str] = (),
+        reads: Iterable[DeclaredInbox | DeclaredFileset | DeclaredSnapshot | Reads | Changes | str] = (),
+        writes: Iterable[DeclaredFileset | DeclaredSnapshot | str] = (),
         retries: int = 0,
         backoff: str | timedelta = "10s",
         run_on_empty: bool | None = None,
@@ -279,8 +279,8 @@ class App:
         self,
         name: str,
         *,
-        source: Jdbc | Inbox | Fileset | Snapshot | Code,
-        sink: Snapshot | Fileset,
+        source: Jdbc | DeclaredInbox | DeclaredFileset | DeclaredSnapshot | Code,
+        sink: DeclaredSnapshot | DeclaredFileset,
         transform: str | None = None,
         retries: int = 0,
         backoff: str | timedelta = "10s",
@@ -292,22 +292,22 @@ class App:
         source has, an inbox alone gives only its new files. To a file set what is new in an inbox or file set is
         appended; of any other source the partitions that it has rows of are overwritten.
         """
-        whole = isinstance(sink, Snapshot) and isinstance(source, Fileset)
-        new = isinstance(source, Inbox | Fileset) and not whole
+        whole = isinstance(sink, DeclaredSnapshot) and isinstance(source, DeclaredFileset)
+        new = isinstance(source, DeclaredInbox | DeclaredFileset) and not whole
         if source == sink:
             raise BadDeclaration(f"pipeline {name!r}", f"has {sink.qualified_name} as its source and its sink")
-        dataset = source if isinstance(source, Inbox | Fileset | Snapshot) else None
+        dataset = source if isinstance(source, DeclaredInbox | DeclaredFileset | DeclaredSnapshot) else None
         if dataset is None and not isinstance(source, Jdbc) and not callable(source):
             why = f"has the source {source!r}: give a Jdbc, a declared data set, or a function of (run, spark)"
             raise BadDeclaration(f"pipeline {name!r}", why)
         written = Writing.APPEND if new else Writing.OVERWRITE
         pipeline = Pipeline(
             name,
-            source.qualified_name if isinstance(source, Inbox | Fileset | Snapshot) else source,
+            source.qualified_name if isinstance(source, DeclaredInbox | DeclaredFileset | DeclaredSnapshot) else source,
             Reading.WHOLE if whole else Reading.CONSUME,
             transform,
             sink.qualified_name,
-            Writing.REPLACE if isinstance(sink, Snapshot) else written,
+            Writing.REPLACE if isinstance(sink, DeclaredSnapshot) else written,
         )
         reads = [dataset] if dataset is not None and not whole else []
         self._program(ProgramKind.SPARK, reads, [sink], retries, backoff, None, True, {})(pipeline)
@@ -315,8 +315,8 @@ class App:
     def worker(
         self,
         *,
-        reads: Iterable[Fileset | Snapshot | Reads | str],
-        writes: Iterable[Fileset | Snapshot | str] = (),
+        reads: Iterable[DeclaredFileset | DeclaredSnapshot | Reads | str],
+        writes: Iterable[DeclaredFileset | DeclaredSnapshot | str] = (),
         instances: int = 1,
         spark: bool = False,
         retries: int = 0,
@@ -432,8 +432,8 @@ class App:
     def _program(
         self,
         kind: ProgramKind,
-        reads: Iterable[Inbox | Fileset | Snapshot | Reads | Changes | str],
-        writes: Iterable[Fileset | Snapshot | str],
+        reads: Iterable[DeclaredInbox | DeclaredFileset | DeclaredSnapshot | Reads | Changes | str],
+        writes: Iterable[DeclaredFileset | DeclaredSnapshot | str],
         retries: int,
         backoff: str | timedelta,
         run_on_empty: bool | None,  # noqa: FBT001  # as above
@@ -493,7 +493,7 @@ class App:
         return dataset
 
 
-_D = TypeVar("_D", Inbox, Fileset, Snapshot)
+_D = TypeVar("_D", DeclaredInbox, DeclaredFileset, DeclaredSnapshot)
 _E = TypeVar("_E", bound=StrEnum)
 
 

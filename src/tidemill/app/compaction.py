@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidemill.run.context import Run
+from tidemill.run.step.context import Run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,10 +13,10 @@ from tidemill.lake.fileset import fileset as lake_fileset
 from tidemill.lake.fileset.stored import Storing
 from tidemill.lake.inbox.inbox import InboxSpec
 from tidemill.lake.snapshot.snapshot import SnapshotSpec
-from tidemill.lake.window.watermark_spec import WatermarkSpec
-from tidemill.run.programs import Argument, Code, ProgramKind
-from tidemill.run.spans import DeclaredSpan
+from tidemill.run.records.programs import Argument, Code, ProgramKind
+from tidemill.run.step.spans import DeclaredSpan
 from tidemill.schedule.specs import ScheduleSpec
+from tidemill.shapes.watermark_spec import WatermarkSpec
 
 
 class BadDeclaration(UserError):
@@ -31,7 +31,7 @@ class BadDeclaration(UserError):
 
 
 @dataclass(frozen=True, slots=True)
-class Inbox:
+class DeclaredInbox:
     """A folder into which others write files, as an app declares it."""
 
     qualified_name: str
@@ -41,7 +41,7 @@ class Inbox:
 
 
 @dataclass(frozen=True, slots=True)
-class Fileset:
+class DeclaredFileset:
     """A file set, as an app declares it; `location` is None for the site's usual place."""
 
     qualified_name: str
@@ -59,7 +59,7 @@ class Fileset:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class DeclaredSnapshot:
     """A mirror of a source in versions, as an app declares it; `location` is None for the site's usual place."""
 
     qualified_name: str
@@ -84,7 +84,7 @@ class DeclaredProgram:
     arguments: tuple[Argument, ...]
     terms: Mapping[str, Reads | Changes] = field(default_factory=dict)
     instances: int = 0
-    """Of a worker: how many runs of it are kept alive."""
+    """Number of runs of a worker that are kept alive. 0 for other programs."""
     windows: WindowCode | None = None
 
 
@@ -102,7 +102,10 @@ class WindowCode(Protocol):
         """
 
     def definition(self, source: lake_fileset.Fileset) -> str:
-        """What its results depend on beside the rows."""
+        """Return the definition of the results beside the rows.
+
+        A change of the definition makes computed windows stale.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from tidemill.app.app import App
-from tidemill.app.declared import BadDeclaration, DeclaredProgram, Inbox, Snapshot, WindowCode
-from tidemill.app.declared import Fileset as DeclaredFileset
+from tidemill.app.declared import (
+    BadDeclaration,
+    DeclaredFileset,
+    DeclaredInbox,
+    DeclaredProgram,
+    DeclaredSnapshot,
+    WindowCode,
+)
 from tidemill.app.reads import Changes, Reads
 from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Catalog, Db
@@ -27,7 +33,6 @@ from tidemill.lake.consumer.managed import Consumer, ensure_consumer, list_consu
 from tidemill.lake.consumer.starts import find_position
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_present
 from tidemill.lake.fileset.fileset import Fileset, find_schema
-from tidemill.lake.filters import make_filter
 from tidemill.lake.inbox.inbox import ensure_inbox
 from tidemill.lake.snapshot.changes import forget_feeds
 from tidemill.lake.snapshot.guards import ALLOW
@@ -35,14 +40,15 @@ from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.window.watermark import declare_watermark
 from tidemill.lake.window.windows import find_state, put_state, redefine
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, Namespace, ProgramId, ScheduleId, qualified
-from tidemill.run.bundles import StoredBundle, put_bundle
-from tidemill.run.declared import find_dataset
-from tidemill.run.inputs import announce_waiting
-from tidemill.run.programs import AppSpec, Argument, ArgumentType, Program, put_program, retire_programs
-from tidemill.run.workers import put_worker, retire_others
+from tidemill.run.records.bundles import StoredBundle, put_bundle
+from tidemill.run.records.declared import find_dataset
+from tidemill.run.records.programs import AppSpec, Argument, ArgumentType, Program, put_program, retire_programs
+from tidemill.run.records.workers import put_worker, retire_others
+from tidemill.run.step.inputs import announce_waiting
 from tidemill.schedule.changes import Add, Change, Delete, Update, announce_work, change_schedules, check_trigger
 from tidemill.schedule.schedules import list_schedules
 from tidemill.schedule.specs import Owner, Schedule
+from tidemill.shapes.filters import make_filter
 from tidemill.storage.files import Files, open_files, resolved
 from tidemill.world import World
 
@@ -72,7 +78,7 @@ class OtherProject(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """What a deployment did, by names."""
+    """Result of a deployment, by names."""
 
     app: str
     inboxes: tuple[str, ...]
@@ -87,7 +93,7 @@ class Deployed:
     watermarks: tuple[str, ...]
     """Watermarks whose times are read in another way than before: where each moved, in words."""
     programs_retired: tuple[str, ...]
-    """Which the app declared before: nothing starts them any more."""
+    """Programs that the app declared before and declares no more. Nothing starts retired programs."""
     apps_left: tuple[str, ...] = ()
     """Apps that the app file no longer declares, and that go on; with the last app of the file."""
 
@@ -96,7 +102,7 @@ class Deployed:
         return {name: getattr(self, name) for name in self.__slots__}
 
     def sentence(self) -> str:
-        """One line for people: what was declared, and what became of the schedules where something did."""
+        """Return a line for people: the declared things, and the changes of schedules."""
         schedules = len(self.schedules_added) + len(self.schedules_changed) + len(self.schedules_kept)
         parts = [
             _count(len(self.inboxes), "inbox", "inboxes"),
@@ -235,7 +241,7 @@ class Deleted:
     dropped_jobs: int
 
     def sentence(self) -> str:
-        """One line for people."""
+        """Return a line for people."""
         schedules = f"{_count(len(self.schedules), 'schedule')} and {_count(self.dropped_jobs, 'pending job')}"
         return f"deleted app {self.app} with {schedules}; retired {_count(len(self.programs), 'program')}"
 
@@ -266,12 +272,14 @@ def _schedules_of(db: Db, programs: Iterable[ProgramId], changes: Sequence[Chang
     return [schedule for schedule in found if schedule.schedule_id not in deleted]
 
 
-def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredFileset | Snapshot) -> Dataset:
+def _dataset(
+    world: World, config: Config, app: App, declared: DeclaredInbox | DeclaredFileset | DeclaredSnapshot
+) -> Dataset:
     def refuse(why: str) -> BadDeclaration:
         return BadDeclaration(f"data set {declared.name!r}", f"is refused: {why}")
 
     match declared:
-        case Inbox():
+        case DeclaredInbox():
             kind, spec = DatasetKind.INBOX, write_checked(declared.spec, refuse)
             if declared.spec.archive is not None:
                 spec["archive"] = _locate(world, config, declared.spec.archive).url
@@ -279,7 +287,7 @@ def _dataset(world: World, config: Config, app: App, declared: Inbox | DeclaredF
             kind, spec = DatasetKind.FILESET, write_checked(declared.storing, refuse)
             if declared.watermark is not None:
                 spec["watermark"] = write_checked(declared.watermark.stored, refuse)
-        case Snapshot():
+        case DeclaredSnapshot():
             kind, spec = DatasetKind.SNAPSHOT, write_checked(declared.spec, refuse)
         case _:
             assert_never(declared)

@@ -12,8 +12,8 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.config import Config
 from tidemill.errors import UserError
-from tidemill.run.bundles import find_sums
-from tidemill.run.programs import AppSpec
+from tidemill.run.records.bundles import find_sums
+from tidemill.run.records.programs import AppSpec
 
 if TYPE_CHECKING:
     from tidemill.app.edits_sql import Sql
@@ -74,7 +74,7 @@ class Edits:
 
 
 def _complaint(content: bytes) -> str:
-    """Why a Python file does not compile; empty when it does."""
+    """Return why a Python file does not compile; empty if it does."""
     try:
         ast.parse(content)
     except (SyntaxError, ValueError) as error:

@@ -9,8 +9,8 @@ from typing import Final
 from tidemill.app.app import App
 from tidemill.app.packing import pack
 from tidemill.config import Config
-from tidemill.run.bundles import Bundle
-from tidemill.run.programs import BrokenApp, load_apps
+from tidemill.run.records.bundles import Bundle
+from tidemill.run.records.programs import BrokenApp, load_apps
 from tidemill.world import Disk
 
 _MOST_READS: Final = 5

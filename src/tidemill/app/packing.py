@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tidemill.errors import UserError
-from tidemill.run.bundles import Bundle
+from tidemill.run.records.bundles import Bundle
 from tidemill.sizes import format_bytes
 from tidemill.world import Disk
 
@@ -105,7 +105,7 @@ class _Packing:
         try:
             tree = ast.parse(content)
         except (SyntaxError, ValueError):
-            return  # of the app file, loading has said so; a module that is imported late may never be
+            return  # loading has refused a broken app file; a module that is imported late may never be imported
         for imported in _imports(tree, tuple(name.split("/")[:-1])):
             for count in range(1, len(imported) + 1):
                 place = "/".join(imported[:count])

@@ -14,9 +14,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.errors import UserError
-from tidemill.lake.snapshot.jdbc import Jdbc
-from tidemill.run.context import Run, workspace_of
-from tidemill.run.programs import Code
+from tidemill.frames.jdbc import Jdbc
+from tidemill.run.records.programs import Code
+from tidemill.run.step.context import Run, workspace_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,16 +38,16 @@ class NoFrame(UserError):
 
 
 class Reading(StrEnum):
-    """How a run reads a source that is a data set."""
+    """Way in which a run reads a source that is a data set."""
 
     CONSUME = "consume"
-    """What is new for this pipeline: `run.input`."""
+    """The rows that are new for this pipeline: `run.input`."""
     WHOLE = "whole"
     """All there is: `run.read`."""
 
 
 class Writing(StrEnum):
-    """What a run does to the sink."""
+    """Act of a run on the sink."""
 
     REPLACE = "replace"
     APPEND = "append"

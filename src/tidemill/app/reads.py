@@ -8,10 +8,10 @@ from datetime import datetime
 from tidemill.errors import UserError
 from tidemill.lake.consumer.starts import Start
 from tidemill.lake.consumer.terms import ATTEMPTS, MOST_TAKEN, OnChange, Order, Terms
-from tidemill.lake.filters import Where
 from tidemill.names import one_of
-from tidemill.run.acceptors import Acceptor
-from tidemill.run.declared import Declared
+from tidemill.run.records.declared import Declared
+from tidemill.run.step.acceptors import Acceptor
+from tidemill.shapes.filters import Where
 from tidemill.sizes import parse_bytes
 
 
@@ -62,7 +62,7 @@ class Reads:
 
     @property
     def starts_at(self) -> Start:
-        """Where the consumer starts when it is made."""
+        """Position at which a new consumer starts."""
         return Start.parse(self.start)
 
     @property
@@ -106,5 +106,5 @@ class Changes:
 
     @property
     def starts_at(self) -> Start:
-        """Where it starts when it is made."""
+        """Position at which a new change feed starts."""
         return Start.parse(self.start)

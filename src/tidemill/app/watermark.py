@@ -9,9 +9,9 @@ from typing import Final
 
 from tidemill.durations import format_duration, parse_duration
 from tidemill.errors import UserError
-from tidemill.lake.keys import KeySchema
-from tidemill.lake.window import watermark_spec as options
-from tidemill.lake.window.watermark_spec import WatermarkSpec
+from tidemill.shapes import watermark_spec as options
+from tidemill.shapes.keys import KeySchema
+from tidemill.shapes.watermark_spec import WatermarkSpec
 
 _NAMES: Final = {
     options.PATTERN: "pattern",
@@ -70,7 +70,10 @@ class Watermark:
     max_windows: int | None = None
 
     def check(self, fileset: str, keys: KeySchema) -> WatermarkSpec:
-        """What the catalog keeps of it for a file set with these keys; `BadWatermark`."""
+        """Check the declaration against the keys of the file set, and return it as the catalog keeps it.
+
+        Errors: `BadWatermark`.
+        """
         given = {name: getattr(self, attribute) for name, attribute in _NAMES.items()}
         texts = {name: _text(value) for name, value in given.items() if value is not None and value is not False}
         for key, values in self.expected.items():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from tidemill.catalog.db import Db
+from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, load_sql
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
+KEEP_AUDIT: Final = timedelta(days=400)
+"""The time that entries stay unless the project says otherwise (`retention.audit`)."""
+
+_PART: Final = 1000
 _LAST: Final = "\U0010ffff"
 """Sorts after every id."""
 
@@ -64,6 +68,19 @@ class AuditEntry:
     action: str
     subject: str
     detail: Mapping[str, object]
+
+
+def delete_old_entries(catalog: Catalog, keep: timedelta) -> int:
+    """Delete entries that are older than `keep`, a thousand at most, and return their number. The janitor's work."""
+    old = catalog.read(lambda db: db.records(SQL.list_old_entries, str, most=_PART, keep=keep))
+    if old:
+        catalog.write(lambda db: db.run(SQL.delete_entries, audit_ids=json.dumps(old)))
+    return len(old)
+
+
+def has_entry(db: Db, audit_id: str) -> bool:
+    """Return whether the log has an entry of that id."""
+    return bool(db.all(SQL.find_entry, audit_id=audit_id))
 
 
 def list_entries(db: Db, *, subject: str | None, after: str, limit: int) -> list[AuditEntry]:

@@ -1,8 +1,8 @@
-"""What a catalog is: blocks that read and write, and lists of effects applied as one transaction.
+"""Catalog: blocks of statements that read and write, and lists of effects that commit as one transaction.
 
-The catalog knows no lake and no run: what a commit does is data (`Effect`) that the rooms above make. `apply` takes a
-tick of the clock, runs all guards and then all writes, as one message on PostgreSQL and inside one BEGIN IMMEDIATE on
-SQLite, so that the clock's lock is never held across a round trip.
+The catalog knows no lake and no run. The rooms above describe a commit as data (`Effect`). `apply` takes a tick of the
+clock, and runs all guards and then all writes. On PostgreSQL they are one message, on SQLite one BEGIN IMMEDIATE. So
+the clock's lock is never held across a round trip.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tidemill.catalog.effects import Commit, Effect
-from tidemill.catalog.named import LOCK_ORDER, Call, Dialect, P, Row, Statement
+from tidemill.catalog.named import GREATEST, LOCK_ORDER, Call, Dialect, P, Row, Statement
 from tidemill.catalog.records import R, decoder_of
 from tidemill.config import without_password
-from tidemill.errors import Internal, TidemillError, Unavailable
+from tidemill.errors import Internal, TidemillError, Unavailable, UserError
 from tidemill.names import CommitSeq
 
 if TYPE_CHECKING:
@@ -33,8 +33,18 @@ _NO_RANK: Final = -1
 _ASK_AGAIN: Final = timedelta(milliseconds=200)
 
 RETRY_FOR: Final = timedelta(seconds=60)
-"""How long a block is repeated against a busy database before `CatalogUnavailable`."""
+"""A block is repeated for this long against a busy database. Then `CatalogUnavailable` is raised."""
 NO_CATALOG_YET: Final = "there is no catalog yet; `tidemill up` or `tidemill deploy` makes one"
+
+
+class NumberTooLarge(UserError):
+    """A number that neither database can keep."""
+
+    code = "number_too_large"
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(f"number {number} is refused: the catalog has no number beyond {GREATEST}; give a smaller one")
 
 
 class CatalogUnavailable(Unavailable):
@@ -102,7 +112,7 @@ class Table(NamedTuple):
 
 
 class Db(ABC):
-    """One open database transaction. Functions that write take it as their first argument and never end it."""
+    """Database transaction that is open. Functions that write take a `Db` as first argument, and never end it."""
 
     def __init__(self) -> None:
         self._rank = _NO_RANK
@@ -143,8 +153,8 @@ class Db(ABC):
         return self._run(call)[0]
 
     @abstractmethod
-    def now(self) -> int:
-        """The catalog's time, epoch milliseconds."""
+    def now(self) -> datetime:
+        """Return the catalog's time, in whole milliseconds."""
 
     def tick(self) -> CommitSeq:
         """Take the next tick of the clock; the lock stays until the transaction is visible. First lock of a block."""
@@ -157,6 +167,9 @@ class Db(ABC):
         if statement.dated and not self._ticked:
             # PostgreSQL would give the tick that some earlier user of this connection took.
             raise Internal(f"{statement.name} uses {{commit_seq}}: take a tick first")
+        for value in call.params.values():
+            if isinstance(value, int) and not -GREATEST <= value <= GREATEST:
+                raise NumberTooLarge(value)
         self._lock(statement.rank, statement.name)
         rows, changed = self._execute(call)
         # Not for nothing: a runner that looks for work in vain would wake itself, to look again.
@@ -202,11 +215,11 @@ class Catalog(ABC):
         """
 
     def apply(self, effects: Sequence[Effect], *, outcome: Call | None = None) -> CommitSeq:
-        """Commit `effects` as one transaction under one tick, which is given back.
+        """Commit `effects` as one transaction, and return its commit sequence.
 
-        The first guard that refuses raises its error and nothing is changed. `outcome` is asked when the reply was
-        lost: it gives the commit sequence under which the effects are in the database, or no row; without it, and
-        when nobody answers for a minute, `LostReply` is raised.
+        The first guard that refuses raises its error, and nothing is changed. If the reply to COMMIT is lost,
+        `outcome` is executed: it returns the commit sequence of the effects, or no row. `LostReply` is raised if
+        there is no `outcome`, or if the database does not answer for a minute.
         """
         commit = Commit(effects)
         _log.debug("a commit:\n%s", commit)
@@ -242,7 +255,7 @@ class Catalog(ABC):
             try:
                 return self.write(ask)
             except Unavailable:
-                # Not "unavailable" to the caller, who would take that for "nothing happened".
+                # Not `CatalogUnavailable`: for the caller that would mean that nothing was committed.
                 if self.world.clock.monotonic() > give_up_at:
                     raise lost from None
                 self.world.clock.sleep(_ASK_AGAIN)
@@ -259,7 +272,7 @@ class Catalog(ABC):
 
     @abstractmethod
     def has_table(self, name: str) -> bool:
-        """Whether the catalog has a table of that name."""
+        """Return whether the catalog has a table named `name`."""
 
     @abstractmethod
     def dump(self) -> Iterator[Table]:
@@ -270,14 +283,15 @@ class Catalog(ABC):
 
     @abstractmethod
     def replace(self, tables: Callable[[], Iterable[Table]], then: Callable[[Db], T]) -> T:
-        """Put `tables` in the place of all there is and run `then`, as one transaction; give its result.
+        """Replace the whole content of the catalog by `tables`, call `then`, and return the result of `then`.
 
-        Whoever reads sees all of the old or all of the new. The clock is left to `then`. Both may be called again.
+        All of this is one transaction: readers see only the old content or only the new. `then` sets the clock.
+        `tables` and `then` may be called again.
         """
 
     @abstractmethod
     def waiter(self) -> Waiter:
-        """Something to wait on until anybody commits; one for each process is enough."""
+        """Return a waiter for the next commit of any process. One waiter for each process is enough."""
 
     def check_place(self) -> None:  # noqa: B027  # a server's database cannot be taken from under its connections
         """Raise `CatalogGone` where the database was deleted or replaced, so that only this process still has it."""

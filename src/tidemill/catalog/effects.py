@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from itertools import pairwise
-from typing import ClassVar, Final
+from typing import Final
 
 from tidemill.catalog.named import LOCK_ORDER, Call
 from tidemill.errors import Internal
@@ -59,8 +59,10 @@ class Effect(ABC):
 
     __slots__ = ()
 
-    phase: ClassVar[Phase]
-    """The phase in which the writes run."""
+    @property
+    @abstractmethod
+    def phase(self) -> Phase:
+        """The phase in which the writes run: mostly an attribute of the class."""
 
     def guards(self) -> Sequence[Call]:
         """Statements that refuse by `tidemill_refuse` when the effect must not happen; most effects have none."""

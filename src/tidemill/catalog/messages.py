@@ -29,14 +29,14 @@ Payload: TypeAlias = Mapping[str, object]
 
 
 class Topic(StrEnum):
-    """One topic for each kind of message, shared by all namespaces."""
+    """Topic of a message. All namespaces share the topics."""
 
     DATA = "data"
     PROGRAM = "program"
 
 
 class Position(NamedTuple):
-    """How far a topic has been read: all up to message `n` of commit `seq`."""
+    """Position in a topic: all messages up to number `n` of commit `seq` are read."""
 
     seq: int
     n: int
@@ -103,7 +103,7 @@ class Publish(Effect):
     payload: Payload
 
     def writes(self) -> Sequence[Call]:
-        """One message, numbered after those that the same commit has published to the topic."""
+        """Return the insert of one message. Its number follows the earlier messages of this commit in the topic."""
         payload = json.dumps(self.payload, separators=(",", ":"))
         if len(payload) > MOST_PAYLOAD_BYTES:
             raise MessageTooLarge(self.event_key, str(len(payload)))

@@ -82,10 +82,10 @@ def read_incarnation(catalog: Catalog) -> str:
 
 
 def migrate(catalog: Catalog) -> list[int]:
-    """Bring the schema up to date and give the versions applied, oldest first. Two at once do it once.
+    """Apply the missing migrations, and return their versions, oldest first.
 
-    An empty database becomes a catalog at once, so that nobody meets one that is half made; later migrations are one
-    transaction each.
+    If two processes migrate at one time, each migration is applied once. An empty database becomes a catalog in one
+    transaction, so that no process finds half a catalog. Later migrations are one transaction each.
     """
     found = read_version(catalog)
     known = _migrations()

@@ -5,7 +5,7 @@
 A file holds statements headed by `-- name: verb_object`; comment lines below the head say why the statement is so. A
 handful of tokens covers what differs between the two databases (see `_render`); a statement that cannot be shared
 stands there twice, with `-- only: sqlite` and `-- only: postgres`. `-- quiet` marks a statement that changes a job or
-run without anybody having to be woken (a renewal).
+run and need not wake a waiter (a renewal).
 
 `-- gives: a, b` names the columns of the rows, by which records are read. `-- locks: run` names the tables of the lock
 order whose rows the statement locks; the last of them is its place in that order. `-- locks: job, at slot_limit` gives
@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -73,6 +73,16 @@ _CHANGED = re.compile(r"\b(?:UPDATE|INSERT INTO|DELETE FROM)\s+(?P<table>\w+)", 
 _WORD = re.compile(r"[a-z_]\w*")
 
 
+GREATEST: Final = 2**63 - 1
+"""The greatest number that both databases keep."""
+ALL_ROWS: Final = GREATEST
+"""The limit of a list that has no limit."""
+FROM_NEWEST: Final = (GREATEST, "\U0010ffff")
+"""Above every number and id: the place where a list begins that has its newest rows first."""
+FROM_LATEST: Final = (datetime.max.replace(tzinfo=UTC), "\U0010ffff")
+"""Above every time and id: the place where a list begins that has its latest rows first."""
+
+
 class Dialect(StrEnum):
     """The two databases a catalog lives in."""
 
@@ -107,10 +117,10 @@ _TOKENS: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Statement(Generic[P]):
-    """One named statement; `name` is unique in the process (`publish.insert_changes`).
+    """Named statement. `name` is unique in the process (`publish.insert_changes`).
 
-    `P` is its parameters by name, as the stub beside the `.sql` file declares them. Called with values for all of them,
-    a statement gives a `Call`.
+    `P` is the statement's parameters by name, as the stub beside the `.sql` file declares them. Calling a statement
+    with values for all parameters returns a `Call`.
     """
 
     name: str
@@ -121,13 +131,13 @@ class Statement(Generic[P]):
     locks: tuple[str, ...]
     """The tables of `LOCK_ORDER` whose rows it locks."""
     rank: int | None
-    """The place in `LOCK_ORDER` of the rows it locks; None when it locks none that count."""
+    """The place in `LOCK_ORDER` of the rows that the statement locks. None if the lock order has none of its tables."""
     wakes: bool
-    """Whether somebody may wait for what it changes."""
+    """True if a process may wait for the statement's change."""
     positional: str = field(repr=False, default="")
     """The text for PostgreSQL with `$1`, `$2` … for `parameters` in their order."""
     dated: bool = False
-    """Whether it uses `{commit_seq}`, so that its block has to take a tick before."""
+    """True if the statement uses `{commit_seq}`: its block then takes a tick first."""
 
     def text(self, dialect: Dialect) -> str:
         """The statement for `dialect`; an error when it exists for the other only."""
@@ -158,16 +168,10 @@ class Statements:
     """The statements of one file, each an attribute by its name."""
 
     def __init__(self, by_name: Mapping[str, Statement[...]]) -> None:
-        self._by_name = by_name
-
-    def __getattr__(self, name: str) -> Statement[...]:
-        try:
-            return self._by_name[name]
-        except KeyError:
-            raise AttributeError(name) from None
+        vars(self).update(by_name)
 
     def __iter__(self) -> Iterator[Statement[...]]:
-        return iter(self._by_name.values())
+        return iter(vars(self).values())
 
 
 @cache

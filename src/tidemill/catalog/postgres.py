@@ -25,6 +25,7 @@ from tidemill.catalog.db import RETRY_FOR, Catalog, CatalogUnavailable, Db, Lost
 from tidemill.catalog.named import Call, Dialect, Param, Row, Statement
 from tidemill.catalog.records import to_stored
 from tidemill.catalog.wakeups import Waiter
+from tidemill.epoch import from_ms
 from tidemill.names import CommitSeq
 
 if TYPE_CHECKING:
@@ -41,9 +42,10 @@ _SETTINGS: Final = (
     "SET random_page_cost = 1.1; SET jit = off"
 )
 _MIGRATION_LOCK: Final = "SELECT pg_advisory_xact_lock(1953064302, hashtext(current_schema()::text))"
-# A sequence writes 32 values ahead into the log, for whoever takes the first of them. If that one is rolled back, and a
-# block that takes another writes nothing, nobody waits for the disk: a crash gave the block's tick again (tried), and
-# what then began below it never came to the consumer that had kept it. The message makes the block's end wait.
+# The block that takes the first of 32 values writes all 32 into the log. If that block is rolled back, a later block
+# that takes one of the values and writes nothing does not wait for the disk. A crash then gave the tick of that later
+# block a second time (tried). A consumer that had stored the tick never got the transaction that began with the same
+# tick. The message makes the end of each such block wait for the disk.
 _TICK: Final = "SELECT tidemill_tick(), pg_logical_emit_message(true, 'tidemill', 'tick')"
 _RETRIED: Final = (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvailable)
 _WAIT: Final = (timedelta(milliseconds=1), timedelta(milliseconds=20))
@@ -62,7 +64,7 @@ class _Login(TypedDict):
 # A replica would give a past state.
 _LOGIN: Final[_Login] = {"connect_timeout": int(_OPEN_WITHIN.total_seconds()), "target_session_attrs": "read-write"}
 
-_Connection: TypeAlias = "psycopg.Connection[tuple[object, ...]]"
+_Connection: TypeAlias = "psycopg.Connection[Row]"
 
 
 class PostgresCatalog(Catalog):
@@ -135,7 +137,7 @@ class PostgresCatalog(Catalog):
                 )
             )
             try:
-                cursor = connection.execute(cast("sql.SQL", message))
+                cursor = connection.execute(_query(message))
             except psycopg.Error as error:
                 if _is_lost(connection, error):
                     raise LostReply(self.shown_url, _first_line(error)) from error
@@ -158,7 +160,7 @@ class PostgresCatalog(Catalog):
                     query = "SELECT 1 FROM migration WHERE version = %s"
                     if connection.execute(query, (unless,)).fetchone() is not None:
                         return
-                connection.execute(cast("sql.SQL", script))
+                connection.execute(_query(script))
 
         self._repeated(attempt)
 
@@ -173,7 +175,7 @@ class PostgresCatalog(Catalog):
                 with connection.cursor(name="dump") as cursor:
                     cursor.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(name)))
                     columns = tuple(column.name for column in cursor.description or ())
-                    yield Table(name, columns, cast("Iterator[Row]", cursor))
+                    yield Table(name, columns, cursor)
 
     def replace(self, tables: Callable[[], Iterable[Table]], then: Callable[[Db], T]) -> T:
         with self._translated(), self._pool.connection() as connection, connection.transaction():
@@ -201,7 +203,7 @@ class PostgresCatalog(Catalog):
         missing = {s.name: s for s in statements if s.name not in known}
         for name, statement in missing.items():
             statement.text(Dialect.POSTGRES)
-            connection.execute(cast("sql.SQL", f'PREPARE "{name}" AS {statement.positional}'))
+            connection.execute(_query(f'PREPARE "{name}" AS {statement.positional}'))
             known.add(name)
 
     def _configure(self, connection: _Connection) -> None:
@@ -209,25 +211,29 @@ class PostgresCatalog(Catalog):
 
     def _repeated(self, attempt: Callable[[_Connection], T], retried: tuple[type[psycopg.Error], ...] = _RETRIED) -> T:
         give_up_at = self.world.clock.monotonic() + RETRY_FOR
-        fresh_tries = _FRESH_TRIES
+        losses = 0
         while True:
             connection: _Connection | None = None
+            proved = False
             with self._translated():
                 try:
                     with self._pool.connection() as connection:
+                        if losses:
+                            connection.execute("SELECT 1")
+                        proved = True
                         return attempt(connection)
                 except retried:
                     if self.world.clock.monotonic() > give_up_at:
                         raise
                 except psycopg.Error as error:
                     # Lost before its COMMIT was sent, so nothing happened. After a restart of the server all idle
-                    # connections are like this one: let the pool look at them, and try a fresh one. That may have been
-                    # lost too, while the pool was still opening it.
+                    # connections are like this one: let the pool look at them, and try a fresh one. A connection that
+                    # died while the pool opened it never answers, and counts as no loss.
                     if connection is None or not _is_lost(connection, error):
                         raise
-                    if fresh_tries == 0:
+                    losses += proved
+                    if losses > _FRESH_TRIES or (not proved and self.world.clock.monotonic() > give_up_at):
                         raise CatalogUnavailable(self.shown_url, _first_line(error)) from error
-                    fresh_tries -= 1
                     self._pool.check()
             self.world.clock.sleep(self.world.between(*_WAIT))
 
@@ -249,21 +255,21 @@ class _PostgresDb(Db):
         self._catalog = catalog
         self._connection = connection
 
-    def now(self) -> int:
-        return self._number("SELECT tidemill_now()")
+    def now(self) -> datetime:
+        return from_ms(self._number("SELECT tidemill_now()"))
 
     def _tick(self) -> CommitSeq:
         return CommitSeq(self._number(_TICK))
 
     def _number(self, query: str) -> int:
-        row = self._connection.execute(cast("sql.SQL", query)).fetchone()
+        row = self._connection.execute(_query(query)).fetchone()
         assert row is not None  # noqa: S101  # a function gives one row
         return int(str(row[0]))
 
     def _execute(self, call: Call) -> tuple[list[Row], int]:
         self._catalog.prepare(self._connection, [call.statement])
-        cursor = self._connection.execute(cast("sql.SQL", execute_text(call)))
-        rows = cast("list[Row]", cursor.fetchall()) if cursor.description else []
+        cursor = self._connection.execute(_query(execute_text(call)))
+        rows = cursor.fetchall() if cursor.description else []
         return rows, max(cursor.rowcount, 0)
 
 
@@ -273,14 +279,14 @@ class PostgresWaiter(Waiter):
     def __init__(self, url: str) -> None:
         super().__init__()
         self._url = url
-        self._connection: psycopg.Connection[tuple[object, ...]] | None = None
+        self._connection: _Connection | None = None
         self._listen()
 
     def wait(self, timeout: timedelta) -> bool:
         try:
             if self._connection is None:
                 self._listen()
-                return True  # what was announced while nobody listened is not known
+                return True  # notifications before LISTEN are lost: assume that there was one
             connection = self._connection
             if _take_all(connection):
                 return True
@@ -297,9 +303,9 @@ class PostgresWaiter(Waiter):
         super().close()
         self._drop()
 
-    def _listen(self) -> psycopg.Connection[tuple[object, ...]]:
+    def _listen(self) -> _Connection:
         connection = psycopg.connect(self._url, autocommit=True, **_LOGIN)
-        connection.execute(cast("sql.SQL", f"LISTEN {_channel(connection)}"))
+        connection.execute(_query(f"LISTEN {_channel(connection)}"))
         self._connection = connection
         return connection
 
@@ -307,6 +313,11 @@ class PostgresWaiter(Waiter):
         if self._connection is not None:
             self._connection.close()
         self._connection = None
+
+
+def _query(text: str) -> sql.SQL:
+    # Our own SQL, which psycopg would only take as a literal of the source.
+    return cast("sql.SQL", text)
 
 
 def _is_lost(connection: _Connection, error: psycopg.Error) -> bool:
@@ -330,7 +341,7 @@ def _channel(connection: _Connection) -> str:
 
 
 def _take_all(connection: _Connection) -> bool:
-    """Whether there were notifications; all are taken."""
+    """Take all notifications, and return whether there were any."""
     taken = False
     while list(connection.notifies(timeout=0)):
         taken = True

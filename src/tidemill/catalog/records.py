@@ -26,6 +26,8 @@ from tidemill.json_specs import read_text
 R = TypeVar("R")
 
 _SHOWN: Final = 60
+_UNREADABLE: Final = (ValueError, KeyError, TypeError, OverflowError)
+"""Errors of reading a value. A time outside the years 1 to 9999 is an `OverflowError`."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -40,6 +42,11 @@ def to_stored(value: object) -> int:
             raise Internal(f"a parameter cannot be {value!r}")
 
 
+def to_json(value: object) -> str:
+    """Return the JSON text of a parameter: the rows of a row set, or an object; times as the catalog keeps them."""
+    return json.dumps(value, default=to_stored)
+
+
 class UnfitColumn(Internal):
     """A column holds a value that the type of its field does not have."""
 
@@ -52,7 +59,7 @@ class UnfitColumn(Internal):
         self.wanted = wanted
         super().__init__(
             f"statement {statement} gives {column} = {value}, which is no {wanted}: a newer Tidemill, or a person, has "
-            "changed the catalog; upgrade this Tidemill, or run `tidemill fsck`"
+            "changed the catalog; upgrade this Tidemill, or run `tidemill catalog fsck`"
         )
 
 
@@ -137,7 +144,7 @@ def _has_default(kind: Any, name: str) -> bool:  # noqa: ANN401
 
 
 class _Column:
-    """One column, as values of the type that its field has."""
+    """Column of a result, decoded to the type of a record's field."""
 
     def __init__(self, statement: Statement[...], place: int, hint: Any) -> None:  # noqa: ANN401
         self._statement = statement
@@ -164,14 +171,14 @@ class _Column:
             if NoneType in kinds:
                 return [self._null if value is None else read(value) for value in column]
             return [read(value) for value in column]
-        except (ValueError, KeyError, TypeError):
+        except _UNREADABLE:
             raise self._find_unfit(column) from None
 
     def _find_unfit(self, column: Sequence[Any]) -> UnfitColumn:
         for value in column:
             try:
                 self._read is None or value is None or self._read(value)
-            except (ValueError, KeyError, TypeError):
+            except _UNREADABLE:
                 return self._unfit(value)
         raise Internal(f"{self._statement.name}: no value of {self._statement.gives[self._place]} is unfit")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 from urllib.parse import quote, unquote, urlsplit
@@ -18,9 +18,9 @@ import apsw
 import psutil
 
 from tidemill.catalog.db import NO_CATALOG_YET, RETRY_FOR, Catalog, CatalogGone, CatalogUnavailable, Db, Table, refused
-from tidemill.catalog.named import Call, Dialect, Param, Row
+from tidemill.catalog.named import Call, Dialect, Row
 from tidemill.catalog.records import to_stored
-from tidemill.epoch import to_ms
+from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import Unavailable, UserError
 from tidemill.names import CommitSeq
 
@@ -89,11 +89,10 @@ class SqliteCatalog(Catalog):
 
     def _apply(self, guards: Sequence[Call], writes: Sequence[Call]) -> CommitSeq:
         # Put together before the lock is taken: whatever is done under it, all other writers wait for.
-        calls = [(call.statement.text(Dialect.SQLITE), cast("dict[str, Param]", call.params)) for call in guards]
-        calls += [(call.statement.text(Dialect.SQLITE), cast("dict[str, Param]", call.params)) for call in writes]
+        calls = [_bound(call) for call in (*guards, *writes)]
 
         def block(connection: apsw.Connection) -> CommitSeq:
-            seq = CommitSeq(int(cast(int, connection.execute(_TICK).get)))
+            seq = CommitSeq(int(connection.execute(_TICK).get))
             for text, params in calls:
                 connection.execute(text, params).fetchall()
             return seq
@@ -119,7 +118,7 @@ class SqliteCatalog(Catalog):
             connection.execute("BEGIN")
             for name in _content(connection):
                 columns = tuple(str(row[1]) for row in connection.execute(f'PRAGMA table_info("{name}")'))
-                yield Table(name, columns, cast("Iterator[Row]", connection.execute(f'SELECT * FROM "{name}"')))  # noqa: S608
+                yield Table(name, columns, _rows(connection.execute(f'SELECT * FROM "{name}"')))  # noqa: S608
         finally:
             connection.close()
 
@@ -180,8 +179,8 @@ class SqliteCatalog(Catalog):
         return apsw.Connection(url, flags=flags | apsw.SQLITE_OPEN_URI, statementcachesize=_STATEMENTS)
 
     def _prepare(self, connection: apsw.Connection) -> None:
-        # One plan for all values of a statement's parameters. Else this build of SQLite (with STAT4) compiles a
-        # statement anew whenever one is bound that might lead to another plan.
+        # One plan for all values of a statement's parameters. Without it this build of SQLite (with STAT4) compiles a
+        # statement again for each value that might lead to another plan.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         self._until_free(lambda: connection.execute(_PRAGMAS).fetchall(), _WAIT)
         connection.convert_binding = lambda _cursor, _place, value: to_stored(value)
@@ -245,16 +244,25 @@ class _SqliteDb(Db):
         super().__init__()
         self._connection = connection
 
-    def now(self) -> int:
-        return int(cast(int, self._connection.execute("SELECT tidemill_now()").get))
+    def now(self) -> datetime:
+        return from_ms(int(self._connection.execute("SELECT tidemill_now()").get))
 
     def _tick(self) -> CommitSeq:
-        return CommitSeq(int(cast(int, self._connection.execute(_TICK).get)))
+        return CommitSeq(int(self._connection.execute(_TICK).get))
 
     def _execute(self, call: Call) -> tuple[list[Row], int]:
-        cursor = self._connection.execute(call.statement.text(Dialect.SQLITE), cast("dict[str, Param]", call.params))
-        rows = cast("list[Row]", cursor.fetchall())
+        rows = list(_rows(self._connection.execute(*_bound(call))))
         return rows, self._connection.changes()
+
+
+def _bound(call: Call) -> tuple[str, apsw.Bindings]:
+    # `convert_binding` takes the times among the parameters.
+    return call.statement.text(Dialect.SQLITE), cast("apsw.Bindings", call.params)
+
+
+def _rows(cursor: apsw.Cursor) -> Iterator[Row]:
+    # No column of ours is a float.
+    return cast("Iterator[Row]", cursor)
 
 
 def _has_table(connection: apsw.Connection, name: str) -> bool:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.catalog.named import FROM_NEWEST, Call, Param, load_sql
 from tidemill.errors import Conflict, Fenced, NotFound, UserError
 from tidemill.names import CommitSeq, DatasetId, RunId, WritePointer
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 SQL: Sql = load_sql(__file__)
 
 LONGEST_LIFE: Final = timedelta(hours=25)
-"""Of a transaction, however well its lease is renewed: all that comes after carries it in its in-progress list."""
+"""A transaction is fenced after this time, even if its lease is renewed. All later transactions carry an open
+transaction in their in-progress lists."""
 
 
 class TxState(StrEnum):
@@ -82,7 +83,7 @@ class UndeclaredOutput(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a transaction with this write pointer sees: all that committed before its begin, nothing later."""
+    """Snapshot of the catalog: a transaction sees all commits before its begin, and no later ones."""
 
     write_pointer: WritePointer
     incarnation: str
@@ -105,15 +106,15 @@ class Transaction(Snapshot):
 
 @dataclass(frozen=True, slots=True)
 class TransactionRow:
-    """What the catalog keeps of a transaction; times are epoch milliseconds."""
+    """Row of a transaction."""
 
     write_pointer: WritePointer
     state: TxState
     commit_seq: CommitSeq | None
     run_id: RunId
     epoch: int
-    began_at: int
-    ended_at: int | None
+    began_at: datetime
+    ended_at: datetime | None
     reason: str | None
 
 
@@ -228,14 +229,20 @@ def find_in_progress(db: Db, dataset_id: DatasetId, snapshot: Snapshot) -> list[
 
 
 def find_transaction(db: Db, write_pointer: WritePointer) -> TransactionRow:
-    """What the catalog keeps of a transaction; `NotFound` when there never was one."""
+    """Return the row of a transaction. `NotFound` if no transaction has that write pointer."""
     row = db.record(SQL.find_tx, TransactionRow, write_pointer=write_pointer)
     if row is None:
         raise NotFound("transaction", str(write_pointer), hint="`tidemill tx list` shows those there are")
     return row
 
 
-def list_transactions(db: Db, *, limit: int, open_only: bool) -> list[TransactionRow]:
-    """The newest transactions first; open ones oldest first, since an old one is what people look for."""
-    statement = SQL.list_open if open_only else SQL.list_newest
-    return db.records(statement, TransactionRow, limit=limit)
+def list_transactions(
+    db: Db, *, limit: int, open_only: bool, after: WritePointer | None = None
+) -> list[TransactionRow]:
+    """List transactions, newest first, from the one behind `after` on.
+
+    Open transactions come oldest first, since an old one is what people look for.
+    """
+    if open_only:
+        return db.records(SQL.list_open, TransactionRow, after=after or 0, limit=limit)
+    return db.records(SQL.list_newest, TransactionRow, before=FROM_NEWEST[0] if after is None else after, limit=limit)

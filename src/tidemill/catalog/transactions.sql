@@ -18,8 +18,8 @@ SELECT write_pointer FROM tx WHERE run_id = :run_id AND epoch = :epoch AND state
 
 -- name: refuse_unless_open
 -- locks: tx
--- The fence: the row is open with this epoch, or nothing happens. Whoever ends it takes the clock first; the lock on
--- the row holds off who would not.
+-- The fence: the row is open with this epoch, or the commit is refused. Each block that ends a transaction takes the
+-- clock first. The lock on the row protects against a block that does not.
 SELECT tidemill_refuse('transaction_ended', CAST(CAST(:write_pointer AS BIGINT) AS TEXT),
                        coalesce((SELECT CASE WHEN state = 'in_progress' THEN 'taken over by a newer attempt' ELSE state END
                                    FROM tx WHERE write_pointer = :write_pointer), 'unknown'),
@@ -79,9 +79,9 @@ SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reas
 -- gives: write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
 -- With the + not even PostgreSQL walks all transactions in order, to the few that are open.
 SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
-  FROM tx {indexed_by:tx_open} WHERE state = 'in_progress' ORDER BY +write_pointer LIMIT :limit
+  FROM tx {indexed_by:tx_open} WHERE state = 'in_progress' AND +write_pointer > :after ORDER BY +write_pointer LIMIT :limit
 
 -- name: list_newest
 -- gives: write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
 SELECT write_pointer, state, commit_seq, run_id, epoch, began_at, ended_at, reason
-  FROM tx ORDER BY write_pointer DESC LIMIT :limit
+  FROM tx WHERE write_pointer < :before ORDER BY write_pointer DESC LIMIT :limit

@@ -1,4 +1,4 @@
-"""Waiting until anybody commits, without asking the database over and over.
+"""Wait for the next commit of any process, without polling the database.
 
 PostgreSQL sends NOTIFY (0.7 ms, worst 2.8; tried). SQLite has no such message. On Linux the kernel reports each write
 to a file in the catalog's folder, and the waiter then asks for `PRAGMA data_version` (median 1.0 ms, worst 1.7, idle
@@ -15,7 +15,7 @@ import select
 import sys
 from abc import ABC, abstractmethod
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import apsw
 
@@ -47,17 +47,17 @@ class Waiter(ABC):
         """Give True as soon as something committed since the last call, or at `wake`; False at the time-out."""
 
     def wake(self) -> None:
-        """Let the waiting thread go on."""
+        """Wake the waiting thread."""
         with contextlib.suppress(BlockingIOError):  # a full pipe wakes as well
             os.write(self._woken_write, b"!")
 
     def close(self) -> None:
-        """Give back what waiting takes."""
+        """Close the files that waiting holds open."""
         os.close(self._woken_read)
         os.close(self._woken_write)
 
     def _select(self, also: int | None, timeout: timedelta) -> tuple[bool, bool]:
-        """Whether `wake` was called, and whether `also` is readable, after at most `timeout`."""
+        """Wait at most `timeout`. Return whether `wake` was called, and whether `also` is readable."""
         watched = [self._woken_read] if also is None else [self._woken_read, also]
         ready, _, _ = select.select(watched, [], [], max(timeout.total_seconds(), 0))
         woken = self._woken_read in ready
@@ -112,9 +112,9 @@ class SqliteWaiter(Waiter):
 
     def _moved(self) -> bool:
         try:
-            version = int(cast(int, self._connection.execute("PRAGMA data_version").get))
+            version = int(self._connection.execute("PRAGMA data_version").get)
         except apsw.BusyError:
-            return False  # somebody recovers the database: ask again
+            return False  # another process recovers the database: ask again
         moved, self._version = version != self._version, version
         return moved
 

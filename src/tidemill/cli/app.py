@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list, show_one, to_plain
+from tidemill.cli.output import json_option, open_mill, page_options, say, show_one, show_page, to_plain
 
 
 @click.group(name="app", help="Deployed apps.")
@@ -13,13 +13,14 @@ def command() -> None:
 
 
 @command.command("list")
+@page_options
 @json_option
-def list_(*, as_json: bool) -> None:
+def list_(*, limit: int, after: str, as_json: bool) -> None:
     """List deployed apps by name."""
     with open_mill() as mill:
-        rows = mill.apps.list()
+        rows = mill.apps.list(limit=limit, after=after)
     columns = ("name", "version", "deployed_at", "file")
-    show_list(
+    show_page(
         rows, columns, as_json=as_json, empty="no apps yet; `tidemill deploy` registers what the app file declares"
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_mill, say, show_list, to_plain
+from tidemill.cli.output import FOUND, json_option, open_mill, page_options, say, show_list, show_page, to_plain
 from tidemill.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -36,15 +36,14 @@ def migrate(*, as_json: bool) -> None:
 
 @command.command()
 @click.option("--subject", metavar="NAME", help="Only changes of this thing, by its qualified name or id.")
-@click.option("--after", default="", metavar="ID", help="Only older entries than this one: the next page.")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@page_options
 @json_option
-def log(subject: str | None, after: str, limit: int, *, as_json: bool) -> None:
+def log(subject: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """List the changes that people and programs asked for, newest first: actor, action, subject."""
     with open_mill() as mill:
-        rows = mill.catalog.log(subject=subject, after=after, limit=limit)
+        rows = mill.catalog.log(subject=subject, limit=limit, after=after)
     columns = ("at", "actor", "action", "subject", "detail", "audit_id")
-    show_list(rows, columns, as_json=as_json, empty="no such changes")
+    show_page(rows, columns, as_json=as_json, empty="no such changes")
 
 
 @command.command()

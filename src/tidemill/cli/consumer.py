@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
+from tidemill.cli.output import json_option, open_mill, page_options, say, show_list, show_one, show_page
 
 
 @click.group(name="consumer", help="Consumers of file sets, and what waits for them.")
@@ -14,13 +14,14 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--dataset", metavar="NAME", help="Only consumers of this data set.")
+@page_options
 @json_option
-def list_(dataset: str | None, *, as_json: bool) -> None:
+def list_(dataset: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """List consumers by data set and name."""
     with open_mill() as mill:
-        rows = mill.consumers.list(dataset=dataset)
+        rows = mill.consumers.list(dataset=dataset, limit=limit, after=after)
     columns = ("dataset", "name", "waiting", "bytes", "in_progress", "discarded", "dropped", "retired", "oldest_at")
-    show_list(rows, columns, as_json=as_json, empty="no consumers yet; a program that reads a file set makes one")
+    show_page(rows, columns, as_json=as_json, empty="no consumers yet; a program that reads a file set makes one")
 
 
 @command.command()
@@ -53,8 +54,8 @@ def peek(dataset: str, name: str, limit: int | None, *, as_json: bool) -> None:
 def drop(dataset: str, name: str, *, as_json: bool) -> None:
     """Drop a retired consumer, by which no program reads any more. The name of the user is recorded."""
     with open_mill() as mill:
-        mill.consumers.drop(dataset, name)
-    say({"dataset": dataset, "name": name, "dropped": True}, f"dropped consumer {name} of {dataset}", as_json=as_json)
+        dropped = mill.consumers.drop(dataset, name)
+    say(dropped, f"dropped consumer {name} of {dataset}", as_json=as_json)
 
 
 @command.command()
@@ -91,13 +92,14 @@ def reset(
 @command.command()
 @click.option("--dataset", metavar="NAME", help="Only consumers of this data set.")
 @click.option("--name", metavar="NAME", help="Only consumers of this name.")
+@page_options
 @json_option
-def lag(dataset: str | None, name: str | None, *, as_json: bool) -> None:
+def lag(dataset: str | None, name: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """Show how far consumers are behind: partitions, bytes, and how long the oldest of them has waited."""
     with open_mill() as mill:
-        rows = mill.consumers.lag(dataset=dataset, name=name)
+        rows = mill.consumers.lag(dataset=dataset, name=name, limit=limit, after=after)
     columns = ("dataset", "name", "partitions", "bytes", "age", "oldest_at")
-    show_list(rows, columns, as_json=as_json, empty="no consumers yet; a program that reads a file set makes one")
+    show_page(rows, columns, as_json=as_json, empty="no consumers yet; a program that reads a file set makes one")
 
 
 @command.command()
@@ -108,5 +110,6 @@ def lag(dataset: str | None, name: str | None, *, as_json: bool) -> None:
 def requeue(dataset: str, name: str, partitions: tuple[str, ...], *, as_json: bool) -> None:
     """Deliver discarded PARTITIONS (such as day=2026-01-31) again; without PARTITIONS, all of them."""
     with open_mill() as mill:
-        number = mill.consumers.requeue(dataset, name, partitions or None)
-    say({"requeued": number}, f"{number} partition{'' if number == 1 else 's'} requeued", as_json=as_json)
+        done = mill.consumers.requeue(dataset, name, partitions or None)
+    number = done.requeued
+    say(done, f"{number} partition{'' if number == 1 else 's'} requeued", as_json=as_json)

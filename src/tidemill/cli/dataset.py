@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Final
 
 import click
 
-from tidemill.cli.output import FOUND, json_option, open_mill, say, show_list, show_one, show_rows, to_plain
+from tidemill.cli.output import (
+    FOUND,
+    json_option,
+    open_mill,
+    page_options,
+    say,
+    show_list,
+    show_one,
+    show_page,
+    show_rows,
+    to_plain,
+)
 
 _DROPPED: Final = ("partition", "files", "bytes", "rows")
 
@@ -18,13 +30,14 @@ def command() -> None:
 
 
 @command.command("list")
+@page_options
 @json_option
-def list_(*, as_json: bool) -> None:
+def list_(*, limit: int, after: str, as_json: bool) -> None:
     """List all data sets by name."""
     with open_mill() as mill:
-        rows = mill.datasets.list()
+        rows = mill.datasets.list(limit=limit, after=after)
     columns = ("name", "kind", "app", "partitions", "files", "bytes", "rows", "location")
-    show_list(rows, columns, as_json=as_json, empty="no data sets yet; declare one in the app and `tidemill deploy`")
+    show_page(rows, columns, as_json=as_json, empty="no data sets yet; declare one in the app and `tidemill deploy`")
     for hint in [] if as_json else [row.hint for row in rows if row.hint]:
         click.echo(hint)
 
@@ -40,14 +53,14 @@ def show(name: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1_000_000), help="How many at most.")
+@page_options
 @json_option
-def partitions(name: str, limit: int, *, as_json: bool) -> None:
+def partitions(name: str, *, limit: int, after: str, as_json: bool) -> None:
     """List the current partitions of a file set by key."""
     with open_mill() as mill:
-        rows = mill.datasets.partitions(name, limit=limit)
+        rows = mill.datasets.partitions(name, limit=limit, after=after)
     columns = ("partition", "files", "bytes", "rows", "write_pointer", "commit_seq", "run_id", "committed_at")
-    show_list(rows, columns, as_json=as_json, empty=f"{name} has no partitions yet")
+    show_page(rows, columns, as_json=as_json, empty=f"{name} has no partitions yet")
 
 
 _where = click.option(
@@ -77,12 +90,15 @@ def head(name: str, key: str | None, limit: int, *, as_json: bool) -> None:
 @click.argument("name")
 @_where
 @_as_of
+@partial(page_options, limit=None)
 @json_option
-def files(name: str, *, where: tuple[str, ...], as_of: str | None, as_json: bool) -> None:
+def files(
+    name: str, *, where: tuple[str, ...], as_of: str | None, limit: int | None, after: str, as_json: bool
+) -> None:
     """List the committed files of a file set, for engines other than Spark."""
     with open_mill() as mill:
-        rows = mill.datasets.files(name, where=where, as_of=as_of)
-    show_list(rows, ("path", "bytes", "rows", "partition"), as_json=as_json, empty=f"{name} has no files yet")
+        rows = mill.datasets.files(name, where=where, as_of=as_of, limit=limit, after=after)
+    show_page(rows, ("path", "bytes", "rows", "partition"), as_json=as_json, empty=f"{name} has no files yet")
 
 
 @command.command()
@@ -123,24 +139,25 @@ def expire(name: str, *, older_than: str | None, dry_run: bool, as_json: bool) -
 
 @command.command()
 @click.argument("name")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1_000_000), help="How many at most.")
+@page_options
 @json_option
-def dropped(name: str, limit: int, *, as_json: bool) -> None:
+def dropped(name: str, *, limit: int, after: str, as_json: bool) -> None:
     """List what was dropped from a file set, the newest first."""
     with open_mill() as mill:
-        rows = mill.datasets.dropped(name, limit=limit)
+        rows = mill.datasets.dropped(name, limit=limit, after=after)
     columns = ("partition", "commit_seq", "run_id", "dropped_at")
-    show_list(rows, columns, as_json=as_json, empty=f"nothing was dropped from {name}")
+    show_page(rows, columns, as_json=as_json, empty=f"nothing was dropped from {name}")
 
 
 @command.command()
 @click.argument("name")
+@page_options
 @json_option
-def schemas(name: str, *, as_json: bool) -> None:
+def schemas(name: str, *, limit: int, after: str, as_json: bool) -> None:
     """List the columns that a file set has had, the oldest first, with the run that introduced each."""
     with open_mill() as mill:
-        rows = mill.datasets.schemas(name)
-    show_list(rows, ("commit_seq", "run_id", "schema"), as_json=as_json, empty=f"{name} has no columns yet")
+        rows = mill.datasets.schemas(name, limit=limit, after=after)
+    show_page(rows, ("commit_seq", "run_id", "schema"), as_json=as_json, empty=f"{name} has no columns yet")
 
 
 @command.command()
@@ -155,8 +172,8 @@ def describe(
 ) -> None:
     """Change the metadata of a partition, given as "day=2026-01-01 hour=5"."""
     with open_mill() as mill:
-        mill.datasets.describe(name, partition, add=_entries(add), set=_entries(set_), remove=remove)
-    say({"dataset": name, "partition": partition}, f"described {partition} of {name}", as_json=as_json)
+        done = mill.datasets.describe(name, partition, add=_entries(add), set=_entries(set_), remove=remove)
+    say(done, f"described {partition} of {name}", as_json=as_json)
 
 
 @command.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
+from tidemill.cli.output import json_option, open_mill, page_options, say, show_one, show_page
 from tidemill.errors import UserError
 
 _STATES = ("NEW", "IN_PROGRESS", "SUCCESS", "ERROR", "QUARANTINED", "SKIPPED")
@@ -25,16 +25,15 @@ def command() -> None:
 @command.command()
 @click.argument("name")
 @click.option("--state", type=click.Choice(_STATES, case_sensitive=False), help="Only files in this state.")
-@click.option("--after", default="", metavar="FILE", help="Only files whose name sorts behind this one: the next page.")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 100_000), help="How many at most.")
+@page_options
 @json_option
-def files(name: str, state: str | None, after: str, limit: int, *, as_json: bool) -> None:
+def files(name: str, state: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """List the files of an inbox by name, with their states, and say what NEW files wait for."""
     with open_mill() as mill:
-        rows = mill.inboxes.files(name, state=state, after=after, limit=limit)
-        waiting = [] if as_json or all(row.status != "NEW" for row in rows) else mill.inboxes.explain(name)
+        rows = mill.inboxes.files(name, state=state, limit=limit, after=after)
+        waiting = () if as_json or all(row.status != "NEW" for row in rows) else mill.inboxes.explain(name).why
     columns = ("name", "status", "bytes", "modified_at", "failures", "run_id", "afterwards", "error")
-    show_list(rows, columns, as_json=as_json, empty=f"no such files in {name}")
+    show_page(rows, columns, as_json=as_json, empty=f"no such files in {name}")
     for sentence in waiting:
         click.echo(f"NEW: {sentence}")
 
@@ -95,8 +94,8 @@ def claim(name: str, limit: int, lease: str, owner: str, *, no_scan: bool, as_js
 def renew(claim_id: str, lease: str, *, as_json: bool) -> None:
     """Keep a claim for another while."""
     with open_mill() as mill:
-        mill.inboxes.renew_claim(claim_id, lease=lease)
-    say({"claim_id": claim_id, "lease": lease}, f"{claim_id} is kept for {lease}", as_json=as_json)
+        renewed = mill.inboxes.renew_claim(claim_id, lease=lease)
+    say(renewed, f"{claim_id} is kept for {renewed.lease}", as_json=as_json)
 
 
 @command.command()
@@ -108,8 +107,8 @@ def renew(claim_id: str, lease: str, *, as_json: bool) -> None:
 def update(claim_id: str, status: str, files: tuple[str, ...], error: str, *, as_json: bool) -> None:
     """Close files of a claim, or all of them: as SUCCESS, ERROR (to be retried) or NEW (returned)."""
     with open_mill() as mill:
-        left = mill.inboxes.update_file_status(claim_id, files or None, status, error=error)
-    say({"claim_id": claim_id, "status": status, "left": left}, f"{claim_id} holds {left} files", as_json=as_json)
+        closed = mill.inboxes.update_file_status(claim_id, files or None, status, error=error)
+    say(closed, f"{claim_id} holds {closed.left} files", as_json=as_json)
 
 
 @command.command()
@@ -121,10 +120,11 @@ def release(name: str | None, files: tuple[str, ...], claim_id: str | None, *, a
     """Release quarantined files of an inbox, so that runs get them again; with --claim, return its files."""
     with open_mill() as mill:
         if claim_id is not None and name is None:
-            state = mill.inboxes.release_claim(claim_id)
-            say({"claim_id": claim_id, "state": state}, f"{claim_id} is {state}", as_json=as_json)
+            claim = mill.inboxes.release_claim(claim_id)
+            say(claim, f"{claim_id} is {claim.state}", as_json=as_json)
         elif name is not None and files and claim_id is None:
-            _say_changed("released", name, mill.inboxes.release(name, files), as_json=as_json)
+            done = mill.inboxes.release(name, files)
+            say(done, f"{done.released} files of {done.inbox} released", as_json=as_json)
         else:
             raise UserError(
                 "name an inbox and its files in quarantine (`inbox files NAME --state QUARANTINED`), or --claim"
@@ -138,7 +138,8 @@ def release(name: str | None, files: tuple[str, ...], claim_id: str | None, *, a
 def retry(name: str, files: tuple[str, ...], *, as_json: bool) -> None:
     """Have files in ERROR tried again now, all when none is named."""
     with open_mill() as mill:
-        _say_changed("retried", name, mill.inboxes.retry(name, files), as_json=as_json)
+        done = mill.inboxes.retry(name, files)
+    say(done, f"{done.retried} files of {done.inbox} retried", as_json=as_json)
 
 
 @command.command()
@@ -155,8 +156,4 @@ def reprocess(name: str, files: tuple[str, ...], *, as_json: bool) -> None:
             f"\nwarning: {', '.join(view.may_double)} publishes their rows a second time, unless it overwrites"
             " partitions or leaves out duplicates (run.deduplicate)"
         )
-    say({"inbox": view.inbox, "files": view.files, "may_double": list(view.may_double)}, text, as_json=as_json)
-
-
-def _say_changed(what: str, name: str, count: int, *, as_json: bool) -> None:
-    say({"inbox": name, what: count}, f"{count} files of {name} {what}", as_json=as_json)
+    say(view, text, as_json=as_json)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
+from tidemill.cli.output import json_option, open_mill, page_options, say, show_one, show_page
+
+if TYPE_CHECKING:
+    from tidemill.mill.page import Page
 
 
 @click.group(name="job", help="Jobs: triggered, and waiting to become runs.")
@@ -16,18 +19,18 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--history", metavar="APP.SCHEDULE", help="The newest jobs of a schedule that have ended, instead.")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@page_options
 @json_option
-def list_(history: str | None, limit: int, *, as_json: bool) -> None:
+def list_(history: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """List waiting jobs, oldest first, each with the reason."""
     with open_mill() as mill:
         if history is not None:
-            rows: Sequence[object] = mill.jobs.history(history, limit=limit)
+            rows: Page[object] = mill.jobs.history(history, limit=limit, after=after)
             columns: tuple[str, ...] = ("job_id", "schedule", "outcome", "run_id", "created_at", "ended_at")
         else:
-            rows = mill.jobs.list()[:limit]
+            rows = mill.jobs.list(limit=limit, after=after)
             columns = ("job_id", "schedule", "state", "created_at", "next_check_at", "why")
-    show_list(rows, columns, as_json=as_json, empty="no job waits" if history is None else "no job of it has ended yet")
+    show_page(rows, columns, as_json=as_json, empty="no job waits" if history is None else "no job of it has ended yet")
 
 
 @command.command()
@@ -45,8 +48,8 @@ def show(job_id: str, *, as_json: bool) -> None:
 def drop(job_id: str, *, as_json: bool) -> None:
     """End a job without a run; the schedule's next run takes the job's data."""
     with open_mill() as mill:
-        mill.jobs.drop(job_id)
-    say({"job_id": job_id, "outcome": "dropped"}, f"{job_id} is dropped", as_json=as_json)
+        dropped = mill.jobs.drop(job_id)
+    say(dropped, f"{job_id} is dropped", as_json=as_json)
 
 
 @command.command()
@@ -55,5 +58,5 @@ def drop(job_id: str, *, as_json: bool) -> None:
 def force(job_id: str, *, as_json: bool) -> None:
     """Start a job's run now, without waiting for its trigger or constraints."""
     with open_mill() as mill:
-        run_id = mill.jobs.force(job_id)
-    say({"job_id": job_id, "run_id": run_id}, f"{run_id} is pending; `tidemill run show {run_id}`", as_json=as_json)
+        forced = mill.jobs.force(job_id)
+    say(forced, f"{forced.run_id} is pending; `tidemill run show {forced.run_id}`", as_json=as_json)

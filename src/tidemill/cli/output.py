@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from tidemill.epoch import from_ms, show_time
+from tidemill.epoch import show_time
 from tidemill.errors import TidemillError, UserError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from tidemill.mill.mill import Mill
+    from tidemill.mill.page import Page
 
-_TIMES: Final = ("_at", "_until", "not_before", "deadline")
+Command = TypeVar("Command", bound=Callable[..., object])
+
 _NEVER: Final = "-"
 
 FOUND: Final = 6
@@ -69,7 +72,7 @@ def parse_argument(text: str) -> tuple[str, object]:
         raise BadOption("argument", text, "write it as NAME=VALUE")
     try:
         return name, json.loads(value)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         return name, value
 
 
@@ -77,9 +80,34 @@ def parse_json(option: str, text: str) -> object:
     """Parse the JSON of an option."""
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         example = """{"type": "every", "duration": "1h"} in single quotes"""
         raise BadOption(option, text, f"it is not JSON ({error}); write it like {example}") from None
+
+
+def page_options(command: Command, *, limit: int | None = 100) -> Command:
+    """Add the options by which a command shows one page of a list."""
+    shown = "How many at most." if limit else "How many at most; all of them when left out."
+    command = click.option(
+        "--after",
+        default="",
+        metavar="KEY",
+        help="Go on behind this key, which the last line of a page names.",
+    )(command)
+    return click.option(
+        "--limit", default=limit, show_default=limit is not None, type=click.IntRange(1, 1_000_000), help=shown
+    )(command)
+
+
+def show_page(page: Page[object], columns: Sequence[str], *, as_json: bool, empty: str) -> None:
+    """Print a page as `show_list` does, and how to see the next one.
+
+    With `as_json` that is a line of JSON on standard error, {"next": "…"}: standard output stays one document.
+    """
+    show_list(page, columns, as_json=as_json, empty=empty)
+    if page.next is not None:
+        more = json.dumps({"next": page.next}) if as_json else f"more: add --after {shlex.quote(page.next)}"
+        click.echo(more, err=as_json)
 
 
 def show_list(records: Sequence[object], columns: Sequence[str], *, as_json: bool, empty: str) -> None:
@@ -113,7 +141,7 @@ def show_one(record: object, *, as_json: bool) -> None:
     click.echo(json.dumps(plain, indent=2) if as_json else "\n".join(_lines(plain)))
 
 
-def say(record: Mapping[str, object], sentence: str, *, as_json: bool) -> None:
+def say(record: object, sentence: str, *, as_json: bool) -> None:
     """Print what a command did: a sentence for people, the record for programs."""
     click.echo(json.dumps(to_plain(record)) if as_json else sentence)
 
@@ -136,29 +164,23 @@ def to_plain(record: object) -> dict[str, object]:
         fields = _fields(record)
     else:
         raise TypeError(f"{type(record).__name__} has no fields")
-    return {str(name): _plain(str(name), value) for name, value in fields.items()}
+    return {str(name): _plain(value) for name, value in fields.items()}
 
 
 def _fields(record: DataclassInstance) -> dict[str, Any]:
     return asdict(record)
 
 
-def _plain(name: str, value: object) -> object:
-    if isinstance(value, int) and not isinstance(value, bool) and name.endswith(_TIMES):
-        return _iso(value)
+def _plain(value: object) -> object:
     if isinstance(value, datetime):
         return show_time(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(str(key), inner) for key, inner in value.items()}
+        return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain("", inner) for inner in value]
+        return [_plain(inner) for inner in value]
     if is_dataclass(value) and not isinstance(value, type):
         return to_plain(value)
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
-
-
-def _iso(milliseconds: int) -> str | None:
-    return show_time(from_ms(milliseconds)) if milliseconds else None
 
 
 def _lines(value: object) -> list[str]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, parse_argument, say, show_list, show_one
+from tidemill.cli.output import json_option, open_mill, page_options, parse_argument, say, show_one, show_page
 
 _FOLLOWED_EVERY = timedelta(milliseconds=500)
 
@@ -20,14 +20,14 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--program", metavar="APP.PROGRAM", help="Only runs of this program.")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@page_options
 @json_option
-def list_(program: str | None, limit: int, *, as_json: bool) -> None:
+def list_(program: str | None, *, limit: int, after: str, as_json: bool) -> None:
     """List the newest runs first."""
     with open_mill() as mill:
-        runs = mill.runs.list(program=program, limit=limit)
+        runs = mill.runs.list(program=program, limit=limit, after=after)
     columns = ("run_id", "program", "state", "epoch", "failures", "created_at", "ended_at", "why")
-    show_list(runs, columns, as_json=as_json, empty="no runs yet; `tidemill run start APP.PROGRAM` starts one")
+    show_page(runs, columns, as_json=as_json, empty="no runs yet; `tidemill run start APP.PROGRAM` starts one")
 
 
 @command.command()
@@ -47,8 +47,8 @@ def start(program: str, arguments: Sequence[str], *, as_json: bool) -> None:
     """Start a program now; `tidemill up` or a runner carries it out."""
     given = dict(map(parse_argument, arguments))
     with open_mill() as mill:
-        run_id = mill.runs.start(program, given)
-    say({"run_id": run_id, "program": program}, f"{run_id} is pending; `tidemill run show {run_id}`", as_json=as_json)
+        made = mill.runs.start(program, given)
+    say(made, f"{made.run_id} is pending; `tidemill run show {made.run_id}`", as_json=as_json)
 
 
 @command.command()
@@ -57,9 +57,8 @@ def start(program: str, arguments: Sequence[str], *, as_json: bool) -> None:
 def retry(run_id: str, *, as_json: bool) -> None:
     """Start a new run with the arguments of a run that is FAILED, KILLED or REJECTED."""
     with open_mill() as mill:
-        retry_id = mill.runs.retry(run_id)
-    record = {"run_id": retry_id, "retry_of": run_id}
-    say(record, f"{retry_id} is pending; `tidemill run show {retry_id}`", as_json=as_json)
+        made = mill.runs.retry(run_id)
+    say(made, f"{made.run_id} is pending; `tidemill run show {made.run_id}`", as_json=as_json)
 
 
 @command.command()
@@ -68,8 +67,8 @@ def retry(run_id: str, *, as_json: bool) -> None:
 def kill(run_id: str, *, as_json: bool) -> None:
     """End a run's processes; the run publishes nothing. No effect after its commit."""
     with open_mill() as mill:
-        state = mill.runs.kill(run_id)
-    say({"run_id": run_id, "state": state}, f"{run_id} is {state}", as_json=as_json)
+        asked = mill.runs.kill(run_id)
+    say(asked, f"{run_id} is {asked.state}", as_json=as_json)
 
 
 @command.command()

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, parse_argument, parse_json, say, show_list, show_one, to_plain
+from tidemill.cli.output import (
+    json_option,
+    open_mill,
+    page_options,
+    parse_argument,
+    parse_json,
+    say,
+    show_one,
+    show_page,
+    to_plain,
+)
 
 
 @click.group(name="schedule", help="What starts a program: trigger and constraints.")
@@ -16,13 +27,14 @@ def command() -> None:
 
 
 @command.command("list")
+@page_options
 @json_option
-def list_(*, as_json: bool) -> None:
+def list_(*, limit: int, after: str, as_json: bool) -> None:
     """List schedules by app and name."""
     with open_mill() as mill:
-        rows = mill.schedules.list()
+        rows = mill.schedules.list(limit=limit, after=after)
     columns = ("name", "program", "status", "trigger", "constraints", "owner", "generation")
-    show_list(rows, columns, as_json=as_json, empty="no schedules yet; declare one in the app and `tidemill deploy`")
+    show_page(rows, columns, as_json=as_json, empty="no schedules yet; declare one in the app and `tidemill deploy`")
 
 
 @command.command()
@@ -40,9 +52,8 @@ def show(name: str, *, as_json: bool) -> None:
 def suspend(name: str, *, as_json: bool) -> None:
     """Let a schedule start nothing; its pending jobs are dropped, and counted."""
     with open_mill() as mill:
-        dropped = mill.schedules.suspend(name)
-    record = {"schedule": name, "status": "SUSPENDED", "dropped_jobs": dropped}
-    say(record, f"{name} is suspended, {_dropped(dropped)}", as_json=as_json)
+        done = mill.schedules.suspend(name)
+    say(done, f"{name} is suspended, {_dropped(done.dropped_jobs)}", as_json=as_json)
 
 
 @command.command()
@@ -51,30 +62,31 @@ def suspend(name: str, *, as_json: bool) -> None:
 def resume(name: str, *, as_json: bool) -> None:
     """Let a schedule start its program again, on what happens from now on."""
     with open_mill() as mill:
-        mill.schedules.resume(name)
-    say({"schedule": name, "status": "SCHEDULED"}, f"{name} is scheduled", as_json=as_json)
+        done = mill.schedules.resume(name)
+    say(done, f"{name} is scheduled", as_json=as_json)
 
 
 @command.command("next")
 @click.argument("name", metavar="APP.SCHEDULE")
-@click.option("--limit", default=5, show_default=True, type=click.IntRange(1, 1000), help="How many at most.")
+@partial(page_options, limit=5)
 @json_option
-def next_(name: str, limit: int, *, as_json: bool) -> None:
+def next_(name: str, *, limit: int, after: str, as_json: bool) -> None:
     """List the next times at which a schedule's Cron and Every fire."""
     with open_mill() as mill:
-        rows = mill.schedules.next(name, limit=limit)
-    show_list(rows, ("fire_at", "trigger"), as_json=as_json, empty="none: it is suspended, or has no time trigger")
+        rows = mill.schedules.next(name, limit=limit, after=after)
+    show_page(rows, ("fire_at", "trigger"), as_json=as_json, empty="none: it is suspended, or has no time trigger")
 
 
 @command.command("triggered-by")
 @click.argument("name", metavar="DATASET|APP.PROGRAM")
+@page_options
 @json_option
-def triggered_by(name: str, *, as_json: bool) -> None:
+def triggered_by(name: str, *, limit: int, after: str, as_json: bool) -> None:
     """List the schedules that listen to a data set, or to what a program writes."""
     with open_mill() as mill:
-        rows = mill.schedules.triggered_by(name)
+        rows = mill.schedules.triggered_by(name, limit=limit, after=after)
     columns = ("name", "program", "status", "trigger")
-    show_list(rows, columns, as_json=as_json, empty=f"no schedule listens to {name}")
+    show_page(rows, columns, as_json=as_json, empty=f"no schedule listens to {name}")
 
 
 def _spec_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -120,8 +132,8 @@ def update(name: str, trigger: str | None, *, as_json: bool, **options: object) 
     """Change a schedule: what is not named is kept, arguments given replace all; its pending jobs are dropped."""
     changes = _given(options) | ({} if trigger is None else {"trigger": parse_json("--trigger", trigger)})
     with open_mill() as mill:
-        dropped = mill.schedules.update(name, **changes)
-    say({"schedule": name, "dropped_jobs": dropped}, f"{name} is changed, {_dropped(dropped)}", as_json=as_json)
+        done = mill.schedules.update(name, **changes)
+    say(done, f"{name} is changed, {_dropped(done.dropped_jobs)}", as_json=as_json)
 
 
 @command.command()
@@ -130,8 +142,8 @@ def update(name: str, trigger: str | None, *, as_json: bool, **options: object) 
 def delete(name: str, *, as_json: bool) -> None:
     """Remove a schedule; its pending jobs are dropped, and counted."""
     with open_mill() as mill:
-        dropped = mill.schedules.delete(name)
-    say({"schedule": name, "dropped_jobs": dropped}, f"{name} is gone, {_dropped(dropped)}", as_json=as_json)
+        done = mill.schedules.delete(name)
+    say(done, f"{name} is deleted, {_dropped(done.dropped_jobs)}", as_json=as_json)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, object]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list
+from tidemill.cli.output import json_option, open_mill, page_options, say, show_list, show_page
 
 if TYPE_CHECKING:
-    from tidemill.lake.snapshot.version_diff import RowChange
+    from tidemill.frames.version_diff import RowChange
 
 
 @click.group(name="snapshot", help="Snapshots: mirrors of sources, in versions.")
@@ -22,14 +22,15 @@ def command() -> None:
 
 @command.command()
 @click.argument("name")
+@page_options
 @json_option
-def versions(name: str, *, as_json: bool) -> None:
+def versions(name: str, *, limit: int, after: str, as_json: bool) -> None:
     """List the versions that can be read, the current one first, and why each is kept."""
     with open_mill() as mill:
-        rows = mill.snapshots.versions(name)
+        rows = mill.snapshots.versions(name, limit=limit, after=after)
     figures = ("version", "committed_at", "logical_time", "rows", "bytes", "run_id")
     columns = (*figures, "current", "rolled_back_to", "kept_for")
-    show_list(rows, columns, as_json=as_json, empty=f"{name} has no version yet: run the program that refreshes it")
+    show_page(rows, columns, as_json=as_json, empty=f"{name} has no version yet: run the program that refreshes it")
 
 
 @command.command()
@@ -99,6 +100,7 @@ def rollback(name: str, version: int, *, as_json: bool) -> None:
 def expire(name: str, chosen: Sequence[int], *, as_json: bool) -> None:
     """Expire the versions that the retention does not keep. The janitor deletes their files."""
     with open_mill() as mill:
-        gone = mill.snapshots.expire(name, chosen)
-    text = f"version {', '.join(map(str, gone))} of {name} expired" if gone else f"no version of {name} can expire"
-    say({"expired": gone}, text, as_json=as_json)
+        done = mill.snapshots.expire(name, chosen)
+    versions_ = ", ".join(map(str, done.expired))
+    text = f"version {versions_} of {name} expired" if versions_ else f"no version of {name} can expire"
+    say(done, text, as_json=as_json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import BadOption, json_option, open_mill, parse_json, say, show_list
+from tidemill.cli.output import BadOption, json_option, open_mill, page_options, parse_json, say, show_page
 
 
 @click.group(name="topic", help="Messages of commits, and your own.")
@@ -13,38 +13,38 @@ def command() -> None:
 
 
 @command.command("list")
+@page_options
 @json_option
-def list_(*, as_json: bool) -> None:
+def list_(*, limit: int, after: str, as_json: bool) -> None:
     """List topics with their newest message, and how far each subscriber has read."""
     with open_mill() as mill:
-        rows = mill.topics.list()
+        rows = mill.topics.list(limit=limit, after=after)
     columns = ("topic", "newest", "newest_at", "subscribers", "quarantined")
-    show_list(rows, columns, as_json=as_json, empty="no messages yet; the first commit publishes one")
+    show_page(rows, columns, as_json=as_json, empty="no messages yet; the first commit publishes one")
 
 
 @command.command()
 @click.argument("topic")
-@click.option("--after", metavar="POSITION", help="Only messages behind it; the newest when left out.")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@page_options
 @json_option
-def read(topic: str, after: str | None, limit: int, *, as_json: bool) -> None:
-    """Print messages in order. To go on reading, give the last position to --after."""
+def read(topic: str, *, limit: int, after: str, as_json: bool) -> None:
+    """Print messages in order: those after the position --after, or the newest; 0 begins with the first message."""
     with open_mill() as mill:
-        rows = mill.topics.read(topic, after=after, limit=limit)
+        rows = mill.topics.read(topic, limit=limit, after=after)
     columns = ("position", "published_at", "event_type", "event_key", "payload", "flaw")
-    show_list(rows, columns, as_json=as_json, empty="no messages behind that position" if after else "no messages yet")
+    show_page(rows, columns, as_json=as_json, empty="no messages behind that position" if after else "no messages yet")
 
 
 @command.command()
 @click.argument("topic")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@page_options
 @json_option
-def quarantined(topic: str, limit: int, *, as_json: bool) -> None:
+def quarantined(topic: str, *, limit: int, after: str, as_json: bool) -> None:
     """List messages that a subscriber could not read and has passed over, with the reason, newest first."""
     with open_mill() as mill:
-        rows = mill.topics.quarantined(topic, limit=limit)
+        rows = mill.topics.quarantined(topic, limit=limit, after=after)
     columns = ("position", "event_key", "subscriber", "reason", "quarantined_at")
-    show_list(rows, columns, as_json=as_json, empty="no message is quarantined")
+    show_page(rows, columns, as_json=as_json, empty="no message is quarantined")
 
 
 @command.command()
@@ -58,5 +58,5 @@ def publish(topic: str, event_key: str, payload: str, *, as_json: bool) -> None:
     if not isinstance(said, dict):
         raise BadOption("--payload", payload, "a JSON object is wanted")
     with open_mill() as mill:
-        position = mill.topics.publish(topic, event_key, said)
-    say({"topic": topic, "position": position}, f"published at {position} of {topic}", as_json=as_json)
+        published = mill.topics.publish(topic, event_key, said)
+    say(published, f"published at {published.position} of {topic}", as_json=as_json)

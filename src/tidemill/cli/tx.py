@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
+from tidemill.cli.output import json_option, open_mill, page_options, say, show_one, show_page
 
 
 @click.group(name="tx", help="Transactions, by write pointer.")
@@ -14,14 +14,14 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--open", "open_only", is_flag=True, help="Only those in progress, the oldest first.")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
+@page_options
 @json_option
-def list_(limit: int, *, open_only: bool, as_json: bool) -> None:
+def list_(*, open_only: bool, limit: int, after: str, as_json: bool) -> None:
     """List the newest transactions first."""
     with open_mill() as mill:
-        rows = mill.transactions.list(limit=limit, open_only=open_only)
+        rows = mill.transactions.list(open_only=open_only, limit=limit, after=after)
     columns = ("write_pointer", "state", "commit_seq", "run_id", "epoch", "began_at", "ended_at", "reason")
-    show_list(rows, columns, as_json=as_json, empty="no transactions yet")
+    show_page(rows, columns, as_json=as_json, empty="no transactions yet")
 
 
 @command.command()
@@ -39,5 +39,5 @@ def show(write_pointer: int, *, as_json: bool) -> None:
 def abort(write_pointer: int, *, as_json: bool) -> None:
     """End a transaction without commit: its run's process can never commit it afterwards."""
     with open_mill() as mill:
-        state = mill.transactions.abort(write_pointer)
-    say({"write_pointer": write_pointer, "state": state}, f"transaction {write_pointer} is {state}", as_json=as_json)
+        done = mill.transactions.abort(write_pointer)
+    say(done, f"transaction {write_pointer} is {done.state}", as_json=as_json)

@@ -26,7 +26,7 @@ from tidemill.durations import parse_duration
 @json_option
 def command(drain: str, *, no_deploy: bool, until_idle: str | None, new: bool, as_json: bool) -> None:
     """Run scheduler, runner, inbox discovery and janitor of this project until Ctrl-C, one line an event."""
-    from tidemill.roles import UntilIdle, run_all
+    from tidemill.roles.up import UntilIdle, run_all
 
     idle = None if until_idle is None else UntilIdle(until_idle)
     wait = parse_duration(drain) if drain != "0s" else timedelta(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, say, show_list, show_one
+from tidemill.cli.output import json_option, open_mill, page_options, say, show_one, show_page
 
 
 @click.group(name="watermark", help="Watermarks of file sets, and the windows computed by them.")
@@ -13,13 +13,14 @@ def command() -> None:
 
 
 @command.command("list")
+@page_options
 @json_option
-def list_(*, as_json: bool) -> None:
+def list_(*, limit: int, after: str, as_json: bool) -> None:
     """List watermarks by file set, each on the wall clock of its zone."""
     with open_mill() as mill:
-        rows = mill.watermarks.list()
+        rows = mill.watermarks.list(limit=limit, after=after)
     columns = ("dataset", "watermark", "reaches", "zone", "column", "held_by", "programs")
-    show_list(rows, columns, as_json=as_json, empty="no watermarks yet; declare watermark=tm.Watermark(…)")
+    show_page(rows, columns, as_json=as_json, empty="no watermarks yet; declare watermark=tm.Watermark(…)")
 
 
 @command.command()
@@ -38,8 +39,8 @@ def show(dataset: str, *, as_json: bool) -> None:
 def advance(dataset: str, to: str, *, as_json: bool) -> None:
     """Move a watermark forward by hand, to a time on its wall clock: what comes before it later is late."""
     with open_mill() as mill:
-        stands = mill.watermarks.advance(dataset, to)
-    say({"dataset": dataset, "watermark": stands}, f"the watermark of {dataset} is {stands}", as_json=as_json)
+        moved = mill.watermarks.advance(dataset, to)
+    say(moved, f"the watermark of {dataset} is {moved.watermark}", as_json=as_json)
 
 
 @command.command()
@@ -50,9 +51,8 @@ def rewind(dataset: str, to: str, *, as_json: bool) -> None:
     """Move a watermark back by hand, to a time on its wall clock, and open the windows that end after that time."""
     with open_mill() as mill:
         rewound = mill.watermarks.rewind(dataset, to)
-    record = {"dataset": dataset, "watermark": rewound.watermark, "programs": list(rewound.programs)}
     again = "".join(f"; {program} goes on from there" for program in rewound.programs)
-    say(record, f"the watermark of {dataset} is {rewound.watermark}{again}", as_json=as_json)
+    say(rewound, f"the watermark of {dataset} is {rewound.watermark}{again}", as_json=as_json)
 
 
 @command.command()
@@ -62,6 +62,6 @@ def rewind(dataset: str, to: str, *, as_json: bool) -> None:
 def reset(program: str, to: str | None, *, as_json: bool) -> None:
     """Have a window program (app.program) compute its windows again; each is replaced when it is computed."""
     with open_mill() as mill:
-        computed = mill.watermarks.reset(program, to)
-    where = "the beginning" if computed is None else computed
-    say({"program": program, "computed": computed}, f"{program} goes on from {where}", as_json=as_json)
+        done = mill.watermarks.reset(program, to)
+    where = done.computed or "the beginning"
+    say(done, f"{program} goes on from {where}", as_json=as_json)

@@ -15,7 +15,7 @@ _K = TypeVar("_K")
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedKeys:
     """The keys of all rows that readers see, in each loaded file set and in what is made from the flights.
 
     `joined` are flights again, by key; `hourly` and `daily` are the numbers of flights that the reports show for each
@@ -29,7 +29,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
+class RowBalance:
     """Rows that landed, and what became of each.
 
     `lost` rows did not come through one of the steps from the inbox to the reports; those that are there `twice`
@@ -56,7 +56,7 @@ class Balance:
         )
 
 
-def weigh(ledger: Sequence[Landing], refused: Collection[tuple[Feed, str]], published: Published) -> Balance:
+def weigh(ledger: Sequence[Landing], refused: Collection[tuple[Feed, str]], published: PublishedKeys) -> RowBalance:
     """Compare the `ledger` with what is `published`; `refused` are the files that the inboxes gave up, by name."""
     accepted = [landing for landing in ledger if (landing.feed, landing.name) not in refused]
     copies = {feed: Counter(r.key for each in accepted if each.feed is feed for r in each.rows) for feed in Feed}
@@ -69,7 +69,7 @@ def weigh(ledger: Sequence[Landing], refused: Collection[tuple[Feed, str]], publ
         _difference(_total_by(published.hourly, lambda hour: hour.partition("T")[0]), published.daily),
     )
     landed = sum(len(landing.rows) for landing in ledger)
-    return Balance(
+    return RowBalance(
         landed=landed,
         published=sum(published.loaded[feed].total() for feed in Feed),
         rejected=landed - sum(len(landing.rows) for landing in accepted),

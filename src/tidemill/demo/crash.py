@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from tidemill.catalog.transactions import Snapshot, TxState, find_transaction
-from tidemill.lake.manifest import tx_directory
 from tidemill.mill.mill import Mill
 from tidemill.names import RunId, WritePointer
 from tidemill.narration import Narrator
-from tidemill.run.runs import find_run, list_live
+from tidemill.run.records.runs import find_run, list_live
+from tidemill.shapes.manifest import tx_directory
 from tidemill.world import Disk
 
 _LOOK_EVERY: Final = timedelta(milliseconds=5)
@@ -27,7 +27,7 @@ class _Kill:
     write_pointer: WritePointer
 
 
-class Killer:
+class DriverKiller:
     """Kills one driver while it writes. If the kill comes too late, kills the next driver."""
 
     def __init__(self, mill: Mill, narrator: Narrator) -> None:

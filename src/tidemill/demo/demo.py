@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from tidemill.config import FILE_NAME
-from tidemill.demo.balance import Balance, RowKey, weigh
-from tidemill.demo.crash import Killer
+from tidemill.demo.balance import RowBalance, RowKey, weigh
+from tidemill.demo.crash import DriverKiller
 from tidemill.demo.flights import Feed, read_archive
-from tidemill.demo.landing import Lander, Landing, Step, plan
+from tidemill.demo.landing import Lander, Landing, LandingStep, plan
 from tidemill.demo.published import Reader, Report
 from tidemill.demo.reference import DAYS, MIRRORED, Reference, read_tables
 from tidemill.demo.reference import FILE_NAME as REFERENCE
@@ -29,7 +29,7 @@ from tidemill.lake.inbox.inbox import FileState, InboxFile
 from tidemill.mill.mill import Mill, open_project
 from tidemill.narration import Narrator
 from tidemill.processes import Child
-from tidemill.run.java import find_java
+from tidemill.run.processes.java import find_java
 from tidemill.world import World
 
 _PROJECT: Final = Path(__file__).parent / "project"
@@ -89,14 +89,14 @@ def run_demo(*, days: int, keep: bool, crash: bool, echo: Callable[[str], None],
 class _Demo:
     """Starts the app, lands files, watches what is published, and prints each step."""
 
-    def __init__(self, mill: Mill, steps: list[Step], *, crash: bool, echo: Callable[[str], None]) -> None:
+    def __init__(self, mill: Mill, steps: list[LandingStep], *, crash: bool, echo: Callable[[str], None]) -> None:
         self._mill = mill
         self._world = mill.project.world
         self._folder = mill.project.config.folder
         self._steps = steps
         self._echo = echo
         self._narrator = Narrator(mill.project.world, echo, as_json=False)
-        self._killer = Killer(mill, self._narrator) if crash else None
+        self._killer = DriverKiller(mill, self._narrator) if crash else None
         self._lander = Lander(mill.project.world.disk, self._folder / "landing")
         self._reader = Reader(mill)
         self._reference = Reference(self._folder / REFERENCE, read_tables(mill.project.world.disk))
@@ -109,7 +109,7 @@ class _Demo:
         self._log_offset = 0
         self._moved_at = mill.project.world.clock.monotonic()
 
-    def run(self) -> Balance:
+    def run(self) -> RowBalance:
         """Land everything and wait until all of it is reported; the balance."""
         child = self._start()
         try:
@@ -163,7 +163,7 @@ class _Demo:
         for table in MIRRORED:
             self._mill.runs.start(f"new_york.mirror_{table}")
 
-    def _land(self, step: Step) -> None:
+    def _land(self, step: LandingStep) -> None:
         if step.day is not None and step.day < DAYS:
             self._change_reference(step.day)
         for landing in step.landings:
@@ -221,7 +221,7 @@ class _Demo:
             versions, rows = len(self._mill.snapshots.versions(name)), len(self._reader.mirror(name))
             self._narrator.tell("versions", name, f"{versions} versions, {rows:,} rows in the last")
 
-    def _weigh(self) -> Balance:
+    def _weigh(self) -> RowBalance:
         refused = {(feed, file.name) for feed, file in self._files() if file.status is FileState.QUARANTINED}
         return weigh(self._lander.ledger, refused, self._reader.read())
 

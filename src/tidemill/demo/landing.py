@@ -64,7 +64,7 @@ class Landing:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LandingStep:
     """The files that land together in the hour that begins at `time`; `day` is the number of the day that begins.
 
     A step that `waits` lands after all earlier files are processed. Otherwise its late files would not be late.
@@ -90,14 +90,14 @@ class Lander:
         self.ledger.append(landing)
 
 
-def plan(archive: Archive) -> list[Step]:
+def plan(archive: Archive) -> list[LandingStep]:
     """All that lands, hour by hour, with what goes wrong on 1 January; before it the first day, with no file yet."""
     by_time = {hour.time: hour for hour in archive.hours}
     days = [hour.time.astimezone(_NEW_YORK).date() for hour in archive.hours]
-    steps = [Step(archive.hours[0].time, (), day=0)]
+    steps = [LandingStep(archive.hours[0].time, (), day=0)]
     for hour, day, before in zip(archive.hours, days, [days[0], *days], strict=False):
         begins = None if day == before else (day - days[0]).days
-        steps.append(Step(hour.time, tuple(_landings(archive, by_time, hour)), begins, hour.time == _LATE_AT))
+        steps.append(LandingStep(hour.time, tuple(_landings(archive, by_time, hour)), begins, hour.time == _LATE_AT))
     return steps
 
 

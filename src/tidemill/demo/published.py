@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, cast
 
-from tidemill.demo.balance import Published, RowKey
+from tidemill.demo.balance import PublishedKeys, RowKey
 from tidemill.demo.flights import KEYS, Feed
 from tidemill.demo.windows import WindowBounds
 from tidemill.mill.datasets import FileView
@@ -54,9 +54,9 @@ class Reader:
         self._mill = mill
         self._rows: dict[str, list[dict[str, object]]] = {}
 
-    def read(self) -> Published:
+    def read(self) -> PublishedKeys:
         """All that is published as of now, data set by data set."""
-        return Published(
+        return PublishedKeys(
             loaded={feed: self._keys(feed.value, feed) for feed in Feed},
             joined=self._keys(_JOINED, Feed.FLIGHTS),
             hourly=_counted(self.hours()),

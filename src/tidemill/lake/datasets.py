@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import Row, load_sql
+from tidemill.catalog.named import ALL_ROWS, Row, load_sql
 from tidemill.errors import NotFound, UserError
 from tidemill.names import DatasetId, Namespace, check_name, nearest, qualified
 from tidemill.storage.files import resolved
@@ -148,9 +148,16 @@ def find_by_id(db: Db, dataset_id: DatasetId) -> Dataset:
     return _dataset(row)
 
 
-def list_datasets(db: Db) -> list[Dataset]:
-    """All data sets, by namespace and name."""
-    return db.records(SQL.list_all, Dataset)
+def find_some(db: Db, dataset_ids: Iterable[DatasetId]) -> dict[DatasetId, Dataset]:
+    """Return those of `dataset_ids` that are there, by their ids. Cost: look-ups."""
+    found = db.records(SQL.find_some, Dataset, dataset_ids=json.dumps(sorted(set(dataset_ids))))
+    return {dataset.dataset_id: dataset for dataset in found}
+
+
+def list_datasets(db: Db, *, after: tuple[str, str] = ("", ""), limit: int = ALL_ROWS) -> list[Dataset]:
+    """List data sets by namespace and name, from the name behind `after` on."""
+    namespace, name = after
+    return db.records(SQL.list_all, Dataset, after_namespace=namespace, after_name=name, limit=limit)
 
 
 def _refuse_overlaps(db: Db, dataset: Dataset, resolve: Callable[[str], str]) -> None:

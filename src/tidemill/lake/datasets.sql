@@ -21,4 +21,10 @@ SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
 -- name: list_all
 -- gives: dataset_id, namespace, name, kind, location, spec, app, root
 SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
- WHERE dropped_at IS NULL ORDER BY namespace, name
+ WHERE dropped_at IS NULL AND (namespace, name) > (:after_namespace, :after_name)
+ ORDER BY namespace, name LIMIT :limit
+
+-- name: find_some
+-- gives: dataset_id, namespace, name, kind, location, spec, app, root
+SELECT dataset_id, namespace, name, kind, location, spec, app, root FROM dataset
+ WHERE dataset_id IN ({texts:dataset_ids})

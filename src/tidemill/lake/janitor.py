@@ -16,9 +16,9 @@ Files that were there before Tidemill and were only registered are never deleted
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -27,10 +27,12 @@ from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Param, load_sql
 from tidemill.catalog.transactions import LONGEST_LIFE, Snapshot
 from tidemill.errors import Unavailable
-from tidemill.lake.datasets import find_by_id
+from tidemill.lake.datasets import Dataset, find_by_id
 from tidemill.lake.fileset.time_travel import seq_before
-from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import (
+from tidemill.names import CommitSeq, DatasetId, WritePointer
+from tidemill.shapes.keys import KeyText
+from tidemill.shapes.manifest import (
+    DamagedManifest,
     Manifest,
     find_snapshot,
     is_checksum,
@@ -39,7 +41,6 @@ from tidemill.lake.manifest import (
     mark_committed,
     tx_directory,
 )
-from tidemill.names import CommitSeq, DatasetId, WritePointer
 from tidemill.storage.files import open_files
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class _Garbage:
     location: str
     dataset_id: DatasetId
     write_pointer: WritePointer
-    not_before: int
+    not_before: datetime
     attempts: int
     """The sweeps in a row that found no files."""
     partition_key: KeyText | None
@@ -113,17 +114,15 @@ def _delete(catalog: Catalog, garbage: _Garbage) -> bool:
     named = garbage.location.rpartition("/")[2]
     directory = named if find_snapshot(named) else tx_directory(Snapshot(garbage.write_pointer, catalog.incarnation))
     try:
-        path = open_files(dataset.location, catalog.world).local_path(directory)
-        assert path is not None, "only folders can be opened so far"  # noqa: S101
-        found = catalog.world.disk.exists(path)
         catalog.world.mark("janitor.before_delete")
-        catalog.world.disk.remove(path)
+        deleted = open_files(dataset.location, catalog.world).delete_below(directory)
     except (OSError, Unavailable) as error:
         # A zombie writes while we delete, or the store is away: later.
         _log.warning("cannot delete %s of %s yet: %s", directory, dataset.qualified_name, error)
         _postpone(catalog, garbage, clean=0, error=str(error))
         return False
     catalog.world.mark("janitor.after_delete")
+    found = deleted.names > 0 or not deleted.is_whole
     clean = 0 if found else garbage.attempts + 1
     if clean < CLEAN_SWEEPS:
         _postpone(catalog, garbage, clean=clean, error=None)
@@ -136,47 +135,49 @@ def _delete_expired(catalog: Catalog, garbage: _Garbage) -> bool:
     """Delete the files of an expired change that no other one names; whether it had any here."""
     place: dict[str, Param] = {"dataset_id": garbage.dataset_id, "partition_key": garbage.partition_key}
     expired = catalog.read(
-        lambda db: db.record(SQL.find_expired, tuple[str, Manifest], write_pointer=garbage.write_pointer, **place)
+        lambda db: db.record(SQL.find_expired, tuple[str, bytes], write_pointer=garbage.write_pointer, **place)
     )
     if expired is None:
         _log.error("partition %s of transaction %s is no garbage", garbage.partition_key, garbage.write_pointer)
         _postpone(catalog, garbage, clean=0, error="its change has not expired")
         return False
-    location, manifest = expired
+    location, stored = expired
     # Asked after the files are known: a later reader of these names would have to find the change not expired.
-    sharing = catalog.read(lambda db: db.records(SQL.find_sharing, Manifest, location=location, **place))
-    kept = {file.name for other in sharing for file in other.files}
+    sharing = catalog.read(
+        lambda db: db.records(SQL.find_sharing, tuple[WritePointer, bytes], location=location, **place)
+    )
     living = catalog.read(lambda db: db.one(SQL.find_living, dataset_id=garbage.dataset_id, location=location))
     ours = find_snapshot(location) is not None
     dataset = catalog.read(lambda db: find_by_id(db, garbage.dataset_id))
     files = open_files(dataset.location, catalog.world)
     try:
+        names = _names_in(dataset, [(garbage.write_pointer, stored)]) - _names_in(dataset, sharing) if ours else ()
         catalog.world.mark("janitor.before_files")
-        for file in manifest.files if ours else ():
-            if file.name not in kept:
-                files.delete(f"{location}/{file.name}")
-        if ours and living is None:
-            path = files.local_path(location)
-            assert path is not None, "only folders can be opened so far"  # noqa: S101
-            catalog.world.disk.remove(path)
+        if names:
+            files.check_location()  # while it is away, each of its files looks deleted
+        for name in sorted(names):
+            files.delete(f"{location}/{name}")
+        is_whole = not ours or living is not None or files.delete_below(location).is_whole
     except (OSError, Unavailable) as error:
         _log.warning("cannot delete files of %s in %s yet: %s", dataset.qualified_name, location, error)
         _postpone(catalog, garbage, clean=0, error=str(error))
         return False
     catalog.world.mark("janitor.after_files")
-    catalog.write(lambda db: db.run(SQL.forget, location=garbage.location, not_before=garbage.not_before))
-    return ours and bool(manifest.files)
+    if is_whole:
+        catalog.write(lambda db: db.run(SQL.forget, location=garbage.location, not_before=garbage.not_before))
+    else:
+        _postpone(catalog, garbage, clean=0, error=None)
+    return bool(names)
 
 
 def _postpone(catalog: Catalog, garbage: _Garbage, *, clean: int, error: str | None) -> None:
-    wait = _FIRST_WAIT * 2**clean // timedelta(milliseconds=1)
     catalog.write(
         lambda db: db.run(
             SQL.postpone,
             location=garbage.location,
             not_before=garbage.not_before,
             attempts=clean,
-            wait=wait,
+            wait=_FIRST_WAIT * 2**clean,
             error=error,
         )
     )
@@ -236,8 +237,12 @@ def _delete_strays_of(catalog: Catalog, directory: _Directory) -> int:
         return 0  # Tidemill did not write there in this life of the catalog
     place: dict[str, Param] = {"dataset_id": directory.dataset_id, "location": directory.location}
     dataset = catalog.read(lambda db: find_by_id(db, directory.dataset_id))
-    manifests = catalog.read(lambda db: db.records(SQL.find_manifests, Manifest, **place))
-    named = {file.name for manifest in manifests for file in manifest.files}
+    manifests = catalog.read(lambda db: db.records(SQL.find_manifests, tuple[WritePointer, bytes], **place))
+    try:
+        named = _names_in(dataset, manifests)
+    except DamagedManifest as error:
+        _log.error("what no manifest names in %s stays: %s", own, error)
+        return 0  # nor will a later sweep know more: the next commits are not held up
     files = open_files(dataset.location, catalog.world)
     found = [status.name for status in files.list_after(f"{own}/", None)]
     strays = [name for name in found if (short := name.removeprefix(f"{own}/")) not in named and not is_side_car(short)]
@@ -246,6 +251,15 @@ def _delete_strays_of(catalog: Catalog, directory: _Directory) -> int:
     for name in strays:
         files.delete(name)
     return len(strays)
+
+
+def _names_in(dataset: Dataset, manifests: Iterable[tuple[WritePointer, bytes]]) -> set[str]:
+    """Return the files that stored manifests name, decoded one after the other; `DamagedManifest`."""
+    return {
+        file.name
+        for pointer, stored in manifests
+        for file in Manifest.decode(stored, f"write pointer {pointer} of {dataset.qualified_name}").files
+    }
 
 
 def _mark_one(catalog: Catalog, directory: _Directory) -> bool:

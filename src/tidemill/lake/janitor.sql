@@ -24,10 +24,10 @@ SELECT location, manifest FROM compaction
    AND expired_at IS NOT NULL
 
 -- name: find_sharing
--- gives: manifest
+-- gives: write_pointer, manifest
 -- Others that name files there: what was adopted, or rolled back to. They are of the same key. Nothing else names the
 -- files of a compaction.
-SELECT manifest FROM partition_change
+SELECT write_pointer, manifest FROM partition_change
  WHERE dataset_id = :dataset_id AND location = :location AND partition_key = :partition_key AND expired_at IS NULL
 
 -- name: find_living
@@ -67,11 +67,11 @@ SELECT later.commit_seq, later.write_pointer, merged.dataset_id, merged.location
  ORDER BY 1, 3
 
 -- name: find_manifests
--- gives: manifest
+-- gives: write_pointer, manifest
 -- All changes that name files of a directory: what was rolled back to or adopted names those of another transaction.
-SELECT manifest FROM partition_change WHERE dataset_id = :dataset_id AND location = :location
+SELECT write_pointer, manifest FROM partition_change WHERE dataset_id = :dataset_id AND location = :location
  UNION ALL
-SELECT manifest FROM compaction WHERE dataset_id = :dataset_id AND location = :location
+SELECT write_pointer, manifest FROM compaction WHERE dataset_id = :dataset_id AND location = :location
 
 -- name: move_position
 INSERT INTO subscriber (topic, name, seq, n) VALUES ('markers', :name, :seq, 0)

@@ -1,24 +1,19 @@
-"""Deployed apps, as `Mill` offers them.
-
-Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
-"""
+"""Deployed apps, as `Mill` offers them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.errors import NotFound
-from tidemill.json_specs import read_text
-from tidemill.lake.datasets import list_datasets
 from tidemill.mill.operation import Right, operation
+from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import Noun
 from tidemill.names import Namespace, nearest, qualified
-from tidemill.run.programs import AppSpec, list_programs
-from tidemill.schedule.schedules import list_schedules
+from tidemill.run.records.programs import AppSpec
 
 if TYPE_CHECKING:
     from tidemill.app.deploy import Deleted
@@ -33,7 +28,7 @@ class AppView:
 
     name: str
     version: int
-    deployed_at: int
+    deployed_at: datetime
     file: str
     datasets: tuple[str, ...]
     programs: tuple[str, ...]
@@ -46,19 +41,22 @@ class Apps(Noun):
     noun = "app"
 
     @operation(Right.READ)
-    def list(self) -> Sequence[AppView]:
-        """List all deployed apps by name."""
-        return self._catalog.read(_views)
+    def list(self, *, limit: int = PAGE, after: str = "") -> Page[AppView]:
+        """List deployed apps by name."""
+        namespace, name = read_key(after, ("", ""))
+
+        def block(db: Db) -> Page[AppView]:
+            place = {"after_namespace": namespace, "after_name": name}
+            found = db.records(SQL.list_apps, _Deployed, **place, limit=one_more(limit))
+            return cut(found, limit, lambda app: write_key(app.namespace, app.name), lambda app: _view(db, app))
+
+        return self._catalog.read(block)
 
     @operation(Right.READ)
     def show(self, name: str) -> AppView:
         """Return an app; `NotFound` with the nearest name."""
         namespace, (local,) = self._project.split("app", name, 1)
-        wanted = qualified(namespace, local)
-        views = {view.name: view for view in self.list()}
-        if wanted not in views:
-            raise NotFound("app", wanted, nearest(wanted, views))
-        return views[wanted]
+        return self._catalog.read(lambda db: _view(db, _find(db, namespace, local)))
 
     @operation(Right.DEPLOY)
     def delete(self, name: str) -> Deleted:
@@ -84,26 +82,39 @@ class Apps(Noun):
 
 def check_app(db: Db, namespace: Namespace, name: str) -> None:
     """Raise `NotFound`, with the nearest name, unless the app is deployed."""
-    if db.one(SQL.find_app, namespace=namespace, name=name) is None:
+    _find(db, namespace, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Deployed:
+    """A row of a deployed app."""
+
+    namespace: Namespace
+    name: str
+    version: int
+    spec: AppSpec
+    deployed_at: datetime
+
+
+def _find(db: Db, namespace: Namespace, name: str) -> _Deployed:
+    found = db.record(SQL.find_app, _Deployed, namespace=namespace, name=name)
+    if found is None:
         wanted = qualified(namespace, name)
-        known = [qualified(Namespace(str(row[0])), str(row[1])) for row in db.all(SQL.list_apps)]
+        known = (qualified(*names) for names in db.records(SQL.list_names, tuple[Namespace, str]))
         raise NotFound("app", wanted, nearest(wanted, known))
+    return found
 
 
-def _views(db: Db) -> list[AppView]:
-    datasets, programs, schedules = list_datasets(db), list_programs(db), list_schedules(db)
-    views = []
-    for namespace, name, version, spec, deployed_at in db.all(SQL.list_apps):
-        own = (Namespace(str(namespace)), str(name))
-        views.append(
-            AppView(
-                name=qualified(*own),
-                version=cast("int", version),
-                deployed_at=cast("int", deployed_at),
-                file=read_text(AppSpec, str(spec)).file,
-                datasets=tuple(d.name for d in datasets if (d.namespace, d.app) == own),
-                programs=tuple(p.name for p in programs if (p.namespace, p.app) == own and not p.retired),
-                schedules=tuple(s.name for s in schedules if (s.namespace, s.app) == own),
-            )
-        )
-    return views
+def _view(db: Db, app: _Deployed) -> AppView:
+    owned: dict[str, list[str]] = {}
+    for kind, name in db.records(SQL.list_owned, tuple[str, str], namespace=app.namespace, app=app.name):
+        owned.setdefault(kind, []).append(name)
+    return AppView(
+        name=qualified(app.namespace, app.name),
+        version=app.version,
+        deployed_at=app.deployed_at,
+        file=app.spec.file,
+        datasets=tuple(owned.get("dataset", ())),
+        programs=tuple(owned.get("program", ())),
+        schedules=tuple(owned.get("schedule", ())),
+    )

@@ -1,20 +1,16 @@
-"""Consumers, as `Mill` offers them: the managed ones, and the one whose state the caller keeps.
-
-Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
-"""
+"""Consumers, as `Mill` offers them: the managed ones, and the one whose state the caller keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
-from tidemill.epoch import EPOCH, to_ms
+from tidemill.epoch import EPOCH
 from tidemill.errors import NotFound, UserError
-from tidemill.json_specs import write_plain
 from tidemill.lake.consumer.consumer import (
     FROM_BEGINNING,
     PartitionConsumerResult,
@@ -31,20 +27,21 @@ from tidemill.lake.consumer.managed import (
     list_work,
     measure_lag,
 )
-from tidemill.lake.consumer.resets import Chosen, drop_consumer, list_resets, requeue, reset
+from tidemill.lake.consumer.resets import ChosenPartitions, drop_consumer, list_resets, requeue, reset
 from tidemill.lake.consumer.starts import BadStart, Start
 from tidemill.lake.consumer.take import peek_claims
-from tidemill.lake.datasets import Dataset, DatasetKind
+from tidemill.lake.datasets import Dataset, DatasetKind, find_some
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.filters import Where, choose, make_filter
-from tidemill.lake.keys import KeyText, KeyValue
 from tidemill.lake.snapshot.changes import measure_feed
-from tidemill.lake.window.partition_time import Instant, Zone
 from tidemill.lake.window.watermark import EARLIEST, LATEST
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.project import MOST_SHOWN, Noun, complete, datasets_by_id, fields_of
-from tidemill.names import nearest
-from tidemill.run.programs import Program, list_programs
+from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
+from tidemill.mill.project import MOST_SHOWN, Noun, complete, fields_of
+from tidemill.names import DatasetId, nearest
+from tidemill.run.records.programs import list_reads
+from tidemill.shapes.filters import Where, choose, make_filter
+from tidemill.shapes.keys import KeyText, KeyValue
+from tidemill.shapes.partition_time import Instant, Zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +56,16 @@ class ConsumerView:
     name: str
     waiting: int
     bytes: int
-    oldest_at: int | None
+    oldest_at: datetime | None
     in_progress: int
     discarded: int
     dropped: int
     retired: bool
-    """Whether no program reads by it any more: it can be dropped."""
+    """True if no program reads by the consumer any more: it can be dropped."""
     start_version: int
     versions_to_check: tuple[int, ...]
     terms: Mapping[str, object]
-    """What it takes at once and in which order, where that is not the usual."""
+    """Terms of a take, where they differ from the defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +82,13 @@ class OfferedView:
 
 @dataclass(frozen=True, slots=True)
 class LagView:
-    """How far a consumer is behind: what it has not taken, and how long the oldest of it has waited."""
+    """Lag of a consumer: the changes that it has not taken, and the wait of the oldest of them."""
 
     dataset: str
     name: str
     partitions: int
     bytes: int
-    oldest_at: int | None
+    oldest_at: datetime | None
     age: str | None
 
 
@@ -109,9 +106,9 @@ class WorkView:
 
 @dataclass(frozen=True, slots=True)
 class ResetView:
-    """A reset of a consumer: who asked for it and for what, and the state that it left."""
+    """Reset of a consumer: its actor, its new start, and the state that it left."""
 
-    reset_at: int
+    reset_at: datetime
     by: str
     to: str
     start_version: int
@@ -125,6 +122,23 @@ class ConsumerDetail(ConsumerView):
     work: tuple[WorkView, ...]
     not_shown: int
     resets: tuple[ResetView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedConsumer:
+    """A consumer that was dropped."""
+
+    dataset: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    """The number of discarded partitions that a consumer gets again."""
+
+    dataset: str
+    name: str
+    requeued: int
 
 
 class NotPeekable(UserError):
@@ -174,14 +188,16 @@ class Consumers(Noun):
     noun = "consumer"
 
     @operation(Right.READ)
-    def list(self, *, dataset: str | None = None) -> Sequence[ConsumerView]:
-        """List all consumers (of a data set) by name, with the changes that wait for each."""
+    def list(self, *, dataset: str | None = None, limit: int = PAGE, after: str = "") -> Page[ConsumerView]:
+        """List consumers (of a data set) by name, with the changes that wait for each."""
+        place = read_key(after, ("", ""))
 
-        def block(db: Db) -> Sequence[ConsumerView]:
+        def block(db: Db) -> Page[ConsumerView]:
             only = None if dataset is None else self._project.dataset(db, dataset).dataset_id
-            by_id = datasets_by_id(db)
-            found = [c for c in list_consumers(db) if only in {None, c.dataset_id}]
-            return [_consumer_view(db, consumer, by_id) for consumer in found]
+            found = list_consumers(db, dataset_id=only, after=place, limit=one_more(limit))
+            by_id = find_some(db, (consumer.dataset_id for consumer in found))
+            reads = list_reads(db)
+            return cut(found, limit, _key_of, lambda consumer: _consumer_view(db, consumer, by_id, reads))
 
         return self._catalog.read(block)
 
@@ -202,10 +218,10 @@ class Consumers(Noun):
                 for w in list_work(db, consumer.consumer_id, state, MOST_SHOWN)
             ]
             resets = [
-                ResetView(to_ms(p.at), p.by, p.asked, p.state.start_version, tuple(p.state.versions_to_check))
+                ResetView(p.at, p.by, p.asked, p.state.start_version, tuple(p.state.versions_to_check))
                 for p in list_resets(db, consumer.dataset_id, consumer.name)
             ]
-            view = _consumer_view(db, consumer, {found.dataset_id: found})
+            view = _consumer_view(db, consumer, {found.dataset_id: found}, list_reads(db))
             not_shown = view.in_progress + view.discarded - len(work)
             return ConsumerDetail(**fields_of(view), work=tuple(work), not_shown=not_shown, resets=tuple(resets))
 
@@ -270,59 +286,66 @@ class Consumers(Noun):
         after = reset(
             self._catalog, consumer.dataset_id, consumer.name, start, self._project.actor, chosen, also=[note]
         )
-        return self._catalog.read(lambda db: _consumer_view(db, after, {found.dataset_id: found}))
+        return self._catalog.read(lambda db: _consumer_view(db, after, {found.dataset_id: found}, list_reads(db)))
 
     @operation(Right.DEPLOY)
-    def drop(self, dataset: str, name: str) -> None:
+    def drop(self, dataset: str, name: str) -> DroppedConsumer:
         """Drop a consumer by which no program reads any more: nothing is kept or counted for it from then on.
 
         On record with the actor. `ConsumerInUse`; `ClaimsInProgress` while a run holds what it took; `NotFound`.
         """
 
-        def block(db: Db) -> None:
+        def block(db: Db) -> DroppedConsumer:
             db.tick()
             found, consumer = self._consumer(db, dataset, name)
-            if not _is_retired(consumer, found, list_programs(db)):
+            if (consumer.name, found.qualified_name) in list_reads(db):
                 raise ConsumerInUse(found.qualified_name, consumer.name)
             drop_consumer(db, consumer, self._project.actor)
             self._note("drop", f"{found.qualified_name} {consumer.name}").write(db)
+            return DroppedConsumer(found.qualified_name, consumer.name)
 
-        self._catalog.write(block)
+        return self._catalog.write(block)
 
     @operation(Right.OPERATE)
-    def requeue(self, dataset: str, name: str, partitions: Sequence[str] | None = None) -> int:
+    def requeue(self, dataset: str, name: str, partitions: Sequence[str] | None = None) -> Requeued:
         """Retry discarded partitions (these, like `day=2026-01-31`, or all), and return their number.
 
         `NotFound` for a partition that is not discarded.
         """
+        found, consumer = self._catalog.read(lambda db: self._consumer(db, dataset, name))
+        note = self._note("requeue", f"{found.qualified_name} {consumer.name}", partitions=partitions or "all")
 
-        def block(db: Db) -> tuple[Consumer, Sequence[KeyText] | None, Sequence[NoteChange]]:
-            found, consumer = self._consumer(db, dataset, name)
-            note = self._note("requeue", f"{found.qualified_name} {consumer.name}", partitions=partitions or "all")
+        def chosen(db: Db) -> Sequence[KeyText] | None:
             if partitions is None:
-                return consumer, None, [note]
+                return None
             _, discarded = count_work(db, consumer.consumer_id)
             rows = list_work(db, consumer.consumer_id, WorkState.DISCARDED, discarded)
             by_name = {Fileset.of(found).show(work.partition_key): work.partition_key for work in rows}
             for partition in partitions:
                 if partition not in by_name:
                     raise NotFound("discarded partition", partition, nearest(partition, by_name))
-            return consumer, [by_name[partition] for partition in partitions], [note]
+            return [by_name[partition] for partition in partitions]
 
-        return requeue(self._catalog, *self._catalog.read(block))
+        number = requeue(self._catalog, consumer, self._catalog.read(chosen), [note])
+        return Requeued(found.qualified_name, consumer.name, number)
 
     @operation(Right.READ)
-    def lag(self, *, dataset: str | None = None, name: str | None = None) -> Sequence[LagView]:
+    def lag(
+        self, *, dataset: str | None = None, name: str | None = None, limit: int = PAGE, after: str = ""
+    ) -> Page[LagView]:
         """Measure the lag of consumers (of a data set; of a name), by name."""
+        place = read_key(after, ("", ""))
 
-        def block(db: Db) -> Sequence[LagView]:
-            by_id = datasets_by_id(db)
+        def block(db: Db) -> Page[LagView]:
             only = None if dataset is None else self._project.dataset(db, dataset).dataset_id
             if dataset is not None and name is not None:
                 self._consumer(db, dataset, name)
-            chosen = [c for c in list_consumers(db) if only in {None, c.dataset_id} and name in {None, c.name}]
+            found = list_consumers(db, dataset_id=only, name=name, after=place, limit=one_more(limit))
+            by_id = find_some(db, (consumer.dataset_id for consumer in found))
             now = db.now()
-            return [_lag_view(consumer, _measure(db, consumer, by_id), by_id, now) for consumer in chosen]
+            return cut(
+                found, limit, _key_of, lambda consumer: _lag_view(consumer, _measure(db, consumer, by_id), by_id, now)
+            )
 
         return self._catalog.read(block)
 
@@ -343,18 +366,10 @@ class Consumers(Noun):
 
     def _consumer(self, db: Db, dataset: str, name: str) -> tuple[Dataset, Consumer]:
         found = self._project.dataset(db, dataset)
-        names = [consumer.name for consumer in list_consumers(db) if consumer.dataset_id == found.dataset_id]
+        names = [consumer.name for consumer in list_consumers(db, dataset_id=found.dataset_id)]
         if "." not in name and name not in names:
             name = complete("consumer", name, names)
         return found, find_consumer(db, found.dataset_id, name)
-
-
-def _is_retired(consumer: Consumer, dataset: Dataset, programs: Sequence[Program]) -> bool:
-    """Whether no program that is declared reads the data set by this consumer."""
-    return not any(
-        program.qualified_name == consumer.name and not program.retired and dataset.qualified_name in program.reads
-        for program in programs
-    )
 
 
 def _choose(
@@ -362,11 +377,11 @@ def _choose(
     where: Where | Sequence[str] | None,
     time_from: str | datetime | None,
     time_until: str | datetime | None,
-) -> Chosen:
+) -> ChosenPartitions:
     accepted = choose(fileset.keys, where or {})
     shown = [] if not where else [f"where {where if isinstance(where, Mapping) else ' and '.join(where)}"]
     if time_from is None and time_until is None:
-        return Chosen(accepted, " ".join(shown))
+        return ChosenPartitions(accepted, " ".join(shown))
     if fileset.watermark is None:
         raise NoTimes(fileset.qualified_name)
     times = fileset.watermark.partition_time
@@ -379,7 +394,7 @@ def _choose(
         span = times.span_of(fileset.keys.decode(key))
         return span is not None and span.begins < upper and lower < span.ends
 
-    return Chosen(accepted, " ".join(shown), overlaps)
+    return ChosenPartitions(accepted, " ".join(shown), overlaps)
 
 
 def _instant(zone: Zone, given: str | datetime) -> Instant:
@@ -392,32 +407,39 @@ def _instant(zone: Zone, given: str | datetime) -> Instant:
     return Instant((moment - EPOCH) // timedelta(microseconds=1))
 
 
-def _measure(db: Db, consumer: Consumer, by_id: Mapping[str, Dataset]) -> Lag:
+def _key_of(consumer: Consumer) -> str:
+    return write_key(consumer.name, consumer.dataset_id)
+
+
+def _measure(db: Db, consumer: Consumer, by_id: Mapping[DatasetId, Dataset]) -> Lag:
     is_feed = by_id[consumer.dataset_id].kind is DatasetKind.SNAPSHOT
     return measure_feed(db, consumer) if is_feed else measure_lag(db, consumer)
 
 
-def _lag_view(consumer: Consumer, lag: Lag, by_id: Mapping[str, Dataset], now: int) -> LagView:
-    oldest = None if lag.oldest is None else to_ms(lag.oldest)
-    age = None if oldest is None else format_duration(timedelta(seconds=max(now - oldest, 0) // 1000))
+def _lag_view(consumer: Consumer, lag: Lag, by_id: Mapping[DatasetId, Dataset], now: datetime) -> LagView:
+    age = None if lag.oldest is None else max(now - lag.oldest, timedelta(0))
+    shown = None if age is None else format_duration(age - age % timedelta(seconds=1))
     name = by_id[consumer.dataset_id].qualified_name
-    return LagView(name, consumer.name, lag.partitions, lag.bytes, oldest, age)
+    return LagView(name, consumer.name, lag.partitions, lag.bytes, lag.oldest, shown)
 
 
-def _consumer_view(db: Db, consumer: Consumer, by_id: Mapping[str, Dataset]) -> ConsumerView:
+def _consumer_view(
+    db: Db, consumer: Consumer, by_id: Mapping[DatasetId, Dataset], reads: Collection[tuple[str, str]]
+) -> ConsumerView:
     lag = _measure(db, consumer, by_id)
+    dataset = by_id[consumer.dataset_id].qualified_name
     held, discarded = count_work(db, consumer.consumer_id)
     return ConsumerView(
-        by_id[consumer.dataset_id].qualified_name,
+        dataset,
         consumer.name,
         lag.partitions,
         lag.bytes,
-        None if lag.oldest is None else to_ms(lag.oldest),
+        lag.oldest,
         held,
         discarded,
         consumer.dropped,
-        _is_retired(consumer, by_id[consumer.dataset_id], list_programs(db)),
+        (consumer.name, dataset) not in reads,
         consumer.state.start_version,
         tuple(consumer.state.versions_to_check),
-        write_plain(consumer.terms),
+        json.loads(consumer.spec),
     )

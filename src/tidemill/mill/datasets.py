@@ -1,47 +1,49 @@
-"""Data sets, as `Mill` offers them: what there is, its partitions, its committed files.
-
-Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
-"""
+"""Data sets, as `Mill` offers them: what there is, its partitions, its committed files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final, cast
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect
-from tidemill.catalog.named import Row, load_sql
+from tidemill.catalog.named import FROM_NEWEST, Param, load_sql
+from tidemill.catalog.transactions import Snapshot
 from tidemill.durations import parse_duration
 from tidemill.errors import NotFound, UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.compaction import needed_files
-from tidemill.lake.fileset.fileset import Change, Fileset, find_schema, read_partitions, to_change
+from tidemill.lake.fileset.fileset import Change, Fileset, find_schema, read_partitions
 from tidemill.lake.fileset.time_travel import AsOf, find_snapshot_at, now
-from tidemill.lake.filters import ALL_KEYS, KeyFilter, Where, choose
-from tidemill.lake.head import read_head, to_json
 from tidemill.lake.inbox import inbox
-from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import Manifest, check_files
 from tidemill.lake.snapshot.snapshot import find_visible
 from tidemill.mill.operation import Right, operation
+from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun
 from tidemill.names import RunId
+from tidemill.shapes.filters import ALL_KEYS, KeyFilter, Where, choose
+from tidemill.shapes.head import read_head, to_json
+from tidemill.shapes.keys import KeyText
+from tidemill.shapes.manifest import Manifest, check_files
 from tidemill.sizes import format_bytes
 from tidemill.storage.files import open_files, path_for_readers
 
 if TYPE_CHECKING:
     from tidemill.mill.datasets_sql import Sql
-    from tidemill.run.external import ExternalTransaction
-    from tidemill.run.outputs import Compacted, Dropped
-    from tidemill.run.partitions import Adoption
+    from tidemill.run.processes.external import ExternalTransaction
+    from tidemill.run.processes.partitions import Adoption
+    from tidemill.run.step.outputs import Compacted, Dropped
 
 SQL: Sql = load_sql(__file__)
 
+_NOTED: Final = 100
+"""The most partitions that an audit row names."""
 _MANY_FILES: Final = 4
 """So many times more files than the rows need are worth a hint."""
 
@@ -61,14 +63,14 @@ class DatasetView:
     bytes: int
     rows: int | None
     hint: str | None
-    """Advice for a person who looks at the list: `tidemill dataset compact` for a file set with many small files."""
+    """Advice for readers of the list: `tidemill dataset compact` for a file set with many small files."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """One current change of a partition; a partition has several after appends.
+    """Current change of a partition. After appends, a partition has several.
 
-    `metadata` is what this one says; of a name the last one counts, and None takes it away.
+    `metadata` is this change's part. For each name the last change counts, and None deletes the name.
     """
 
     partition: str
@@ -79,7 +81,22 @@ class PartitionView:
     bytes: int
     rows: int
     run_id: RunId
-    committed_at: int
+    committed_at: datetime
+    metadata: Mapping[str, str | None]
+
+
+class _Current(NamedTuple):
+    """Row of a current change or compaction."""
+
+    partition_key: KeyText
+    op: str
+    write_pointer: int
+    commit_seq: int
+    files: int
+    bytes: int
+    row_count: int | None
+    run_id: RunId
+    at: datetime
     metadata: Mapping[str, str | None]
 
 
@@ -114,7 +131,7 @@ class DroppedView:
     write_pointer: int
     commit_seq: int
     run_id: RunId
-    dropped_at: int
+    dropped_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +141,14 @@ class SchemaView:
     schema: str
     commit_seq: int
     run_id: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A partition whose metadata were changed."""
+
+    dataset: str
+    partition: str
 
 
 class Datasets(Noun):
@@ -136,9 +161,18 @@ class Datasets(Noun):
     noun = "dataset"
 
     @operation(Right.READ)
-    def list(self) -> Sequence[DatasetView]:
-        """List all data sets by name, with their sizes."""
-        return self._catalog.read(lambda db: _dataset_views(db, datasets.list_datasets(db)))
+    def list(self, *, limit: int = PAGE, after: str = "") -> Page[DatasetView]:
+        """List data sets by name, with their sizes."""
+        place = read_key(after, ("", ""))
+
+        def block(db: Db) -> Page[DatasetView]:
+            found = datasets.list_datasets(db, after=place, limit=one_more(limit))
+            views = {view.name: view for view in _dataset_views(db, found[:limit])}
+            return cut(
+                found, limit, lambda one: write_key(one.namespace, one.name), lambda one: views[one.qualified_name]
+            )
+
+        return self._catalog.read(block)
 
     @operation(Right.READ)
     def show(self, name: str) -> DatasetView:
@@ -146,44 +180,59 @@ class Datasets(Noun):
         return self._catalog.read(lambda db: _dataset_views(db, [self._project.dataset(db, name)])[0])
 
     @operation(Right.READ)
-    def partitions(self, name: str, *, limit: int = 100) -> Sequence[PartitionView]:
+    def partitions(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[PartitionView]:
         """List the current changes of a file set by partition."""
+        after_key, after_seq = read_key(after, ("", 0))
 
-        def block(db: Db) -> Sequence[PartitionView]:
+        def block(db: Db) -> Page[PartitionView]:
             fileset = Fileset.of(self._project.dataset(db, name))
-            rows = db.all(SQL.list_current, dataset_id=fileset.dataset_id, limit=limit)
-            return [_partition_view(fileset, row) for row in rows]
+            place: dict[str, Param] = {"after_key": after_key, "after_seq": after_seq}
+            rows = db.records(SQL.list_current, _Current, dataset_id=fileset.dataset_id, **place, limit=one_more(limit))
+            return cut(
+                rows,
+                limit,
+                lambda row: write_key(row.partition_key, row.commit_seq),
+                lambda row: _partition_view(fileset, row),
+            )
 
         return self._catalog.read(block)
 
     @operation(Right.READ)
     def files(
-        self, name: str, *, where: Where | Sequence[str] | None = None, as_of: AsOf | None = None
-    ) -> Sequence[FileView]:
+        self,
+        name: str,
+        *,
+        where: Where | Sequence[str] | None = None,
+        as_of: AsOf | None = None,
+        limit: int | None = None,
+        after: str = "",
+    ) -> Page[FileView]:
         """List the committed files of a file set by partition: for any engine that reads its format.
+
+        Without `limit` one page has all files, since a part of them is no table. All pages show one state, that of the
+        first page.
 
         `where` chooses partitions, by values (`{"day": Range(date(2026, 1, 1))}`) or as people write it
         (`["day>=2026-01-01"]`); `as_of`, a commit sequence or an aware time, an earlier state. The values of the key
         columns are not in the files; each file's stand beside it. Nothing keeps the files but the file set's
         `keep_superseded`. Raises `BadKey`, `BadTime`, `NotKept`.
         """
+        seq, *place = read_key(after, (-1, "", 0))
 
-        def block(db: Db) -> Sequence[FileView]:
+        def block(db: Db) -> Page[FileView]:
             fileset = Fileset.of(self._project.dataset(db, name))
             accepted = choose(fileset.keys, where)
-            snapshot = find_snapshot_at(db, fileset, as_of, now(db, self._catalog.incarnation))
-            partitions = read_partitions(db, fileset.dataset_id, snapshot, accepted, compacted=True)
-            return [
-                FileView(
-                    path_for_readers(fileset.dataset.location, path),
-                    file.bytes,
-                    file.rows,
-                    fileset.show(partition.partition_key),
-                    dict(zip(fileset.keys.names, fileset.keys.decode(partition.partition_key), strict=True)),
-                )
-                for partition in partitions
-                for path, file in partition.files
-            ]
+            newest = now(db, self._catalog.incarnation)
+            snapshot = find_snapshot_at(db, fileset, seq if after else as_of, newest)
+            listed = _Listed(db, fileset, snapshot, accepted)
+            behind = (file for file in listed.files(str(place[0]), limit) if [file.key, file.place] > place)
+            found = list(behind if limit is None else islice(behind, one_more(limit)))
+            return cut(
+                found,
+                limit or len(found),
+                lambda file: write_key(snapshot.write_pointer - 1, file.key, file.place),
+                lambda file: file.view,
+            )
 
         return self._catalog.read(block)
 
@@ -215,9 +264,10 @@ class Datasets(Noun):
 
     @operation(Right.DEPLOY)
     def drop(self, name: str, where: Where | Sequence[str], *, dry_run: bool = False) -> Sequence[Dropped]:
-        """Drop the partitions that `where` accepts, in values or as people write it, and return them.
+        """Drop the partitions that `where` accepts, as values or as people write them, and return them.
 
-        With `dry_run` nothing happens. Raises `BadKey`, `NotFound`; `Conflict` when somebody worked on one of them.
+        With `dry_run` nothing happens. Raises `BadKey`, `NotFound`; `Conflict` if another transaction changed one of
+        them.
         """
         fileset = self._fileset(name)
         if not where:
@@ -229,7 +279,7 @@ class Datasets(Noun):
         self, name: str, older_than: str | timedelta | None = None, *, dry_run: bool = False
     ) -> Sequence[Dropped]:
         """Drop the partitions whose time passed `older_than` ago, else the file set's `retention`; return them."""
-        from tidemill.run.partitions import find_outlived
+        from tidemill.run.processes.partitions import find_outlived
 
         fileset = self._fileset(name)
         age = fileset.storing.retention if older_than is None else parse_duration(older_than)
@@ -245,8 +295,8 @@ class Datasets(Noun):
         there is none and there is work. The rows stay the same, and consumers get nothing. Raises `BadKey`, `NotFound`;
         `Conflict` when another transaction replaced such a partition meanwhile.
         """
-        from tidemill.run.partitions import find_fragmented
-        from tidemill.run.session import settings_of, spark_of_our_own
+        from tidemill.run.processes.partitions import find_fragmented
+        from tidemill.run.processes.session import settings_of, spark_of_our_own
 
         fileset = self._fileset(name)
         accepted = choose(fileset.keys, where)
@@ -267,23 +317,36 @@ class Datasets(Noun):
             return compacted
 
     @operation(Right.READ)
-    def dropped(self, name: str, *, limit: int = 100) -> Sequence[DroppedView]:
+    def dropped(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[DroppedView]:
         """List the drops of a file set, newest first."""
+        seq, key = read_key(after, FROM_NEWEST)
         fileset = self._fileset(name)
-        rows = self._catalog.read(lambda db: db.all(SQL.list_dropped, dataset_id=fileset.dataset_id, limit=limit))
-        return [
-            DroppedView(
-                fileset.show(KeyText(str(key))), cast("int", w), cast("int", seq), RunId(str(run)), cast("int", at)
+        place: dict[str, Param] = {"before_seq": seq, "before_key": key}
+        found = self._catalog.read(
+            lambda db: db.records(
+                SQL.list_dropped, _Drop, dataset_id=fileset.dataset_id, **place, limit=one_more(limit)
             )
-            for key, w, seq, run, at in rows
-        ]
+        )
+        return cut(
+            found,
+            limit,
+            lambda one: write_key(one.commit_seq, one.partition_key),
+            lambda one: DroppedView(
+                fileset.show(one.partition_key), one.write_pointer, one.commit_seq, one.run_id, one.at
+            ),
+        )
 
     @operation(Right.READ)
-    def schemas(self, name: str) -> Sequence[SchemaView]:
+    def schemas(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[SchemaView]:
         """List the columns that a file set has had, oldest first."""
+        (seq,) = read_key(after, (0,))
         fileset = self._fileset(name)
-        rows = self._catalog.read(lambda db: db.all(SQL.list_schemas, dataset_id=fileset.dataset_id))
-        return [SchemaView(str(schema), cast("int", seq), RunId(str(run))) for schema, seq, run in rows]
+        found = self._catalog.read(
+            lambda db: db.records(
+                SQL.list_schemas, SchemaView, dataset_id=fileset.dataset_id, after=seq, limit=one_more(limit)
+            )
+        )
+        return cut(found, limit, lambda one: write_key(one.commit_seq), lambda one: one)
 
     @operation(Right.DEPLOY)
     def describe(
@@ -294,7 +357,7 @@ class Datasets(Noun):
         add: Mapping[str, str] | None = None,
         set: Mapping[str, str] | None = None,  # noqa: A002  # the word for it
         remove: Collection[str] = (),
-    ) -> None:
+    ) -> Described:
         """Change the metadata of one partition, given in values or as people write it; see `Output.describe`."""
         fileset = self._fileset(name)
         if isinstance(key, str):
@@ -303,11 +366,12 @@ class Datasets(Noun):
         note = self._note("describe", fileset.qualified_name, key=key, **changed)
         with self._transaction(fileset, [note]) as tx:
             tx.fileset(fileset.qualified_name).describe(key, add=add, set=set, remove=remove)
+        return Described(fileset.qualified_name, fileset.keys.show(fileset.keys.check(key)))
 
     @operation(Right.DEPLOY)
     def adopt(self, name: str, below: str = "") -> Adoption:
         """Register the files that lie in the location of a file set in Hive's layout; see `tidemill dataset adopt`."""
-        from tidemill.run.partitions import adopt_partitions
+        from tidemill.run.processes.partitions import adopt_partitions
 
         fileset = self._fileset(name)
         note = self._note("adopt", fileset.qualified_name, below=below)
@@ -319,7 +383,7 @@ class Datasets(Noun):
 
         `NotFound` when there are none, `PartitionNotAdded` when they cannot be that partition.
         """
-        from tidemill.run.partitions import adopt_partitions
+        from tidemill.run.processes.partitions import adopt_partitions
 
         fileset = self._fileset(name)
         checked = fileset.keys.parse(key) if isinstance(key, str) else fileset.keys.check(key)
@@ -344,29 +408,87 @@ class Datasets(Noun):
             )
         # A change may have no rows: some more than `limit` are looked at.
         most = limit + MOST_SHOWN
-        rows = db.all(SQL.list_first_changes, dataset_id=dataset.dataset_id, lower=lower, upper=upper, limit=most)
-        if key is not None and not rows:
+        changes = db.records(
+            SQL.list_first_changes, Change, dataset_id=dataset.dataset_id, lower=lower, upper=upper, limit=most
+        )
+        if key is not None and not changes:
             cure = f"`tidemill dataset partitions {name}` lists those that it has"
             raise NotFound("partition", fileset.show(KeyText(lower)), hint=cure)
-        return dataset, [to_change(row) for row in rows]
+        return dataset, changes
 
     def _drop(self, verb: str, fileset: Fileset, where: KeyFilter, *, dry_run: bool) -> Sequence[Dropped]:
-        from tidemill.run.partitions import drop_matching, list_matching
+        from tidemill.run.processes.partitions import drop_matching, list_matching
 
         found = list_matching(self._catalog, fileset, where)
         if dry_run or not found:
             return found
-        note = self._note(verb, fileset.qualified_name, partitions=[one.partition for one in found])
+        some = [one.partition for one in found[:_NOTED]]
+        note = self._note(verb, fileset.qualified_name, dropped=len(found), partitions=some)
         return drop_matching(self._catalog, self._world, fileset, where, [note])
 
     def _transaction(self, fileset: Fileset, also: Sequence[Effect]) -> AbstractContextManager[ExternalTransaction]:
-        from tidemill.run.external import open_transaction
+        from tidemill.run.processes.external import open_transaction
 
         names, lease = [fileset.qualified_name], self._config.lease
         return open_transaction(self._catalog, self._world, names, lease=lease, also=also)
 
     def _fileset(self, name: str) -> Fileset:
         return Fileset.of(self._catalog.read(lambda db: self._project.dataset(db, name)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Drop:
+    """A row of a drop."""
+
+    partition_key: KeyText
+    write_pointer: int
+    commit_seq: int
+    run_id: RunId
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A committed file with its place in the list: the key of its partition, and its number there."""
+
+    key: KeyText
+    place: int
+    view: FileView
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The committed files that a snapshot sees in the partitions that a filter accepts."""
+
+    db: Db
+    fileset: Fileset
+    snapshot: Snapshot
+    accepted: KeyFilter
+
+    def files(self, lower: str, limit: int | None) -> Iterator[_File]:
+        """Yield the files by partition, from the key `lower` on. With `limit` so many partitions are read at a time."""
+        first, last = self.accepted.bounds
+        lower = max(first, KeyText(lower))
+        while lower < last:
+            upper = last if limit is None else self._upper(lower, last, limit)
+            for partition in read_partitions(
+                self.db, self.fileset.dataset_id, self.snapshot, self.accepted, bounds=(lower, upper), compacted=True
+            ):
+                shown = self.fileset.show(partition.partition_key)
+                values = self.fileset.keys.decode(partition.partition_key)
+                key = dict(zip(self.fileset.keys.names, values, strict=True))
+                for place, (path, file) in enumerate(partition.files, 1):
+                    url = path_for_readers(self.fileset.dataset.location, path)
+                    yield _File(partition.partition_key, place, FileView(url, file.bytes, file.rows, shown, key))
+            lower = upper
+
+    def _upper(self, lower: KeyText, last: KeyText, limit: int) -> KeyText:
+        """Return a key above the next `limit` partitions, or `last`."""
+        bounds = {"lower": lower, "upper": last}
+        keys = self.db.records(
+            SQL.list_keys, KeyText, dataset_id=self.fileset.dataset_id, **bounds, limit=one_more(limit)
+        )
+        return keys[-1] if len(keys) > limit else last
 
 
 def _dataset_views(db: Db, found: Sequence[Dataset]) -> list[DatasetView]:
@@ -412,17 +534,16 @@ def _find_hint(dataset: Dataset, partitions: int, files: int, size: int, merged:
     return f"{dataset.qualified_name} has {most}: `tidemill dataset compact {dataset.qualified_name}` merges them"
 
 
-def _partition_view(fileset: Fileset, row: Row) -> PartitionView:
-    key, op, write_pointer, commit_seq, files, size, rows, run_id, at, metadata = row
+def _partition_view(fileset: Fileset, row: _Current) -> PartitionView:
     return PartitionView(
-        fileset.show(KeyText(str(key))),
-        str(op),
-        cast("int", write_pointer),
-        cast("int", commit_seq),
-        cast("int", files),
-        cast("int", size),
-        cast("int", rows or 0),
-        RunId(str(run_id)),
-        cast("int", at),
-        {} if metadata is None else json.loads(str(metadata)),
+        fileset.show(row.partition_key),
+        row.op,
+        row.write_pointer,
+        row.commit_seq,
+        row.files,
+        row.bytes,
+        row.row_count or 0,
+        row.run_id,
+        row.at,
+        row.metadata,
     )

@@ -33,6 +33,7 @@ SELECT listed.partition_key, listed.op, listed.write_pointer, listed.commit_seq,
                        CASE WHEN compacted_seq IS NULL THEN row_count ELSE 0 END AS row_count, run_id, at, metadata
                   FROM partition_change {indexed_by:partition_current}
                  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND op <> 'drop'
+                   AND (partition_key, commit_seq) > (:after_key, :after_seq)
                  ORDER BY partition_key, commit_seq
                  LIMIT :limit) AS changed
          UNION ALL
@@ -41,6 +42,7 @@ SELECT listed.partition_key, listed.op, listed.write_pointer, listed.commit_seq,
           FROM (SELECT partition_key, write_pointer, commit_seq, files, bytes, row_count, run_id, at
                   FROM compaction {indexed_by:compaction_current}
                  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL
+                   AND (partition_key, commit_seq) > (:after_key, :after_seq)
                  ORDER BY partition_key
                  LIMIT :limit) AS merged) AS listed
  ORDER BY listed.partition_key, listed.commit_seq
@@ -60,10 +62,17 @@ SELECT partition_key, write_pointer, commit_seq, op, location, manifest
 -- gives: partition_key, write_pointer, commit_seq, run_id, at
 SELECT partition_key, write_pointer, commit_seq, run_id, at
   FROM partition_change {indexed_by:partition_dropped}
- WHERE dataset_id = :dataset_id AND op = 'drop'
- ORDER BY commit_seq DESC, partition_key
+ WHERE dataset_id = :dataset_id AND op = 'drop' AND (commit_seq, partition_key) < (:before_seq, :before_key)
+ ORDER BY commit_seq DESC, partition_key DESC
  LIMIT :limit
 
 -- name: list_schemas
 -- gives: schema, commit_seq, run_id
-SELECT schema, commit_seq, run_id FROM dataset_schema WHERE dataset_id = :dataset_id ORDER BY commit_seq
+SELECT schema, commit_seq, run_id FROM dataset_schema
+ WHERE dataset_id = :dataset_id AND commit_seq > :after ORDER BY commit_seq LIMIT :limit
+
+-- name: list_keys
+-- gives: partition_key
+SELECT DISTINCT partition_key FROM partition_change {indexed_by:partition_current}
+ WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_key >= :lower AND partition_key < :upper
+ ORDER BY partition_key LIMIT :limit

@@ -8,7 +8,7 @@ from tidemill.app.deploy import Deployed, deploy, find_left
 from tidemill.app.loading import load_with_code
 from tidemill.mill.project import Project
 from tidemill.names import qualified
-from tidemill.run.bundles import delete_unused, store_bundle
+from tidemill.run.records.bundles import delete_unused, store_bundle
 
 
 def deploy_apps(project: Project, *, update_schedules: bool) -> list[Deployed]:

@@ -8,29 +8,31 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
-from tidemill.durations import parse_lease
+from tidemill.durations import format_duration, parse_lease
 from tidemill.errors import UserError
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.inbox import inbox
 from tidemill.mill.jobs import explain_verdict
 from tidemill.mill.operation import Right, operation
+from tidemill.mill.page import PAGE, Page, one_more, read_name
 from tidemill.mill.project import MOST_SHOWN, Noun
 from tidemill.names import RunId, advise, dataset_events
-from tidemill.run import runs
-from tidemill.run.programs import Program, list_programs
-from tidemill.run.runs import RunState
+from tidemill.run.records import runs
+from tidemill.run.records.programs import Program, list_programs
+from tidemill.run.records.runs import RunState
 from tidemill.schedule import jobs, schedules
 from tidemill.schedule.specs import Status
+from tidemill.storage.files import StorageUnavailable
 
 if TYPE_CHECKING:
-    from tidemill.run.outside_claims import FileClaim
+    from tidemill.run.step.outside_claims import FileClaim
 
 _CLAIM_LEASE: Final = "10m"
 
 
 @dataclass(frozen=True, slots=True)
 class ScanView:
-    """What a look at an inbox came to; the last three count since the inbox was made."""
+    """Result of a scan of an inbox. The last three numbers count since the inbox was made."""
 
     inbox: str
     found: tuple[str, ...]
@@ -79,6 +81,55 @@ class ReprocessView:
     may_double: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingFiles:
+    """The reasons why NEW files of an inbox wait: one sentence for each program that reads the inbox."""
+
+    inbox: str
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedFiles:
+    """The number of files that were released from quarantine."""
+
+    inbox: str
+    released: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetriedFiles:
+    """The number of files in ERROR that are retried now."""
+
+    inbox: str
+    retried: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedFiles:
+    """A claim of which files were closed; `left` is the number of files that the claim still holds."""
+
+    claim_id: RunId
+    status: str
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class RenewedClaim:
+    """A claim that is kept for `lease` from now."""
+
+    claim_id: RunId
+    lease: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedClaim:
+    """A claim whose open files were returned, and the state of its run."""
+
+    claim_id: RunId
+    state: str
+
+
 class Inboxes(Noun):
     """Operations on inboxes, among them claims of files by other workflow engines."""
 
@@ -111,26 +162,35 @@ class Inboxes(Noun):
         return self._catalog.read(block)
 
     @operation(Right.READ, command="inbox files")
-    def explain(self, name: str) -> list[str]:
+    def explain(self, name: str) -> WaitingFiles:
         """Say what the NEW files of an inbox wait for: one sentence for each program that reads the inbox."""
         watched = self._inbox(name)
 
-        def block(db: Db) -> list[str]:
-            reading = _readers(db, watched)
-            if not reading:
-                return ["no program reads this inbox: declare one in the app (`reads=[…]`) and `tidemill deploy`"]
-            return [_explain(db, program, watched.dataset) for program in reading]
+        def block(db: Db) -> WaitingFiles:
+            why = tuple(_explain(db, program, watched.dataset) for program in _readers(db, watched))
+            unread = "no program reads this inbox: declare one in the app (`reads=[…]`) and `tidemill deploy`"
+            return WaitingFiles(watched.qualified_name, why or (unread,))
 
         return self._catalog.read(block)
 
     @operation(Right.READ)
-    def files(self, name: str, *, state: str | None = None, after: str = "", limit: int = 100) -> list[inbox.InboxFile]:
-        """List the files of an inbox by name, after the name `after`, in one state or all."""
+    def files(
+        self, name: str, *, state: str | None = None, limit: int = PAGE, after: str = ""
+    ) -> Page[inbox.InboxFile]:
+        """List the files of an inbox by name, in one state or all. `after` is the name of a file.
+
+        All contents of one name are on one page, which may make the page longer than `limit`.
+        """
+        behind = read_name(after)
         watched = self._inbox(name)
         wanted = None if state is None else file_state(state)
-        return self._catalog.read(
-            lambda db: inbox.list_files(db, watched.dataset_id, state=wanted, after=after, limit=limit)
+        found = self._catalog.read(
+            lambda db: inbox.list_files(db, watched.dataset_id, state=wanted, after=behind, limit=one_more(limit))
         )
+        # The last name of a page that has more than it should is the first of the next page, unless it began before.
+        whole = [file for file in found if file.name != found[-1].name]
+        shown = whole if len(found) > limit and len(whole) >= limit else found
+        return Page(tuple(shown), shown[-1].name if len(found) > limit else None)
 
     @operation(Right.OPERATE)
     def scan(self, name: str, *, reconcile: bool = False, accept_empty: bool = False) -> ScanView:
@@ -144,7 +204,7 @@ class Inboxes(Noun):
         from tidemill.lake.inbox.discovery import discover_settled, read_lateness
 
         watched = self._inbox(name)
-        if accept_empty:
+        if accept_empty and not self._is_as_known(watched):
             note = self._note("scan", watched.qualified_name, accept_empty=True)
 
             def accept(db: Db) -> None:
@@ -172,34 +232,34 @@ class Inboxes(Noun):
         )
 
     @operation(Right.OPERATE)
-    def release(self, name: str, files: Sequence[str]) -> int:
+    def release(self, name: str, files: Sequence[str]) -> ReleasedFiles:
         """Release files from quarantine: each is retried by itself. Return their number."""
         from tidemill.lake.inbox.file_endings import release_quarantined
 
         watched = self._inbox(name)
         note = self._note("release", watched.qualified_name, files=files)
 
-        def block(db: Db) -> int:
+        def block(db: Db) -> ReleasedFiles:
             released = release_quarantined(db, watched, files)
             if released:
                 note.write(db)
-            return released
+            return ReleasedFiles(watched.qualified_name, released)
 
         return self._catalog.write(block)
 
     @operation(Right.OPERATE)
-    def retry(self, name: str, files: Sequence[str] = ()) -> int:
+    def retry(self, name: str, files: Sequence[str] = ()) -> RetriedFiles:
         """Retry files in ERROR now, all if none is named, and return their number."""
         from tidemill.lake.inbox.file_endings import retry_files
 
         watched = self._inbox(name)
         note = self._note("retry", watched.qualified_name, files=files or "all")
 
-        def block(db: Db) -> int:
+        def block(db: Db) -> RetriedFiles:
             retried = retry_files(db, watched, files)
             if retried:
                 note.write(db)
-            return retried
+            return RetriedFiles(watched.qualified_name, retried)
 
         return self._catalog.write(block)
 
@@ -234,7 +294,7 @@ class Inboxes(Noun):
         of `tidemill up` has seen it: renew it while you work. Looks for new files before, unless `scan` is False.
         """
         from tidemill.lake.inbox.discovery import discover_settled
-        from tidemill.run.outside_claims import get_latest_files
+        from tidemill.run.step.outside_claims import get_latest_files
 
         watched = self._inbox(name)
         if scan:
@@ -244,29 +304,40 @@ class Inboxes(Noun):
     @operation(Right.DEPLOY, command="inbox update", no_audit="the run of the claim is the record")
     def update_file_status(
         self, claim: FileClaim | str, files: Sequence[str] | None, status: str, *, error: str = ""
-    ) -> int:
+    ) -> ClosedFiles:
         """Close `files` of a claim (None: all files) as SUCCESS, ERROR (retried later) or NEW (returned).
 
-        Returns the number of files that the claim still holds. Refused with `Fenced` when the claim has ended: another
-        claim may have its files.
+        Refused with `Fenced` when the claim has ended: another claim may have its files.
         """
-        from tidemill.run.outside_claims import update_file_status
+        from tidemill.run.step.outside_claims import update_file_status
 
-        return update_file_status(self._catalog, _claim_id(claim), files, file_state(status), error=error)
+        claim_id, state = _claim_id(claim), file_state(status)
+        return ClosedFiles(claim_id, state, update_file_status(self._catalog, claim_id, files, state, error=error))
 
     @operation(Right.DEPLOY, command="inbox renew", no_audit="keeps a lease alive")
-    def renew_claim(self, claim: FileClaim | str, *, lease: str | timedelta = _CLAIM_LEASE) -> None:
+    def renew_claim(self, claim: FileClaim | str, *, lease: str | timedelta = _CLAIM_LEASE) -> RenewedClaim:
         """Keep a claim for `lease` from now; `Fenced` when it has ended."""
-        from tidemill.run.outside_claims import renew_claim
+        from tidemill.run.step.outside_claims import renew_claim
 
-        renew_claim(self._catalog, _claim_id(claim), parse_lease(lease))
+        claim_id, duration = _claim_id(claim), parse_lease(lease)
+        renew_claim(self._catalog, claim_id, duration)
+        return RenewedClaim(claim_id, format_duration(duration))
 
     @operation(Right.DEPLOY, command="inbox release", no_audit="the run of the claim is the record")
-    def release_claim(self, claim: FileClaim | str) -> str:
-        """Return the files of a claim that are still open, as new. Return the state of its run afterwards."""
-        from tidemill.run.outside_claims import release_claim
+    def release_claim(self, claim: FileClaim | str) -> ReleasedClaim:
+        """Return the files of a claim that are still open, as new."""
+        from tidemill.run.step.outside_claims import release_claim
 
-        return release_claim(self._catalog, _claim_id(claim)).value
+        claim_id = _claim_id(claim)
+        return ReleasedClaim(claim_id, release_claim(self._catalog, claim_id))
+
+    def _is_as_known(self, watched: inbox.Inbox) -> bool:
+        """Return whether the folder of an inbox is the one that had its files, or has files itself."""
+        try:
+            watched.files(self._world).check_location()
+        except StorageUnavailable:
+            return False
+        return True
 
     def _inbox(self, name: str) -> inbox.Inbox:
         def block(db: Db) -> inbox.Inbox:

@@ -1,22 +1,21 @@
-"""Jobs, as `Mill` offers them: what was triggered, and what became of it.
-
-Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
-"""
+"""Jobs, as `Mill` offers them: what was triggered, and what became of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import cast
 
 from tidemill.catalog.db import Db
-from tidemill.epoch import to_ms
+from tidemill.catalog.named import FROM_LATEST
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.project import Noun
+from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, read_name, write_key
+from tidemill.mill.project import Noun, schedule_names
 from tidemill.mill.scheduled import find_named
 from tidemill.names import JobId, RunId, ScheduleId
-from tidemill.schedule import jobs, schedules
-from tidemill.schedule.jobs import EndedJob, Ending, Job, Outcome, end_jobs, lock_job
+from tidemill.schedule import jobs
+from tidemill.schedule.jobs import EndedJob, Job, JobEnding, Outcome, end_jobs, lock_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +25,8 @@ class JobView:
     job_id: str
     schedule: str
     state: str
-    created_at: int
-    next_check_at: int | None
+    created_at: datetime
+    next_check_at: datetime | None
     priority: int
     why: str
     verdict: Mapping[str, object]
@@ -41,9 +40,25 @@ class EndedJobView:
     schedule: str
     outcome: str
     run_id: str | None
-    created_at: int
-    ended_at: int
+    created_at: datetime
+    ended_at: datetime
     detail: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedJob:
+    """A job that ended without a run."""
+
+    job_id: JobId
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedJob:
+    """A job that became a run, whatever the job waited for."""
+
+    job_id: JobId
+    run_id: RunId
 
 
 class Jobs(Noun):
@@ -52,23 +67,29 @@ class Jobs(Noun):
     noun = "job"
 
     @operation(Right.READ)
-    def list(self) -> Sequence[JobView]:
-        """List the jobs that wait, oldest first."""
+    def list(self, *, limit: int = PAGE, after: str = "") -> Page[JobView]:
+        """List the jobs that wait by id, which is about oldest first. `after` is the id of a job."""
+        behind = read_name(after)
 
-        def block(db: Db) -> Sequence[JobView]:
-            names = _schedule_names(db)
-            return [_job_view(job, names) for job in jobs.list_jobs(db)]
+        def block(db: Db) -> Page[JobView]:
+            found = jobs.list_jobs(db, after=behind, limit=one_more(limit))
+            names = schedule_names(db, (job.schedule_id for job in found))
+            return cut(found, limit, lambda job: job.job_id, lambda job: _job_view(job, names))
 
         return self._catalog.read(block)
 
     @operation(Right.READ, command="job list")
-    def history(self, schedule: str, *, limit: int = 20) -> Sequence[EndedJobView]:
-        """List the newest jobs of a schedule that have ended, newest first."""
+    def history(self, schedule: str, *, limit: int = PAGE, after: str = "") -> Page[EndedJobView]:
+        """List the jobs of a schedule that have ended, newest first."""
+        before = read_key(after, FROM_LATEST)
 
-        def block(db: Db) -> Sequence[EndedJobView]:
+        def block(db: Db) -> Page[EndedJobView]:
             found = find_named(self._project, db, schedule)
             names = {found.schedule_id: found.qualified_name}
-            return [_ended_view(job, names) for job in jobs.list_ended_jobs(db, found.schedule_id, most=limit)]
+            ended = jobs.list_ended_jobs(db, found.schedule_id, most=one_more(limit), before=before)
+            return cut(
+                ended, limit, lambda job: write_key(job.ended_at, job.job_id), lambda job: _ended_view(job, names)
+            )
 
         return self._catalog.read(block)
 
@@ -77,42 +98,39 @@ class Jobs(Noun):
         """Return a job, waiting or ended; `NotFound`."""
 
         def block(db: Db) -> JobView | EndedJobView:
-            names = _schedule_names(db)
             job = jobs.find_job(db, JobId(job_id))
+            names = schedule_names(db, [job.schedule_id])
             return _job_view(job, names) if isinstance(job, Job) else _ended_view(job, names)
 
         return self._catalog.read(block)
 
     @operation(Right.OPERATE)
-    def drop(self, job_id: str) -> None:
+    def drop(self, job_id: str) -> DroppedJob:
         """End a job without a run; its messages are recorded as dropped. `NotFound`, `JobEnded`.
 
         What the program has left to take stays: the schedule's next run takes it.
         """
-        dropped = (Outcome.DROPPED, "dropped by hand")
+        ended = DroppedJob(JobId(job_id), Outcome.DROPPED)
 
-        def block(db: Db) -> None:
-            end_jobs(db, [Ending(lock_job(db, JobId(job_id)), *dropped)])
+        def block(db: Db) -> DroppedJob:
+            end_jobs(db, [JobEnding(lock_job(db, ended.job_id), ended.outcome, "dropped by hand")])
             self._note("drop", job_id).write(db)
+            return ended
 
-        self._catalog.write(block)
+        return self._catalog.write(block)
 
     @operation(Right.OPERATE)
-    def force(self, job_id: str) -> RunId:
+    def force(self, job_id: str) -> ForcedJob:
         """Make a run of a job now, whatever the job waits for. `NotFound`, `JobEnded`."""
         # Most of what this module would load, and no list needs it.
         from tidemill.schedule.checker import force_job
 
-        def block(db: Db) -> RunId:
+        def block(db: Db) -> ForcedJob:
             run_id = force_job(db, self._world, JobId(job_id)).run_id
             self._note("force", job_id, run_id=run_id).write(db)
-            return run_id
+            return ForcedJob(JobId(job_id), run_id)
 
         return self._catalog.write(block)
-
-
-def _schedule_names(db: Db) -> dict[ScheduleId, str]:
-    return {schedule.schedule_id: schedule.qualified_name for schedule in schedules.list_schedules(db)}
 
 
 def _job_view(job: Job, names: Mapping[ScheduleId, str]) -> JobView:
@@ -121,8 +139,8 @@ def _job_view(job: Job, names: Mapping[ScheduleId, str]) -> JobView:
         job.job_id,
         names.get(job.schedule_id, job.schedule_id),
         job.state,
-        to_ms(job.created_at),
-        None if job.next_check_at is None else to_ms(job.next_check_at),
+        job.created_at,
+        job.next_check_at,
         job.priority,
         explain_verdict(verdict),
         verdict,
@@ -142,7 +160,7 @@ def _ended_view(job: EndedJob, names: Mapping[ScheduleId, str]) -> EndedJobView:
         names.get(job.schedule_id, job.schedule_id),
         job.outcome,
         job.run_id,
-        to_ms(job.created_at),
-        to_ms(job.ended_at),
+        job.created_at,
+        job.ended_at,
         job.detail,
     )

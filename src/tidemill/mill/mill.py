@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from tidemill.mill.topics import Topics
     from tidemill.mill.transactions import Transactions
     from tidemill.mill.watermarks import Watermarks
-    from tidemill.run.declared import Declared
-    from tidemill.run.external import ExternalTransaction
+    from tidemill.run.processes.external import ExternalTransaction
+    from tidemill.run.records.declared import Declared
 
 
 class NoProject(UserError):
@@ -92,15 +92,14 @@ def begin_project(
     config = load_config(world, folder, options)
     if not world.disk.exists(config.app):
         raise NoProject(config.folder, config.app)
-    data = open_files(config.data, world).local_path()
-    held = data is not None and any(path.is_dir() for path in world.disk.list_folder(data))
+    held = bool(open_files(config.data, world).list_folders())
     if held and not new and not _has_catalog(config.catalog, world):
         raise OldData(without_password(config.catalog), config.data)
     return Mill(Project(open_catalog(config.catalog, world), world, config))
 
 
 def _has_catalog(url: str, world: World) -> bool:
-    """Whether there is a catalog; also said of one that cannot be reached at this moment."""
+    """Return whether there is a catalog. True also for one that cannot be reached at this moment."""
     try:
         catalog = connect(url, world, create=False)
     except CatalogUnavailable as error:
@@ -134,7 +133,7 @@ class Mill:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        """What operations work on. For Tidemill's own rooms, not for users."""
+        """Project that the operations work on. For Tidemill's own rooms, not for users."""
 
     def __enter__(self) -> Self:
         return self
@@ -182,7 +181,7 @@ class Mill:
         `writes` are the file sets that it may publish to, all when None: `with mill.transaction() as tx:
         tx.fileset("clicks").append(frame)`. A thread renews its lease meanwhile.
         """
-        from tidemill.run.external import open_transaction
+        from tidemill.run.processes.external import open_transaction
 
         project = self.project
         return open_transaction(project.catalog, project.world, project.qualified(writes), lease=project.config.lease)

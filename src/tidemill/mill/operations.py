@@ -24,9 +24,9 @@ from tidemill.mill.statements import Done
 from tidemill.mill.topics import Topics
 from tidemill.mill.transactions import Transactions
 from tidemill.mill.watermarks import Watermarks
-from tidemill.run.outputs import Compacted, Dropped
-from tidemill.run.outside_claims import FileClaim
-from tidemill.run.partitions import Adoption
+from tidemill.run.processes.partitions import Adoption
+from tidemill.run.step.outputs import Compacted, Dropped
+from tidemill.run.step.outside_claims import FileClaim
 
 NOUNS: Final = (
     Apps,

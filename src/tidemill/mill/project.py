@@ -1,8 +1,9 @@
-"""What every operation on a project starts from: its catalog, its outside, its settings, and what its names mean."""
+"""Project: the catalog, the world and the settings of all operations, and the meaning of names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -10,17 +11,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.engine import open_catalog
+from tidemill.catalog.named import load_sql
 from tidemill.config import Config, load_config
 from tidemill.errors import NotFound, UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset
-from tidemill.names import Namespace, ProgramId, nearest, qualified, split_qualified
-from tidemill.run.declared import Declared
-from tidemill.run.programs import Program, ProgramRetired, find_program, list_programs
+from tidemill.names import Namespace, ProgramId, ScheduleId, nearest, qualified, split_qualified
+from tidemill.run.records.declared import Declared
+from tidemill.run.records.programs import Program, ProgramRetired, find_program, list_programs
 from tidemill.world import World
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from tidemill.mill.project_sql import Sql
+
+SQL: Sql = load_sql(__file__)
 
 MOST_SHOWN: Final = 1000
 """Rows of what belongs to one object; more are not shown."""
@@ -139,11 +145,15 @@ def fields_of(record: DataclassInstance) -> dict[str, Any]:
     return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
-def program_names(db: Db) -> dict[ProgramId, str]:
-    """The qualified names of all programs."""
-    return {program.program_id: program.qualified_name for program in list_programs(db)}
+def program_names(db: Db, program_ids: Iterable[ProgramId | None]) -> dict[ProgramId, str]:
+    """Return the qualified names of programs by id. Cost: look-ups."""
+    ids = json.dumps(sorted({one for one in program_ids if one is not None}))
+    found = db.records(SQL.name_programs, tuple[ProgramId, Namespace, str, str], ids=ids)
+    return {program_id: qualified(namespace, app, name) for program_id, namespace, app, name in found}
 
 
-def datasets_by_id(db: Db) -> dict[str, Dataset]:
-    """All data sets by their ids."""
-    return {dataset.dataset_id: dataset for dataset in datasets.list_datasets(db)}
+def schedule_names(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[ScheduleId, str]:
+    """Return the qualified names of schedules by id. Cost: look-ups."""
+    ids = json.dumps(sorted(set(schedule_ids)))
+    found = db.records(SQL.name_schedules, tuple[ScheduleId, Namespace, str, str], ids=ids)
+    return {schedule_id: qualified(namespace, app, name) for schedule_id, namespace, app, name in found}

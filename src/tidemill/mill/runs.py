@@ -1,31 +1,29 @@
-"""Runs, as `Mill` offers them: list, show, start, kill, read their logs.
-
-Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
-"""
+"""Runs, as `Mill` offers them: list, show, start, kill, read their logs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import Row, load_sql
-from tidemill.epoch import from_ms, show_time
+from tidemill.catalog.named import FROM_LATEST, Row, load_sql
+from tidemill.epoch import show_time
 from tidemill.errors import Conflict, UserError
-from tidemill.lake.datasets import Dataset, DatasetKind
+from tidemill.lake.datasets import Dataset, DatasetKind, find_some
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.keys import KeyText
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.project import MOST_SHOWN, Noun, check_startable, datasets_by_id, fields_of, program_names
-from tidemill.names import ProgramId, RunId
-from tidemill.run import runs
-from tidemill.run.logs import LogLine, follow_logs
-from tidemill.run.programs import find_program_by_id
-from tidemill.run.runs import Cause, NewRun, RunKind, RunRecord, RunState
+from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
+from tidemill.mill.project import MOST_SHOWN, Noun, check_startable, fields_of, program_names
+from tidemill.names import DatasetId, ProgramId, RunId
+from tidemill.run.records import runs
+from tidemill.run.records.logs import LogLine, follow_logs
+from tidemill.run.records.programs import find_program_by_id
+from tidemill.run.records.runs import Cause, NewRun, RunKind, RunRecord, RunState
+from tidemill.shapes.keys import KeyText
 
 if TYPE_CHECKING:
     from tidemill.mill.runs_sql import Sql
@@ -83,9 +81,9 @@ class RunView:
     arguments: Mapping[str, object]
     triggered_by: Mapping[str, object]
     write_pointer: int | None
-    created_at: int
-    started_at: int | None
-    ended_at: int | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
     exit_reason: str | None
     log_location: str | None
     bundle: str
@@ -95,7 +93,7 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class InputView:
-    """What a run took: a partition, a file with its content version, or the version of a snapshot."""
+    """Input of a run: a partition, a file with its content version, or the version of a snapshot."""
 
     dataset: str
     write_pointer: int
@@ -110,20 +108,50 @@ class RunDetail(RunView):
     inputs: tuple[InputView, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StartedRun:
+    """A new run, which is pending."""
+
+    run_id: RunId
+    program: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetriedRun:
+    """A new run, which is pending, and the run that it repeats."""
+
+    run_id: RunId
+    retry_of: RunId
+
+
+@dataclass(frozen=True, slots=True)
+class KilledRun:
+    """A run whose end was asked for, and its state afterwards."""
+
+    run_id: RunId
+    state: RunState
+
+
 class Runs(Noun):
     """Operations on runs."""
 
     noun = "run"
 
     @operation(Right.READ)
-    def list(self, *, program: str | None = None, limit: int = 20) -> Sequence[RunView]:
+    def list(self, *, program: str | None = None, limit: int = PAGE, after: str = "") -> Page[RunView]:
         """List the runs (of a program), newest first."""
+        before = read_key(after, FROM_LATEST)
 
-        def block(db: Db) -> Sequence[RunView]:
+        def block(db: Db) -> Page[RunView]:
             program_id = None if program is None else self._project.program(db, program).program_id
-            names = program_names(db)
+            found = runs.list_runs(db, most=one_more(limit), program_id=program_id, before=before)
+            names = program_names(db, (run.program_id for run in found))
             waits = _Waits(db)
-            return [_run_view(run, names, waits) for run in runs.list_runs(db, most=limit, program_id=program_id)]
+
+            def key(run: RunRecord) -> str:
+                return write_key(run.created_at, run.run_id)
+
+            return cut(found, limit, key, lambda run: _run_view(run, names, waits))
 
         return self._catalog.read(block)
 
@@ -132,34 +160,34 @@ class Runs(Noun):
         """Return a run with its inputs; `NotFound`."""
 
         def block(db: Db) -> RunDetail:
-            view = _run_view(runs.find_run(db, RunId(run_id)), program_names(db), _Waits(db))
-            by_id = datasets_by_id(db)
+            run = runs.find_run(db, RunId(run_id))
+            view = _run_view(run, program_names(db, [run.program_id]), _Waits(db))
             rows = db.all(SQL.list_inputs, run_id=run_id, limit=MOST_SHOWN)
+            by_id = find_some(db, (DatasetId(str(row[0])) for row in rows))
             return RunDetail(**fields_of(view), inputs=tuple(_input_view(row, by_id) for row in rows))
 
         return self._catalog.read(block)
 
     @operation(Right.OPERATE)
-    def start(self, program: str, arguments: Mapping[str, object] | None = None) -> RunId:
-        """Make a pending run of `program` (`app.program`), which a runner carries out, and return its id."""
+    def start(self, program: str, arguments: Mapping[str, object] | None = None) -> StartedRun:
+        """Make a pending run of `program` (`app.program`), which a runner carries out."""
         run_id = RunId(self._world.new_id("run"))
 
-        def block(db: Db) -> None:
+        def block(db: Db) -> StartedRun:
             found = self._project.startable(db, program)
             if found.kind.is_worker:
                 raise StartsByItself(found.qualified_name)
             bound = found.bind(arguments or {})
             new = NewRun(run_id, found.program_id, bound, {"asked": "by hand"})
             runs.create_pending(db, [new])
-            note = self._note("start", found.qualified_name, run_id=run_id)
-            note.write(db)
+            self._note("start", found.qualified_name, run_id=run_id).write(db)
+            return StartedRun(run_id, found.qualified_name)
 
-        self._catalog.write(block)
-        return run_id
+        return self._catalog.write(block)
 
     @operation(Right.OPERATE)
-    def retry(self, run_id: str) -> RunId:
-        """Make a new run like a run that ended without a commit, and return its id. `NotFound`, `NothingToRetry`.
+    def retry(self, run_id: str) -> RetriedRun:
+        """Make a new run like a run that ended without a commit. `NotFound`, `NothingToRetry`.
 
         It takes what waits for the program now; what the failed run had claimed is there again.
         """
@@ -176,15 +204,15 @@ class Runs(Noun):
             self._note("retry", run_id, run_id=retry_id).write(db)
 
         self._catalog.write(block)
-        return retry_id
+        return RetriedRun(retry_id, RunId(run_id))
 
     @operation(Right.OPERATE)
-    def kill(self, run_id: str) -> str:
-        """Ask for the end of a run, and return its state afterwards. No effect on a run that has ended."""
+    def kill(self, run_id: str) -> KilledRun:
+        """Ask for the end of a run. No effect on a run that has ended."""
         # Half of what this module loads, and only a kill needs it: a list would wait for it.
-        from tidemill.run.attempts import ask_kill
+        from tidemill.run.step.attempts import ask_kill
 
-        return ask_kill(self._catalog, RunId(run_id), self._note("kill", run_id)).value
+        return KilledRun(RunId(run_id), ask_kill(self._catalog, RunId(run_id), self._note("kill", run_id)))
 
     @operation(Right.READ)
     def logs(
@@ -198,7 +226,10 @@ class Runs(Noun):
 
 
 class _Waits:
-    """What pending runs wait for, as one read of the catalog shows it; it looks at runs under way when first asked."""
+    """Reasons for which pending runs wait, from one read of the catalog.
+
+    Runs under way are read at the first question.
+    """
 
     def __init__(self, db: Db) -> None:
         self._db = db
@@ -207,8 +238,8 @@ class _Waits:
         """Say what `run`, which is pending, waits for."""
         if run.exit_cause is Cause.UNLOADED:
             return f"waits for a node that can load its code; the last attempt ended: {run.exit_reason}"
-        if run.not_before > self._db.now():
-            attempt = f"attempt {run.epoch + 1} at {show_time(from_ms(run.not_before))}"
+        if run.not_before is not None and run.not_before > self._db.now():
+            attempt = f"attempt {run.epoch + 1} at {show_time(run.not_before)}"
             return f"waits for {attempt}; the last ended: {run.exit_reason or 'without a reason'}"
         if not self._at_work:
             return "waits for a runner: none is at work now; `tidemill up` starts one"
@@ -248,9 +279,9 @@ def _run_view(run: RunRecord, names: Mapping[ProgramId, str], waits: _Waits) -> 
     )
 
 
-def _input_view(row: Row, by_id: Mapping[str, Dataset]) -> InputView:
+def _input_view(row: Row, by_id: Mapping[DatasetId, Dataset]) -> InputView:
     dataset_id, write_pointer, item, version = row
-    dataset = by_id[str(dataset_id)]
+    dataset = by_id[DatasetId(str(dataset_id))]
     shown = str(item)
     if dataset.kind is DatasetKind.FILESET:
         shown = Fileset.of(dataset).show(KeyText(shown))

@@ -1,28 +1,27 @@
-"""Schedules, as `Mill` offers them: what there is, what starts them when, and changes.
-
-Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
-"""
+"""Schedules, as `Mill` offers them: what there is, what starts them when, and changes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from datetime import datetime
+from itertools import chain, dropwhile, islice
 from typing import TYPE_CHECKING
 
 from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
-from tidemill.epoch import to_ms
+from tidemill.epoch import EPOCH
 from tidemill.errors import NotFound
 from tidemill.json_specs import read_plain, write_plain
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.apps import check_app
 from tidemill.mill.operation import Right, operation
+from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import Noun, program_names
 from tidemill.mill.scheduled import find_named
 from tidemill.names import CommitSeq, ProgramId, dataset_events, qualified
-from tidemill.run.programs import Program, find_program_by_id
+from tidemill.run.records.programs import Program, find_program_by_id
 from tidemill.schedule import schedules
 from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status
 from tidemill.schedule.time_triggers import TimeTrigger
@@ -47,7 +46,7 @@ class ScheduleView:
     priority: int
     timeout: str
     misfire: str
-    next_fire_at: int | None
+    next_fire_at: datetime | None
     waiting_periods: int
     """Ends of periods that wait for runs of their own (`WatermarkPassed` with `mode="each"`)."""
 
@@ -56,8 +55,21 @@ class ScheduleView:
 class FireView:
     """A time at which a schedule's time trigger fires: its logical time."""
 
-    fire_at: int
+    fire_at: datetime
     trigger: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleChange:
+    """A schedule that was suspended, resumed, changed or deleted, and the number of its pending jobs that were dropped.
+
+    `status` is None after a deletion. `changed` is false if the schedule was suspended, or listened, already.
+    """
+
+    schedule: str
+    status: Status | None
+    dropped_jobs: int
+    changed: bool
 
 
 class Schedules(Noun):
@@ -66,85 +78,90 @@ class Schedules(Noun):
     noun = "schedule"
 
     @operation(Right.READ)
-    def list(self) -> Sequence[ScheduleView]:
-        """List all schedules by name."""
-
-        def block(db: Db) -> Sequence[ScheduleView]:
-            names = program_names(db)
-            return [_schedule_view(db, schedule, names) for schedule in schedules.list_schedules(db)]
-
-        return self._catalog.read(block)
+    def list(self, *, limit: int = PAGE, after: str = "") -> Page[ScheduleView]:
+        """List schedules by name."""
+        place = read_key(after, ("", "", ""))
+        return self._catalog.read(
+            lambda db: _page(db, schedules.list_schedules(db, after=place, limit=one_more(limit)), limit)
+        )
 
     @operation(Right.READ)
     def show(self, name: str) -> ScheduleView:
         """Return a schedule; `NotFound` with the nearest name."""
-        return self._catalog.read(lambda db: _schedule_view(db, find_named(self._project, db, name), program_names(db)))
+        return self._catalog.read(lambda db: _page(db, [find_named(self._project, db, name)], 1)[0])
 
     @operation(Right.READ)
-    def next(self, name: str, *, limit: int = 5) -> Sequence[FireView]:
+    def next(self, name: str, *, limit: int = 5, after: str = "") -> Page[FireView]:
         """List the next times at which a schedule's time triggers fire, soonest first; none while it is suspended.
 
-        Those of `Every` hold if nothing starts the program before.
+        A start of the program by another trigger moves the times of `Every`. The cost grows with the number of times
+        before the page.
         """
+        place = read_key(after, (EPOCH, ""))
 
-        def block(db: Db) -> Sequence[FireView]:
+        def block(db: Db) -> Page[FireView]:
             schedule = find_named(self._project, db, name)
             timers = schedules.read_timers(db, schedule.schedule_id)
             leaves = schedule.spec.trigger.leaves
             fires = [
-                FireView(to_ms(at), str(leaf))
+                fire
                 for trigger_no, first in timers.items()
                 if isinstance(leaf := leaves[trigger_no], TimeTrigger)
-                for at in islice(chain([first], leaf.fires_after(first)), limit)
+                for fire in islice(dropwhile(lambda fire: _place(fire) <= place, _fires(leaf, first)), one_more(limit))
             ]
-            return sorted(fires, key=lambda fire: fire.fire_at)[:limit]
+            return cut(sorted(fires, key=_place), limit, lambda fire: write_key(*_place(fire)), lambda fire: fire)
 
         return self._catalog.read(block)
 
     @operation(Right.READ)
-    def triggered_by(self, name: str) -> Sequence[ScheduleView]:
-        """List the schedules that listen to a data set, or to outputs of a program (`app.program`); `NotFound`."""
+    def triggered_by(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[ScheduleView]:
+        """List the schedules that listen to a data set, or to outputs of a program (`app.program`); `NotFound`.
 
-        def block(db: Db) -> Sequence[ScheduleView]:
-            datasets = self._written_or_named(db, name)
+        Cost: the number of these schedules.
+        """
+        place = read_key(after, ("", "", ""))
+
+        def block(db: Db) -> Page[ScheduleView]:
             listening = {
-                schedule.qualified_name: schedule
-                for dataset in datasets
+                (schedule.namespace, schedule.app, schedule.name): schedule
+                for dataset in self._written_or_named(db, name)
                 for key in dataset_events(dataset.namespace, dataset.name)
                 for schedule in schedules.list_schedules(db, event_key=key)
             }
-            names = program_names(db)
-            return [_schedule_view(db, schedule, names) for _, schedule in sorted(listening.items())]
+            found = [schedule for names, schedule in sorted(listening.items()) if names > place]
+            return _page(db, found[: one_more(limit)], limit)
 
         return self._catalog.read(block)
 
     @operation(Right.OPERATE)
-    def suspend(self, name: str) -> int:
-        """Suspend a schedule: it listens to nothing. Return the number of dropped pending jobs."""
+    def suspend(self, name: str) -> ScheduleChange:
+        """Suspend a schedule: it listens to nothing, and its pending jobs are dropped."""
         from tidemill.schedule.changes import Suspend
 
-        def block(db: Db) -> int:
+        def block(db: Db) -> ScheduleChange:
             seq = db.tick()
             found = find_named(self._project, db, name)
             already = found.status is Status.SUSPENDED
             note = None if already else self._note("suspend", found.qualified_name)
-            return self._change_one(db, seq, Suspend(found.schedule_id), note)
+            dropped = self._change_one(db, seq, Suspend(found.schedule_id), note)
+            return ScheduleChange(found.qualified_name, Status.SUSPENDED, dropped, not already)
 
         return self._catalog.write(block)
 
     @operation(Right.OPERATE)
-    def resume(self, name: str) -> None:
+    def resume(self, name: str) -> ScheduleChange:
         """Resume a schedule: it listens again, and work that waits in its program's inputs is announced."""
         from tidemill.schedule.changes import Resume
 
-        def block(db: Db) -> None:
+        def block(db: Db) -> ScheduleChange:
             seq = db.tick()
             found = find_named(self._project, db, name)
             already = found.status is not Status.SUSPENDED
             note = None if already else self._note("resume", found.qualified_name)
-            self._change_one(db, seq, Resume(found.schedule_id), note)
+            dropped = self._change_one(db, seq, Resume(found.schedule_id), note)
+            return ScheduleChange(found.qualified_name, Status.SCHEDULED, dropped, not already)
 
-        self._catalog.write(block)
+        return self._catalog.write(block)
 
     @operation(Right.DEPLOY)
     def create(
@@ -175,32 +192,35 @@ class Schedules(Noun):
         return self.show(name)
 
     @operation(Right.DEPLOY)
-    def update(self, name: str, **options: object) -> int:
+    def update(self, name: str, **options: object) -> ScheduleChange:
         """Delete and recreate a schedule with other options (as for `create`, and `trigger`).
 
-        Options that are not named stay; so do name, program and status. Returns the number of dropped pending jobs.
+        Options that are not named stay; so do name, program and status. Pending jobs are dropped.
         """
         from tidemill.schedule.changes import Update
 
-        def block(db: Db) -> int:
+        def block(db: Db) -> ScheduleChange:
             seq = db.tick()
             schedule = find_named(self._project, db, name)
             spec = read_plain(ScheduleSpec, write_plain(schedule.spec) | write_plain(options))
             self._check(db, name, find_program_by_id(db, schedule.program_id), spec)
             note = self._note("update", schedule.qualified_name, options=sorted(options))
-            return self._change_one(db, seq, Update(schedule.schedule_id, spec), note)
+            dropped = self._change_one(db, seq, Update(schedule.schedule_id, spec), note)
+            return ScheduleChange(schedule.qualified_name, schedule.status, dropped, changed=True)
 
         return self._catalog.write(block)
 
     @operation(Right.DEPLOY)
-    def delete(self, name: str) -> int:
-        """Delete a schedule, and return the number of dropped pending jobs."""
+    def delete(self, name: str) -> ScheduleChange:
+        """Delete a schedule, and drop its pending jobs."""
         from tidemill.schedule.changes import Delete
 
-        def block(db: Db) -> int:
+        def block(db: Db) -> ScheduleChange:
             seq = db.tick()
             found = find_named(self._project, db, name)
-            return self._change_one(db, seq, Delete(found.schedule_id), self._note("delete", found.qualified_name))
+            note = self._note("delete", found.qualified_name)
+            dropped = self._change_one(db, seq, Delete(found.schedule_id), note)
+            return ScheduleChange(found.qualified_name, None, dropped, changed=True)
 
         return self._catalog.write(block)
 
@@ -230,6 +250,25 @@ class Schedules(Noun):
         return [self._project.dataset(db, name)]
 
 
+def _fires(trigger: TimeTrigger, first: datetime) -> Iterator[FireView]:
+    """Yield the times at which a trigger fires, from `first` on."""
+    return (FireView(at, str(trigger)) for at in chain([first], trigger.fires_after(first)))
+
+
+def _place(fire: FireView) -> tuple[datetime, str]:
+    return fire.fire_at, fire.trigger
+
+
+def _page(db: Db, found: Sequence[Schedule], limit: int) -> Page[ScheduleView]:
+    names = program_names(db, (schedule.program_id for schedule in found))
+    return cut(
+        found,
+        limit,
+        lambda schedule: write_key(schedule.namespace, schedule.app, schedule.name),
+        lambda schedule: _schedule_view(db, schedule, names),
+    )
+
+
 def _schedule_view(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -> ScheduleView:
     fires_at = next(iter(schedules.read_timers(db, schedule.schedule_id).values()), None)
     return ScheduleView(
@@ -245,6 +284,6 @@ def _schedule_view(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -
         priority=schedule.spec.priority,
         timeout=format_duration(schedule.spec.timeout),
         misfire=schedule.spec.misfire.value,
-        next_fire_at=None if fires_at is None else to_ms(fires_at),
+        next_fire_at=fires_at,
         waiting_periods=schedules.count_waiting(db, schedule),
     )

@@ -1,18 +1,25 @@
-"""Snapshots, as `Mill` offers them: their versions, what differs, the way back to one, the end of those that may go.
-
-Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
-"""
+"""Snapshots, as `Mill` offers them: their versions, what differs, the way back to one, the end of those that may go."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from tidemill.catalog.db import Db
+from tidemill.frames.version_diff import NotComparable, VersionDiff, check_key, count_changes
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
-from tidemill.lake.snapshot.version_diff import NotComparable, VersionDiff, check_key, count_changes
 from tidemill.lake.snapshot.versions import KeptVersion, expire_of, find_version, list_versions
 from tidemill.mill.operation import Right, operation
+from tidemill.mill.page import PAGE, BadPage, Page, cut, one_more
 from tidemill.mill.project import Noun
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredVersions:
+    """The versions of a snapshot that were expired."""
+
+    dataset: str
+    expired: tuple[int, ...]
 
 
 class Snapshots(Noun):
@@ -21,19 +28,27 @@ class Snapshots(Noun):
     noun = "snapshot"
 
     @operation(Right.READ)
-    def versions(self, name: str) -> list[KeptVersion]:
-        """List the versions of a snapshot that can be read, newest first; `NotFound`, `NotASnapshot`."""
-        return self._catalog.read(lambda db: list_versions(db, self._snapshot(db, name)))
+    def versions(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[KeptVersion]:
+        """List the versions of a snapshot that can be read, newest first; `NotFound`, `NotASnapshot`.
+
+        `after` is a version. Cost: the number of versions that are kept, since each may keep another.
+        """
+        found = self._catalog.read(lambda db: list_versions(db, self._snapshot(db, name)))
+        places = {str(one.version): place for place, one in enumerate(found, 1)}
+        if after and after not in places:
+            raise BadPage("after", after)
+        first = places.get(after, 0)
+        return cut(found[first : first + one_more(limit)], limit, lambda one: str(one.version), lambda one: one)
 
     @operation(Right.DEPLOY)
     def rollback(self, name: str, version: int) -> KeptVersion:
         """Make an older version current again, as a new version with the same files, and return the new version.
 
-        The next refresh replaces it: suspend its schedule first. Raises `NotFound`, `VersionGone`,
-        `RefreshedMeanwhile`. Its run records who did it.
+        The next refresh replaces the new version: suspend the schedule of the refreshes first. The record of the run
+        has the actor. Raises `NotFound`, `VersionGone`, `RefreshedMeanwhile`.
         """
         # Half of what this module would load, and no list needs it.
-        from tidemill.run.external import open_transaction
+        from tidemill.run.processes.external import open_transaction
 
         snapshot = self._catalog.read(lambda db: self._snapshot(db, name))
         qualified = snapshot.qualified_name
@@ -44,14 +59,15 @@ class Snapshots(Noun):
         return next(one for one in versions if one.version == tx.write_pointer)
 
     @operation(Right.DEPLOY)
-    def expire(self, name: str, versions: Collection[int] = ()) -> list[int]:
-        """Expire the versions that retention does not keep, or else `versions`, and return them.
+    def expire(self, name: str, versions: Collection[int] = ()) -> ExpiredVersions:
+        """Expire the versions that retention does not keep, or else `versions`.
 
         `VersionHeld` for one that is current or has a reader.
         """
         snapshot = self._catalog.read(lambda db: self._snapshot(db, name))
         note = self._note("expire", snapshot.qualified_name, versions=[*versions] or "by retention")
-        return list(expire_of(self._catalog, snapshot, self._config.keep_superseded, versions, note))
+        expired = expire_of(self._catalog, snapshot, self._config.keep_superseded, versions, note)
+        return ExpiredVersions(snapshot.qualified_name, tuple(expired))
 
     @operation(Right.READ)
     def diff(self, name: str, old: int, new: int, *, key: Sequence[str] = (), limit: int = 1000) -> VersionDiff:
@@ -61,8 +77,8 @@ class Snapshots(Noun):
         is started if there is none, in a transaction that keeps both versions. Raises `NotFound`, `VersionGone`,
         `NotComparable`.
         """
-        from tidemill.run.external import open_transaction
-        from tidemill.run.session import settings_of, spark_of_our_own
+        from tidemill.run.processes.external import open_transaction
+        from tidemill.run.processes.session import settings_of, spark_of_our_own
 
         snapshot = self._catalog.read(lambda db: self._snapshot(db, name))
         qualified, columns = snapshot.qualified_name, tuple(key) or snapshot.spec.key

@@ -15,10 +15,13 @@ from tidemill.lake.fileset.columns import column_schema
 from tidemill.lake.fileset.fileset import Fileset, find_schema
 from tidemill.lake.fileset.publish import SQL as PUBLISH
 from tidemill.lake.fileset.stored import Storing
-from tidemill.lake.formats import FileFormat
-from tidemill.lake.keys import KeySchema
 from tidemill.lake.window.watermark import Reread, declare_watermark
-from tidemill.lake.window.watermark_spec import (
+from tidemill.lake.window.windows import list_states
+from tidemill.mill.project import Noun, Project
+from tidemill.names import DatasetId, qualified
+from tidemill.shapes.formats import FileFormat
+from tidemill.shapes.keys import KeySchema
+from tidemill.shapes.watermark_spec import (
     CONNECTION,
     ENABLE,
     INTERVAL,
@@ -26,9 +29,6 @@ from tidemill.lake.window.watermark_spec import (
     find_column_fault,
     leave_out,
 )
-from tidemill.lake.window.windows import list_states
-from tidemill.mill.project import Noun, Project
-from tidemill.names import DatasetId, qualified
 from tidemill.storage.files import open_files
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class BadTable(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a statement did: one line, notices, and rows when it asked for some."""
+    """Result of a statement: one line, notices, and the rows of a query."""
 
     said: str
     notices: tuple[str, ...] = ()
@@ -251,8 +251,8 @@ def _choose(table: str, options: Mapping[str, str], option: str, known: Sequence
 
 
 def _shape(spec: WatermarkSpec | None) -> object:
-    """What published windows over a table hold on to: a change of it has to be preceded by a reset.
+    """Return the part of a watermark that published windows depend on. Before a change of it, a reset is needed.
 
-    Not how its times are read, whose change makes the windows start over by itself.
+    The reading of times is not part of it: a change of that makes the windows start again without a reset.
     """
     return None if spec is None else (spec.column, spec.outside)

@@ -1,20 +1,19 @@
-"""Topics and their messages, as `Mill` offers them.
-
-Fields ending in `_at` are epoch milliseconds; the command line shows them as ISO 8601 in UTC.
-"""
+"""Topics and their messages, as `Mill` offers them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message, MessageRow, Position, Publish, Topic, read_messages, to_message
-from tidemill.catalog.named import Param, load_sql
-from tidemill.epoch import to_ms
+from tidemill.catalog.named import ALL_ROWS, FROM_NEWEST, Param, load_sql
 from tidemill.errors import NotFound, UserError
 from tidemill.mill.operation import Right, operation
+from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, read_name, write_key
 from tidemill.mill.project import Noun
 from tidemill.names import EventKey, check_name, nearest
 
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
     from tidemill.mill.topics_sql import Sql
 
 SQL: Sql = load_sql(__file__)
+
+_DIGITS: Final = 18
+"""The most digits of a number that the catalog holds, whatever the digits are."""
 
 
 class ReservedTopic(UserError):
@@ -50,7 +52,7 @@ class TopicView:
 
     topic: str
     newest: str
-    newest_at: int
+    newest_at: datetime
     subscribers: Mapping[str, str]
     quarantined: int
 
@@ -61,12 +63,12 @@ class MessageView:
 
     topic: str
     position: str
-    published_at: int
+    published_at: datetime
     event_type: str
     event_key: str
     payload: Mapping[str, object]
     flaw: str
-    """Why the payload cannot be read; else empty."""
+    """Reason for which the payload cannot be read; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,37 @@ class QuarantinedMessageView:
     event_key: str
     subscriber: str
     reason: str
-    quarantined_at: int
+    quarantined_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedMessage:
+    """The position of a message that was published."""
+
+    topic: str
+    position: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """The newest message of a topic."""
+
+    topic: str
+    seq: int
+    n: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Quarantined:
+    """A row of a quarantined message."""
+
+    seq: int
+    n: int
+    name: str
+    reason: str
+    at: datetime
+    event_key: str | None
 
 
 class Topics(Noun):
@@ -86,83 +118,100 @@ class Topics(Noun):
     noun = "topic"
 
     @operation(Right.READ)
-    def list(self) -> Sequence[TopicView]:
-        """List all topics that have messages, by name."""
+    def list(self, *, limit: int = PAGE, after: str = "") -> Page[TopicView]:
+        """List the topics that have messages, by name. `after` is the name of a topic."""
+        behind = read_name(after)
 
-        def block(db: Db) -> Sequence[TopicView]:
+        def block(db: Db) -> Page[TopicView]:
+            found = db.records(SQL.list_newest, _Newest, after=behind, limit=one_more(limit))
+            topics = json.dumps([one.topic for one in found])
             positions: dict[str, dict[str, str]] = {}
-            for topic, name, seq, n in db.all(SQL.list_positions):
-                positions.setdefault(str(topic), {})[str(name)] = _shown(seq, n)
-            bad = {str(topic): cast("int", number) for topic, number in db.all(SQL.count_quarantined)}
-            return [
-                TopicView(
-                    str(topic), _shown(seq, n), cast("int", at), positions.get(str(topic), {}), bad.get(str(topic), 0)
+            for topic, name, seq, n in db.records(SQL.list_positions, tuple[str, str, int, int], topics=topics):
+                positions.setdefault(topic, {})[name] = _shown(seq, n)
+            bad = dict(db.records(SQL.count_quarantined, tuple[str, int], topics=topics))
+
+            def view(one: _Newest) -> TopicView:
+                return TopicView(
+                    one.topic, _shown(one.seq, one.n), one.at, positions.get(one.topic, {}), bad.get(one.topic, 0)
                 )
-                for topic, seq, n, at in db.all(SQL.list_newest)
-            ]
+
+            return cut(found, limit, lambda one: one.topic, view)
 
         return self._catalog.read(block)
 
     @operation(Right.READ)
-    def read(self, topic: str, *, after: str | None = None, limit: int = 20) -> Sequence[MessageView]:
-        """List at most `limit` messages of a topic in order: after position `after`, or the newest. `NotFound`."""
-        position = None if after is None else _position(after)
+    def read(self, topic: str, *, limit: int = PAGE, after: str = "") -> Page[MessageView]:
+        """List messages of a topic in order: those after the position `after`, or the newest. `NotFound`.
 
-        def block(db: Db) -> Sequence[MessageView]:
+        `0` as `after` begins with the first message. The newest messages are the last page.
+        """
+        position = _position(after) if after else None
+        most = one_more(limit)
+
+        def block(db: Db) -> Page[MessageView]:
             _check_topic(db, topic)
             if position is not None:
-                return [_view(message) for message in read_messages(db, topic, position, limit)]
+                found = read_messages(db, topic, position, most)
+                return cut(found, limit, lambda message: _shown(*message.position), _view)
             newest = [to_message(row) for row in db.records(SQL.read_newest, MessageRow, topic=topic, limit=limit)]
-            return [_view(message) for message in reversed(newest)]
+            return Page(tuple(_view(message) for message in reversed(newest)))
 
         return self._catalog.read(block)
 
     @operation(Right.READ)
-    def quarantined(self, topic: str, *, limit: int = 20) -> Sequence[QuarantinedMessageView]:
-        """List at most `limit` messages of a topic that a subscriber could not read, newest first. `NotFound`."""
+    def quarantined(self, topic: str, *, limit: int = PAGE, after: str = "") -> Page[QuarantinedMessageView]:
+        """List the messages of a topic that a subscriber could not read, newest first. `NotFound`."""
+        last, text = FROM_NEWEST
+        seq, n, name = read_key(after, (last, last, text))
 
-        def block(db: Db) -> Sequence[QuarantinedMessageView]:
+        def block(db: Db) -> Page[QuarantinedMessageView]:
             _check_topic(db, topic)
-            return [
-                QuarantinedMessageView(_shown(seq, n), str(key or ""), str(name), str(reason), cast("int", at))
-                for seq, n, name, reason, at, key in db.all(SQL.list_quarantined, topic=topic, limit=limit)
-            ]
+            place: dict[str, Param] = {"before_seq": seq, "before_n": n, "before_name": name}
+            found = db.records(SQL.list_quarantined, _Quarantined, topic=topic, **place, limit=one_more(limit))
+            return cut(
+                found,
+                limit,
+                lambda one: write_key(one.seq, one.n, one.name),
+                lambda one: QuarantinedMessageView(
+                    _shown(one.seq, one.n), one.event_key or "", one.name, one.reason, one.at
+                ),
+            )
 
         return self._catalog.read(block)
 
     @operation(Right.DEPLOY)
-    def publish(self, topic: str, event_key: str, payload: Mapping[str, object] | None = None) -> str:
-        """Publish a message to a topic of your own, which the first message makes, and return its position."""
+    def publish(self, topic: str, event_key: str, payload: Mapping[str, object] | None = None) -> PublishedMessage:
+        """Publish a message to a topic of your own, which the first message makes."""
         if topic in set(Topic):
             raise ReservedTopic(topic)
         message = Publish(check_name("topic", topic), "message", EventKey(event_key), payload or {})
         note = self._note("publish", topic, event_key=event_key)
-        return f"{self._catalog.apply([message, note])}.0"
+        return PublishedMessage(topic, _shown(self._catalog.apply([message, note]), 0))
 
 
 def _check_topic(db: Db, topic: str) -> None:
-    known = {*(str(row[0]) for row in db.all(SQL.list_newest)), *(own.value for own in Topic)}
+    known = {*(one.topic for one in db.records(SQL.list_newest, _Newest, after="", limit=ALL_ROWS)), *map(str, Topic)}
     if topic not in known:
         raise NotFound("topic", topic, nearest(topic, known))
 
 
 def _position(text: str) -> Position:
     seq, _, n = text.partition(".")
-    if not seq.isdecimal() or (n and not n.isdecimal()):
+    if not seq.isdecimal() or (n and not n.isdecimal()) or max(len(seq), len(n)) > _DIGITS:
         raise BadPosition(text)
     # Behind the whole commit when no number in it is given.
     return Position(int(seq), int(n) if n else 2**31)
 
 
-def _shown(seq: Param, n: Param) -> str:
-    return f"{cast('int', seq)}.{cast('int', n)}"
+def _shown(seq: int, n: int) -> str:
+    return f"{seq}.{n}"
 
 
 def _view(message: Message) -> MessageView:
     return MessageView(
         message.topic,
         _shown(*message.position),
-        to_ms(message.at),
+        message.at,
         message.event_type,
         message.event_key,
         message.payload,

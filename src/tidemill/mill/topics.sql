@@ -2,7 +2,7 @@
 -- gives: topic, seq, n, at
 -- The newest message of each topic: one look at the end of each, whatever it holds (a recursive walk over the names).
 WITH RECURSIVE topics (topic) AS (
-    SELECT min(topic) FROM message
+    SELECT min(topic) FROM message WHERE topic > :after
      UNION ALL
     SELECT (SELECT min(topic) FROM message WHERE message.topic > topics.topic) FROM topics WHERE topics.topic IS NOT NULL
 )
@@ -12,11 +12,11 @@ SELECT newest.topic, newest.seq,
   FROM (SELECT topics.topic,
                (SELECT max(message.seq) FROM message WHERE message.topic = topics.topic) AS seq
           FROM topics WHERE topics.topic IS NOT NULL) AS newest
- ORDER BY newest.topic
+ ORDER BY newest.topic LIMIT :limit
 
 -- name: list_positions
 -- gives: topic, name, seq, n
-SELECT topic, name, seq, n FROM subscriber ORDER BY topic, name
+SELECT topic, name, seq, n FROM subscriber WHERE topic IN ({texts:topics}) ORDER BY topic, name
 
 -- name: read_newest
 -- gives: topic, seq, n, at, event_type, event_key, payload
@@ -25,7 +25,8 @@ SELECT topic, seq, n, at, event_type, event_key, payload FROM message
 
 -- name: count_quarantined
 -- gives: topic, messages
-SELECT topic, count(*) AS messages FROM quarantined_message GROUP BY topic ORDER BY topic
+SELECT topic, count(*) AS messages FROM quarantined_message
+ WHERE topic IN ({texts:topics}) GROUP BY topic
 
 -- name: list_quarantined
 -- gives: seq, n, name, reason, at, event_key
@@ -34,4 +35,6 @@ SELECT quarantined.seq, quarantined.n, quarantined.name, quarantined.reason, qua
          WHERE message.topic = quarantined.topic AND message.seq = quarantined.seq AND message.n = quarantined.n)
        AS event_key
   FROM quarantined_message AS quarantined
- WHERE quarantined.topic = :topic ORDER BY quarantined.seq DESC, quarantined.n DESC LIMIT :limit
+ WHERE quarantined.topic = :topic
+   AND (quarantined.seq, quarantined.n, quarantined.name) < (:before_seq, :before_n, :before_name)
+ ORDER BY quarantined.seq DESC, quarantined.n DESC, quarantined.name DESC LIMIT :limit

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from tidemill.catalog.db import Db
 from tidemill.errors import NotFound, UserError
-from tidemill.lake.datasets import Dataset, find_by_id
+from tidemill.lake.datasets import Dataset, find_by_id, find_some
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.window.partition_time import Instant, Zone, from_wall, to_wall
 from tidemill.lake.window.retries import forget_failures, list_failures
 from tidemill.lake.window.watermark import (
     EARLIEST,
@@ -26,7 +25,7 @@ from tidemill.lake.window.watermark import (
     list_watermarks,
     rewind_watermark,
 )
-from tidemill.lake.window.watermark_spec import WatermarkSpec
+from tidemill.lake.window.window_plan import Window
 from tidemill.lake.window.windows import (
     WindowState,
     find_state,
@@ -36,8 +35,11 @@ from tidemill.lake.window.windows import (
     reset_windows,
 )
 from tidemill.mill.operation import Right, operation
+from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import Noun
 from tidemill.names import ProgramId
+from tidemill.shapes.partition_time import Instant, Zone, from_wall, to_wall
+from tidemill.shapes.watermark_spec import WatermarkSpec
 
 _FEW = 20
 
@@ -53,16 +55,33 @@ class BadTime(UserError):
 
 
 @dataclass(frozen=True, slots=True)
+class MovedWatermark:
+    """An advance of a watermark by hand: where W stands."""
+
+    dataset: str
+    watermark: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResetProgram:
+    """A reset of a window program: the time up to which it has computed now, None for nothing."""
+
+    program: str
+    computed: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Rewound:
     """A rewind of a watermark by hand: where W stands, and the window programs whose windows are open again."""
 
+    dataset: str
     watermark: str
     programs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkView:
-    """Where the watermark of a file set stands; `reaches` is where it would stand with nobody in its way."""
+    """Watermark of a file set. `reaches` is the value that it has once no transaction holds it."""
 
     dataset: str
     watermark: str | None
@@ -73,66 +92,165 @@ class WatermarkView:
     programs: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class MoveView:
+    """A move of a watermark; `cause` is a run, the keeper, or an actor."""
+
+    before: str | None
+    after: str | None
+    cause: str
+    commit_seq: int
+    moved_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class HolderView:
+    """An open transaction that holds a watermark."""
+
+    write_pointer: int
+    run_id: str
+    began_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class IncompleteView:
+    """A time slot that waits for more partitions: it has `have` of `of`."""
+
+    slot: str
+    have: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowView:
+    """A window that was computed; `stale` if a late partition asks for it again."""
+
+    window: str
+    write_pointer: int
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutPartition:
+    """A partition of which rows are in no window."""
+
+    partition: str
+    late_rows: int
+    outside_rows: int
+    counted_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutView:
+    """The rows that a window program left out: the sums, and some of the partitions."""
+
+    partitions: int
+    late_rows: int
+    outside_rows: int
+    some: tuple[LeftOutPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FailingView:
+    """A window that could not be computed, and is retried."""
+
+    window: str
+    reason: str
+    partitions: tuple[str, ...]
+    since_at: datetime | None
+    tried_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramView:
+    """A window program: how far it has computed, its latest windows, what it left out, and windows that fail."""
+
+    program: str
+    computed: str | None
+    latest: tuple[WindowView, ...]
+    left_out: LeftOutView
+    failing: tuple[FailingView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkDetail:
+    """A watermark with its options, last moves, holders, missing partitions and window programs."""
+
+    dataset: str
+    watermark: str | None
+    reaches: str | None
+    zone: str
+    column: str
+    options: Mapping[str, str]
+    moves: tuple[MoveView, ...]
+    held_by: tuple[HolderView, ...]
+    incomplete: tuple[IncompleteView, ...]
+    holes: tuple[str, ...]
+    parked: tuple[str, ...]
+    programs: tuple[ProgramView, ...]
+
+
 class Watermarks(Noun):
     """Operations on watermarks and window programs."""
 
     noun = "watermark"
 
     @operation(Right.READ)
-    def list(self) -> Sequence[WatermarkView]:
-        """List all watermarks by the names of their file sets."""
+    def list(self, *, limit: int = PAGE, after: str = "") -> Page[WatermarkView]:
+        """List watermarks by the names of their file sets."""
+        place = read_key(after, ("", ""))
 
-        def block(db: Db) -> Sequence[WatermarkView]:
-            found = [(Fileset.of(find_by_id(db, row.dataset_id)), row) for row in list_watermarks(db)]
-            return [_view(db, fileset, row) for fileset, row in sorted(found, key=lambda one: one[0].qualified_name)]
+        def block(db: Db) -> Page[WatermarkView]:
+            found = list_watermarks(db, after=place, limit=one_more(limit))
+            by_id = find_some(db, (row.dataset_id for row in found))
+
+            def key(row: WatermarkRow) -> str:
+                return write_key(by_id[row.dataset_id].namespace, by_id[row.dataset_id].name)
+
+            return cut(found, limit, key, lambda row: _view(db, Fileset.of(by_id[row.dataset_id]), row))
 
         return self._catalog.read(block)
 
     @operation(Right.READ)
-    def show(self, name: str) -> dict[str, object]:
+    def show(self, name: str) -> WatermarkDetail:
         """Return a watermark with its options, last moves, holders, missing partitions and window programs."""
 
-        def block(db: Db) -> dict[str, object]:
+        def block(db: Db) -> WatermarkDetail:
             fileset, spec, row = self._find(db, name)
             zone, dataset_id = spec.partition_time.zone, fileset.dataset_id
             view = _view(db, fileset, row)
-            return {
-                "dataset": view.dataset,
-                "watermark": view.watermark,
-                "reaches": view.reaches,
-                "zone": view.zone,
-                "column": view.column,
-                "options": dict(spec.options),
-                "moves": [
-                    {
-                        "from": _shown(move.previous, zone),
-                        "to": _shown(move.value, zone),
-                        "cause": move.cause,
-                        "commit_seq": move.commit_seq,
-                        "moved_at": move.at,
-                    }
+            return WatermarkDetail(
+                view.dataset,
+                view.watermark,
+                view.reaches,
+                view.zone,
+                view.column,
+                dict(spec.options),
+                moves=tuple(
+                    MoveView(
+                        _shown(move.previous, zone), _shown(move.value, zone), move.cause, move.commit_seq, move.at
+                    )
                     for move in list_moves(db, dataset_id, _FEW)
-                ],
-                "held_by": [
-                    {"write_pointer": one.write_pointer, "run_id": one.run_id, "began_at": one.began_at}
-                    for one in list_holders(db, dataset_id)
-                ],
-                "incomplete": [
-                    {"slot": str(from_wall(time)), "have": number, "of": spec.expected_count}
+                ),
+                held_by=tuple(
+                    HolderView(one.write_pointer, one.run_id, one.began_at) for one in list_holders(db, dataset_id)
+                ),
+                incomplete=tuple(
+                    IncompleteView(str(from_wall(time)), number, spec.expected_count)
                     for time, number in list_incomplete(db, dataset_id, _FEW)
-                ],
-                "holes": [str(from_wall(time)) for time in list_holes(db, dataset_id, _FEW)],
-                "parked": [fileset.show(key) for key in list_parked(db, fileset, _FEW)],
-                "programs": [
+                ),
+                holes=tuple(str(from_wall(time)) for time in list_holes(db, dataset_id, _FEW)),
+                parked=tuple(fileset.show(key) for key in list_parked(db, fileset, _FEW)),
+                programs=tuple(
                     _program_view(db, state, fileset, spec.window_zone) for state in list_states(db, dataset_id)
-                ],
-            }
+                ),
+            )
 
         return self._catalog.read(block)
 
     @operation(Right.OPERATE)
-    def advance(self, name: str, to: str) -> str:
-        """Move a watermark forward to a wall-clock time of its zone, and return where it stands.
+    def advance(self, name: str, to: str) -> MovedWatermark:
+        """Move a watermark forward to a wall-clock time of its zone.
 
         Partitions of earlier times that come later are late. The move is recorded with the user's name.
         `WatermarkPassed` when the watermark stands there already.
@@ -143,7 +261,7 @@ class Watermarks(Noun):
         next_time = self._catalog.read(lambda db: find_next_slot(db, fileset, value))
         note = self._note("advance", fileset.qualified_name, to=to)
         self._catalog.apply([AdvanceWatermark(fileset, value, self._by_hand(), next_time), note])
-        return _shown(value, zone) or ""
+        return MovedWatermark(fileset.qualified_name, _shown(value, zone) or "")
 
     @operation(Right.OPERATE)
     def rewind(self, name: str, to: str) -> Rewound:
@@ -161,18 +279,18 @@ class Watermarks(Noun):
             value = zone.closes(_parse(to))
             programs = rewind_watermark(db, fileset, value, self._by_hand())
             self._note("rewind", fileset.qualified_name, to=to).write(db)
-            return Rewound(_shown(value, zone) or "", programs)
+            return Rewound(fileset.qualified_name, _shown(value, zone) or "", programs)
 
         return self._catalog.write(block)
 
     @operation(Right.OPERATE)
-    def reset(self, program: str, to: str | None = None) -> str | None:
+    def reset(self, program: str, to: str | None = None) -> ResetProgram:
         """Have a window program (`app.program`) compute again the windows that end after `to`, or all windows.
 
-        Returns the time up to which it has computed then. Published windows stay until they are replaced.
+        Published windows stay until they are replaced.
         """
 
-        def block(db: Db) -> str | None:
+        def block(db: Db) -> ResetProgram:
             db.tick()
             found = self._project.program(db, program)
             state = find_state(db, found.program_id)
@@ -186,7 +304,7 @@ class Watermarks(Noun):
             reset_windows(db, state, computed, upto, self._by_hand())
             forget_failures(db, state.program_id, EARLIEST if upto is None else upto)
             self._note("reset", found.qualified_name, to=to).write(db)
-            return _shown(computed, zone)
+            return ResetProgram(found.qualified_name, _shown(computed, zone))
 
         return self._catalog.write(block)
 
@@ -221,36 +339,26 @@ def _view(db: Db, fileset: Fileset, row: WatermarkRow) -> WatermarkView:
     )
 
 
-def _program_view(db: Db, state: WindowState, source: Fileset, zone: Zone) -> dict[str, object]:
-    latest = list_results(db, ProgramId(state.program_id), _FEW)
+def _program_view(db: Db, state: WindowState, source: Fileset, zone: Zone) -> ProgramView:
     left_out = read_left_out(db, state.program_id, _FEW)
-    return {
-        "program": state.name,
-        "computed": _shown(state.computed, zone),
-        "latest": [
-            {"window": f"[{from_wall(one.start)}, {from_wall(one.end)})", "write_pointer": pointer, "stale": stale}
-            for one, pointer, stale in latest
-        ],
-        "left_out": {
-            "partitions": left_out.partitions,
-            "late_rows": left_out.late_rows,
-            "outside_rows": left_out.outside_rows,
-            "some": [
-                {"partition": source.show(key), "late_rows": late, "outside_rows": outside, "counted_at": at}
-                for key, late, outside, at in left_out.some
-            ],
-        },
-        "failing": [
-            {
-                "window": f"[{from_wall(one.window.start)}, {from_wall(one.window.end)})",
-                "reason": one.reason,
-                "partitions": list(one.partitions),
-                "since_at": one.since,
-                "tried_at": one.tried_at,
-            }
+    some = tuple(LeftOutPartition(source.show(key), late, outside, at) for key, late, outside, at in left_out.some)
+    return ProgramView(
+        state.name,
+        _shown(state.computed, zone),
+        latest=tuple(
+            WindowView(_window(one), pointer, stale)
+            for one, pointer, stale in list_results(db, ProgramId(state.program_id), _FEW)
+        ),
+        left_out=LeftOutView(left_out.partitions, left_out.late_rows, left_out.outside_rows, some),
+        failing=tuple(
+            FailingView(_window(one.window), one.reason, tuple(one.partitions), one.since, one.tried_at)
             for one in list_failures(db, state.program_id, _FEW)
-        ],
-    }
+        ),
+    )
+
+
+def _window(window: Window) -> str:
+    return f"[{from_wall(window.start)}, {from_wall(window.end)})"
 
 
 def _shown(instant: Instant | None, zone: Zone) -> str | None:

@@ -1,4 +1,4 @@
-"""What a trigger or a constraint answers when it is asked whether a program may start now."""
+"""Answers of triggers and constraints, when a checker asks them if a program may start now."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Satisfied:
 
 @dataclass(frozen=True, slots=True)
 class NotBefore:
-    """Not before `at` (aware). Asked again then, it may say so once more: the time may be early, never late."""
+    """Answer "not before `at`" (aware). A later check may answer the same: the time may be early, never late."""
 
     at: datetime
     why: str
@@ -25,7 +25,7 @@ class NotBefore:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Not until something happens: a message, or what wakes the keys `wake_on` (`slots:program:…`)."""
+    """Answer "not until something happens": a message, or a wake of the keys `wake_on` (`slots:program:…`)."""
 
     why: str
     wake_on: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """Not in the life of this job."""
+    """Answer "not in the life of this job"."""
 
     why: str
 
@@ -42,10 +42,10 @@ Answer: TypeAlias = Satisfied | NotBefore | Waiting | Never
 
 
 def all_of(answers: Sequence[Answer]) -> Answer:
-    """What holds when all of `answers` must: one `Never` wins over any "not yet", and a wait over a time.
+    """Combine `answers` that must all hold. A `Never` wins over any "not yet", and a wait for a message over a time.
 
-    Who waits for a message is asked again when it comes, so its time is not needed until then. Of several times the
-    latest counts: before it they cannot all hold.
+    A message that comes leads to another check, so times are not needed until then. Of several times the latest counts:
+    before that time the answers cannot all hold.
     """
     missing = [answer for answer in answers if not isinstance(answer, Satisfied)]
     if not missing:
@@ -58,9 +58,9 @@ def all_of(answers: Sequence[Answer]) -> Answer:
 
 
 def any_of(answers: Sequence[Answer]) -> Answer:
-    """What holds when one of `answers` is enough: the first time of any, unless one is satisfied already.
+    """Combine `answers` of which one is enough: satisfied if one is, else the earliest time of any.
 
-    For triggers, whose waits are ended by messages: an answer that is a time would not keep another's `wake_on`.
+    Only for triggers, whose waits are ended by messages: an answer that is a time drops another answer's `wake_on`.
     """
     if satisfied := [answer for answer in answers if isinstance(answer, Satisfied)]:
         return Satisfied(_join(satisfied))

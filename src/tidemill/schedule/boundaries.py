@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Message
 from tidemill.catalog.named import load_sql
-from tidemill.epoch import to_ms
+from tidemill.catalog.records import to_json
 from tidemill.names import JobId, ScheduleId
 from tidemill.schedule.data_triggers import Passed, WatermarkPassed
 from tidemill.schedule.jobs import Fact, feed_jobs, find_unfinished
@@ -50,7 +50,7 @@ class _Locked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What moves of watermarks make of the boundaries that wait, in the order of their messages."""
+    """Effect of watermark moves on the waiting boundaries, in the order of the messages."""
 
     passed: dict[Queue, tuple[datetime, datetime]] = field(default_factory=dict)
     """The first and the last boundary that each leaf has passed."""
@@ -87,14 +87,11 @@ def queue_boundaries(db: Db, moves: Moves) -> None:
 
     The caller has share-locked the schedules.
     """
-    cut = [{**queue._asdict(), "last_at": None if last is None else to_ms(last)} for queue, last in moves.cut.items()]
+    cut = [{**queue._asdict(), "last_at": last} for queue, last in moves.cut.items()]
     if cut:
-        db.run(SQL.cut, rewound=json.dumps(cut))
-    rows = [
-        {**queue._asdict(), "next_at": to_ms(first), "last_at": to_ms(last)}
-        for queue, (first, last) in moves.passed.items()
-    ]
-    db.run(SQL.queue, passed=json.dumps(sorted(rows, key=lambda row: (row["schedule_id"], row["trigger_no"]))))
+        db.run(SQL.cut, rewound=to_json(cut))
+    rows = [{**queue._asdict(), "next_at": first, "last_at": last} for queue, (first, last) in moves.passed.items()]
+    db.run(SQL.queue, passed=to_json(sorted(rows, key=lambda row: (row["schedule_id"], row["trigger_no"]))))
 
 
 def has_boundaries(db: Db) -> bool:
@@ -137,10 +134,9 @@ def _feed(db: Db, world: World, limit: int) -> int:
     jobs = feed_jobs(db, world, facts, schedules)
     world.mark("boundaries.before_move")
     moved = [
-        {**queue._asdict(), "next_at": to_ms(next_at), "behind": jobs[queue.schedule_id]}
-        for queue, next_at in after.items()
+        {**queue._asdict(), "next_at": next_at, "behind": jobs[queue.schedule_id]} for queue, next_at in after.items()
     ]
-    db.run(SQL.move, moved=json.dumps(moved))
+    db.run(SQL.move, moved=to_json(moved))
     db.run(SQL.remove, empty=json.dumps([queue._asdict() for queue in empty]))
     world.mark("boundaries.before_commit")
     return len(after) + len(empty)

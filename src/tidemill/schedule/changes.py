@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
-from tidemill.epoch import from_ms, to_ms
+from tidemill.catalog.records import to_json
 from tidemill.errors import Conflict, NotFound
 from tidemill.json_specs import write_text
 from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, check_name
-from tidemill.run.declared import find_dataset
-from tidemill.run.inputs import announce_waiting
-from tidemill.run.programs import find_programs
+from tidemill.run.records.declared import find_dataset
+from tidemill.run.records.programs import find_programs
+from tidemill.run.step.inputs import announce_waiting
 from tidemill.schedule.data_triggers import DatasetTrigger
 from tidemill.schedule.jobs import Outcome, drop_jobs
 from tidemill.schedule.schedules import lock_schedules
@@ -116,9 +116,9 @@ def change_schedules(db: Db, world: World, seq: CommitSeq, changes: Sequence[Cha
     made, changed or resumed does not listen to any more. `announce_work` belongs behind it, in the same transaction.
     Raises `NotFound`, `ScheduleExists`.
     """
-    now = from_ms(db.now())
+    now = db.now()
     ids = [ScheduleId(world.new_id("sched")) if isinstance(change, Add) else change.schedule_id for change in changes]
-    # Timers come before schedules in the order of locks; who goes on listening gets new ones at the end.
+    # Timers come before schedules in the order of locks. Schedules that go on listening get new timers at the end.
     db.run(SQL.delete_timers, schedule_ids=json.dumps([i for i, c in zip(ids, changes, strict=True) if _stops(c)]))
     old = lock_schedules(db, ids)
     for schedule_id, change in zip(ids, changes, strict=True):
@@ -227,8 +227,8 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
     timed = [s for s in new.values() if s.status is Status.SCHEDULED and s != old.get(s.schedule_id)]
     # Those that go first: one of the same name may come in their place, for another program.
     db.run(SQL.delete_schedules, schedule_ids=json.dumps(gone))
-    db.run(SQL.update_schedules, schedules=json.dumps([_row(s) for s in changed]))
-    if db.run(SQL.insert_schedules, schedules=json.dumps([_row(s) for s in added])) < len(added):
+    db.run(SQL.update_schedules, schedules=to_json([_row(s) for s in changed]))
+    if db.run(SQL.insert_schedules, schedules=to_json([_row(s) for s in added])) < len(added):
         raise ScheduleExists(", ".join(s.qualified_name for s in added))
     db.run(SQL.delete_trigger_keys, schedule_ids=json.dumps(unindexed))
     keys = [
@@ -242,14 +242,14 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
         {
             "schedule_id": s.schedule_id,
             "trigger_no": trigger_no,
-            "next_fire_at": to_ms(leaf.next_fire(s.since_at)),
-            "counted_from": to_ms(s.since_at) if isinstance(leaf, Every) else None,
+            "next_fire_at": leaf.next_fire(s.since_at),
+            "counted_from": s.since_at if isinstance(leaf, Every) else None,
             "fed_in": old[s.schedule_id].generation if s.schedule_id in old and _fires_one_by_one(s, leaf) else None,
         }
         for s in timed
         for trigger_no, leaf in _time_leaves(s.spec.trigger.leaves)
     ]
-    db.run(SQL.insert_timers, timers=json.dumps(timers))
+    db.run(SQL.insert_timers, timers=to_json(timers))
     limits = sorted({key for s in indexed for key in s.spec.limit_keys(s.program_id)})
     db.run(SQL.insert_limits, limits=json.dumps([{"limit_key": key} for key in limits]))
 
@@ -272,7 +272,7 @@ def _row(schedule: Schedule) -> dict[str, object]:
         "name": schedule.name,
         "generation": schedule.generation,
         "since_seq": schedule.since_seq,
-        "since_at": to_ms(schedule.since_at),
+        "since_at": schedule.since_at,
         "program_id": schedule.program_id,
         "spec": write_text(schedule.spec),
         "priority": schedule.spec.priority,

@@ -31,9 +31,10 @@ DELETE FROM trigger_key WHERE schedule_id IN ({texts:schedule_ids})
 
 -- name: insert_timers
 -- locks: nothing, at schedule
--- Its own rows were deleted first. One can be there all the same, and then be locked out of order, only if somebody
--- else resumed the schedule between that and our lock: a deadlock in this crossing is repeated by the engine.
--- A time that wants a run of its own stays behind the job that the last time of the generation `fed_in` has fed.
+-- The block has deleted the schedule's timers before. A timer is there only if another process resumed the schedule
+-- between that statement and our lock. The insert then locks that timer out of order, and the engine repeats the block
+-- after a deadlock. A time that wants a run of its own stays behind the job that the last time of the generation
+-- `fed_in` has fed.
 INSERT INTO timer (schedule_id, trigger_no, next_fire_at, counted_from, behind)
 SELECT r.schedule_id, r.trigger_no, r.next_fire_at, r.counted_from,
        (SELECT fire.job_id FROM fire

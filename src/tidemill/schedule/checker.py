@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import load_sql
-from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import UserError
 from tidemill.json_specs import write_plain
 from tidemill.names import JobId, RunId
-from tidemill.run.inputs import follows_changes
-from tidemill.run.programs import Program, Value, find_programs
-from tidemill.run.runs import NewRun, create_pending
+from tidemill.run.records.programs import Program, Value, find_programs
+from tidemill.run.records.runs import NewRun, create_pending
+from tidemill.run.step.inputs import follows_changes
 from tidemill.schedule.answers import Answer, Never, NotBefore, Satisfied, Waiting, all_of, verdict
 from tidemill.schedule.constraints import slots_key
 from tidemill.schedule.data_triggers import DataTrigger
 from tidemill.schedule.jobs import (
-    Ending,
     Job,
+    JobEnding,
     JobState,
     MessageRef,
     Outcome,
@@ -64,7 +63,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a check came to: how many jobs were looked at, and the runs made."""
+    """Result of a check: the number of jobs that the check looked at, and the runs that it made."""
 
     jobs: int
     launches: tuple[Launch, ...]
@@ -80,7 +79,7 @@ class _Ready(NamedTuple):
 
     @property
     def timeout_at(self) -> datetime:
-        """When its constraints must have held."""
+        """Time by which the constraints must have held."""
         return (self.job.satisfied_at or self.job.created_at) + self.schedule.spec.timeout
 
 
@@ -117,12 +116,12 @@ def force_job(db: Db, world: World, job_id: JobId) -> Launch:
 
 
 def next_check_at(db: Db) -> datetime | None:
-    """When the first job is to be looked at."""
+    """Return the time at which the first job is due for a check."""
     return db.value(SQL.find_next, datetime)
 
 
 def _check(db: Db, world: World, limit: int) -> tuple[Checked, list[_Overdue]]:
-    now = from_ms(db.now())
+    now = db.now()
     jobs = lock_due_jobs(db, now, limit)
     if not jobs:
         return Checked(0, ()), []
@@ -207,7 +206,7 @@ def _others(db: Db, limit_keys: Sequence[str], own: set[JobId], now: datetime) -
 
 
 def _launch(db: Db, world: World, starting: Sequence[_Ready]) -> tuple[list[Launch], list[_Overdue]]:
-    """Make the runs of `starting` and end their jobs; give back those whose program does not take its arguments."""
+    """Make the runs of `starting` and end their jobs. Return the jobs whose program does not take its arguments."""
     programs = find_programs(db, {one.schedule.program_id for one in starting})
     bound: list[tuple[_Ready, Mapping[str, Value]]] = []
     broken: list[_Overdue] = []
@@ -217,7 +216,7 @@ def _launch(db: Db, world: World, starting: Sequence[_Ready]) -> tuple[list[Laun
         except UserError as error:
             broken.append(_Overdue(one.job, Outcome.NEVER, str(error)))
     messages = read_job_messages(db, [one.job.job_id for one, _ in bound])
-    # In the order of their turns: runs of one millisecond are told apart by their ids.
+    # In the order of their turns: only the ids order runs of one millisecond.
     run_ids = sorted(RunId(world.new_id("run")) for _ in bound)
     runs = [
         NewRun(
@@ -228,8 +227,8 @@ def _launch(db: Db, world: World, starting: Sequence[_Ready]) -> tuple[list[Laun
             schedule_id=one.schedule.schedule_id,
             job_id=one.job.job_id,
             priority=one.job.priority,
-            deadline=None if one.job.deadline is None else to_ms(one.job.deadline),
-            came_at=to_ms(one.job.created_at),
+            deadline=one.job.deadline,
+            came_at=one.job.created_at,
         )
         for run_id, (one, arguments) in zip(run_ids, bound, strict=True)
     ]
@@ -241,7 +240,7 @@ def _launch(db: Db, world: World, starting: Sequence[_Ready]) -> tuple[list[Laun
     end_jobs(
         db,
         [
-            Ending(one.job, _outcome(one), launch.why, launch.run_id)
+            JobEnding(one.job, _outcome(one), launch.why, launch.run_id)
             for (one, _), launch in zip(bound, launches, strict=True)
         ],
     )
@@ -255,9 +254,9 @@ def _outcome(one: _Ready) -> Outcome:
 
 
 def _triggered_by(one: _Ready, messages: Sequence[MessageRef]) -> dict[str, object]:
-    """What the run's record says of its cause: what each leaf was fed, and the positions of its messages."""
+    """Return the cause for the run's record: what each leaf was fed, and the positions of its messages."""
     leaves = one.schedule.spec.trigger.leaves
-    fires = sorted({to_ms(at) for fed in one.job.fed.values() for at in fed.fires})
+    fires = sorted({at for fed in one.job.fed.values() for at in fed.fires})
     return {
         "schedule": one.schedule.qualified_name,
         "generation": one.schedule.generation,
@@ -270,7 +269,7 @@ def _triggered_by(one: _Ready, messages: Sequence[MessageRef]) -> dict[str, obje
                 "why": leaves[trigger_no].check([fed]).why,
                 "count": fed.count,
                 "backlog": fed.backlog,
-                "fires": [to_ms(at) for at in fed.fires],
+                "fires": fed.fires,
                 "messages": [(m.topic, m.seq, m.n) for m in messages if m.trigger_no == trigger_no],
             }
             for trigger_no, fed in sorted(one.job.fed.items())
@@ -290,11 +289,11 @@ def _cancel(db: Db, overdue: Sequence[_Overdue]) -> None:
     """End jobs without a run, and say that their work is left, so that it comes again."""
     db.tick()
     decided = {one.job.job_id: one for one in overdue}
-    # One that changed since was fed by somebody, or looked at by another checker: that one decides.
+    # A job that changed since was fed, or looked at by another checker. The other process decides about that job.
     found = {job.job_id: job for job in lock_unchanged(db, [one.job for one in overdue])}
     schedules = read_schedules(db, {job.schedule_id for job in found.values()})
     programs = find_programs(db, {schedule.program_id for schedule in schedules.values()})
-    end_jobs(db, [Ending(job, decided[job_id].outcome, decided[job_id].why) for job_id, job in found.items()])
+    end_jobs(db, [JobEnding(job, decided[job_id].outcome, decided[job_id].why) for job_id, job in found.items()])
     for job_id, job in found.items():
         if decided[job_id].outcome is Outcome.TIMED_OUT:
             schedule = schedules[job.schedule_id]
@@ -304,10 +303,10 @@ def _cancel(db: Db, overdue: Sequence[_Overdue]) -> None:
 
 
 def _work_left(db: Db, job: Job, schedule: Schedule, program: Program) -> list[Publish]:
-    """One message for each data set of which the job was told something."""
+    """Return a backlog message for each data set of which messages have fed the job."""
     leaves = schedule.spec.trigger.leaves
     told = [leaf for no in job.fed if isinstance(leaf := leaves[no], DataTrigger)]
-    # Of a snapshot nothing is left to who reads it whole: the next refresh will do.
+    # A program that reads a snapshot as a whole has no backlog: the next refresh serves.
     fed = {
         leaf.backlog_key: leaf
         for leaf in told

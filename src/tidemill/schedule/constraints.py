@@ -28,7 +28,10 @@ class BadConstraint(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """At most `n` runs of the program at one time, whoever started them; a job over the limit waits for a slot."""
+    """Limit of `n` runs of the program at one time, however the runs were started.
+
+    A job over the limit waits for a slot.
+    """
 
     n: int
 

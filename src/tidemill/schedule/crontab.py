@@ -84,7 +84,10 @@ class Crontab:
             last = fire
 
     def _instant(self, wall: datetime) -> datetime | None:
-        """When the clock first shows `wall`, or what comes in its place; None when nothing does."""
+        """Return the instant at which the clock first shows `wall`, or the end of the gap in its place.
+
+        None if there is neither.
+        """
         before, after = _offsets(self.zone, wall)
         if before >= after:
             return (wall - before).replace(tzinfo=UTC)
@@ -94,7 +97,7 @@ class Crontab:
         return _find_change(self.zone, (wall - after).replace(tzinfo=UTC), (wall - before).replace(tzinfo=UTC))
 
     def _second_instant(self, wall: datetime) -> datetime:
-        """When the clock shows `wall` for the last time."""
+        """Return the instant at which the clock shows `wall` for the last time."""
         return (wall - _offsets(self.zone, wall)[1]).replace(tzinfo=UTC)
 
     def _shown_again(self, last: datetime, fire: datetime) -> Iterator[datetime]:
@@ -173,7 +176,7 @@ def _known(offset: timedelta | None) -> timedelta:
 
 
 def _is_left_out(zone: ZoneInfo, day: date) -> bool:
-    """Whether the zone never had that day, as Samoa no 30 December 2011."""
+    """Return whether the zone left out that day, as Samoa did 30 December 2011."""
     return all(
         before < after for before, after in (_offsets(zone, datetime.combine(day, at)) for at in (time.min, time.max))
     )

@@ -32,14 +32,15 @@ from tidemill.sizes import exact_bytes, format_bytes, parse_bytes
 _SHORTEST_PERIOD: Final = timedelta(seconds=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 MOST_ENDS: Final = 10_000
-"""How many ends of periods one move of a watermark starts runs for at most, and one run is told: the latest."""
+"""Limit of the period ends for which one watermark move starts runs, or of which one run is informed: the latest ones.
+"""
 _LARGEST: Final = 1 << 62
 _MOMENTS: Final = range(-60_000_000_000_000_000, 250_000_000_000_000_000)
 """Microseconds since 1970 that have a date, with a millennium to spare."""
 
 
 class Named(Protocol):
-    """What a declared data set gives to a trigger: its name with the namespace."""
+    """Declared data set, as a trigger sees it: its name with the namespace."""
 
     @property
     def qualified_name(self) -> str:
@@ -64,7 +65,10 @@ class MessageTrigger(Leaf):
 
     @abstractmethod
     def feed(self, fed: Fed, message: Message) -> Fed:
-        """What the leaf has after `message`, whose key is one of its `event_keys`; `UnreadableMessage`."""
+        """Return what the leaf was fed, with `message` added. The key of `message` is one of the leaf's `event_keys`.
+
+        Errors: `UnreadableMessage`.
+        """
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -108,7 +112,7 @@ class DataTrigger(DatasetTrigger):
         return self._event_key(backlog_event)
 
     def feed(self, fed: Fed, message: Message) -> Fed:
-        """What the leaf has after `message`, which counts what is new in its payload's `count`."""
+        """Return what the leaf was fed, with the `count` in the payload of `message` added."""
         if message.event_key == self.backlog_key:
             return replace(fed, backlog=True)
         return replace(fed, count=fed.count + self._number(message.payload, "count"))
@@ -162,7 +166,7 @@ class NewPartitions(DataTrigger):
 
 
 class Unit(StrEnum):
-    """What new data is measured in."""
+    """Unit in which new data is measured."""
 
     BYTES = "bytes"
     ROWS = "rows"
@@ -196,7 +200,7 @@ class NewData(DataTrigger):
         return f"NewData({self.dataset}, {wanted})"
 
     def feed(self, fed: Fed, message: Message) -> Fed:
-        """What the leaf has after `message`, which says the bytes and rows of each partition."""
+        """Return what the leaf was fed, with the bytes or rows of each partition in `message` added."""
         if message.event_key == self.backlog_key:
             return DataTrigger.feed(self, fed, message)
         partitions = message.payload.get("partitions")
@@ -223,7 +227,7 @@ class Refreshed(DataTrigger):
 
     @property
     def event_keys(self) -> tuple[EventKey, ...]:
-        """Its refreshes, and changes that a run has left."""
+        """Event keys of the snapshot: its refreshes, and changes that a run has left."""
         return (self._event_key(snapshot_event), self.backlog_key)
 
     def check(self, fed: Sequence[Fed]) -> Answer:
@@ -243,7 +247,7 @@ class Passed(NamedTuple):
 
 
 class PassedMode(StrEnum):
-    """How many runs are started when a watermark passed several ends of periods."""
+    """Rule for a watermark that passes several period ends in one move: the number of runs that are started."""
 
     COALESCE = "coalesce"
     EACH = "each"
@@ -281,7 +285,7 @@ class WatermarkPassed(DataTrigger):
         return f"WatermarkPassed({self.dataset}, every='{format_duration(self.every)}'{each})"
 
     def feed(self, fed: Fed, message: Message) -> Fed:
-        """What the leaf has after `message`, which says from where to where the watermark moved, in microseconds."""
+        """Return what the leaf was fed, with the move in `message` added: its start and end, in microseconds."""
         if message.event_key == self.backlog_key:
             return DataTrigger.feed(self, fed, message)
         if self.goes_back(message):
@@ -301,9 +305,9 @@ class WatermarkPassed(DataTrigger):
         return Passed(EPOCH + first * self.every, EPOCH + last * self.every, left_out) if first <= last else None
 
     def goes_back(self, message: Message) -> bool:
-        """Whether `message` is about a move back: a rewind, or times that are read in another way.
+        """Return whether `message` reports a move back: a rewind, or times that are read in another way.
 
-        `UnreadableMessage` for a message that says no moments.
+        Errors: `UnreadableMessage` if `message` has no times.
         """
         before, after = message.payload.get("from"), message.payload.get("to")
         moments = [moment for moment in (before, after, message.payload.get("since")) if moment is not None]
@@ -319,7 +323,7 @@ class WatermarkPassed(DataTrigger):
     def _periods(self, message: Message) -> tuple[int, int]:
         """The numbers of the first and the last period that ended with a move forward; else the first is the greater.
 
-        A first move passes all periods since the beginning of the first time slot, where the message says that.
+        A first move passes all periods since the first rows may begin, where the message says that.
         """
         before, after = message.payload.get("from"), message.payload.get("to")
         if not isinstance(after, int):

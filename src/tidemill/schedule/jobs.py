@@ -1,8 +1,8 @@
-"""Jobs: schedules of which something has happened, until a run exists or they are dropped (seed 001).
+"""Jobs: schedules that something has fed, until a run exists or the job is dropped (seed 001).
 
-A schedule has at most one open job (an index sees to it); messages and fires join it, also while it waits for its
-constraints. Whoever locks a job's row checks it under its limits, makes it due, or ends it: the end of a run relies on
-that when it wakes who waits for its slot and skips what is locked.
+A schedule has at most one open job; an index guards this. Messages and fires join the job, also while the job waits for
+its constraints. A block that locks a job's row checks the job under its limits, makes the job due, or ends the job. The
+end of a run relies on that: it wakes jobs that wait for its slot, and skips locked jobs.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.messages import Message
-from tidemill.catalog.named import load_sql
-from tidemill.epoch import to_ms
+from tidemill.catalog.named import ALL_ROWS, FROM_LATEST, load_sql
+from tidemill.catalog.records import to_json
 from tidemill.errors import Conflict, Internal, NotFound
 from tidemill.json_specs import shaped, write_text
 from tidemill.names import JobId, RunId, ScheduleId
@@ -44,7 +44,7 @@ class JobState(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a job ended."""
+    """End of a job."""
 
     LAUNCHED = "launched"
     FORCED = "forced"
@@ -79,7 +79,7 @@ class MessageRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the leaves of a trigger were fed within one job, by the numbers of the leaves."""
+    """Feed of a trigger's leaves within one job, by the numbers of the leaves."""
 
     fed: Mapping[int, Fed]
 
@@ -111,11 +111,11 @@ class Job:
 
     @property
     def fed(self) -> Mapping[int, Fed]:
-        """What each leaf was fed."""
+        """Feed of each leaf."""
         return self.progress.fed
 
     def turn(self, now: datetime) -> Turn:
-        """Its place among those that want the same slot."""
+        """Place of the job among those that wait for the same slot."""
         return turn(now, self.priority, self.deadline, self.created_at, self.job_id)
 
 
@@ -123,14 +123,14 @@ Turn: TypeAlias = tuple[bool, int, datetime, datetime, str]
 
 
 def turn(now: datetime, priority: int, deadline: datetime | None, created_at: datetime, job_id: str) -> Turn:
-    """What jobs are sorted by: those past their deadline first, then by priority, deadline and age."""
+    """Return the sort key of a job: past its deadline first, then by priority, deadline and age."""
     late = deadline is not None and deadline <= now
     return (not late, -priority, deadline or datetime.max.replace(tzinfo=UTC), created_at, job_id)
 
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """What the history keeps; `detail` says why, and names the messages of a job that was dropped."""
+    """Job of the history. `detail` gives the reason, and names the messages of a dropped job."""
 
     job_id: JobId
     schedule_id: ScheduleId
@@ -142,7 +142,7 @@ class EndedJob:
     detail: Mapping[str, object]
 
 
-class _Waiting(NamedTuple):
+class _WaitingJob(NamedTuple):
     """A job that waits for a key, with what its turn is made of."""
 
     wait_key: str
@@ -152,8 +152,8 @@ class _Waiting(NamedTuple):
     created_at: datetime
 
 
-class Ending(NamedTuple):
-    """How an open job ends: with a run, or for a reason without."""
+class JobEnding(NamedTuple):
+    """End of an open job: with a run, or without one and for a reason."""
 
     job: Job
     outcome: Outcome
@@ -162,7 +162,7 @@ class Ending(NamedTuple):
 
 
 Fact: TypeAlias = Message | datetime
-"""What feeds a leaf: a message, or the logical time at which it was due (a time trigger, or a boundary passed)."""
+"""A feed of a leaf: a message, or the logical time at which a time trigger fired or a boundary was passed."""
 
 Schedules: TypeAlias = Mapping[ScheduleId, Schedule]
 
@@ -217,7 +217,7 @@ def lock_open_jobs(db: Db, schedule_ids: Collection[ScheduleId]) -> list[Job]:
 
 
 def lock_due_jobs(db: Db, now: datetime, limit: int) -> list[Job]:
-    """At most `limit` jobs that are due and that nobody else holds, locked, longest due first."""
+    """Lock at most `limit` jobs that are due and not locked, and return them, longest due first."""
     return db.records(SQL.lock_due, Job, now=now, limit=limit)
 
 
@@ -227,7 +227,7 @@ def find_unfinished(db: Db, job_ids: Collection[JobId]) -> set[JobId]:
 
 
 def lock_unchanged(db: Db, jobs: Iterable[Job]) -> list[Job]:
-    """Those of `jobs` that nobody has changed or ended since they were read, locked."""
+    """Lock the jobs of `jobs` that are unchanged and open since they were read, and return them."""
     rows = [{"job_id": job.job_id, "revision": job.revision} for job in jobs]
     return db.records(SQL.lock_unchanged, Job, jobs=json.dumps(rows))
 
@@ -257,14 +257,14 @@ def store_checked(db: Db, jobs: Sequence[Job], waits: Mapping[JobId, Sequence[st
         {
             "job_id": job.job_id,
             "state": job.state.value,
-            "satisfied_at": _to_ms_or_none(job.satisfied_at),
-            "deadline": _to_ms_or_none(job.deadline),
-            "next_check_at": _to_ms_or_none(job.next_check_at),
+            "satisfied_at": job.satisfied_at,
+            "deadline": job.deadline,
+            "next_check_at": job.next_check_at,
             "verdict": None if job.verdict is None else json.dumps(job.verdict),
         }
         for job in jobs
     ]
-    db.run(SQL.update_checked, jobs=json.dumps(rows))
+    db.run(SQL.update_checked, jobs=to_json(rows))
     db.run(SQL.delete_waits, job_ids=json.dumps([job.job_id for job in jobs]))
     keys = [{"wait_key": key, "job_id": job_id} for job_id, wanted in waits.items() for key in wanted]
     db.run(SQL.insert_waits, waits=json.dumps(keys))
@@ -274,7 +274,7 @@ def list_waiting(db: Db, wait_keys: Sequence[str], now: datetime) -> dict[str, l
     """The jobs that wait for each key, with their turns. Cost: how many they are."""
     waiting: dict[str, list[tuple[JobId, Turn]]] = {}
     wanted = json.dumps(wait_keys)
-    for one in db.records(SQL.list_waiting, _Waiting, wait_keys=wanted):
+    for one in db.records(SQL.list_waiting, _WaitingJob, wait_keys=wanted):
         own = turn(now, one.priority, one.deadline, one.created_at, one.job_id)
         waiting.setdefault(one.wait_key, []).append((one.job_id, own))
     return waiting
@@ -283,11 +283,11 @@ def list_waiting(db: Db, wait_keys: Sequence[str], now: datetime) -> dict[str, l
 def drop_jobs(db: Db, schedules: Mapping[ScheduleId, Outcome]) -> dict[ScheduleId, int]:
     """End all jobs of `schedules` without a run, for the reason given, and give how many each had."""
     jobs = db.records(SQL.lock_all, Job, schedule_ids=json.dumps(sorted(schedules)))
-    end_jobs(db, [Ending(job, schedules[job.schedule_id], schedules[job.schedule_id].value) for job in jobs])
+    end_jobs(db, [JobEnding(job, schedules[job.schedule_id], schedules[job.schedule_id].value) for job in jobs])
     return {s: sum(job.schedule_id == s for job in jobs) for s in schedules}
 
 
-def end_jobs(db: Db, endings: Sequence[Ending]) -> None:
+def end_jobs(db: Db, endings: Sequence[JobEnding]) -> None:
     """Move jobs, whose rows the caller holds, to the history.
 
     The messages of those that end without a run are named there; those of the others are in their run's record.
@@ -302,13 +302,13 @@ def end_jobs(db: Db, endings: Sequence[Ending]) -> None:
             "generation": ending.job.generation,
             "outcome": ending.outcome.value,
             "run_id": ending.run_id,
-            "created_at": to_ms(ending.job.created_at),
+            "created_at": ending.job.created_at,
             "detail": json.dumps({"why": ending.why, "messages": messages.get(ending.job.job_id, [])}),
         }
         for ending in endings
     ]
     ended = json.dumps([ending.job.job_id for ending in endings])
-    db.run(SQL.insert_history, jobs=json.dumps(rows))
+    db.run(SQL.insert_history, jobs=to_json(rows))
     for statement in (SQL.delete_waits, SQL.delete_messages, SQL.delete_jobs):
         db.run(statement, job_ids=ended)
 
@@ -321,14 +321,19 @@ def find_job(db: Db, job_id: JobId) -> Job | EndedJob:
     return job
 
 
-def list_jobs(db: Db) -> list[Job]:
-    """All open jobs, oldest first."""
-    return db.records(SQL.list_jobs, Job)
+def list_jobs(db: Db, *, after: str = "", limit: int = ALL_ROWS) -> list[Job]:
+    """List open jobs by id, which is about oldest first, from the id behind `after` on."""
+    return db.records(SQL.list_jobs, Job, after=after, limit=limit)
 
 
-def list_ended_jobs(db: Db, schedule_id: ScheduleId, *, most: int) -> list[EndedJob]:
-    """The newest of a schedule's jobs that have ended, newest first."""
-    return db.records(SQL.list_ended, EndedJob, schedule_id=schedule_id, most=most)
+def list_ended_jobs(
+    db: Db, schedule_id: ScheduleId, *, most: int, before: tuple[datetime, str] = FROM_LATEST
+) -> list[EndedJob]:
+    """List the jobs of a schedule that have ended, newest first, from the time of the end and id `before` on."""
+    ended_at, job_id = before
+    return db.records(
+        SQL.list_ended, EndedJob, schedule_id=schedule_id, ended_before=ended_at, before=job_id, most=most
+    )
 
 
 def _feed(fed: Mapping[int, Fed], facts: Sequence[tuple[int, Fact]], schedule: Schedule) -> Progress:
@@ -344,7 +349,3 @@ def _feed(fed: Mapping[int, Fed], facts: Sequence[tuple[int, Fact]], schedule: S
             case leaf, _:
                 raise Internal(f"leaf {trigger_no} of schedule {schedule.qualified_name}, {leaf}, was fed {fact}")
     return Progress(after)
-
-
-def _to_ms_or_none(at: datetime | None) -> int | None:
-    return None if at is None else to_ms(at)

@@ -53,7 +53,7 @@ SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_ch
 --   progress, verdict, revision
 SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline, progress,
        verdict, revision
-  FROM job ORDER BY created_at, job_id
+  FROM job WHERE job_id > :after ORDER BY job_id LIMIT :limit
 
 -- name: insert_jobs
 -- gives: schedule_id
@@ -99,15 +99,15 @@ INSERT INTO job_waits (wait_key, job_id) SELECT r.wait_key, r.job_id FROM {rows:
 
 -- name: list_waiting
 -- gives: wait_key, job_id, priority, deadline, created_at
--- Who else waits for the same, with its turn.
+-- Jobs that wait for the same keys, with their turns.
 SELECT w.wait_key, j.job_id, j.priority, j.deadline, j.created_at
   FROM job_waits AS w JOIN job AS j ON j.job_id = w.job_id
  WHERE w.wait_key IN ({texts:wait_keys})
 
 -- name: wake_beside
 -- locks: job, at slot_limit
--- A job that leaves the queue without a run lets those go on that had to let it go first. Skipped when locked: who
--- holds a job's row looks at it, or makes it due.
+-- A job that leaves the queue without a run wakes the jobs that had to wait behind it. Locked jobs are skipped: the
+-- block that holds a job's row looks at that job, or makes it due.
 UPDATE job SET next_check_at = tidemill_now()
  WHERE job_id IN (SELECT job_id FROM job
                    WHERE job_id IN (SELECT other.job_id
@@ -137,4 +137,6 @@ SELECT job_id, schedule_id, generation, outcome, run_id, created_at, ended_at, d
 -- name: list_ended
 -- gives: job_id, schedule_id, generation, outcome, run_id, created_at, ended_at, detail
 SELECT job_id, schedule_id, generation, outcome, run_id, created_at, ended_at, detail
-  FROM job_history WHERE schedule_id = :schedule_id ORDER BY ended_at DESC, job_id DESC LIMIT :most
+  FROM job_history
+ WHERE schedule_id = :schedule_id AND (ended_at, job_id) < (:ended_before, :before)
+ ORDER BY ended_at DESC, job_id DESC LIMIT :most

@@ -9,7 +9,6 @@ from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.wakeups import Waiter
-from tidemill.epoch import from_ms
 from tidemill.errors import Unavailable
 from tidemill.schedule.boundaries import feed_boundaries, has_boundaries
 from tidemill.schedule.checker import Launch, check_due, next_check_at
@@ -41,9 +40,9 @@ class Scheduler:
         self._timers = timers
 
     def step(self) -> timedelta:
-        """Do a batch of what can be done now, and give how long there is nothing more, unless somebody commits.
+        """Do a batch of what can be done now. Return the time to wait for more, unless a process commits.
 
-        Writes only when there is something to write: to ask costs one read.
+        Writes only when there is something to write. Cost of asking: one read.
         """
         messages, boundaries, fire_at, check_at, now = self._catalog.read(_look)
         if not self._timers:
@@ -64,7 +63,10 @@ class Scheduler:
         return min([LONGEST_SLEEP, *(at - now for at in (fire_at, check_at) if at is not None and at > now)])
 
     def run(self, waiter: Waiter, stopped: Callable[[], bool]) -> None:
-        """Step until `stopped`; whoever stops it wakes the waiter. While the catalog is away it waits."""
+        """Repeat `step` until `stopped`. The caller that stops the loop wakes the waiter.
+
+        The loop waits while the catalog is unavailable.
+        """
         while not stopped():
             try:
                 nap = self.step()
@@ -75,4 +77,4 @@ class Scheduler:
 
 
 def _look(db: Db) -> tuple[bool, bool, datetime | None, datetime | None, datetime]:
-    return has_messages(db), has_boundaries(db), next_timer_at(db), next_check_at(db), from_ms(db.now())
+    return has_messages(db), has_boundaries(db), next_timer_at(db), next_check_at(db), db.now()

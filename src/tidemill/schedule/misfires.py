@@ -1,4 +1,4 @@
-"""What a time trigger has missed, and what becomes of it: pure."""
+"""Fires that a time trigger has missed, and the rule for them: pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tidemill.schedule.specs import Misfire, ScheduleSpec
 from tidemill.schedule.time_triggers import Cron, Every, TimeTrigger
 
 MOST_FIRES: Final = 10_000
-"""Of one timer in one go: a minute's cron after a week. What is left after longer downtime is a run of its own."""
+"""A timer fires at most this often in one step: a minute's cron after a week. The rest of a longer downtime gets
+another run."""
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -32,9 +33,10 @@ class Due:
 
 
 def find_due(leaf: TimeTrigger, spec: ScheduleSpec, counted_from: datetime, now: datetime, *, waits: bool) -> Due:
-    """What `leaf` is fed at `now`; `waits` says that `Every` has been fed in a job that is still open.
+    """Return the times that feed `leaf` at `now`. `waits` is true if `Every` has fed a job that is still open.
 
-    `counted_from` is for `Every` the last launch, or the resumption; for `Cron` the time up to which it has fired.
+    `counted_from` is for `Every` the last launch, or the resumption. For `Cron` it is the time up to which the timer
+    has fired.
     """
     match leaf:
         case Every():

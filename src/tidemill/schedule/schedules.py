@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import load_sql
+from tidemill.catalog.named import ALL_ROWS, load_sql
 from tidemill.errors import NotFound
 from tidemill.names import EventKey, Namespace, ProgramId, ScheduleId, nearest, qualified
 from tidemill.schedule.data_triggers import PassedMode, WatermarkPassed
@@ -33,32 +33,44 @@ def find_schedule(db: Db, namespace: Namespace, app: str, name: str) -> Schedule
 
 
 def read_schedules(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[ScheduleId, Schedule]:
-    """Those of `schedule_ids` that exist, unlocked. Cost: look-ups."""
+    """Return the schedules of `schedule_ids` that exist, unlocked. Cost: look-ups."""
     return {s.schedule_id: s for s in db.records(SQL.read_schedules, Schedule, schedule_ids=_json(schedule_ids))}
 
 
 def lock_schedules(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[ScheduleId, Schedule]:
-    """Those of `schedule_ids` that exist, locked for a change until the block ends."""
+    """Return the schedules of `schedule_ids` that exist, locked for a change until the block ends."""
     return {s.schedule_id: s for s in db.records(SQL.lock_schedules, Schedule, schedule_ids=_json(schedule_ids))}
 
 
 def share_listening(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[ScheduleId, Schedule]:
-    """Those of `schedule_ids` that listen, locked against change until the block ends."""
+    """Return the schedules of `schedule_ids` that listen, locked against change until the block ends."""
     return {s.schedule_id: s for s in db.records(SQL.share_listening, Schedule, schedule_ids=_json(schedule_ids))}
 
 
-def list_schedules(db: Db, *, program_id: ProgramId | None = None, event_key: EventKey | None = None) -> list[Schedule]:
-    """All schedules, or those that start a program, or listen to an event key; in order of their names."""
+def list_schedules(
+    db: Db,
+    *,
+    program_id: ProgramId | None = None,
+    event_key: EventKey | None = None,
+    after: tuple[str, str, str] = ("", "", ""),
+    limit: int = ALL_ROWS,
+) -> list[Schedule]:
+    """List schedules by name, behind `after`; or all that start a program, or listen to an event key."""
     if event_key is not None:
         found = db.records(SQL.list_by_event_key, Schedule, event_key=event_key)
         return [s for s in found if program_id in {None, s.program_id}]
     if program_id is not None:
         return db.records(SQL.list_by_program, Schedule, program_id=program_id)
-    return db.records(SQL.list_schedules, Schedule)
+    namespace, app, name = after
+    place = {"after_namespace": namespace, "after_app": app, "after_name": name}
+    return db.records(SQL.list_schedules, Schedule, **place, limit=limit)
 
 
 def find_listeners(db: Db, event_keys: Iterable[EventKey]) -> dict[EventKey, list[tuple[ScheduleId, int]]]:
-    """Who listens to each key: schedule and number of the leaf. Cost: look-ups of the keys, never the schedules."""
+    """Find the listeners of each key: schedule and number of the leaf.
+
+    Cost: look-ups of the keys, never the schedules.
+    """
     found: dict[EventKey, list[tuple[ScheduleId, int]]] = {}
     listeners = db.records(SQL.read_trigger_keys, tuple[EventKey, ScheduleId, int], event_keys=_json(event_keys))
     for key, schedule_id, trigger_no in listeners:
@@ -67,7 +79,7 @@ def find_listeners(db: Db, event_keys: Iterable[EventKey]) -> dict[EventKey, lis
 
 
 def read_timers(db: Db, schedule_id: ScheduleId) -> dict[int, datetime]:
-    """When each time trigger of the schedule is looked at next, soonest first (an early run may have moved it)."""
+    """Return the next look at each time trigger of the schedule, soonest first. An early run may have moved it."""
     return dict(db.records(SQL.read_timers, tuple[int, datetime], schedule_id=schedule_id))
 
 

@@ -7,7 +7,7 @@ SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, progr
 -- name: share_listening
 -- gives: schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status
 -- locks: schedule
--- Locked against change, so that nobody suspends or replaces a schedule while its job is fed.
+-- Locked against change, so that no process suspends or replaces a schedule while its job is fed.
 SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status
   FROM schedule WHERE schedule_id IN ({texts:schedule_ids}) AND status = 'SCHEDULED' ORDER BY schedule_id {for_share}
 
@@ -24,7 +24,8 @@ SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, progr
 -- name: list_schedules
 -- gives: schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status
 SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status
-  FROM schedule ORDER BY namespace, app, name
+  FROM schedule WHERE (namespace, app, name) > (:after_namespace, :after_app, :after_name)
+ ORDER BY namespace, app, name LIMIT :limit
 
 -- name: list_by_program
 -- gives: schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status

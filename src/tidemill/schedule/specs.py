@@ -36,21 +36,21 @@ class BadSchedule(UserError):
 
 
 class OnTimeout(StrEnum):
-    """What becomes of a job whose constraints did not hold in time."""
+    """Rule for a job whose constraints did not hold in time."""
 
     CANCEL = "cancel"
     FORCE = "force"
 
 
 class Misfire(StrEnum):
-    """What becomes of the times of a `Cron` that nobody was there to see, or that came while a job waited."""
+    """Rule for the times of a `Cron` that passed without a scheduler, or that came while a job waited."""
 
     ONCE = "once"
-    """One run carries all of them."""
+    """All of the times share a run."""
     ALL = "all"
     """A run for each, one after the other."""
     SKIP = "skip"
-    """Those older than the schedule's `grace` are left out; one run carries the others."""
+    """Times that are older than the schedule's `grace` are left out. A single run carries the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +100,14 @@ class ScheduleSpec:
 
 
 class Status(StrEnum):
-    """Whether a schedule listens. New ones start suspended."""
+    """State of a schedule: it listens, or is suspended. New schedules start suspended."""
 
     SUSPENDED = "SUSPENDED"
     SCHEDULED = "SCHEDULED"
 
 
 class Owner(StrEnum):
-    """Who made a schedule: a deployment, or people by CLI and REST."""
+    """Maker of a schedule: a deployment, or a person by command line and REST."""
 
     APP = "app"
     OPS = "ops"

@@ -19,8 +19,8 @@ from tidemill.catalog.messages import (
 from tidemill.catalog.named import load_sql
 from tidemill.epoch import show_time
 from tidemill.names import ScheduleId
-from tidemill.run.counted import Counting, start_counting
-from tidemill.run.programs import Program, find_programs
+from tidemill.run.records.programs import Program, find_programs
+from tidemill.run.step.counted import Counting, start_counting
 from tidemill.schedule.boundaries import Moves, Queue, queue_boundaries
 from tidemill.schedule.data_triggers import (
     MOST_ENDS,
@@ -93,7 +93,7 @@ def subscribe(catalog: Catalog, world: World, limit: int = BATCH) -> int:
 
 
 def has_messages(db: Db) -> bool:
-    """Whether there are messages that no scheduler has handled yet. Cost: one look-up."""
+    """Return whether there are messages that no scheduler has handled yet. Cost: one look-up."""
     return bool(db.all(SQL.find_unhandled, topic=Topic.DATA, name=NAME))
 
 

@@ -75,10 +75,10 @@ class Every(TimeTrigger):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Cron(TimeTrigger):
-    """The times that a cron expression names on the wall clocks of `zone`; an early run never moves them.
+    """Times that a cron expression names on the wall clocks of `zone`. A run that starts early never moves them.
 
     Five fields (`minute hour day-of-month month day-of-week`; six with seconds first), or a name as `@daily`. When
-    clocks are put forward, a time in the gap comes at the gap's end; when they are put back, a time comes once.
+    clocks go forward, a time in the gap comes at the gap's end. When clocks go back, a time comes once.
     """
 
     expression: str
@@ -97,7 +97,7 @@ class Cron(TimeTrigger):
         return f"Cron('{self.expression}', zone='{self.zone}')"
 
     def fires_after(self, after: datetime) -> Iterator[datetime]:
-        """Its times after `after`, in order, in UTC, without end. Cost: some 20 µs each."""
+        """Yield the trigger's times after `after`, in order, in UTC, without end. Cost: some 20 µs each."""
         return read_crontab(self.expression, self.zone).fires_after(after)
 
     def check(self, fed: Sequence[Fed]) -> Answer:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
-from tidemill.epoch import from_ms, to_ms
+from tidemill.catalog.records import to_json
 from tidemill.names import JobId, ScheduleId
 from tidemill.schedule.jobs import Fact, Job, feed_jobs, find_unfinished, lock_open_jobs
 from tidemill.schedule.misfires import MOST_FIRES, Due, find_due
@@ -35,7 +35,7 @@ class _Timer(NamedTuple):
     trigger_no: int
 
 
-class _Found(NamedTuple):
+class _DueTimer(NamedTuple):
     """A timer that is due, the time that it stands at, and for `Every` the time that it counts from."""
 
     schedule_id: ScheduleId
@@ -72,12 +72,12 @@ def fire_due(catalog: Catalog, world: World, limit: int = BATCH) -> int:
 
 
 def next_timer_at(db: Db) -> datetime | None:
-    """When the first timer is due."""
+    """Return the time at which the first timer is due."""
     return db.value(SQL.find_next, datetime)
 
 
 def _fire_due(db: Db, world: World, limit: int) -> int:
-    now = from_ms(db.now())
+    now = db.now()
     found = _lock_timers(db, now, limit)
     if not found:
         return 0
@@ -90,7 +90,7 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
     fires = [_Fire(*timer, fire) for timer, one in due.items() for fire in one.fires]
     # Also those that are fed nothing: they are locked, so a slot that became free has passed them over.
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {schedule_id: [] for schedule_id in open_jobs}
-    given = json.dumps([_row(fire, schedules) for fire in fires])
+    given = to_json([_row(fire, schedules) for fire in fires])
     fired = set(db.records(SQL.insert_fires, _Fire, fires=given))
     again = {timer for timer, one in due.items() if one.set_back}
     fires = [fire for fire in fires if fire in fired or _Timer(fire.schedule_id, fire.trigger_no) in again]
@@ -99,18 +99,18 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
     world.mark("timekeeper.before_jobs")
     jobs = feed_jobs(db, world, facts, schedules)
     named = [{**_row(fire, schedules), "job_id": jobs[fire.schedule_id]} for fire in fires]
-    db.run(SQL.name_jobs, fires=json.dumps(named))
+    db.run(SQL.name_jobs, fires=to_json(named))
     world.mark("timekeeper.before_timers")
     rows = [
         {
             **timer._asdict(),
-            "next_fire_at": to_ms(one.next_fire),
+            "next_fire_at": one.next_fire,
             "behind": jobs.get(timer.schedule_id) if one.behind else None,
-            "counted_from": None if one.every is None else to_ms(one.next_fire - one.every),
+            "counted_from": None if one.every is None else one.next_fire - one.every,
         }
         for timer, one in due.items()
     ]
-    db.run(SQL.move_timers, timers=json.dumps(rows))
+    db.run(SQL.move_timers, timers=to_json(rows))
     gone = [one.timer._asdict() for one in found if one.timer not in due]
     db.run(SQL.remove_timers, timers=json.dumps(gone))
     world.mark("timekeeper.before_commit")
@@ -119,16 +119,16 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
 
 def _row(fire: _Fire, schedules: Mapping[ScheduleId, Schedule]) -> dict[str, object]:
     generation = schedules[fire.schedule_id].generation
-    return {**fire._asdict(), "generation": generation, "fire_time": to_ms(fire.fire_time)}
+    return {**fire._asdict(), "generation": generation}
 
 
 def _find_all_due(
-    found: list[_Found],
+    found: list[_DueTimer],
     schedules: Mapping[ScheduleId, Schedule],
     open_jobs: Mapping[ScheduleId, Job],
     launches: Mapping[ScheduleId, datetime],
     now: datetime,
-) -> tuple[list[_Found], dict[_Timer, Due]]:
+) -> tuple[list[_DueTimer], dict[_Timer, Due]]:
     """Return the timers of this batch, and what each of them feeds; a timer of nothing has no entry."""
     due: dict[_Timer, Due] = {}
     fires = 0
@@ -153,10 +153,12 @@ def _find_all_due(
     return found, due
 
 
-def _lock_timers(db: Db, now: datetime, limit: int) -> list[_Found]:
+def _lock_timers(db: Db, now: datetime, limit: int) -> list[_DueTimer]:
     """The timers whose time has come, those that were behind a run that has ended, and those of a time to come."""
-    found = [one for lock in (SQL.lock_due, SQL.lock_ahead) for one in db.records(lock, _Found, now=now, limit=limit)]
-    freed = db.records(SQL.lock_freed, _Found, limit=limit)
+    found = [
+        one for lock in (SQL.lock_due, SQL.lock_ahead) for one in db.records(lock, _DueTimer, now=now, limit=limit)
+    ]
+    freed = db.records(SQL.lock_freed, _DueTimer, limit=limit)
     # Asked only now: before we locked a timer, another timekeeper may have fed a job, which may be a run by now.
     held = find_unfinished(db, {one.behind for one in freed if one.behind is not None})
     return [*found, *(one for one in freed if one.behind not in held)]

@@ -32,12 +32,12 @@ class BadTrigger(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """What one leaf was fed within one job."""
+    """Feed of one leaf within one job."""
 
     count: int = 0
     """Partitions, files, bytes, …; for a time trigger how often it fired."""
     backlog: bool = False
-    """Whether a message said that work is left for the program: that is enough, whatever the number wanted."""
+    """True if a message announced a backlog of the program. A backlog is enough, whatever number the leaf wants."""
     fires: tuple[datetime, ...] = ()
     """The logical times at which it fired, oldest first: of a time trigger, or ends of periods."""
 
@@ -71,14 +71,14 @@ class Trigger(ABC):
 
     @abstractmethod
     def __str__(self) -> str:
-        """As people write it."""
+        """Return the trigger as people write it."""
 
     def __and__(self, other: Trigger) -> AllOf:
         """Both must occur."""
         return AllOf(self, other)
 
     def __or__(self, other: Trigger) -> AnyOf:
-        """One of both is enough."""
+        """Return a trigger for which this one or `other` is enough."""
         return AnyOf(self, other)
 
 
@@ -115,7 +115,7 @@ class _Composite(Trigger):
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
-        """Those of its triggers, one after the other."""
+        """Leaves of all its triggers, in order."""
         return tuple(leaf for trigger in self.triggers for leaf in trigger.leaves)
 
     def _ask(self, fed: Sequence[Fed]) -> list[Answer]:
@@ -140,7 +140,7 @@ class AllOf(_Composite):
 
 
 class AnyOf(_Composite):
-    """One of its triggers (`|`): every 4 hours, or sooner when the data has come (seed 001, story 11)."""
+    """Trigger of which one part is enough (`|`): every 4 hours, or earlier with new data (seed 001, story 11)."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What a window program hands to whoever computes it: windows, and the partitions whose rows may lie in them."""
+"""Batches of a window program: windows to compute, and the partitions whose rows may lie in them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemill.lake.fileset.fileset import Fileset, Partition
-from tidemill.lake.keys import KeyText
-from tidemill.lake.window.watermark_spec import WatermarkSpec
 from tidemill.lake.window.window_plan import Window
+from tidemill.shapes.keys import KeyText
+from tidemill.shapes.watermark_spec import WatermarkSpec
 
 if TYPE_CHECKING:
-    from tidemill.run.workspace import Workspace
+    from tidemill.run.step.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Batch:
     windows: tuple[Window, ...]
     partitions: tuple[Partition, ...]
     instants: dict[KeyText, tuple[int, int]]
-    """Of each partition, the instants of the rows that belong to it."""
+    """For each partition, the instants of the rows that belong to the partition."""
 
     @property
     def watermark(self) -> WatermarkSpec:
@@ -40,12 +40,16 @@ class Calculator(Protocol):
         """The rows of all windows of `batch`."""
 
     def count_outside(self, workspace: Workspace, batch: Batch) -> Mapping[KeyText, int]:
-        """How many rows of each partition lie outside its instants; partitions without such rows may be missing."""
+        """Count the rows of each partition that lie outside its instants.
+
+        A partition without such rows may be missing.
+        """
 
     def replace(
         self, workspace: Workspace, batch: Batch, gone: Sequence[Window], old: Sequence[Partition]
     ) -> tuple[Any, Any, Sequence[dict[str, Any]]]:
-        """What to write instead of `old`, where rows of the batch's and of the `gone` windows lie.
+        """Return the replacement of `old`, the partitions with rows of the batch's windows or of `gone` windows.
 
-        Rows to overwrite partitions with, rows to append, and the keys of the partitions that held such rows.
+        The three parts are rows that overwrite partitions, rows to append, and the keys of partitions that held such
+        rows.
         """

@@ -35,7 +35,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "TIMESTAMP_LTZ": "timestamp",
     "TIMESTAMP_NTZ": "timestamp_ntz",
 }
-"""By the names of Hive, Flink and Spark, what Spark calls them in a schema."""
+"""Spark's names of column types, by the names of Hive, Flink and Spark."""
 _KEYS: Final[Mapping[str, str]] = {
     "string": "string",
     "integer": "int",

@@ -67,7 +67,7 @@ class _Parser(SparkParser):
         return value if name is None else exp.Kwarg(this=name, expression=value)
 
 
-class Dialect(Spark):
+class WindowSql(Spark):
     """Spark's SQL with window functions of tables."""
 
     Parser = _Parser
@@ -76,7 +76,7 @@ class Dialect(Spark):
 def tokenize(text: str) -> list[Token]:
     """The words of `text`; `BadStatement` for a quote without an end."""
     try:
-        return list(Dialect().tokenize(text))
+        return list(WindowSql().tokenize(text))
     except TokenError as error:
         raise BadStatement(f"the statement cannot be read: {error}") from None
 
@@ -85,7 +85,7 @@ def parse_one(text: str) -> exp.Expr:
     """The only statement in `text`; `BadStatement` says where it cannot be read."""
     tokens = tokenize(text)
     try:
-        found = [one for one in Dialect().parser().parse(tokens, text) if one is not None]
+        found = [one for one in WindowSql().parser().parse(tokens, text) if one is not None]
     except ParseError as error:
         first: dict[str, Any] = error.errors[0] if error.errors else {}
         near = f" near {first['highlight']!r}" if first.get("highlight") else ""
@@ -110,14 +110,14 @@ def split_statements(text: str) -> list[str]:
 def to_micros(interval: exp.Expr, what: str) -> int:
     """The microseconds of `INTERVAL '1' HOUR`; `BadStatement` for calendar units and for what is no interval."""
     if not isinstance(interval, exp.Interval) or not isinstance(interval.this, exp.Literal | exp.Neg):
-        raise BadStatement(f"{what} must be an interval, as INTERVAL '1' HOUR, not {interval.sql(dialect=Dialect)}")
+        raise BadStatement(f"{what} must be an interval, as INTERVAL '1' HOUR, not {interval.sql(dialect=WindowSql)}")
     unit = str(interval.args.get("unit") or "").upper().rstrip("S")
     try:
         number = int(interval.this.name) * (-1 if isinstance(interval.this, exp.Neg) else 1)
         return number * _UNITS[unit]
     except (ValueError, KeyError):
         advice = f"use a whole number of {', '.join(_UNITS)}"
-        shown = interval.sql(dialect=Dialect)
+        shown = interval.sql(dialect=WindowSql)
         raise BadStatement(f"{what} {shown} is refused: {advice} (windows of months are not there)") from None
 
 

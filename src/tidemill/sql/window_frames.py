@@ -15,19 +15,19 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.epoch import EPOCH
+from tidemill.frames.spark import RowCount, count_of
 from tidemill.lake.fileset.fileset import Partition
-from tidemill.lake.keys import KeySchema, KeyText, KeyType, KeyValue
-from tidemill.lake.spark import RowCount, count_of
-from tidemill.lake.window.partition_time import from_wall, to_wall
-from tidemill.lake.window.watermark_spec import OutsidePolicy
 from tidemill.lake.window.window_plan import Window
+from tidemill.shapes.keys import KeySchema, KeyText, KeyType, KeyValue
+from tidemill.shapes.partition_time import from_wall, to_wall
+from tidemill.shapes.watermark_spec import OutsidePolicy
 from tidemill.sql.batches import Batch
 from tidemill.sql.windows import WindowQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from tidemill.run.workspace import Workspace
+    from tidemill.run.step.workspace import Workspace
 
 _VIEW: Final = "tidemill_windows"
 _PLAIN_TYPES: Final[Mapping[KeyType, str]] = {

@@ -1,9 +1,9 @@
-"""Window programs: plan what is closed, compute it in batches, publish it with the state that says so.
+"""Window programs: plan the closed windows, compute them in batches, and publish the results with the new state.
 
-One run computes one batch, as one transaction: rows, `computed` and messages are published together or not at all, and
-the next run goes on from there. A window that cannot be computed is postponed, tried again by later runs, and holds up
-no other. A window that has been published before is replaced: the partitions of the output that
-hold rows of it are written anew without them.
+A run computes one batch in one transaction: rows, `computed` and messages are published together or not at all. The
+next run continues from there. A window that cannot be computed is postponed, and later runs retry it. Such a window
+delays no other. A window that was published before is replaced: each partition of the output that holds rows of the
+window is overwritten without them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,8 @@ from tidemill.catalog.transactions import Transaction
 from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema
 from tidemill.lake.fileset.publish import see_own
-from tidemill.lake.keys import KeyText
-from tidemill.lake.window.partition_time import Instant, WallTime, from_wall
 from tidemill.lake.window.retries import Failure, NotePostponed, list_postponed
 from tidemill.lake.window.watermark import value_at
-from tidemill.lake.window.watermark_spec import (
-    BadTimeColumn,
-    LatePolicy,
-    OutsidePolicy,
-    WatermarkSpec,
-    find_column_fault,
-)
 from tidemill.lake.window.window_plan import MARGIN, Grid, Limits, Plan, Reached, Stored, Window, plan
 from tidemill.lake.window.windows import (
     LateRows,
@@ -48,8 +39,17 @@ from tidemill.lake.window.windows import (
     read_keys,
 )
 from tidemill.names import DEFAULT_NAMESPACE, Namespace, ProgramId, WritePointer, qualified
-from tidemill.run.context import workspace_of
-from tidemill.run.declared import find_dataset
+from tidemill.run.records.declared import find_dataset
+from tidemill.run.step.context import workspace_of
+from tidemill.shapes.keys import KeyText
+from tidemill.shapes.partition_time import Instant, WallTime, from_wall
+from tidemill.shapes.watermark_spec import (
+    BadTimeColumn,
+    LatePolicy,
+    OutsidePolicy,
+    WatermarkSpec,
+    find_column_fault,
+)
 from tidemill.sql.batches import Batch, Calculator
 from tidemill.sql.window_tries import Tries, WindowFailed
 from tidemill.sql.windows import WindowQuery, read_query
@@ -57,9 +57,9 @@ from tidemill.sql.windows import WindowQuery, read_query
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidemill.run.context import Run
-    from tidemill.run.output import Output
-    from tidemill.run.workspace import Workspace
+    from tidemill.run.step.context import Run
+    from tidemill.run.step.output import Output
+    from tidemill.run.step.workspace import Workspace
 
 _MOST_STALE: Final = 100_000
 _MOST_NAMED: Final = 5
@@ -80,7 +80,7 @@ class NoWatermark(UserError):
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a run finds."""
+    """Facts that a run reads before it computes."""
 
     state: WindowState
     source: Fileset
@@ -113,7 +113,10 @@ class WindowProgram:
         self._calculator = calculator
 
     def definition(self, source: Fileset) -> str:
-        """What the results depend on beside the rows: with another one, they have to be computed anew."""
+        """Return the definition of the results beside the rows.
+
+        If the definition changes, all windows must be computed again.
+        """
         spec = _spec(source)
         query = self.query
         return json.dumps(
@@ -202,7 +205,7 @@ class WindowProgram:
     def _count_outside(
         self, workspace: Workspace, calculator: Calculator, look: _Look, windows: Iterable[Window]
     ) -> list[OutsideRows]:
-        """What is left out of the partitions of all `windows` that were computed, in one count for the run."""
+        """Count the rows outside the spans, over the partitions of all computed `windows`. One count for the run."""
         if _spec(look.source).outside is not OutsidePolicy.DROP:
             return []
         batch = self._batch(workspace, look, sorted(windows))
@@ -214,11 +217,11 @@ class WindowProgram:
     def _find_move(
         self, workspace: Workspace, look: _Look, tries: Tries, late: int, new: int, outside: Sequence[OutsideRows]
     ) -> MoveWindows:
-        """How the state moves, of so many late and new windows that were tried."""
+        """Return the move of the state after `late` late and `new` new windows were tried."""
         plan, grid = look.plan, self._grid(look.source)
         computed, seen = plan.computed, plan.seen
         if late < len(plan.late):
-            seen = look.state.seen  # all changes are looked at again, but for who has failed: that is postponed by then
+            seen = look.state.seen  # the next run lists all changes again; failed windows are postponed by then
         if new < len(plan.new):
             # Windows that close at one instant are passed together.
             computed = Instant(min(grid.closes(plan.new[new - 1]), grid.closes(plan.new[new]) - 1))
@@ -276,7 +279,7 @@ class WindowProgram:
     def _gone(
         self, db: Db, program_id: ProgramId, grid: Grid, computed: Instant | None, kept: AbstractSet[Window]
     ) -> dict[Window, WritePointer]:
-        """Windows of before a reset that this run passes, and nobody computes any more."""
+        """Return the stale windows of the time before a reset that this run passes and no later run computes."""
         if computed is None:
             return {}
         stale = list_stale(db, program_id, WallTime(computed + 2 * 86_400_000_000), _MOST_STALE)
@@ -359,7 +362,7 @@ class WindowProgram:
     def _suspect(
         self, workspace: Workspace, look: _Look, window: Window, failed: WindowFailed, others: Sequence[Window]
     ) -> dict[Window, WindowFailed]:
-        """What to say of `others` that need partitions of `window`, which has failed, if nobody tries them."""
+        """Return the failures of `others` that share partitions with `window`, for those that this run will not try."""
         grid = self._grid(look.source)
         span = grid.spans(window)
         near = workspace.ask(lambda db, tx: list_around(db, look.source, tx, [span]))[span]
@@ -383,13 +386,16 @@ class WindowProgram:
 
 
 def _to_postpone(look: _Look, tries: Tries) -> dict[Window, WindowFailed]:
-    """What this run postpones. What is postponed already and was not tried keeps its place among what is tried next."""
+    """Return the windows that this run postpones.
+
+    A postponed window that was not tried keeps its place in the queue.
+    """
     known = {*look.postponed}
     return tries.failed | {one: error for one, error in tries.untried.items() if one not in known}
 
 
 def _is_behind(grid: Grid, late: LateRows, computed: Instant | None) -> bool:
-    """Whether rows of a late partition may lie in a window that is computed."""
+    """Return whether rows of a late partition may lie in a computed window."""
     return computed is not None and any(grid.closes(one) <= computed for one in grid.touched(late.begins, late.ends))
 
 

@@ -1,7 +1,7 @@
-"""Computing windows so that one that fails holds up no other: a failing batch is halved until the window is known.
+"""Tries of windows: a failing batch is halved until the failing windows are known, so that they delay no others.
 
-The cause is mostly a partition, which all windows that need it share. So once a window has failed, those that share
-partitions with it wait until the others are computed; not all of them need to be tried to be postponed.
+The cause is mostly a partition that several windows need. So once a window has failed, the windows that share
+partitions with it wait until the others are computed. Not all of them need to be tried to be postponed.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tidemill.errors import Conflict, Fenced, Unavailable, UserError
-from tidemill.lake.manifest import DamagedFiles
 from tidemill.lake.suspects import halve
 from tidemill.lake.window.window_plan import Window
+from tidemill.shapes.manifest import DamagedFiles
 
 MOST_FAILING: Final = 8
-"""How many windows of one batch are tried alone and fail before the rest is left: finding each costs some jobs."""
+"""After this many windows of one batch have failed alone, the rest is left. Finding each costs some jobs."""
 _SAMPLES: Final = 4
 _MOST_NAMED: Final = 5
 
@@ -34,10 +34,10 @@ class WindowFailed(UserError):
 
 
 class Tries:
-    """What one run has computed, and what it could not.
+    """Windows that one run has computed, and windows that failed.
 
-    `write` computes and writes some windows, or raises and has written nothing; `blame` says what is wrong with one;
-    `suspect` says of which others that fail with it, since they need partitions that it needs, were they tried.
+    `write` computes and writes some windows, or raises and has written nothing. `blame` returns the failure of one
+    window. `suspect` returns the windows that need a partition of a failed window, each with its failure.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Tries:
         self.done: set[Window] = set()
         self.failed: dict[Window, WindowFailed] = {}
         self.untried: dict[Window, WindowFailed] = {}
-        """Those that are taken to fail like another."""
+        """Windows that share partitions with a failed window, and were not tried."""
 
     def compute(self, windows: Sequence[Window]) -> int:
         """Compute `windows` in their order; how many, from the first on, are done, failed or taken to fail.
@@ -89,9 +89,10 @@ class Tries:
         return [window for group in groups for window in group]
 
     def find_sound(self, windows: Sequence[Window]) -> bool:
-        """Whether one of `windows` can be computed, as far as a few of them tell, which are written alone.
+        """Return whether one of `windows` can be computed. A few of them are tried, each alone.
 
-        When all else has failed: then the query is right, and it is the windows' own fault.
+        Call this when all other windows have failed. If a window can be computed, the query is right and the failures
+        are the windows' own.
         """
         step = -(-len(windows) // _SAMPLES) or 1
         return any(self._try([window]) is None for window in windows[::-step])

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from tidemill.lake.window.window_plan import WindowShape
 from tidemill.names import nearest
-from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, Dialect, find_call, parse_one, to_micros, tokenize
+from tidemill.sql.dialect import WINDOW_FUNCTIONS, BadStatement, WindowSql, find_call, parse_one, to_micros, tokenize
 
 BOUNDS: Final = ("window_start", "window_end")
 _KNOWN: Final = ("TUMBLE", "HOP")
@@ -169,7 +169,7 @@ def _example(kind: str) -> str:
 def _descriptor(argument: exp.Expr) -> str:
     right = isinstance(argument, exp.Anonymous) and argument.name.upper() == "DESCRIPTOR"
     if not right or len(argument.expressions) != 1 or not isinstance(argument.expressions[0], exp.Column):
-        raise BadStatement(f"the second argument must be DESCRIPTOR(<column>), not {argument.sql(dialect=Dialect)}")
+        raise BadStatement(f"the second argument must be DESCRIPTOR(<column>), not {argument.sql(dialect=WindowSql)}")
     return str(argument.expressions[0].name)
 
 
@@ -179,7 +179,9 @@ def _refuse_later(select: exp.Select) -> None:
             if isinstance(node, kind):
                 raise BadStatement(why)
         if _changes(node):
-            raise BadStatement(f"{node.sql(dialect=Dialect)} gives another value each time: a window is computed again")
+            raise BadStatement(
+                f"{node.sql(dialect=WindowSql)} gives another value each time: a window is computed again"
+            )
 
 
 def _changes(node: exp.Expr) -> bool:
@@ -207,7 +209,7 @@ def _check_windowed(select: exp.Select, shape: WindowShape) -> None:
     for over in select.find_all(exp.Window):
         if not any(_is_bound(one) for one in over.args.get("partition_by") or []):
             raise BadStatement(
-                f"{over.sql(dialect=Dialect)} needs PARTITION BY window_start, window_end: else it sees other windows"
+                f"{over.sql(dialect=WindowSql)} needs PARTITION BY window_start, window_end: else it sees other windows"
             )
     if select.args.get("distinct") and not _find_bounds(select):
         raise BadStatement("SELECT DISTINCT needs window_start or window_end among its columns")
@@ -253,5 +255,5 @@ def _find_excluded(select: exp.Select) -> frozenset[str]:
 
 def _name(table: exp.Table) -> str:
     if table.args.get("catalog") is not None:
-        raise BadStatement(f"{table.sql(dialect=Dialect)} has too many parts: write <namespace>.<file set>")
+        raise BadStatement(f"{table.sql(dialect=WindowSql)} has too many parts: write <namespace>.<file set>")
     return f"{table.db}.{table.name}" if table.db else str(table.name)

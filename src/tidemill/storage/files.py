@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import quote, unquote, urlsplit
@@ -30,6 +33,8 @@ from tidemill.world import World
 
 LONGEST_NAME: Final = 255
 """Bytes in the last part of a name, in folders."""
+MOST_DELETED: Final = 10_000
+"""Files that one call of `Files.delete_below` deletes, about a second's work."""
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _WRITE_TEST: Final = ".tidemill-write-test"
 _CHUNK_BYTES: Final = 1 << 23
@@ -200,10 +205,16 @@ class Files(Protocol):
     def put(self, name: str, content: bytes, *, if_absent: bool = False) -> None:
         """Write the file in one step: a reader sees the old or the new. `FileExists` when asked for `if_absent`."""
 
-    def put_new(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Write a file, maybe one too long for memory, in one step, where there is none; else `FileExists`.
+    def put_new(self, name: str, chunks: Iterable[bytes]) -> str:
+        """Write a file in one step where there is none, and return the checksum of its content; else `FileExists`.
 
-        An error of `chunks` leaves nothing of it.
+        The content may be too long for memory. An error of `chunks` leaves nothing of the file.
+        """
+
+    def copy_from(self, other: Files, name: str, etag: str, target: str) -> str:
+        """Copy a file of `other` to `target` as `put_new` does, and return the checksum of the copy.
+
+        The copy has the content of that `etag`. `FileChanged` when `other` has another content or none.
         """
 
     def delete(self, name: str, *, etag: str | None = None) -> None:
@@ -219,11 +230,23 @@ class Files(Protocol):
         record what happened to a file: a deletion may have moved an unknown content from the name to look at it.
         """
 
+    def delete_below(self, folder: str, most: int = MOST_DELETED) -> DeletedBelow:
+        """Delete the files below `folder`, links and hidden names too, and the folder itself; at most `most` files.
+
+        Any number of processes may call it at once, and a process may write there meanwhile. A call that was killed is
+        repeated. Call it again until the result is whole.
+        """
+
     def delete_empty_folder(self, name: str) -> None:
         """Delete a folder in which nothing is; nothing where a store has no folders, or when it is not empty."""
 
-    def local_path(self, name: str = "") -> Path | None:
-        """Return the path of the file (or the location) on this machine's disk; None for a remote store."""
+    def list_folders(self, above: str = "") -> list[str]:
+        """Return the names of the folders directly below `above`, sorted; none if there is nothing.
+
+        A link to a folder counts: a folder that was moved to another disk is found. `open_files` reads behind it.
+        In a store without folders, these are the first parts of the names below `above/`. Cost: the names directly
+        below, never the files in the folders.
+        """
 
     def url_of(self, name: str) -> str:
         """The absolute URL of a file, percent-encoded as `url` is."""
@@ -234,8 +257,18 @@ class Unusable:
     """A name in a location that no listing gives, with the reason; a folder ends with a slash."""
 
     name: str
-    """As people can read it: what is no text stands as `\\xff`."""
+    """The name as people can read it: bytes that are no text appear as `\\xff`."""
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedBelow:
+    """The result of one `Files.delete_below`."""
+
+    names: int
+    """Files and folders that this call deleted."""
+    is_whole: bool
+    """Nothing was left. If not, more than one call could delete was there, or a process writes there."""
 
 
 def open_files(location: str | Path, world: World, root: str | None = None) -> Files:
@@ -263,9 +296,23 @@ def find_file(files: Files, name: str) -> FileStatus | None:
     return status
 
 
-def path_for_readers(location: str, name: str) -> str:
+def path_for_readers(location: str, name: str = "") -> str:
     """The path or URL by which other readers find a file of a location: in a folder the plain path, nothing encoded."""
     return str(_folder(location) / name)
+
+
+def path_for_spark(location: str, name: str = "") -> str:
+    """The path of a location, or of a file in it, as Spark takes it."""
+    # Hadoop takes a path as it stands: in a URL it would look for a folder with `%20` in its name.
+    return f"file://{path_for_readers(location, name)}"
+
+
+def local_folder(files: Files) -> Path | None:
+    """Return the folder in which these files lie on this machine; None for a store that is no folder.
+
+    Only for a caller that can do nothing with another store: a watcher of events, a test that lands files.
+    """
+    return files.folder if isinstance(files, LocalFiles) else None
 
 
 def check_file_name(name: str) -> str:
@@ -282,6 +329,94 @@ def read_chunks(files: Files, name: str) -> Iterator[bytes]:
     while chunk := files.read(name, offset=offset, length=_CHUNK_BYTES):
         yield chunk
         offset += len(chunk)
+
+
+def read_exactly(files: Files, name: str, etag: str) -> Iterator[bytes]:
+    """The content of that `etag`, a piece after the other; `FileChanged` at the end when it was written again."""
+    with suppress(FileNotFoundError):
+        yield from read_chunks(files, name)
+    status = files.stat(name)
+    if status is None or status.etag != etag:
+        raise FileChanged(files.url, name, etag, "none" if status is None else status.etag)
+
+
+def checksum(files: Files, name: str) -> str:
+    """The CRC of the whole content. It finds damage, not malice, as in Parquet and Hadoop (3 GB/s: a hash is slower).
+
+    Cost: reads the file, which its writer finds in memory. Raises `FileNotFoundError`.
+    """
+    crc = Crc()
+    for chunk in read_chunks(files, name):
+        crc.add(chunk)
+    return str(crc)
+
+
+class Crc:
+    """A checksum that grows with the content; its text is the form in which checksums are stored."""
+
+    def __init__(self) -> None:
+        self._crc = 0
+
+    def add(self, chunk: bytes) -> bytes:
+        """Count the next part of the content, and return the part."""
+        self._crc = zlib.crc32(chunk, self._crc)
+        return chunk
+
+    def __str__(self) -> str:
+        return f"crc32:{self._crc:08x}"
+
+
+def open_seekable(files: Files, name: str) -> SeekableFile:
+    """Open a file for a library that seeks in it, as pyarrow does for a footer; `FileNotFoundError`."""
+    status = find_file(files, name)
+    if status is None:
+        raise FileNotFoundError(f"{files.url}: {name}")
+    return SeekableFile(files, status)
+
+
+class SeekableFile(io.RawIOBase):
+    """A file of a store, as an object that can be read and sought in. Each read is a `Files.read`.
+
+    So a reader of a footer costs the footer, in a folder and in an object store alike. Errors are those of `Files`.
+    """
+
+    def __init__(self, files: Files, status: FileStatus) -> None:
+        super().__init__()
+        self._files = files
+        self._status = status
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position, in bytes from the beginning."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to a position; an OSError before the beginning, where a damaged footer may point."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._status.bytes}[whence]
+        if start + offset < 0:
+            raise OSError(errno.EINVAL, "a position before the beginning of the file")
+        self._position = start + offset
+        return self._position
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next `size` bytes, fewer at the end of the file; all that are left without a size."""
+        left = max(self._status.bytes - self._position, 0)
+        length = left if size is None or size < 0 else min(size, left)
+        part = self._files.read(self._status.name, offset=self._position, length=length) if length else b""
+        self._position += len(part)
+        return part
+
+    def readall(self) -> bytes:
+        """All bytes that are left."""
+        return self.read()
 
 
 class LocalFiles:
@@ -303,6 +438,11 @@ class LocalFiles:
         self._folder = folder
         self._world = world
         self._root = root
+
+    @property
+    def folder(self) -> Path:
+        """The folder, by its absolute path. Above this room: `local_folder`."""
+        return self._folder
 
     @property
     def url(self) -> str:
@@ -431,16 +571,22 @@ class LocalFiles:
         except (OSError, obstore.exceptions.BaseError) as error:
             raise StorageUnavailable(self.url, name, _reason(error)) from error
 
-    def put_new(self, name: str, chunks: Iterable[bytes]) -> None:
+    def put_new(self, name: str, chunks: Iterable[bytes]) -> str:
         """See `Files.put_new`."""
         path = self._path(name)
+        crc = Crc()
         try:
             self._world.mark("storage.before_put")
-            is_new = self._world.disk.write_new(path, chunks)
+            is_new = self._world.disk.write_new(path, map(crc.add, chunks))
         except OSError as error:
             raise StorageUnavailable(self.url, name, _reason(error)) from error
         if not is_new:
             raise FileExists(self.url, name)
+        return str(crc)
+
+    def copy_from(self, other: Files, name: str, etag: str, target: str) -> str:
+        """See `Files.copy_from`."""
+        return self.put_new(target, read_exactly(other, name, etag))
 
     def delete(self, name: str, *, etag: str | None = None) -> None:
         """See `Files.delete`."""
@@ -500,14 +646,35 @@ class LocalFiles:
                 raise StorageUnavailable(self.url, name, _reason(error)) from error
         raise StorageUnavailable(self.url, name, _CONTENDED)
 
+    def delete_below(self, folder: str, most: int = MOST_DELETED) -> DeletedBelow:
+        """See `Files.delete_below`."""
+        path = self._folder / check_file_name(folder)
+        if "/" in folder:
+            self._path(folder.rpartition("/")[0])  # a link above it may lead out; itself is no link, see below
+        try:
+            self._world.mark("storage.before_delete")
+            return _delete_tree(str(path), most)
+        except OSError as error:
+            if error.errno in _NOT_THERE:
+                return DeletedBelow(0, is_whole=True)
+            raise StorageUnavailable(self.url, folder, _reason(error)) from error
+
+    def list_folders(self, above: str = "") -> list[str]:
+        """See `Files.list_folders`."""
+        path = self._path(above) if above else self._folder
+        try:
+            with os.scandir(path) as found:  # noqa: TID251  # files are this room's business
+                names = [entry.name for entry in found if os.path.isdir(entry.path)]  # noqa: PTH112  # a link in a circle is none
+        except OSError as error:
+            if error.errno in _NOT_THERE:
+                return []
+            raise StorageUnavailable(self.url, above, _reason(error)) from error
+        return sorted(name for name in names if _refusal(name) is None)
+
     def delete_empty_folder(self, name: str) -> None:
         """See `Files.delete_empty_folder`."""
         with suppress(OSError):  # there is something in it, or it is gone
             self._path(name).rmdir()
-
-    def local_path(self, name: str = "") -> Path:
-        """See `Files.local_path`."""
-        return self._path(name) if name else self._folder
 
     def url_of(self, name: str) -> str:
         """See `Files.url_of`."""
@@ -625,9 +792,33 @@ def _end_deletions(path: Path) -> bool:
     return True
 
 
+def _delete_tree(name: str, most: int, above: int | None = None) -> DeletedBelow:
+    """Delete a folder, by its path or its name in the opened folder `above`, and at most `most` files below it."""
+    deleted = 0
+    with _opened_folder(name, above, os.O_NOFOLLOW) as folder:
+        with os.scandir(folder) as found:  # noqa: TID251  # files are this room's business
+            entries = list(islice(found, max(most, 0)))
+        for entry in entries:
+            if deleted >= most:
+                break
+            with suppress(FileNotFoundError, NotADirectoryError):  # another process deletes or replaces it
+                if entry.is_dir(follow_symlinks=False):
+                    deleted += _delete_tree(entry.name, most - deleted, folder).names
+                else:
+                    os.unlink(entry.name, dir_fd=folder)
+                    deleted += 1
+    try:
+        os.rmdir(name, dir_fd=above)
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.ENOENT}:
+            raise
+        return DeletedBelow(deleted, is_whole=error.errno == errno.ENOENT)
+    return DeletedBelow(deleted + 1, is_whole=True)
+
+
 @contextmanager
-def _opened_folder(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)  # noqa: TID251  # files are this room's business
+def _opened_folder(path: Path | str, above: int | None = None, flags: int = 0) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | flags, dir_fd=above)  # noqa: TID251  # files are this room's business
     try:
         yield descriptor
     finally:

@@ -14,6 +14,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from tidemill.storage.files import Files, local_folder
+
 if TYPE_CHECKING:
     from watchdog.events import FileSystemEvent
     from watchdog.observers.api import BaseObserver, ObservedWatch
@@ -42,11 +44,12 @@ class FolderHints(Generic[_K]):
         self._lock = Lock()
         self._closed = False
 
-    def watch(self, key: _K, folder: Path | None) -> bool:
-        """Watch the folder and all below it, and return whether it is watched. Call this before each listing.
+    def watch(self, key: _K, files: Files) -> bool:
+        """Watch these files, if a folder holds them, and return whether they are watched. Call before each listing.
 
-        A folder that is missing, or was made again, is watched from the next call on. None: a remote store.
+        A folder that is missing, or was made again, is watched from the next call on.
         """
+        folder = local_folder(files)
         if folder is None or self._closed:
             return False
         try:

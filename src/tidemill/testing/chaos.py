@@ -17,7 +17,7 @@ _SECOND_DEATH: Final = 1 / 3
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StoryStep:
     """A step of a driver in a story: its name, and how often drivers have come to a step of that name before."""
 
     name: str
@@ -31,11 +31,11 @@ class Step:
 class Killer(InTurn):
     """Kills the driver that comes to the step `first`, and perhaps one that comes so many steps later."""
 
-    first: Step | None = None
+    first: StoryStep | None = None
     second_after: int | None = None
-    steps: list[Step] = field(default_factory=list)
+    steps: list[StoryStep] = field(default_factory=list)
     """The steps that drivers came to, in order."""
-    killed: list[Step] = field(default_factory=list)
+    killed: list[StoryStep] = field(default_factory=list)
 
     def befall(self, machine: Machine, process: Process) -> BaseException | None:
         """Strike at the steps that were drawn."""
@@ -43,14 +43,14 @@ class Killer(InTurn):
         if process.group.parent is None or process.point.kind not in _STEPS:
             return None
         name = str(process.point)
-        step = Step(name, sum(one.name == name for one in self.steps))
+        step = StoryStep(name, sum(one.name == name for one in self.steps))
         self.steps.append(step)
         if not self._strikes(step):
             return None
         self.killed.append(step)
         return Crash(str(step))
 
-    def _strikes(self, step: Step) -> bool:
+    def _strikes(self, step: StoryStep) -> bool:
         if not self.killed:
             return step == self.first
         if len(self.killed) > 1 or self.second_after is None:
@@ -60,7 +60,7 @@ class Killer(InTurn):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StoryOutcome:
     """The outcome of a story: the state of each file of each inbox, and the rows of each file set and snapshot."""
 
     files: Counter[str]
@@ -70,14 +70,14 @@ class Outcome:
         """The files that are neither processed nor quarantined."""
         return sorted(file for file in self.files if file.rpartition(" ")[2] in _OPEN)
 
-    def differences(self, other: Outcome) -> Iterator[str]:
+    def differences(self, other: StoryOutcome) -> Iterator[str]:
         """Name all that this outcome has more often than `other`, or less often."""
         ours, theirs = self.files + self.rows, other.files + other.rows
         yield from (f"+{count} {what}" for what, count in sorted((ours - theirs).items()))
         yield from (f"-{count} {what}" for what, count in sorted((theirs - ours).items()))
 
 
-def draw_deaths(steps: Collection[Step], seed: int, most: int) -> list[Killer]:
+def draw_deaths(steps: Collection[StoryStep], seed: int, most: int) -> list[Killer]:
     """Draw the deaths of each playing: one death at each named step first, and then at its other occurrences."""
     draw = random.Random(seed)
     order = sorted(steps, key=lambda step: (step.number > 0, draw.random()))[:most]

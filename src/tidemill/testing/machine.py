@@ -29,8 +29,8 @@ import greenlet  # type: ignore[import-untyped]  # it brings no types
 from tidemill.catalog.db import Catalog
 from tidemill.json_specs import read_text
 from tidemill.processes import Finished
-from tidemill.run.driver import DriverProcess
-from tidemill.run.launchers import Assignment, Start
+from tidemill.run.processes.assignments import Assignment, DriverSetup
+from tidemill.run.processes.driver import DriverProcess
 from tidemill.testing.clock import VirtualClock
 from tidemill.world import Disk, World
 
@@ -361,7 +361,7 @@ class PlayedChild:
             return False
         self.lines.append(line)
         # A driver with Spark is sent an assignment only when it is ready.
-        if len(self.lines) == (1 if read_text(Start, self.lines[0]).spark else 2):
+        if len(self.lines) == (1 if read_text(DriverSetup, self.lines[0]).spark else 2):
             self.process = self.machine.start(self.group.name, self._serve, self.group)
             self.process.child = self
         elif self.process is not None and self._served == len(self.lines) - 2:
@@ -369,7 +369,7 @@ class PlayedChild:
         return True
 
     def _serve(self, process: Process) -> None:
-        driver = self.machine.make_driver(process, read_text(Start, self.lines[0]), self.tag)
+        driver = self.machine.make_driver(process, read_text(DriverSetup, self.lines[0]), self.tag)
         if driver.start.spark:
             driver.warm_up()
         while True:
@@ -496,7 +496,7 @@ class Machine:
         """The disk of a new process."""
         return MortalDisk(process)
 
-    def make_driver(self, process: Process, start: Start, tag: str) -> DriverProcess:
+    def make_driver(self, process: Process, start: DriverSetup, tag: str) -> DriverProcess:
         """Make the driver that a new process is."""
         return DriverProcess(process.world, process.catalog, start, tag, writer=self.writer)
 

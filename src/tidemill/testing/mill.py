@@ -19,31 +19,34 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot
 from tidemill.config import load_config
 from tidemill.durations import parse_duration
-from tidemill.epoch import from_ms
 from tidemill.errors import UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset, find_schema, read_partitions
 from tidemill.lake.inbox.inbox import Inbox, list_files
-from tidemill.lake.window import watermark
 from tidemill.mill.mill import Mill
+from tidemill.mill.page import iterate
 from tidemill.mill.project import Project, program_names
 from tidemill.names import RunId, WritePointer
 from tidemill.narration import Narrator
-from tidemill.roles import Discoverer, Janitor, _is_idle, _loop
-from tidemill.run import inputs
-from tidemill.run.attempts import find_next_due
-from tidemill.run.driver import DriverProcess
-from tidemill.run.external import open_transaction
-from tidemill.run.launchers import DriverOptions, Launcher, Start
-from tidemill.run.runner import Runner
-from tidemill.run.runs import list_runs
-from tidemill.run.workers import find_next_start
+from tidemill.roles.discoverer import Discoverer
+from tidemill.roles.janitor import LEAVE_SOON, Janitor
+from tidemill.roles.keeper import DUE_THINGS, Keeper
+from tidemill.roles.loops import loop
+from tidemill.roles.up import is_idle
+from tidemill.run.processes.assignments import DriverSetup
+from tidemill.run.processes.driver import DriverProcess
+from tidemill.run.processes.external import open_transaction
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.runner import Runner
+from tidemill.run.records.runs import list_runs
+from tidemill.run.records.workers import find_next_start
+from tidemill.run.step.attempts import find_next_due
 from tidemill.schedule.checker import next_check_at
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.timekeeper import next_timer_at
-from tidemill.storage.files import open_files
-from tidemill.testing.chaos import Killer, Outcome, draw_deaths
+from tidemill.storage.files import local_folder, open_files
+from tidemill.testing.chaos import Killer, StoryOutcome, draw_deaths
 from tidemill.testing.clock import VirtualClock
 from tidemill.testing.machine import InTurn, Machine, Process
 from tidemill.testing.plain import read_rows, write_plain
@@ -84,6 +87,17 @@ class OutsideOfTest(UserError):
         )
 
 
+class NoSuchArrival(UserError):
+    """A name that no file of an inbox has, or can have."""
+
+    code = "no_such_arrival"
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        self.why = why
+        super().__init__(f"no file can arrive as {name!r}: {why}")
+
+
 @dataclass(frozen=True, slots=True)
 class EndedRun:
     """A run that ended: its program, its state, and why it ended so."""
@@ -114,7 +128,7 @@ class _Machine(Machine):
     until: timedelta
     stops_at_rest: bool
 
-    def make_driver(self, process: Process, start: Start, tag: str) -> DriverProcess:
+    def make_driver(self, process: Process, start: DriverSetup, tag: str) -> DriverProcess:
         driver = super().make_driver(process, start, tag)
         if start.spark:
             driver.spark = SharedSpark(self.mill.spark())  # type: ignore[assignment]  # it does what a SparkHome does
@@ -207,9 +221,8 @@ class VirtualMill:
         A name that has landed before is written again. The file is as old as `late` says. Of a `torn` file only the
         first half is there: land it again, whole.
         """
-        inbox, _, file = name.partition("/")
         content = text.encode() if isinstance(text, str) else text
-        path = self.path_of(inbox) / file
+        path = self._path_of_file(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         # No listing sees a part of it, and no two versions have one time.
         self._arrivals += 1
@@ -222,8 +235,11 @@ class VirtualMill:
 
     def land_again(self, name: str, new_name: str) -> Path:
         """Let the content of a file arrive a second time under another name, as a sender does that retries."""
-        inbox, _, file = name.partition("/")
-        return self.land(new_name, (self.path_of(inbox) / file).read_bytes())
+        path = self._path_of_file(name)
+        if not path.is_file():
+            there = ", ".join(sorted(one.name for one in path.parent.glob("*"))) or "no file"
+            raise NoSuchArrival(name, f"the folder of the file holds {there}; land the file first")
+        return self.land(new_name, path.read_bytes())
 
     def land_all(self, files: Mapping[str, str | bytes], *, seed: int = 0, within: str = "0s") -> None:
         """Let files arrive in an order that `seed` gives, spread over a duration; runs run in between."""
@@ -289,7 +305,7 @@ class VirtualMill:
                 raise AssertionError(f"killed at {killed}: {'; '.join(differences[:20])}")
         return len(deaths)
 
-    def _play(self, story: Callable[[VirtualMill], object], killer: Killer, ignore: Collection[str]) -> Outcome:
+    def _play(self, story: Callable[[VirtualMill], object], killer: Killer, ignore: Collection[str]) -> StoryOutcome:
         self._playings += 1
         folder = self.folder / f".chaos-{self._playings}"
         mill = VirtualMill(self._folder_of_app, folder, spark=self.spark, chooser=killer)
@@ -301,7 +317,7 @@ class VirtualMill:
             mill.close()
             shutil.rmtree(folder)
 
-    def _outcome(self, ignore: Collection[str]) -> Outcome:
+    def _outcome(self, ignore: Collection[str]) -> StoryOutcome:
         files: Counter[str] = Counter()
         rows: Counter[str] = Counter()
         for name in self.inboxes:
@@ -310,7 +326,7 @@ class VirtualMill:
             for row in self.published(name).rows():
                 shown = ", ".join(f"{column}={row[column]!r}" for column in sorted(row) if column not in ignore)
                 rows[f"row of {name}: {shown}"] += 1
-        return Outcome(files, rows)
+        return StoryOutcome(files, rows)
 
     # What there is to see
 
@@ -335,7 +351,7 @@ class VirtualMill:
     def why(self, schedule: str) -> str:
         """Say why a schedule has not started a run: what its open job waits for, or that nothing has triggered it."""
         name = self.operations.schedules.show(schedule).name
-        jobs = [job for job in self.operations.jobs.list() if job.schedule == name]
+        jobs = [job for job in iterate(self.operations.jobs.list) if job.schedule == name]
         return "; ".join(job.why for job in jobs) or f"nothing has triggered {schedule} since its last run"
 
     @property
@@ -350,16 +366,23 @@ class VirtualMill:
 
     def path_of(self, inbox: str) -> Path:
         """Return the folder of an inbox."""
-        path = open_files(Inbox.of(self._dataset(inbox)).dataset.location, self._project.world).local_path()
+        path = local_folder(open_files(Inbox.of(self._dataset(inbox)).dataset.location, self._project.world))
         assert path is not None, "a test's folder is local"
         return path
+
+    def _path_of_file(self, name: str) -> Path:
+        """Return the path of `orders/1.csv`, the file `1.csv` of the inbox `orders`. `NoSuchArrival`."""
+        inbox, _, file = name.partition("/")
+        if not file or file.endswith("/") or not {"", ".", ".."}.isdisjoint(file.split("/")):
+            raise NoSuchArrival(name, "name the inbox and a file below its folder, as in 'orders/1.csv'")
+        return self.path_of(inbox) / file
 
     def is_idle(self) -> bool:
         """Tell whether nothing runs, waits or is due."""
         if self._discoverer is None or self._runner is None or not self._discoverer.looked or self._runner.busy:
             return False
         avoided = self._runner.avoided()
-        return self._project.catalog.read(lambda db: _is_idle(db, avoided))
+        return self._project.catalog.read(lambda db: is_idle(db, avoided))
 
     # How it works
 
@@ -372,14 +395,15 @@ class VirtualMill:
     def _check_locations(self) -> None:
         for dataset in self._project.catalog.read(datasets.list_datasets):
             for location in filter(None, (dataset.location, dataset.archive)):
-                path = open_files(location, self._project.world).local_path()
+                path = local_folder(open_files(location, self._project.world))
                 if path is None or not path.is_relative_to(self.folder):
                     raise OutsideOfTest(dataset.qualified_name, location)
 
     def _runs(self) -> list[tuple[RunId, EndedRun, bool]]:
         """All runs of programs, oldest first; and whether each has ended."""
         catalog = self._project.catalog
-        runs, names = catalog.read(lambda db: (list_runs(db, most=_MOST), program_names(db)))
+        runs = catalog.read(lambda db: list_runs(db, most=_MOST))
+        names = catalog.read(lambda db: program_names(db, (run.program_id for run in runs)))
         return [
             (
                 run.run_id,
@@ -423,7 +447,7 @@ class VirtualMill:
         for name, role in (
             ("scheduler", self._schedule),
             ("runner", self._run),
-            ("discoverer", self._discover),
+            ("keeper", self._keep),
             ("janitor", self._sweep),
             ("janitor of inboxes", self._empty_inboxes),
         ):
@@ -444,7 +468,7 @@ class VirtualMill:
     def _run(self, process: Process) -> None:
         config = self._config
         options = DriverOptions(config.catalog, config.state, config.cache, warm=0, plain=0)
-        launcher = Launcher(process.world, options)
+        launcher = LocalLauncher(process.world, options)
         launcher._spark_env = {}  # no JVM is started
         narrator = Narrator(process.world, _echo, as_json=False)
         self._runner = Runner(
@@ -452,25 +476,32 @@ class VirtualMill:
         )
         self._runner.run(process.catalog.waiter(), _never)
 
-    def _discover(self, process: Process) -> None:
+    def _keep(self, process: Process) -> None:
         narrator = Narrator(process.world, _echo, as_json=False)
         self._discoverer = Discoverer(process.catalog, narrator)
-        _loop(process.world, self._discoverer.step)(process.catalog.waiter(), _never)
+        keeper = Keeper(process.catalog, self._discoverer)
+        loop(process.world, keeper.step)(process.catalog.waiter(), _never)
 
     def _sweep(self, process: Process) -> None:
-        janitor = Janitor(process.catalog, self._config.keep_superseded, self._config.state)
-        _loop(process.world, janitor.step)(process.catalog.waiter(), _never)
+        config = self._config
+        janitor = Janitor(process.catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
+        loop(process.world, janitor.step)(process.catalog.waiter(), _never)
 
     def _empty_inboxes(self, process: Process) -> None:
         janitor = Janitor(process.catalog)
-        _loop(process.world, janitor.take_away, look_again=timedelta(seconds=1))(process.catalog.waiter(), _never)
+        loop(process.world, janitor.empty_inboxes, look_again=LEAVE_SOON)(process.catalog.waiter(), _never)
 
 
 def _next_due(db: Db) -> datetime | None:
     """The time at which the next thing becomes due that no file or message announces."""
-    found = (inputs.find_next_due(db), watermark.next_release(db))
-    times = [from_ms(at) for at in (*found, find_next_due(db), find_next_start(db)) if at is not None]
-    return min([*times, *(at for at in (next_timer_at(db), next_check_at(db)) if at is not None)], default=None)
+    times = (
+        *(thing.find_next(db) for thing in DUE_THINGS),
+        find_next_due(db),
+        find_next_start(db),
+        next_timer_at(db),
+        next_check_at(db),
+    )
+    return min((at for at in times if at is not None), default=None)
 
 
 def _echo(line: str) -> None:

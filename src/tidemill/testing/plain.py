@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition
-from tidemill.lake.formats import FileFormat
-from tidemill.lake.keys import Key
-from tidemill.lake.manifest import group_by_partition, list_written
-from tidemill.run.outputs import write_frames
+from tidemill.run.step.outputs import write_frames
+from tidemill.shapes.formats import FileFormat
+from tidemill.shapes.keys import Key
+from tidemill.shapes.manifest import group_by_partition, list_written
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
 if TYPE_CHECKING:
-    from tidemill.lake.spark import PartitionWrites
+    from tidemill.frames.spark import PartitionWrites
 
 LINES: Final = ColumnSchema(
     '{"type":"struct","fields":[{"name":"line","type":"string"},{"name":"ts","type":"timestamp"}]}'
@@ -39,7 +39,7 @@ _TYPES: Final[Mapping[type, str]] = {
 """Spark's type for a value of Python."""
 
 
-class BadRows(UserError):
+class NotPlainRows(UserError):
     """Rows that the test kit cannot write or read without Spark."""
 
     code = "bad_test_rows"
@@ -59,8 +59,8 @@ def write_plain(
 ) -> PartitionWrites:
     """Write rows of any kind into files of a file set: the `Writer` of tests.
 
-    A list of dictionaries, which have the key's fields too, becomes Parquet. A mapping from the path of a partition
-    (`day=2026-03-01`; empty without a key) to lines becomes files of text. Spark writes its own data frames.
+    A list of dictionaries, which have the key's fields too, becomes Parquet. A mapping from partitions to lines becomes
+    files of text (`write_texts`). Spark writes its own data frames.
     """
     if isinstance(rows, Mapping):
         return write_texts(world, rows, fileset, directory, columns)
@@ -71,17 +71,23 @@ def write_plain(
 
 def write_texts(
     world: World,
-    rows: Mapping[str, str | Iterable[str]],
+    rows: Mapping[str, str | Iterable[str]] | Mapping[Key, str | Iterable[str]],
     fileset: Fileset,
     directory: str,
     columns: ColumnSchema | None = None,
 ) -> PartitionWrites:
-    """Write a file of lines for each partition; a partition with one key field may be named by its value alone."""
+    """Write a file of lines for each partition, where Spark would write Parquet.
+
+    A partition is named by its key, by its path (`day=2026-03-01`), or by its value if the key has one field. A name is
+    without effect where there is no key.
+    """
     del columns
     files = open_files(fileset.dataset.location, world)
     for place, lines in rows.items():
         text = lines if isinstance(lines, str) else "".join(f"{line}\n" for line in lines)
-        path = fileset.keys.to_path((place,)) if fileset.keys.names and "=" not in place else place
+        path = place if isinstance(place, str) and "=" in place else ""
+        if fileset.keys.names and not path:
+            path = fileset.keys.to_path((place,) if isinstance(place, str) else place)
         files.put("/".join(filter(None, (directory, path, "part-0.txt"))), text.encode())
     return _written(world, fileset, directory, LINES)
 
@@ -95,7 +101,7 @@ def read_lines(world: World, fileset: Fileset, partition: Partition) -> list[str
 def read_rows(
     world: World, fileset: Fileset, partitions: Iterable[Partition], columns: ColumnSchema | None
 ) -> list[dict[str, object]]:
-    """Return the rows of partitions with the fields of their keys, in order of partition and file. `BadRows`."""
+    """Return the rows of partitions with the fields of their keys, in order of partition and file. `NotPlainRows`."""
     files = open_files(fileset.dataset.location, world)
     names = columns.names if columns else []
     found: list[dict[str, object]] = []
@@ -115,13 +121,15 @@ def _write_rows(
     columns: ColumnSchema | None,
 ) -> PartitionWrites:
     if fileset.storing.format is not FileFormat.PARQUET:
-        raise BadRows(fileset.qualified_name, f"its format is {fileset.storing.format}, and only parquet is written")
+        raise NotPlainRows(
+            fileset.qualified_name, f"its format is {fileset.storing.format}, and only parquet is written"
+        )
     schema = columns or _columns_of(fileset, rows)
     by_key: dict[Key, list[Mapping[str, Any]]] = {}
     for row in rows:
         missing = {*schema.names, *fileset.keys.names} ^ set(row)
         if missing:
-            raise BadRows(
+            raise NotPlainRows(
                 fileset.qualified_name, f"a row has {', '.join(row)}, which differs by {', '.join(sorted(missing))}"
             )
         key = fileset.keys.check({name: row[name] for name in fileset.keys.names})
@@ -140,7 +148,7 @@ def _columns_of(fileset: Fileset, rows: Sequence[Mapping[str, Any]]) -> ColumnSc
             continue
         kinds = {type(row.get(name)) for row in rows} - {type(None)}
         if len(kinds) != 1 or (kind := kinds.pop()) not in _TYPES:
-            raise BadRows(
+            raise NotPlainRows(
                 fileset.qualified_name, f"column {name} has no one type of {', '.join(t.__name__ for t in _TYPES)}"
             )
         fields.append({"name": name, "type": _TYPES[kind], "nullable": True, "metadata": {}})
@@ -168,7 +176,7 @@ def _parse(fileset: Fileset, name: str, content: bytes) -> list[dict[str, Any]]:
     if fileset.storing.format is FileFormat.JSON:
         return [json.loads(line) for line in content.decode().splitlines()]
     if fileset.storing.format is not FileFormat.PARQUET:
-        raise BadRows(fileset.qualified_name, f"its format is {fileset.storing.format}; read it with Spark")
+        raise NotPlainRows(fileset.qualified_name, f"its format is {fileset.storing.format}; read it with Spark")
     from pyarrow import parquet
 
     return [
@@ -185,7 +193,7 @@ def _plain(value: object) -> object:
 def _written(
     world: World, fileset: Fileset, directory: str, schema: ColumnSchema, rows: Mapping[Key, int] | None = None
 ) -> PartitionWrites:
-    from tidemill.lake.spark import PartitionWrites
+    from tidemill.frames.spark import PartitionWrites
 
     files = open_files(fileset.dataset.location, world)
     found = list_written(files, directory)

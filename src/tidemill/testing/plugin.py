@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import tidemill as tm
+
 if TYPE_CHECKING:
     from tidemill.testing.mill import VirtualMill
 
@@ -32,7 +34,12 @@ def mill(project_folder: Path, tmp_path: Path, request: pytest.FixtureRequest) -
         raise pytest.UsageError('the fixture `mill` needs greenlet: run `pip install "tidemill[testing]"`')
     from tidemill.testing.mill import VirtualMill
 
-    made = VirtualMill(project_folder, tmp_path / "mill", spark=lambda: request.getfixturevalue("spark"))
+    try:
+        made = VirtualMill(project_folder, tmp_path / "mill", spark=lambda: request.getfixturevalue("spark"))
+    except tm.TidemillError as error:
+        # The message names the line of the app. A traceback would show only code of Tidemill.
+        why = f"the project in {project_folder} cannot be deployed: {error} [{error.code}]"
+        raise pytest.fail.Exception(why, pytrace=False) from None
     yield made
     made.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.config import load_config
-from tidemill.run.session import settings_of, spark_of_our_own
+from tidemill.run.processes.session import settings_of, spark_of_our_own
 from tidemill.world import World
 
 

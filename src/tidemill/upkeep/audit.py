@@ -20,9 +20,9 @@ from tidemill.lake.consumer.resets import list_resets
 from tidemill.lake.consumer.take import Closing
 from tidemill.lake.datasets import Dataset, DatasetKind, list_datasets
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.keys import KeyText
 from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.names import ConsumerId, EventKey, partition_event, snapshot_event
+from tidemill.shapes.keys import KeyText
 from tidemill.upkeep.audit_inboxes import InboxAudit, audit_inbox, compare_files
 from tidemill.upkeep.audit_versions import SnapshotAudit, audit_versions
 from tidemill.upkeep.balance import Balances

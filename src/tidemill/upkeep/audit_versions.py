@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.named import load_sql
@@ -34,7 +35,7 @@ class _Row(NamedTuple):
     write_pointer: int
     commit_seq: int
     superseded_seq: int | None
-    order_time: int | None
+    order_time: datetime | None
     mismatch: str | None
 
 
@@ -47,7 +48,7 @@ def audit_versions(search: Search, snapshot: SnapshotDataset, announced: int) ->
     """
     versions = 0
     current: tuple[int, int | None] | None = None  # its write pointer, and when it says that it was replaced
-    latest: tuple[int, int] | None = None  # its place in the order
+    latest: tuple[datetime, int] | None = None  # its place in the order
     dataset_id = snapshot.dataset_id
     for after, bound in search.windows(SQL.find_bound_of_versions, 0, pointer=search.tick, dataset_id=dataset_id):
         for row in search.records(SQL.read_versions, _Row, after=after, bound=bound, dataset_id=dataset_id):

@@ -13,13 +13,16 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
 from tidemill.catalog.db import Catalog, Table
 from tidemill.catalog.migrate import read_version
 from tidemill.catalog.named import Row, Stored
+from tidemill.catalog.records import to_json
 from tidemill.errors import UserError
+from tidemill.json_specs import read_plain
 from tidemill.world import Disk
 
 _FORMAT: Final = 1
@@ -40,9 +43,9 @@ class BadBackup(UserError):
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """The head of a backup made at `at` (epoch milliseconds), of the life `incarnation`, whose clock was at `clock`."""
+    """The head of a backup made at `at`, of the life `incarnation`, whose clock was at `clock`."""
 
-    at: int
+    at: datetime
     schema_version: int
     dialect: str
     incarnation: str
@@ -77,7 +80,7 @@ def write_backup(catalog: Catalog, target: Path) -> Written:
     )
 
     def lines() -> Iterator[str]:
-        yield json.dumps({"tidemill_backup": _FORMAT, **asdict(head)})
+        yield to_json({"tidemill_backup": _FORMAT, **asdict(head)})
         for table in catalog.dump():
             counted["tables"] += 1
             catalog.world.mark("backup.in_the_middle")
@@ -169,7 +172,7 @@ def _head(path: Path, line: bytes) -> Backup:
         raise BadBackup(str(path), "it does not begin like one; `tidemill catalog backup` makes them") from None
     if version != _FORMAT:
         raise BadBackup(str(path), f"it has the format {version}, this program knows {_FORMAT}: upgrade tidemill")
-    return Backup(**fields)
+    return read_plain(Backup, fields)
 
 
 def _lines(disk: Disk, path: Path) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
@@ -13,9 +14,10 @@ from typing import Final, NamedTuple
 from tidemill.catalog.db import Catalog
 from tidemill.errors import Unavailable
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import DataFile, Manifest, checksum, find_snapshot, is_checksum, is_side_car
-from tidemill.storage.files import Files, FileStatus, open_files
+from tidemill.names import WritePointer
+from tidemill.shapes.keys import KeyText
+from tidemill.shapes.manifest import DamagedManifest, DataFile, Manifest, find_snapshot, is_checksum, is_side_car
+from tidemill.storage.files import Files, FileStatus, checksum, open_files
 from tidemill.upkeep.findings import Findings
 from tidemill.upkeep.storage import SQL, DirectoryKind, find_unnamed, read_windows
 
@@ -33,7 +35,7 @@ class DifferenceKind(StrEnum):
     QUARANTINED = "quarantined"
     FORGOTTEN = "forgotten"
     UNREADABLE = "unreadable"
-    """The location of a file set cannot be listed."""
+    """The location of a file set cannot be listed, or a manifest cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +132,14 @@ def fsck(catalog: Catalog, filesets: Sequence[Fileset]) -> Fsck:
 
 
 class _Named(NamedTuple):
-    """A manifest that names files of a directory; `expired_at` is epoch milliseconds."""
+    """A manifest that names files of a directory."""
 
     location: str
     partition_key: KeyText
-    manifest: Manifest
-    expired_at: int | None
+    write_pointer: WritePointer
+    manifest: bytes
+    """As stored. A manifest may name a million files: one at a time is decoded."""
+    expired_at: datetime | None
 
 
 def _compare(
@@ -152,10 +156,19 @@ def _compare(
         found = {status.name.removeprefix(prefix): status for status in files.list_after(prefix, None)}
     except Unavailable:
         found = {}  # the location itself is missing: each file is reported
-    named = set()
+    named: set[str] = set()
+    all_read = True
     for row in rows:
-        files_named = row.manifest.files
-        named |= {file.name for file in files_named}
+        shown = fileset.show(row.partition_key)
+        change = f"write pointer {row.write_pointer} of {fileset.qualified_name}, partition {shown}"
+        try:
+            files_named = Manifest.decode(row.manifest, change).files
+        except DamagedManifest as error:
+            all_read = False
+            kind = DifferenceKind.UNREADABLE
+            findings.add(Difference(kind, fileset.qualified_name, location, str(error), error.next_step))
+            continue
+        named.update(file.name for file in files_named)
         if row.expired_at is not None:
             continue  # they go, or have gone
         counts["changes"] += 1
@@ -165,11 +178,11 @@ def _compare(
             wrong = _find_difference(files, location, file, status, counts)
             if wrong is not None:
                 kind = DifferenceKind.MISSING if status is None else DifferenceKind.DAMAGED
-                what = f"{wrong}; partition {fileset.show(row.partition_key)}"
+                what = f"{wrong}; partition {shown}"
                 next_step = "bring the file back, or overwrite the partition"
                 findings.add(Difference(kind, fileset.qualified_name, prefix + file.name, what, next_step))
-    # In a directory that was there before Tidemill there may be anything.
-    for name in sorted(found.keys() - named) if find_snapshot(location) else ():
+    # In a directory that was there before Tidemill there may be anything. What a damaged manifest names is not known.
+    for name in sorted(found.keys() - named) if all_read and find_snapshot(location) else ():
         if not is_side_car(name) and not is_checksum(name, named):
             what = "lies in a committed directory, and no manifest names it: no reader needs it"
             kind = DifferenceKind.UNNAMED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,9 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import Dataset, change_spec, list_datasets
-from tidemill.run.programs import AppSpec
-from tidemill.run.runs import list_live
-from tidemill.storage.files import open_files
+from tidemill.run.records.programs import AppSpec
+from tidemill.run.records.runs import list_live
+from tidemill.storage.files import StorageUnavailable, open_files
 
 if TYPE_CHECKING:
     from tidemill.upkeep.move_sql import Sql
@@ -70,7 +71,7 @@ def move(catalog: Catalog, new: Path, old: Path | None = None, note: NoteChange 
         now = db.now()
         for run in list_live(db):
             if run.lease_until is not None and run.lease_until > now:
-                raise StillRunning(run.run_id, (run.lease_until - now) // 1000 + 1)
+                raise StillRunning(run.run_id, (run.lease_until - now) // timedelta(seconds=1) + 1)
         urls = f"{begun.as_uri()}/", f"{new.as_uri()}/"
         names = tuple(dataset.qualified_name for dataset in list_datasets(db) if _move(catalog, db, dataset, urls))
         paths = f"{begun}/", f"{new}/"
@@ -108,9 +109,12 @@ def _move(catalog: Catalog, db: Db, dataset: Dataset, urls: tuple[str, str]) -> 
     moved = replace(dataset, location=_moved(dataset.location, urls), spec=spec)
     if moved == dataset:
         return False
-    place = open_files(moved.location, catalog.world).local_path()
-    if moved.location != dataset.location and (place is None or not catalog.world.disk.exists(place)):
-        raise NotMoved(urls[1], f"{dataset.qualified_name} has nothing at {moved.location}; move the folder first")
+    if moved.location != dataset.location:
+        try:
+            open_files(moved.location, catalog.world).check_location()
+        except StorageUnavailable as error:
+            why = f"{dataset.qualified_name} has nothing at {moved.location}: {error.why}; move the folder first"
+            raise NotMoved(urls[1], why) from error
     change_spec(db, moved)
     return True
 

@@ -20,7 +20,6 @@ from tidemill.catalog.effects import Effect
 from tidemill.catalog.migrate import read_version
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction, begin, commit
-from tidemill.durations import to_milliseconds
 from tidemill.errors import Conflict, TidemillError, UserError
 from tidemill.json_specs import read_plain
 from tidemill.lake.datasets import DatasetKind, list_datasets
@@ -28,15 +27,15 @@ from tidemill.lake.fileset.columns import evolve
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp, find_schema, read_partitions
 from tidemill.lake.fileset.publish import PartitionWrite, find_existing
 from tidemill.lake.fileset.stored import SchemaPolicy
-from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import DataFile, Manifest, check_files, find_snapshot, read_side_car
 from tidemill.lake.snapshot.refresh_order import OrderRefreshes, RefreshOrder, find_order, sort_key
 from tidemill.lake.snapshot.snapshot import PublishVersion, SnapshotDataset
 from tidemill.lake.window.follow import publish_partitions
 from tidemill.names import RunId
-from tidemill.run.attempts import AttachTransaction, AttemptEnd, FinishRun, end_attempt
-from tidemill.run.runner import LEASE
-from tidemill.run.runs import Cause, create_external, list_live
+from tidemill.run.processes.runner import LEASE
+from tidemill.run.records.runs import Cause, create_external, list_live
+from tidemill.run.step.attempts import AttachTransaction, AttemptEnd, FinishRun, end_attempt
+from tidemill.shapes.keys import KeyText
+from tidemill.shapes.manifest import DataFile, Manifest, check_files, find_snapshot, read_side_car
 from tidemill.storage.files import open_files
 from tidemill.upkeep.backup import Backup, BadBackup, check_backup, read_backup
 from tidemill.upkeep.storage import Directory, DirectoryKind, find_unnamed, list_snapshots
@@ -155,10 +154,11 @@ def end_attempts(catalog: Catalog) -> int:
 
 
 def _find_pointers(catalog: Catalog, db: Db, data: str | None) -> Iterable[int]:
-    disk = catalog.world.disk
     locations = {fileset.dataset.location for fileset in _filesets(db)}
-    if data is not None and (top := open_files(data, catalog.world).local_path()) is not None:
-        locations |= {name.as_uri() for namespace in disk.list_folder(top) for name in disk.list_folder(namespace)}
+    if data is not None:
+        top = open_files(data, catalog.world)
+        namespaces = [open_files(top.url_of(name), catalog.world) for name in top.list_folders()]
+        locations |= {namespace.url_of(name) for namespace in namespaces for name in namespace.list_folders()}
     for location in sorted(locations):
         yield from (snapshot.write_pointer for snapshot in list_snapshots(catalog.world, location))
 
@@ -232,8 +232,8 @@ def _publish(
     """Commit what a transaction of another life had committed, in one of this, under a run of its own."""
     world = catalog.world
     run_id = RunId(world.new_id("run"))
-    host, pid, lease = world.spawner.host(), world.spawner.pid(), to_milliseconds(LEASE)
-    catalog.write(lambda db: create_external(db, run_id, owner=f"{host}:{pid}", host=host, pid=pid, lease=lease))
+    host, pid = world.spawner.host(), world.spawner.pid()
+    catalog.write(lambda db: create_external(db, run_id, owner=f"{host}:{pid}", host=host, pid=pid, lease=LEASE))
     try:
         tx = begin(
             catalog,

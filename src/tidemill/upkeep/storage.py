@@ -15,8 +15,8 @@ from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import Param, Statement, load_sql
 from tidemill.catalog.transactions import Snapshot, TxState
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.manifest import find_snapshot, read_marker, tx_directory
 from tidemill.names import CommitSeq, DatasetId
+from tidemill.shapes.manifest import find_snapshot, read_marker, tx_directory
 from tidemill.storage.files import Files, open_files
 from tidemill.world import World
 
@@ -58,9 +58,7 @@ class Directory:
 
 def list_snapshots(world: World, location: str) -> list[Snapshot]:
     """List the directories in the location of a file set, by write pointer. Cost: one listing of one folder."""
-    folder = open_files(location, world).local_path()
-    assert folder is not None, "only folders can be opened so far"  # noqa: S101
-    found = [find_snapshot(path.name) for path in world.disk.list_folder(folder)]
+    found = [find_snapshot(name) for name in open_files(location, world).list_folders()]
     return sorted((one for one in found if one), key=lambda one: (one.write_pointer, one.incarnation))
 
 

@@ -24,11 +24,11 @@ SELECT location FROM compaction
  WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer <= :bound
 
 -- name: read_manifests
--- gives: location, partition_key, manifest, expired_at
-SELECT location, partition_key, manifest, expired_at FROM partition_change
+-- gives: location, partition_key, write_pointer, manifest, expired_at
+SELECT location, partition_key, write_pointer, manifest, expired_at FROM partition_change
  WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer <= :bound
  UNION ALL
-SELECT location, partition_key, manifest, expired_at FROM compaction
+SELECT location, partition_key, write_pointer, manifest, expired_at FROM compaction
  WHERE dataset_id = :dataset_id AND write_pointer > :after AND write_pointer <= :bound
  ORDER BY location, partition_key
 

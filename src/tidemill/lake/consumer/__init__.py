@@ -1,1 +1,1 @@
-"""Consumers: which changes somebody has not seen yet, and who works on which (seed 000)."""
+"""Consumers: the changes that each consumer has not taken yet, and the runs that hold claims (seed 000)."""

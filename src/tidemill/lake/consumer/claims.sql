@@ -1,7 +1,8 @@
 -- name: return_some
 -- locks: consumer_work
--- Given back without a failure: whoever comes next may have it at once. coalesce() has PostgreSQL hash the list: it
--- takes what a run holds for a row or two, and compared each with the whole list (10,000 ran into the time-out).
+-- Returned without a failure: the next take may claim the partition at once. coalesce() makes PostgreSQL hash the list.
+-- Without it PostgreSQL expects a row or two for a run, and compares each with the whole list (10,000 ran into the
+-- time-out).
 UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, not_before = 0
  WHERE run_id = :run_id AND state = 'in_progress'
    AND coalesce((consumer_id, partition_key) IN
@@ -26,10 +27,19 @@ UPDATE consumer_work
                 (SELECT returned.consumer_id, returned.partition_key
                    FROM {rows:returned(consumer_id text, partition_key text)} AS returned), FALSE)
 
--- name: find_holding
--- gives: found
-SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM consumer_work WHERE run_id = :run_id AND state = 'in_progress')
-            OR EXISTS (SELECT 1 FROM inbox_file WHERE run_id = :run_id AND status = 'IN_PROGRESS')
+-- name: find_held
+-- gives: claims, failures
+-- A partition with several changes is one claim.
+SELECT count(*) AS claims, coalesce(max(failures), 0) AS failures
+  FROM (SELECT max(failures) AS failures FROM consumer_work
+         WHERE run_id = :run_id AND state = 'in_progress' GROUP BY consumer_id, partition_key) AS keys
+
+-- name: refuse_if_moved
+SELECT tidemill_refuse('claims_moved', CAST(:run_id AS TEXT))
+  FROM (SELECT count(*) AS claims
+          FROM (SELECT DISTINCT consumer_id, partition_key FROM consumer_work
+                 WHERE run_id = :run_id AND state = 'in_progress') AS keys) AS held
+ WHERE held.claims <> :claims
 
 -- name: refuse_other_epoch
 SELECT tidemill_refuse('claims_taken_over', run_id, CAST(epoch AS TEXT))
@@ -46,36 +56,34 @@ UPDATE consumer_work SET epoch = :epoch WHERE run_id = :run_id AND state = 'in_p
 INSERT INTO run_input (run_id, dataset_id, write_pointer, item)
 SELECT work.run_id, consumer.dataset_id, work.write_pointer, work.partition_key
   FROM consumer_work AS work JOIN consumer ON consumer.consumer_id = work.consumer_id
- WHERE work.run_id = :run_id AND work.state = 'in_progress'
+ WHERE work.run_id = :run_id AND work.state = 'in_progress' AND work.epoch = :epoch
     ON CONFLICT (run_id, dataset_id, write_pointer, item, content_version) DO NOTHING
 
 -- name: complete
 -- locks: consumer_work
-UPDATE consumer_work SET state = 'completed', error = NULL WHERE run_id = :run_id AND state = 'in_progress'
+UPDATE consumer_work SET state = 'completed', error = NULL 
+ WHERE run_id = :run_id AND state = 'in_progress' AND epoch = :epoch
 
 -- name: count_failure
 -- locks: consumer_work
 UPDATE consumer_work SET failures = failures + 1, error = :error
  WHERE run_id = :run_id AND state = 'in_progress' AND epoch <= :epoch
 
--- name: discard_alone
+-- name: discard
 -- locks: consumer_work
--- After the failure was counted. Only what failed alone: beside it nothing else can have been the cause.
+-- After the failure was counted, of a run that held nothing else.
 UPDATE consumer_work SET state = 'discarded'
  WHERE run_id = :run_id AND state = 'in_progress' AND epoch <= :epoch
    AND failures >= (SELECT attempts FROM consumer WHERE consumer.consumer_id = consumer_work.consumer_id)
-   AND 1 = (SELECT count(*) FROM (SELECT DISTINCT held.consumer_id, held.partition_key FROM consumer_work AS held
-                                   WHERE held.run_id = :run_id AND held.state = 'in_progress') AS keys)
-   AND NOT EXISTS (SELECT 1 FROM inbox_file WHERE inbox_file.run_id = :run_id AND inbox_file.status = 'IN_PROGRESS')
 
 -- name: return_claims
 -- locks: consumer_work
 -- The wait doubles with each failure, up to an hour.
 UPDATE consumer_work
    SET state = 'new', run_id = NULL, epoch = NULL,
-       not_before = CASE WHEN CAST(:backoff AS BIGINT) = 0 THEN 0
+       not_before = CASE WHEN :failed = 0 THEN 0
                          WHEN failures > 20 THEN tidemill_now() + 3600000
-                         WHEN :backoff * (CAST(1 AS BIGINT) << CAST(failures - 1 AS INTEGER)) > 3600000
+                         WHEN CAST(:backoff AS BIGINT) * (CAST(1 AS BIGINT) << CAST(failures - 1 AS INTEGER)) > 3600000
                          THEN tidemill_now() + 3600000
                          ELSE tidemill_now() + :backoff * (CAST(1 AS BIGINT) << CAST(failures - 1 AS INTEGER)) END
  WHERE run_id = :run_id AND state = 'in_progress' AND epoch <= :epoch

@@ -1,9 +1,10 @@
-"""Consumers: which changes of a file set somebody has not seen yet, each delivered once (seed 000).
+"""Consumers: the changes of a file set that a consumer has not seen yet, each delivered once (seed 000).
 
-A time stamp or a counter cannot say what is new: a transaction that began earlier may commit later. So the state of a
-consumer is a write pointer, up to which all was looked at, and the transactions below it that were still open then.
+A time stamp or a counter cannot tell which changes are new: a transaction that began earlier may commit later. So the
+state of a consumer is a write pointer, and the earlier transactions that were open when the state was made.
 
-Here the caller keeps the state, by `consume_partitions` or a `PartitionConsumer`; `managed.py` keeps it in the catalog.
+In this module the caller stores the state, by `consume_partitions` or a `PartitionConsumer`. In `managed.py` the
+catalog stores the state.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot, find_in_progress
 from tidemill.errors import UserError
-from tidemill.lake.fileset.fileset import Change, ChangeKind, Fileset, Partition, kind_of, to_change
-from tidemill.lake.filters import KeyFilter, Where
-from tidemill.lake.keys import KeyValue
+from tidemill.lake.fileset.fileset import Change, ChangeKind, Fileset, Partition, kind_of
 from tidemill.names import DatasetId, WritePointer
+from tidemill.shapes.filters import KeyFilter, Where
+from tidemill.shapes.keys import KeyValue
 from tidemill.storage.files import path_for_readers
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ SQL: Sql = load_sql(__file__)
 
 _MAGIC: Final = b"TMPC\x02"
 _MAGIC_1: Final = b"TMPC\x01"
-"""Of the first version, whose states did not name their data set: they are read still."""
+"""Head of states of the first version, which do not name their data set. Such states can still be read."""
 
 
 class BadState(UserError):
@@ -76,7 +77,7 @@ class PartitionConsumerState:
 
     @staticmethod
     def from_bytes(stored: bytes) -> PartitionConsumerState:
-        """What `to_bytes` gave; `BadState` for anything else, an empty text included."""
+        """Read the text that `to_bytes` returned. `BadState` for any other text, the empty one included."""
         content, check = stored[:-4], stored[-4:]
         magic, rest = content[: len(_MAGIC)], content[len(_MAGIC) :]
         if magic not in {_MAGIC, _MAGIC_1} or struct.pack(">I", zlib.crc32(content)) != check:
@@ -109,27 +110,27 @@ class ConsumedPartition:
 
 
 class PartitionConsumerResult(NamedTuple):
-    """What is new, the oldest first, and the state from which to consume the next."""
+    """New partitions, oldest first, and the state for the next call."""
 
     partitions: list[ConsumedPartition]
     state: PartitionConsumerState
 
 
-class Source(Protocol):
-    """Where a `PartitionConsumer` consumes from: a `Mill`."""
+class ConsumerSource(Protocol):
+    """Source of a `PartitionConsumer`: a `Mill`."""
 
     @property
-    def consumers(self) -> Consumers:
+    def consumers(self) -> SourceConsumers:
         """Operations on consumers."""
 
 
-class Consumers(Protocol):
+class SourceConsumers(Protocol):
     """The one operation on consumers that a `PartitionConsumer` needs."""
 
     def consume_partitions(
         self, dataset: str, state: PartitionConsumerState, *, where: Where | None = None
     ) -> PartitionConsumerResult:
-        """What is new in the file set of that name since `state`, of the partitions that `where` accepts."""
+        """Return the changes of the file set `dataset` since `state`, for the partitions that `where` accepts."""
 
 
 class PartitionConsumer:
@@ -140,7 +141,7 @@ class PartitionConsumer:
 
     def __init__(
         self,
-        mill: Source,
+        mill: ConsumerSource,
         dataset: str,
         state: PartitionConsumerState = FROM_BEGINNING,
         *,
@@ -153,7 +154,7 @@ class PartitionConsumer:
 
     @property
     def state(self) -> PartitionConsumerState:
-        """What to store (`to_bytes`) once the partitions given so far are dealt with."""
+        """State to store (`to_bytes`) once the caller has processed all partitions so far."""
         return self._state
 
     def consume_partitions(self) -> Iterator[ConsumedPartition]:
@@ -165,12 +166,12 @@ class PartitionConsumer:
 def consume_partitions(
     catalog: Catalog, fileset: Fileset, state: PartitionConsumerState, where: KeyFilter | None = None
 ) -> PartitionConsumerResult:
-    """What has been committed to `fileset` since `state`, one for each partition, the oldest first.
+    """Return the changes committed to `fileset` since `state`, one for each partition, oldest first.
 
-    What `where` does not accept is passed over for good; what was overwritten before anybody saw it is left out. Takes
-    a tick of the clock: the last one that was taken may be of a commit still on its way, which nothing would show, and
-    which would be missed. Raises `BadState` for a state of another data set, and for one that is ahead of this
-    catalog: it is another one's. Cost: what is new.
+    A partition that `where` does not accept is never delivered later. A change that was overwritten before this call is
+    left out. The call takes a tick of the clock: without it, a commit that is still on its way could be missed.
+    `BadState` for a state of another data set, and for one that is ahead of this catalog, since it comes from another
+    catalog. Cost: the new changes.
     """
     if state.dataset_id not in {None, fileset.dataset_id}:
         name = fileset.qualified_name
@@ -212,7 +213,7 @@ def _gather(db: Db, fileset: Fileset, changes: Sequence[Change], snapshot: Snaps
 
 
 def describe(fileset: Fileset, kind: ChangeKind, partition: Partition) -> ConsumedPartition:
-    """What people and programs read of a partition that is delivered."""
+    """Return a delivered partition as people and programs read it."""
     return ConsumedPartition(
         dict(zip(fileset.keys.names, fileset.keys.decode(partition.partition_key), strict=True)),
         kind,
@@ -233,8 +234,9 @@ def take(
     """
     if snapshot.write_pointer <= state.start_version:
         return [], state  # began before the last taker: going back would deliver again what came since
-    rows = db.all(
+    unread = db.records(
         SQL.unread_changes,
+        Change,
         dataset_id=dataset_id,
         write_pointer=snapshot.write_pointer,
         start_version=state.start_version,
@@ -243,4 +245,4 @@ def take(
     # Everything below the own write pointer has ended or is in the list: the list is all that can still come.
     late = tuple(find_in_progress(db, dataset_id, snapshot))
     moved = PartitionConsumerState(snapshot.write_pointer, late)
-    return [to_change(row) for row in rows], moved
+    return unread, moved

@@ -1,4 +1,4 @@
-"""Partitions that were given up: each is told to one committed run that asks, which may raise an alarm."""
+"""Discarded partitions: each is reported to one committed run that asks, and the run may raise an alarm."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.errors import Conflict
 from tidemill.lake.consumer.managed import Consumer
-from tidemill.lake.keys import KeyText
 from tidemill.names import ConsumerId, RunId, WritePointer
+from tidemill.shapes.keys import KeyText
 
 if TYPE_CHECKING:
     from tidemill.lake.consumer.discards_sql import Sql
 
 SQL: Sql = load_sql(__file__)
 
-MOST_TOLD: Final = 1000
-"""Partitions of which one run is told; the next one is told of the others."""
+MOST_REPORTED: Final = 1000
+"""Limit of the partitions that are reported to one run. The next run gets the others."""
 
 
 @refusal
-class DiscardsTold(Conflict):
-    """Another run has committed that was told of the same partitions."""
+class DiscardsReported(Conflict):
+    """Another run has committed the report of the same partitions."""
 
-    code = "discards_told"
+    code = "discards_reported"
 
     def __init__(self, consumer: str) -> None:
         self.consumer = consumer
@@ -39,24 +39,27 @@ class DiscardsTold(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """A change that was given up, and what was said of it last."""
+    """Discarded change, and the last error."""
 
     write_pointer: WritePointer
     partition_key: KeyText
     error: str
 
 
-def find_untold(db: Db, consumer_id: ConsumerId) -> list[Discard]:
-    """What was given up, and no committed run was told of; the oldest first. Cost: what is found."""
+def find_unreported(db: Db, consumer_id: ConsumerId) -> list[Discard]:
+    """Return the discarded changes that no committed run has reported, oldest first. Cost: the result."""
     rows = db.records(
-        SQL.find_untold, tuple[WritePointer, KeyText, str | None], consumer_id=consumer_id, most=MOST_TOLD
+        SQL.find_unreported, tuple[WritePointer, KeyText, str | None], consumer_id=consumer_id, most=MOST_REPORTED
     )
     return [Discard(pointer, key, error or "") for pointer, key, error in rows]
 
 
 @dataclass(frozen=True, slots=True)
-class TellDiscards(Effect):
-    """The run that commits was told of these; `DiscardsTold` if another one was that has committed meanwhile."""
+class ReportDiscards(Effect):
+    """Record that the committing run has reported `discards`.
+
+    `DiscardsReported` if another run has committed a report of the same partitions meanwhile.
+    """
 
     phase = Phase.CLAIMS
 
@@ -65,12 +68,12 @@ class TellDiscards(Effect):
     discards: Sequence[Discard]
 
     def guards(self) -> Sequence[Call]:
-        """Nobody else was told."""
-        return (SQL.refuse_if_told(consumer=self.consumer.name, **self._which),)
+        """Refuse the commit if another run has reported one of the partitions."""
+        return (SQL.refuse_if_reported(consumer=self.consumer.name, **self._which),)
 
     def writes(self) -> Sequence[Call]:
-        """It was told."""
-        return (SQL.tell(run_id=self.run_id, **self._which),)
+        """Record the report."""
+        return (SQL.report(run_id=self.run_id, **self._which),)
 
     @property
     def _which(self) -> dict[str, Param]:

@@ -8,17 +8,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Db, refusal
-from tidemill.catalog.named import Row, load_sql
+from tidemill.catalog.named import ALL_ROWS, load_sql
 from tidemill.errors import Conflict, NotFound
 from tidemill.json_specs import read_text, write_checked
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState
-from tidemill.lake.consumer.starts import Position
+from tidemill.lake.consumer.starts import StartPosition
 from tidemill.lake.consumer.terms import BadTerms, Terms
-from tidemill.lake.keys import KeyText
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, RunId, WritePointer, nearest, split_qualified
+from tidemill.shapes.keys import KeyText
 
 if TYPE_CHECKING:
     from tidemill.lake.consumer.managed_sql import Sql
@@ -27,7 +28,10 @@ SQL: Sql = load_sql(__file__)
 
 
 class WorkState(StrEnum):
-    """How far a change has come in the working set of a consumer; `DISCARDED` is what failed too often, alone."""
+    """State of a change in the working set of a consumer.
+
+    `DISCARDED` is a change that failed too often, the last time alone.
+    """
 
     NEW = "new"
     IN_PROGRESS = "in_progress"
@@ -37,7 +41,7 @@ class WorkState(StrEnum):
 
 @refusal
 class ConsumerMoved(Conflict):
-    """Somebody has reset the consumer meanwhile."""
+    """A person has reset the consumer meanwhile."""
 
     code = "consumer_moved"
 
@@ -59,8 +63,19 @@ class Consumer:
     name: str
     state: PartitionConsumerState
     since_seq: CommitSeq
-    terms: Terms
+    spec: str
     dropped: int = 0
+
+    @property
+    def terms(self) -> Terms:
+        """The terms in `spec`."""
+        return _read_terms(self.spec)
+
+
+@lru_cache(maxsize=1024)
+def _read_terms(spec: str) -> Terms:
+    # On demand, since a list shows the text: the first spec that a process reads costs it 50 ms.
+    return read_text(Terms, spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +93,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What a consumer has not taken yet; `oldest` is when the longest waiting change committed."""
+    """Changes that a consumer has not taken yet. `oldest` is the commit time of the change that waits longest."""
 
     partitions: int
     bytes: int
@@ -86,7 +101,7 @@ class Lag:
 
 
 def ensure_consumer(
-    db: Db, dataset_id: DatasetId, name: str, terms: Terms | None = None, position: Position | None = None
+    db: Db, dataset_id: DatasetId, name: str, terms: Terms | None = None, position: StartPosition | None = None
 ) -> Consumer:
     """Give the consumer of this name with these terms; made, if there was none, at `position`, else the beginning."""
     # Made from what it is unique by, so that two deployments at once make the same. One that was dropped, whose rows
@@ -112,23 +127,33 @@ def ensure_consumer(
 
 def find_consumer(db: Db, dataset_id: DatasetId, name: str) -> Consumer:
     """The consumer of this name; `NotFound` with the nearest."""
-    row = db.one(SQL.find_consumer, dataset_id=dataset_id, name=name)
-    if row is None:
-        known = [consumer.name for consumer in list_consumers(db) if consumer.dataset_id == dataset_id]
+    found = db.record(SQL.find_consumer, Consumer, dataset_id=dataset_id, name=name)
+    if found is None:
+        known = [consumer.name for consumer in list_consumers(db, dataset_id=dataset_id)]
         raise NotFound("consumer", name, nearest(name, known), hint="`tidemill consumer list` shows those there are")
-    return to_consumer(row)
+    return found
 
 
 def find_readers(db: Db, wanted: Iterable[tuple[str, str]]) -> list[Consumer]:
     """Return those consumers that exist, named by (qualified data set, consumer). Cost: a look-up for each name."""
     names = [(*split_qualified("data set", dataset, 1), name) for dataset, name in sorted(set(wanted))]
     rows = [{"namespace": namespace, "dataset": local, "consumer": name} for namespace, (local,), name in names]
-    return [to_consumer(row) for row in db.all(SQL.find_readers, wanted=json.dumps(rows))]
+    return db.records(SQL.find_readers, Consumer, wanted=json.dumps(rows))
 
 
-def list_consumers(db: Db) -> list[Consumer]:
-    """All consumers, by name."""
-    return [to_consumer(row) for row in db.all(SQL.list_consumers)]
+def list_consumers(
+    db: Db,
+    *,
+    dataset_id: DatasetId | None = None,
+    name: str | None = None,
+    after: tuple[str, str] = ("", ""),
+    limit: int = ALL_ROWS,
+) -> list[Consumer]:
+    """List consumers (of a data set; of a name) by name, from the name and data set behind `after` on."""
+    only = {"dataset_id": dataset_id or "", "name": name or ""}
+    after_name, after_dataset = after
+    place = {"after_name": after_name, "after_dataset": after_dataset}
+    return db.records(SQL.list_consumers, Consumer, **only, **place, limit=limit)
 
 
 def list_work(db: Db, consumer_id: ConsumerId, state: WorkState, limit: int) -> list[Work]:
@@ -145,7 +170,7 @@ def count_work(db: Db, consumer_id: ConsumerId) -> tuple[int, int]:
 
 
 def measure_lag(db: Db, consumer: Consumer) -> Lag:
-    """How far the consumer is behind. Cost: what waits."""
+    """Measure the lag of the consumer. Cost: the waiting changes."""
     return db.records(
         SQL.measure_lag,
         Lag,
@@ -154,19 +179,3 @@ def measure_lag(db: Db, consumer: Consumer) -> Lag:
         start_version=consumer.state.start_version,
         versions_to_check=json.dumps(consumer.state.versions_to_check),
     )[0]
-
-
-def to_consumer(row: Row) -> Consumer:
-    """A row of the columns that `find_consumer` selects, as a record."""
-    consumer_id, dataset_id, name, start_version, versions, since_seq, spec, dropped = row
-    late = tuple(map(WritePointer, json.loads(str(versions))))
-    state = PartitionConsumerState(WritePointer(cast("int", start_version)), late)
-    return Consumer(
-        ConsumerId(str(consumer_id)),
-        DatasetId(str(dataset_id)),
-        str(name),
-        state,
-        CommitSeq(cast("int", since_seq)),
-        read_text(Terms, str(spec)),
-        cast("int", dropped),
-    )

@@ -22,7 +22,10 @@ SELECT consumer.consumer_id, consumer.dataset_id, consumer.name, consumer.start_
 
 -- name: list_consumers
 -- gives: consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped
-SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped FROM consumer ORDER BY name, dataset_id
+SELECT consumer_id, dataset_id, name, start_version, versions_to_check, since_seq, spec, dropped FROM consumer
+ WHERE (:dataset_id = '' OR dataset_id = :dataset_id) AND (:name = '' OR name = :name)
+   AND (name, dataset_id) > (:after_name, :after_dataset)
+ ORDER BY name, dataset_id LIMIT :limit
 
 -- name: measure_lag
 -- gives: partitions, bytes, oldest

@@ -22,7 +22,9 @@ class Sql:
     @statement
     def find_readers(self, *, wanted: Param) -> None: ...
     @statement
-    def list_consumers(self) -> None: ...
+    def list_consumers(
+        self, *, after_dataset: Param, after_name: Param, dataset_id: Param, limit: Param, name: Param
+    ) -> None: ...
     @statement
     def measure_lag(
         self, *, consumer_id: Param, dataset_id: Param, start_version: Param, versions_to_check: Param

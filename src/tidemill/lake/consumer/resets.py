@@ -1,7 +1,7 @@
-"""What people do to managed consumers by hand: look ahead, start anew, and have what was given up tried again.
+"""Resets of managed consumers by hand: show the next take, start again elsewhere, and requeue discarded partitions.
 
-A reset gives the consumer a new id, and with it an empty working set: what its runs have consumed so far stays on
-record under the old one, whatever that is, and nothing has to be deleted or read for it.
+A reset gives the consumer a new id, and with it an empty working set. The changes that its runs have consumed so far
+stay on record under the old id. So a reset need not delete or read them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, Row, load_sql
 from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import Conflict, UserError
-from tidemill.lake.consumer.backlog import NoteUnread, PublishBacklog
+from tidemill.lake.backlog import Announce, NoteUnseen
+from tidemill.lake.consumer.backlog import CONSUMERS
 from tidemill.lake.consumer.consumer import PartitionConsumerState
 from tidemill.lake.consumer.managed import Consumer, find_consumer
-from tidemill.lake.consumer.starts import From, Position, Start, find_position
-from tidemill.lake.datasets import DatasetKind, find_by_id
+from tidemill.lake.consumer.starts import From, Start, StartPosition, find_position
 from tidemill.lake.fileset.fileset import read_partitions
-from tidemill.lake.filters import KeyFilter
-from tidemill.lake.keys import KeyText
-from tidemill.lake.snapshot.changes import NoteUnseen
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, WritePointer
+from tidemill.shapes.filters import KeyFilter
+from tidemill.shapes.keys import KeyText
 
 if TYPE_CHECKING:
     from tidemill.lake.consumer.resets_sql import Sql
@@ -66,7 +65,7 @@ class TooManyChosen(UserError):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenPartitions:
     """The partitions that a reset delivers again: by their keys, and by their time.
 
     `shown` is the choice as its record shows it.
@@ -83,7 +82,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class PastConsumer:
-    """A consumer as it was until a reset, and the reset: who asked, when, and for what."""
+    """Consumer before a reset, and the reset: its actor, its time and its new start."""
 
     consumer_id: ConsumerId
     dataset_id: DatasetId
@@ -107,7 +106,7 @@ def reset(
     name: str,
     start: Start,
     by: str,
-    chosen: Chosen | None = None,
+    chosen: ChosenPartitions | None = None,
     *,
     also: Sequence[Effect] = (),
 ) -> Consumer:
@@ -121,7 +120,7 @@ def reset(
     again. `NotFound`, `BadStart`.
     """
     tick = catalog.write(lambda db: db.tick())
-    kind, consumer, position = catalog.read(lambda db: _read_for_reset(db, dataset_id, name, start, tick))
+    consumer, position = catalog.read(lambda db: _read_for_reset(db, dataset_id, name, start, tick))
     asked, changes = str(start), []
     if chosen is not None:
         since = position.since_seq
@@ -130,9 +129,9 @@ def reset(
         asked = f"{start} {chosen.shown}"
         position = catalog.read(lambda db: find_position(db, dataset_id, Start(From.NOW), tick))
     new_id = ConsumerId(catalog.world.new_id("consumer"))
-    note = NoteUnseen([new_id]) if kind is DatasetKind.SNAPSHOT else NoteUnread([new_id])
+    note, announce = NoteUnseen(CONSUMERS, [new_id]), Announce(CONSUMERS, [new_id])
     catalog.apply(
-        [_Reset(consumer, new_id, position, asked, by, tuple(changes)), note, PublishBacklog([new_id]), *also],
+        [_Reset(consumer, new_id, position, asked, by, tuple(changes)), note, announce, *also],
         outcome=SQL.find_reset(consumer_id=consumer.consumer_id, new_id=new_id),
     )
     return catalog.read(lambda db: find_consumer(db, dataset_id, name))
@@ -140,13 +139,12 @@ def reset(
 
 def _read_for_reset(
     db: Db, dataset_id: DatasetId, name: str, start: Start, tick: CommitSeq
-) -> tuple[DatasetKind, Consumer, Position]:
-    kind = find_by_id(db, dataset_id).kind
-    return kind, find_consumer(db, dataset_id, name), find_position(db, dataset_id, start, tick)
+) -> tuple[Consumer, StartPosition]:
+    return find_consumer(db, dataset_id, name), find_position(db, dataset_id, start, tick)
 
 
 def _find_chosen(
-    db: Db, dataset_id: DatasetId, snapshot: Snapshot, since: CommitSeq, chosen: Chosen
+    db: Db, dataset_id: DatasetId, snapshot: Snapshot, since: CommitSeq, chosen: ChosenPartitions
 ) -> list[dict[str, object]]:
     partitions = read_partitions(db, dataset_id, snapshot, chosen.where)
     found: list[dict[str, object]] = [
@@ -166,7 +164,7 @@ class _Reset(Effect):
 
     consumer: Consumer
     new_id: ConsumerId
-    position: Position
+    position: StartPosition
     asked: str
     by: str
     chosen: tuple[Mapping[str, object], ...]
@@ -192,7 +190,7 @@ class _Reset(Effect):
         return (
             SQL.keep_past(**since, asked=self.asked, by_whom=self.by),
             SQL.forget_waiting(**old),
-            SQL.start_anew(**since, **state),
+            SQL.restart(**since, **state),
             *((SQL.deliver_chosen(**again),) if self.chosen else ()),
         )
 
@@ -222,7 +220,9 @@ def requeue(
     wanted = None if keys is None else set(keys)
     chosen = [row for row in rows if wanted is None or row[1] in wanted]
     if chosen:
-        catalog.apply([_Requeue(consumer.consumer_id, tuple(chosen)), PublishBacklog([consumer.consumer_id]), *also])
+        catalog.apply(
+            [_Requeue(consumer.consumer_id, tuple(chosen)), Announce(CONSUMERS, [consumer.consumer_id]), *also]
+        )
     return len({row[1] for row in chosen})
 
 

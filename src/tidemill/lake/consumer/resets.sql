@@ -10,7 +10,7 @@ SELECT consumer_id, dataset_id, name, start_version, versions_to_check, asked, b
 
 -- name: refuse_if_gone
 -- locks: consumer
--- Locked: whoever takes from the consumer at this moment has done so before us, or finds it gone.
+-- Locked: a take from the consumer at this moment either ended before this block, or finds the old id gone.
 SELECT tidemill_refuse('consumer_moved', CAST(:name AS TEXT))
  WHERE NOT EXISTS (SELECT 1 FROM consumer WHERE consumer_id = :consumer_id {for_update})
 
@@ -38,10 +38,10 @@ SELECT reset_seq FROM consumer_reset
 
 -- name: forget_waiting
 -- locks: consumer_work
--- What nobody has taken: the new start says which of it comes.
+-- Changes that no run has taken. The new start decides which of them are delivered.
 DELETE FROM consumer_work WHERE consumer_id = :consumer_id AND state = 'new'
 
--- name: start_anew
+-- name: restart
 -- locks: consumer
 UPDATE consumer
    SET consumer_id = :new_id, since_seq = :since_seq, start_version = :start_version,
@@ -50,7 +50,7 @@ UPDATE consumer
 
 -- name: deliver_chosen
 -- locks: nothing, at consumer
--- After start_anew: changes from before the new start, of the partitions that were chosen.
+-- After restart: changes from before the new start, of the partitions that were chosen.
 INSERT INTO consumer_work (consumer_id, write_pointer, partition_key, commit_seq, state)
 SELECT CAST(:new_id AS TEXT), change.write_pointer, change.partition_key, change.commit_seq, 'new'
   FROM {rows:chosen(write_pointer bigint, partition_key text)} AS chosen
@@ -66,7 +66,7 @@ SELECT write_pointer, partition_key FROM consumer_work {indexed_by:consumer_work
 -- name: requeue
 -- locks: consumer_work
 -- The error stays: it says that the partition was offered before.
-UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, failures = 0, not_before = 0, told_by = NULL
+UPDATE consumer_work SET state = 'new', run_id = NULL, epoch = NULL, failures = 0, not_before = 0, reported_by = NULL
  WHERE (consumer_id, write_pointer, partition_key) IN
        (SELECT CAST(:consumer_id AS TEXT), listed.write_pointer, listed.partition_key
           FROM {rows:discarded(write_pointer bigint, partition_key text)} AS listed)

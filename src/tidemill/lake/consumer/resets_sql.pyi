@@ -19,7 +19,7 @@ class Sql:
     @statement
     def forget_waiting(self, *, consumer_id: Param) -> None: ...
     @statement
-    def start_anew(
+    def restart(
         self, *, consumer_id: Param, new_id: Param, since_seq: Param, start_version: Param, versions_to_check: Param
     ) -> None: ...
     @statement

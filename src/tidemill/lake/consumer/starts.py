@@ -1,7 +1,7 @@
-"""Where a consumer starts: at the beginning, now, or at a time; and what that means in ticks of the clock.
+"""Starts of consumers: the beginning, now, or a time, and their meaning in ticks of the clock.
 
-A start is a tick s: what committed at s or later is delivered, nothing before. As a state of a consumer that is s
-itself, with the transactions that were open at s: the same that a take with write pointer s would have left.
+A start is a tick s: changes that committed at s or later are delivered, and no earlier ones. As a state of a consumer,
+the start is s with the transactions that were open at s. A take with write pointer s would have left the same state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot, find_in_progress
-from tidemill.epoch import to_ms
+from tidemill.epoch import floor_ms
 from tidemill.errors import UserError
 from tidemill.lake.consumer.consumer import FROM_BEGINNING, PartitionConsumerState
 from tidemill.names import CommitSeq, DatasetId, WritePointer, advise
@@ -46,7 +46,7 @@ class From(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a consumer starts; `time`, if given, in place of a name."""
+    """Start of a consumer. `time`, if given, takes the place of a name."""
 
     named: From = From.BEGINNING
     time: datetime | None = None
@@ -62,39 +62,39 @@ class Start:
             return cls(From(given))
         try:
             time = datetime.fromisoformat(given)
-        except ValueError:
+            return cls(From.NOW, time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC))
+        except (ValueError, OverflowError):
             usual = "use beginning, now or a time like 2026-01-31T06:00:00Z"
             raise BadStart(given, advise(given, [start.value for start in From], usual)) from None
-        return cls(From.NOW, time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC))
 
     def __str__(self) -> str:
         return self.named.value if self.time is None else self.time.isoformat()
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class StartPosition:
     """A start in ticks: which commits are delivered, and the state that delivers them."""
 
     since_seq: CommitSeq
     state: PartitionConsumerState
 
 
-def find_position(db: Db, dataset_id: DatasetId, start: Start, tick: CommitSeq) -> Position:
-    """What `start` means for a data set; `tick` is one that was taken just before, or in this transaction.
+def find_position(db: Db, dataset_id: DatasetId, start: Start, tick: CommitSeq) -> StartPosition:
+    """Return the position of `start` in a data set. `tick` was taken just before, or in this transaction.
 
-    A time is that of the clock at each commit: it starts behind the last change that committed before it, by the order
-    of commits, so that a clock which was set back skips nothing that came after. `BadStart` for a time to come. Cost:
-    what will be delivered.
+    A time is compared with the clock at each commit. The position lies behind the last change that committed before the
+    time, in the order of commits. So no later change is skipped, even if a person has set the clock back between the
+    commits. `BadStart` for a time in the future. Cost: the changes that will be delivered.
     """
     if start.named is From.BEGINNING:
-        return Position(CommitSeq(0), FROM_BEGINNING)
+        return StartPosition(CommitSeq(0), FROM_BEGINNING)
     since = tick
     if start.time is not None:
-        moment = to_ms(start.time)
+        moment = floor_ms(start.time)
         if moment > db.now():
             raise BadStart(str(start), "that time is still to come; use now")
         row = db.one(SQL.find_last_before, dataset_id=dataset_id, moment=moment)
         since = CommitSeq(0) if row is None else CommitSeq(int(str(row[0])) + 1)
     # The list can be computed at any later time: what is open now and began before, and what has committed since.
     late = find_in_progress(db, dataset_id, Snapshot(WritePointer(since), ""))
-    return Position(since, PartitionConsumerState(WritePointer(since), tuple(late)))
+    return StartPosition(since, PartitionConsumerState(WritePointer(since), tuple(late)))

@@ -1,7 +1,8 @@
-"""The take of managed consumers: what is new moves into a working set, and a run gets claims of it.
+"""Take of managed consumers: new changes move into a working set, and a run claims some of them.
 
-A take fills the working set with the changes that nobody has seen, moves the consumer's state, and claims rows for a
-run. Overlapping runs of one consumer never hold the same partition: while a key is held, a newer change of it waits.
+A take fills the working set with the changes that no take has seen, moves the consumer's state, and claims rows for a
+run. Overlapping runs of one consumer never hold the same partition: while a run holds a key, a newer change of that key
+waits.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from tidemill.catalog.named import Param, load_sql
 from tidemill.catalog.transactions import Transaction, TransactionEnded, find_in_progress, find_transaction
 from tidemill.lake.consumer.claims import return_some
 from tidemill.lake.consumer.consumer import PartitionConsumerState
-from tidemill.lake.consumer.managed import Consumer, ConsumerMoved, WorkState, to_consumer
+from tidemill.lake.consumer.managed import Consumer, ConsumerMoved, WorkState
 from tidemill.lake.consumer.terms import OnChange, Order, Terms
 from tidemill.lake.datasets import find_by_id
-from tidemill.lake.fileset.fileset import Change, ChangeKind, Fileset, WriteOp, kind_of, to_change
-from tidemill.lake.filters import KeyFilter
-from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import DataFile
+from tidemill.lake.fileset.fileset import Change, ChangeKind, Fileset, WriteOp, kind_of
 from tidemill.lake.suspects import HALVE_AFTER, halve
 from tidemill.names import ConsumerId, RunId, WritePointer
+from tidemill.shapes.filters import KeyFilter
+from tidemill.shapes.keys import KeyText
+from tidemill.shapes.manifest import DataFile
 
 if TYPE_CHECKING:
     from tidemill.lake.consumer.take_sql import Sql
@@ -41,21 +42,21 @@ _ANY: Final = (0, 1 << 62)
 
 
 class Closing(StrEnum):
-    """Why a take closes what it finds without delivering it; the text stands beside the row."""
+    """Reason for which a take closes a change without delivering it. The text is stored in the change's row."""
 
     OVERWRITTEN = "overwritten before it was taken"
-    """What the overwrite brought is delivered instead."""
+    """The content that the overwrite brought is delivered instead."""
     DROPPED = "dropped before it was processed"
     """Counted in `Consumer.dropped`."""
     IGNORED = "changed after it was delivered: ignored"
     UNWANTED = "not among the partitions that the consumer wants"
     CHANGED = "changed after it was delivered"
-    """Put aside as discarded; one that is requeued is delivered."""
+    """Discarded. A requeued partition is delivered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One partition as a consumer gets it: all of it when new or overwritten, what was added when appended."""
+    """Partition as a consumer gets it: whole if new or overwritten, else the appended files."""
 
     partition_key: KeyText
     kind: ChangeKind
@@ -88,7 +89,7 @@ def take_claims(
 
 
 def has_work(db: Db, consumer: Consumer) -> bool:
-    """Whether a take of the consumer would find anything to look at now. Cost: a few look-ups."""
+    """Return whether a take of the consumer would find work now. Cost: a few look-ups."""
     unread: dict[str, Param] = {
         "dataset_id": consumer.dataset_id,
         "start_version": consumer.state.start_version,
@@ -117,10 +118,11 @@ def list_offered(db: Db, consumer: Consumer, write_pointer: WritePointer) -> lis
 
 
 def peek_claims(catalog: Catalog, consumer_id: ConsumerId, terms: Terms) -> list[Delivery]:
-    """What a take would give now, without taking: it is done, looked at, and rolled back.
+    """Return the result of a take without taking: the take is executed and rolled back.
 
-    So it cannot differ from a take. Of a backlog of more than `MOST_FILLED` changes the first of them are looked at.
-    Cost: that of a take; meanwhile takes of this consumer wait, on SQLite all writers. `ConsumerMoved`.
+    So the result cannot differ from a take. If the backlog has more than `MOST_FILLED` changes, only the first of them
+    are considered. Cost: that of a take. Meanwhile other takes of this consumer wait, on SQLite all writers. Errors:
+    `ConsumerMoved`.
     """
     pointer = WritePointer(catalog.write(lambda db: db.tick()))
     tx = Transaction(pointer, catalog.incarnation, RunId(catalog.world.new_id("peek")), 1, frozenset())
@@ -152,7 +154,10 @@ def _in_order(deliveries: list[Delivery], terms: Terms) -> list[Delivery]:
 def _take(
     db: Db, tx: Transaction, consumers: Sequence[ConsumerId], inputs: Mapping[ConsumerId, Terms]
 ) -> tuple[bool, dict[ConsumerId, list[Delivery]]]:
-    """One transaction of a take: whether all is filled, and then what the run holds."""
+    """Do one transaction of a take.
+
+    Return whether the working sets are filled, and then the partitions that the run holds.
+    """
     _lock_open(db, tx)
     locked = [_lock(db, consumer_id) for consumer_id in consumers]
     held = _read_held(db, tx.run_id)
@@ -192,17 +197,17 @@ def _lock_open(db: Db, tx: Transaction) -> None:
 
 
 def _lock(db: Db, consumer_id: ConsumerId) -> Consumer:
-    row = db.one(SQL.lock_consumer, consumer_id=consumer_id)
-    if row is None:
+    consumer = db.record(SQL.lock_consumer, Consumer, consumer_id=consumer_id)
+    if consumer is None:
         raise ConsumerMoved(consumer_id)
-    return to_consumer(row)
+    return consumer
 
 
 def _fill(db: Db, consumer: Consumer, tx: Transaction) -> bool:
     """Move unread changes into the working set, and the state with them; whether that was all that `tx` sees."""
     state = consumer.state
     if tx.write_pointer <= state.start_version:
-        return True  # whoever has moved the state was further on; what it filled is there to be claimed
+        return True  # another take has moved the state further, and has filled the working set
     unread: dict[str, Param] = {
         "dataset_id": consumer.dataset_id,
         "write_pointer": tx.write_pointer,
@@ -223,13 +228,12 @@ def _fill(db: Db, consumer: Consumer, tx: Transaction) -> bool:
 
 def _find_bound(db: Db, unread: Mapping[str, Param]) -> int | None:
     """The write pointer below which a transaction of ours fills; None when it may fill all there is."""
-    beyond = db.one(SQL.find_unread, most=MOST_FILLED + 1, place=MOST_FILLED, **unread)
+    beyond = db.value(SQL.find_unread, int, most=MOST_FILLED + 1, place=MOST_FILLED, **unread)
     if beyond is None:
         return None
-    first = db.one(SQL.find_unread, most=1, place=0, **unread)
-    assert first is not None  # noqa: S101  # there is one beyond it
+    first = db.value(SQL.find_unread, int, most=1, place=0, **unread)
     # A transaction is filled whole, however large it is.
-    return cast("int", beyond[0]) if first[0] != beyond[0] else cast("int", beyond[0]) + 1
+    return beyond if first != beyond else beyond + 1
 
 
 def _move(
@@ -243,7 +247,7 @@ def _move(
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _WaitingKey:
     """Rows of one key that wait: those to deliver, with their bytes, and those that drop out.
 
     `failures` are those of the row that failed most often. `drops` is how often the partition was dropped meanwhile.
@@ -264,7 +268,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Claimed:
-    """What a take has claimed of one consumer so far, and how often what it goes on with must have failed."""
+    """Claims of one take for one consumer so far. `alike` are the failures that further claims must have."""
 
     partitions: int = 0
     bytes: int = 0
@@ -308,7 +312,7 @@ _Row: TypeAlias = dict[str, str | int]
 
 
 def _sort_out(
-    found: Sequence[_Waiting], unwanted: Mapping[KeyText, Closing], terms: Terms, claimed: _Claimed
+    found: Sequence[_WaitingKey], unwanted: Mapping[KeyText, Closing], terms: Terms, claimed: _Claimed
 ) -> tuple[list[_Row], dict[Closing, list[_Row]], int, bool]:
     """Sort `found` into claims and closings, with the number of drops, and whether the bytes have run out.
 
@@ -341,7 +345,7 @@ def _row(key: KeyText, write_pointer: int) -> _Row:
 _CLOSINGS: Final = {OnChange.IGNORE: Closing.IGNORED, OnChange.ERROR: Closing.CHANGED}
 
 
-def _find_unwanted(db: Db, consumer: Consumer, found: Sequence[_Waiting], terms: Terms) -> Mapping[KeyText, Closing]:
+def _find_unwanted(db: Db, consumer: Consumer, found: Sequence[_WaitingKey], terms: Terms) -> Mapping[KeyText, Closing]:
     """The keys that are not to be delivered: not asked for, or delivered before and not wanted again."""
     unwanted: dict[KeyText, Closing] = {}
     if terms.on_change is not OnChange.AGAIN:
@@ -354,7 +358,7 @@ def _find_unwanted(db: Db, consumer: Consumer, found: Sequence[_Waiting], terms:
     return unwanted
 
 
-def _find_repeated(db: Db, consumer: Consumer, found: Sequence[_Waiting]) -> set[KeyText]:
+def _find_repeated(db: Db, consumer: Consumer, found: Sequence[_WaitingKey]) -> set[KeyText]:
     """Keys of which something had been delivered before what waits now."""
     rows = db.all(
         SQL.find_repeated,
@@ -371,7 +375,7 @@ def _as_often(failures: int) -> tuple[int, int]:
 
 def _find_claimable(
     db: Db, consumer: Consumer, tx: Transaction, most: int, order: Order, failures: tuple[int, int]
-) -> list[_Waiting]:
+) -> list[_WaitingKey]:
     rows = db.all(
         SQL.find_claimable,
         consumer_id=consumer.consumer_id,
@@ -394,7 +398,7 @@ def _find_claimable(
                 dropped_out.setdefault(closing, []).append(write_pointer)
                 drops |= {superseded} if closing is Closing.DROPPED else set()
         found.append(
-            _Waiting(
+            _WaitingKey(
                 KeyText(str(key)),
                 [write_pointer for write_pointer, _ in delivered],
                 dropped_out,
@@ -407,7 +411,16 @@ def _find_claimable(
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _Claim:
+    consumer_id: ConsumerId
+    failures: int
+    change: Change
+    existed: bool
+    """True where the partition was there before the change."""
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldKey:
     consumer_id: ConsumerId
     failures: int
     delivery: Delivery
@@ -417,20 +430,19 @@ class _Held:
         return self.delivery.changes[0].write_pointer, self.consumer_id, self.delivery.partition_key
 
 
-def _read_held(db: Db, run_id: RunId) -> list[_Held]:
-    """What the run holds, one for each key, oldest first."""
+def _read_held(db: Db, run_id: RunId) -> list[_HeldKey]:
+    """Return the changes that the run holds, one for each key, oldest first."""
     held = []
-    rows = db.all(SQL.find_claims, run_id=run_id)
-    for (consumer_id, _), grouped in groupby(rows, key=lambda row: (row[0], row[2])):
+    claims = db.records(SQL.find_claims, _Claim, run_id=run_id)
+    for (consumer_id, key), grouped in groupby(claims, key=lambda one: (one.consumer_id, one.change.partition_key)):
         group = list(grouped)
-        changes = tuple(to_change(row[2:8]) for row in group)
-        failures = max(cast("int", row[1]) for row in group)
-        kind = kind_of(changes[0], known=bool(group[0][8]))
-        held.append(_Held(ConsumerId(str(consumer_id)), failures, Delivery(changes[0].partition_key, kind, changes)))
+        kind = kind_of(group[0].change, known=group[0].existed)
+        delivery = Delivery(key, kind, tuple(one.change for one in group))
+        held.append(_HeldKey(consumer_id, max(one.failures for one in group), delivery))
     return sorted(held, key=lambda one: one.order)
 
 
-def _halve(db: Db, tx: Transaction, held: list[_Held]) -> list[_Held]:
+def _halve(db: Db, tx: Transaction, held: list[_HeldKey]) -> list[_HeldKey]:
     """Find the poison one: what has failed before is tried again in halves."""
     if len(held) < 2 or all(one.failures < HALVE_AFTER for one in held):
         return held
@@ -439,7 +451,7 @@ def _halve(db: Db, tx: Transaction, held: list[_Held]) -> list[_Held]:
     return kept
 
 
-def _deliver(held: Sequence[_Held]) -> dict[ConsumerId, list[Delivery]]:
+def _deliver(held: Sequence[_HeldKey]) -> dict[ConsumerId, list[Delivery]]:
     deliveries: dict[ConsumerId, list[Delivery]] = {}
     for one in held:
         deliveries.setdefault(one.consumer_id, []).append(one.delivery)

@@ -62,7 +62,7 @@ UPDATE consumer SET dropped = dropped + :dropped WHERE consumer_id = :consumer_i
 -- name: lock_open_tx
 -- gives: write_pointer
 -- locks: tx
--- Holds off whoever would fence or end the attempt until its claims are there to be re-stamped or released.
+-- Makes a fence or an end of the attempt wait until the attempt's claims are stored, so that the end can return them.
 SELECT write_pointer FROM tx
  WHERE write_pointer = :write_pointer AND epoch = :epoch AND state = 'in_progress' {for_share}
 

@@ -11,7 +11,7 @@ from tidemill.errors import UserError
 from tidemill.json_specs import sparse
 
 MOST_TAKEN: Final = 10_000
-"""Partitions that one take claims at most, where nothing else is said."""
+"""Most partitions that one take claims, unless the terms say otherwise."""
 ATTEMPTS: Final = 3
 """Failures after which a partition that fails alone is discarded, where the program says nothing else."""
 _ALL: Final = 100
@@ -28,19 +28,19 @@ class BadTerms(UserError):
 
 
 class Order(StrEnum):
-    """Which of the waiting partitions come first."""
+    """Order in which waiting partitions are claimed."""
 
     OLDEST = "oldest"
     NEWEST = "newest"
 
 
 class OnChange(StrEnum):
-    """What becomes of a partition that was appended or overwritten after it had been delivered."""
+    """Rule for a partition that was appended to or overwritten after its delivery."""
 
     AGAIN = "again"
-    """It is delivered again: what was added, or the whole new content."""
+    """The partition is delivered again: the appended files, or the whole new content."""
     IGNORE = "ignore"
-    """It is passed over."""
+    """The change is not delivered."""
     ERROR = "error"
     """The partition is discarded, and a person looks at it; `requeue` delivers it again."""
 
@@ -48,10 +48,10 @@ class OnChange(StrEnum):
 @sparse
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How much one take claims, and what.
+    """Terms of a take: its size, its order, and the partitions that it may claim.
 
-    At most `partitions`, and so many `bytes` (one partition comes however large it is). With the newest first,
-    `old_percent` of both are kept for the oldest, so that catching up goes on beside what is new.
+    A take claims at most `partitions`, and at most so many `bytes`, but always at least one partition. With the newest
+    first, `old_percent` of both are kept for the oldest. So catching up continues beside new partitions.
     """
 
     partitions: int = MOST_TAKEN
@@ -60,11 +60,11 @@ class Terms:
     old_percent: int = 0
     on_change: OnChange = OnChange.AGAIN
     where: Mapping[str, object] | None = None
-    """Of the keys, those that the consumer wants at all, as `KeyFilter.to_json` gives it; others are passed over."""
+    """The keys that the consumer wants, as `KeyFilter.to_json` returns them. Other partitions are not delivered."""
     accepts: bool = False
-    """Whether its program looks at what was taken and puts back what it does not accept."""
+    """True if the program looks at the taken partitions, and returns those that it does not accept."""
     attempts: int = ATTEMPTS
-    """How often a partition may fail. One that has failed so often, the last time alone, is discarded."""
+    """Number of failures after which a partition is discarded. The last failure must be of the partition alone."""
 
     def __post_init__(self) -> None:
         """Refuse terms under which nothing could ever be taken."""
@@ -81,7 +81,7 @@ class Terms:
 
     @property
     def rounds(self) -> list[Terms]:
-        """What a take looks for, one after the other: the second may use what the first has left."""
+        """Return the claims' rounds, in order. The second round may use the space that the first has left."""
         if not self.old_percent:
             return [self]
         old = max(1, self.partitions * self.old_percent // _ALL)

@@ -1,8 +1,8 @@
-"""A tree of files in Hive's layout (`day=2026-01-01/hour=5/…`) as partitions, without moving a byte.
+"""Adopt a tree of files in Hive's layout (`day=2026-01-01/hour=5/…`) as partitions, without moving a byte.
 
-What lies in the location of a file set and was not written by Tidemill is looked at: the key comes from the path, typed
-as the file set says, rows and columns from the files themselves. What cannot be a partition is told, directory by
-directory, and the others are taken.
+Only files in the location of a file set count, and only if Tidemill has not written them. The partition key comes from
+the path, typed as the file set declares. Rows and columns come from the files. A directory that cannot be a partition
+is refused by name, and the other directories are adopted.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final
 from tidemill.errors import TidemillError
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.fileset.publish import PartitionWrite, reconcile
-from tidemill.lake.formats import BadFormat, FileFormat
-from tidemill.lake.keys import BadKey, KeyText
-from tidemill.lake.manifest import DataFile, Manifest, find_snapshot
+from tidemill.shapes.formats import BadFormat, FileFormat
+from tidemill.shapes.keys import BadKey, KeyText
+from tidemill.shapes.manifest import DataFile, Manifest, find_snapshot
 from tidemill.storage.files import Files, FileStatus
 
 Look = Callable[[Files, str, FileFormat], tuple[int, ColumnSchema]]
@@ -36,9 +36,9 @@ class Refusal:
 
 @dataclass(slots=True)
 class Tree:
-    """What was found: partitions to register, how many are registered already, and what is refused.
+    """Tree that was found: partitions to register, the number that is already registered, and refused directories.
 
-    `columns` are those of all that is to be registered together with what the file set had.
+    `columns` are those of the partitions to register, merged with the columns of the file set.
     """
 
     columns: ColumnSchema | None
@@ -93,7 +93,7 @@ def look_through(
 
 
 def _base(fileset: Fileset, below: str) -> str:
-    """Where the directories of keys begin: `old/` for `old` and for `old/day=2026-01-01`."""
+    """Return the path below which the directories of keys begin: `old/` for `old` and for `old/day=2026-01-01`."""
     first = f"{fileset.keys.names[0]}="
     parts = below.split("/") if below else []
     head = parts[: next((n for n, part in enumerate(parts) if part.startswith(first)), len(parts))]

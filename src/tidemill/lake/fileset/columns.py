@@ -42,7 +42,7 @@ def column_schema(fields: Sequence[Mapping[str, Any]]) -> ColumnSchema:
 
 
 def are_same(one: ColumnSchema, other: ColumnSchema) -> bool:
-    """Whether both have the same columns, in whatever order."""
+    """Return whether both have the same columns, in any order."""
     first, second = ({field["name"]: field for field in _fields(columns)} for columns in (one, other))
     return first == second
 

@@ -20,9 +20,9 @@ from tidemill.catalog.transactions import Transaction, UndeclaredOutput
 from tidemill.errors import Conflict
 from tidemill.lake.fileset.fileset import Fileset, Partition
 from tidemill.lake.fileset.stored import FILE_BYTES
-from tidemill.lake.keys import KeyText
-from tidemill.lake.manifest import Manifest, tx_directory
 from tidemill.names import DatasetId
+from tidemill.shapes.keys import KeyText
+from tidemill.shapes.manifest import Manifest, tx_directory
 
 if TYPE_CHECKING:
     from tidemill.lake.fileset.compaction_sql import Sql

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
-from tidemill.durations import to_milliseconds
 from tidemill.lake.datasets import DatasetKind, list_datasets
 from tidemill.lake.fileset.fileset import Fileset
 from tidemill.lake.fileset.time_travel import read_horizon, seq_before
-from tidemill.lake.keys import KeyText
 from tidemill.names import DatasetId, WritePointer
+from tidemill.shapes.keys import KeyText
 
 if TYPE_CHECKING:
     from tidemill.lake.fileset.expiry_sql import Sql
@@ -27,10 +26,11 @@ if TYPE_CHECKING:
 SQL: Sql = load_sql(__file__)
 
 KEEP_SUPERSEDED: Final = timedelta(days=7)
-"""How long replaced files stay at least, when nobody says otherwise."""
+"""Replaced files stay at least this long, unless the file set declares another time."""
 _MOST: Final = 1000
 BEFORE_DELETION: Final = timedelta(minutes=10)
-"""For those who were told of files a moment ago; never longer than files are kept at all."""
+"""Expired files stay this long, for readers that have just got their names. The limit is the time for which replaced
+files stay."""
 
 
 def expire_superseded(catalog: Catalog, keep: timedelta = KEEP_SUPERSEDED) -> int:
@@ -90,12 +90,12 @@ def expire(
     changes: Sequence[tuple[WritePointer, KeyText]],
     wait: timedelta = BEFORE_DELETION,
 ) -> None:
-    """Take these changes, none of them current, out of time travel for good; their files are deleted after `wait`.
+    """Expire these changes, none of them current, and record that their files are to be deleted after `wait`.
 
-    Under the data set's row lock, with all who may need them asked by the caller. Files that another change names which
-    has not expired stay. Idempotent.
+    The caller holds the data set's row lock, and has checked that no reader needs the changes. A file that a change
+    without expiry names stays. Idempotent.
     """
     listed = json.dumps([{"write_pointer": pointer, "partition_key": key} for pointer, key in changes])
     for statement in (SQL.mark_expired, SQL.mark_compactions):
         db.run(statement, dataset_id=dataset_id, changes=listed)
-    db.run(SQL.insert_garbage, dataset_id=dataset_id, changes=listed, wait=to_milliseconds(wait))
+    db.run(SQL.insert_garbage, dataset_id=dataset_id, changes=listed, wait=wait)

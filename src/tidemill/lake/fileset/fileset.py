@@ -12,21 +12,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.named import Call, Row, load_sql
+from tidemill.catalog.named import Call, load_sql
+from tidemill.catalog.records import decoder_of
 from tidemill.catalog.transactions import Snapshot
 from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import read_plain
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.stored import Storing
-from tidemill.lake.filters import ALL_KEYS, KeyFilter
-from tidemill.lake.keys import NO_KEYS, KeySchema, KeyText
-from tidemill.lake.manifest import DataFile, Manifest, check_files
-from tidemill.lake.window.watermark_spec import WatermarkSpec
 from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer
+from tidemill.shapes.filters import ALL_KEYS, KeyFilter
+from tidemill.shapes.keys import NO_KEYS, KeySchema, KeyText
+from tidemill.shapes.manifest import DataFile, Manifest, check_files
+from tidemill.shapes.watermark_spec import WatermarkSpec
 from tidemill.storage.files import open_files
 from tidemill.world import World
 
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
-_NO_FILES: Final = Manifest(())
+_NO_FILES: Final = Manifest(()).encode()
 
 
 class WriteOp(StrEnum):
-    """How a write treats what is there: none must be, it stays, it is replaced, it goes."""
+    """Act of a write on a partition: create, append to, overwrite or drop it."""
 
     CREATE = "create"
     APPEND = "append"
@@ -48,7 +49,7 @@ class WriteOp(StrEnum):
 
 
 class ChangeKind(StrEnum):
-    """What a change is to those who follow the file set."""
+    """Kind of a change, as a consumer of the file set sees it."""
 
     NEW = "new"
     APPENDED = "appended"
@@ -76,6 +77,11 @@ class ColumnSchema:
 
     text: str
 
+    @classmethod
+    def decode(cls, text: str) -> ColumnSchema:
+        """Read the text that the catalog stores."""
+        return cls(text)
+
     @property
     def names(self) -> list[str]:
         """The columns, in their order."""
@@ -102,7 +108,7 @@ class Fileset:
 
     @classmethod
     def of(cls, dataset: Dataset) -> Fileset:
-        """What `dataset` is as a file set, a snapshot as one of one partition; an error if it is of another kind."""
+        """Return `dataset` as a file set; a snapshot is a file set of one partition. An error for another kind."""
         if dataset.kind is DatasetKind.SNAPSHOT:
             return cls(dataset, Storing(NO_KEYS))
         if dataset.kind is not DatasetKind.FILESET:
@@ -121,12 +127,12 @@ class Fileset:
 
     @property
     def dataset_id(self) -> DatasetId:
-        """Its id."""
+        """Id of the data set."""
         return self.dataset.dataset_id
 
     @property
     def qualified_name(self) -> str:
-        """Its name as people and messages use it."""
+        """Name of the file set, as people and messages use it."""
         return self.dataset.qualified_name
 
     def show(self, key: KeyText) -> str:
@@ -136,10 +142,12 @@ class Fileset:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A committed change of one partition; its files are named relative to `location`, a directory of the data set.
+    """Committed change of one partition.
 
-    `metadata` is what it says of the partition, by name; None takes a name away. One that `compacts` is no change but a
-    compaction: it holds the rows of others, which then have no files.
+    The names of its files are relative to `location`, a directory of the data set.
+
+    `metadata` is the change's part of the partition's metadata, by name; None deletes a name. A row with `compacts` is
+    a compaction: it holds the rows of other changes, which then have no files.
     """
 
     partition_key: KeyText
@@ -154,7 +162,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition as somebody sees it: its changes, the oldest first, whose files together are its content."""
+    """Partition as one snapshot sees it: its changes, oldest first. Their files together are the content."""
 
     partition_key: KeyText
     changes: tuple[Change, ...]
@@ -171,7 +179,7 @@ class Partition:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What users have written beside it, by name: each change adds to those before it, or takes away."""
+        """Metadata of the partition, by name: each change adds names to the earlier ones, or deletes names."""
         merged: dict[str, str | None] = {}
         for change in self.changes:
             merged |= change.metadata
@@ -179,7 +187,7 @@ class Partition:
 
     @property
     def files(self) -> list[tuple[str, DataFile]]:
-        """Its files, each with its name below the data set's location."""
+        """Files of the partition, each with its name below the data set's location."""
         return [(f"{change.location}/{file.name}", file) for change in self.changes for file in change.manifest.files]
 
 
@@ -198,19 +206,25 @@ class Unpin(Effect):
 
 def find_schema(db: Db, dataset_id: DatasetId) -> ColumnSchema | None:
     """The columns of the file set; None before its first commit."""
-    row = db.one(SQL.find_schema, dataset_id=dataset_id)
-    return None if row is None else ColumnSchema(str(row[1]))
+    return db.value(SQL.find_schema, ColumnSchema, dataset_id=dataset_id)
 
 
 def read_partitions(
-    db: Db, dataset_id: DatasetId, snapshot: Snapshot, where: KeyFilter | None = None, *, compacted: bool = False
+    db: Db,
+    dataset_id: DatasetId,
+    snapshot: Snapshot,
+    where: KeyFilter | None = None,
+    *,
+    bounds: tuple[KeyText, KeyText] | None = None,
+    compacted: bool = False,
 ) -> list[Partition]:
-    """What `snapshot` sees of the file set, by key, at any later time: all, or what `where` accepts.
+    """Return the partitions that `snapshot` sees, by key: all, or those that `where` accepts.
 
-    With `compacted`, compactions take the place of the files that they replace: the same rows in fewer files. Without,
-    each change has its own rows. Cost: what is current within the bounds of `where`, and what was replaced since.
+    The result is the same at any later time. With `compacted`, compactions take the place of the files that they
+    replace: the same rows in fewer files. Without it, each change has its own rows. Cost: the current changes within
+    `bounds`, else those of `where`, and the changes that were replaced since.
     """
-    lower, upper = where.bounds if where else ("", ALL_KEYS)
+    lower, upper = bounds or (where.bounds if where else ("", ALL_KEYS))
     rows = db.all(
         SQL.read_visible,
         dataset_id=dataset_id,
@@ -218,10 +232,17 @@ def read_partitions(
         lower=lower,
         upper=upper,
         compacted=int(compacted),
+        no_files=_NO_FILES,
     )
-    accepted = (row for row in rows if where is None or where.accepts(KeyText(str(row[0]))))
-    changes = sorted(map(to_change, accepted), key=lambda change: (change.partition_key, change.commit_seq))
-    return [Partition(key, tuple(group)) for key, group in groupby(changes, key=lambda change: change.partition_key)]
+    # A manifest takes longest to read: only those of accepted partitions are.
+    accepted = [row for row in rows if where is None or where.accepts(KeyText(str(row[0])))]
+    return to_partitions(decoder_of(SQL.read_visible, Change)(accepted))
+
+
+def to_partitions(changes: Iterable[Change]) -> list[Partition]:
+    """Return the partitions that `changes` make up, by key."""
+    ordered = sorted(changes, key=lambda change: (change.partition_key, change.commit_seq))
+    return [Partition(key, tuple(group)) for key, group in groupby(ordered, key=lambda change: change.partition_key)]
 
 
 def check_partitions(world: World, fileset: Fileset, partitions: Iterable[Partition]) -> None:
@@ -261,25 +282,10 @@ def pin(db: Db, pin_id: PinId, dataset_id: DatasetId, snapshot: Snapshot, run_id
 
 
 def kind_of(first: Change, *, known: bool) -> ChangeKind:
-    """What changes of one partition, of which `first` is the oldest, are to who follows it; `known`: it was there."""
+    """Return the kind of a partition's changes for a consumer.
+
+    `first` is the oldest of them; `known`: the partition existed before.
+    """
     if not known:
         return ChangeKind.NEW
     return ChangeKind.OVERWRITTEN if first.op is WriteOp.OVERWRITE else ChangeKind.APPENDED
-
-
-def to_change(row: Row) -> Change:
-    """The change in a row of (key, write pointer, commit sequence, op, location, manifest), and perhaps more.
-
-    More are its metadata, and whether it compacts. Without a manifest its files are those of a compaction.
-    """
-    key, write_pointer, commit_seq, op, location, manifest, *more = row
-    return Change(
-        KeyText(str(key)),
-        WritePointer(cast("int", write_pointer)),
-        CommitSeq(cast("int", commit_seq)),
-        WriteOp(str(op)),
-        str(location),
-        _NO_FILES if manifest is None else Manifest.decode(cast("bytes", manifest)),
-        json.loads(str(more[0])) if more and more[0] is not None else {},
-        bool(more[1:] and more[1]),
-    )

@@ -55,7 +55,10 @@ class MetadataChange:
                 raise BadMetadata(name, "is named twice")
 
     def decide(self, dataset: str, partition: str, present: Mapping[str, str]) -> dict[str, str | None]:
-        """What to store, given what is there: values, and None for what goes. `MetadataExists`, `BadMetadata`."""
+        """Return the metadata to store, given the present metadata: values, and None for deleted names.
+
+        Errors: `MetadataExists`, `BadMetadata`.
+        """
         for name in self.add:
             if name in present:
                 raise MetadataExists(dataset, partition, name, present[name])
@@ -67,7 +70,7 @@ class MetadataChange:
 
 
 def check_metadata(entries: Mapping[str, str]) -> dict[str, str | None]:
-    """Give back `entries`; `BadMetadata` for what is no text under a name."""
+    """Check `entries` and return them. `BadMetadata` if a value is not text."""
     for name, value in entries.items():
         if not isinstance(name, str) or not name or not isinstance(value, str):
             raise BadMetadata(str(name), f"is no text under a name: {value!r}")

@@ -22,10 +22,10 @@ from tidemill.lake.fileset.columns import are_same, evolve
 from tidemill.lake.fileset.compaction import supersede_compactions
 from tidemill.lake.fileset.fileset import Change, ChangeKind, ColumnSchema, Fileset, Partition, WriteOp
 from tidemill.lake.fileset.stored import SchemaPolicy
-from tidemill.lake.keys import Key, KeyText
-from tidemill.lake.manifest import Manifest, tx_directory
-from tidemill.lake.window.partition_time import WallTime
 from tidemill.names import CommitSeq, partition_event
+from tidemill.shapes.keys import Key, KeyText
+from tidemill.shapes.manifest import Manifest, tx_directory
+from tidemill.shapes.partition_time import WallTime
 
 if TYPE_CHECKING:
     from tidemill.lake.fileset.publish_sql import Sql
@@ -140,11 +140,11 @@ class TooManyPartitions(UserError):
 
 @dataclass(frozen=True, slots=True)
 class PartitionWrite:
-    """What one transaction wants to do to one partition.
+    """Write of one transaction to one partition.
 
-    `metadata` is what it says of the partition, None for what it takes away; of the names in `claimed` it is the only
-    one to say anything, or conflicts. An append without files is a change of metadata alone. `location` is the
-    directory of the files when that is not the transaction's own: what was there before, and is adopted.
+    `metadata` is the write's part of the partition's metadata; None deletes a name. For the names in `claimed`, another
+    writer of the same name is a conflict. An append without files changes metadata only. `location` is the directory of
+    the files if the transaction has not written them: they were there before, and are adopted.
     """
 
     key: Key
@@ -156,7 +156,7 @@ class PartitionWrite:
 
     @property
     def brings_rows(self) -> bool:
-        """Whether consumers get it."""
+        """True if consumers get the write."""
         if self.op is WriteOp.APPEND and not self.manifest.files:
             return not self.metadata
         return self.op is not WriteOp.DROP
@@ -209,9 +209,10 @@ def reconcile(fileset: Fileset, columns: ColumnSchema | None, offered: ColumnSch
 
 
 def fold(fileset: Fileset, writes: Iterable[PartitionWrite]) -> list[PartitionWrite]:
-    """One write for each key, by key, that does what `writes` do one after the other in one transaction.
+    """Fold `writes` to one for each key, by key. Each does what the writes of its key do one after the other.
 
-    Created and dropped again is nothing. Raises `PartitionExists` for a create of what the transaction has written.
+    A partition that is created and then dropped needs no write. `PartitionExists` for a create of a partition that the
+    transaction has written.
     """
     folded: dict[Key, PartitionWrite] = {}
     for write in writes:
@@ -376,7 +377,7 @@ class AddPartitions(Effect):
 def find_existing(
     db: Db, fileset: Fileset, changes: Iterable[PartitionWrite], snapshot: Snapshot
 ) -> frozenset[KeyText]:
-    """Those of the keys that `snapshot` sees in the file set. Cost: a look-up by key each."""
+    """Return the keys of `changes` that `snapshot` sees in the file set. Cost: a look-up by key for each."""
     keys = [fileset.keys.encode(change.key) for change in changes]
     rows = db.all(
         SQL.find_keys, dataset_id=fileset.dataset_id, write_pointer=snapshot.write_pointer, keys=json.dumps(keys)
@@ -387,7 +388,7 @@ def find_existing(
 def see_own(
     fileset: Fileset, partitions: Iterable[Partition], tx: Transaction, writes: Iterable[PartitionWrite]
 ) -> list[Partition]:
-    """`partitions` as `tx` sees them after its own, folded `writes`, which nobody else sees yet."""
+    """Return `partitions` as `tx` sees them after its own, folded `writes`. No other transaction sees these yet."""
     seen = {partition.partition_key: partition for partition in partitions}
     for write in writes:
         key = fileset.keys.encode(write.key)

@@ -47,7 +47,7 @@ SELECT tidemill_refuse('schema_changed', CAST(:dataset AS TEXT), schema, CAST(:s
  WHERE dataset_id = :dataset_id AND schema_id <> :schema_id
 
 -- name: refuse_evolved
--- The policy `evolve`: these columns were made from the newest ones, which nobody has changed since.
+-- The policy `evolve`: these columns were made from the newest columns. Refused if another run has changed them since.
 SELECT tidemill_refuse('schema_conflict', CAST(:dataset AS TEXT), newest.run_id)
   FROM (SELECT schema_id, run_id FROM dataset_schema
          WHERE dataset_id = :dataset_id ORDER BY commit_seq DESC LIMIT 1) AS newest
@@ -64,7 +64,7 @@ UPDATE partition_change SET superseded_seq = {commit_seq}
  WHERE dataset_id = :dataset_id AND superseded_seq IS NULL AND partition_key IN ({texts:keys})
 
 -- name: insert_changes
--- A drop is over with its own commit: nobody ever sees it, and it stands for itself in the history.
+-- A drop is superseded by its own commit: no snapshot ever sees it, and the history keeps it.
 INSERT INTO partition_change
        (dataset_id, write_pointer, partition_key, op, commit_seq, superseded_seq, delivers, location, manifest, files,
         bytes, row_count, schema_id, partition_time, metadata, run_id, at)

@@ -1,8 +1,8 @@
-"""How a file set stores rows: what its app declares of it, and for each format how its files are written and read.
+"""Storing of a file set's rows: the declaration of its app, and for each format the options of writing and reading.
 
 Spark's own defaults lose something in text: CSV turns the empty text into null, strips blanks and cuts microseconds.
-The options here bring back every value that was written (tests/lake/test_stored_formats.py); what a format has no text
-for is refused (`lake.frames`).
+The options here bring back every value that was written (tests/frames/test_stored_formats.py). A value for which a
+format has no text is refused (`frames.schema`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from enum import StrEnum
 from typing import Final, assert_never
 
 from tidemill.json_specs import sparse
-from tidemill.lake.formats import CHUNK_BYTES, BadFormat, FileFormat
-from tidemill.lake.keys import KeySchema, KeyType
-from tidemill.lake.window.watermark_spec import StoredWatermark
-from tidemill.storage.files import Files
+from tidemill.shapes.formats import CHUNK_BYTES, BadFormat, FileFormat
+from tidemill.shapes.keys import KeySchema, KeyType
+from tidemill.shapes.watermark_spec import StoredWatermark
+from tidemill.storage.files import Files, open_seekable
 
 FILE_BYTES: Final = 128 << 20
 """The size of file that a write aims at."""
@@ -50,7 +50,7 @@ _READ: Final[Mapping[FileFormat, Mapping[str, str]]] = {
     # A flipped byte in uncompressed or zstd Parquet reads silently wrong without it (no measurable cost: tried).
     FileFormat.PARQUET: {"parquet.page.verify-checksum.enabled": "true", "mergeSchema": "false"},
     FileFormat.ORC: {"mergeSchema": "false"},
-    # Nothing between two commas is null, `""` the empty text: told apart by a null that no text is.
+    # Nothing between two commas is null, and `""` is the empty text. The null value is a text that no value has.
     FileFormat.CSV: {
         **_CSV,
         "nullValue": "\ue000no value\ue000",
@@ -66,10 +66,10 @@ _READ: Final[Mapping[FileFormat, Mapping[str, str]]] = {
 
 
 class SchemaPolicy(StrEnum):
-    """What becomes of rows with other columns than the file set has."""
+    """Rule for rows with other columns than the file set has."""
 
     FAIL = "fail"
-    """They are refused."""
+    """Such rows are refused."""
     EVOLVE = "evolve"
     """New columns are added, and types made wider where that loses nothing."""
 
@@ -77,12 +77,12 @@ class SchemaPolicy(StrEnum):
 @sparse
 @dataclass(frozen=True, slots=True)
 class Storing:
-    """How a file set keeps its partitions, as declared.
+    """Storing of a file set's partitions, as declared.
 
-    `checksum`: each read compares the whole content of the files with what was written (Parquet's pages have checksums
-    of their own). `keep_superseded` is how long replaced files stay readable, `retention` the age at which whole
-    partitions go, by their time; both None for the site's way: the usual time, and never. `columns`, `options` and
-    `watermark_column` are those of a table that a statement has declared.
+    With `checksum`, each read compares the whole content of the files with the written content. (Parquet's pages have
+    checksums of their own.) `keep_superseded` is the time for which replaced files stay readable, by default the
+    site's. `retention` is the age, by partition time, at which whole partitions are dropped, by default never.
+    `columns`, `options` and `watermark_column` are those of a table that a statement has declared.
     """
 
     keys: KeySchema
@@ -126,11 +126,11 @@ def count_rows(files: Files, name: str, file_format: FileFormat) -> int:
         case FileFormat.PARQUET:
             from pyarrow import parquet  # type: ignore[import-untyped]
 
-            return int(parquet.read_metadata(files.local_path(name)).num_rows)
+            return int(parquet.read_metadata(open_seekable(files, name)).num_rows)
         case FileFormat.ORC:
             from pyarrow import orc
 
-            return int(orc.ORCFile(files.local_path(name)).nrows)
+            return int(orc.ORCFile(open_seekable(files, name)).nrows)
         case FileFormat.CSV:
             return _count_records(_chunks(files, name)) - 1
         case FileFormat.JSON | FileFormat.TEXT:

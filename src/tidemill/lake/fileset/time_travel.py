@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot
-from tidemill.epoch import to_ms
+from tidemill.epoch import floor_ms
 from tidemill.errors import UserError
 from tidemill.lake.fileset.fileset import Fileset, NotKept
 from tidemill.names import DatasetId, WritePointer
@@ -22,7 +22,7 @@ AsOf: TypeAlias = int | datetime | str
 """A commit sequence, or an aware time; or either as people write it."""
 
 
-class BadTime(UserError):
+class BadAsOf(UserError):
     """A time, or a commit, as of which nothing can be read."""
 
     code = "bad_time"
@@ -34,10 +34,10 @@ class BadTime(UserError):
 
 
 def find_snapshot_at(db: Db, fileset: Fileset, as_of: AsOf | None, newest: Snapshot) -> Snapshot:
-    """What all who read `as_of` see: a commit and all before it, or all that had committed at a time; None: `newest`.
+    """Return the snapshot of all readers of `as_of`: a commit and all earlier ones, or the commits up to a time.
 
-    The time is that of the catalog when it committed. Raises `BadTime` for what `newest` does not see, or a time
-    without zone, and `NotKept` when files of that state may be gone. Cost: look-ups.
+    None is `newest`. A time is compared with the catalog's time of each commit. `BadAsOf` for a state that `newest`
+    does not see, or a time without zone. `NotKept` if files of that state may be deleted. Cost: look-ups.
     """
     if as_of is None:
         return newest
@@ -45,15 +45,15 @@ def find_snapshot_at(db: Db, fileset: Fileset, as_of: AsOf | None, newest: Snaps
         as_of = _parse(as_of)
     if isinstance(as_of, datetime):
         if as_of.tzinfo is None:
-            raise BadTime(str(as_of), "it has no time zone: write 2026-01-01T12:00Z, or give an aware datetime")
-        at = to_ms(as_of)
+            raise BadAsOf(str(as_of), "it has no time zone: write 2026-01-01T12:00Z, or give an aware datetime")
+        at = floor_ms(as_of)
         if at > db.now():
-            raise BadTime(str(as_of), "that is still to come")
+            raise BadAsOf(str(as_of), "that is still to come")
         seq = db.value(SQL.find_commit_at, int, at=at) or 0
     else:
         seq = as_of
     if not 0 <= seq < newest.write_pointer:
-        raise BadTime(f"commit {seq}", f"it is none that can be seen; the newest is below {newest.write_pointer}")
+        raise BadAsOf(f"commit {seq}", f"it is none that can be seen; the newest is below {newest.write_pointer}")
     if seq + 1 < (horizon := read_horizon(db, fileset.dataset_id)):
         raise NotKept(fileset.qualified_name, seq + 1, horizon)
     return Snapshot(WritePointer(seq + 1), newest.incarnation)
@@ -65,11 +65,11 @@ def _parse(text: str) -> int | datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise BadTime(repr(text), "write a commit sequence (1234), or a time (2026-01-01T12:00Z)") from None
+        raise BadAsOf(repr(text), "write a commit sequence (1234), or a time (2026-01-01T12:00Z)") from None
 
 
 def now(db: Db, incarnation: str) -> Snapshot:
-    """What a transaction would see that began now."""
+    """Return the snapshot that a transaction would have if it began now."""
     return Snapshot(WritePointer(db.records(SQL.read_clock, int)[0] + 1), incarnation)
 
 
@@ -80,4 +80,4 @@ def read_horizon(db: Db, dataset_id: DatasetId) -> int:
 
 def seq_before(db: Db, age: timedelta) -> int:
     """The last commit that is at least that old; 0 when there is none."""
-    return db.value(SQL.find_commit_at, int, at=db.now() - age // timedelta(milliseconds=1)) or 0
+    return db.value(SQL.find_commit_at, int, at=db.now() - age) or 0

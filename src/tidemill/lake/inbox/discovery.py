@@ -1,4 +1,4 @@
-"""What is new in an inbox: listings, compared with what is known, and recorded with the message that triggers."""
+"""Discovery of new files in an inbox: a listing is compared with the catalog, and new files are recorded."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
-from tidemill.durations import format_duration, to_milliseconds
-from tidemill.epoch import from_ms, to_ms
+from tidemill.catalog.records import to_json
+from tidemill.durations import format_duration
+from tidemill.json_specs import read_plain
 from tidemill.lake.inbox.in_flight import HeldBack, Watched, held_back
 from tidemill.lake.inbox.inbox import FileState, Inbox, OnRewrite, content_version, exact_version, latest_time
 from tidemill.lake.inbox.lookback import Marker
-from tidemill.lake.manifest import checksum
 from tidemill.names import DatasetId, file_event
-from tidemill.storage.files import Files, FileStatus, FileUnreadable, Seen, Unusable, find_file
+from tidemill.storage.files import Files, FileStatus, FileUnreadable, Seen, Unusable, checksum, find_file
 
 if TYPE_CHECKING:
     from tidemill.lake.inbox.discovery_sql import Sql
@@ -35,13 +35,14 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """What a listing found: `new` were recorded by it, `ignored` are names with the pattern that hides them.
+    """Result of a listing: `new` files were recorded; `ignored` are names with the pattern that hides them.
 
-    `held_back` are names of files that are left to their writers, with the reason. `late` of the new ones sort before
-    names that were listed earlier; `missed` of those, no listing before this reconciliation would have found. `longest`
-    is by how much one was late, at least. `forgotten` are rows that went because their names have not been there for
-    long. `unusable` are names that can never be processed. `away` are folders that a reconciliation has not found, each
-    with the number of its closed files.
+    `held_back` are names of files that are left to their writers, with the reason. `late` is the number of new files
+    whose names sort before names that were listed earlier. `missed` of the late files would not have been found by any
+    listing before this reconciliation. `longest` is the least possible delay of the latest file. `forgotten` is the
+    number of rows that were deleted, because their names have been missing for long. `unusable` are names that can
+    never be processed. `away` are folders that a reconciliation has not found, each with the number of its closed
+    files.
     """
 
     new: tuple[FileStatus, ...] = ()
@@ -57,10 +58,10 @@ class Discovered:
     look_again: timedelta | None = None
     """After how long a file that is held back may be taken; None when nothing waits for a time."""
     settling: bool = False
-    """Whether a file only waits to be seen unchanged once more."""
+    """True if a file only waits to be seen unchanged once more."""
 
     def warning(self, inbox: Inbox) -> str | None:
-        """What to say when files came later than the inbox looks back; None when all is well."""
+        """Return a warning if files came later than the inbox looks back, else None."""
         if not self.missed:
             return None
         found = f"only a reconciliation found {self.missed} files"
@@ -71,9 +72,10 @@ class Discovered:
 
 
 class Memory:
-    """What one process remembers of its last listing of an inbox, so that what has not changed costs nothing.
+    """Memory of one process about its last listing of an inbox. Unchanged files then cost nothing.
 
-    Every reconciliation, and every change that others make to what was found, begins it anew.
+    Every reconciliation starts with an empty memory. So does a listing after another process has changed the found
+    files.
     """
 
     def __init__(self) -> None:
@@ -137,7 +139,7 @@ def discover_settled(catalog: Catalog, inbox: Inbox, *, reconcile: bool = False)
 
 
 class _Listing:
-    """One look at an inbox: where it begins, what it leaves alone, what it says of lateness, and what is kept of it."""
+    """Listing of an inbox: its start, the names that it ignores, the lateness it reports, and its memory."""
 
     def __init__(self, catalog: Catalog, inbox: Inbox, memory: Memory, *, reconcile: bool) -> None:
         self._catalog = catalog
@@ -156,10 +158,10 @@ class _Listing:
         self._unusable: list[Unusable] = []
 
     def look(self) -> list[FileStatus]:
-        """What is there, and neither ignored nor remembered, in order of name."""
+        """List the files that are neither ignored nor remembered, in order of name."""
         listed: list[FileStatus] = []
         after = None if self._whole else self._start
-        settled_at = from_ms(self._now) - self._spec.lookback
+        settled_at = self._now - self._spec.lookback
         for file in self._files.list_after("", after, self._memory.seen, self._unusable):
             self._names.append(file.name)
             if file.modified_at <= settled_at:
@@ -183,7 +185,7 @@ class _Listing:
             self._catalog.world.mark("discover.rooted")
 
     def pick(self, unknown: Iterable[_Unknown]) -> list[_Unknown]:
-        """What of the unknown files is to be recorded now; the rest is looked at again."""
+        """Return the unknown files to record now. A later listing looks at the others again."""
         picked: list[_Unknown] = []
         for one in unknown:
             file = one.file
@@ -204,7 +206,7 @@ class _Listing:
         return held_back(
             self._spec,
             file,
-            now=from_ms(self._now),
+            now=self._now,
             unchanged_for=unchanged_for,
             exists=self._exists,
         )
@@ -257,7 +259,7 @@ class _Listing:
             self._catalog.write(lambda db: db.run(SQL.note_unusable, **params))
 
     def _was_passed_over(self, file: FileStatus) -> bool:
-        """Whether no listing but a reconciliation would have found it."""
+        """Return whether only a reconciliation would have found the file."""
         if not self._whole or self._marker.reconciled_at is None:
             return False
         behind = self._start is not None and file.name <= self._start
@@ -273,27 +275,37 @@ def _set_root(db: Db, inbox: Inbox, root: str | None) -> None:
     db.run(SQL.note_root, dataset_id=inbox.dataset_id, location=inbox.dataset.location, root=root)
 
 
-def _read_marker(db: Db, inbox: Inbox) -> tuple[Marker, int, str, str | None, int]:
+class _Read(NamedTuple):
+    """Row of an inbox's listings, and the time of the catalog."""
+
+    marker: str | None
+    positions: tuple[tuple[int, str], ...]
+    reconciled_at: datetime | None
+    superseded: int
+    unusable: str
+    root: str | None
+    now: datetime
+
+
+def _read_marker(db: Db, inbox: Inbox) -> tuple[Marker, int, str, str | None, datetime]:
     """Read where listings have come, how often contents were replaced, the unusable names, the root, and the time."""
-    row = db.one(SQL.read_marker, dataset_id=inbox.dataset_id)
+    row = db.record(SQL.read_marker, _Read, dataset_id=inbox.dataset_id)
     if row is None:
         return Marker(), 0, "[]", None, db.now()
-    name, positions, reconciled_at, superseded, unusable, root, now = cast(
-        "tuple[str | None, str, int | None, int, str, str | None, int]", row
-    )
-    known = tuple((int(at), str(position)) for at, position in json.loads(positions))
-    return Marker(name, known, reconciled_at), superseded, unusable, root, now
+    known = tuple((read_plain(datetime, at), name) for at, name in row.positions)
+    return Marker(row.marker, known, row.reconciled_at), row.superseded, row.unusable, row.root, row.now
 
 
 def _keep(db: Db, inbox: Inbox, before: Marker, after: Marker, found: Discovered) -> None:
-    # Who was slower than another lister leaves the marker: it stands where both have listed all.
+    # If another process listed further, keep its marker. The marker must not pass a name that either listing has not
+    # reached.
     db.run(
         SQL.move_marker,
         dataset_id=inbox.dataset_id,
         before=before.name or "",
         reconciled_before=before.reconciled_at or 0,
         marker=after.name,
-        positions=json.dumps(after.positions),
+        positions=to_json(after.positions),
         reconciled_at=after.reconciled_at,
     )
     if found.late or found.missed:
@@ -302,7 +314,7 @@ def _keep(db: Db, inbox: Inbox, before: Marker, after: Marker, found: Discovered
             dataset_id=inbox.dataset_id,
             late=found.late,
             missed=found.missed,
-            longest=to_milliseconds(found.longest),
+            longest=found.longest,
         )
 
 
@@ -339,15 +351,17 @@ class _Absent:
                 after = absent[-1][0]
             after = bound
 
-    def _find(self, after: str, bound: str, listed: str) -> list[tuple[str, int]]:
+    def _find(self, after: str, bound: str, listed: str) -> list[tuple[str, datetime | None]]:
         window: dict[str, Param] = {**self._of, "after": after, "bound": bound, "limit": _CHUNK}
-        return self._catalog.read(lambda db: db.records(SQL.select_absent, tuple[str, int], listed=listed, **window))
+        return self._catalog.read(
+            lambda db: db.records(SQL.select_absent, tuple[str, datetime | None], listed=listed, **window)
+        )
 
-    def _note(self, absent: Sequence[tuple[str, int]]) -> None:
-        now = self._catalog.read(lambda db: db.now())
-        forget_after = to_milliseconds(self._inbox.spec.forget_after)
-        missed = [name for name, since in absent if not since and self._has_gone(name)]
-        due = [name for name, since in absent if since and since <= now - forget_after and self._has_gone(name)]
+    def _note(self, absent: Sequence[tuple[str, datetime | None]]) -> None:
+        forget_after = self._inbox.spec.forget_after
+        border = self._catalog.read(lambda db: db.now()) - forget_after
+        missed = [name for name, since in absent if since is None and self._has_gone(name)]
+        due = [name for name, since in absent if since is not None and since <= border and self._has_gone(name)]
         if not forget_after:
             due += missed
         if not missed and not due:
@@ -392,8 +406,7 @@ class _Absent:
         return {"dataset_id": self._inbox.dataset_id}
 
 
-@dataclass(frozen=True, slots=True)
-class _Unknown:
+class _Unknown(NamedTuple):
     """A file whose content is to be recorded in a state; None: not to be decided yet."""
 
     file: FileStatus
@@ -412,7 +425,7 @@ class _Twin:
 
 
 def _find_unknown(catalog: Catalog, inbox: Inbox, files: Sequence[FileStatus]) -> list[_Unknown]:
-    """Those of `files` that are to be recorded, with their state; None for those that cannot be decided yet."""
+    """Return the files to record, each with its state. The state is None if it cannot be decided yet."""
     rows = [
         {"place": place, "name": file.name, "content_version": content_version(file), "etag": file.etag}
         for place, file in enumerate(files)
@@ -425,7 +438,7 @@ def _find_unknown(catalog: Catalog, inbox: Inbox, files: Sequence[FileStatus]) -
         | {
             "dataset_id": inbox.dataset_id,
             "bytes": files[place].bytes,
-            "modified_at": to_ms(files[place].modified_at),
+            "modified_at": files[place].modified_at,
             "latest": latest_time(files[place].modified_at),
         }
         for place, is_named in places
@@ -433,12 +446,15 @@ def _find_unknown(catalog: Catalog, inbox: Inbox, files: Sequence[FileStatus]) -
     ]
     known: dict[int, tuple[int, int, int]] = {}
     if named:
-        compared = catalog.read(lambda db: db.all(SQL.compare_named, listed=json.dumps(named)))
+        compared = catalog.read(lambda db: db.all(SQL.compare_named, listed=to_json(named)))
         known = {row[0]: row[1:] for row in cast("list[tuple[int, int, int, int]]", compared)}
     copies = _Copies(catalog, inbox, files, [row for row in named if known[cast(int, row["place"])][2]])
     found: list[_Unknown] = []
-    for place, _ in places:
-        sibling, skipped, _ = known.get(place, (0, 0, 0))
+    for place, is_named in places:
+        if not is_named:  # nearly all: a hundred thousand new files come at once
+            found.append(_Unknown(files[place], cast("str", rows[place]["content_version"]), FileState.NEW))
+            continue
+        sibling, skipped, _ = known[place]
         # A content that only its checksum tells from a processed one has that one for a sibling.
         status = _status_of_unknown(inbox.spec.on_rewrite, max(sibling, int(place in copies.others)))
         if place in copies.undecided:
@@ -476,7 +492,7 @@ class _Copies:
         """Places of other contents, of which only the checksum tells."""
         twins: defaultdict[int, list[_Twin]] = defaultdict(list)
         if doubtful:
-            listed = json.dumps(doubtful)
+            listed = to_json(doubtful)
             for row in catalog.read(lambda db: db.all(SQL.select_twins, listed=listed)):
                 place, version, etag, status, known = cast("tuple[int, str, str, str, str | None]", row)
                 twins[place].append(_Twin(version, etag, FileState(status), known))
@@ -504,7 +520,10 @@ class _Copies:
             )
 
     def _find_same(self, file: FileStatus, twins: Sequence[_Twin]) -> _Twin | None:
-        """Find the content that this file is a copy of. One that nobody has read can be told apart by nothing more."""
+        """Find the content of which this file is a copy.
+
+        Without a checksum a content is known only by its time and size.
+        """
         unread = next((twin for twin in twins if twin.checksum is None), None)
         if unread is not None and len(twins) == 1:
             return unread
@@ -512,7 +531,7 @@ class _Copies:
         return next((twin for twin in twins if twin.checksum == found), unread)
 
     def keep(self) -> None:
-        """Write down the etags of the copies, so that nobody has to compare them again."""
+        """Store the etags of the copies, so that no process compares them again."""
         if self._recognized:
             copies = json.dumps([{"dataset_id": self._inbox.dataset_id, **copy} for copy in self._recognized])
             self._catalog.write(lambda db: db.run(SQL.recognize_copies, copies=copies))
@@ -520,7 +539,7 @@ class _Copies:
 
 
 def _status_of_unknown(on_rewrite: OnRewrite, sibling: int) -> FileState | None:
-    """What an unrecorded content is; None: not to be decided before the claim of another content has ended.
+    """Return the state of an unrecorded content. None if the claim of another content has to end first.
 
     `sibling` is 2 while another content of its name is claimed, 1 when one was processed, 0 otherwise.
     """
@@ -552,7 +571,7 @@ class _RecordFound(Effect):
                 "content_version": one.version,
                 "etag": one.file.etag,
                 "bytes": one.file.bytes,
-                "modified_at": to_ms(one.file.modified_at),
+                "modified_at": one.file.modified_at,
                 "status": str(one.status),  # a member of an enumeration has the garbage collector look at the row
                 "error": None
                 if one.status is FileState.NEW
@@ -560,7 +579,7 @@ class _RecordFound(Effect):
             }
             for one in self.found
         ]
-        params: dict[str, Param] = {"dataset_id": self.inbox.dataset_id, "found": json.dumps(rows)}
+        params: dict[str, Param] = {"dataset_id": self.inbox.dataset_id, "found": to_json(rows)}
         event_key = file_event(self.inbox.dataset.namespace, self.inbox.dataset.name)
         return (
             SQL.publish_found(**params, event_key=event_key),
@@ -571,49 +590,50 @@ class _RecordFound(Effect):
 
 
 def read_lateness(db: Db, dataset_id: DatasetId) -> tuple[int, int, timedelta]:
-    """Of all files so far: those that came late, those that only a reconciliation found, and the longest delay."""
+    """Read the number of late files, the number that only a reconciliation found, and the longest delay."""
     return db.records(SQL.read_lateness, tuple[int, int, timedelta], dataset_id=dataset_id)[0]
 
 
 def read_listed(db: Db, dataset_id: DatasetId) -> tuple[datetime | None, tuple[tuple[str, int, str], ...]]:
     """Read when the inbox was last reconciled, and which names its last listing could not use: reason, number, one."""
-    row = db.one(SQL.read_listed, dataset_id=dataset_id)
+    row = db.record(
+        SQL.read_listed,
+        tuple[datetime | None, tuple[tuple[str, int, str], ...]],
+        dataset_id=dataset_id,
+    )
     if row is None:
         return None, ()
-    reconciled_at, unusable = cast("tuple[int | None, str]", row)
-    listed = tuple((str(why), int(count), str(example)) for why, count, example in json.loads(unusable))
-    return None if reconciled_at is None else from_ms(reconciled_at), listed
+    reconciled_at, unusable = row
+    return reconciled_at, tuple((why, count, example) for why, count, example in unusable)
 
 
-def due_listings(db: Db, limit: int = 100) -> list[tuple[DatasetId, int]]:
-    """Inboxes whose time to be listed has come, longest due first, each with that time (epoch milliseconds)."""
-    return db.records(SQL.select_due_listings, tuple[DatasetId, int], limit=limit)
+def due_listings(db: Db, limit: int = 100) -> list[tuple[DatasetId, datetime]]:
+    """Return the inboxes whose time to be listed has come, longest due first, each with that time."""
+    return db.records(SQL.select_due_listings, tuple[DatasetId, datetime], limit=limit)
 
 
-def find_listing(db: Db, dataset_id: DatasetId) -> dict[DatasetId, int]:
-    """When the inbox is to be listed next, by its id; nothing when there is no such inbox any more."""
-    due_at = db.value(SQL.find_listing, int, dataset_id=dataset_id)
+def find_listing(db: Db, dataset_id: DatasetId) -> dict[DatasetId, datetime]:
+    """Return the time of the inbox's next listing, by its id; nothing when there is no such inbox any more."""
+    due_at = db.value(SQL.find_listing, datetime, dataset_id=dataset_id)
     return {} if due_at is None else {dataset_id: due_at}
 
 
-def all_listings(db: Db) -> list[tuple[DatasetId, int]]:
+def all_listings(db: Db) -> list[tuple[DatasetId, datetime]]:
     """List all inboxes, each with the time up to which a process has charge of it; for a process that starts."""
-    return db.records(SQL.select_listings, tuple[DatasetId, int])
+    return db.records(SQL.select_listings, tuple[DatasetId, datetime])
 
 
-def take_listing(db: Db, inbox: Inbox, due_at: int, hold: timedelta) -> int | None:
+def take_listing(db: Db, inbox: Inbox, due_at: datetime, hold: timedelta) -> datetime | None:
     """Take charge of the inbox's listings for `hold`, if it is still due at `due_at`; the time up to which, or None.
 
     Until then its holder lists it by its own clock, without a word to the catalog.
     """
-    return db.value(
-        SQL.take_listing, int, dataset_id=inbox.dataset_id, next_listing_at=due_at, interval=to_milliseconds(hold)
-    )
+    return db.value(SQL.take_listing, datetime, dataset_id=inbox.dataset_id, next_listing_at=due_at, interval=hold)
 
 
-def next_listing(db: Db) -> int | None:
-    """When the next listing is due, epoch milliseconds, maybe past; None when there is no inbox."""
-    return db.value(SQL.select_next_listing, int)
+def next_listing(db: Db) -> datetime | None:
+    """Return the time, maybe past, of the next listing; None when there is no inbox."""
+    return db.value(SQL.select_next_listing, datetime)
 
 
 def _chunks(items: Sequence[_T]) -> Iterable[Sequence[_T]]:

@@ -1,7 +1,7 @@
 -- name: select_unknown
 -- gives: place, known
--- Of the files listed, those whose content nobody has recorded, or only as skipped, or in another file of the disk: one
--- look-up by key each. The second column says whether the catalog knows their name.
+-- Of the files listed, those whose content is not recorded, or only as skipped, or under another file of the disk: one
+-- look-up by key each. The second column is 1 if the catalog knows the name.
 SELECT listed.place,
        (SELECT 1 FROM inbox_file AS other WHERE other.dataset_id = :dataset_id AND other.name = listed.name LIMIT 1)
        AS known
@@ -53,8 +53,8 @@ UPDATE inbox_file SET etag = copy.etag
    AND coalesce(inbox_file.etag = copy.known_etag AND inbox_file.status <> 'IN_PROGRESS', FALSE)
 
 -- name: publish_found
--- Counts only what the next statement will record, so that of two who discover the same file at once one announces it.
--- No row for nothing.
+-- Counts only the files that the next statement will record: if two processes discover the same file, one announces it.
+-- No row for no files.
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', {commit_seq},
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}),
@@ -148,8 +148,8 @@ SELECT late_files, missed_files, longest_late FROM inbox_marker WHERE dataset_id
 
 -- name: select_absent
 -- gives: name, absent_since
--- Closed files in a window of names that a listing of it does not hold; since when, 0 for those it held before.
-SELECT name, min(coalesce(absent_since, 0)) AS absent_since FROM inbox_file
+-- Closed files in a window of names that a listing of it does not hold; since when, NULL for those it held before.
+SELECT name, nullif(min(coalesce(absent_since, 0)), 0) AS absent_since FROM inbox_file
  WHERE dataset_id = :dataset_id AND name > :after AND name <= :bound
    AND status IN ('SUCCESS', 'SKIPPED', 'QUARANTINED') AND name NOT IN (SELECT listed.name FROM {rows:listed(name text)} AS listed)
  GROUP BY name ORDER BY name LIMIT :limit
@@ -194,8 +194,8 @@ SELECT dataset_id, next_listing_at FROM inbox_marker ORDER BY dataset_id
 -- name: take_listing
 -- gives: next_listing_at
 -- quiet
--- The process that moves the time lists the folder. Nobody has to be woken by a time that lies ahead. Where another
--- process moves it at this moment, there is nothing to wait for.
+-- The process that moves the time lists the folder. A time in the future wakes no process. If another process moves the
+-- time at this moment, there is nothing to wait for.
 UPDATE inbox_marker SET next_listing_at = tidemill_now() + :interval
  WHERE dataset_id = (SELECT due.dataset_id FROM inbox_marker AS due
                       WHERE due.dataset_id = :dataset_id AND due.next_listing_at = :next_listing_at {skip_locked})

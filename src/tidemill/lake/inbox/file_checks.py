@@ -1,4 +1,4 @@
-"""What is seen of claimed files by themselves: before the program reads them, and just before the commit."""
+"""Checks of claimed files: before the program reads them, and just before the commit."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from tidemill.epoch import to_ms
 from tidemill.errors import Conflict
-from tidemill.lake.contents import check_file
 from tidemill.lake.inbox.file_claims import ClaimedFile
-from tidemill.lake.inbox.inbox import FileState, Inbox, latest_time
-from tidemill.lake.manifest import checksum
+from tidemill.lake.inbox.inbox import FileState, Inbox, is_of_time
 from tidemill.names import DatasetId
-from tidemill.storage.files import Files, FileStatus, FileUnreadable, StorageUnavailable, find_file
+from tidemill.shapes.contents import check_file
+from tidemill.storage.files import Files, FileStatus, FileUnreadable, StorageUnavailable, checksum, find_file
 from tidemill.texts import printable
 from tidemill.world import World
 
@@ -34,7 +32,7 @@ class FileRewritten(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class FileOutcome:
-    """How a claimed file ends with its run's commit; made by `succeeded`, `went_wrong` and `is_gone`."""
+    """End of a claimed file with its run's commit. Made by `succeeded`, `went_wrong` and `is_gone`."""
 
     dataset_id: DatasetId
     name: str
@@ -69,6 +67,8 @@ def sort_out(
             if status is not None and is_same(file, status):
                 why = check_file(files, status, inbox.spec.format)
                 digest = checksum(files, file.name) if why is None else None
+                if why is not None:
+                    status = find_file(files, file.name)  # a writer may have begun again while the check read
         except FileNotFoundError:
             status = _look_again(files, file)
         except FileUnreadable as error:
@@ -121,9 +121,9 @@ def verify_claims(world: World, inboxes: Iterable[Inbox], claimed: Iterable[Clai
 
 
 def is_same(file: ClaimedFile, status: FileStatus) -> bool:
-    """Tell whether a file that nobody has read yet is still the one that was found, or a copy of it."""
-    is_of_its_time = to_ms(status.modified_at) <= to_ms(file.modified_at) <= latest_time(status.modified_at)
-    return status.etag == file.etag or (status.bytes == file.bytes and is_of_its_time)
+    """Tell whether an unread file is still the one that was found, or a copy of it."""
+    alike = status.bytes == file.bytes and is_of_time(status.modified_at, file.modified_at)
+    return alike or status.etag == file.etag
 
 
 def succeeded(file: ClaimedFile, row_count: int | None = None) -> FileOutcome:
@@ -141,7 +141,7 @@ def succeeded(file: ClaimedFile, row_count: int | None = None) -> FileOutcome:
 
 
 def returned(file: ClaimedFile) -> FileOutcome:
-    """Nobody has worked on the file."""
+    """Return the claim of a file that no attempt has processed."""
     return FileOutcome(file.dataset_id, file.name, file.content_version, FileState.NEW, file.failures)
 
 
@@ -170,7 +170,7 @@ def _unreadable(inbox: Inbox, file: ClaimedFile, error: FileUnreadable) -> FileO
 
 
 def is_gone(file: ClaimedFile) -> FileOutcome:
-    """What was claimed is not there any more."""
+    """Close a claimed file that has disappeared."""
     return FileOutcome(
         file.dataset_id,
         file.name,

@@ -7,19 +7,17 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Catalog, Db
-from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.named import Call, Param, Row, Statement, load_sql
+from tidemill.catalog.named import Param, Statement, load_sql
 from tidemill.catalog.transactions import Transaction, TransactionEnded, find_transaction
-from tidemill.epoch import from_ms
-from tidemill.lake.formats import blame
+from tidemill.lake.claims import ClaimTable, find_held
 from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.suspects import HALVE_AFTER, halve
 from tidemill.names import DatasetId, RunId
-from tidemill.storage.files import open_files
-from tidemill.world import World
+from tidemill.shapes.formats import blame
+from tidemill.storage.files import path_for_readers
 
 if TYPE_CHECKING:
     from tidemill.lake.inbox.file_claims_sql import Sql
@@ -43,10 +41,19 @@ class ClaimedFile:
     failures: int
     alone: bool = False
     checksum: str | None = None
-    """Of the content that the attempt was given; None until somebody has read it."""
+    """Checksum of the content that the attempt was given. None until a program has read the file."""
 
 
-def claim_files(catalog: Catalog, tx: Transaction, inboxes: Iterable[Inbox]) -> list[ClaimedFile]:
+class _Located(NamedTuple):
+    """File of a run, with the location of its inbox."""
+
+    location: str
+    file: ClaimedFile
+
+
+def claim_files(
+    catalog: Catalog, tx: Transaction, inboxes: Iterable[Inbox], beside: Sequence[ClaimTable] = ()
+) -> list[ClaimedFile]:
     """The files that this attempt of the run works on, oldest first: to be called once, after its begin.
 
     `inboxes` are all that the run reads. The first attempt claims what waits there; a later one has the run's claims.
@@ -54,9 +61,9 @@ def claim_files(catalog: Catalog, tx: Transaction, inboxes: Iterable[Inbox]) -> 
     the program fail is alone. A file that an error has named is alone at once. No two runs ever hold the same file,
     nor two contents of one name. Raises `TransactionEnded` when the attempt is fenced. Cost: what is claimed.
 
-    Call it after `take_claims`: beside the run's partitions no file that failed twice or more is claimed or kept, and
-    none at all when that is so of a partition, else neither kind would ever fail alone. Such files wait for a run that
-    finds no partitions.
+    `beside` are the tables of claims that the run has taken before. Beside such a claim no file that failed twice or
+    more is claimed or kept, and none at all when the claim failed as often: else neither would ever fail alone. Such
+    files wait for a run that finds nothing else.
     """
     ordered = sorted(inboxes, key=lambda inbox: inbox.dataset_id)
 
@@ -65,14 +72,15 @@ def claim_files(catalog: Catalog, tx: Transaction, inboxes: Iterable[Inbox]) -> 
         if owner is None:
             row = find_transaction(db, tx.write_pointer)
             raise TransactionEnded(str(tx.write_pointer), row.state, row.reason or "")
-        beside = cast("int | None", db.all(SQL.find_worst_partition, run_id=tx.run_id)[0][0])
-        held = [_claimed(row) for row in db.all(SQL.select_claims, run_id=tx.run_id)]
+        others = [find_held(db, table, tx.run_id) for table in beside]
+        worst = max((one.failures for one in others if one.claims), default=None)
+        held = db.records(SQL.select_claims, ClaimedFile, run_id=tx.run_id)
         if held:
-            kept = _isolate(_fit_beside(beside, held))
+            kept = _isolate(_fit_beside(worst, held))
             if len(kept) < len(held):
                 _move(db, SQL.return_others, kept, run_id=tx.run_id)
             return kept
-        return claim_waiting(db, tx.run_id, tx.epoch, ordered, beside)
+        return claim_waiting(db, tx.run_id, tx.epoch, ordered, worst)
 
     claimed = catalog.write(block)
     catalog.world.mark("claim_files.after_commit")
@@ -80,24 +88,24 @@ def claim_files(catalog: Catalog, tx: Transaction, inboxes: Iterable[Inbox]) -> 
 
 
 def claim_waiting(
-    db: Db, run_id: RunId, epoch: int, inboxes: Iterable[Inbox], worst_partition: int | None = None
+    db: Db, run_id: RunId, epoch: int, inboxes: Iterable[Inbox], worst: int | None = None
 ) -> list[ClaimedFile]:
-    """What of the inboxes (in order of their ids) waits and may be worked on together, claimed for a run; oldest first.
+    """Claim files of the inboxes (in order of their ids) that a run may process together, oldest first.
 
-    `worst_partition`: the most failures of a partition that the run holds beside; None when it has none.
+    `worst` is the most failures of another claim that the run holds. None if the run holds none.
     """
     waiting = [file for inbox in inboxes for file in _select_claimable(db, inbox)]
     ordered = sorted(waiting, key=lambda file: (file.modified_at, file.dataset_id, file.name))
-    kept = _isolate(_fit_beside(worst_partition, ordered))
+    kept = _isolate(_fit_beside(worst, ordered))
     if kept:
         _move(db, SQL.claim, kept, run_id=run_id, epoch=epoch)
     return kept
 
 
 def _select_claimable(db: Db, inbox: Inbox) -> list[ClaimedFile]:
-    """What of the inbox one run may take, locked."""
+    """Return the files of the inbox that one run may take, locked."""
     most = min(inbox.spec.max_files or MOST_FILES, MOST_FILES)
-    waiting = [_claimed(row) for row in db.all(SQL.select_claimable, dataset_id=inbox.dataset_id, limit=most)]
+    waiting = db.records(SQL.select_claimable, ClaimedFile, dataset_id=inbox.dataset_id, limit=most)
     # Two contents of a name can wait: one returned while the other was being recorded. The later one is there.
     files = list({file.name: file for file in waiting}.values())
     if inbox.spec.max_bytes is None:
@@ -113,17 +121,17 @@ def _move(db: Db, statement: Statement[...], files: Iterable[ClaimedFile], **own
     db.run(statement, files=json.dumps(rows), **owner)
 
 
-def _fit_beside(worst_partition: int | None, files: list[ClaimedFile]) -> list[ClaimedFile]:
-    """What of `files` may go with the run's partitions, of which the worst has so many failures; None: it has none."""
-    if worst_partition is None:
+def _fit_beside(worst: int | None, files: list[ClaimedFile]) -> list[ClaimedFile]:
+    """Return the files that may go with the run's other claims. `worst` is None if the run has none."""
+    if worst is None:
         return files
-    if worst_partition >= HALVE_AFTER:
+    if worst >= HALVE_AFTER:
         return []
     return [file for file in files if file.failures < HALVE_AFTER]
 
 
 def _isolate(files: list[ClaimedFile]) -> list[ClaimedFile]:
-    """What of `files` one attempt may work on together, so that a file that always fails ends up alone."""
+    """Return the files that one attempt may process together, so that a file that always fails ends up alone."""
     if files and files[0].alone:
         return files[:1]
     together = [file for file in files if not file.alone]
@@ -132,23 +140,9 @@ def _isolate(files: list[ClaimedFile]) -> list[ClaimedFile]:
     return together
 
 
-@dataclass(frozen=True, slots=True)
-class RestampFiles(Effect):
-    """Hand the run's claims to its new attempt `epoch`; an effect of that attempt's begin."""
-
-    phase = Phase.FILES
-
-    run_id: RunId
-    epoch: int
-
-    def writes(self) -> Sequence[Call]:
-        """Raise the epoch of the claims."""
-        return (SQL.restamp(run_id=self.run_id, epoch=self.epoch),)
-
-
 def read_claims(db: Db, run_id: RunId) -> list[ClaimedFile]:
-    """What the run holds, of all inboxes, oldest first: empty when none or when it has ended."""
-    return [_claimed(row) for row in db.all(SQL.select_claims, run_id=run_id)]
+    """Return the files that the run holds, of all inboxes, oldest first. Empty if the run has ended."""
+    return db.records(SQL.select_claims, ClaimedFile, run_id=run_id)
 
 
 def find_claimed_inboxes(db: Db, run_id: RunId) -> list[DatasetId]:
@@ -156,15 +150,11 @@ def find_claimed_inboxes(db: Db, run_id: RunId) -> list[DatasetId]:
     return [DatasetId(str(row[0])) for row in db.all(SQL.select_claimed_inboxes, run_id=run_id)]
 
 
-def find_blamed(db: Db, world: World, run_id: RunId, error: str) -> ClaimedFile | None:
-    """Which of the run's files its `error` (the whole text, with causes) says it could not read; None for none."""
-    held = [(str(row[0]), _claimed(row[1:])) for row in db.all(SQL.select_claimed_names, run_id=run_id)]
-    found = blame(error, held, lambda one: str(open_files(one[0], world).local_path(one[1].name) or ""))
-    return None if found is None else found[1]
+def find_blamed(db: Db, run_id: RunId, error: str) -> ClaimedFile | None:
+    """Find the file of the run that `error` (the whole text, with causes) could not read.
 
-
-def _claimed(row: Row) -> ClaimedFile:
-    dataset_id, name, version, etag, size, modified_at, failures, alone = cast(
-        "tuple[str, str, str, str, int, int, int, int]", row
-    )
-    return ClaimedFile(DatasetId(dataset_id), name, version, etag, size, from_ms(modified_at), failures, bool(alone))
+    None if `error` names none.
+    """
+    held = db.records(SQL.select_claimed_names, _Located, run_id=run_id)
+    found = blame(error, held, lambda one: path_for_readers(one.location, one.file.name))
+    return None if found is None else found.file

@@ -1,7 +1,7 @@
 -- name: lock_owner
 -- gives: found
 -- locks: tx
--- A fenced attempt must not claim: its run may have ended, and nobody would give the files back.
+-- A fenced attempt must not claim: its run may have ended, and no end of the run would then return the files.
 SELECT 1 AS found FROM tx
  WHERE write_pointer = :write_pointer AND state = 'in_progress' AND run_id = :run_id AND epoch = :epoch {for_share}
 
@@ -11,14 +11,19 @@ SELECT dataset_id, name, content_version, etag, bytes, modified_at, failures, al
  WHERE run_id = :run_id AND status = 'IN_PROGRESS'
  ORDER BY modified_at, dataset_id, name
 
--- name: find_worst_partition
--- gives: failures
--- Of the partitions that the run holds the most failures; NULL when it holds none.
-SELECT max(failures) AS failures FROM consumer_work WHERE run_id = :run_id AND state = 'in_progress'
+-- name: find_held
+-- gives: claims, failures
+SELECT count(*) AS claims, coalesce(max(failures), 0) AS failures
+  FROM inbox_file WHERE run_id = :run_id AND status = 'IN_PROGRESS'
+
+-- name: refuse_if_moved
+SELECT tidemill_refuse('claims_moved', CAST(:run_id AS TEXT))
+  FROM (SELECT count(*) AS claims FROM inbox_file WHERE run_id = :run_id AND status = 'IN_PROGRESS') AS held
+ WHERE held.claims <> :claims
 
 -- name: select_claimed_names
 -- gives: location, dataset_id, name, content_version, etag, bytes, modified_at, failures, alone
--- With the location, so that an error that names a path can be told from it.
+-- With the location, so that the path in an error leads to the file.
 SELECT dataset.location, file.dataset_id, file.name, file.content_version, file.etag, file.bytes, file.modified_at,
        file.failures, file.alone
   FROM inbox_file AS file JOIN dataset ON dataset.dataset_id = file.dataset_id

@@ -59,15 +59,12 @@ SELECT CAST(:run_id AS TEXT), outcome.dataset_id, 0, outcome.name, outcome.conte
   FROM {rows:outcomes(dataset_id text, name text, content_version text, status text)} AS outcome
  WHERE outcome.status = 'SUCCESS'
 
--- name: quarantine_alone
--- locks: inbox_file, at consumer
--- Only what failed alone: beside other files, or partitions, it may be innocent. So it has to be seen before the run's
--- partitions are returned; the row is the run's own, and whoever waits for it holds no consumer.
-UPDATE inbox_file SET status = 'QUARANTINED', failures = failures + 1, error = :error
+-- name: quarantine
+-- locks: inbox_file
+-- After the failure was counted, of a run that held nothing else.
+UPDATE inbox_file SET status = 'QUARANTINED'
  WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
-   AND failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
-   AND 1 = (SELECT count(*) FROM inbox_file AS other WHERE other.run_id = :run_id AND other.status = 'IN_PROGRESS')
-   AND NOT EXISTS (SELECT 1 FROM consumer_work AS work WHERE work.run_id = :run_id AND work.state = 'in_progress')
+   AND failures >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
    AND NOT EXISTS (SELECT 1 FROM inbox_file AS newer
                     WHERE newer.dataset_id = inbox_file.dataset_id AND newer.name = inbox_file.name
                       AND newer.content_version <> inbox_file.content_version
@@ -109,13 +106,11 @@ UPDATE inbox_file
                            AND newer.content_version <> inbox_file.content_version
                            AND coalesce(newer.status IN ('NEW', 'ERROR'), FALSE)) THEN 'SKIPPED'
            WHEN :failed = 0 THEN 'NEW' ELSE 'ERROR' END,
-       failures = failures + :failed,
-       error = CASE WHEN :failed = 1 THEN :error ELSE error END,
        not_before = CASE WHEN :failed = 0 THEN 0
-                         WHEN failures > 20 THEN tidemill_now() + 3600000
-                         WHEN CAST(:backoff AS BIGINT) * (CAST(1 AS BIGINT) << CAST(failures AS INTEGER)) > 3600000
+                         WHEN failures > 21 THEN tidemill_now() + 3600000
+                         WHEN CAST(:backoff AS BIGINT) * (CAST(1 AS BIGINT) << CAST(failures - 1 AS INTEGER)) > 3600000
                          THEN tidemill_now() + 3600000
-                         ELSE tidemill_now() + :backoff * (CAST(1 AS BIGINT) << CAST(failures AS INTEGER)) END
+                         ELSE tidemill_now() + :backoff * (CAST(1 AS BIGINT) << CAST(failures - 1 AS INTEGER)) END
  WHERE run_id = :run_id AND status = 'IN_PROGRESS' AND epoch <= :epoch
 
 -- name: publish_backlog
@@ -125,10 +120,10 @@ INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', {commit_seq},
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}) + ranked.place,
        tidemill_now(), 'backlog', 'backlog:' || ranked.namespace || '.' || ranked.name,
-       CAST(:payload AS TEXT)
+       '{' || ltrim(CAST(:heard_by AS TEXT), ',') || '}'
   FROM (SELECT dataset.namespace, dataset.name, row_number() OVER (ORDER BY dataset.dataset_id) - 1 AS place
           FROM dataset
-         WHERE dataset.dataset_id IN ({texts:dataset_ids}) AND dataset.dropped_at IS NULL
+         WHERE dataset.dataset_id IN ({texts:ids}) AND dataset.dropped_at IS NULL
            AND EXISTS (SELECT 1 FROM inbox_file AS file {indexed_by:inbox_file_open}
                         WHERE file.dataset_id = dataset.dataset_id AND file.status IN ('NEW', 'ERROR')
                           AND file.not_before <= tidemill_now()
@@ -138,33 +133,33 @@ SELECT 'data', {commit_seq},
 
 -- name: postpone
 -- locks: inbox_file
--- One file is enough to have the keeper announce the inbox at its time; the others are there for whoever comes. As long
--- again as the file has waited, so that the waits double without anybody counting.
+-- One file with a time is enough: the keeper then announces the inbox. A take may claim the other files at once. The
+-- wait is as long as the file has waited so far. So the waits double without a counter.
 UPDATE inbox_file
    SET not_before = tidemill_now() + CASE WHEN tidemill_now() - first_seen > 3600000 THEN 3600000
                                           WHEN tidemill_now() - first_seen > :wait THEN tidemill_now() - first_seen
                                           ELSE :wait END
  WHERE (dataset_id, name, content_version) =
        (SELECT file.dataset_id, file.name, file.content_version FROM inbox_file AS file {indexed_by:inbox_file_open}
-         WHERE file.dataset_id = :dataset_id AND file.status IN ('NEW', 'ERROR') AND file.not_before <= tidemill_now()
+         WHERE file.dataset_id = :id AND file.status IN ('NEW', 'ERROR') AND file.not_before <= tidemill_now()
            AND NOT EXISTS (SELECT 1 FROM inbox_file AS other
                             WHERE other.dataset_id = file.dataset_id AND other.name = file.name
                               AND other.status = 'IN_PROGRESS')
          ORDER BY file.modified_at, file.name LIMIT 1)
 
--- name: select_due_retries
+-- name: find_due
 -- gives: dataset_id
 SELECT DISTINCT dataset_id FROM inbox_file
  WHERE status IN ('NEW', 'ERROR') AND not_before > 0 AND not_before <= tidemill_now()
 
--- name: mark_retries
+-- name: clear_due
 -- locks: inbox_file
 -- Due retry times are announced once: without a time a file is like any other that waits.
 UPDATE inbox_file {indexed_by:inbox_file_due} SET not_before = 0
  WHERE status IN ('NEW', 'ERROR') AND not_before > 0 AND not_before <= tidemill_now()
-   AND dataset_id IN ({texts:dataset_ids})
+   AND dataset_id IN ({texts:ids})
 
--- name: select_next_retry
+-- name: find_next_due
 -- gives: not_before
 SELECT min(not_before) AS not_before FROM inbox_file WHERE status IN ('NEW', 'ERROR') AND not_before > 0
 

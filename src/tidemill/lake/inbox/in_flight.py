@@ -12,13 +12,13 @@ from tidemill.storage.files import LONGEST_NAME, FileStatus
 
 
 class Watched:
-    """How long files have stood as they are under the eyes of one process; by its own monotonic clock."""
+    """Times for which files have been unchanged, as one process sees them by its own monotonic clock."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[str, timedelta]] = {}
 
     def unchanged_for(self, file: FileStatus, here: timedelta) -> timedelta:
-        """How long ago this content was first seen."""
+        """Return the time since this content was first seen."""
         etag, since = self._since.get(file.name, ("", here))
         if etag != file.etag:
             since = here
@@ -26,13 +26,13 @@ class Watched:
         return here - since
 
     def forget(self, name: str) -> None:
-        """It is given out."""
+        """Forget a file that is recorded."""
         self._since.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """Why a file is left to its writer, and when a look may find more; None where only an event can tell."""
+    """Reason for which a file is left to its writer, and the time of the next look. None if only an event can tell."""
 
     why: str
     look_again: timedelta | None = None
@@ -43,7 +43,10 @@ class HeldBack:
 def held_back(
     spec: InboxSpec, file: FileStatus, *, now: datetime, unchanged_for: timedelta, exists: Callable[[str], bool]
 ) -> HeldBack | None:
-    """Why a file is left to its writer for now; None when it may be taken. `now` is of the catalog; `exists` asks."""
+    """Return why a file is left to its writer for now. None if the file may be taken.
+
+    `now` is of the catalog. `exists` looks for the done-flag.
+    """
     if spec.min_age and (age := now - file.modified_at) < spec.min_age:
         return HeldBack(f"younger than {format_duration(spec.min_age)}", spec.min_age - age)
     if unchanged_for < spec.settle:

@@ -16,17 +16,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import Param, Row, load_sql
-from tidemill.durations import to_milliseconds
-from tidemill.epoch import from_ms, to_ms
+from tidemill.catalog.named import Param, load_sql
+from tidemill.epoch import floor_ms, to_ms
 from tidemill.errors import UserError
 from tidemill.json_specs import read_plain
 from tidemill.lake.datasets import Dataset, DatasetKind, find_by_id
-from tidemill.lake.formats import RawFormat
 from tidemill.names import DatasetId, RunId
+from tidemill.shapes.formats import RawFormat
 from tidemill.storage.files import Files, FileStatus, open_files
 from tidemill.world import World
 
@@ -40,7 +39,7 @@ ALWAYS_IGNORED: Final = ("*_current", "*.tmp", "*._COPYING_", "_*", ".*")
 
 
 class FileState(StrEnum):
-    """Where a file stands. IN_PROGRESS, SUCCESS and ERROR are seed 004's."""
+    """State of a file. IN_PROGRESS, SUCCESS and ERROR are seed 004's."""
 
     NEW = "NEW"
     IN_PROGRESS = "IN_PROGRESS"
@@ -54,7 +53,7 @@ class FileState(StrEnum):
 
 
 class After(StrEnum):
-    """What becomes of a file when it was processed, once that has committed."""
+    """Rule for a processed file, after the commit."""
 
     KEEP = "keep"
     ARCHIVE = "archive"
@@ -62,7 +61,7 @@ class After(StrEnum):
 
 
 class Afterwards(StrEnum):
-    """What is to become of a processed file, and what became of it."""
+    """Intent for a processed file, and later the result."""
 
     ARCHIVE = "archive"
     """To be moved to the archive."""
@@ -73,11 +72,11 @@ class Afterwards(StrEnum):
     REPLACED = "replaced"
     """Left alone: it was written again."""
     GONE = "gone"
-    """Somebody else took it away before."""
+    """Another process has deleted or moved the file before."""
 
 
 class OnRewrite(StrEnum):
-    """What a file that was processed and then written again under its name is."""
+    """Rule for a file that is written again under its name after it was processed."""
 
     REPROCESS = "reprocess"
     IGNORE = "ignore"
@@ -86,18 +85,18 @@ class OnRewrite(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InboxSpec:
-    """How an inbox is watched and read.
+    """Declaration of an inbox: watching and reading.
 
-    `ignore` adds to what is always ignored: shell patterns, compared with each part of a name. A file that fails is
-    tried `attempts` times, first after `retry_after`, then twice that, and then quarantined. One run takes at most
-    `max_files` and `max_bytes`, but at least one file.
+    `ignore` adds shell patterns to the ones that always apply. They are compared with each part of a name. A file that
+    fails has `attempts` attempts, the second after `retry_after`, the next after twice that time. Then the file is
+    quarantined. One run takes at most `max_files` and `max_bytes`, but at least one file.
 
-    A file is left to its writer until it is `min_age` old, has not changed for `settle` under our eyes, and the file
-    named by `done_flag` (`{name}.done`) is there. A store that lists from a name is listed from where its listings had
-    come `lookback` ago, and as a whole every `reconcile_every` (None: never). A closed file whose name is not there any
-    more is forgotten when that has been so for `forget_after`.
+    A file is left to its writer until three conditions hold: it is `min_age` old, it has not changed for `settle` while
+    this process watched, and the file named by `done_flag` (`{name}.done`) exists. A store that can list from a name is
+    listed from the marker of one `lookback` ago, and as a whole every `reconcile_every` (None: never). A closed file is
+    forgotten after its name has been missing for `forget_after`.
 
-    `archive` is the location to which processed files are moved, if that is what becomes of them.
+    `archive` is the location to which processed files are moved, if the inbox archives them.
     """
 
     format: RawFormat
@@ -109,7 +108,7 @@ class InboxSpec:
     max_bytes: int | None = None
     list_every: timedelta = timedelta(seconds=1)
     min_age: timedelta = timedelta(0)
-    settle: timedelta = timedelta(0)
+    settle: timedelta = timedelta(seconds=1)
     done_flag: str | None = None
     lookback: timedelta = timedelta(hours=1)
     reconcile_every: timedelta | None = timedelta(hours=6)
@@ -144,7 +143,7 @@ class InboxSpec:
 
     @property
     def holds_back(self) -> bool:
-        """Whether a file may have to wait for its writer though its name says nothing."""
+        """True if a file may have to wait for its writer whatever its name is."""
         return bool(self.min_age or self.settle or self.done_flag)
 
     def flag_of(self, name: str) -> str | None:
@@ -182,7 +181,7 @@ class Inbox:
 
     @classmethod
     def of(cls, dataset: Dataset) -> Inbox:
-        """What `dataset` is as an inbox; an error if it is of another kind."""
+        """Return `dataset` as an inbox. An error for another kind."""
         if dataset.kind is not DatasetKind.INBOX:
             raise UserError(
                 f"{dataset.qualified_name} is a data set of kind {dataset.kind}: no files arrive there; "
@@ -192,12 +191,12 @@ class Inbox:
 
     @property
     def dataset_id(self) -> DatasetId:
-        """Its id."""
+        """Id of the data set."""
         return self.dataset.dataset_id
 
     @property
     def qualified_name(self) -> str:
-        """Its name as people and messages use it."""
+        """Name of the inbox, as people and messages use it."""
         return self.dataset.qualified_name
 
     @property
@@ -223,7 +222,7 @@ def rejects_of(inbox: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class InboxFile:
-    """What the catalog keeps of one content of a file."""
+    """Row of one content of a file."""
 
     name: str
     content_version: str
@@ -237,9 +236,9 @@ class InboxFile:
     run_id: RunId | None
     row_count: int | None
     afterwards: Afterwards | None
-    """What is to become of it, or became of it, after it was processed; None when it stays."""
+    """Intent for the processed file, and later the result. None when the file stays."""
     archive: str | None
-    """Where it is to go; once it is archived, its URL."""
+    """Location to which the file is to be moved. For an archived file its URL."""
 
 
 def content_version(file: FileStatus) -> str:
@@ -255,13 +254,18 @@ def exact_version(file: FileStatus) -> str:
     return _hash(f"{file.etag}|{file.bytes}|{to_ms(file.modified_at)}")
 
 
-def latest_time(modified_at: datetime) -> int:
-    """Return up to when a content of this time may have been written, epoch milliseconds.
+def latest_time(modified_at: datetime) -> datetime:
+    """Return the latest time at which a content of this time may have been written.
 
     A copy that keeps whole seconds only cuts the time: a time without milliseconds stands for all of its second.
     """
-    milliseconds = to_ms(modified_at)
-    return milliseconds if milliseconds % 1000 else milliseconds + 999
+    known = floor_ms(modified_at)
+    return known if known.microsecond else known + timedelta(milliseconds=999)
+
+
+def is_of_time(copy: datetime, original: datetime) -> bool:
+    """Return whether a file of the time `copy` may be a copy of a content of the time `original`."""
+    return floor_ms(copy) <= floor_ms(original) <= latest_time(copy)
 
 
 def _hash(text: str) -> str:
@@ -275,7 +279,7 @@ def ensure_inbox(db: Db, dataset_id: DatasetId) -> None:
         SQL.insert_marker,
         dataset_id=dataset_id,
         attempts=spec.attempts,
-        retry_after=to_milliseconds(spec.retry_after),
+        retry_after=spec.retry_after,
         afterwards=None if spec.after is After.KEEP else spec.after,
         archive=spec.archive,
     )
@@ -289,36 +293,14 @@ def list_files(
     All contents of one name are on one page. Cost: the page; with `state` also what lies between.
     """
     only: dict[str, Param] = {"dataset_id": dataset_id, "state": state or ""}
-    rows = db.all(SQL.list_files, after=after or "", limit=limit, **only)
-    if len(rows) == limit:
-        name, version = rows[-1][:2]
-        rows += db.all(SQL.list_versions, name=name, content_version=version, **only)
-    return [_inbox_file(row) for row in rows]
+    files = db.records(SQL.list_files, InboxFile, after=after or "", limit=limit, **only)
+    if len(files) == limit:
+        name, version = files[-1].name, files[-1].content_version
+        files += db.records(SQL.list_versions, InboxFile, name=name, content_version=version, **only)
+    return files
 
 
 def count_files(db: Db, dataset_id: DatasetId) -> dict[FileState, tuple[int, int]]:
     """Files and bytes by state; reads all rows of the inbox."""
-    rows = db.all(SQL.count_files, dataset_id=dataset_id)
-    return {FileState(str(status)): (int(str(files)), int(str(size))) for status, files, size in rows}
-
-
-def _inbox_file(row: Row) -> InboxFile:
-    (name, version, size, modified_at, first_seen, status, failures, not_before, error, run_id, row_count) = cast(
-        "tuple[str, str, int, int, int, str, int, int, str | None, str | None, int | None]", row[:-2]
-    )
-    afterwards, archive = cast("tuple[str | None, str | None]", row[-2:])
-    return InboxFile(
-        name,
-        version,
-        size,
-        from_ms(modified_at),
-        from_ms(first_seen),
-        FileState(status),
-        failures,
-        from_ms(not_before) if not_before else None,
-        error,
-        RunId(run_id) if run_id else None,
-        row_count,
-        Afterwards(afterwards) if afterwards else None,
-        archive,
-    )
+    rows = db.records(SQL.count_files, tuple[FileState, int, int], dataset_id=dataset_id)
+    return {status: (files, size) for status, files, size in rows}

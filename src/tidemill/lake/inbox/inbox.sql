@@ -6,19 +6,19 @@ VALUES (:dataset_id, tidemill_now(), :attempts, :retry_after, :afterwards, :arch
        afterwards = excluded.afterwards, archive = excluded.archive
 
 -- name: list_files
--- gives: name, content_version, bytes, modified_at, first_seen, status, failures, not_before, error, run_id,
+-- gives: name, content_version, bytes, modified_at, first_seen, status, failures, retry_at, error, run_id,
 --   row_count, afterwards, archive
-SELECT name, content_version, bytes, modified_at, first_seen, status, failures, not_before, error, run_id, row_count,
-       afterwards, archive
+SELECT name, content_version, bytes, modified_at, first_seen, status, failures, nullif(not_before, 0) AS retry_at,
+       error, run_id, row_count, afterwards, archive
   FROM inbox_file
  WHERE dataset_id = :dataset_id AND name > :after AND (:state = '' OR status = :state)
  ORDER BY name, content_version LIMIT :limit
 
 -- name: list_versions
--- gives: name, content_version, bytes, modified_at, first_seen, status, failures, not_before, error, run_id,
+-- gives: name, content_version, bytes, modified_at, first_seen, status, failures, retry_at, error, run_id,
 --   row_count, afterwards, archive
-SELECT name, content_version, bytes, modified_at, first_seen, status, failures, not_before, error, run_id, row_count,
-       afterwards, archive
+SELECT name, content_version, bytes, modified_at, first_seen, status, failures, nullif(not_before, 0) AS retry_at,
+       error, run_id, row_count, afterwards, archive
   FROM inbox_file
  WHERE dataset_id = :dataset_id AND name = :name AND content_version > :content_version
    AND (:state = '' OR status = :state)

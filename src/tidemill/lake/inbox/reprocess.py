@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, Param, load_sql
-from tidemill.epoch import from_ms
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.inbox.file_checks import is_same
 from tidemill.lake.inbox.file_claims import ClaimedFile
@@ -37,7 +37,7 @@ class NotReprocessed(UserError):
 
 @refusal
 class FilesChanged(Conflict):
-    """Of the files that were to be delivered again, some were closed, claimed or moved meanwhile."""
+    """Some of the files to deliver again were closed, claimed or moved meanwhile."""
 
     code = "files_changed"
 
@@ -51,11 +51,11 @@ class FilesChanged(Conflict):
 
 
 def reprocess(catalog: Catalog, inbox: Inbox, names: Sequence[str], by: str, also: Sequence[Effect] = ()) -> int:
-    """Have processed files delivered again, all of them or none; return how many.
+    """Deliver processed files again, all of them or none. Return their number.
 
-    One transaction closes the old records, with who asked, and announces the files as new ones. `NotReprocessed` for
-    a file that was not processed, is not in the inbox any more, or was written again; `FilesChanged`. Cost: a look at
-    each file, and one commit.
+    One transaction closes the old records with the actor `by`, and announces the files as new ones. `NotReprocessed`
+    for a file that was not processed, is not in the inbox any more, or was written again. Errors: also `FilesChanged`.
+    Cost: a look at each file, and one commit.
     """
     wanted = list(dict.fromkeys(names))
     found = catalog.read(lambda db: _find_processed(db, inbox, wanted))
@@ -108,8 +108,13 @@ class _Reprocess(Effect):
 def _find_processed(db: Db, inbox: Inbox, names: Sequence[str]) -> dict[str, list[ClaimedFile]]:
     """The contents of each name that were processed, as they were claimed."""
     found: dict[str, list[ClaimedFile]] = {}
-    for row in db.all(SQL.find_processed, dataset_id=inbox.dataset_id, names=json.dumps(names)):
-        name, version, etag, size, modified_at = cast("tuple[str, str, str, int, int]", row)
-        file = ClaimedFile(inbox.dataset_id, name, version, etag, size, from_ms(modified_at), 0)
+    rows = db.records(
+        SQL.find_processed,
+        tuple[str, str, str, int, datetime],
+        dataset_id=inbox.dataset_id,
+        names=json.dumps(names),
+    )
+    for name, version, etag, size, modified_at in rows:
+        file = ClaimedFile(inbox.dataset_id, name, version, etag, size, modified_at, 0)
         found.setdefault(name, []).append(file)
     return found

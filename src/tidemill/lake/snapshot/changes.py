@@ -20,11 +20,10 @@ from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot as TransactionSnapshot
 from tidemill.catalog.transactions import Transaction
 from tidemill.errors import Conflict, UserError
-from tidemill.lake.consumer.backlog import lock_consumers
 from tidemill.lake.consumer.managed import SQL as CONSUMERS
-from tidemill.lake.consumer.managed import Consumer, Lag, to_consumer
+from tidemill.lake.consumer.managed import Consumer, Lag
 from tidemill.lake.snapshot.snapshot import SnapshotDataset, Version, VersionGone, find_visible
-from tidemill.names import ConsumerId, DatasetId, Namespace
+from tidemill.names import DatasetId, Namespace
 
 if TYPE_CHECKING:
     from tidemill.lake.snapshot.changes_sql import Sql
@@ -34,7 +33,7 @@ SQL: Sql = load_sql(__file__)
 
 @refusal
 class FeedMoved(Conflict):
-    """Another run has committed with the same changes, or somebody has reset the consumer."""
+    """Another run has committed with the same changes, or a person has reset the consumer."""
 
     code = "feed_moved"
 
@@ -62,8 +61,8 @@ class BaseGone(UserError):
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
-    """What a transaction sees of a feed: from `old` (None: nothing yet) to `new` (None: there is no version yet)."""
+class FeedChange:
+    """Changes of a feed in one transaction: from `old` (None: nothing yet) to `new` (None: no version yet)."""
 
     snapshot: SnapshotDataset
     consumer: Consumer
@@ -72,20 +71,20 @@ class Changed:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has changed."""
+        """True if nothing has changed."""
         return self.new is None or (self.old is not None and self.old.version == self.new.version)
 
 
 def find_feed(db: Db, dataset_id: DatasetId, name: str) -> Consumer | None:
     """The feed of the program of that name, if it has one of this snapshot."""
-    row = db.one(CONSUMERS.find_consumer, dataset_id=dataset_id, name=name)
-    return None if row is None else to_consumer(row)
+    return db.record(CONSUMERS.find_consumer, Consumer, dataset_id=dataset_id, name=name)
 
 
 def forget_feeds(db: Db, namespace: Namespace, app: str, followed: Collection[tuple[DatasetId, str]]) -> None:
-    """Forget the feeds of an app's programs, also of those it no longer has, but for `followed`: snapshot and name.
+    """Forget the feeds of an app's programs, retired programs included, except `followed`: snapshot and name.
 
-    Nobody asks for them any more, so that nothing is kept for them. A run that was given their changes cannot commit.
+    No program asks for these feeds any more, so that no version is kept for them. A run that was given their changes
+    cannot commit.
     """
     feeds = db.all(SQL.lock_feeds, namespace=namespace, app=app)
     gone = [str(feed_id) for feed_id, dataset_id, name in feeds if (dataset_id, name) not in followed]
@@ -94,21 +93,27 @@ def forget_feeds(db: Db, namespace: Namespace, app: str, followed: Collection[tu
         db.run(SQL.forget_feeds, feeds=json.dumps(gone))
 
 
-def find_changes(db: Db, snapshot: SnapshotDataset, consumer: Consumer, tx: Transaction) -> Changed:
-    """What the feed has for this transaction; `BaseGone` when a reset has put it before what retention keeps."""
+def find_changes(db: Db, snapshot: SnapshotDataset, consumer: Consumer, tx: Transaction) -> FeedChange:
+    """Return the changes of the feed for this transaction.
+
+    `BaseGone` if a reset has moved the feed to a version that retention has expired.
+    """
     new = find_visible(db, snapshot.dataset_id, tx)
     position = consumer.state.start_version
     if position >= tx.write_pointer:
-        return Changed(snapshot, consumer, new, new)  # one that began later has committed: going back would double
+        return FeedChange(snapshot, consumer, new, new)  # one that began later has committed: going back would double
     try:
         old = find_visible(db, snapshot.dataset_id, TransactionSnapshot(position, tx.incarnation))
     except VersionGone as error:
         raise BaseGone(snapshot.qualified_name, consumer.name, error.version) from None
-    return Changed(snapshot, consumer, old, new)
+    return FeedChange(snapshot, consumer, old, new)
 
 
 def measure_feed(db: Db, consumer: Consumer) -> Lag:
-    """Whether there is a version that the feed has not got to, and since when; bytes are of that version."""
+    """Measure the lag of the feed: 1 if there is a newer version, and the time of that version.
+
+    Bytes are the version's.
+    """
     unseen = db.record(
         SQL.find_unseen,
         tuple[int, datetime],
@@ -120,7 +125,10 @@ def measure_feed(db: Db, consumer: Consumer) -> Lag:
 
 @dataclass(frozen=True, slots=True)
 class MoveFeed(Effect):
-    """The changes that a transaction was given are consumed with its commit; `FeedMoved` if somebody was faster."""
+    """Consume the changes that the transaction was given.
+
+    `FeedMoved` if another run has consumed them, or a reset has moved the feed.
+    """
 
     phase = Phase.CLAIMS
 
@@ -138,21 +146,3 @@ class MoveFeed(Effect):
             SQL.move_feed(**place, write_pointer=self.tx.write_pointer),
             SQL.forget_unseen(consumer_id=self.consumer.consumer_id, write_pointer=self.tx.write_pointer),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class NoteUnseen(Effect):
-    """Have what these feeds have not got to count as work left, at the end of a run that was launched for it.
-
-    What announces work that is left (`PublishBacklog`, or later) comes after it.
-    """
-
-    phase = Phase.CLAIMS
-
-    feeds: Sequence[ConsumerId]
-
-    def writes(self) -> Sequence[Call]:
-        """Lock the feeds, so that none is forgotten meanwhile; then a row each, if there is anything."""
-        if not self.feeds:
-            return ()
-        return lock_consumers(self.feeds), *(SQL.note_unseen(consumer_id=feed) for feed in self.feeds)

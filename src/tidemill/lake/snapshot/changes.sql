@@ -24,16 +24,6 @@ SELECT change.bytes, change.at
  WHERE change.dataset_id = :dataset_id AND change.partition_key = '' AND change.superseded_seq IS NULL
    AND change.commit_seq >= :position
 
--- name: note_unseen
--- locks: nothing, at consumer
--- A version that the feed has not got to becomes work that is left, which the keeper of backlogs knows how to announce.
-INSERT INTO consumer_work (consumer_id, write_pointer, partition_key, commit_seq, state)
-SELECT consumer.consumer_id, change.write_pointer, change.partition_key, change.commit_seq, 'new'
-  FROM consumer CROSS JOIN partition_change AS change {indexed_by:version_current}
- WHERE consumer.consumer_id = :consumer_id AND change.dataset_id = consumer.dataset_id
-   AND change.partition_key = '' AND change.superseded_seq IS NULL AND change.commit_seq >= consumer.start_version
-    ON CONFLICT (consumer_id, write_pointer, partition_key) DO NOTHING
-
 -- name: forget_unseen
 -- locks: consumer_work
 DELETE FROM consumer_work {indexed_by:consumer_work_new}

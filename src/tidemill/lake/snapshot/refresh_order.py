@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
 
 SQL: Sql = load_sql(__file__)
 
-_EARLIEST: Final = -(2**63)
+_EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshOrder:
-    """Logical time of a refresh, and the order time that decides: epoch milliseconds, or None."""
+    """Logical time of a refresh, and the order time that decides; None for none."""
 
-    logical_time: int | None = None
-    order_time: int | None = None
+    logical_time: datetime | None = None
+    order_time: datetime | None = None
 
 
-def sort_key(order_time: int | None, version: int) -> tuple[int, int]:
+def sort_key(order_time: datetime | None, version: int) -> tuple[datetime, int]:
     """Return the key by which versions are sorted; the greatest committed version is current."""
     return (_EARLIEST if order_time is None else order_time), version
 
@@ -56,7 +57,7 @@ class OrderRefreshes(Effect):
     phase = Phase.PUBLISH
 
     outputs: Collection[Fileset]
-    logical_time: int | None = None
+    logical_time: datetime | None = None
     run_began: WritePointer | None = None
 
     def writes(self) -> Sequence[Call]:

@@ -11,11 +11,12 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Self, cast
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Self
 
 from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.named import Call, Param, Row, load_sql
+from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot as TransactionSnapshot
 from tidemill.catalog.transactions import Transaction, UndeclaredOutput
 from tidemill.errors import UserError
@@ -23,12 +24,12 @@ from tidemill.json_specs import read_plain
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp
 from tidemill.lake.fileset.publish import SQL as PUBLISH
-from tidemill.lake.keys import NO_KEYS
-from tidemill.lake.manifest import Manifest, tx_directory
 from tidemill.lake.snapshot.guards import Figures, Guards
 from tidemill.lake.snapshot.refresh_order import RefreshOrder
 from tidemill.lake.snapshot.version_retention import Retention
 from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer, snapshot_event
+from tidemill.shapes.keys import NO_KEYS
+from tidemill.shapes.manifest import Manifest, tx_directory
 
 if TYPE_CHECKING:
     from tidemill.lake.snapshot.snapshot_sql import Sql
@@ -104,12 +105,12 @@ class SnapshotDataset:
 
     @property
     def dataset_id(self) -> DatasetId:
-        """Its id."""
+        """Id of the data set."""
         return self.fileset.dataset_id
 
     @property
     def qualified_name(self) -> str:
-        """Its name as people and messages use it."""
+        """Name of the snapshot, as people and messages use it."""
         return self.fileset.qualified_name
 
 
@@ -124,12 +125,12 @@ class Version:
     manifest: Manifest
     columns: ColumnSchema
     run_id: RunId
-    at: int
+    at: datetime
     metadata: Mapping[str, object]
 
     @property
     def partition(self) -> Partition:
-        """Its files, as the only partition."""
+        """Files of the version, as the only partition."""
         change = Change(_KEY, self.version, self.commit_seq, WriteOp.OVERWRITE, self.location, self.manifest)
         return Partition(_KEY, (change,))
 
@@ -139,17 +140,29 @@ class Version:
         return Figures(self.manifest.total_rows, self.columns.text)
 
 
+@dataclass(frozen=True, slots=True)
+class StoredVersion:
+    """A version as the catalog keeps it, which may have expired."""
+
+    found: Version
+    dataset: str
+    expired_at: datetime | None
+
+    @property
+    def kept(self) -> Version:
+        """The version; `VersionGone` if it has expired."""
+        if self.expired_at is not None:
+            raise VersionGone(self.dataset, str(self.found.version))
+        return self.found
+
+
 def find_visible(db: Db, dataset_id: DatasetId, snapshot: TransactionSnapshot) -> Version | None:
     """The version that was current at the begin of `snapshot`, at any later time; None before the first.
 
     `VersionGone` if the version has expired, which never happens under an open transaction.
     """
-    row = db.one(SQL.find_visible, dataset_id=dataset_id, write_pointer=snapshot.write_pointer)
-    if row is None:
-        return None
-    if row[9] is not None:
-        raise VersionGone(str(row[10]), str(row[0]))
-    return to_version(row[:9])
+    found = db.record(SQL.find_visible, StoredVersion, dataset_id=dataset_id, write_pointer=snapshot.write_pointer)
+    return None if found is None else found.kept
 
 
 def find_current(db: Db, snapshot: SnapshotDataset, seen: TransactionSnapshot) -> Version:
@@ -254,19 +267,3 @@ class RecordVersions(Effect):
         """Return a row for each version."""
         read = json.dumps([{"dataset_id": dataset_id, "version": version} for dataset_id, version in self.versions])
         return (SQL.record_read(run_id=self.run_id, read=read),) if self.versions else ()
-
-
-def to_version(row: Row) -> Version:
-    """The version in a row of `find_visible`."""
-    write_pointer, commit_seq, superseded_seq, location, manifest, schema, run_id, at, metadata = row
-    return Version(
-        WritePointer(cast("int", write_pointer)),
-        CommitSeq(cast("int", commit_seq)),
-        None if superseded_seq is None else CommitSeq(cast("int", superseded_seq)),
-        str(location),
-        Manifest.decode(cast("bytes", manifest)),
-        ColumnSchema(str(schema)),
-        RunId(str(run_id)),
-        cast("int", at),
-        json.loads(str(metadata)) if metadata is not None else {},
-    )

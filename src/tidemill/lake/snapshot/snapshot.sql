@@ -11,11 +11,10 @@ SELECT CAST(:run_id AS TEXT), seen.dataset_id, seen.version, ''
     ON CONFLICT (run_id, dataset_id, write_pointer, item, content_version) DO NOTHING
 
 -- name: find_visible
--- gives: write_pointer, commit_seq, superseded_seq, location, manifest, schema, run_id, at, metadata, expired_at,
---   dataset
+-- gives: version, commit_seq, superseded_seq, location, manifest, columns, run_id, at, metadata, expired_at, dataset
 -- The version that a snapshot sees: the current one, or one that was replaced since.
-SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.location, change.manifest, schema.schema,
-       change.run_id, change.at, change.metadata, change.expired_at,
+SELECT change.write_pointer AS version, change.commit_seq, change.superseded_seq, change.location, change.manifest,
+       schema.schema AS columns, change.run_id, change.at, change.metadata, change.expired_at,
        (SELECT namespace || '.' || name FROM dataset WHERE dataset.dataset_id = change.dataset_id) AS dataset
   FROM partition_change AS change {indexed_by:version_current}
   JOIN dataset_schema AS schema ON schema.dataset_id = change.dataset_id AND schema.schema_id = change.schema_id

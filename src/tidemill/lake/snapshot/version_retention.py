@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
-from tidemill.durations import format_duration, to_milliseconds
+from tidemill.durations import format_duration
 from tidemill.errors import UserError
 
 _USUAL_TTL: Final = timedelta(days=7)
@@ -51,16 +51,16 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The facts for retention: when the version committed (epoch ms), whether it is current, which runs read it."""
+    """The facts for retention: when the version committed, whether it is current, which runs read it."""
 
     version: int
-    at: int
+    at: datetime
     current: bool
     readers: tuple[str, ...] = ()
 
 
-def decide_kept(versions: Sequence[Kept], retention: Retention, now: int) -> dict[int, tuple[str, ...]]:
-    """Return the reasons to keep each of `versions` at `now` (epoch ms). A version without reasons may expire.
+def decide_kept(versions: Sequence[Kept], retention: Retention, now: datetime) -> dict[int, tuple[str, ...]]:
+    """Return the reasons to keep each of `versions` at `now`. A version without reasons may expire.
 
     `versions` are all versions, newest first. Pure.
     """
@@ -72,7 +72,7 @@ def decide_kept(versions: Sequence[Kept], retention: Retention, now: int) -> dic
         within = retention.max_versions is None or place <= retention.max_versions
         if within and retention.ttl is None:
             found.append("no ttl")
-        elif within and retention.ttl is not None and one.at + to_milliseconds(retention.ttl) > now:
+        elif within and retention.ttl is not None and one.at + retention.ttl > now:
             found.append(f"ttl={format_duration(retention.ttl)}")
         reasons[one.version] = (*found, *one.readers)
     return reasons

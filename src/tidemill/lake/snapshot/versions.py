@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, load_sql
 from tidemill.catalog.transactions import Transaction
-from tidemill.durations import to_milliseconds
-from tidemill.epoch import from_ms
 from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.lake.datasets import DatasetKind, list_datasets
 from tidemill.lake.fileset.expiry import BEFORE_DELETION, KEEP_SUPERSEDED, expire
 from tidemill.lake.fileset.fileset import SQL as FILESETS
-from tidemill.lake.keys import NO_KEYS
 from tidemill.lake.snapshot.refresh_order import RefreshOrder
-from tidemill.lake.snapshot.snapshot import PublishVersion, SnapshotDataset, Version, VersionGone, to_version
+from tidemill.lake.snapshot.snapshot import PublishVersion, SnapshotDataset, StoredVersion, Version
 from tidemill.lake.snapshot.version_retention import Kept, decide_kept
-from tidemill.names import RunId, WritePointer
+from tidemill.names import CommitSeq, RunId, WritePointer
+from tidemill.shapes.keys import NO_KEYS
 
 if TYPE_CHECKING:
     from tidemill.lake.snapshot.versions_sql import Sql
@@ -64,10 +61,10 @@ class VersionHeld(UserError):
 
 @dataclass(frozen=True, slots=True)
 class KeptVersion:
-    """A version that can be read: its figures, and the reasons why it is kept; `_at` are epoch milliseconds."""
+    """A version that can be read: its figures, and the reasons why it is kept."""
 
     version: WritePointer
-    committed_at: int
+    committed_at: datetime
     logical_time: datetime | None
     """The time for which a time trigger started its run (aware)."""
     rows: int
@@ -75,50 +72,63 @@ class KeptVersion:
     files: int
     run_id: RunId
     current: bool
-    replaced_at: int | None
+    replaced_at: datetime | None
     rolled_back_to: int | None
     kept_for: tuple[str, ...]
     """No reason: the version expires."""
 
 
+@dataclass(frozen=True, slots=True)
+class _KeptRow:
+    version: WritePointer
+    commit_seq: CommitSeq
+    superseded_seq: CommitSeq | None
+    files: int
+    bytes: int
+    row_count: int
+    run_id: RunId
+    at: datetime
+    metadata: Mapping[str, object]
+    logical_time: datetime | None
+    replaced_at: datetime | None
+
+    @property
+    def rolled_back_to(self) -> int | None:
+        version = self.metadata.get("rolled_back_to")
+        return version if isinstance(version, int) else None
+
+
 def list_versions(db: Db, snapshot: SnapshotDataset) -> list[KeptVersion]:
     """The versions that can be read, the last in the order of refreshes first. Cost: what is kept, and its readers."""
-    rows = db.all(SQL.list_kept, dataset_id=snapshot.dataset_id)
-    readers = [
-        (cast("int", pointer), str(run)) for pointer, run in db.all(SQL.list_readers, dataset_id=snapshot.dataset_id)
-    ]
-    judged = [
-        Kept(cast("int", row[0]), cast("int", row[7]), row[2] is None, _readers_of(row[1], row[2], readers))
-        for row in rows
-    ]
+    found = db.records(SQL.list_kept, _KeptRow, dataset_id=snapshot.dataset_id)
+    readers = db.records(SQL.list_readers, tuple[int, str], dataset_id=snapshot.dataset_id)
+    judged = [Kept(one.version, one.at, one.superseded_seq is None, _readers_of(one, readers)) for one in found]
     reasons = decide_kept(judged, snapshot.spec.retention, db.now())
     return [
         KeptVersion(
-            WritePointer(cast("int", version)),
-            cast("int", at),
-            None if logical_time is None else from_ms(cast("int", logical_time)),
-            cast("int", row_count),
-            cast("int", size),
-            cast("int", files),
-            RunId(str(run_id)),
-            superseded_seq is None,
-            cast("int | None", replaced_at),
-            json.loads(str(metadata or "{}")).get("rolled_back_to"),
-            reasons[cast("int", version)],
+            version=one.version,
+            committed_at=one.at,
+            logical_time=one.logical_time,
+            rows=one.row_count,
+            bytes=one.bytes,
+            files=one.files,
+            run_id=one.run_id,
+            current=one.superseded_seq is None,
+            replaced_at=one.replaced_at,
+            rolled_back_to=one.rolled_back_to,
+            kept_for=reasons[one.version],
         )
-        for version, _, superseded_seq, files, size, row_count, run_id, at, metadata, logical_time, replaced_at in rows
+        for one in found
     ]
 
 
 def find_version(db: Db, snapshot: SnapshotDataset, version: int) -> Version:
     """The version of that number; `NotFound`, and `VersionGone` if it has expired."""
-    row = db.one(SQL.find_version, dataset_id=snapshot.dataset_id, version=version)
-    if row is None:
+    stored = db.record(SQL.find_version, StoredVersion, dataset_id=snapshot.dataset_id, version=version)
+    if stored is None:
         hint = f"`tidemill snapshot versions {snapshot.qualified_name}` shows those there are"
         raise NotFound("version", f"{version} of {snapshot.qualified_name}", hint=hint)
-    if row[9] is not None:
-        raise VersionGone(snapshot.qualified_name, str(version))
-    return to_version(row[:9])
+    return stored.kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +203,8 @@ def expire_of(
         going = find(db)
         for one in going:
             # As with file sets: a reader with a list of files may read them that long, pinned or not.
-            left = (one.replaced_at or 0) + to_milliseconds(keep) - db.now()
-            wait = max(min(keep, BEFORE_DELETION), timedelta(milliseconds=left))
+            left = timedelta(0) if one.replaced_at is None else one.replaced_at + keep - db.now()
+            wait = max(min(keep, BEFORE_DELETION), left)
             expire(db, snapshot.dataset_id, [(one.version, _KEY)], wait)
         if going:
             write_note(db, note)
@@ -206,7 +216,7 @@ def expire_of(
     return catalog.write(block)
 
 
-def _readers_of(commit_seq: object, superseded_seq: object, readers: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+def _readers_of(version: _KeptRow, readers: Sequence[tuple[int, str]]) -> tuple[str, ...]:
     """The runs and feeds that see a version; one that never was current is pinned at its own commit."""
-    first, last = cast("int", commit_seq), cast("int | None", superseded_seq)
+    first, last = version.commit_seq, version.superseded_seq
     return tuple(sorted({run for at, run in readers if first <= at and (last is None or at <= last)}))

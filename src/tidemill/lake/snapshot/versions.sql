@@ -1,10 +1,10 @@
 -- name: list_kept
--- gives: write_pointer, commit_seq, superseded_seq, files, bytes, row_count, run_id, at, metadata, logical_time,
+-- gives: version, commit_seq, superseded_seq, files, bytes, row_count, run_id, at, metadata, logical_time,
 --   replaced_at
 -- All versions that can still be read, the last in the order of refreshes first, with when each was replaced: as many as
 -- retention keeps.
-SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.files, change.bytes, change.row_count,
-       change.run_id, change.at, change.metadata, change.logical_time,
+SELECT change.write_pointer AS version, change.commit_seq, change.superseded_seq, change.files, change.bytes,
+       change.row_count, change.run_id, change.at, change.metadata, change.logical_time,
        (SELECT tx.ended_at FROM tx WHERE tx.commit_seq = change.superseded_seq) AS replaced_at
   FROM partition_change AS change {indexed_by:version_kept}
  WHERE change.dataset_id = :dataset_id AND change.partition_key = '' AND change.expired_at IS NULL
@@ -21,9 +21,10 @@ SELECT write_pointer, run_id FROM tx {indexed_by:tx_open} WHERE state = 'in_prog
 SELECT start_version, 'changes for ' || name FROM consumer WHERE dataset_id = :dataset_id
 
 -- name: find_version
--- gives: write_pointer, commit_seq, superseded_seq, location, manifest, schema, run_id, at, metadata, expired_at
-SELECT change.write_pointer, change.commit_seq, change.superseded_seq, change.location, change.manifest, schema.schema,
-       change.run_id, change.at, change.metadata, change.expired_at
+-- gives: version, commit_seq, superseded_seq, location, manifest, columns, run_id, at, metadata, expired_at, dataset
+SELECT change.write_pointer AS version, change.commit_seq, change.superseded_seq, change.location, change.manifest,
+       schema.schema AS columns, change.run_id, change.at, change.metadata, change.expired_at,
+       (SELECT namespace || '.' || name FROM dataset WHERE dataset.dataset_id = change.dataset_id) AS dataset
   FROM partition_change AS change
   JOIN dataset_schema AS schema ON schema.dataset_id = change.dataset_id AND schema.schema_id = change.schema_id
  WHERE change.dataset_id = :dataset_id AND change.write_pointer = :version AND change.partition_key = ''

@@ -10,11 +10,11 @@ from tidemill.catalog.named import Call
 from tidemill.catalog.transactions import Transaction
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, WriteOp
 from tidemill.lake.fileset.publish import AddPartitions, PartitionWrite
-from tidemill.lake.keys import Key, KeyText
-from tidemill.lake.window.partition_time import Instant, Span
 from tidemill.lake.window.watermark import MoveWatermark, fill_slots, find_times, guard_declaration
 from tidemill.lake.window.windows import announce_late
 from tidemill.names import RunId
+from tidemill.shapes.keys import Key, KeyText
+from tidemill.shapes.partition_time import Instant, Span
 
 
 def publish_partitions(

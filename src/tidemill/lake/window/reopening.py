@@ -6,9 +6,9 @@ from typing import Final
 
 from tidemill.catalog.db import Db
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.window.partition_time import Instant, WallTime
 from tidemill.lake.window.retries import forget_failures
 from tidemill.lake.window.windows import WindowState, list_states, put_state, redefine, reset_windows
+from tidemill.shapes.partition_time import Instant, WallTime
 
 _EVER: Final = -(1 << 60)
 

@@ -9,7 +9,7 @@ UPDATE window_program
                coalesce(p.failing_since,
                         (SELECT min(f.since) FROM window_failure AS f WHERE f.program_id = p.program_id),
                         tidemill_now()) AS since
-          FROM window_program AS p WHERE p.program_id = :program_id) AS found
+          FROM window_program AS p WHERE p.program_id = :id) AS found
  WHERE window_program.program_id = found.program_id
 
 -- name: note_failures
@@ -27,7 +27,7 @@ DELETE FROM window_failure
                                         FROM {rows:windows(window_start bigint, window_end bigint)} AS w)
 
 -- name: forget_failures_after
--- A reset: what ends later is planned anew.
+-- A reset: windows that end later are planned again.
 DELETE FROM window_failure WHERE program_id = :program_id AND window_end > :from_end
 
 -- name: list_failures
@@ -38,7 +38,7 @@ SELECT window_start, window_end, reason, partitions, since, tried_at FROM window
 
 -- name: list_postponed
 -- gives: window_start, window_end
--- Without what is said of them: there may be many.
+-- Without reason and partitions, since there may be many windows.
 SELECT window_start, window_end FROM window_failure
  WHERE program_id = :program_id ORDER BY tried_at, window_end, window_start LIMIT :limit
 
@@ -46,21 +46,11 @@ SELECT window_start, window_end FROM window_failure
 -- gives: program_id
 SELECT program_id FROM window_program WHERE retry_at <= tidemill_now() ORDER BY program_id
 
--- name: next_due
+-- name: find_next_due
 -- gives: retry_at
 SELECT min(retry_at) AS retry_at FROM window_program WHERE retry_at IS NOT NULL
-
--- name: publish_due
-INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
-SELECT 'data', {commit_seq},
-       (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq})
-           + row_number() OVER (ORDER BY p.program_id) - 1,
-       tidemill_now(), 'backlog', 'backlog:' || dataset.namespace || '.' || dataset.name,
-       '{"dataset":"' || dataset.namespace || '.' || dataset.name || '","consumer":"' || p.name || '"}'
-  FROM window_program AS p JOIN dataset ON dataset.dataset_id = p.dataset_id
- WHERE p.program_id IN ({texts:program_ids}) AND p.retry_at <= tidemill_now()
 
 -- name: clear_due
 -- So that they are announced once: what comes of it says when to announce them again.
 UPDATE window_program SET retry_at = NULL
- WHERE program_id IN ({texts:program_ids}) AND retry_at <= tidemill_now()
+ WHERE program_id IN ({texts:ids}) AND retry_at <= tidemill_now()

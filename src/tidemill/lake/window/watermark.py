@@ -12,25 +12,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Catalog, Db, refusal
 from tidemill.catalog.effects import Effect, Phase
-from tidemill.catalog.named import Call, Param, load_sql
-from tidemill.durations import to_milliseconds
+from tidemill.catalog.named import ALL_ROWS, Call, Param, load_sql
 from tidemill.errors import Conflict, NotFound, UserError
 from tidemill.json_specs import read_text, write_text
 from tidemill.lake.datasets import find_by_id
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.keys import Key, KeyText
-from tidemill.lake.window.partition_time import Instant, Span, WallTime, from_wall, to_wall
 from tidemill.lake.window.reopening import reopen_windows
-from tidemill.lake.window.watermark_spec import GapPolicy, StoredWatermark, WatermarkSpec
 from tidemill.lake.window.window_plan import times_within
 from tidemill.lake.window.windows import change_late
 from tidemill.names import CommitSeq, DatasetId, RunId, WritePointer, watermark_event
+from tidemill.shapes.keys import Key, KeyText
+from tidemill.shapes.partition_time import Instant, Span, WallTime, from_wall, to_wall
+from tidemill.shapes.watermark_spec import GapPolicy, StoredWatermark, WatermarkSpec
 
 if TYPE_CHECKING:
     from tidemill.lake.window.watermark_sql import Sql
@@ -48,7 +47,7 @@ _MOST_SLOTS: Final = 50_000
 
 @refusal
 class WatermarkChanged(Conflict):
-    """The watermark was declared anew while a transaction was writing: its times may be other ones now."""
+    """The watermark was declared again while a transaction was writing: its times may be other ones now."""
 
     code = "watermark_changed"
 
@@ -61,7 +60,7 @@ class WatermarkChanged(Conflict):
 
 
 @refusal
-class WatermarkPassed(UserError):
+class WatermarkThere(UserError):
     """An advance to a time that the watermark has reached already."""
 
     code = "watermark_passed"
@@ -92,7 +91,7 @@ class NotAhead(UserError):
 
 @dataclass(frozen=True, slots=True)
 class WatermarkRow:
-    """Where a watermark stands: W is `value`, or None; `target` is where it would stand with nobody in its way."""
+    """Row of a watermark. W is `value`, or None. `target` is the value that W has once no transaction holds it."""
 
     dataset_id: DatasetId
     declared: str
@@ -100,12 +99,12 @@ class WatermarkRow:
     value: Instant | None
     target: Instant | None
     next_time: WallTime | None
-    next_check_at: int | None
+    next_check_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A move of W by the commit `commit_seq`; `cause` is a run, the keeper, or who asked; `at` is in milliseconds.
+    """A move of W by the commit `commit_seq`; `cause` is a run, the keeper, or an actor.
 
     `value` is None after a change by which no partition has a time.
     """
@@ -114,25 +113,25 @@ class Move:
     value: Instant | None
     previous: Instant | None
     cause: str
-    at: int
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """An open transaction that has declared to write the instants `[begins, ends)`; `began_at` in milliseconds."""
+    """An open transaction that has declared to write the instants `[begins, ends)`."""
 
     write_pointer: WritePointer
     run_id: RunId
-    began_at: int
+    began_at: datetime
     begins: Instant
     ends: Instant
 
 
 @dataclass(frozen=True, slots=True)
 class MoveWatermark(Effect):
-    """Move W of a file set to where it stands now, and publish the move if there is one.
+    """Move W of a file set to its current value, and publish the move if there is one.
 
-    `rereads` lets W go back: the times of the partitions are read in another way than before.
+    With `rereads` W may move back: the times of the partitions are read in another way than before.
     """
 
     phase = Phase.WATERMARK
@@ -146,7 +145,7 @@ class MoveWatermark(Effect):
         one: dict[str, Param] = {"dataset_id": self.fileset.dataset_id}
         return (
             _raise_target(self.fileset),
-            SQL.put_off(**one),
+            SQL.postpone_check(**one),
             SQL.note_move(**one, cause=self.cause, rereads=int(self.rereads)),
             *_settle(self.fileset),
         )
@@ -154,7 +153,7 @@ class MoveWatermark(Effect):
 
 @dataclass(frozen=True, slots=True)
 class AdvanceWatermark(Effect):
-    """Move W forward by hand: what has not come by then is late. `WatermarkPassed` when it stands there already.
+    """Move W forward by hand: what has not come by then is late. `WatermarkThere` when it stands there already.
 
     `next_time` is the slot from which W goes on where slots wait (`find_next_slot`): those before hold W no more. The
     keeper moves W past complete slots that follow.
@@ -335,7 +334,7 @@ def _last_without(before: WatermarkSpec, first: WallTime | None) -> WallTime:
 
 
 def _has_same_slots(before: WatermarkSpec, after: WatermarkSpec) -> bool:
-    """Whether each slot is the same under both declarations, and complete as soon as anything makes the slot."""
+    """Return whether both declarations have the same slots, and complete a slot with its first partition."""
     return before.partition_time == after.partition_time and _is_alone(before) and _is_alone(after)
 
 
@@ -386,7 +385,7 @@ def rewind_watermark(db: Db, fileset: Fileset, value: Instant, cause: str) -> tu
     db.run(SQL.forget_members_beyond, **one, low=low)
     db.run(SQL.lower_target, **one, value=value, first=first)
     db.run(SQL.note_rewind, **one, value=value, cause=cause)
-    db.run(SQL.put_off, **one)
+    db.run(SQL.postpone_check, **one)
     for call in _settle(fileset):
         db.call(call)
     return reopen_windows(db, fileset, value, to_wall(spec.window_zone.local(value)), cause)
@@ -409,23 +408,24 @@ def release_due(catalog: Catalog) -> int:
     return len(due)
 
 
-def next_release(db: Db) -> int | None:
-    """When a slot that lies ahead of the clock comes due, epoch milliseconds; None when none does."""
-    return db.value(SQL.next_check, int)
+def next_release(db: Db) -> datetime | None:
+    """Return the time at which a slot that lies ahead of the clock comes due; None when none does."""
+    return db.value(SQL.next_check, datetime)
 
 
 def find_watermark(db: Db, dataset_id: DatasetId) -> WatermarkRow | None:
-    """Where the watermark of a file set stands; None when it has none."""
+    """Find the watermark of a file set. None if it has none."""
     return db.record(SQL.find_watermark, WatermarkRow, dataset_id=dataset_id)
 
 
-def list_watermarks(db: Db) -> list[WatermarkRow]:
-    """All watermarks."""
-    return db.records(SQL.list_watermarks, WatermarkRow)
+def list_watermarks(db: Db, *, after: tuple[str, str] = ("", ""), limit: int = ALL_ROWS) -> list[WatermarkRow]:
+    """List watermarks by namespace and name of their file sets, from the name behind `after` on."""
+    namespace, name = after
+    return db.records(SQL.list_watermarks, WatermarkRow, after_namespace=namespace, after_name=name, limit=limit)
 
 
 def value_at(db: Db, dataset_id: DatasetId, commit_seq: int) -> Instant | None:
-    """Where W stood before the commit `commit_seq`: what a transaction with that write pointer sees of it."""
+    """Return W before the commit `commit_seq`: the value that a transaction with that write pointer sees."""
     return db.value(SQL.value_at, Instant, dataset_id=dataset_id, commit_seq=commit_seq)
 
 
@@ -439,7 +439,7 @@ def expire_moves(catalog: Catalog, keep: timedelta) -> None:
 
     The janitor's work. A hundred of each watermark at most; cost: a look at so many of each.
     """
-    found = catalog.read(lambda db: db.all(SQL.find_old_moves, keep=to_milliseconds(keep)))
+    found = catalog.read(lambda db: db.all(SQL.find_old_moves, keep=keep))
     for dataset_id, last in found:
         if last is not None:
             catalog.write(lambda db: db.run(SQL.forget_moves, dataset_id=dataset_id, last_move=last))  # noqa: B023  # at once
@@ -466,7 +466,7 @@ def list_incomplete(db: Db, dataset_id: DatasetId, limit: int) -> list[tuple[Wal
 
 
 def _is_alone(spec: WatermarkSpec) -> bool:
-    """Whether one partition completes a slot."""
+    """Return whether one partition completes a slot."""
     return spec.expected_count == 1 and not spec.expected
 
 

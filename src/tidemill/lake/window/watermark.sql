@@ -65,7 +65,7 @@ UPDATE watermark SET target = CASE WHEN watermark.target >= found.ends_at - wate
   FROM (SELECT u.ends_at, u.next_time FROM unbroken AS u ORDER BY u.slot_time DESC LIMIT 1) AS found
  WHERE watermark.dataset_id = :dataset_id
 
--- name: put_off
+-- name: postpone_check
 -- locks: watermark
 -- A slot that lies further ahead than is believed (a partition of 2099) is looked at again when its time has come.
 UPDATE watermark
@@ -143,15 +143,16 @@ UPDATE watermark SET value = m.value
  WHERE watermark.dataset_id = :dataset_id AND m.dataset_id = :dataset_id AND m.commit_seq = {commit_seq}
 
 -- name: publish_move
--- since: where the first time slot begins, in the message of a first move only.
+-- since: where rows of the first time slot may begin, in the message of a first move only.
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', m.commit_seq,
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}),
        tidemill_now(), 'watermark', :event_key,
        '{"dataset":"' || CAST(:dataset AS TEXT) || '","from":' || coalesce(CAST(m.previous AS TEXT), 'null')
            || ',"to":' || coalesce(CAST(m.value AS TEXT), 'null')
-           || coalesce(',"since":' || CAST((SELECT s.begins_at FROM time_slot AS s
-                                             WHERE m.previous IS NULL AND s.dataset_id = m.dataset_id
+           || coalesce(',"since":' || CAST((SELECT s.begins_at - w.row_lag FROM watermark AS w CROSS JOIN time_slot AS s
+                                             WHERE m.previous IS NULL AND w.dataset_id = m.dataset_id
+                                               AND s.dataset_id = m.dataset_id
                                              ORDER BY s.slot_time LIMIT 1) AS TEXT), '') || '}'
   FROM watermark_move AS m
  WHERE m.dataset_id = :dataset_id AND m.commit_seq = {commit_seq}
@@ -162,7 +163,7 @@ SELECT tidemill_refuse('watermark_passed', CAST(:dataset AS TEXT), CAST(value AS
 
 -- name: find_releasable
 -- gives: dataset_id
--- What the keeper has to look at: W behind its target with nobody in the way any more, or a slot whose time has come.
+-- The file sets for the keeper: W is behind its target and no transaction holds it any more, or a slot's time has come.
 SELECT w.dataset_id
   FROM watermark AS w
  WHERE w.target IS NOT NULL AND (w.value IS NULL OR w.value < w.target)
@@ -213,7 +214,10 @@ SELECT dataset_id, declared, value, target, next_time, next_check_at FROM waterm
 
 -- name: list_watermarks
 -- gives: dataset_id, declared, value, target, next_time, next_check_at
-SELECT dataset_id, declared, value, target, next_time, next_check_at FROM watermark ORDER BY dataset_id
+SELECT w.dataset_id, w.declared, w.value, w.target, w.next_time, w.next_check_at
+  FROM dataset AS d JOIN watermark AS w ON w.dataset_id = d.dataset_id
+ WHERE d.dropped_at IS NULL AND (d.namespace, d.name) > (:after_namespace, :after_name)
+ ORDER BY d.namespace, d.name LIMIT :limit
 
 -- name: value_at
 -- gives: value
@@ -222,8 +226,8 @@ SELECT value FROM watermark_move
 
 -- name: find_old_moves
 -- gives: dataset_id, last
--- Of each watermark's first moves the last that is old: those before it are asked for by nobody, for W of any moment
--- since is in it or in a later one. Unless a transaction of before is still open.
+-- For each watermark the last of its old first moves. No reader asks for the moves before it: the value at any later
+-- moment is in this move or in a later one. Unless an earlier transaction is still open.
 SELECT w.dataset_id,
        (SELECT CASE WHEN count(*) > 1 THEN max(o.commit_seq) END
           FROM (SELECT m.commit_seq, m.at FROM watermark_move AS m

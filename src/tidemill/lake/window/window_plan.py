@@ -1,7 +1,7 @@
-"""Which windows a run computes: pure, from what its snapshot shows, where W stands, and what is computed already.
+"""Plan of a run's windows: pure, from the run's snapshot, the value of W, and the windows that are already computed.
 
-Windows lie on the wall clock of a zone: `[start, end)` in steps of `slide`. One is closed when `W >= closes(end)`. It
-needs the partitions whose rows may lie in it, and only those.
+Windows lie on the wall clock of a zone: `[start, end)` in steps of `slide`. A window is closed when `W >= closes(end)`.
+A window needs the partitions whose rows may lie in it, and no others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from tidemill.lake.window.partition_time import Instant, PartitionTime, WallTime, Zone, from_wall, to_wall
+from tidemill.shapes.partition_time import Instant, PartitionTime, WallTime, Zone, from_wall, to_wall
 
 _HALF_DAY: Final = 12 * 3_600_000_000
 MARGIN: Final = 26 * 3_600_000_000
@@ -30,7 +30,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WindowShape:
-    """How windows lie: `size` long, one each `slide`, moved by `offset`; all in microseconds of the wall clock."""
+    """Shape of windows: `size` long, one each `slide`, moved by `offset`; all in microseconds of the wall clock."""
 
     size: int
     slide: int
@@ -109,7 +109,7 @@ class Dirty(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one run computes at most; one window, or the windows of one commit, it always does."""
+    """Limits of one run. A run always computes at least one window, or all late windows of one commit."""
 
     windows: int
     partitions: int
@@ -118,10 +118,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run computes: `new` windows in the order of their ends, `late` ones again.
+    """Plan of a run: `new` windows in the order of their ends, and `late` windows to compute again.
 
-    `computed` and `seen` are what the program has reached once all of both is published; `more` says that work is left.
-    `beyond` are windows of that work, all or some.
+    `computed` and `seen` are the state of the program once all windows of the plan are published. `more` is true if
+    work is left. `beyond` are windows of that work, all or some.
     """
 
     new: tuple[Window, ...]
@@ -132,7 +132,7 @@ class Plan:
     beyond: tuple[Window, ...] = ()
 
     def without(self, windows: AbstractSet[Window]) -> Plan:
-        """The plan but for these, of which somebody else sees to it that they are computed."""
+        """Return the plan without `windows`, which the caller handles in another way."""
         return replace(
             self,
             new=tuple(window for window in self.new if window not in windows),
@@ -152,7 +152,7 @@ def times_within(partition_time: PartitionTime, row_lag: int, begins: int, ends:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a window program has come, and what its run sees: W (`passed`) as it stood before the tick `pointer`."""
+    """State of a window program, and the snapshot of its run: `passed` is W before the tick `pointer`."""
 
     computed: Instant | None
     seen: int

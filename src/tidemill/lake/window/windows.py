@@ -1,7 +1,8 @@
-"""What window programs have computed, and what moves it: the state of each is a row, moved by compare-and-set.
+"""Computed windows: the state of each window program is a row, moved by compare-and-set.
 
-A program's results are published up to `computed`, and hold all changes with a commit sequence below `seen`. Which
-transaction wrote a window's rows last is kept, so that a window that is computed again can be found and replaced.
+A program's results are published up to `computed`, and hold all changes with a commit sequence below `seen`. The row of
+a result names the transaction that wrote the window's rows last. So a window that is computed again can be found and
+replaced.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db, refusal
@@ -18,14 +19,13 @@ from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import Call, Param, load_sql
 from tidemill.catalog.transactions import Snapshot, Transaction
 from tidemill.errors import Conflict, NotFound
-from tidemill.lake.consumer.backlog import heard_by
 from tidemill.lake.datasets import find_by_id
-from tidemill.lake.fileset.fileset import Fileset, Partition, to_change
-from tidemill.lake.keys import KeyText
-from tidemill.lake.window.partition_time import Instant, PartitionTime, WallTime, from_wall
-from tidemill.lake.window.watermark_spec import WatermarkSpec
+from tidemill.lake.fileset.fileset import Change, Fileset, Partition, to_partitions
 from tidemill.lake.window.window_plan import MARGIN, Dirty, Stored, Window, times_within
 from tidemill.names import DatasetId, ProgramId, WritePointer, backlog_event, window_event
+from tidemill.shapes.keys import KeyText
+from tidemill.shapes.partition_time import Instant, PartitionTime, WallTime, from_wall
+from tidemill.shapes.watermark_spec import WatermarkSpec
 
 if TYPE_CHECKING:
     from tidemill.lake.window.windows_sql import Sql
@@ -51,7 +51,7 @@ class WindowsMoved(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class WindowState:
-    """How far a window program has come; `revision` counts its commits."""
+    """State of a window program. `revision` counts its commits."""
 
     program_id: ProgramId
     dataset_id: DatasetId
@@ -64,7 +64,7 @@ class WindowState:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ComputedWindow:
     """A window with rows, and the transaction that wrote them last."""
 
     window: Window
@@ -84,7 +84,7 @@ class LateRows:
 
 @dataclass(frozen=True, slots=True)
 class OutsideRows:
-    """How many rows of a partition lie outside its time, as a run has read it."""
+    """Number of rows of a partition that lie outside its time, as a run has read the partition."""
 
     key: KeyText
     time: WallTime
@@ -98,8 +98,8 @@ class LeftOut:
     partitions: int
     late_rows: int
     outside_rows: int
-    some: Sequence[tuple[KeyText, int, int, int]]
-    """Key, late rows, rows outside, and when they were counted last, in milliseconds."""
+    some: Sequence[tuple[KeyText, int, int, datetime]]
+    """Key, late rows, rows outside, and the time of the last count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +127,10 @@ class MoveWindows(Effect):
     left_out: Sequence[LateRows] = ()
     """Late rows that the program drops."""
     outside: Sequence[OutsideRows] = ()
-    """What the program drops of each partition that it has read, also nothing; none where it drops no such rows."""
+    """Dropped rows of each partition that the run has read, zero included. Empty if the program drops no such rows."""
 
     def guards(self) -> Sequence[Call]:
-        """Nobody else has moved it."""
+        """Refuse the commit if another run has moved the state."""
         params: dict[str, Param] = {
             "name": self.state.name,
             "program_id": self.state.program_id,
@@ -139,7 +139,7 @@ class MoveWindows(Effect):
         return (SQL.refuse_moved(**params),)
 
     def writes(self) -> Sequence[Call]:
-        """The state, the results, and what is said of it."""
+        """Store the state and the results, and publish the messages."""
         one: dict[str, Param] = {"program_id": self.state.program_id}
         calls = [SQL.move_state(**one, computed=self.computed, seen=self.seen, revision=self.state.revision)]
         if kept := [*self.new, *self.again]:
@@ -178,6 +178,13 @@ class MoveWindows(Effect):
         }
         return Publish(Topic.DATA, "windows", window_event(self.state.name), payload)
 
+    @property
+    def _high(self) -> int:
+        """A time before which all partitions lie that may hold late rows of computed windows."""
+        if self.computed is None or self.state.late != "recompute" or self.source.watermark is None:
+            return -_EVER
+        return self.computed + self.source.watermark.row_lag + MARGIN
+
     def _announce_left(self) -> Call:
         dataset = self.source.dataset
         params: dict[str, Param] = {
@@ -187,29 +194,9 @@ class MoveWindows(Effect):
             "name": self.state.name,
             "more": int(self.more),
             "write_pointer": self.tx.write_pointer,
-            "high": -_EVER if self.computed is None or self.state.late != "recompute" else self.computed + MARGIN,
+            "high": self._high,
         }
         return SQL.announce_left(**params)
-
-
-@dataclass(frozen=True, slots=True)
-class PublishClosed(Effect):
-    """Announce the work of these window programs, if any: windows that are closed and not published, or out of date."""
-
-    phase = Phase.CLAIMS
-
-    programs: Sequence[ProgramId]
-    schedules: Sequence[str]
-    """The schedules that hear it."""
-
-    def writes(self) -> Sequence[Call]:
-        """One message for each program that has work; none for other programs."""
-        params: dict[str, Param] = {
-            "program_ids": json.dumps(self.programs),
-            "margin": MARGIN,
-            "heard_by": heard_by(self.schedules),
-        }
-        return (SQL.publish_closed(**params),)
 
 
 def announce_late(source: Fileset, begins: Instant) -> Call:
@@ -232,7 +219,8 @@ def put_state(db: Db, program_id: ProgramId, name: str, source: DatasetId, defin
 def reset_windows(db: Db, state: WindowState, computed: Instant | None, upto: WallTime | None, cause: str) -> None:
     """Move `computed` back (None: to the beginning), and have all windows that end after `upto` replaced.
 
-    After a tick. Each is computed again from what is there, by the next runs, which are told that they have work.
+    Call this after a tick. The next runs compute each window again from the present partitions. A message announces
+    this work.
     """
     db.run(SQL.mark_stale, program_id=state.program_id, from_end=-_EVER if upto is None else upto)
     db.run(SQL.reset_state, program_id=state.program_id, computed=computed)
@@ -256,7 +244,7 @@ def change_late(db: Db, source: Fileset) -> None:
 
 
 def describe_times(spec: WatermarkSpec) -> dict[str, object]:
-    """What the definition of a window program says of how the times of its table are read."""
+    """Return the part of a window program's definition that says how the times of its table are read."""
     return {
         "partitions": {name: value for name, value in spec.options.items() if name.startswith("partition.time")},
         "row_lag": spec.row_lag,
@@ -271,7 +259,7 @@ def redefine(definition: str, spec: WatermarkSpec) -> str:
 
 
 def find_state(db: Db, program_id: ProgramId) -> WindowState | None:
-    """How far the window program has come; None when it is none."""
+    """Find the state of a window program. None if the program is of another kind."""
     return db.record(SQL.find_state, WindowState, program_id=program_id)
 
 
@@ -300,7 +288,7 @@ def list_waiting(db: Db, source: Fileset, snapshot: Snapshot, since: Instant | N
 def list_around(
     db: Db, source: Fileset, snapshot: Snapshot, spans: Iterable[tuple[Instant, Instant]]
 ) -> dict[tuple[Instant, Instant], list[Stored]]:
-    """For each of `spans` of instants the partitions that `snapshot` sees whose rows may lie in it."""
+    """Return for each of `spans` of instants the partitions that `snapshot` sees whose rows may lie in the span."""
     partition_time, row_lag = _time_of(source)
     found: dict[tuple[Instant, Instant], list[Stored]] = {}
     for begins, ends in spans:
@@ -346,30 +334,33 @@ def list_late(db: Db, source: Fileset, snapshot: Snapshot, seen: int) -> list[La
 
 
 def read_left_out(db: Db, program_id: ProgramId, limit: int) -> LeftOut:
-    """What a window program has left out of the partitions that are there. Cost: those that had such rows."""
+    """Read the late and the outside rows that a window program has left out of present partitions.
+
+    Cost: the partitions with such rows.
+    """
     counts = db.records(SQL.count_left_out, tuple[int, int, int], program_id=program_id)[0]
-    some = db.records(SQL.list_left_out, tuple[KeyText, int, int, int], program_id=program_id, limit=limit)
+    some = db.records(SQL.list_left_out, tuple[KeyText, int, int, datetime], program_id=program_id, limit=limit)
     return LeftOut(*counts, some)
 
 
 def read_keys(db: Db, fileset: Fileset, snapshot: Snapshot, keys: Iterable[str]) -> list[Partition]:
-    """What `snapshot` sees of these partitions, by key."""
-    rows = db.all(
+    """Return these partitions as `snapshot` sees them, by key."""
+    changes = db.records(
         SQL.read_keys,
+        Change,
         dataset_id=fileset.dataset_id,
         write_pointer=snapshot.write_pointer,
         keys=json.dumps(sorted(set(keys))),
     )
-    changes = sorted(map(to_change, rows), key=lambda change: (change.partition_key, change.commit_seq))
-    return [Partition(key, tuple(group)) for key, group in groupby(changes, key=lambda change: change.partition_key)]
+    return to_partitions(changes)
 
 
-def find_results(db: Db, program_id: ProgramId, windows: Sequence[Window]) -> list[Result]:
-    """Those of `windows` that have results."""
+def find_results(db: Db, program_id: ProgramId, windows: Sequence[Window]) -> list[ComputedWindow]:
+    """Return the results of `windows`, without windows that have none."""
     return _results(db.all(SQL.find_results, program_id=program_id, windows=to_rows(windows)))
 
 
-def list_stale(db: Db, program_id: ProgramId, upto: WallTime, limit: int) -> list[Result]:
+def list_stale(db: Db, program_id: ProgramId, upto: WallTime, limit: int) -> list[ComputedWindow]:
     """Windows of before a reset that end at `upto` or earlier and have not been replaced yet, earliest first."""
     return _results(db.all(SQL.list_stale, program_id=program_id, upto=upto, limit=limit))
 
@@ -387,13 +378,13 @@ def list_results(db: Db, program_id: ProgramId, limit: int) -> list[tuple[Window
     return [(Window(start, end), pointer, stale) for start, end, pointer, stale in rows]
 
 
-def _results(rows: Sequence[Sequence[Param]]) -> list[Result]:
+def _results(rows: Sequence[Sequence[Param]]) -> list[ComputedWindow]:
     typed = cast("Sequence[tuple[WallTime, WallTime, WritePointer]]", rows)
-    return [Result(Window(start, end), pointer) for start, end, pointer in typed]
+    return [ComputedWindow(Window(start, end), pointer) for start, end, pointer in typed]
 
 
 def to_rows(windows: Iterable[Window]) -> str:
-    """As a set of rows in a statement."""
+    """Return the windows as a set of rows for a statement."""
     return json.dumps([{"window_start": start, "window_end": end} for start, end in windows])
 
 

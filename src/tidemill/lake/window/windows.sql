@@ -141,8 +141,8 @@ DELETE FROM left_out WHERE program_id = :program_id AND slot_time >= :from_time
 
 -- name: count_left_out
 -- gives: partitions, late_rows, outside_rows
--- Of the partitions that are there. A row of a dropped partition stays: a run that read the partition before its drop may
--- put the row back at any time.
+-- Of present partitions only. A dropped partition keeps its row here: a run that read the partition before the drop may
+-- still commit and write that row.
 SELECT count(*) AS partitions, coalesce(sum(l.late_rows), 0) AS late_rows, coalesce(sum(l.outside_rows),
        0) AS outside_rows
   FROM left_out AS l JOIN window_program AS p ON p.program_id = l.program_id
@@ -182,8 +182,8 @@ SELECT 'data', {commit_seq},
  WHERE p.dataset_id = :dataset_id AND p.late = 'recompute' AND p.computed > :begins
 
 -- name: announce_left
--- With the commit of a run: what was published while it ran may touch what it computed, and nobody has said so, since it
--- was not computed then.
+-- With the commit of a run. A partition that was published while the run computed may touch the run's windows. That
+-- publish announced nothing, since the windows were not computed then.
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', {commit_seq},
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq}),
@@ -195,7 +195,8 @@ SELECT 'data', {commit_seq},
 
 -- name: publish_closed
 -- For programs that begin to be listened for: windows that the watermark has passed, results of before a reset, late
--- changes that no run has seen, and failed windows whose next try was announced already.
+-- changes that no run has seen, and failed windows whose next try was announced already. Rows lie before the time of
+-- their partition, by the row lag at most.
 INSERT INTO message (topic, seq, n, at, event_type, event_key, payload)
 SELECT 'data', {commit_seq},
        (SELECT coalesce(max(n) + 1, 0) FROM message WHERE topic = 'data' AND seq = {commit_seq})
@@ -204,13 +205,13 @@ SELECT 'data', {commit_seq},
        '{"dataset":"' || dataset.namespace || '.' || dataset.name || '","consumer":"' || p.name || '"'
            || CAST(:heard_by AS TEXT) || '}'
   FROM window_program AS p CROSS JOIN dataset CROSS JOIN watermark
- WHERE p.program_id IN ({texts:program_ids}) AND dataset.dataset_id = p.dataset_id
+ WHERE p.program_id IN ({texts:ids}) AND dataset.dataset_id = p.dataset_id
    AND watermark.dataset_id = p.dataset_id AND watermark.value IS NOT NULL
    AND (p.computed IS NULL OR watermark.value > p.computed
         OR EXISTS (SELECT 1 FROM window_result AS r WHERE r.program_id = p.program_id AND r.stale = 1)
         OR (p.late = 'recompute'
             AND EXISTS (SELECT 1 FROM partition_change AS change {indexed_by:partition_commit}
                          WHERE change.dataset_id = p.dataset_id AND change.commit_seq >= p.seen
-                           AND +change.partition_time < p.computed + :margin))
+                           AND +change.partition_time < p.computed + watermark.row_lag + :margin))
         OR (p.retry_at IS NULL
             AND EXISTS (SELECT 1 FROM window_failure AS f WHERE f.program_id = p.program_id)))

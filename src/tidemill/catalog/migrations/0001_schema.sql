@@ -1,0 +1,703 @@
+-- The tables of the catalog, one text for both databases. Times are epoch milliseconds; JSON, keys and ids are TEXT;
+-- flags are 0 or 1. {key} is text that is ordered by its bytes. {clustered} keeps a table in the order of its key on
+-- SQLite. {hot} leaves room on each page for updates in place on PostgreSQL, for rows that change often.
+
+-- Transactions and messages.
+
+CREATE TABLE clock (
+    id          INTEGER PRIMARY KEY CHECK (id = 1),
+    value       BIGINT NOT NULL,
+    incarnation TEXT NOT NULL
+);
+
+CREATE TABLE tx (
+    write_pointer BIGINT PRIMARY KEY,
+    state         TEXT NOT NULL CHECK (state IN ('in_progress', 'committed', 'aborted', 'invalid')),
+    commit_seq    BIGINT,
+    run_id        TEXT NOT NULL,
+    epoch         BIGINT NOT NULL,
+    began_at      BIGINT NOT NULL,
+    ended_at      BIGINT,
+    reason        TEXT,
+    CHECK ((commit_seq IS NOT NULL) = (state = 'committed')),
+    CHECK ((ended_at IS NULL) = (state = 'in_progress'))
+);
+CREATE UNIQUE INDEX tx_commit_seq ON tx (commit_seq);
+CREATE UNIQUE INDEX tx_open ON tx (run_id, epoch) WHERE state = 'in_progress';
+CREATE INDEX tx_ended ON tx (ended_at) WHERE commit_seq IS NOT NULL;
+
+-- What open transactions declared to write: the seed's in-progress list, by data set.
+CREATE TABLE in_progress (
+    dataset_id    TEXT NOT NULL,
+    write_pointer BIGINT NOT NULL,
+    -- The times that the transaction has declared to write, as instants [from_time, to_time): they hold the watermark
+    -- back.
+    from_time     BIGINT,
+    to_time       BIGINT,
+    -- Refreshes of a snapshot are ordered by (order_time, write_pointer); the greatest is current. logical_time is
+    -- the time of the schedule for which a refresh runs. Begin fixes order_time: see refresh_order.sql. NULL is below
+    -- all times.
+    logical_time  BIGINT,
+    order_time    BIGINT,
+    PRIMARY KEY (dataset_id, write_pointer)
+) {clustered};
+CREATE INDEX in_progress_tx ON in_progress (write_pointer);
+
+CREATE TABLE message (
+    topic      TEXT NOT NULL,
+    seq        BIGINT NOT NULL,
+    n          BIGINT NOT NULL,
+    at         BIGINT NOT NULL,
+    event_type TEXT NOT NULL,
+    event_key  TEXT NOT NULL,
+    payload    TEXT NOT NULL,
+    PRIMARY KEY (topic, seq, n)
+) {clustered};
+
+CREATE TABLE subscriber (
+    topic TEXT NOT NULL,
+    name  TEXT NOT NULL,
+    seq   BIGINT NOT NULL,
+    n     BIGINT NOT NULL,
+    PRIMARY KEY (topic, name)
+) {hot};
+
+-- Messages that a subscriber could not read. Its position has passed them; the reason is kept for a person.
+CREATE TABLE quarantined_message (
+    topic  TEXT NOT NULL,
+    seq    BIGINT NOT NULL,
+    n      BIGINT NOT NULL,
+    name   TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    at     BIGINT NOT NULL,
+    PRIMARY KEY (topic, seq, n, name)
+);
+
+-- Files to delete: the intent, written before the deed. not_before keeps a file for readers that may still need it.
+-- Garbage with a partition key is the files of one change, not a directory.
+CREATE TABLE garbage (
+    location      TEXT PRIMARY KEY,
+    dataset_id    TEXT NOT NULL,
+    write_pointer BIGINT NOT NULL,
+    reason        TEXT NOT NULL,
+    not_before    BIGINT NOT NULL,
+    attempts      BIGINT NOT NULL DEFAULT 0,
+    error         TEXT,
+    partition_key {key}
+);
+CREATE INDEX garbage_due ON garbage (not_before);
+
+-- Data sets and their partitions.
+
+CREATE TABLE dataset (
+    dataset_id TEXT PRIMARY KEY,
+    namespace  TEXT NOT NULL,
+    name       TEXT NOT NULL,
+    app        TEXT,
+    kind       TEXT NOT NULL,
+    location   TEXT NOT NULL,
+    spec       TEXT NOT NULL,
+    created_at BIGINT NOT NULL,
+    dropped_at BIGINT,
+    -- Time travel ends here: no reader can read a snapshot below it.
+    horizon    BIGINT NOT NULL DEFAULT 0,
+    -- Device and inode of an inbox's folder, while files are in it: an empty folder with another identity is a mount
+    -- point without its disk. NULL while the folder is empty.
+    root       TEXT
+);
+CREATE UNIQUE INDEX dataset_name ON dataset (namespace, name) WHERE dropped_at IS NULL;
+
+-- The column schema of a file set, written by the commit that brings it; change rows carry only its id.
+CREATE TABLE dataset_schema (
+    dataset_id TEXT NOT NULL,
+    schema_id  TEXT NOT NULL,
+    schema     TEXT NOT NULL,
+    commit_seq BIGINT NOT NULL,
+    run_id     TEXT NOT NULL,
+    PRIMARY KEY (dataset_id, schema_id)
+) {clustered};
+
+-- One row for each change of a partition, written once by its commit. Only superseded_seq, expired_at and
+-- compacted_seq are set later.
+CREATE TABLE partition_change (
+    dataset_id     TEXT NOT NULL,
+    write_pointer  BIGINT NOT NULL,
+    partition_key  {key} NOT NULL,
+    op             TEXT NOT NULL CHECK (op IN ('create', 'append', 'overwrite', 'drop')),
+    commit_seq     BIGINT NOT NULL,
+    superseded_seq BIGINT,
+    delivers       INTEGER NOT NULL CHECK (delivers IN (0, 1)),
+    location       TEXT NOT NULL,
+    manifest       {blob} NOT NULL,
+    files          BIGINT NOT NULL,
+    bytes          BIGINT NOT NULL,
+    row_count      BIGINT,
+    schema_id      TEXT,
+    partition_time BIGINT,
+    metadata       TEXT,
+    run_id         TEXT NOT NULL,
+    at             BIGINT NOT NULL,
+    -- An expired change has no files, or soon none; the row stays as history.
+    expired_at     BIGINT,
+    -- As in in_progress.
+    logical_time   BIGINT,
+    order_time     BIGINT,
+    -- The commit of the first compaction that holds the rows of this change.
+    compacted_seq  BIGINT,
+    PRIMARY KEY (dataset_id, write_pointer, partition_key)
+);
+CREATE INDEX partition_current ON partition_change (dataset_id, partition_key) WHERE superseded_seq IS NULL;
+CREATE INDEX partition_commit ON partition_change (dataset_id, commit_seq);
+CREATE INDEX partition_history ON partition_change (dataset_id, partition_key, commit_seq);
+CREATE INDEX partition_superseded ON partition_change (dataset_id, superseded_seq) WHERE superseded_seq IS NOT NULL;
+CREATE INDEX partition_unmarked ON partition_change (write_pointer, dataset_id);
+CREATE INDEX partition_location ON partition_change (dataset_id, location, partition_key);
+CREATE INDEX partition_dropped ON partition_change (dataset_id, commit_seq) WHERE op = 'drop';
+-- Of a snapshot, whose only partition has the empty key, one version is current: two would be read as one.
+CREATE UNIQUE INDEX version_current ON partition_change (dataset_id)
+    WHERE partition_key = '' AND superseded_seq IS NULL;
+CREATE INDEX version_kept ON partition_change (dataset_id, write_pointer)
+    WHERE partition_key = '' AND expired_at IS NULL;
+CREATE INDEX partition_by_time ON partition_change (dataset_id, partition_time)
+    WHERE superseded_seq IS NULL AND partition_time IS NOT NULL;
+
+-- Compactions: the rows of a partition in fewer files. Changes stay as they were, for consumers and for time travel.
+-- superseded_seq is the next compaction's commit, or the commit that replaced or dropped the partition.
+CREATE TABLE compaction (
+    dataset_id     TEXT NOT NULL,
+    write_pointer  BIGINT NOT NULL,
+    partition_key  {key} NOT NULL,
+    commit_seq     BIGINT NOT NULL,
+    superseded_seq BIGINT,
+    location       TEXT NOT NULL,
+    manifest       {blob} NOT NULL,
+    files          BIGINT NOT NULL,
+    bytes          BIGINT NOT NULL,
+    row_count      BIGINT NOT NULL,
+    run_id         TEXT NOT NULL,
+    at             BIGINT NOT NULL,
+    expired_at     BIGINT,
+    PRIMARY KEY (dataset_id, write_pointer, partition_key),
+    CHECK (expired_at IS NULL OR superseded_seq IS NOT NULL)
+);
+CREATE UNIQUE INDEX compaction_current ON compaction (dataset_id, partition_key) WHERE superseded_seq IS NULL;
+CREATE INDEX compaction_superseded ON compaction (dataset_id, superseded_seq) WHERE superseded_seq IS NOT NULL;
+CREATE INDEX compaction_location ON compaction (dataset_id, location);
+CREATE INDEX compaction_tx ON compaction (write_pointer);
+
+CREATE TABLE reader_pin (
+    pin_id     TEXT PRIMARY KEY,
+    dataset_id TEXT NOT NULL,
+    commit_seq BIGINT NOT NULL,
+    run_id     TEXT,
+    until      BIGINT
+);
+CREATE INDEX reader_pin_run ON reader_pin (run_id);
+CREATE INDEX reader_pin_dataset ON reader_pin (dataset_id, commit_seq);
+
+-- Consumers.
+
+CREATE TABLE consumer (
+    consumer_id       TEXT PRIMARY KEY,
+    dataset_id        TEXT NOT NULL,
+    name              TEXT NOT NULL,
+    start_version     BIGINT NOT NULL,
+    versions_to_check TEXT NOT NULL,
+    spec              TEXT NOT NULL,
+    revision          BIGINT NOT NULL,
+    -- The consumer gets changes that committed at this tick or later.
+    since_seq         BIGINT NOT NULL DEFAULT 0,
+    -- Partitions that were dropped before a run of the consumer processed them, counted. They are not delivered.
+    dropped           BIGINT NOT NULL DEFAULT 0,
+    -- After so many failures of a partition, alone, the consumer discards the partition: `Reads(attempts=...)`.
+    attempts          BIGINT NOT NULL DEFAULT 3
+) {hot};
+CREATE UNIQUE INDEX consumer_name ON consumer (dataset_id, name);
+
+-- Consumers as they were before a reset, with the actor, the time and the new start. Claims of their runs keep the
+-- old id.
+CREATE TABLE consumer_reset (
+    consumer_id       TEXT PRIMARY KEY,
+    dataset_id        TEXT NOT NULL,
+    name              TEXT NOT NULL,
+    since_seq         BIGINT NOT NULL,
+    start_version     BIGINT NOT NULL,
+    versions_to_check TEXT NOT NULL,
+    to_seq            BIGINT NOT NULL,
+    asked             TEXT NOT NULL,
+    by_whom           TEXT NOT NULL,
+    at                BIGINT NOT NULL,
+    reset_seq         BIGINT NOT NULL
+);
+CREATE INDEX consumer_reset_name ON consumer_reset (dataset_id, name, reset_seq);
+
+CREATE TABLE consumer_work (
+    consumer_id   TEXT NOT NULL,
+    write_pointer BIGINT NOT NULL,
+    partition_key {key} NOT NULL,
+    commit_seq    BIGINT NOT NULL,
+    state         TEXT NOT NULL CHECK (state IN ('new', 'in_progress', 'completed', 'discarded')),
+    failures      BIGINT NOT NULL DEFAULT 0,
+    not_before    BIGINT NOT NULL DEFAULT 0,
+    run_id        TEXT,
+    epoch         BIGINT,
+    error         TEXT,
+    -- The run that learnt of the discarded partition: a run that has committed.
+    reported_by   TEXT,
+    PRIMARY KEY (consumer_id, write_pointer, partition_key),
+    CHECK ((state = 'new') = (run_id IS NULL))
+) {clustered};
+CREATE INDEX consumer_work_new ON consumer_work (consumer_id, not_before, write_pointer) WHERE state = 'new';
+CREATE INDEX consumer_work_due ON consumer_work (not_before) WHERE state = 'new' AND not_before > 0;
+CREATE INDEX consumer_work_discarded ON consumer_work (consumer_id, write_pointer) WHERE state = 'discarded';
+CREATE INDEX consumer_work_run ON consumer_work (run_id) WHERE state = 'in_progress';
+-- Two, since SQLite uses no partial index whose condition is an IN (tried, 3.54).
+CREATE INDEX consumer_work_key ON consumer_work (partition_key, consumer_id) WHERE state = 'new';
+CREATE INDEX consumer_work_held ON consumer_work (consumer_id, partition_key) WHERE state = 'in_progress';
+CREATE INDEX consumer_work_unreported ON consumer_work (consumer_id, write_pointer)
+    WHERE state = 'discarded' AND reported_by IS NULL;
+
+-- Inboxes.
+
+CREATE TABLE inbox_file (
+    dataset_id      TEXT NOT NULL,
+    name            {key} NOT NULL,
+    content_version {key} NOT NULL,
+    etag            TEXT NOT NULL,
+    bytes           BIGINT NOT NULL,
+    modified_at     BIGINT NOT NULL,
+    first_seen      BIGINT NOT NULL,
+    status          TEXT NOT NULL
+        CHECK (status IN ('NEW', 'IN_PROGRESS', 'SUCCESS', 'ERROR', 'QUARANTINED', 'SKIPPED')),
+    failures        BIGINT NOT NULL DEFAULT 0,
+    not_before      BIGINT NOT NULL DEFAULT 0,
+    error           TEXT,
+    run_id          TEXT,
+    epoch           BIGINT,
+    row_count       BIGINT,
+    alone           INTEGER NOT NULL DEFAULT 0 CHECK (alone IN (0, 1)),
+    -- The intent, written with SUCCESS, then its result; and the place of the file. The janitor looks at leave_at,
+    -- NULL when nothing is to be done.
+    afterwards      TEXT
+        CHECK (afterwards IN ('archive', 'delete', 'archived', 'deleted', 'replaced', 'gone')),
+    archive         TEXT,
+    leave_at        BIGINT,
+    -- The time since which reconciliations miss the name of a closed file; NULL while the name is there.
+    absent_since    BIGINT,
+    -- Tells the processed content from another one of equal size and time. NULL for a content that was never read.
+    checksum        TEXT,
+    PRIMARY KEY (dataset_id, name, content_version),
+    CHECK (status <> 'IN_PROGRESS' OR run_id IS NOT NULL)
+) {clustered};
+CREATE INDEX inbox_file_open ON inbox_file (dataset_id, modified_at, name) WHERE status IN ('NEW', 'ERROR');
+CREATE INDEX inbox_file_due ON inbox_file (not_before) WHERE status IN ('NEW', 'ERROR') AND not_before > 0;
+-- Two versions of one name are never processed at once.
+CREATE UNIQUE INDEX inbox_file_claimed ON inbox_file (dataset_id, name) WHERE status = 'IN_PROGRESS';
+CREATE INDEX inbox_file_run ON inbox_file (run_id) WHERE status = 'IN_PROGRESS';
+CREATE INDEX inbox_file_leaving ON inbox_file (leave_at) WHERE leave_at IS NOT NULL;
+
+-- The closed records of files that a person had delivered again, with the person and the time.
+CREATE TABLE inbox_reprocessed (
+    dataset_id      TEXT NOT NULL,
+    name            {key} NOT NULL,
+    run_id          {key} NOT NULL,
+    content_version {key} NOT NULL,
+    row_count       BIGINT,
+    by_whom         TEXT NOT NULL,
+    at              BIGINT NOT NULL,
+    seq             BIGINT NOT NULL,
+    PRIMARY KEY (dataset_id, name, run_id)
+) {clustered};
+
+CREATE TABLE inbox_marker (
+    dataset_id      TEXT PRIMARY KEY,
+    marker          TEXT,
+    next_listing_at BIGINT NOT NULL,
+    reconciled_at   BIGINT,
+    attempts        BIGINT NOT NULL,
+    retry_after     BIGINT NOT NULL,
+    -- Positions of the marker by time, as JSON.
+    positions       TEXT NOT NULL DEFAULT '[]',
+    -- A process that replaces a waiting content raises this number: other processes then forget their listings.
+    superseded      BIGINT NOT NULL DEFAULT 0,
+    -- Files found by the lookback; files found by a reconciliation alone; the longest delay, in milliseconds.
+    late_files      BIGINT NOT NULL DEFAULT 0,
+    missed_files    BIGINT NOT NULL DEFAULT 0,
+    longest_late    BIGINT NOT NULL DEFAULT 0,
+    -- The act on a file after the commit that processed it, as the inbox declares it for the next files; NULL for
+    -- none.
+    afterwards      TEXT CHECK (afterwards IN ('archive', 'delete')),
+    archive         TEXT,
+    -- Names that can never be processed, as the last whole listing saw them: JSON, [reason, number, example].
+    unusable        TEXT NOT NULL DEFAULT '[]'
+) {hot};
+CREATE INDEX inbox_marker_due ON inbox_marker (next_listing_at);
+
+-- Watermarks and windows. Instants (of watermarks, of slots, of windows' ends) are microseconds since 1970 in UTC;
+-- slot_time, window_start and window_end are wall-clock times, in microseconds too.
+
+-- value is W; target is where it stands once no open transaction holds it back; next_time is the slot for which an
+-- unbroken run of slots waits; next_check_at is when a complete slot ahead of the clock comes due.
+CREATE TABLE watermark (
+    dataset_id    TEXT PRIMARY KEY,
+    declared      TEXT NOT NULL,
+    gap           TEXT NOT NULL CHECK (gap IN ('skip', 'wait')),
+    row_lag       BIGINT NOT NULL,
+    max_ahead     BIGINT NOT NULL,
+    value         BIGINT,
+    target        BIGINT,
+    next_time     BIGINT,
+    next_check_at BIGINT
+) {hot};
+
+-- Every move of a watermark, so that a snapshot has the value of its time. cause is a run, the keeper, or the person
+-- that asked. A watermark moves back by hand, and when its times are read in another way: rewinds = 1 marks such a
+-- move. value is NULL when no partition has a time any more. All other moves go forward.
+CREATE TABLE watermark_move (
+    dataset_id TEXT NOT NULL,
+    commit_seq BIGINT NOT NULL,
+    value      BIGINT,
+    previous   BIGINT,
+    cause      TEXT NOT NULL,
+    at         BIGINT NOT NULL,
+    rewinds    INTEGER NOT NULL DEFAULT 0 CHECK (rewinds IN (0, 1)),
+    PRIMARY KEY (dataset_id, commit_seq),
+    CHECK (rewinds = 1 OR (value IS NOT NULL AND (previous IS NULL OR value > previous))),
+    CHECK (rewinds = 0 OR (previous IS NOT NULL AND (value IS NULL OR value < previous)))
+) {clustered};
+
+CREATE TABLE time_slot (
+    dataset_id TEXT NOT NULL,
+    slot_time  BIGINT NOT NULL,
+    begins_at  BIGINT NOT NULL,
+    ends_at    BIGINT NOT NULL,
+    next_time  BIGINT NOT NULL,
+    complete   INTEGER NOT NULL CHECK (complete IN (0, 1)),
+    PRIMARY KEY (dataset_id, slot_time)
+) {clustered};
+CREATE INDEX time_slot_complete ON time_slot (dataset_id, ends_at) WHERE complete = 1;
+CREATE INDEX time_slot_open ON time_slot (dataset_id, slot_time) WHERE complete = 0;
+
+-- The partitions of a slot that are there; only where the slot waits for several.
+CREATE TABLE slot_member (
+    dataset_id TEXT NOT NULL,
+    slot_time  BIGINT NOT NULL,
+    member     {key} NOT NULL,
+    PRIMARY KEY (dataset_id, slot_time, member)
+) {clustered};
+
+-- Results are published up to computed. All changes with a commit sequence below seen are in them.
+CREATE TABLE window_program (
+    program_id    TEXT PRIMARY KEY,
+    dataset_id    TEXT NOT NULL,
+    name          TEXT NOT NULL,
+    definition    TEXT NOT NULL,
+    late          TEXT NOT NULL,
+    computed      BIGINT,
+    seen          BIGINT NOT NULL,
+    revision      BIGINT NOT NULL,
+    -- The time at which the keeper announces the work that is left, and the time since which no run has completed.
+    retry_at      BIGINT,
+    failing_since BIGINT
+) {hot};
+CREATE INDEX window_program_dataset ON window_program (dataset_id);
+CREATE INDEX window_program_retry ON window_program (retry_at) WHERE retry_at IS NOT NULL;
+
+-- The transaction that wrote the newest version of a window's rows. A later reset of the program makes the row stale.
+CREATE TABLE window_result (
+    program_id    TEXT NOT NULL,
+    window_end    BIGINT NOT NULL,
+    window_start  BIGINT NOT NULL,
+    write_pointer BIGINT NOT NULL,
+    stale         INTEGER NOT NULL DEFAULT 0 CHECK (stale IN (0, 1)),
+    PRIMARY KEY (program_id, window_end, window_start)
+) {clustered};
+CREATE INDEX window_result_stale ON window_result (program_id, window_end) WHERE stale = 1;
+
+-- Windows that could not be computed, while others could: with the error, until a later try succeeds.
+CREATE TABLE window_failure (
+    program_id   TEXT NOT NULL,
+    window_end   BIGINT NOT NULL,
+    window_start BIGINT NOT NULL,
+    reason       TEXT NOT NULL,
+    partitions   TEXT NOT NULL,
+    since        BIGINT NOT NULL,
+    tried_at     BIGINT NOT NULL,
+    PRIMARY KEY (program_id, window_end, window_start)
+) {clustered};
+
+-- Rows of late partitions that count in no window, since the window program drops late rows: by program and
+-- partition. slot_time is the partition's time.
+CREATE TABLE left_out (
+    program_id    TEXT NOT NULL,
+    partition_key {key} NOT NULL,
+    slot_time     BIGINT NOT NULL,
+    late_rows     BIGINT NOT NULL,
+    counted_at    BIGINT NOT NULL,
+    -- Rows outside of the time of their partition, where the program drops these: the number at its last read.
+    outside_rows  BIGINT NOT NULL DEFAULT 0,
+    PRIMARY KEY (program_id, partition_key)
+) {clustered};
+
+-- Apps, programs and runs.
+
+CREATE TABLE app (
+    namespace   TEXT NOT NULL,
+    name        TEXT NOT NULL,
+    version     BIGINT NOT NULL,
+    spec        TEXT NOT NULL,
+    deployed_at BIGINT NOT NULL,
+    -- A deleted app is still known: its data sets belong to the project that deployed them.
+    deleted     INTEGER NOT NULL DEFAULT 0 CHECK (deleted IN (0, 1)),
+    PRIMARY KEY (namespace, name)
+);
+
+-- Code by its content: the app file and what it imports from its project, as a zip. A large bundle lies at location.
+-- files is JSON, the hash of each file by its name. leaving is the intent to delete a bundle that nothing names.
+CREATE TABLE bundle (
+    digest    TEXT PRIMARY KEY,
+    files     TEXT NOT NULL,
+    bytes     BIGINT NOT NULL,
+    content   {blob},
+    location  TEXT,
+    leaving   INTEGER NOT NULL DEFAULT 0 CHECK (leaving IN (0, 1)),
+    packed_at BIGINT NOT NULL,
+    CHECK ((content IS NULL) <> (location IS NULL))
+);
+
+-- The intent to write the file of a large bundle; the deployment that names the file deletes the row. An abandoned
+-- upload belongs to no deployment: the janitor deletes its file.
+CREATE TABLE bundle_upload (
+    location  TEXT PRIMARY KEY,
+    begun_at  BIGINT NOT NULL,
+    abandoned INTEGER NOT NULL DEFAULT 0 CHECK (abandoned IN (0, 1))
+);
+
+CREATE TABLE program (
+    program_id TEXT PRIMARY KEY,
+    namespace  TEXT NOT NULL,
+    app        TEXT NOT NULL,
+    name       TEXT NOT NULL,
+    kind       TEXT NOT NULL,
+    spec       TEXT NOT NULL,
+    -- The digest of its code; empty before its deployment.
+    bundle     TEXT NOT NULL DEFAULT '',
+    -- The app does not declare the program any more: its runs and its consumers stay, and nothing starts it.
+    retired    INTEGER NOT NULL DEFAULT 0 CHECK (retired IN (0, 1))
+);
+CREATE UNIQUE INDEX program_name ON program (namespace, app, name);
+CREATE INDEX program_bundle ON program (bundle);
+
+-- Worker programs: the runner keeps so many runs of each alive; after a failure it starts none before not_before.
+CREATE TABLE worker (
+    program_id TEXT PRIMARY KEY,
+    instances  BIGINT NOT NULL CHECK (instances >= 0),
+    failures   BIGINT NOT NULL DEFAULT 0,
+    not_before BIGINT NOT NULL DEFAULT 0
+) {hot};
+
+CREATE TABLE run (
+    run_id              TEXT PRIMARY KEY,
+    kind                TEXT NOT NULL CHECK (kind IN ('program', 'external')),
+    program_id          TEXT,
+    schedule_id         TEXT,
+    job_id              TEXT,
+    state               TEXT NOT NULL CHECK (state IN
+        ('PENDING', 'STARTING', 'RUNNING', 'STOPPING', 'COMPLETED', 'FAILED', 'KILLED', 'REJECTED')),
+    epoch               BIGINT NOT NULL DEFAULT 0,
+    failures            BIGINT NOT NULL DEFAULT 0,
+    losses              BIGINT NOT NULL DEFAULT 0,
+    priority            BIGINT NOT NULL DEFAULT 0,
+    deadline            BIGINT,
+    arguments           TEXT NOT NULL,
+    triggered_by        TEXT NOT NULL,
+    write_pointer       BIGINT,
+    owner               TEXT,
+    host                TEXT,
+    pid                 BIGINT,
+    lease_until         BIGINT,
+    kill_asked          INTEGER NOT NULL DEFAULT 0 CHECK (kill_asked IN (0, 1)),
+    not_before          BIGINT NOT NULL DEFAULT 0,
+    created_at          BIGINT NOT NULL,
+    started_at          BIGINT,
+    ended_at            BIGINT,
+    exit_reason         TEXT,
+    log_location        TEXT,
+    facts               TEXT,
+    -- The digest of its attempt's code; empty before the first attempt.
+    bundle              TEXT NOT NULL DEFAULT '',
+    -- The time at which the work of a run came. Due runs go by priority, then by this time, after any number of
+    -- attempts.
+    came_at             BIGINT NOT NULL DEFAULT 0,
+    -- 1 if the program was declared to need Spark when the run was made. While Spark starts, the runner takes other
+    -- runs only, by an index of its own: it must not read past thousands that would wait too.
+    spark               INTEGER NOT NULL DEFAULT 0,
+    -- The runner's process: its boot, container, id and start. A runner on the same machine that finds this process
+    -- ended fences the run at once, before the end of its lease.
+    owner_process       TEXT,
+    -- The transaction of a run's first attempt.
+    first_write_pointer BIGINT,
+    -- The `Cause` of the last attempt that ended without a commit. NULL before the first.
+    exit_cause          TEXT,
+    CHECK ((ended_at IS NOT NULL) = (state IN ('COMPLETED', 'FAILED', 'KILLED', 'REJECTED')))
+) {hot};
+CREATE UNIQUE INDEX run_job ON run (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX run_live ON run (run_id) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
+CREATE INDEX run_program ON run (program_id, created_at DESC);
+CREATE INDEX run_schedule ON run (schedule_id, created_at DESC);
+CREATE INDEX run_created ON run (created_at DESC, run_id DESC);
+CREATE INDEX run_bundle ON run (bundle) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
+CREATE INDEX run_pending ON run (priority DESC, came_at, created_at, run_id) WHERE state = 'PENDING';
+CREATE INDEX run_retry ON run (not_before) WHERE state = 'PENDING' AND not_before > 0;
+CREATE INDEX run_deadline ON run (deadline, run_id) WHERE state = 'PENDING' AND deadline IS NOT NULL;
+CREATE INDEX run_pending_plain ON run (priority DESC, came_at, created_at, run_id)
+    WHERE state = 'PENDING' AND spark = 0;
+
+-- The input of each run, for retry, provenance and audit. item is a partition key, or the name of an inbox's file.
+CREATE TABLE run_input (
+    run_id          TEXT NOT NULL,
+    dataset_id      TEXT NOT NULL,
+    write_pointer   BIGINT NOT NULL,
+    item            {key} NOT NULL,
+    content_version TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (run_id, dataset_id, write_pointer, item, content_version)
+) {clustered};
+
+-- slot_limit is only the row to lock. The rows of slot under it are the slots in use.
+CREATE TABLE slot_limit (
+    limit_key TEXT PRIMARY KEY
+) {hot};
+
+CREATE TABLE slot (
+    limit_key TEXT NOT NULL,
+    run_id    TEXT NOT NULL,
+    taken_at  BIGINT NOT NULL,
+    PRIMARY KEY (limit_key, run_id)
+) {clustered};
+CREATE INDEX slot_run ON slot (run_id);
+
+-- Schedules and jobs.
+
+CREATE TABLE schedule (
+    schedule_id TEXT PRIMARY KEY,
+    namespace   TEXT NOT NULL,
+    app         TEXT NOT NULL,
+    name        TEXT NOT NULL,
+    generation  BIGINT NOT NULL,
+    since_seq   BIGINT NOT NULL,
+    since_at    BIGINT NOT NULL,
+    program_id  TEXT NOT NULL,
+    spec        TEXT NOT NULL,
+    priority    BIGINT NOT NULL DEFAULT 0,
+    owner       TEXT NOT NULL CHECK (owner IN ('app', 'ops')),
+    status      TEXT NOT NULL CHECK (status IN ('SUSPENDED', 'SCHEDULED'))
+);
+CREATE UNIQUE INDEX schedule_name ON schedule (namespace, app, name);
+CREATE INDEX schedule_program ON schedule (program_id);
+
+-- The reverse index of the schedule store (seed 001): a message costs look-ups by its event key.
+CREATE TABLE trigger_key (
+    event_key   TEXT NOT NULL,
+    schedule_id TEXT NOT NULL,
+    trigger_no  BIGINT NOT NULL,
+    PRIMARY KEY (event_key, schedule_id, trigger_no)
+) {clustered};
+CREATE INDEX trigger_key_schedule ON trigger_key (schedule_id);
+
+CREATE TABLE timer (
+    schedule_id  TEXT NOT NULL,
+    trigger_no   BIGINT NOT NULL,
+    next_fire_at BIGINT NOT NULL,
+    -- A time trigger whose schedule wants every missed fire has one at a time in a job. behind is the job whose end
+    -- comes before the next fire; such a timer is not in the index of due timers.
+    behind       TEXT,
+    -- The time from which a timer of `Every` counts; none for `Cron`. A time in the future shows a clock that was set
+    -- back.
+    counted_from BIGINT,
+    PRIMARY KEY (schedule_id, trigger_no)
+) {hot};
+CREATE INDEX timer_due ON timer (next_fire_at) WHERE behind IS NULL;
+CREATE INDEX timer_behind ON timer (behind) WHERE behind IS NOT NULL;
+CREATE INDEX timer_counted ON timer (counted_from) WHERE counted_from IS NOT NULL;
+
+-- Ends of periods that a watermark has passed and that wait for runs of their own, from the next up to the last.
+-- behind is the job whose end comes before the next run.
+CREATE TABLE boundary (
+    schedule_id TEXT NOT NULL,
+    trigger_no  BIGINT NOT NULL,
+    next_at     BIGINT NOT NULL,
+    last_at     BIGINT NOT NULL,
+    behind      TEXT,
+    PRIMARY KEY (schedule_id, trigger_no)
+) {hot};
+
+CREATE TABLE fire (
+    schedule_id TEXT NOT NULL,
+    generation  BIGINT NOT NULL,
+    trigger_no  BIGINT NOT NULL,
+    fire_time   BIGINT NOT NULL,
+    state       TEXT NOT NULL,
+    job_id      TEXT,
+    PRIMARY KEY (schedule_id, generation, trigger_no, fire_time)
+) {clustered};
+
+CREATE TABLE job (
+    job_id        TEXT PRIMARY KEY,
+    schedule_id   TEXT NOT NULL,
+    generation    BIGINT NOT NULL,
+    state         TEXT NOT NULL CHECK (state IN ('PENDING_TRIGGER', 'PENDING_CONSTRAINT', 'PENDING_LAUNCH')),
+    created_at    BIGINT NOT NULL,
+    satisfied_at  BIGINT,
+    next_check_at BIGINT,
+    priority      BIGINT NOT NULL DEFAULT 0,
+    deadline      BIGINT,
+    progress      TEXT,
+    verdict       TEXT,
+    revision      BIGINT NOT NULL DEFAULT 0
+) {hot};
+CREATE UNIQUE INDEX job_open ON job (schedule_id) WHERE state <> 'PENDING_LAUNCH';
+CREATE INDEX job_due ON job (next_check_at) WHERE next_check_at IS NOT NULL;
+CREATE INDEX job_schedule ON job (schedule_id);
+
+CREATE TABLE job_message (
+    job_id     TEXT NOT NULL,
+    topic      TEXT NOT NULL,
+    seq        BIGINT NOT NULL,
+    n          BIGINT NOT NULL,
+    trigger_no BIGINT NOT NULL,
+    PRIMARY KEY (job_id, topic, seq, n, trigger_no)
+) {clustered};
+
+-- The jobs to check again after a change, by its key: slots:<limit key>, run:<program>.
+CREATE TABLE job_waits (
+    wait_key TEXT NOT NULL,
+    job_id   TEXT NOT NULL,
+    PRIMARY KEY (wait_key, job_id)
+) {clustered};
+CREATE INDEX job_waits_job ON job_waits (job_id);
+
+CREATE TABLE job_history (
+    job_id      TEXT PRIMARY KEY,
+    schedule_id TEXT NOT NULL,
+    generation  BIGINT NOT NULL,
+    outcome     TEXT NOT NULL,
+    run_id      TEXT,
+    created_at  BIGINT NOT NULL,
+    ended_at    BIGINT NOT NULL,
+    detail      TEXT
+);
+CREATE INDEX job_history_schedule ON job_history (schedule_id, ended_at DESC);
+
+-- The audit log.
+
+-- Changes that people and programs asked for, each written by the transaction of its change. actor asked, action is
+-- the noun and verb of the operation, subject the name or id of the thing, detail JSON. Ids sort about by time.
+CREATE TABLE audit (
+    audit_id {key} PRIMARY KEY,
+    at       BIGINT NOT NULL,
+    actor    TEXT NOT NULL,
+    action   TEXT NOT NULL,
+    subject  {key} NOT NULL,
+    detail   TEXT NOT NULL
+);
+CREATE INDEX audit_subject ON audit (subject, audit_id);

@@ -1,0 +1,1 @@
+"""Spark's data frames: read from data sets and raw files, checked, and written into directories."""

@@ -1,0 +1,139 @@
+"""Data frames as file sets take and give them: which columns, in which order, under which types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from tidemill.errors import UserError
+from tidemill.lake.fileset.columns import column_schema
+from tidemill.lake.fileset.fileset import ColumnSchema, Fileset
+from tidemill.lake.fileset.publish import reconcile
+from tidemill.shapes.formats import FileFormat
+from tidemill.shapes.keys import BadKey, KeyField, KeyType
+from tidemill.storage.files import Files, open_seekable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+_TAKEN: Final[Mapping[KeyType, tuple[str, ...]]] = {
+    KeyType.STRING: ("string",),
+    KeyType.INT: _INTEGERS[:3],
+    KeyType.LONG: _INTEGERS,
+    KeyType.DATE: ("date",),
+    KeyType.TIMESTAMP: ("timestamp",),
+}
+"""The column types that fill a key field without loss, by Spark's short names."""
+_SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
+
+
+class BadFrame(UserError):
+    """A data frame that cannot be written into a file set."""
+
+    code = "bad_frame"
+
+    def __init__(self, dataset: str, why: str) -> None:
+        self.dataset = dataset
+        self.why = why
+        super().__init__(f"this data frame cannot be written to {dataset}: {why}")
+
+
+def arrange(rows: DataFrame, fileset: Fileset, columns: ColumnSchema | None) -> tuple[DataFrame, ColumnSchema]:
+    """Columns in the order of the file set, then the key's, cast to its types; and the columns that it has with them.
+
+    Under the policy `evolve` these may be more and wider than `columns`; the rows get all of them. Raises `BadKey`,
+    `BadFrame`, `SchemaChanged`.
+    """
+    name = fileset.qualified_name
+    if len({column.lower() for column in rows.columns}) != len(rows.columns):
+        raise BadFrame(name, f"two of its columns have one name: {', '.join(rows.columns)}")
+    keys = [_key_column(rows, field) for field in fileset.keys.fields]
+    key_names = {key.lower() for key in fileset.keys.names}
+    fields = {field.name: field for field in rows.schema.fields if field.name.lower() not in key_names}
+    if not fields:
+        raise BadFrame(name, "it has no column beside those of the key")
+    if fileset.storing.format is FileFormat.TEXT and [f.dataType.simpleString() for f in fields.values()] != ["string"]:
+        raise BadFrame(name, f"a text file holds one column, a string, beside the key; it has {', '.join(fields)}")
+    offered = column_schema([field.jsonValue() for field in fields.values()])
+    wanted = reconcile(fileset, columns, offered)
+    return rows.select(*_select(wanted, set(fields)), *keys), wanted
+
+
+def look_into(files: Files, name: str, file_format: FileFormat) -> tuple[int, ColumnSchema]:
+    """The rows and the columns in a Parquet or ORC file, as its footer says; what Spark wrote, as Spark meant it."""
+    from pyarrow import orc, parquet  # type: ignore[import-untyped]
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if file_format is FileFormat.ORC:
+        whole = orc.ORCFile(open_seekable(files, name))
+        schema, rows = whole.schema, int(whole.nrows)
+    else:
+        footer = parquet.read_metadata(open_seekable(files, name))
+        schema, rows = footer.schema.to_arrow_schema(), int(footer.num_rows)
+        meant = (footer.metadata or {}).get(_SPARK_SCHEMA)
+        if meant is not None:
+            return rows, column_schema(json.loads(meant)["fields"])
+    meant = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    return rows, column_schema([field.jsonValue() for field in meant.fields])
+
+
+def needs_value(frame: DataFrame, fileset: Fileset) -> str | None:
+    """The column of an arranged frame in which null looks like no row; None if there is none.
+
+    A line of text is its only column; a line of CSV with one column would be empty, and is skipped.
+    """
+    columns = [column for column in frame.columns if column not in fileset.keys.names]
+    lines = fileset.storing.format in {FileFormat.CSV, FileFormat.TEXT}
+    return columns[0] if lines and len(columns) == 1 else None
+
+
+def _select(wanted: ColumnSchema, present: set[str]) -> list[Column]:
+    from pyspark.sql import functions as sf
+
+    return [
+        (sf.col(quoted(field.name)) if field.name in present else sf.lit(None)).cast(field.dataType).alias(field.name)
+        for field in columns_as_struct(wanted).fields
+    ]
+
+
+def _key_column(rows: DataFrame, field: KeyField) -> Column:
+    from pyspark.sql import functions as sf
+
+    types = {column.lower(): (column, column_type) for column, column_type in rows.dtypes}
+    if field.name.lower() not in types:
+        raise BadKey(field.name, f"is no column of the data frame, which has {', '.join(rows.columns)}")
+    column, column_type = types[field.name.lower()]
+    if column_type not in _TAKEN[field.type]:
+        raise BadKey(
+            field.name, f"is a column of type {column_type}; {field.type} is wanted: cast it where you make it"
+        )
+    return sf.col(quoted(column)).cast(_spark_type(field)).alias(field.name)
+
+
+def _spark_type(field: KeyField) -> str:
+    return "integer" if field.type is KeyType.INT else field.type.value
+
+
+def quoted(column: str) -> str:
+    """A column's name as SQL wants it."""
+    return "`" + column.replace("`", "``") + "`"
+
+
+def columns_as_struct(columns: ColumnSchema) -> StructType:
+    """Columns as Spark takes them."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(columns.text))
+
+
+def read_schema(fileset: Fileset, columns: ColumnSchema | None) -> StructType:
+    """The columns of a read: the file set's, then the key's."""
+    from pyspark.sql.types import StructType
+
+    schema = columns_as_struct(columns) if columns else StructType()
+    for field in fileset.keys.fields:
+        schema = schema.add(field.name, _spark_type(field))
+    return schema

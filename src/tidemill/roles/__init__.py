@@ -1,0 +1,1 @@
+"""Roles: the loops of `tidemill up`, each a thread over a step."""

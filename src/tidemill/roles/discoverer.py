@@ -1,0 +1,114 @@
+"""The discoverer: lists inboxes when a listing is due, or when the file system reports a change."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.errors import Unavailable
+from tidemill.lake import datasets
+from tidemill.lake.inbox import discovery
+from tidemill.lake.inbox.inbox import Inbox
+from tidemill.names import DatasetId
+from tidemill.narration import Narrator
+from tidemill.storage.hints import FolderHints
+
+_LIST_WATCHED_EVERY: Final = timedelta(minutes=1)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Charge:
+    """An inbox that this process lists: the end of the charge in the catalog, and its renewal by the own clock."""
+
+    until: datetime
+    renew_at: timedelta
+
+
+class Discoverer:
+    """Lists the inboxes that are due.
+
+    One process has charge of an inbox for a while. The process renews the charge in the catalog once a minute. Listings
+    in between follow the clock of the process: every `list_every`, or after a hint while the folder is watched.
+    """
+
+    def __init__(self, catalog: Catalog, narrator: Narrator, hints: FolderHints[DatasetId] | None = None) -> None:
+        self._catalog = catalog
+        self._clock = catalog.world.clock
+        self._narrator = narrator
+        self._hints = hints
+        self._memories: defaultdict[DatasetId, discovery.Memory] = defaultdict(discovery.Memory)
+        self._charges: dict[DatasetId, _Charge] = {}
+        self._looks: dict[DatasetId, timedelta] = {}
+        """The next listing of an inbox, by the clock of this process."""
+        self._settling: set[DatasetId] = set()
+        self._started = False
+
+    @property
+    def looked(self) -> bool:
+        """Tell whether all inboxes are listed, and no file waits to be seen unchanged a second time."""
+        return self._started and not self._settling
+
+    def list_due(self) -> None:
+        """List what is due now."""
+        hinted = self._hints.take() if self._hints else set()
+        # The process that had charge before this process began may be dead.
+        due = dict(self._catalog.read(discovery.due_listings if self._started else discovery.all_listings))
+        now = self._clock.monotonic()
+        due |= {one: charge.until for one, charge in self._charges.items() if charge.renew_at <= now and one not in due}
+        for dataset_id, due_at in due.items():
+            self._take(dataset_id, due_at, now)
+        for dataset_id in sorted(hinted | {one for one, at in self._looks.items() if at <= now}):
+            self._list(dataset_id)
+        self._started = True
+
+    def find_next(self, db: Db) -> datetime | None:
+        """Return the time of the next listing or renewal, maybe past; None without an inbox."""
+        times = [*self._looks.values(), *(charge.renew_at for charge in self._charges.values())]
+        listing = discovery.next_listing(db)
+        if not times:
+            return listing
+        # Rounded up: a step that comes early finds nothing due.
+        own = db.now() - (self._clock.monotonic() - min(times)) // _MILLISECOND * _MILLISECOND
+        return own if listing is None else min(own, listing)
+
+    def _take(self, dataset_id: DatasetId, due_at: datetime, now: timedelta) -> None:
+        """Take or renew the charge of an inbox, and have the inbox listed now. Another process may be faster."""
+        watched = Inbox.of(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
+        every = max(watched.spec.list_every, _LIST_WATCHED_EVERY)
+        # Half as long again, so that no other process sees the inbox due before the renewal.
+        until = self._catalog.write(lambda db: discovery.take_listing(db, watched, due_at, every * 1.5))
+        if until is None:
+            self._charges.pop(dataset_id, None)
+            self._looks.pop(dataset_id, None)
+        else:
+            self._charges[dataset_id] = _Charge(until, now + every)
+            self._looks[dataset_id] = now
+
+    def _list(self, dataset_id: DatasetId) -> None:
+        now = self._clock.monotonic()
+        self._looks.pop(dataset_id, None)
+        self._settling.discard(dataset_id)
+        if not self._catalog.read(lambda db: discovery.find_listing(db, dataset_id)):
+            self._charges.pop(dataset_id, None)  # the inbox was dropped
+            return
+        watched = Inbox.of(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
+        waits = [watched.spec.list_every] if dataset_id in self._charges else []
+        try:
+            if self._hints and self._hints.watch(dataset_id, watched.files(self._catalog.world)):
+                waits = []  # the renewal of the charge lists the inbox
+            found = discovery.discover(self._catalog, watched, self._memories[dataset_id])
+            if found.look_again is not None:
+                waits.append(found.look_again)
+            if found.settling:
+                self._settling.add(dataset_id)
+            self._narrator.discovered(watched, found)
+        except Unavailable as error:
+            # A folder that is away must not hold up other inboxes; the next listing comes at its usual time.
+            self._narrator.tell("inbox", watched.dataset.name, str(error), error=error.code)
+            waits.append(watched.spec.list_every)
+        if waits:
+            self._looks[dataset_id] = now + min(waits)

@@ -1,0 +1,57 @@
+"""The janitor's loops: what is old expires, what is unused is deleted, and processed files leave their inbox."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from tidemill.catalog.audit_log import KEEP_AUDIT, delete_old_entries
+from tidemill.catalog.db import Catalog
+from tidemill.lake import janitor
+from tidemill.lake.fileset.expiry import KEEP_SUPERSEDED, expire_superseded
+from tidemill.lake.inbox import leaving
+from tidemill.lake.snapshot.versions import expire_versions
+from tidemill.lake.window import watermark
+from tidemill.run.processes.partitions import apply_retention
+from tidemill.run.records.bundles import sweep_bundles
+
+LEAVE_SOON: Final = timedelta(seconds=1)
+"""The longest stay of a processed file in its inbox, unless many files leave."""
+_SWEEP_EVERY: Final = timedelta(seconds=30)
+
+
+class Janitor:
+    """Expires what was replaced long ago, deletes what is unused, and archives or deletes processed files.
+
+    Processed files leave in a step of its own, which runs in a loop of its own: the step may take long.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        keep_superseded: timedelta = KEEP_SUPERSEDED,
+        state: Path | None = None,
+        *,
+        keep_audit: timedelta = KEEP_AUDIT,
+    ) -> None:
+        self._catalog = catalog
+        self._keep_audit = keep_audit
+        self._keep_superseded = keep_superseded
+        self._state = state
+
+    def step(self) -> timedelta:
+        """Sweep once, and return the time until the next sweep."""
+        apply_retention(self._catalog, self._catalog.world)
+        expire_superseded(self._catalog, self._keep_superseded)
+        expire_versions(self._catalog, self._keep_superseded)
+        watermark.expire_moves(self._catalog, self._keep_superseded)
+        delete_old_entries(self._catalog, self._keep_audit)
+        janitor.sweep(self._catalog)
+        if self._state is not None:
+            sweep_bundles(self._catalog, self._state)
+        return _SWEEP_EVERY
+
+    def empty_inboxes(self) -> timedelta:
+        """Archive or delete some processed files, and return the time until the next step; zero while more wait."""
+        return timedelta(0) if leaving.empty_inboxes(self._catalog) else _SWEEP_EVERY

@@ -1,0 +1,138 @@
+"""Threads of a process: started, woken and stopped together, each a loop over a step."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+from tidemill.catalog.db import Catalog, CatalogGone
+from tidemill.catalog.wakeups import Waiter
+from tidemill.errors import Unavailable
+from tidemill.names import DatasetId
+from tidemill.storage.hints import FolderHints
+from tidemill.world import World
+
+_log = logging.getLogger(__name__)
+
+AWAY: Final = timedelta(seconds=1)
+LONGEST_NAP: Final = timedelta(seconds=5)
+SHORTEST_NAP: Final = timedelta(milliseconds=50)
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a process in order. A closed terminal sends the last signal."""
+
+Loop: TypeAlias = Callable[[Waiter, Callable[[], bool]], None]
+"""The body of a thread: works until the second argument returns true, and sleeps by the waiter."""
+
+
+class Loops:
+    """The threads of a process. The first error of a thread stops all threads.
+
+    A loop whose catalog is away waits, and then goes on. Any other error ends the process: unfinished work is rows,
+    and the next process continues it.
+    """
+
+    def __init__(self, catalog: Catalog, world: World) -> None:
+        self._catalog = catalog
+        self._world = world
+        self._asked = threading.Event()
+        self._stopped = False
+        self._threads: list[threading.Thread] = []
+        self._waiters: list[Waiter] = []
+        self._errors: list[BaseException] = []
+        self.draining = False
+
+    @property
+    def failed(self) -> bool:
+        """Tell whether an error has ended a loop."""
+        return bool(self._errors)
+
+    def start(self, name: str, run: Loop) -> None:
+        """Run a loop in a thread of its own."""
+        waiter = self._catalog.waiter()
+
+        def body() -> None:
+            while not self._stopped:
+                try:
+                    run(waiter, lambda: self._stopped)
+                except CatalogGone as error:
+                    self._fail(error)  # a deleted catalog does not come back
+                    return
+                except Unavailable as error:
+                    _log.warning("%s waits: %s", name, error)
+                    self._world.clock.sleep(AWAY)
+                except BaseException as error:  # noqa: BLE001  # raised again by stop(), after all have ended
+                    self._fail(error)
+                    return
+
+        self._waiters.append(waiter)
+        self._threads.append(threading.Thread(target=body, name=name))
+        self._threads[-1].start()
+
+    def _fail(self, error: BaseException) -> None:
+        self._errors.append(error)
+        self._asked.set()
+
+    def ask(self) -> None:
+        """Ask for the end; async-signal-safe."""
+        self._asked.set()
+
+    def wait(self, timeout: timedelta) -> bool:
+        """Wait at most `timeout` for the end to be asked for; return whether it was."""
+        return self._asked.wait(timeout.total_seconds())
+
+    def stop(self) -> None:
+        """End all loops and wait for their threads. Raises the first error that ended a loop."""
+        self._stopped = True
+        for waiter in self._waiters:
+            waiter.wake()
+        for thread in self._threads:
+            thread.join()
+        for waiter in self._waiters:
+            waiter.close()
+        if self._errors:
+            raise self._errors[0]
+
+
+def loop(
+    world: World,
+    step: Callable[[], timedelta],
+    *,
+    look_again: timedelta | None = None,
+    hints: FolderHints[DatasetId] | None = None,
+) -> Loop:
+    """Call `step` again after the time that it returned.
+
+    A commit or one of `hints` has it called earlier: `look_again` after the last call, if `look_again` is given.
+    """
+
+    def run(waiter: Waiter, stopped: Callable[[], bool]) -> None:
+        if hints is not None:
+            hints.wake = waiter.wake
+        due = soonest = world.clock.monotonic()
+        while not stopped():
+            if (now := world.clock.monotonic()) >= due:
+                due = now + step()
+                soonest = due if look_again is None else min(due, now + look_again)
+            waiter.wait(max(due - world.clock.monotonic(), timedelta(0)))
+            if world.clock.monotonic() < due:
+                due = soonest  # a commit may have named an earlier time
+
+    return run
+
+
+@contextmanager
+def stopped_by_signals(loops: Loops) -> Iterator[None]:
+    """Have the signals that end a process ask `loops` for the end, in a block."""
+    # `nohup` has SIGHUP ignored, so that a closed terminal ends nothing.
+    ending = [one for one in _ENDING if one != signal.SIGHUP or signal.getsignal(one) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda *_: loops.ask()) for number in ending}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,157 @@
+"""The process of `tidemill up`: all roles as threads, which share nothing but the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from tidemill.app.edits import Edits
+from tidemill.catalog.db import Catalog, Db
+from tidemill.errors import TidemillError
+from tidemill.lake.inbox import leaving
+from tidemill.mill.mill import Mill
+from tidemill.names import DatasetId
+from tidemill.narration import Narrator
+from tidemill.roles.discoverer import Discoverer
+from tidemill.roles.janitor import LEAVE_SOON, Janitor
+from tidemill.roles.keeper import LOOK_AGAIN, Keeper
+from tidemill.roles.loops import AWAY, LONGEST_NAP, SHORTEST_NAP, Loops, loop, stopped_by_signals
+from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
+from tidemill.run.processes.runner import Runner
+from tidemill.run.processes.session import require_spark, settings_of
+from tidemill.run.records.bundles import AppCode, find_code
+from tidemill.run.records.programs import Program, ProgramKind, list_programs
+from tidemill.run.records.runs import has_unfinished
+from tidemill.schedule.jobs import JobState, list_jobs
+from tidemill.schedule.loop import Scheduler
+from tidemill.schedule.subscriber import has_messages
+from tidemill.storage.hints import FolderHints
+
+_LOOK_OUT_EVERY: Final = timedelta(seconds=2)
+
+
+class UntilIdle(StrEnum):
+    """The rest at which a process ends: nothing runs, waits or is due, by data or time; or by data alone.
+
+    With `DATA` the process starts nothing by `Cron` or `Every`, so that a short interval cannot keep it up for ever.
+    """
+
+    ALL = "all"
+    DATA = "data"
+
+
+def run_all(
+    mill: Mill,
+    *,
+    echo: Callable[[str], None],
+    deploy: bool = True,
+    until_idle: UntilIdle | None = None,
+    drain: timedelta = timedelta(0),
+    as_json: bool = False,
+) -> None:
+    """Run scheduler, runner, keeper and janitor until SIGINT or SIGTERM, or until `until_idle` holds.
+
+    At the end the runner takes no more runs. Runs get `drain` to end by themselves; then their drivers are ended, and
+    the runs returned. An error of a role ends all roles and is raised.
+    """
+    world, config, catalog = mill.project.world, mill.project.config, mill.project.catalog
+    narrator = Narrator(world, echo, as_json=as_json)
+    deployed = [done.sentence() for done in mill.deploy()] if deploy else []
+    options = DriverOptions(
+        catalog.url,
+        config.state,
+        config.cache,
+        spark_settings=settings_of(config),
+        warm=config.spark_warm,
+        class_data=config.spark_class_data,
+    )
+    launcher = LocalLauncher(world, options)
+    runner = Runner(world, catalog, launcher, slots=config.slots, lease=config.lease, on_event=narrator.ran)
+    spark = _warm_up(mill, launcher)
+    shown = catalog.shown_url.removeprefix(f"sqlite:///{config.folder}/")
+    text = f"catalog {shown}   spark {spark}   deployed {'; '.join(deployed) or 'nothing new'}"
+    narrator.tell("ready", str(config.folder), text, catalog=shown, spark=spark, deployed=deployed)
+
+    loops = Loops(catalog, world)
+    hints: FolderHints[DatasetId] = FolderHints()
+    discoverer = Discoverer(catalog, narrator, hints)
+    keeper = Keeper(catalog, discoverer)
+    scheduler = Scheduler(catalog, world, narrator.launched, timers=until_idle is not UntilIdle.DATA)
+    sweeper = Janitor(catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)
+    with stopped_by_signals(loops):
+        loops.start("scheduler", scheduler.run)
+        loops.start("runner", lambda waiter, stopped: runner.run(waiter, stopped, taking=lambda: not loops.draining))
+        loops.start("keeper", loop(world, keeper.step, look_again=LOOK_AGAIN, hints=hints))
+        loops.start("janitor", loop(world, sweeper.step))
+        loops.start("place", loop(world, partial(_look_for, catalog)))
+        if deploy:
+            edits = Edits(catalog, config, lambda text: narrator.tell("edited", config.app.name, text, message=text))
+            loops.start("edits", loop(world, partial(_look_at, edits)))
+        loops.start("janitor of inboxes", loop(world, sweeper.empty_inboxes, look_again=LEAVE_SOON))
+        while not loops.wait(LONGEST_NAP if until_idle is None else AWAY):
+            if until_idle is None or not discoverer.looked or runner.busy:
+                continue
+            # Runs of code that this node cannot load wait for other nodes.
+            avoided = runner.avoided()
+            if catalog.read(lambda db: is_idle(db, avoided)):  # noqa: B023  # called at once
+                break
+        loops.draining = True
+        give_up_at = world.clock.monotonic() + drain
+        while runner.busy and world.clock.monotonic() < give_up_at and not loops.failed:
+            world.clock.sleep(SHORTEST_NAP)
+        hints.close()
+        loops.stop()
+    narrator.tell("stopped", str(config.folder), f"state stays in {config.state}", state=str(config.state))
+
+
+def _warm_up(mill: Mill, launcher: LocalLauncher) -> str:
+    """Start drivers before runs need them, and return the state of Spark for people.
+
+    Raises `NoSpark`: without PySpark each run of such a program would fail, and its good files would be blamed.
+    """
+    config = mill.project.config
+    programs = [program for program in mill.project.catalog.read(list_programs) if not program.retired]
+    plain = [program for program in programs if program.kind is ProgramKind.PYTHON]
+    spark = [program for program in programs if program.kind.needs_spark]
+    if plain:
+        with suppress(TidemillError, OSError):  # the first run says why
+            launcher.keep(_code_of(mill, plain), spark=False)
+    if not spark:
+        return f"{config.spark_master} not needed"
+    require_spark()
+    if config.spark_warm == 0:
+        return f"{config.spark_master} cold"
+    try:
+        launcher.keep(_code_of(mill, spark), spark=True)
+    except (TidemillError, OSError) as error:
+        return f"{config.spark_master} not available: {error}"
+    return f"{config.spark_master} warming"
+
+
+def _code_of(mill: Mill, programs: Sequence[Program]) -> AppCode:
+    """Find the code of a program of this project's app file, if there is one, else of the first program."""
+    first = next((program for program in programs if program.app_file == str(mill.project.config.app)), programs[0])
+    return find_code(mill.project.catalog, mill.project.config.state, first, first.bundle)
+
+
+def _look_for(catalog: Catalog) -> timedelta:
+    catalog.check_place()
+    return _LOOK_OUT_EVERY
+
+
+def _look_at(edits: Edits) -> timedelta:
+    edits.step()
+    return _LOOK_OUT_EVERY
+
+
+def is_idle(db: Db, avoided: Sequence[str]) -> bool:
+    """Tell whether nothing runs, waits or is due, apart from runs of the bundles that this node avoids."""
+    now = db.now()
+    jobs = list_jobs(db)
+    waiting = any(job.state is not JobState.PENDING_TRIGGER for job in jobs)
+    unchecked = any(job.next_check_at is not None and job.next_check_at <= now for job in jobs)
+    return not (waiting or unchecked or has_messages(db) or has_unfinished(db, avoided) or leaving.is_due(db))

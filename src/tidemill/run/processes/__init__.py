@@ -1,0 +1,1 @@
+"""Processes: runner, drivers, workers, Spark sessions, and callers outside."""

@@ -1,0 +1,41 @@
+"""The words between a launcher and its driver processes.
+
+A driver reads one line with its setup, then one line for each attempt, and appends words to the file `status` in its
+folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tidemill.names import RunId
+from tidemill.run.records.bundles import AppCode
+
+READY: Final = "ready"
+DONE: Final = "done"
+LAST: Final = "last"
+"""A driver in which user code has left something running says so before the commit: another run does not get it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSetup:
+    """The task of a driver. It comes by standard input, since a catalog's URL may hold a password."""
+
+    catalog_url: str
+    code: AppCode
+    folder: str
+    logs: str
+    spark: bool
+    warm: bool
+    spark_settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """An attempt for a driver to work on; `logs` is its folder for what is printed."""
+
+    run_id: RunId
+    epoch: int
+    logs: str

@@ -1,0 +1,300 @@
+"""The process of one attempt after the other: register, load, step, call, end.
+
+A `Launcher` starts it: `python -m tidemill.run.processes.driver`. All that an attempt does is in its commit, or
+invisible. The driver may be killed at any point, and the next attempt has the same claims.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidemill.catalog.db import Catalog, CatalogUnavailable, Db, LostReply
+from tidemill.catalog.engine import open_catalog
+from tidemill.errors import Conflict, Fenced, Unavailable, UserError
+from tidemill.json_specs import read_text
+from tidemill.lake.claims import Blame
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.snapshot.guards import ALLOW, parse_allowed
+from tidemill.processes import live_with_parent
+from tidemill.run.processes.assignments import DONE, LAST, READY, Assignment, DriverSetup
+from tidemill.run.processes.worker import NotCommitted, Steps, Worker
+from tidemill.run.records.bundles import CodeUnavailable
+from tidemill.run.records.declared import find_dataset
+from tidemill.run.records.programs import LoadedProgram, Program, find_program_by_id, load_program
+from tidemill.run.records.runs import Cause, RunRecord, RunState, find_run
+from tidemill.run.records.workers import PostponeStarts
+from tidemill.run.step.attempts import (
+    AttemptEnd,
+    FinishRun,
+    announce_end,
+    end_attempt,
+    register,
+)
+from tidemill.run.step.context import Run
+from tidemill.run.step.inputs import Inputs, find_inputs
+from tidemill.run.step.outputs import Writer, write_frames
+from tidemill.run.step.step import Step
+from tidemill.shapes.formats import reason as spark_reason
+from tidemill.storage.files import StorageUnavailable
+from tidemill.world import World
+
+if TYPE_CHECKING:
+    from tidemill.run.processes.session import SparkHome
+
+NO_INPUT = "no_input"
+
+
+class ProgramFailed(Exception):
+    """The program raised; `blame` says which of its claims. It never leaves this module."""
+
+    def __init__(self, reason: str, blamed: Blame) -> None:
+        super().__init__(reason)
+        self.blame = blamed
+
+
+class DriverProcess:
+    """Driver: its catalog, and its Spark once a program has needed it. `writer` writes what programs publish."""
+
+    def __init__(
+        self, world: World, catalog: Catalog, start: DriverSetup, tag: str, *, writer: Writer = write_frames
+    ) -> None:
+        self.world = world
+        self.catalog = catalog
+        self.start = start
+        self.tag = tag
+        self.writer = writer
+        self.folder = Path(start.folder)
+        self.spark: SparkHome | None = None
+        self._left = ""
+        """Threads and processes that user code has left running in this process."""
+
+    def warm_up(self) -> None:
+        """Start Spark, and go through its paths once if many runs are to come."""
+        spark = self._spark(Path(self.start.logs) / "spark.log")
+        if self.start.warm:
+            spark.exercise()
+        self._say(READY)
+
+    def work(self, assignment: Assignment) -> None:
+        """Work on one attempt to its end, whatever that is."""
+        logs = Path(assignment.logs)
+        try:
+            with self.world.spawner.surrounded(logs / "stdout", logs / "stderr"):
+                self._attempt(assignment)
+                if self.spark is not None and self.usable:
+                    self.spark.tidy()
+        finally:
+            self._say(f"{DONE} {assignment.run_id} {assignment.epoch}")
+
+    @property
+    def usable(self) -> bool:
+        """True if the driver can serve another attempt."""
+        return self.start.warm and not self._left and (self.spark is None or self.spark.usable)
+
+    def _attempt(self, assignment: Assignment) -> None:
+        try:
+            self._register_and_work(assignment)
+        except Fenced:
+            self._complain()  # the attempt was not free: another process has it, or ends it
+
+    def _register_and_work(self, assignment: Assignment) -> None:
+        run_id, epoch = assignment.run_id, assignment.epoch
+        facts: dict[str, object] = {"driver": self.tag, "code": self.start.code.digest}
+        pid = self.world.spawner.pid()
+        self.catalog.write(lambda db: register(db, run_id, epoch, pid=pid, facts=facts, log_location=assignment.logs))
+        self.world.mark("driver.registered")
+        try:
+            self._carry_out(assignment, facts)
+        except ProgramFailed as error:
+            self._end(assignment, AttemptEnd(Cause.FAILED, str(error), error.blame))
+        except CodeUnavailable as error:
+            self._complain()
+            self._end(assignment, AttemptEnd(Cause.UNLOADED, f"{error.code}: {error}"))
+        except UserError as error:
+            self._complain()
+            self._end(assignment, AttemptEnd(Cause.FAILED, f"{error.code}: {error}"))
+        except StorageUnavailable as error:
+            self._complain()
+            # A location that is away is no fault of the attempt; a disk that is full may be.
+            cause = Cause.LOST if error.name else Cause.POSTPONED
+            self._end(assignment, AttemptEnd(cause, f"{error.code}: {error}"))
+        except (Conflict, Fenced, Unavailable) as error:
+            # Of an attempt that was fenced this changes nothing; but a program may raise a Fenced of its own.
+            self._complain()
+            self._end(assignment, AttemptEnd(Cause.LOST, f"{error.code}: {error}"))
+
+    def _carry_out(self, assignment: Assignment, facts: dict[str, object]) -> None:
+        started = self.world.clock.monotonic()
+        run, program, inputs, outputs = self.catalog.read(lambda db: _read(db, assignment))
+        if run.bundle != program.bundle:
+            self._end(assignment, AttemptEnd(Cause.RETURNED, "its program was deployed again before it began"))
+            return
+        home = None
+        if program.kind.needs_spark:
+            home = self._spark(Path(assignment.logs) / "spark.log")
+            facts["spark"] = home.application_id
+        loaded = self._load(program)
+        if program.kind.is_worker:
+            self._work_until_stopped(run, program, loaded, outputs, home)
+            return
+        allowed = parse_allowed(str(run.arguments.get(ALLOW, "")))
+        step = Step.begin("driver", self.catalog, run, outputs, self.writer, inputs=inputs, allowed=allowed)
+        step.take()
+        self.world.mark("driver.claimed")
+        with self._blaming(step):
+            step.accept(loaded.acceptors)
+        on_empty = run.logical_time is not None if program.run_on_empty is None else program.run_on_empty
+        empty = inputs.empty and not on_empty
+        if not empty:
+            self._call(loaded, step, home)
+        prepared = step.prepare()
+        facts |= {
+            "inputs": inputs.count(),
+            "outputs": step.outputs.facts(),
+            "read": step.describe_reading(),
+            "duplicates": step.workspace.count_duplicates(),
+            "files": [closed for taken in inputs.taken.values() for closed in taken.describe_closed()],
+            "seconds": round((self.world.clock.monotonic() - started).total_seconds(), 3),
+        }
+        if compactions := step.outputs.compactions():
+            facts["compactions"] = compactions
+        finish = FinishRun(run.run_id, run.epoch, NO_INPUT if empty else "", facts)
+        announced = [] if empty else [announce_end(run, program, RunState.COMPLETED)]
+        step.commit(prepared, [finish, *announced])
+
+    def _work_until_stopped(
+        self,
+        run: RunRecord,
+        program: Program,
+        loaded: LoadedProgram,
+        outputs: Mapping[str, Fileset],
+        home: SparkHome | None,
+    ) -> None:
+        """Call a worker program, which commits by itself; it returns when it does not want to go on."""
+        steps = Steps(self.catalog, run, program, outputs, loaded.acceptors, self.writer)
+        worker = Worker(steps)
+        session = steps.session = home.new_session() if home else None
+        try:
+            loaded.code(*([worker] if session is None else [worker, session]))
+            if steps.step is not None:
+                raise NotCommitted  # noqa: TRY301  # as if its last line had raised it
+        except Fenced:
+            raise
+        except (Exception, SystemExit) as error:  # whatever user code raises
+            if steps.lost is not None:
+                raise steps.lost from error
+            raise self._failure(error, steps.step) from error
+        finally:
+            steps.close()
+        reason = f"it returned after {steps.commits} commits"
+        finish = FinishRun(run.run_id, run.epoch, reason, {"commits": steps.commits})
+        postponed = PostponeStarts(program.program_id, program.backoff, failed=False)
+        self.world.mark("driver.worker_returned")
+        self.catalog.apply([postponed, finish, announce_end(run, program, RunState.COMPLETED)])
+
+    def _call(self, loaded: LoadedProgram, step: Step, home: SparkHome | None) -> None:
+        """Call the program's code; `ProgramFailed` whatever it raises."""
+        run = Run(step)
+        session = step.workspace.session = home.new_session() if home else None
+        try:
+            with self._blaming(step):
+                if session is None:
+                    loaded.code(run)
+                else:
+                    loaded.code(run, session)
+        finally:
+            if home and session and home.usable:
+                home.stop_jobs(session)
+            self._look_around()
+        self.world.mark("driver.called")
+
+    def _look_around(self) -> None:
+        """Refuse further attempts after user code has left something running. Called before the commit is known."""
+        left = self.world.spawner.left_running(children=not self.start.spark)
+        if left and self.start.warm and not self._left:
+            self._left = left
+            self._say(LAST)
+            self.world.spawner.complain(f"this driver takes no other run: the program has left {left} running\n")
+
+    def _load(self, program: Program) -> LoadedProgram:
+        """Load the code of `program`; `CodeUnavailable`, since what was deployed has loaded once: this node differs."""
+        code = self.start.code
+        try:
+            return load_program(Path(code.app_file), program, Path(code.folder) if code.folder else None)
+        except UserError as error:
+            raise CodeUnavailable(code.digest, self.world.spawner.host(), str(error)) from error
+
+    @contextmanager
+    def _blaming(self, step: Step) -> Iterator[None]:
+        """Turn what user code raises in the block into `ProgramFailed`, which says what of its claims is to blame."""
+        try:
+            yield
+        except (Fenced, CatalogUnavailable, LostReply):
+            raise  # the catalog's doing, which uses up no retries
+        except (Exception, SystemExit) as error:  # whatever user code raises
+            for taken in step.inputs.taken.values():
+                taken.check_location(self.world)  # else the program is blamed
+            raise self._failure(error, step) from error
+
+    def _failure(self, error: BaseException, step: Step | None) -> ProgramFailed:
+        self._complain()
+        text = "".join(traceback.format_exception(error))
+        reason = f"{type(error).__name__}: {spark_reason(str(error))}"
+        if step is None:
+            return ProgramFailed(reason, Blame(reason))
+        damage = step.workspace.reads.blame(text)
+        if damage is not None:
+            reason = f"{type(damage).__name__}: {damage}"
+        return ProgramFailed(reason, step.inputs.blame(step.workspace, text, reason))
+
+    def _end(self, assignment: Assignment, end: AttemptEnd) -> None:
+        end_attempt(self.catalog, assignment.run_id, assignment.epoch, end)
+
+    def _spark(self, log: Path) -> SparkHome:
+        from tidemill.run.processes.session import SparkHome
+
+        if self.spark is None:
+            self.spark = SparkHome(self.world, self.folder, self.start.spark_settings, log)
+        else:
+            self.spark.log_to(log)
+        return self.spark
+
+    def _complain(self) -> None:
+        """Put the exception that is being handled into the attempt's log."""
+        self.world.spawner.complain(traceback.format_exc())
+
+    def _say(self, line: str) -> None:
+        self.world.disk.append(self.folder / "status", f"{line}\n")
+
+
+def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, dict[str, Fileset]]:
+    run = find_run(db, assignment.run_id)
+    assert run.program_id is not None, "drivers work on runs of programs"  # noqa: S101
+    program = find_program_by_id(db, run.program_id)
+    outputs = {name: Fileset.of(find_dataset(db, name)) for name in program.writes}
+    inputs = find_inputs(db, program)
+    return run, program, inputs, outputs | inputs.outputs(db)
+
+
+def main(world: World | None = None, *, writer: Writer = write_frames) -> None:
+    """Serve until there is nothing more to serve; the watchdog ends this process with its runner."""
+    lines = live_with_parent()
+    world = world or World()
+    start = read_text(DriverSetup, next(lines))
+    catalog = open_catalog(start.catalog_url, world, create=False)
+    tag = world.environ["TIDEMILL_PROCESS"].rpartition("/")[2]
+    driver = DriverProcess(world, catalog, start, tag, writer=writer)
+    if start.spark:
+        driver.warm_up()
+    for line in lines:
+        driver.work(read_text(Assignment, line))
+        if not driver.usable:
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Transactions of callers outside, each in its own process: a notebook, a test, another scheduler.
+
+Such a transaction belongs to a run of kind external. The process that works on the run renews its lease, in a thread. A
+C call that holds the interpreter for a whole lease may lose the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect
+from tidemill.errors import TidemillError, Unavailable
+from tidemill.lake.datasets import DatasetKind, list_datasets
+from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.snapshot.refresh_order import find_order
+from tidemill.lake.snapshot.snapshot import SnapshotDataset
+from tidemill.lake.snapshot.versions import RollBack, find_version
+from tidemill.names import RunId
+from tidemill.run.processes.runner import LEASE, RENEWALS_IN_A_LEASE
+from tidemill.run.records.declared import Declared, find_dataset, qualified_name
+from tidemill.run.records.runs import Cause, RunRecord, create_external, find_run
+from tidemill.run.step.attempts import AttemptEnd, FinishRun, end_attempt, renew
+from tidemill.run.step.output import Output
+from tidemill.run.step.outputs import Compacted, Outputs, Writer, write_frames
+from tidemill.run.step.spans import find_spans
+from tidemill.run.step.step import Step
+from tidemill.run.step.version_reads import find_snapshot
+from tidemill.shapes.filters import KeyFilter, Where
+from tidemill.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class ExternalTransaction:
+    """An open transaction; made by `open_transaction`, whose block ends it."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._tx = step.tx
+        self._outputs = step.outputs
+        self._rolled_back: list[dict[str, object]] = []
+
+    @property
+    def run_id(self) -> RunId:
+        """The run that it belongs to."""
+        return self._tx.run_id
+
+    @property
+    def write_pointer(self) -> int:
+        """Names it; greater than that of every earlier one."""
+        return self._tx.write_pointer
+
+    def fileset(self, dataset: Declared | str) -> Output:
+        """Return the writer of a file set.
+
+        The end of the block publishes all writes. `NotAnOutput`, if not declared.
+        """
+        name = qualified_name(dataset)
+        self._outputs.fileset(name)
+        return Output(self._outputs, name)
+
+    def compact(
+        self, spark: SparkSession, dataset: Declared | str, *, where: Where | KeyFilter | None = None
+    ) -> list[Compacted]:
+        """Put the rows of each partition with many small files into fewer files; see `Run.compact`."""
+        self._step.workspace.session = spark
+        return self._step.workspace.compact(dataset, where)
+
+    def snapshot(self, dataset: Declared | str) -> Output:
+        """Return the writer of a snapshot. Its next version becomes current at the end of the block."""
+        return self.fileset(dataset)
+
+    def roll_back(self, dataset: Declared | str, version: int) -> None:
+        """Make an older version of a snapshot current again at the end of the block, as a new one that has its files.
+
+        Raises `NotFound`, `VersionGone`; at the end `RefreshedMeanwhile` when a refresh has committed since the begin.
+        """
+        name = qualified_name(dataset)
+        snapshot = SnapshotDataset.of(self._outputs.fileset(name).dataset)
+        catalog = self._outputs.catalog
+        found = catalog.read(lambda db: find_version(db, snapshot, version))
+        order = catalog.read(lambda db: find_order(db, snapshot.dataset_id, self._tx))
+        self._step.workspace.also(RollBack(self._tx, snapshot, found, order))
+        self._rolled_back.append({"dataset": name, "to": version})
+
+    def read_version(self, spark: SparkSession, dataset: Declared | str, version: int) -> DataFrame:
+        """The rows of a version of a snapshot, kept until the end of the block; `NotFound`, `VersionGone`."""
+        return self._step.workspace.versions.read(spark, self._snapshot(dataset), version)
+
+    def diff(
+        self, spark: SparkSession, dataset: Declared | str, old: int, new: int, *, key: Sequence[str] = ()
+    ) -> DataFrame:
+        """Return the rows by which version `new` of a snapshot differs from `old` (see `Run.diff`).
+
+        Read them within the block.
+        """
+        return self._step.workspace.versions.diff(spark, self._snapshot(dataset), old, new, key)
+
+    def _snapshot(self, dataset: Declared | str) -> SnapshotDataset:
+        return self._outputs.catalog.read(lambda db: find_snapshot(db, qualified_name(dataset)))
+
+
+def outputs_of(opened: ExternalTransaction) -> Outputs:
+    """Return the outputs of a transaction, for what a person or a rule does to partitions (`partitions.py`)."""
+    return opened._outputs  # noqa: SLF001  # users have no business there
+
+
+@contextmanager
+def open_transaction(
+    catalog: Catalog,
+    world: World,
+    writes: Sequence[Declared | str] | None = None,
+    *,
+    lease: timedelta = LEASE,
+    writer: Writer = write_frames,
+    also: Sequence[Effect] = (),
+) -> Iterator[ExternalTransaction]:
+    """Open a transaction for a block: it commits at the end, and is aborted when the block raises.
+
+    `writes` are the file sets and snapshots that it may publish to, all when None. Raises what a commit refuses, with
+    nothing published; `Fenced` when the lease was lost. `writer` makes the files. The commit takes `also`
+    along, as it is at the end of the block.
+    """
+    filesets = catalog.read(lambda db: _find_filesets(db, writes))
+    spans = find_spans(filesets, writes or ())
+    run_id = RunId(world.new_id("run"))
+    owner = f"{world.spawner.host()}:{world.spawner.pid()}"
+
+    def create(db: Db) -> RunRecord:
+        host, pid = world.spawner.host(), world.spawner.pid()
+        create_external(db, run_id, owner=owner, host=host, pid=pid, lease=lease)
+        return find_run(db, run_id)
+
+    record = catalog.write(create)
+    world.mark("external.created")
+    with _renewed(catalog, world, run_id, lease):
+        try:
+            step = Step.begin("external", catalog, record, filesets, writer, spans=spans)
+            opened = ExternalTransaction(step)
+            yield opened
+            prepared = step.prepare()
+            facts: dict[str, object] = {"outputs": step.outputs.facts()}
+            if compactions := step.outputs.compactions():
+                facts["compactions"] = compactions
+            if rolled_back := opened._rolled_back:  # noqa: SLF001  # of this module, and no business of users
+                facts |= {"rolled_back": rolled_back, "by": world.environ.get("USER", "")}
+            step.commit(prepared, [FinishRun(run_id, record.epoch, "", facts), *also])
+        except BaseException as error:
+            what = f"{error.code}: {error}" if isinstance(error, TidemillError) else f"{type(error).__name__}: {error}"
+            end_attempt(catalog, run_id, 1, AttemptEnd(Cause.FAILED, what))
+            raise
+
+
+@contextmanager
+def _renewed(catalog: Catalog, world: World, run_id: RunId, lease: timedelta) -> Iterator[None]:
+    """Renew the lease in a thread until the block ends."""
+
+    def step() -> bool:
+        try:
+            # When it has ended, the commit will say so.
+            return bool(catalog.write(lambda db: renew(db, [(run_id, 1)], lease), urgent=True))
+        except Unavailable:
+            return True  # an expired lease may be renewed still
+
+    with world.beside(f"lease of {run_id}", lease / RENEWALS_IN_A_LEASE, step):
+        yield
+
+
+def _find_filesets(db: Db, names: Sequence[Declared | str] | None) -> Mapping[str, Fileset]:
+    if names is None:
+        found = [dataset for dataset in list_datasets(db) if dataset.kind is not DatasetKind.INBOX]
+    else:
+        found = [find_dataset(db, qualified_name(name)) for name in names]
+    return {dataset.qualified_name: Fileset.of(dataset) for dataset in found}

@@ -1,0 +1,70 @@
+"""The launcher: where the processes of attempts run, as the runner sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tidemill.errors import Unavailable
+from tidemill.names import RunId
+from tidemill.run.records.bundles import AppCode
+from tidemill.run.records.programs import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """The state of the process that works on an attempt."""
+
+    working: bool
+    """False for a process that has ended, or is stopped: the runner does not renew its lease."""
+    ended: str = ""
+    """The end of the process, for people: `with exit code 1`. Empty while the process lives."""
+
+
+class Launcher(Protocol):
+    """Starts processes that work on attempts, and ends them. Conformance suite: tests/contract/test_launchers.py.
+
+    A run and an epoch name an attempt. Every method may be called again for the same attempt, with the same effect. One
+    runner uses a launcher, in one thread.
+    """
+
+    @property
+    def folder(self) -> Path:
+        """The state folder, below which the processes find the code of bundles."""
+
+    def start(self, run_id: RunId, epoch: int, program: Program, code: AppCode) -> str | None:
+        """Have a process work on the attempt, and return None; or return why the attempt waits, to be started again.
+
+        Raises `OSError` and `DriverNotStarted` for trouble that passes, and any other `TidemillError` for trouble that
+        a retry does not mend.
+        """
+
+    def alive(self, run_id: RunId, epoch: int) -> Life:
+        """Return the state of the process of a started attempt. Cheap: the runner calls it five times a second."""
+
+    def kill(self, run_id: RunId, epoch: int) -> None:
+        """End the process of the attempt with all that it started, and return when nothing of it still writes."""
+
+    def release(self, run_id: RunId, epoch: int, *, committed: bool) -> None:
+        """Note that the attempt is over in the catalog; its process may still tidy up, and then serve another attempt.
+
+        A process whose attempt has `committed` may be given the next attempt at once.
+        """
+
+    def tend(self) -> None:
+        """Do what the launcher has to do by itself: replace, cap, clean up. The runner calls it often. Never waits."""
+
+    def close(self) -> None:
+        """End all processes, and return when nothing of them still writes."""
+
+
+class DriverNotStarted(Unavailable):
+    """A driver ended, or was given up, before it was ready for a run."""
+
+    code = "driver_not_started"
+
+    def __init__(self, why: str, logs: Path) -> None:
+        self.why = why
+        self.logs = str(logs)
+        super().__init__(f"a driver with Spark {why} before it was ready; read {logs / 'stderr'} for the cause")

@@ -1,0 +1,392 @@
+"""The local launcher: driver processes of this machine, started, given attempts, kept warm, and ended as whole trees.
+
+A driver is `python -m tidemill.run.processes.driver`. A warm driver is started before a run asks for it (a cold start
+with Spark costs 8 s to the first job on 2 cores, a warm one 0.25 s; without Spark 0.6 s and 0.04 s). A warm driver
+serves many attempts, one after the other, until other code was deployed. A cold driver serves one.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from tidemill.durations import format_duration
+from tidemill.errors import TidemillError
+from tidemill.json_specs import write_text
+from tidemill.names import RunId
+from tidemill.processes import Child
+from tidemill.run.processes.assignments import DONE, LAST, READY, Assignment, DriverSetup
+from tidemill.run.processes.class_data import JAVA_OPTIONS, ClassArchive, Training, find_archive, trainer_command
+from tidemill.run.processes.java import find_java, spark_environ
+from tidemill.run.processes.launcher import DriverNotStarted, Life
+from tidemill.run.processes.session import require_spark
+from tidemill.run.records.bundles import AppCode
+from tidemill.run.records.programs import Program
+from tidemill.world import World
+
+_log = logging.getLogger(__name__)
+
+_FINISH_WITHIN: Final = timedelta(seconds=10)
+_START_WITHIN: Final = timedelta(minutes=5)
+"""A start of Spark takes a minute on a busy machine (tried)."""
+_START_BESIDE_AFTER: Final = timedelta(seconds=5)
+"""The time for which all drivers with Spark are busy, while runs wait, before another driver is started."""
+_SPARE_FOR: Final = timedelta(minutes=2)
+"""The time for which a driver beyond the kept ones waits for another run."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverOptions:
+    """The settings of drivers. `folder` is the state folder, below which each driver and attempt has its own.
+
+    `spark_settings` are the site's, `spark.master` among them. `warm` and `plain` say how many drivers with and without
+    Spark are kept while no run needs them; with 0 each run has a process of its own. `class_data` lets their JVMs share
+    classes, and has the archive made when there is none.
+    """
+
+    catalog_url: str
+    folder: Path
+    cache: Path
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
+    warm: int = 1
+    plain: int = 1
+    runs_per_driver: int = 200
+    log_bytes: int = 64_000_000
+    class_data: bool = False
+
+    @property
+    def logs(self) -> Path:
+        """The folder of all logs."""
+        return self.folder / "logs"
+
+    def kept(self, *, spark: bool) -> int:
+        """Return how many drivers with or without Spark wait for runs."""
+        return self.warm if spark else self.plain
+
+
+@dataclass(slots=True)
+class Driver:
+    """A driver process and what it is doing."""
+
+    child: Child
+    folder: Path
+    logs: Path
+    code: AppCode
+    spark: bool
+    warm: bool
+    since: timedelta
+    """Time at which the driver was started, and later became free, by our monotonic clock."""
+    ready: bool = False
+    assignment: Assignment | None = None
+    served: int = 0
+    released_at: timedelta | None = None
+    """The time at which the catalog showed the attempt as ended (monotonic). The driver may still tidy up."""
+    committed: bool = False
+    """True if the attempt has ended with a commit: the driver comes to its end, and may get the next attempt already.
+    """
+
+
+class LocalLauncher:
+    """Starts drivers on this machine and keeps some of them for the next runs."""
+
+    def __init__(self, world: World, options: DriverOptions) -> None:
+        self.world = world
+        self.options = options
+        self.drivers: list[Driver] = []
+        self._kept_for: dict[bool, AppCode] = {}
+        """The code for which missing drivers are started, with Spark (True) and without."""
+        self._short_since: timedelta | None = None
+        """Since when runs wait for a driver with Spark, and none is free for a moment."""
+        self._failed: DriverNotStarted | None = None
+        """Reason for which the last start of a driver with Spark failed, for the run that waits for it."""
+        self._spark_env: Mapping[str, str] | None = None
+        self._archive: ClassArchive | None = None
+        """The classes of the Spark that drivers are started with, if they may share them."""
+        self._wanted: ClassArchive | None = None
+        """The same while the archive is still to be made; no run waits for it."""
+        self._trainer: Child | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The state folder of this machine."""
+        return self.options.folder
+
+    def start(self, run_id: RunId, epoch: int, program: Program, code: AppCode) -> str | None:
+        """Give the attempt to a driver, and return None; or return why the attempt waits for a driver with Spark.
+
+        The driver that is free first takes the attempt: a warm one that has ended its run, or one that was started
+        meanwhile. A driver without Spark starts in half a second and is never waited for. Raises `NoSpark`,
+        `NoJava`, `OSError`, and `DriverNotStarted` when the start that the attempt waited for has failed.
+        """
+        if self._find(run_id, epoch) is not None:
+            return None
+        logs = self.options.logs / run_id / str(epoch)
+        self.world.disk.make_folder(logs)
+        assignment = Assignment(run_id, epoch, str(logs))
+        spark = program.kind.needs_spark
+        # A worker never returns what it got: it would take a driver from all others.
+        if program.kind.is_worker or not (spark or self.options.plain):
+            driver = self._spawn(code, spark=spark, warm=False, logs=logs)
+            self._assign(driver, assignment)
+            return None
+        for driver in self._free_for(code, spark=spark):
+            driver.served += driver.released_at is not None
+            if self._assign(driver, assignment):
+                self._kept_for[spark] = code
+                return None
+            self._end(driver)
+        if spark and self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise failed
+        self._kept_for[spark] = code
+        if not spark:
+            driver = self._spawn(code, spark=False, warm=True, logs=None)
+            self._assign(driver, assignment)
+            return None
+        self._start_beside(code)
+        starting = self._starting
+        return f"Spark is starting; its log is in {starting.logs}" if starting else "all drivers with Spark are busy"
+
+    def alive(self, run_id: RunId, epoch: int) -> Life:
+        """Return the state of the attempt's driver."""
+        driver = self._find(run_id, epoch)
+        if driver is None:
+            return Life(working=False, ended="and was replaced")
+        exit_code = driver.child.poll()
+        if exit_code is None:
+            return Life(working=not driver.child.stopped())
+        return Life(working=False, ended=f"by signal {-exit_code}" if exit_code < 0 else f"with exit code {exit_code}")
+
+    def kill(self, run_id: RunId, epoch: int) -> None:
+        """Kill the attempt's driver and all that it started, and wait for their end."""
+        if (driver := self._find(run_id, epoch)) is not None:
+            self._end(driver)
+
+    def release(self, run_id: RunId, epoch: int, *, committed: bool) -> None:
+        """Note that the attempt is over in the catalog; its driver is free when the driver says so itself.
+
+        A warm driver that has `committed` may be given the next attempt before: what is left is a matter of
+        milliseconds, and a cold start beside it of seconds. Any other driver may still work on the attempt.
+        """
+        if (driver := self._find(run_id, epoch)) is not None:
+            driver.committed = committed
+            driver.released_at = self.world.clock.monotonic()
+
+    def keep(self, code: AppCode, *, spark: bool) -> None:
+        """Keep drivers for `code` from now on. Raises `NoSpark`, `NoJava`, `OSError`."""
+        for _ in range(self.options.kept(spark=spark) - len(self._kept(spark=spark))):
+            self._spawn(code, spark=spark, warm=True, logs=None)
+        self._kept_for[spark] = code
+
+    def tend(self) -> None:
+        """Replace drivers that are dead, worn out or of other code, and end those that do not come to an end."""
+        now = self.world.clock.monotonic()
+        for driver in list(self.drivers):
+            try:
+                self._look_after(driver, now)
+            except OSError as error:
+                # A full disk, a file that an editor renames: nothing that may keep the runner from renewing leases.
+                _log.warning("driver %s is left alone for now: %s", driver.folder.name, error)
+        if self.is_warm():
+            self._short_since = None
+            if self._wanted is not None:
+                self._train(self._wanted)
+        for spark, code in list(self._kept_for.items()):
+            try:
+                self.keep(code, spark=spark)
+            except (TidemillError, OSError) as error:
+                # Until a run needs one, and shows by its start that there is one to be had.
+                _log.warning("no warm driver is kept: %s", error)
+                del self._kept_for[spark]
+
+    def close(self) -> None:
+        """End all drivers, and the training run."""
+        for driver in list(self.drivers):
+            self._end(driver)
+        if self._trainer is not None:
+            self._trainer.kill()
+            self.world.disk.remove(self.options.folder / "drivers" / self._trainer.tag)
+
+    def is_warm(self) -> bool:
+        """Return whether a driver has started Spark and waits."""
+        return any(driver.spark and driver.assignment is None and self._is_ready(driver) for driver in self.drivers)
+
+    @property
+    def _starting(self) -> Driver | None:
+        """The driver that starts Spark for runs that wait."""
+        waited_for = (one for one in self.drivers if one.spark and one.assignment is None and not self._is_ready(one))
+        return next(waited_for, None)
+
+    def _find(self, run_id: RunId, epoch: int) -> Driver | None:
+        """Find the driver that has the attempt."""
+        for driver in self.drivers:
+            if (one := driver.assignment) is not None and (one.run_id, one.epoch) == (run_id, epoch):
+                return driver
+        return None
+
+    def _end(self, driver: Driver) -> None:
+        """Kill a driver and all that it started, wait for their end, and delete its folder."""
+        driver.child.kill()
+        self.world.mark("launcher.killed")
+        self.drivers.remove(driver)
+        self.world.disk.remove(driver.folder)
+
+    def _assign(self, driver: Driver, assignment: Assignment) -> bool:
+        """Send the attempt to the driver; False when the driver no longer reads."""
+        driver.assignment, driver.released_at, driver.committed = assignment, None, False
+        return driver.child.send_line(write_text(assignment))
+
+    def _start_beside(self, code: AppCode) -> None:
+        """Start a driver with Spark for runs that wait, one at a time: two starts at once take twice as long.
+
+        While drivers of the same code work, first wait for them: a start costs more than most runs.
+        """
+        now = self.world.clock.monotonic()
+        self._short_since = self._short_since or now
+        busy = any(one.spark and one.code == code for one in self.drivers)
+        if self._starting is None and (not busy or now - self._short_since > _START_BESIDE_AFTER):
+            self._make_room()
+            self._spawn(code, spark=True, warm=self.options.warm > 0, logs=None)
+            self._short_since = now
+
+    def _make_room(self) -> None:
+        """End a driver with Spark that waits for runs of other code, if as many are there as are to be kept."""
+        kept = self._kept(spark=True)
+        idle = [driver for driver in kept if driver.assignment is None]
+        if idle and len(kept) >= self.options.warm:
+            self._end(min(idle, key=lambda driver: driver.since))
+
+    def _look_after(self, driver: Driver, now: timedelta) -> None:
+        if driver.released_at is not None and self._has_served(driver):
+            driver.assignment, driver.released_at, driver.since = None, None, now
+            driver.served += 1
+        hangs = driver.released_at is not None and now - driver.released_at > _FINISH_WITHIN
+        if driver.assignment is None and driver.spark and not self._is_ready(driver):
+            self._look_after_start(driver, now)
+        elif hangs or (driver.assignment is None and not self._fit(driver, now)):
+            self._end(driver)
+        elif driver.assignment is not None:
+            self._cap_logs(Path(driver.assignment.logs))
+
+    def _look_after_start(self, driver: Driver, now: timedelta) -> None:
+        """End a start of Spark that has failed or takes too long, and tell the run that waits for it."""
+        exit_code = driver.child.poll()
+        late = now - driver.since > _START_WITHIN
+        if exit_code is not None or late:
+            why = f"did not start within {format_duration(_START_WITHIN)}" if exit_code is None else "ended"
+            failed = DriverNotStarted(why, driver.logs)
+            _log.warning("%s", failed)
+            # The run that waits raises it; without one no driver is started again before a run needs it.
+            self._failed = None if self._short_since is None else failed
+            self._kept_for.pop(True, None)
+            self._end(driver)
+
+    def _kept(self, *, spark: bool) -> list[Driver]:
+        return [driver for driver in self.drivers if driver.warm and driver.spark == spark]
+
+    def _free_for(self, code: AppCode, *, spark: bool) -> Iterator[Driver]:
+        for driver in list(self.drivers):
+            over = driver.released_at is not None and (driver.committed or self._has_served(driver))
+            free = driver.assignment is None or over
+            worn = driver.served + (driver.assignment is not None) >= self._most_runs(driver)
+            ours = (driver.code, driver.spark) == (code, spark)
+            # A driver without Spark reads its first line after half a second.
+            ready = not spark or self._is_ready(driver)
+            if ours and free and not worn and ready and LAST not in self._status(driver):
+                yield driver
+
+    def _fit(self, driver: Driver, now: timedelta) -> bool:
+        """Return whether a driver without an attempt may get another one."""
+        if driver.child.poll() is not None or driver.served >= self._most_runs(driver) or LAST in self._status(driver):
+            return False
+        spare = len(self._kept(spark=driver.spark)) > self.options.kept(spark=driver.spark)
+        return not (spare and now - driver.since > _SPARE_FOR)
+
+    def _most_runs(self, driver: Driver) -> int:
+        return self.options.runs_per_driver if driver.warm else 1
+
+    def _is_ready(self, driver: Driver) -> bool:
+        driver.ready = driver.ready or READY in self._status(driver)
+        return driver.ready
+
+    def _has_served(self, driver: Driver) -> bool:
+        assert driver.assignment is not None, "released with an attempt"  # noqa: S101
+        done = f"{DONE} {driver.assignment.run_id} {driver.assignment.epoch}"
+        return driver.child.poll() is not None or done in self._status(driver)
+
+    def _status(self, driver: Driver) -> list[str]:
+        path = driver.folder / "status"
+        return self.world.disk.read_bytes(path).decode().splitlines() if self.world.disk.exists(path) else []
+
+    def _spawn(self, code: AppCode, *, spark: bool, warm: bool, logs: Path | None) -> Driver:
+        tag = self.world.new_id("driver")
+        folder = self.options.folder / "drivers" / tag
+        logs = logs or self.options.logs / "drivers" / tag
+        self.world.disk.make_folder(folder)
+        self.world.disk.make_folder(logs)
+        app_folder = Path(code.app_file).parent
+        environ = {**self.world.environ, **(self._find_spark_env() if spark else {})}
+        # For Spark's Python workers, which import the app's modules by name.
+        modules = code.folder or str(app_folder)
+        environ["PYTHONPATH"] = ":".join(filter(None, [modules, environ.get("PYTHONPATH", "")]))
+        environ["PYTHONUNBUFFERED"] = "1"
+        child = self.world.spawner.start(
+            [sys.executable, "-P", "-m", "tidemill.run.processes.driver"],
+            tag=tag,
+            env=environ,
+            cwd=app_folder if self.world.disk.exists(app_folder) else folder,
+            stdout=logs / "stdout",
+            stderr=logs / "stderr",
+        )
+        self.world.mark("launcher.spawned")
+        setup = DriverSetup(self.options.catalog_url, code, str(folder), str(logs), spark, warm, self._settings())
+        child.send_line(write_text(setup))
+        driver = Driver(child, folder, logs, code, spark, warm, self.world.clock.monotonic())
+        self.drivers.append(driver)
+        return driver
+
+    def _settings(self) -> dict[str, str]:
+        settings = dict(self.options.spark_settings)
+        if self._archive is not None and (shared := self._archive.options(self.world)):
+            settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {shared}".strip()
+        return settings
+
+    def _train(self, archive: ClassArchive) -> None:
+        """Have the archive made beside a warm driver that waits, once in the life of this process."""
+        self._wanted = None
+        tag = self.world.new_id("trainer")
+        folder = self.options.folder / "drivers" / tag
+        logs = self.options.logs / "drivers" / tag
+        self.world.disk.make_folder(folder)
+        self.world.disk.make_folder(logs)
+        self._trainer = self.world.spawner.start(
+            trainer_command(),
+            tag=tag,
+            env={**self.world.environ, **self._find_spark_env()},
+            cwd=folder,
+            stdout=logs / "stdout",
+            stderr=logs / "stderr",
+        )
+        self._trainer.send_line(write_text(Training(str(archive.path), str(folder), self.options.spark_settings)))
+
+    def _find_spark_env(self) -> Mapping[str, str]:
+        """Return the environment of Spark's processes; looked up when the first of them is started."""
+        if self._spark_env is None:
+            require_spark()
+            java = find_java(self.world, self.options.cache)
+            if self.options.class_data:
+                self._archive = find_archive(self.options.cache, java, self.options.spark_settings)
+                self._wanted = self._archive if self._archive.is_wanted(self.world) else None
+            self._spark_env = spark_environ(java)
+        return self._spark_env
+
+    def _cap_logs(self, logs: Path) -> None:
+        for path in self.world.disk.list_folder(logs):
+            if self.world.disk.size(path) > self.options.log_bytes:
+                self.world.disk.cut(path, self.options.log_bytes // 2)
+                self.world.disk.append(path, "\n[cut here: the log exceeded its limit]\n")

@@ -1,0 +1,323 @@
+"""The runner: takes runs that are ready, has drivers work on them, renews their leases, and ends what must end.
+
+The lease is the runner's to renew, never the driver's: a C call that holds the interpreter for a minute must not fence
+a run. It renews for drivers that live and are not stopped. A driver's end is seen at once, and the next attempt starts;
+the lease is for ends that the runner cannot see.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from tidemill.catalog.db import Catalog, CatalogGone, CatalogUnavailable, Db
+from tidemill.durations import format_duration
+from tidemill.errors import TidemillError, Unavailable
+from tidemill.names import RunId
+from tidemill.run.processes.launcher import DriverNotStarted, Launcher
+from tidemill.run.processes.reaper import Reaper
+from tidemill.run.records.bundles import CodeUnavailable, find_code
+from tidemill.run.records.programs import Program, find_program_by_id
+from tidemill.run.records.runs import Cause, RunRecord, RunState, find_runs
+from tidemill.run.records.workers import balance, find_next_start
+from tidemill.run.step.attempts import AttemptEnd, ask_kill, end_attempt, find_next_due, is_any_due, renew, take_runs
+from tidemill.world import World
+
+if TYPE_CHECKING:
+    from tidemill.catalog.wakeups import Waiter
+
+_log = logging.getLogger(__name__)
+
+LEASE: Final = timedelta(seconds=60)
+RENEWALS_IN_A_LEASE: Final = 6
+_REGISTER_WITHIN: Final = timedelta(minutes=5)
+"""A warm driver may be given an attempt while it still starts Spark, which takes a minute on a busy machine (tried)."""
+_TELL_EVERY: Final = timedelta(seconds=30)
+"""The interval of reports about a run that still waits for a driver."""
+_LOOK_EVERY: Final = timedelta(milliseconds=200)
+"""The longest time until the death of a driver is seen. Everything else wakes the runner through the catalog."""
+_IDLE: Final = timedelta(seconds=5)
+_AWAY: Final = timedelta(seconds=1)
+_LOAD_AGAIN: Final = timedelta(minutes=1)
+"""The time for which a node that could not load a bundle leaves its runs to other nodes."""
+
+
+class RunEventKind(StrEnum):
+    """The reports of a runner to its watchers."""
+
+    WAITING = "waiting"
+    """A run has waited long for a driver that starts Spark; `detail` says for how long, and names the log."""
+    STARTED = "started"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """An attempt waits, was started, or is over; `run` is as the catalog has it then (PENDING: it will be retried)."""
+
+    kind: RunEventKind
+    run: RunRecord
+    program: Program
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class _Held:
+    run: RunRecord
+    program: Program
+    since: timedelta
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A run that is taken and waits for a driver with Spark; it takes no slot."""
+
+    run: RunRecord
+    program: Program
+    since: timedelta
+    told_at: timedelta
+    why: str = "no driver was asked for yet"
+    """The cause of the wait, for people."""
+
+
+class Runner:
+    """Works on at most `slots` runs at a time."""
+
+    def __init__(
+        self,
+        world: World,
+        catalog: Catalog,
+        launcher: Launcher,
+        *,
+        slots: int = 2,
+        lease: timedelta = LEASE,
+        on_event: Callable[[RunEvent], None] = lambda _: None,
+    ) -> None:
+        self.world = world
+        self.catalog = catalog
+        self.launcher = launcher
+        self.slots = slots
+        self.lease = lease
+        self.on_event = on_event
+        self.runner_id = world.new_id("runner")
+        self.reaper = Reaper(world, catalog, lease)
+        self._held: dict[RunId, _Held] = {}
+        self._waiting: dict[RunId, _Waiting] = {}
+        self._renewed_at: timedelta | None = None
+        self._reaped_at: timedelta | None = None
+        self._unloaded: dict[str, timedelta] = {}
+        """Times at which this node could not load a bundle, by our monotonic clock."""
+
+    @property
+    def busy(self) -> int:
+        """Count the runs that drivers work on and that end by themselves: waiting runs and workers take no slot."""
+        return sum(not held.program.kind.is_worker for held in self._held.values())
+
+    def step(self, *, taking: bool = True) -> None:
+        """Do all that is due now, without waiting. Raises `CatalogUnavailable`."""
+        self.watch()
+        self.renew()
+        self.reap()
+        if taking:
+            self.take()
+        # Last: starting a driver may take its time, and leases do not wait.
+        self.launcher.tend()
+
+    def take(self) -> list[RunId]:
+        """Take as many due runs as there are free slots, and all due workers, and have them worked on.
+
+        Runs that wait for a driver with Spark come first, and while there are any, no others that need Spark are taken.
+        """
+        for surplus in balance(self.catalog):
+            ask_kill(self.catalog, surplus)
+        launched = [run_id for run_id, waiting in list(self._waiting.items()) if self._launch_waiting(waiting)]
+        free, with_spark, avoided = max(self.slots - self.busy, 0), not self._waiting, self.avoided()
+
+        def is_due(db: Db) -> bool:
+            return is_any_due(db, workers_only=not free, with_spark=with_spark, avoided=avoided)
+
+        if not self.catalog.read(is_due):
+            return launched  # a look locks out no writer
+        host = self.world.spawner.host()
+
+        def take(db: Db) -> list[tuple[RunRecord, Program]]:
+            runs = take_runs(
+                db,
+                most=free,
+                owner=self.runner_id,
+                process=self.world.spawner.identity(),
+                host=host,
+                lease=self.lease,
+                with_spark=with_spark,
+                avoided=avoided,
+            )
+            return [(run, _find_program(db, run)) for run in runs]
+
+        now = self.world.clock.monotonic()
+        taken = [_Waiting(run, program, now, now) for run, program in self.catalog.write(take)]
+        # All of them before the first is launched: when the catalog goes away meanwhile, their leases are renewed.
+        self._waiting |= {waiting.run.run_id: waiting for waiting in taken}
+        self.world.mark("runner.taken")
+        return launched + [waiting.run.run_id for waiting in taken if self._launch_waiting(waiting)]
+
+    def watch(self) -> None:
+        """See which attempts are over, whose driver has ended, and which are to be killed."""
+        if not self._held and not self._waiting:
+            return
+        ours = [*self._held, *self._waiting]
+        stand = {run.run_id: run for run in self.catalog.read(lambda db: find_runs(db, ours))}
+        now = self.world.clock.monotonic()
+        for run_id, held in list(self._held.items()):
+            run = stand[run_id]
+            ended = self.launcher.alive(run_id, held.run.epoch).ended
+            if run.epoch != held.run.epoch or not run.state.live:
+                self._over(held, run)  # its driver ended it, or a reaper fenced it
+            elif run.state is RunState.STOPPING:
+                self._end(held, Cause.KILLED, "killed on request")
+            elif ended:
+                self._end(held, Cause.LOST, f"its driver ended {ended} without a word")
+            elif run.state is RunState.STARTING and now - held.since > _REGISTER_WITHIN:
+                self._end(held, Cause.LOST, f"its driver did not register within {_REGISTER_WITHIN}")
+        self._watch_waiting(stand, now)
+
+    def _watch_waiting(self, stand: Mapping[RunId, RunRecord], now: timedelta) -> None:
+        for run_id, waiting in list(self._waiting.items()):
+            run = stand[run_id]
+            if run.epoch != waiting.run.epoch or not run.state.live:
+                del self._waiting[run_id]
+            elif run.state is RunState.STOPPING:
+                self._end_waiting(waiting, AttemptEnd(Cause.KILLED, "killed on request"))
+            elif now - waiting.told_at >= _TELL_EVERY:
+                waiting.told_at = now
+                self._tell_waiting(waiting, now)
+
+    def renew(self) -> None:
+        """Renew the leases of runs that wait, or whose driver lives and is not stopped, when it is time to."""
+        now = self.world.clock.monotonic()
+        if self._renewed_at is not None and now - self._renewed_at < self.lease / RENEWALS_IN_A_LEASE:
+            return
+        attempts = [(run_id, held.run.epoch) for run_id, held in self._held.items()]
+        working = [attempt for attempt in attempts if self.launcher.alive(*attempt).working]
+        working += [(run_id, waiting.run.epoch) for run_id, waiting in self._waiting.items()]
+        if working:
+            self.catalog.write(lambda db: renew(db, working, self.lease), urgent=True)
+        self._renewed_at = now
+
+    def reap(self) -> None:
+        """Fence the runs of others whose lease is out, when it is time to look."""
+        now = self.world.clock.monotonic()
+        if self._reaped_at is None or now - self._reaped_at >= self.reaper.every:
+            self.reaper.step()
+            self._reaped_at = now
+
+    def run(self, waiter: Waiter, stopped: Callable[[], bool], *, taking: Callable[[], bool] = lambda: True) -> None:
+        """Work until `stopped`, then end all drivers and return their runs. Wake `waiter` to make the runner look.
+
+        A catalog that is away stops nothing: what runs goes on, and nothing new is started.
+        """
+        self.world.spawner.end_orphans()
+        try:
+            while not stopped():
+                try:
+                    self.step(taking=taking())
+                    waiter.wait(self.idle_for())
+                except Unavailable as error:
+                    _log.warning("the runner waits: %s", error)
+                    waiter.wait(_AWAY)
+        finally:
+            self.close()
+
+    def idle_for(self) -> timedelta:
+        """Return the time for which nothing is due unless the catalog changes."""
+        if self._held or self._waiting:
+            return _LOOK_EVERY
+        # A reaper that looks more seldom than it has to sees no lease run out, ever: short leases were not fenced.
+        longest = min(_IDLE, self.reaper.every)
+        now, *times = self.catalog.read(lambda db: (db.now(), find_next_due(db), find_next_start(db)))
+        return min([longest, *(max(due - now, timedelta(0)) for due in times if due is not None)])
+
+    def close(self) -> None:
+        """End all drivers, and return their runs, which other runners take then; that costs the runs nothing."""
+        self.launcher.close()
+        for held in list(self._held.values()):
+            self._end(held, Cause.RETURNED, "its runner was stopped")
+        for waiting in list(self._waiting.values()):
+            self._end_waiting(waiting, AttemptEnd(Cause.RETURNED, "its runner was stopped"))
+
+    def _launch_waiting(self, waiting: _Waiting) -> bool:
+        """Have a driver work on a run that is taken; False while it waits for one, or when none can be started."""
+        run, program = waiting.run, waiting.program
+        if self.busy >= self.slots and not program.kind.is_worker:
+            waiting.why = "all slots are taken"
+            return False
+        try:
+            code = find_code(self.catalog, self.launcher.folder, program, run.bundle)
+            why = self.launcher.start(run.run_id, run.epoch, program, code)
+        except CodeUnavailable as error:
+            self._avoid(run)
+            self._end_waiting(waiting, AttemptEnd(Cause.UNLOADED, f"{error.code}: {error}"))
+            return False
+        except (CatalogUnavailable, CatalogGone):
+            raise  # the run waits until the catalog is back
+        except (TidemillError, OSError) as error:
+            # A full disk or too many processes are this machine's trouble, and pass: they use up no retry.
+            cause = Cause.LOST if isinstance(error, OSError | DriverNotStarted) else Cause.REFUSED
+            self._end_waiting(waiting, AttemptEnd(cause, f"cannot be started: {error}"))
+            return False
+        if why is not None:
+            waiting.why = why
+            return False
+        self.world.mark("runner.launched")
+        del self._waiting[run.run_id]
+        self._held[run.run_id] = _Held(run, program, self.world.clock.monotonic())
+        self.on_event(RunEvent(RunEventKind.STARTED, run, program))
+        return True
+
+    def _end_waiting(self, waiting: _Waiting, end: AttemptEnd) -> None:
+        """End the attempt of a run that no driver has."""
+        end_attempt(self.catalog, waiting.run.run_id, waiting.run.epoch, end)
+        del self._waiting[waiting.run.run_id]
+        self._tell(RunEventKind.ENDED, waiting.run.run_id, waiting.program)
+
+    def _tell_waiting(self, waiting: _Waiting, now: timedelta) -> None:
+        """Say that a run has waited long, and for what."""
+        long = format_duration(timedelta(seconds=round((now - waiting.since).total_seconds())))
+        self.on_event(RunEvent(RunEventKind.WAITING, waiting.run, waiting.program, f"for {long}: {waiting.why}"))
+
+    def _end(self, held: _Held, cause: Cause, reason: str) -> None:
+        """End a driver with all that it started, and then its attempt: in this order nothing of it still writes."""
+        self.launcher.kill(held.run.run_id, held.run.epoch)
+        self.world.mark("runner.driver_ended")
+        end_attempt(self.catalog, held.run.run_id, held.run.epoch, AttemptEnd(cause, reason))
+        del self._held[held.run.run_id]
+        self._tell(RunEventKind.ENDED, held.run.run_id, held.program)
+
+    def _over(self, held: _Held, run: RunRecord) -> None:
+        committed = run.state is RunState.COMPLETED and run.epoch == held.run.epoch
+        self.launcher.release(run.run_id, held.run.epoch, committed=committed)
+        del self._held[run.run_id]
+        if run.epoch == held.run.epoch and run.exit_cause is Cause.UNLOADED:
+            self._avoid(held.run)
+        self.on_event(RunEvent(RunEventKind.ENDED, run, held.program))
+
+    def _avoid(self, run: RunRecord) -> None:
+        """Leave the code of `run` to other nodes for a while: this one could not load it."""
+        self._unloaded[run.bundle] = self.world.clock.monotonic()
+
+    def avoided(self) -> list[str]:
+        """Return the bundles that this node could not load a moment ago, and whose runs it leaves to other nodes."""
+        now = self.world.clock.monotonic()
+        return [bundle for bundle, since in self._unloaded.items() if now - since < _LOAD_AGAIN]
+
+    def _tell(self, kind: RunEventKind, run_id: RunId, program: Program) -> None:
+        for run in self.catalog.read(lambda db: find_runs(db, [run_id])):
+            self.on_event(RunEvent(kind, run, program))
+
+
+def _find_program(db: Db, run: RunRecord) -> Program:
+    assert run.program_id is not None, "only runs of programs are taken"  # noqa: S101
+    return find_program_by_id(db, run.program_id)

@@ -1,0 +1,221 @@
+"""The Spark of one driver: started, exercised, given to one run at a time as a session of its own, tidied between."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tidemill.config import Config
+from tidemill.errors import Unavailable
+from tidemill.frames.jdbc import DRIVERS_SETTING
+from tidemill.frames.jvm import gateway_of, jvm_of
+from tidemill.frames.spark import PINNED
+from tidemill.lake.fileset.stored import FILE_BYTES
+from tidemill.run.processes.java import find_java, spark_environ
+from tidemill.world import World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MASTER: Final = "spark.master"
+_TIME_ZONE: Final = "spark.sql.session.timeZone"
+_ALWAYS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    _TIME_ZONE: "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+    # Python workers import the modules that were deployed, not those that lie in the working folder.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
+    **PINNED,
+}
+"""The settings that a site cannot change: results must not depend on them, nor may Spark listen beyond this machine."""
+
+_USUAL: Final = {
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(FILE_BYTES),
+    # HotSpot compiles no method of more than 8,000 bytes, and Spark's own limit is 65,535. The strict reading of CSV
+    # with seven typed columns makes one of 9,067: with this limit it takes two thirds of the CPU (measured).
+    "spark.sql.codegen.hugeMethodLimit": "8000",
+}
+"""The settings that a site may change."""
+_SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_SHUFFLES_A_CORE: Final = 4
+
+_LOG4J: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.route.ref = route
+logger.scheduler.name = org.apache.spark.scheduler.DAGScheduler
+logger.scheduler.level = info
+appender.route.type = Routing
+appender.route.name = route
+appender.route.routes.type = Routes
+appender.route.routes.pattern = $${sys:tidemill.log}
+appender.route.routes.file.type = Route
+appender.route.routes.file.appender.type = File
+appender.route.routes.file.appender.name = ${sys:tidemill.log}
+appender.route.routes.file.appender.append = true
+appender.route.routes.file.appender.fileName = ${sys:tidemill.log}
+appender.route.routes.file.appender.layout.type = PatternLayout
+appender.route.routes.file.appender.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS}{UTC}Z %p %c{1}: %m%n%ex
+appender.route.purge.type = IdlePurgePolicy
+appender.route.purge.timeToLive = 1
+appender.route.purge.timeUnit = MINUTES
+"""
+
+
+class NoSpark(Unavailable):
+    """PySpark is not installed where Tidemill is."""
+
+    code = "no_spark"
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"PySpark is not installed for {sys.executable}, and programs that read or write with Spark need it: "
+            '`pip install "tidemill[spark]"` (about 480 MB)'
+        )
+
+
+def require_spark() -> None:
+    """Raise `NoSpark` where PySpark is not installed, without importing PySpark."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise NoSpark
+
+
+class SparkHome:
+    """A Spark application and its JVM, which live as long as this process."""
+
+    def __init__(self, world: World, folder: Path, settings: Mapping[str, str], log: Path) -> None:
+        """Start it: some 5 s. To be called from the main thread, whose end would end the JVM's standard input."""
+        from pyspark import SparkConf
+        from pyspark.sql import SparkSession
+
+        scratch = folder / "scratch"
+        world.disk.make_folder(scratch)
+        log4j = folder / "log4j2.properties"
+        world.disk.write_bytes(log4j, _LOG4J.encode())
+        java_options = [
+            settings.get("spark.driver.extraJavaOptions", ""),
+            f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+            f"-Dtidemill.log={log}",
+            f"-Djava.io.tmpdir={scratch}",
+            "-Duser.timezone=UTC",
+        ]
+        conf = SparkConf().setMaster(settings.get(_MASTER, "local[*]")).setAppName("tidemill")
+        conf.setAll(list(_USUAL.items()))
+        conf.setAll([(name, value) for name, value in settings.items() if name != _MASTER])
+        conf.setAll(list(_ALWAYS.items()))
+        conf.set("spark.driver.extraJavaOptions", " ".join(filter(None, java_options)))
+        conf.set("spark.local.dir", str(scratch))
+        conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        self._folder = folder
+        self._base: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
+        self._next: SparkSession | None = None
+        """A session that no run has had."""
+        context = self._base.sparkContext
+        master = str(context.master)
+        is_local = master == "local" or master.startswith("local[")
+        # Spark's 200 are for a cluster: on two cores a program of a few rows spends half of its time on empty ones.
+        fitting = is_local and _SHUFFLE_PARTITIONS not in settings
+        self._shuffle_partitions = context.defaultParallelism * _SHUFFLES_A_CORE if fitting else None
+
+    @property
+    def application_id(self) -> str:
+        """Spark's name for it."""
+        return str(self._base.sparkContext.applicationId)
+
+    @property
+    def usable(self) -> bool:
+        """Return whether another run can have it: a program may have stopped it, or it died of something."""
+        context = self._base.sparkContext
+        stopped = context._jsc is None or context._jsc.sc().isStopped()  # noqa: SLF001  # PySpark has no other way
+        return not stopped
+
+    def exercise(self) -> None:
+        """Go once through reading, shuffling and writing, so that the first run does not wait for classes."""
+        place = str(self._folder / "exercise")
+        frame = self._base.range(0, 1000, 1, 2).selectExpr("id", "id % 7 AS part")
+        frame.write.partitionBy("part").mode("overwrite").parquet(place)
+        self._base.read.parquet(place).groupBy("part").count().collect()
+        self._next = self._make_session()
+
+    def end(self) -> None:
+        """Stop Spark, and wait until its JVM has ended by itself."""
+        jvm = gateway_of(self._base).proc
+        self._base.stop()
+        jvm.stdin.close()
+        jvm.wait()
+
+    def new_session(self) -> SparkSession:
+        """A session for one run: settings, temporary views and functions of its own."""
+        from pyspark.sql import SparkSession
+
+        session, self._next = self._next or self._make_session(), None
+        # What `SparkSession.builder.getOrCreate()` in the program's code gives.
+        SparkSession._instantiatedSession = session  # noqa: SLF001  # PySpark keeps the first one there
+        SparkSession._activeSession = session  # noqa: SLF001
+        jvm = jvm_of(session)
+        jvm.SparkSession.setDefaultSession(session._jsparkSession)  # noqa: SLF001
+        jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
+        return session
+
+    def _make_session(self) -> SparkSession:
+        session = self._base.newSession()
+        if self._shuffle_partitions is not None:
+            session.conf.set(_SHUFFLE_PARTITIONS, self._shuffle_partitions)
+        return session
+
+    def log_to(self, log: Path) -> None:
+        """Send the JVM's log to another file."""
+        jvm_of(self._base).java.lang.System.setProperty("tidemill.log", str(log))
+
+    def stop_jobs(self, session: SparkSession) -> None:
+        """Stop what a program has left running: streaming queries and jobs. Call before the commit."""
+        for query in session.streams.active:
+            query.stop()
+        session.sparkContext.cancelAllJobs()
+
+    def tidy(self) -> None:
+        """Leave nothing of a run to the next, and make the next session: cached data, global views."""
+        self._base.catalog.clearCache()
+        views = self._base._jsparkSession.sharedState().globalTempViewManager()  # noqa: SLF001  # a list by SQL: 0.1 s
+        views.clear()
+        self._next = self._make_session()
+
+
+def settings_of(config: Config) -> dict[str, str]:
+    """The settings of a site for every Spark that we start."""
+    return {_MASTER: config.spark_master, DRIVERS_SETTING: config.jdbc_drivers, **config.spark_conf}
+
+
+@contextmanager
+def spark_of_our_own(world: World, state: Path, cache: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session of its own for a block: of the Spark that this process has, which is left alone, or of a new one.
+
+    To start one takes some 8 s; its scratch and log lie below `state` meanwhile. For commands that need Spark and run
+    no program, and for notebooks, which may have it. `NoSpark`, `NoJava`.
+    """
+    require_spark()
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001  # PySpark has no other way to ask
+        session = SparkSession.builder.getOrCreate().newSession()
+        session.conf.set(_TIME_ZONE, _ALWAYS[_TIME_ZONE])
+        yield session
+        return
+    folder = state / "drivers" / world.new_id("session")
+    world.disk.make_folder(folder)
+    try:
+        with world.spawner.passed_on(spark_environ(find_java(world, cache))):
+            home = SparkHome(world, folder, settings, folder / "spark.log")
+            try:
+                yield home.new_session()
+            finally:
+                home.end()
+    finally:
+        world.disk.remove(folder)

@@ -1,0 +1,1 @@
+"""Records of programs and runs: what is declared, deployed and stored."""

@@ -1,0 +1,37 @@
+-- name: put_program
+-- gives: program_id
+-- Its id stays through all deployments: runs, schedules and slots name it.
+INSERT INTO program (program_id, namespace, app, name, kind, spec, bundle)
+VALUES (:program_id, :namespace, :app, :name, :kind, :spec, :bundle)
+ON CONFLICT (namespace, app, name) DO UPDATE SET kind = excluded.kind, spec = excluded.spec, bundle = excluded.bundle,
+       retired = 0
+RETURNING program_id
+
+-- name: find_program
+-- gives: program_id, namespace, app, name, kind, spec, bundle, retired
+SELECT program_id, namespace, app, name, kind, spec, bundle, retired
+  FROM program WHERE namespace = :namespace AND app = :app AND name = :name
+
+-- name: find_by_id
+-- gives: program_id, namespace, app, name, kind, spec, bundle, retired
+SELECT program_id, namespace, app, name, kind, spec, bundle, retired FROM program WHERE program_id = :program_id
+
+-- name: find_by_ids
+-- gives: program_id, namespace, app, name, kind, spec, bundle, retired
+SELECT program_id, namespace, app, name, kind, spec, bundle, retired FROM program WHERE program_id IN ({texts:program_ids})
+
+-- name: list_programs
+-- gives: program_id, namespace, app, name, kind, spec, bundle, retired
+SELECT program_id, namespace, app, name, kind, spec, bundle, retired FROM program ORDER BY namespace, app, name
+
+-- name: list_declared
+-- gives: namespace, app, name, spec
+SELECT namespace, app, name, spec FROM program WHERE retired = 0
+
+-- name: retire_others
+-- gives: program_id, name
+-- Programs of an app that it does not declare any more.
+UPDATE program SET retired = 1
+ WHERE namespace = :namespace AND app = :app AND retired = 0
+   AND program_id NOT IN (SELECT value FROM ({texts:program_ids}) AS kept)
+RETURNING program_id, name

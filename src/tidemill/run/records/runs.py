@@ -1,0 +1,237 @@
+"""Runs: one record for each, from its launch to its end state, with all its attempts (protocol: runs, leases)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import FROM_LATEST, Param, load_sql
+from tidemill.catalog.records import to_json
+from tidemill.errors import NotFound
+from tidemill.json_specs import read_plain
+from tidemill.names import JobId, ProgramId, RunId, ScheduleId, WritePointer
+from tidemill.run.records.programs import Value
+
+if TYPE_CHECKING:
+    from tidemill.run.records.runs_sql import Sql
+
+SQL: Sql = load_sql(__file__)
+
+
+class RunState(StrEnum):
+    """PENDING → STARTING → RUNNING → an end state; STOPPING lies between a kill request and its end.
+
+    An attempt that ends without commit goes back to PENDING while it may be repeated.
+    """
+
+    PENDING = "PENDING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    KILLED = "KILLED"
+    REJECTED = "REJECTED"
+
+    @property
+    def ended(self) -> bool:
+        """True if the state is final."""
+        return self in {RunState.COMPLETED, RunState.FAILED, RunState.KILLED, RunState.REJECTED}
+
+    @property
+    def live(self) -> bool:
+        """True if an attempt is under way, so that a lease is held."""
+        return self in {RunState.STARTING, RunState.RUNNING, RunState.STOPPING}
+
+
+class RunKind(StrEnum):
+    """Kind of a run: of a program, which runners start; or external, a transaction in a caller's own process."""
+
+    PROGRAM = "program"
+    EXTERNAL = "external"
+
+
+class Cause(StrEnum):
+    """Cause of an attempt's end without commit."""
+
+    FAILED = "failed"
+    """The program raised, or a check of its output did."""
+    REFUSED = "refused"
+    """The attempt could not be started (no Java)."""
+    LOST = "lost"
+    """The process or its runner has disappeared, for an unknown reason."""
+    UNLOADED = "unloaded"
+    """The node could not load the code. Nothing counts, and the run waits for a node that can load the code."""
+    POSTPONED = "postponed"
+    """The location of its input is away: nothing is closed, nothing counts, and the run is tried again."""
+    RETURNED = "returned"
+    """The runner stops and returns the run, or the program was deployed again before the attempt began."""
+    KILLED = "killed"
+    """A person asked for the kill."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to be made. `arguments` are complete (`Program.bind`); `triggered_by` is JSON for people and programs.
+
+    `came_at` is the time at which its work came; None for now.
+    """
+
+    run_id: RunId
+    program_id: ProgramId
+    arguments: Mapping[str, Value] = field(default_factory=dict)
+    triggered_by: Mapping[str, object] = field(default_factory=dict)
+    schedule_id: ScheduleId | None = None
+    job_id: JobId | None = None
+    priority: int = 0
+    deadline: datetime | None = None
+    came_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """Row of a run."""
+
+    run_id: RunId
+    kind: RunKind
+    program_id: ProgramId | None
+    schedule_id: ScheduleId | None
+    job_id: JobId | None
+    state: RunState
+    epoch: int
+    failures: int
+    losses: int
+    priority: int
+    arguments: Mapping[str, Value]
+    triggered_by: Mapping[str, object]
+    write_pointer: WritePointer | None
+    owner: str | None
+    host: str | None
+    pid: int | None
+    lease_until: datetime | None
+    kill_asked: bool
+    not_before: datetime | None
+    """The time of its next attempt; None for at once."""
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    exit_reason: str | None
+    log_location: str | None
+    facts: Mapping[str, object]
+    bundle: str
+    """The code of its last attempt; empty before the first."""
+    owner_process: str | None
+    """The process of its owner, as `Spawner.identity` names it; None when the run has no runner."""
+    exit_cause: Cause | None
+    """Reason of the last attempt that ended without commit; None before the first such attempt, and for older runs."""
+    first_write_pointer: WritePointer | None
+    """The transaction of its first attempt."""
+
+    @property
+    def logical_time(self) -> datetime | None:
+        """The time for which a time trigger fired, the latest if several fed its job; None when none did."""
+        at = self.triggered_by.get("logical_time")
+        return None if at is None else read_plain(datetime, at)
+
+    @property
+    def logical_times(self) -> tuple[datetime, ...]:
+        """The times for which time triggers fired, oldest first."""
+        moments = self.triggered_by.get("logical_times")
+        return tuple(read_plain(datetime, at) for at in moments) if isinstance(moments, list) else ()
+
+
+def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
+    """Make `runs`, each with a slot of its program, in the caller's transaction; two statements for any number.
+
+    The caller holds the programs' `slot_limit` rows if it promised a limit.
+    """
+    rows = to_json(
+        [
+            {
+                "run_id": run.run_id,
+                "program_id": run.program_id,
+                "schedule_id": run.schedule_id,
+                "job_id": run.job_id,
+                "priority": run.priority,
+                "deadline": run.deadline,
+                "arguments": json.dumps(run.arguments),
+                "triggered_by": to_json(run.triggered_by),
+                "came_at": run.came_at,
+            }
+            for run in runs
+        ]
+    )
+    db.run(SQL.insert_runs, runs=rows)
+    db.run(SQL.insert_slots, runs=rows)
+
+
+def create_external(
+    db: Db,
+    run_id: RunId,
+    *,
+    owner: str,
+    host: str,
+    pid: int,
+    lease: timedelta,
+    cause: Mapping[str, object] = MappingProxyType({"asked": "by a transaction of its own"}),
+) -> None:
+    """Make a run whose only attempt is under way already; `cause` is JSON."""
+    asked = json.dumps(dict(cause))
+    db.run(SQL.insert_external, run_id=run_id, triggered_by=asked, owner=owner, host=host, pid=pid, lease=lease)
+
+
+def find_run(db: Db, run_id: RunId) -> RunRecord:
+    """The run with that id; `NotFound` when there is none."""
+    found = find_runs(db, [run_id])
+    if not found:
+        raise NotFound("run", run_id, hint="`tidemill run list` shows the newest")
+    return found[0]
+
+
+def find_runs(db: Db, runs: Sequence[RunId]) -> list[RunRecord]:
+    """Return the runs of `runs` that exist, in unspecified order."""
+    return db.records(SQL.find_runs, RunRecord, runs=json.dumps(runs))
+
+
+def list_runs(
+    db: Db, *, most: int, program_id: ProgramId | None = None, before: tuple[datetime, str] = FROM_LATEST
+) -> list[RunRecord]:
+    """List runs (of one program), newest first, from the time of creation and id `before` on."""
+    created_at, run_id = before
+    place: dict[str, Param] = {"created_before": created_at, "before": run_id}
+    if program_id is None:
+        return db.records(SQL.list_newest, RunRecord, **place, most=most)
+    return db.records(SQL.list_of_program, RunRecord, program_id=program_id, **place, most=most)
+
+
+def list_live(db: Db) -> list[RunRecord]:
+    """The runs with an attempt under way, in order of id. Cost: how many those are."""
+    return db.records(SQL.list_live, RunRecord)
+
+
+def has_unfinished(db: Db, avoided: Iterable[str] = ()) -> bool:
+    """Tell whether there is a run that has not reached an end state. Cost: two look-ups.
+
+    Runs that wait for a node which can load one of the bundles `avoided` do not count.
+    """
+    return bool(db.all(SQL.find_unfinished, avoided=json.dumps(sorted(avoided))))
+
+
+@dataclass(frozen=True, slots=True)
+class Unloaded:
+    """Runs of one bundle that wait for a node which can load the bundle; `reason` is that of one of their attempts."""
+
+    bundle: str
+    runs: int
+    reason: str
+
+
+def list_unloaded(db: Db) -> list[Unloaded]:
+    """List the bundles for whose code runs wait. Cost: how many runs are pending."""
+    return db.records(SQL.list_unloaded, Unloaded)

@@ -1,0 +1,78 @@
+-- name: insert_runs
+INSERT INTO run (run_id, kind, program_id, schedule_id, job_id, state, priority, deadline, arguments, triggered_by,
+                 spark, created_at, came_at)
+SELECT r.run_id, 'program', r.program_id, r.schedule_id, r.job_id, 'PENDING', r.priority, r.deadline, r.arguments,
+       r.triggered_by,
+       coalesce((SELECT CASE kind WHEN 'spark' THEN 1 ELSE 0 END FROM program WHERE program_id = r.program_id), 0),
+       tidemill_now(), coalesce(r.came_at, tidemill_now())
+  FROM {rows:runs(run_id text, program_id text, schedule_id text, job_id text, priority bigint, deadline bigint,
+                  arguments text, triggered_by text, came_at bigint)} AS r
+
+-- name: insert_slots
+-- Every run counts against its program's limit, however it was started.
+INSERT INTO slot (limit_key, run_id, taken_at)
+SELECT 'program:' || r.program_id, r.run_id, tidemill_now() FROM {rows:runs(run_id text, program_id text)} AS r
+
+-- name: insert_external
+INSERT INTO run (run_id, kind, state, epoch, arguments, triggered_by, owner, host, pid, lease_until, created_at,
+                 started_at)
+VALUES (:run_id, 'external', 'RUNNING', 1, '{}', :triggered_by, :owner, :host, :pid, tidemill_now() + :lease,
+        tidemill_now(), tidemill_now())
+
+-- name: find_runs
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
+       ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+  FROM run WHERE run_id IN ({texts:runs})
+
+-- name: list_newest
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
+       ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+  FROM run WHERE (created_at, run_id) < (:created_before, :before)
+ ORDER BY created_at DESC, run_id DESC LIMIT :most
+
+-- name: list_of_program
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
+       ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+  FROM run WHERE program_id = :program_id AND (created_at, run_id) < (:created_before, :before)
+ ORDER BY created_at DESC, run_id DESC LIMIT :most
+
+-- name: find_unfinished
+-- gives: found
+SELECT 1 AS found WHERE EXISTS (SELECT 1 FROM run
+                        WHERE state = 'PENDING'
+                          AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
+                                  IN ({texts:avoided}))
+            OR EXISTS (SELECT 1 FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING'))
+
+-- name: list_unloaded
+-- gives: bundle, runs, reason
+SELECT bundle, count(*) AS runs, max(exit_reason) AS reason FROM run
+ WHERE state = 'PENDING' AND coalesce(exit_cause = 'unloaded', FALSE)
+ GROUP BY bundle ORDER BY bundle
+
+-- name: list_live
+-- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
+--   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
+--   ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+-- What holds a lease: the partial index has no others.
+SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
+       write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
+       ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+  FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING') ORDER BY run_id
+
+-- name: ask_kill
+-- locks: run
+UPDATE run SET state = 'STOPPING', kill_asked = 1
+ WHERE run_id = :run_id AND state IN ('STARTING', 'RUNNING')

@@ -1,0 +1,1 @@
+"""The step: one transaction of an attempt, with its inputs and its outputs."""

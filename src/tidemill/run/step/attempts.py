@@ -1,0 +1,401 @@
+"""Attempts of runs: taken by a runner, registered by their process, renewed, and ended with or without a commit.
+
+`epoch` counts attempts and fences; `failures` counts what uses up the program's retries; `losses` counts attempts that
+ended without a verdict of the program, in a row (a dead process, a runner that vanished). An attempt's end is one
+transaction: its catalog transaction, the run's state, its claims, its slots and the message, together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, assert_never
+
+from tidemill.catalog.audit_log import NoteChange, write_note
+from tidemill.catalog.db import Catalog, Db, LostReply, refusal
+from tidemill.catalog.effects import Effect, Phase
+from tidemill.catalog.messages import Publish, Topic
+from tidemill.catalog.named import Call, Param, load_sql
+from tidemill.catalog.transactions import EndTransaction, TxState
+from tidemill.errors import Conflict, Fenced
+from tidemill.lake.claims import Blame, ClaimsMoved, ClaimTable, Held
+from tidemill.names import RunId, program_event
+from tidemill.run.records.programs import Program, find_program_by_id
+from tidemill.run.records.runs import SQL as RUNS
+from tidemill.run.records.runs import Cause, RunKind, RunRecord, RunState, find_run, find_runs
+from tidemill.run.records.workers import PostponeStarts
+from tidemill.run.step.input_kind import Leaving
+from tidemill.run.step.inputs import Inputs, fail_claims, find_claims, find_held_inputs, find_inputs, return_claims
+from tidemill.texts import printable
+
+if TYPE_CHECKING:
+    from tidemill.run.step.attempts_sql import Sql
+
+SQL: Sql = load_sql(__file__)
+
+LOSSES_FOR_A_FAILURE: Final = 5
+"""So many losses in a row count as one failure: a driver that always dies of its memory must come to an end."""
+LONGEST_BACKOFF: Final = timedelta(hours=1)
+_LONGEST_REASON: Final = 1000
+_WAITS: Final = {
+    Cause.POSTPONED: timedelta(seconds=10),
+    Cause.UNLOADED: timedelta(seconds=1),
+    Cause.RETURNED: timedelta(0),
+}
+"""Wait of a run after an attempt that ended without its fault. Within a second, a node that could not load the code has
+recorded that and leaves the run to other nodes."""
+
+
+@refusal
+class RunTaken(Fenced):
+    """The attempt is not under way any more: it was fenced, killed, or given up."""
+
+    code = "run_taken"
+
+    def __init__(self, run_id: str, epoch: str, state: str = "unknown") -> None:
+        self.run_id = run_id
+        self.epoch = int(epoch)
+        self.state = state
+        super().__init__(f"attempt {epoch} of {run_id}", f"the run is {state} or in a later attempt")
+
+
+@refusal
+class AttemptMoved(Conflict):
+    """The run changed between the look and the deed; look again."""
+
+    code = "attempt_moved"
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"run {run_id} changed meanwhile")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Outcome of an attempt's end for its run. `delay` is the wait before the next attempt."""
+
+    state: RunState
+    failures: int
+    losses: int
+    delay: timedelta = timedelta(0)
+
+
+def decide_ending(run: RunRecord, cause: Cause, *, retries: int, backoff: timedelta) -> Ending:
+    """Decide the state of `run` when its attempt ends by `cause`. Pure."""
+    if run.kill_asked or cause is Cause.KILLED:
+        return Ending(RunState.KILLED, run.failures, run.losses)
+    losses = run.losses + 1
+    match cause:
+        case Cause.RETURNED | Cause.POSTPONED | Cause.UNLOADED:
+            return Ending(RunState.PENDING, run.failures, run.losses, _WAITS[cause])
+        case Cause.LOST if run.kind is RunKind.EXTERNAL:
+            return Ending(RunState.FAILED, run.failures, losses)  # no runner starts an external run again
+        case Cause.LOST if losses < LOSSES_FOR_A_FAILURE:
+            return Ending(RunState.PENDING, run.failures, losses, timedelta(seconds=losses - 1))
+        case Cause.FAILED | Cause.LOST | Cause.REFUSED:
+            failures = run.failures + 1
+            if failures <= retries:
+                return Ending(RunState.PENDING, failures, 0, backoff_after(failures, backoff))
+            return Ending(RunState.REJECTED if cause is Cause.REFUSED else RunState.FAILED, failures, 0)
+        case _:
+            assert_never(cause)
+
+
+def backoff_after(failures: int, backoff: timedelta) -> timedelta:
+    """The wait after so many failures: `backoff`, then doubling, at most an hour."""
+    return min(min(backoff, LONGEST_BACKOFF) * int(2 ** min(failures - 1, 22)), LONGEST_BACKOFF)
+
+
+def take_runs(
+    db: Db,
+    *,
+    most: int,
+    owner: str,
+    host: str,
+    lease: timedelta,
+    process: str | None = None,
+    with_spark: bool = True,
+    avoided: Iterable[str] = (),
+) -> list[RunRecord]:
+    """Take at most `most` runs that are due: STARTING, a new epoch, a lease. Return them in the order of their turns.
+
+    Runs past their deadline come first; then runs by priority, and by the time at which their work came.
+    `process` names the owner's process, so that its end is seen on this machine before the lease runs out.
+    And all due runs of workers, which count for nothing: `most` may be 0. What another runner is taking at this moment
+    is passed over, and so are runs of programs whose bundle is one of `avoided`, and without `with_spark` what needs
+    Spark.
+    """
+    params: dict[str, Param] = {
+        "owner": owner,
+        "owner_process": process,
+        "host": host,
+        "lease": lease,
+        "avoided": json.dumps(sorted(avoided)),
+    }
+    taken = db.all(SQL.take_workers, **params)
+    if most:
+        late = db.all(SQL.take_late, most=most, with_spark=int(with_spark), **params)
+        statement = SQL.take_runs if with_spark else SQL.take_plain_runs
+        others = db.all(statement, most=most - len(late), **params) if len(late) < most else []
+        taken += late + others
+    if not taken:
+        return []
+    ids = json.dumps([row[0] for row in taken])
+    turns = {RunId(str(row[0])): turn for turn, row in enumerate(db.all(SQL.read_turns, runs=ids))}
+    return sorted(find_runs(db, list(turns)), key=lambda run: turns[run.run_id])
+
+
+def is_any_due(db: Db, *, workers_only: bool = False, with_spark: bool = True, avoided: Iterable[str] = ()) -> bool:
+    """Return whether a run waits and is due now.
+
+    With `workers_only` only runs of workers count. Without `with_spark` only runs that need no Spark. Runs of programs
+    whose bundle is one of `avoided` do not count.
+    """
+    without = json.dumps(sorted(avoided))
+    if db.all(SQL.find_due_workers, avoided=without):
+        return True
+    statement = SQL.find_due if with_spark else SQL.find_plain_due
+    return not workers_only and bool(db.all(statement, avoided=without))
+
+
+def find_next_due(db: Db) -> datetime | None:
+    """Return the time at which the next waiting run comes due; None when none waits for a time."""
+    return db.value(SQL.find_next_due, datetime)
+
+
+def register(db: Db, run_id: RunId, epoch: int, *, pid: int, facts: Mapping[str, object], log_location: str) -> None:
+    """Say that process `pid` works on the attempt: STARTING → RUNNING; `RunTaken` when it is not there to be had."""
+    changed = db.run(
+        SQL.register, run_id=run_id, epoch=epoch, pid=pid, facts=json.dumps(facts), log_location=log_location
+    )
+    if not changed:
+        raise RunTaken(run_id, str(epoch), find_run(db, run_id).state)
+
+
+def renew(db: Db, held: Sequence[tuple[RunId, int]], lease: timedelta) -> set[RunId]:
+    """Renew the leases of attempts (run, epoch) in one statement; which of them are still under way."""
+    rows = json.dumps([{"run_id": run_id, "epoch": epoch} for run_id, epoch in held])
+    return {RunId(str(row[0])) for row in db.all(SQL.renew_leases, held=rows, lease=lease)}
+
+
+@dataclass(frozen=True, slots=True)
+class AttachTransaction(Effect):
+    """Write down which transaction is the attempt's, in its begin; `RunTaken` when the attempt is over."""
+
+    phase = Phase.RUN
+
+    run_id: RunId
+    epoch: int
+
+    def guards(self) -> Sequence[Call]:
+        """The attempt is under way."""
+        return (SQL.refuse_unless_running(run_id=self.run_id, epoch=self.epoch),)
+
+    def writes(self) -> Sequence[Call]:
+        """The run's write pointer."""
+        return (SQL.attach_transaction(run_id=self.run_id, epoch=self.epoch),)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishRun(Effect):
+    """Complete the run, in the commit of its attempt: its slots become free, and jobs that wait for them are woken.
+
+    A kill that was asked for and not carried out has no effect.
+    """
+
+    phase = Phase.RUN
+
+    run_id: RunId
+    epoch: int
+    reason: str
+    facts: Mapping[str, object]
+
+    def guards(self) -> Sequence[Call]:
+        """The attempt is under way."""
+        return (SQL.refuse_unless_running(run_id=self.run_id, epoch=self.epoch),)
+
+    def writes(self) -> Sequence[Call]:
+        """The end state, and its slots."""
+        params: dict[str, Param] = {
+            "run_id": self.run_id,
+            "epoch": self.epoch,
+            "reason": self.reason,
+            "facts": json.dumps(self.facts),
+        }
+        return (*_free(self.run_id), SQL.complete_run(**params))
+
+
+@dataclass(frozen=True, slots=True)
+class _EndAttempt(Effect):
+    """An attempt's end without commit, decided on `run` as it was read."""
+
+    phase = Phase.RUN
+
+    run: RunRecord
+    ending: Ending
+    cause: Cause
+    reason: str
+    lease_until: datetime | None
+
+    def guards(self) -> Sequence[Call]:
+        params: dict[str, Param] = {
+            "run_id": self.run.run_id,
+            "epoch": self.run.epoch,
+            "state": self.run.state,
+            "kill_asked": int(self.run.kill_asked),
+            "write_pointer": -1 if self.run.write_pointer is None else self.run.write_pointer,
+            "lease_until": self.lease_until,
+        }
+        return (SQL.refuse_if_moved(**params),)
+
+    def writes(self) -> Sequence[Call]:
+        params: dict[str, Param] = {
+            "run_id": self.run.run_id,
+            "epoch": self.run.epoch,
+            "failures": self.ending.failures,
+            "losses": self.ending.losses,
+            "cause": self.cause,
+            "reason": self.reason,
+        }
+        if self.ending.state is RunState.PENDING:
+            # It keeps its slots: a run that waits for its next attempt counts.
+            return (SQL.repeat_run(**params, delay=self.ending.delay),)
+        return (*_free(self.run.run_id), SQL.end_run(**params, state=self.ending.state))
+
+
+def _free(run_id: RunId) -> tuple[Call, ...]:
+    params = {"run_id": run_id}
+    return tuple(statement(**params) for statement in (SQL.lock_limits, SQL.wake_waiting_jobs, SQL.free_slots))
+
+
+def announce_end(run: RunRecord, program: Program, state: RunState) -> Publish:
+    """The message that a run of `program` has reached the end state `state`."""
+    return Publish(
+        Topic.PROGRAM,
+        "run_ended",
+        program_event(program.namespace, program.app, program.name, state),
+        {
+            "program": program.qualified_name,
+            "run_id": run.run_id,
+            "state": state,
+            "schedule_id": run.schedule_id,
+            "arguments": dict(run.arguments),
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """End of an attempt. `reason` is one line for people."""
+
+    cause: Cause
+    reason: str
+    blame: Blame | None = None
+    """Failure for the claims, if the program has failed. Default: the reason."""
+    zombie: bool = False
+    """The process may still be writing: the transaction becomes invalid, not aborted."""
+    unrenewed: datetime | None = None
+    """Only while the lease is still the one that was seen."""
+
+
+def end_attempt(
+    catalog: Catalog, run_id: RunId, epoch: int, end: AttemptEnd, also: Sequence[Effect] = ()
+) -> RunState | None:
+    """End attempt `epoch` of a run without commit, as one transaction with `also`; the run's state after it.
+
+    None, and nothing changed, when the attempt has ended already (a commit that won, a fence), or when its lease was
+    renewed after all.
+    """
+    while True:
+        run, program, inputs, claims = catalog.read(lambda db: _read_for_end(db, run_id))
+        if run.epoch != epoch or not (run.state.live or (run.state is RunState.PENDING and end.cause is Cause.KILLED)):
+            return None
+        if end.unrenewed is not None and run.lease_until != end.unrenewed:
+            return None
+        backoff = program.backoff if program else timedelta(0)
+        ending = decide_ending(run, end.cause, retries=program.retries if program else 0, backoff=backoff)
+        leaving = Leaving(
+            launched=run.job_id is not None,
+            held=any(held.claims for held in claims.values()),
+            killed=ending.state is RunState.KILLED,
+            failed=ending.state is RunState.FAILED,
+            wait=min(backoff, LONGEST_BACKOFF),
+        )
+        catalog.world.mark("end_attempt.before_commit")
+        try:
+            catalog.apply([*_effects_of_end(run, program, end, ending, claims, inputs.leave(leaving)), *also])
+        except (AttemptMoved, ClaimsMoved, LostReply):
+            continue  # look again: it is as it was, changed, or ended by us
+        catalog.world.mark("end_attempt.after_commit")
+        return ending.state
+
+
+def _effects_of_end(
+    run: RunRecord,
+    program: Program | None,
+    end: AttemptEnd,
+    ending: Ending,
+    claims: Mapping[ClaimTable, Held],
+    rest: Sequence[Effect],
+) -> list[Effect]:
+    reason = printable(" ".join(end.reason.split()))[:_LONGEST_REASON]
+    effects: list[Effect] = [_EndAttempt(run, ending, end.cause, reason, end.unrenewed)]
+    if run.write_pointer is not None:
+        state = TxState.INVALID if end.zombie else TxState.ABORTED
+        effects.append(EndTransaction(run.write_pointer, state, f"{end.cause}: {reason}"))
+    # A loss counts as a failure only after several losses in a row.
+    failed = ending.failures > run.failures and end.cause is not Cause.REFUSED
+    blame = (end.blame or Blame(reason)) if failed else None
+    if ending.state is RunState.PENDING:
+        return [*effects, *fail_claims(run.run_id, run.epoch, blame, claims)]
+    if program:
+        effects.append(announce_end(run, program, ending.state))
+        if program.kind.is_worker and ending.state is not RunState.KILLED:
+            effects.insert(0, PostponeStarts(program.program_id, program.backoff, failed=True))
+    backoff = program.backoff if program else timedelta(0)
+    return [*effects, *return_claims(run.run_id, run.epoch, blame, backoff, claims), *rest]
+
+
+def _read_for_end(db: Db, run_id: RunId) -> tuple[RunRecord, Program | None, Inputs, dict[ClaimTable, Held]]:
+    """The run, its program, what that reads, and whether the run holds anything."""
+    run = find_run(db, run_id)
+    program = None if run.program_id is None else find_program_by_id(db, run.program_id)
+    inputs = find_held_inputs(db, run_id) if program is None else find_inputs(db, program)
+    return run, program, inputs, find_claims(db, run_id)
+
+
+def ask_kill(catalog: Catalog, run_id: RunId, note: NoteChange | None = None) -> RunState:
+    """Ask for the end of a run; its state afterwards.
+
+    A waiting run is KILLED at once, and so is an external one, which has no runner: its process is refused when it
+    commits. One under way is STOPPING until its runner has ended its processes. An ended run stays as it is. `note` is
+    written with the change.
+    """
+
+    def ask(db: Db) -> int:
+        asked = db.run(RUNS.ask_kill, run_id=run_id)
+        if asked:
+            write_note(db, note)
+        return asked
+
+    also = () if note is None else (note,)
+    while True:
+        run = catalog.read(lambda db: find_run(db, run_id))
+        if run.state is RunState.PENDING:
+            killed = end_attempt(
+                catalog, run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed before it was started"), also
+            )
+            if killed is not None:
+                return killed
+        elif run.kind is RunKind.EXTERNAL and run.state.live:
+            killed = end_attempt(
+                catalog, run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed on request", zombie=True), also
+            )
+            if killed is not None:
+                return killed
+        elif run.state.ended or run.state is RunState.STOPPING:
+            return run.state
+        elif catalog.write(ask):
+            return RunState.STOPPING

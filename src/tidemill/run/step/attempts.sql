@@ -1,0 +1,198 @@
+-- name: take_late
+-- gives: run_id
+-- locks: run
+-- Those past their deadline go first, whatever their priority.
+WITH picked AS MATERIALIZED (
+    SELECT run_id FROM run {indexed_by:run_deadline}
+     WHERE state = 'PENDING' AND deadline IS NOT NULL AND deadline <= tidemill_now() AND not_before <= tidemill_now()
+       AND (:with_spark = 1 OR spark = 0)
+       AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
+       AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:avoided})
+     ORDER BY deadline, run_id
+     LIMIT :most {skip_locked}
+)
+UPDATE run
+   SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
+       write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
+       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
+ WHERE run_id IN (SELECT run_id FROM picked)
+RETURNING run_id
+
+-- name: take_runs
+-- gives: run_id
+-- locks: run
+-- By when their work came, not by when they may be tried again: a run that waited for its next attempt keeps its turn.
+-- Not what this node could not load a moment ago. The attempt has the code that its program has now.
+-- Materialized: PostgreSQL may run a sub-select with a limit more than once, and lock more than it takes.
+WITH picked AS MATERIALIZED (
+    SELECT run_id FROM run {indexed_by:run_pending}
+     WHERE state = 'PENDING' AND not_before <= tidemill_now()
+       AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
+       AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:avoided})
+     ORDER BY priority DESC, came_at, created_at, run_id
+     LIMIT :most {skip_locked}
+)
+UPDATE run
+   SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
+       write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
+       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
+ WHERE run_id IN (SELECT run_id FROM picked)
+RETURNING run_id
+
+-- name: take_plain_runs
+-- gives: run_id
+-- locks: run
+-- The same without those that need Spark, by an index of its own: a runner in which some of them wait takes no more.
+WITH picked AS MATERIALIZED (
+    SELECT run_id FROM run {indexed_by:run_pending_plain}
+     WHERE state = 'PENDING' AND spark = 0 AND not_before <= tidemill_now()
+       AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
+       AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:avoided})
+     ORDER BY priority DESC, came_at, created_at, run_id
+     LIMIT :most {skip_locked}
+)
+UPDATE run
+   SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
+       write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
+       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
+ WHERE run_id IN (SELECT run_id FROM picked)
+RETURNING run_id
+
+-- name: read_turns
+-- gives: run_id
+SELECT run_id FROM run WHERE run_id IN ({texts:runs})
+ ORDER BY CASE WHEN deadline <= tidemill_now() THEN deadline ELSE 9223372036854775807 END, priority DESC, came_at,
+          created_at, run_id
+
+-- name: take_workers
+-- gives: run_id
+-- locks: run
+-- By their slots, which are few: among all that waits they would be looked for.
+WITH picked AS MATERIALIZED (
+    SELECT run_id FROM run
+     WHERE state = 'PENDING' AND not_before <= tidemill_now()
+       AND run_id IN (SELECT slot.run_id FROM worker CROSS JOIN slot
+                       WHERE slot.limit_key = 'program:' || worker.program_id)
+       AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:avoided})
+     {skip_locked}
+)
+UPDATE run
+   SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
+       write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
+       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
+ WHERE run_id IN (SELECT run_id FROM picked)
+RETURNING run_id
+
+-- name: find_due_workers
+-- gives: found
+SELECT 1 AS found FROM worker CROSS JOIN slot CROSS JOIN run
+ WHERE slot.limit_key = 'program:' || worker.program_id AND run.run_id = slot.run_id
+   AND run.state = 'PENDING' AND run.not_before <= tidemill_now()
+   AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:avoided})
+ LIMIT 1
+
+-- name: find_due
+-- gives: found
+SELECT 1 AS found FROM run WHERE state = 'PENDING' AND not_before <= tidemill_now()
+   AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
+   AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:avoided})
+ LIMIT 1
+
+-- name: find_plain_due
+-- gives: found
+SELECT 1 AS found FROM run WHERE state = 'PENDING' AND spark = 0 AND not_before <= tidemill_now()
+   AND (SELECT 1 FROM worker WHERE worker.program_id = run.program_id) IS NULL
+   AND NOT (SELECT program.bundle FROM program WHERE program.program_id = run.program_id) IN ({texts:avoided})
+ LIMIT 1
+
+-- name: find_next_due
+-- gives: not_before
+SELECT min(not_before) AS not_before FROM run WHERE state = 'PENDING' AND not_before > 0 AND not_before > tidemill_now()
+
+-- name: register
+-- locks: run
+-- Compare and set: the process of an attempt that was given up meanwhile finds nothing to register for.
+UPDATE run
+   SET state = 'RUNNING', pid = :pid, facts = :facts, log_location = :log_location,
+       started_at = coalesce(started_at, tidemill_now())
+ WHERE run_id = :run_id AND epoch = :epoch AND state = 'STARTING'
+
+-- name: renew_leases
+-- gives: run_id
+-- locks: run
+-- quiet
+-- An expired lease may still be renewed until a reaper has fenced the attempt. The state is no plain column here: by
+-- some statistics PostgreSQL would else read all live runs by a partial index instead of looking up the held ones.
+UPDATE run SET lease_until = tidemill_now() + :lease
+ WHERE run_id IN (SELECT h.run_id FROM {rows:held(run_id text, epoch bigint)} AS h
+                   JOIN run AS r ON r.run_id = h.run_id AND r.epoch = h.epoch)
+   AND state || '' IN ('STARTING', 'RUNNING', 'STOPPING')
+RETURNING run_id
+
+-- name: refuse_unless_running
+-- locks: run
+SELECT tidemill_refuse('run_taken', CAST(:run_id AS TEXT), CAST(CAST(:epoch AS BIGINT) AS TEXT),
+                       (SELECT state FROM run WHERE run_id = :run_id))
+ WHERE NOT EXISTS (SELECT 1 FROM run
+                    WHERE run_id = :run_id AND epoch = :epoch AND state IN ('RUNNING', 'STOPPING') {for_update})
+
+-- name: attach_transaction
+-- locks: run
+-- quiet
+UPDATE run SET write_pointer = {commit_seq}, first_write_pointer = coalesce(first_write_pointer, {commit_seq})
+ WHERE run_id = :run_id AND epoch = :epoch
+
+-- name: refuse_if_moved
+-- locks: run
+-- The facts by which the attempt's end was decided must still hold. The lease counts only if the caller fences because
+-- of it. Locked: a runner that takes the run, or a kill, takes no clock, and would come between this look and the
+-- write.
+SELECT tidemill_refuse('attempt_moved', CAST(:run_id AS TEXT))
+ WHERE NOT EXISTS (SELECT 1 FROM run
+                    WHERE run_id = :run_id AND epoch = :epoch AND state = :state AND kill_asked = :kill_asked
+                      AND coalesce(write_pointer, -1) = :write_pointer
+                      AND (CAST(:lease_until AS BIGINT) IS NULL OR lease_until = :lease_until) {for_update})
+
+-- name: complete_run
+-- locks: run
+UPDATE run
+   SET state = 'COMPLETED', ended_at = tidemill_now(), lease_until = NULL, losses = 0, exit_cause = NULL,
+       exit_reason = :reason, facts = :facts
+ WHERE run_id = :run_id AND epoch = :epoch
+
+-- name: repeat_run
+-- locks: run
+UPDATE run
+   SET state = 'PENDING', not_before = tidemill_now() + :delay, failures = :failures, losses = :losses,
+       exit_cause = :cause, exit_reason = :reason, owner = NULL, owner_process = NULL, host = NULL, pid = NULL, lease_until = NULL, write_pointer = NULL
+ WHERE run_id = :run_id AND epoch = :epoch
+
+-- name: end_run
+-- locks: run
+UPDATE run
+   SET state = :state, ended_at = tidemill_now(), failures = :failures, losses = :losses, exit_cause = :cause,
+       exit_reason = :reason, lease_until = NULL
+ WHERE run_id = :run_id AND epoch = :epoch
+
+-- name: lock_limits
+-- gives: limit_key
+-- locks: slot_limit
+-- Under these rows a checker counts the held slots and registers the waiting jobs. It did so before us, and the jobs
+-- are woken below. Or it comes after us and finds the slot free. Without the lock a wake-up was lost on PostgreSQL.
+SELECT limit_key FROM slot_limit
+ WHERE limit_key IN (SELECT limit_key FROM slot WHERE run_id = :run_id)
+ ORDER BY limit_key {for_update}
+
+-- name: wake_waiting_jobs
+-- locks: job, at slot_limit
+-- Locked jobs are skipped, so the rank is not job's: the block that holds a job's row looks at that job, or makes it
+-- due.
+UPDATE job SET next_check_at = tidemill_now()
+ WHERE job_id IN (SELECT job_id FROM job
+                   WHERE job_id IN (SELECT w.job_id FROM slot AS s
+                                     JOIN job_waits AS w ON w.wait_key = 'slots:' || s.limit_key
+                                    WHERE s.run_id = :run_id) {skip_locked})
+
+-- name: free_slots
+-- locks: nothing, at slot_limit
+DELETE FROM slot WHERE run_id = :run_id

@@ -1,0 +1,202 @@
+"""Inputs of programs: the kinds of input, and the acts on all of them at each end of an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, TypeAlias
+
+from tidemill.catalog.db import Catalog, Db
+from tidemill.catalog.effects import Effect
+from tidemill.catalog.transactions import Transaction
+from tidemill.lake import backlog
+from tidemill.lake.backlog import Backlog
+from tidemill.lake.claims import Blame, ClaimTable, Fail, Held, RefuseMoved, Return, find_held
+from tidemill.lake.consumer.managed import find_readers
+from tidemill.lake.fileset.fileset import Fileset, Unpin
+from tidemill.lake.snapshot.changes import find_feed
+from tidemill.names import RunId, ScheduleId
+from tidemill.run.records.declared import find_dataset
+from tidemill.run.records.programs import Code, Program
+from tidemill.run.records.runs import RunRecord
+from tidemill.run.step.change_input import ChangeInputs, TakenChanges
+from tidemill.run.step.file_input import FileInputs, TakenFiles
+from tidemill.run.step.input_kind import Leaving
+from tidemill.run.step.partition_input import PartitionInputs, TakenPartitions
+from tidemill.run.step.version_input import TakenVersion, VersionInputs
+from tidemill.run.step.window_input import WindowInputs
+from tidemill.run.step.workspace import Workspace
+from tidemill.world import World
+
+Kind: TypeAlias = VersionInputs | ChangeInputs | PartitionInputs | FileInputs | WindowInputs
+Taken: TypeAlias = TakenVersion | TakenChanges | TakenPartitions | TakenFiles
+KINDS: Final = (VersionInputs, ChangeInputs, PartitionInputs, FileInputs, WindowInputs)
+"""The kinds, in the order of a take: those that only look come first. A new kind of input is one more entry.
+
+Partitions come before files, since consumers are locked before files.
+"""
+
+
+@dataclass(eq=False)
+class Inputs:
+    """Inputs of a program, by kind. `program` is None for an external caller, whose claims belong to no program."""
+
+    program: Program | None = None
+    kinds: Sequence[Kind] = ()
+
+    @property
+    def taken(self) -> Mapping[str, Taken]:
+        """The parts that the attempt has taken, by the qualified name of their data sets."""
+        return {name: taken for kind in self.kinds for name, taken in kind.taken.items()}
+
+    @property
+    def empty(self) -> bool:
+        """True if some inputs bring work, and none of them has any."""
+        said = [taken.empty for taken in self.taken.values() if taken.empty is not None]
+        return bool(said) and all(said)
+
+    def count(self) -> list[dict[str, object]]:
+        """Return how much was taken of each input, for people."""
+        return [{"dataset": name, **taken.count()} for name, taken in self.taken.items()]
+
+    def outputs(self, db: Db) -> dict[str, Fileset]:
+        """Find the file sets that reading the inputs may write."""
+        return {name: fileset for kind in self.kinds for name, fileset in kind.outputs(db).items()}
+
+    def begin(self, record: RunRecord, world: World) -> list[Effect]:
+        """Pin what will be read; claims of earlier attempts follow the new one."""
+        return [effect for kind in self.kinds for effect in kind.begin(record, world)]
+
+    def take(self, catalog: Catalog, tx: Transaction) -> None:
+        """Take of all inputs."""
+        beside: list[ClaimTable] = []
+        for kind in self.kinds:
+            kind.take(catalog, tx, beside)
+            beside += [] if kind.claims is None else [kind.claims]
+
+    def accept(self, catalog: Catalog, tx: Transaction, acceptors: Mapping[str, Code]) -> None:
+        """Ask the acceptors, which are user code, and return what they do not want."""
+        for kind in self.kinds:
+            kind.accept(catalog, tx, acceptors)
+
+    def verify(self, world: World) -> None:
+        """Raise if what was read is not what was claimed."""
+        for kind in self.kinds:
+            kind.verify(world)
+
+    def complete(self, tx: Transaction) -> list[Effect]:
+        """Complete what was taken; the run keeps no pins."""
+        return [*(effect for kind in self.kinds for effect in kind.complete(tx)), Unpin(tx.run_id)]
+
+    def blame(self, run: Workspace, error: str, reason: str) -> Blame:
+        """Find what of the claims a failure is about."""
+        return Blame(reason, [claim for kind in self.kinds for claim in kind.blame(run, error, reason)])
+
+    def has_work(self, db: Db) -> bool:
+        """Return whether a take would find work. True for a program that waits for nothing."""
+        said = [has for kind in self.kinds if (has := kind.has_work(db)) is not None]
+        return not said or any(said)
+
+    def announce(self) -> list[Effect]:
+        """Announce what can still be claimed: the last effects of a commit."""
+        return [effect for kind in self.kinds for effect in kind.announce()]
+
+    def leave(self, leaving: Leaving) -> list[Effect]:
+        """Announce what a run leaves that ended without success."""
+        return [effect for kind in self.kinds for effect in kind.leave(leaving)]
+
+
+def find_inputs(db: Db, program: Program) -> Inputs:
+    """Find what `program` reads, as it is deployed."""
+    datasets = {name: find_dataset(db, name) for name in program.reads}
+    readers = find_readers(db, [(name, program.qualified_name) for name in datasets]) if datasets else []
+    by_id = {consumer.dataset_id: consumer for consumer in readers}
+    consumers = {name: by_id[one.dataset_id] for name, one in datasets.items() if one.dataset_id in by_id}
+    return Inputs(program, [kind.of(db, program, datasets, consumers) for kind in KINDS])
+
+
+def find_held_inputs(db: Db, run_id: RunId) -> Inputs:
+    """Find the inputs of which a run without a program holds claims."""
+    return Inputs(None, [held for kind in KINDS if (held := kind.held_by(db, run_id)) is not None])
+
+
+def find_claims(db: Db, run_id: RunId) -> dict[ClaimTable, Held]:
+    """Find what the run holds, in each table of claims."""
+    return {kind.claims: find_held(db, kind.claims, run_id) for kind in KINDS if kind.claims is not None}
+
+
+def holds_any(db: Db, run_id: RunId) -> bool:
+    """Return whether the run holds any claim."""
+    return any(held.claims for held in find_claims(db, run_id).values())
+
+
+def fail_claims(run_id: RunId, epoch: int, blame: Blame | None, claims: Mapping[ClaimTable, Held]) -> list[Effect]:
+    """Keep the claims of a run that goes on to another attempt, and count the failure if there was one.
+
+    `claims` are what the run held when that was decided; `ClaimsMoved` if it holds something else.
+    """
+    if blame is None:
+        return [Unpin(run_id)]
+    alone = _is_alone(claims)
+    failed = [Fail(table, run_id, epoch, blame, alone) for table in claims]
+    return [Unpin(run_id), *_refuse_moved(run_id, epoch, blame, claims), *failed]
+
+
+def return_claims(
+    run_id: RunId, epoch: int, blame: Blame | None, backoff: timedelta, claims: Mapping[ClaimTable, Held]
+) -> list[Effect]:
+    """Return the claims of a run that has ended without success: at once, or after a failure at the back-off.
+
+    `Inputs.leave` comes after it. `claims` as for `fail_claims`.
+    """
+    alone = _is_alone(claims)
+    returned = [Return(table, run_id, epoch, blame, backoff, alone) for table in claims]
+    return [Unpin(run_id), *_refuse_moved(run_id, epoch, blame, claims), *returned]
+
+
+def _is_alone(claims: Mapping[ClaimTable, Held]) -> bool:
+    """Return whether the run holds one claim: beside it nothing else can have been the cause of a failure."""
+    return sum(held.claims for held in claims.values()) == 1
+
+
+def _refuse_moved(
+    run_id: RunId, epoch: int, blame: Blame | None, claims: Mapping[ClaimTable, Held]
+) -> Iterable[Effect]:
+    if blame is None or not _is_alone(claims):
+        return ()
+    return [RefuseMoved(table, run_id, epoch, held.claims) for table, held in claims.items()]
+
+
+def _list_backlogs() -> Iterable[Backlog]:
+    """Return the backlogs of all kinds; partitions and changes share one."""
+    return dict.fromkeys(kind.backlog for kind in KINDS if kind.backlog is not None)
+
+
+def announce_waiting(db: Db, programs: Iterable[Program], schedules: Sequence[ScheduleId]) -> None:
+    """Announce the work that waits in all inputs of `programs` to `schedules`; call it after a tick.
+
+    Work is what no take has seen, what a take may claim, what has changed in followed snapshots, and closed windows.
+    Locks consumers. Cost: a few look-ups for each input.
+    """
+    for kinds in zip(*(find_inputs(db, program).kinds for program in programs), strict=True):
+        kind, ids = kinds[0], sorted({name for one in kinds for name in one.ids})
+        for effect in [*kind.note_unseen(ids), *kind.publish(ids, schedules)]:
+            for call in effect.writes():
+                db.call(call)
+
+
+def announce_due(catalog: Catalog) -> None:
+    """Announce the postponed work whose time has come."""
+    for one in _list_backlogs():
+        backlog.publish_due(catalog, one)
+
+
+def find_next_due(db: Db) -> datetime | None:
+    """Return the time, maybe past, at which postponed work is to be announced next; None for never."""
+    return min((due for one in _list_backlogs() if (due := backlog.find_next_due(db, one)) is not None), default=None)
+
+
+def follows_changes(db: Db, program: Program, name: str) -> bool:
+    """Return whether `program` gets the changes of the data set with that (qualified) name, not its content."""
+    return find_feed(db, find_dataset(db, name).dataset_id, program.qualified_name) is not None

@@ -1,0 +1,46 @@
+"""Windows: the input of a window program, which itself plans what it computes, and moves its state with its commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Never
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.effects import Effect
+from tidemill.lake.consumer.managed import Consumer
+from tidemill.lake.datasets import Dataset
+from tidemill.lake.window.retries import WINDOWS
+from tidemill.run.records.programs import Program
+from tidemill.run.step.input_kind import InputKind, Leaving
+
+
+@dataclass(eq=False)
+class WindowInputs(InputKind):
+    """The closed windows of a program; none of a program that is no window program."""
+
+    backlog = WINDOWS
+
+    program: Program
+    taken: Mapping[str, Never] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(
+        cls, db: Db, program: Program, datasets: Mapping[str, Dataset], consumers: Mapping[str, Consumer]
+    ) -> WindowInputs:
+        """Find nothing: the state of a window program is looked up by the program's id."""
+        del db, datasets, consumers
+        return cls(program)
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The program."""
+        return (self.program.program_id,)
+
+    def announce(self) -> Sequence[Effect]:
+        """Announce nothing: the program's own effect, which moves its state, announces what is left."""
+        return ()
+
+    def leave(self, leaving: Leaving) -> Sequence[Effect]:
+        """Announce the windows later: no other run knows of them."""
+        return self.postpone(self.ids, leaving.wait)

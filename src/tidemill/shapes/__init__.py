@@ -1,0 +1,1 @@
+"""Shapes of data, without a catalog: keys, filters, manifests, formats, partition times."""

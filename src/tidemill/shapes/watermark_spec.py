@@ -1,0 +1,339 @@
+"""Watermark declaration of a file set: its column, and options by the names that Flink gave them (seed 003).
+
+Every option is a text, as in `CREATE TABLE … WITH ('partition.time-interval'='1h')`. The refusal of a wrong option
+gives its name, its value and the allowed values. Statements written for Flink run unchanged. Options of Flink that
+would do nothing here are left out, with a notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from itertools import product
+from typing import Final, TypeVar
+
+from tidemill.durations import split_duration
+from tidemill.errors import UserError
+from tidemill.json_specs import sparse
+from tidemill.names import advise
+from tidemill.shapes.keys import Key, KeySchema
+from tidemill.shapes.partition_time import Extractor, Interval, PartitionTime, Zone
+from tidemill.shapes.time_formats import BadPartitionTime
+from tidemill.sizes import BadSize, parse_bytes
+
+_E = TypeVar("_E", bound=StrEnum)
+_T = TypeVar("_T")
+
+ENABLE: Final = "streaming-source.enable"
+PATTERN: Final = "partition.time-extractor.timestamp-pattern"
+FORMATTER: Final = "partition.time-extractor.timestamp-formatter"
+INTERVAL: Final = "partition.time-interval"
+ZONE: Final = "partition.time-zone"
+ROW_LAG: Final = "partition.row-lag"
+OUTSIDE: Final = "partition.outside-policy"
+LATE: Final = "partition.late-policy"
+GAP: Final = "partition.gap-policy"
+EXPECTED_COUNT: Final = "partition.expected-count"
+MAX_AHEAD: Final = "watermark.max-ahead"
+WINDOW_ZONE: Final = "window.time-zone"
+MAX_WINDOWS: Final = "window.batch.max-windows"
+MAX_PARTITIONS: Final = "window.batch.max-partitions"
+MAX_BYTES: Final = "window.batch.max-bytes"
+EXPECTED: Final = "partition.expected."
+
+CONNECTION: Final = ("connector", "path", "format")
+"""Options of CREATE TABLE alone, about the files of the table."""
+_ONE_VALUE: Final[Mapping[str, tuple[str, str]]] = {
+    "partition.time-extractor.kind": ("default", "a class of your own comes later: use a timestamp pattern"),
+    "partition.completeness": ("commit", "other rules come later: name what belongs to a slot by partition.expected"),
+    "streaming-source.partition-order": ("partition-time", "slots are always taken in the order of their times here"),
+    "streaming-source.partition.include": ("all", "a table of which only the latest partition counts has no windows"),
+    "window.emit-empty": ("false", "rows for windows without any come later"),
+    "window.partial-first": ("emit", "leaving out the first window comes later"),
+}
+"""Options of which one value is known so far, and why not another."""
+_OPTIONS: Final = (
+    ENABLE, PATTERN, FORMATTER, INTERVAL, ZONE, ROW_LAG, OUTSIDE, LATE, GAP, EXPECTED_COUNT, MAX_AHEAD, WINDOW_ZONE,
+    MAX_WINDOWS, MAX_PARTITIONS, MAX_BYTES, *_ONE_VALUE,
+)  # fmt: skip
+_LATER: Final[Mapping[str, str]] = {
+    "partition.time-extractor.class": "a class of your own comes later: use a timestamp pattern",
+    "partition.allowed-lateness": "it comes later: however late, a partition is handled by partition.late-policy",
+    "streaming-source.partition.consume-start-offset": "it comes later: a window program begins with the first slot",
+    "streaming-source.consume-start-offset": "it comes later: a window program begins with the first slot",
+    "watermark.idle-timeout": "it comes with windows over several tables, later",
+    "scan.watermark.idle-timeout": "it comes with windows over several tables, later",
+    "table.exec.source.idle-timeout": "it comes with windows over several tables, later",
+}
+_ALIASES: Final = {"streaming-source.consume-order": "streaming-source.partition-order"}
+_MEANINGLESS: Final[Mapping[str, str]] = {
+    "streaming-source.monitor-interval": "a commit announces its partitions; the option comes with adopted tables",
+    "scan.watermark.alignment.": "there is nothing to align: windows are computed in batches",
+    "scan.watermark.emit.": "a watermark moves with each commit",
+    "scan.parallelism": "Spark decides it",
+    "sink.parallelism": "Spark decides it",
+    "sink.partition-commit.": "partitions are published by the commit of their transaction",
+    "auto-compaction": "it has no meaning here",
+    "lookup.": "there are no look-up joins",
+}
+_MOST_EXPECTED: Final = 10_000
+
+
+class BadTableOption(UserError):
+    """An option of a table that is not known, or has a value that it cannot have."""
+
+    code = "bad_watermark_option"
+
+    def __init__(self, option: str, value: str, why: str) -> None:
+        self.option = option
+        self.value = value
+        self.why = why
+        super().__init__(f"option '{option}'='{value}' is refused: {why}")
+
+
+class BadTimeColumn(UserError):
+    """A column that cannot be the time of rows."""
+
+    code = "bad_time_column"
+
+    def __init__(self, dataset: str, column: str, why: str) -> None:
+        self.dataset = dataset
+        self.column = column
+        super().__init__(f"column {column!r} of {dataset} cannot be the time of its rows: {why}")
+
+
+class LatePolicy(StrEnum):
+    """Rule for late partitions: new or changed partitions whose rows may be in computed windows."""
+
+    RECOMPUTE = "recompute"
+    DROP = "drop"
+
+
+class GapPolicy(StrEnum):
+    """Rule for a time slot without a partition: the watermark passes the slot or waits for it."""
+
+    SKIP = "skip"
+    WAIT = "wait"
+
+
+class OutsidePolicy(StrEnum):
+    """Rule for rows whose time is not in the span of their partition."""
+
+    ERROR = "error"
+    DROP = "drop"
+
+
+@sparse
+@dataclass(frozen=True, slots=True)
+class StoredWatermark:
+    """A declared watermark as the catalog keeps it: the options as the user gave them, and the declarer."""
+
+    column: str
+    options: Mapping[str, str]
+    by: str | None = None
+    """`statement` for a watermark that a statement has declared: a deployment leaves it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkSpec:
+    """A declared watermark, checked; `options` are those that were given. Durations are microseconds."""
+
+    column: str
+    options: Mapping[str, str]
+    enabled: bool
+    partition_time: PartitionTime
+    row_lag: int
+    late: LatePolicy
+    gap: GapPolicy
+    outside: OutsidePolicy
+    expected: frozenset[tuple[str, ...]]
+    """Partitions for which a time slot waits, as values of `expected_keys`. If empty, any partition completes the slot.
+    """
+    expected_keys: tuple[str, ...]
+    expected_count: int
+    max_ahead: int
+    window_zone: Zone
+    max_windows: int
+    max_partitions: int
+    max_bytes: int
+
+    @classmethod
+    def of(cls, column: str, given: Mapping[str, str], keys: KeySchema) -> WatermarkSpec:
+        """Read the options of a table with these keys; `BadTableOption` or `BadPartitionTime` says what is wrong."""
+        options = _known(given, keys)
+        read = _Reader(options)
+        if column.lower() in {name.lower() for name in keys.names}:
+            raise BadTableOption("watermark", column, "a key of the partitions cannot be the time of the rows")
+        if INTERVAL not in options:
+            raise BadTableOption(
+                INTERVAL, "", "a watermark needs it: how long a partition's time is, as '1h' or '1 day'"
+            )
+        interval = read.made(INTERVAL, Interval.parse)
+        zone = read.made(ZONE, Zone) if ZONE in options else Zone("UTC")
+        if PATTERN in options:
+            read.made(PATTERN, lambda pattern: Extractor(keys, pattern))
+        if FORMATTER in options:
+            read.made(FORMATTER, lambda formatter: Extractor(keys, None, formatter))
+        expected = {name: read.values(EXPECTED + name) for name in keys.names if EXPECTED + name in options}
+        count = read.number(EXPECTED_COUNT, 1)
+        if expected and EXPECTED_COUNT in options:
+            raise BadTableOption(EXPECTED_COUNT, options[EXPECTED_COUNT], f"say it by {EXPECTED}<key> or by a count")
+        members = frozenset(product(*expected.values())) if expected else frozenset()
+        if len(members) > _MOST_EXPECTED:
+            raise BadTableOption(
+                EXPECTED + next(iter(expected)), "…", f"one slot would wait for {len(members)} partitions"
+            )
+        return cls(
+            column=column,
+            options=dict(sorted(options.items())),
+            enabled=read.flag(ENABLE),
+            partition_time=PartitionTime(Extractor(keys, options.get(PATTERN), options.get(FORMATTER)), interval, zone),
+            row_lag=_micros(read.duration(ROW_LAG, timedelta(0))),
+            late=read.one_of(LATE, LatePolicy, {"side", "error"}),
+            gap=read.one_of(GAP, GapPolicy, set()),
+            outside=read.one_of(OUTSIDE, OutsidePolicy, {"side", "include"}),
+            expected=members,
+            expected_keys=tuple(expected),
+            expected_count=len(members) or count,
+            max_ahead=_micros(read.duration(MAX_AHEAD, interval.longest)),
+            window_zone=read.made(WINDOW_ZONE, Zone) if WINDOW_ZONE in options else zone,
+            max_windows=read.number(MAX_WINDOWS, 1000),
+            max_partitions=read.number(MAX_PARTITIONS, 2000),
+            max_bytes=read.made(MAX_BYTES, parse_bytes) if MAX_BYTES in options else parse_bytes("64 GiB"),
+        )
+
+    @classmethod
+    def restore(cls, stored: StoredWatermark, keys: KeySchema) -> WatermarkSpec:
+        """Make the spec that `stored` was made of."""
+        return cls.of(stored.column, stored.options, keys)
+
+    @property
+    def stored(self) -> StoredWatermark:
+        """Declaration as the catalog keeps it."""
+        return StoredWatermark(self.column, self.options)
+
+    @property
+    def reading(self) -> object:
+        """Rule for reading times. If the rule changes, the watermark and all windows are computed from the start."""
+        return self.partition_time, self.row_lag, self.window_zone
+
+    @property
+    def slots(self) -> object:
+        """Rule for time slots: their position in time, and the conditions on which a slot is complete."""
+        return self.reading, self.gap, self.expected, self.expected_count, self.max_ahead
+
+    def refuse_types(self, dataset: str, types: Mapping[str, str]) -> None:
+        """Raise `BadTimeColumn` where a file set with these columns (Spark's types by name) has the time column.
+
+        Rows that lack the column are taken: later ones may bring it.
+        """
+        known = {name.lower() for name in types}
+        if self.column.lower() in known and (fault := find_column_fault(self.column, self.options, types)):
+            raise BadTimeColumn(dataset, self.column, fault)
+
+    def member(self, keys: KeySchema, key: Key) -> str | None:
+        """Return the member of the time slot that `key` is, as text. None if the slot does not wait for `key`."""
+        if not self.expected:
+            return keys.encode(key)
+        values = {name: str(value) for name, value in zip(keys.names, key, strict=True)}
+        member = tuple(values[name] for name in self.expected_keys)
+        return "/".join(member) if member in self.expected else None
+
+
+def find_column_fault(column: str, options: Mapping[str, str], types: Mapping[str, str]) -> str | None:
+    """Return why `column` cannot be the time of rows with these columns (Spark's types by name); None if it can."""
+    kind = {name.lower(): kind for name, kind in types.items()}.get(column.lower())
+    if kind is None:
+        return f"there is no such column among {', '.join(types)}; TIMESTAMP or TIMESTAMP_NTZ is wanted"
+    if kind not in {"timestamp", "timestamp_ntz"}:
+        return f"it is of type {kind}; TIMESTAMP or TIMESTAMP_NTZ is wanted"
+    zoned = next((name for name in (ZONE, WINDOW_ZONE) if options.get(name, "UTC") != "UTC"), None)
+    if kind == "timestamp_ntz" and zoned is not None:
+        return (
+            f"it is TIMESTAMP_NTZ, which has no time zone: leave out '{zoned}'='{options[zoned]}' (in Python "
+            f"{'zone' if zoned == ZONE else 'window_zone'}=), or make the column a TIMESTAMP"
+        )
+    return None
+
+
+def leave_out(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the options that do something, and a notice for each option of Flink that is left out."""
+    why = {name: why for name in given for prefix, why in _MEANINGLESS.items() if name.startswith(prefix)}
+    kept = {name: value for name, value in given.items() if name not in why}
+    return kept, [f"option '{name}' is left out: {reason}" for name, reason in why.items()]
+
+
+def _known(given: Mapping[str, str], keys: KeySchema) -> dict[str, str]:
+    """Return the options by their own names; raise `BadTableOption` for an option that is not known."""
+    known: dict[str, str] = {}
+    for alias, value in given.items():
+        name = _ALIASES.get(alias, alias)
+        if name in _LATER:
+            raise BadTableOption(alias, value, _LATER[name])
+        if name in _OPTIONS or (name.startswith(EXPECTED) and name.removeprefix(EXPECTED) in keys.names):
+            known[name] = value
+        else:
+            all_known = [*CONNECTION, *_OPTIONS, *_LATER, *_ALIASES, *(EXPECTED + key for key in keys.names)]
+            raise BadTableOption(alias, value, "there is no such option" + advise(name, all_known, before="; "))
+    for alias, value in given.items():
+        only, why = _ONE_VALUE.get(_ALIASES.get(alias, alias), (value, ""))
+        if value != only:
+            raise BadTableOption(alias, value, f"only '{only}' is known: {why}")
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    options: Mapping[str, str]
+
+    def made(self, name: str, make: Callable[[str], _T]) -> _T:
+        """Return `make` of an option's text. A refusal names the option."""
+        value = self.options[name]
+        try:
+            return make(value)
+        except (BadPartitionTime, BadSize) as error:
+            raise BadTableOption(name, value, error.why) from None
+
+    def flag(self, name: str) -> bool:
+        value = self.options.get(name, "false")
+        if value.lower() not in {"true", "false"}:
+            raise BadTableOption(name, value, "use 'true' or 'false'")
+        return value.lower() == "true"
+
+    def number(self, name: str, default: int) -> int:
+        value = self.options.get(name, str(default))
+        if not value.isascii() or not value.isdigit() or not 0 < int(value) <= 1_000_000:
+            raise BadTableOption(name, value, "use a whole number from 1 to 1000000")
+        return int(value)
+
+    def duration(self, name: str, default: timedelta) -> timedelta:
+        value = self.options.get(name)
+        if value is None:
+            return default
+        if value.strip() == "0" or not any(number for number, _ in split_duration(value) or [(1, "")]):
+            return timedelta(0)
+        interval = self.made(name, Interval.parse)
+        if interval.months:
+            raise BadTableOption(name, value, "use weeks, days, hours, minutes or seconds: months differ")
+        return interval.longest
+
+    def one_of(self, name: str, kind: type[_E], later: set[str]) -> _E:
+        known = [one.value for one in kind]
+        value = self.options.get(name, known[0])
+        if value in known:
+            return kind(value)
+        if value in later or value.startswith("wait("):
+            raise BadTableOption(name, value, f"it comes later: use {' or '.join(known)}")
+        raise BadTableOption(name, value, advise(value, known, f"use {' or '.join(known)}"))
+
+    def values(self, name: str) -> tuple[str, ...]:
+        found = tuple(value.strip() for value in self.options[name].split(","))
+        if not all(found) or len(set(found)) < len(found):
+            raise BadTableOption(name, self.options[name], "give each value once, with commas between: 'eu, us'")
+        return found
+
+
+def _micros(duration: timedelta) -> int:
+    return duration // timedelta(microseconds=1)

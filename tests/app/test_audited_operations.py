@@ -1,0 +1,242 @@
+"""Each audited operation is played: its row names actor, action and subject, and no row means no change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet, table
+
+from tests.acceptance.machine import write_texts
+from tests.run.conftest import rows_of
+from tests.stage import Stage, staged
+from tidemill import Mill
+from tidemill.mill.operation import Right
+from tidemill.mill.operations import OPERATIONS
+from tidemill.run.processes.external import open_transaction
+
+APP = """
+import tidemill as tm
+
+app = tm.App("shop")
+raw = app.inbox("raw", "landing/raw", format="csv", schema="line string", settle="0s")
+lines = app.fileset("lines", keys={"hour": "int"})
+plain = app.fileset("plain", keys={"hour": "int"})
+days = app.fileset("days", keys={"day": "date"}, watermark=tm.Watermark(
+    "ts", pattern="$day 00:00:00", interval="1d"))
+counts = app.fileset("counts", keys={"day": "date"})
+users = app.snapshot("users", key=["id"], max_versions=9)
+
+@app.python(reads=[tm.Reads(lines, on_change="error")], retries=1, backoff="0s")
+def look(run):
+    run.input(lines).partitions
+
+@app.python(reads=[raw])
+def load(run):
+    run.input(raw)
+
+app.schedule("look", look, trigger=tm.NewPartitions(lines))
+app.window_sql("count_days", '''
+    INSERT INTO counts SELECT window_start, window_end, count(*) AS n, to_date(window_start) AS day
+      FROM TABLE(TUMBLE(TABLE days, DESCRIPTOR(ts), INTERVAL '1' DAY)) GROUP BY window_start, window_end''')
+"""
+
+
+@dataclass(frozen=True)
+class Play:
+    """An operation on `subject`. `act` performs it as its caller, with what `prepare` returned."""
+
+    subject: str
+    prepare: Callable[[Stage], Any]
+    act: Callable[[Mill, Any], object]
+
+
+def land(stage: Stage, state: str) -> None:
+    """Have an inbox with a file in a state."""
+    folder = stage.mill.project.config.folder / "landing" / "raw"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "a.csv").write_text("1\n", encoding="utf-8")
+    stage.mill.inboxes.scan("raw")
+    rows_of(stage.mill.project.catalog, f"UPDATE inbox_file SET status = '{state}', run_id = 'run_1' RETURNING 1")
+
+
+def refresh(stage: Stage) -> int:
+    """Commit a version of the snapshot, and return its number."""
+    catalog = stage.mill.project.catalog
+    with open_transaction(catalog, stage.world, ["default.users"], writer=write_texts) as tx:
+        tx.snapshot("default.users").replace({"": "a\n"}, allow=["drop"])
+    return int(tx.write_pointer)
+
+
+def first_of_two(stage: Stage) -> int:
+    """Commit two versions of the snapshot, and return the number of the first."""
+    first = refresh(stage)
+    refresh(stage)
+    return first
+
+
+def discard(stage: Stage) -> None:
+    """Have the consumer of `look` discard a partition: the second change of one is an error."""
+    for hour in (1, 1, 2):
+        stage.publish("lines", f"hour={hour}")
+        stage.play()
+
+
+def put_beside(stage: Stage) -> None:
+    """Write a file into the location of a file set, in Hive's layout."""
+    folder = Path(stage.mill.datasets.show("plain").location.removeprefix("file://")) / "hour=3"
+    folder.mkdir(parents=True)
+    parquet.write_table(table({"n": [1]}), folder / "a.parquet")
+
+
+def back_up(stage: Stage) -> Path:
+    """Write a backup, and return its folder."""
+    backup = stage.mill.project.config.folder / "backup"
+    stage.mill.catalog.backup(backup)
+    return backup
+
+
+def go_back(stage: Stage) -> None:
+    """Restore a backup that is older than the data."""
+    backup = back_up(stage)
+    stage.publish("lines", "hour=1")
+    stage.mill.catalog.restore(backup, replace=True)
+
+
+def requeue(mill: Mill) -> None:
+    """Requeue the one discarded partition."""
+    assert mill.consumers.requeue("lines", LOOK).requeued == 1
+
+
+LOOK = "default.shop.look"
+PLAYS = {
+    "catalog.adopt": Play("catalog", go_back, lambda mill, _: mill.catalog.adopt()),
+    "catalog.restore": Play("catalog", back_up, lambda mill, backup: mill.catalog.restore(backup, replace=True)),
+    "consumer.drop": Play(
+        f"default.lines {LOOK}",
+        lambda stage: stage.mill.apps.delete("shop"),
+        lambda mill, _: mill.consumers.drop("lines", LOOK),
+    ),
+    "consumer.requeue": Play(f"default.lines {LOOK}", discard, lambda mill, _: requeue(mill)),
+    "dataset.add": Play("default.plain", put_beside, lambda mill, _: mill.datasets.add("plain", "hour=3")),
+    "dataset.adopt": Play("default.plain", put_beside, lambda mill, _: mill.datasets.adopt("plain")),
+    "dataset.describe": Play(
+        "default.lines",
+        lambda stage: stage.publish("lines", "hour=1"),
+        lambda mill, _: mill.datasets.describe("lines", "hour=1", set={"checked": "yes"}),
+    ),
+    "dataset.drop": Play(
+        "default.lines",
+        lambda stage: stage.publish("lines", "hour=1"),
+        lambda mill, _: mill.datasets.drop("lines", ["hour=1"]),
+    ),
+    "dataset.expire": Play(
+        "default.days",
+        lambda stage: stage.publish("days", "day=2020-01-01"),
+        lambda mill, _: mill.datasets.expire("days", "1d"),
+    ),
+    "inbox.release": Play(
+        "default.raw",
+        lambda stage: land(stage, "QUARANTINED"),
+        lambda mill, _: mill.inboxes.release("raw", ["a.csv"]),
+    ),
+    "inbox.reprocess": Play(
+        "default.raw",
+        lambda stage: land(stage, "SUCCESS"),
+        lambda mill, _: mill.inboxes.reprocess("raw", ["a.csv"]),
+    ),
+    "inbox.retry": Play("default.raw", lambda stage: land(stage, "ERROR"), lambda mill, _: mill.inboxes.retry("raw")),
+    "snapshot.expire": Play("default.users", first_of_two, lambda mill, first: mill.snapshots.expire("users", [first])),
+    "snapshot.rollback": Play(
+        "default.users", first_of_two, lambda mill, first: mill.snapshots.rollback("users", first)
+    ),
+    "watermark.advance": Play(
+        "default.days",
+        lambda stage: stage.publish("days", "day=2020-01-01"),
+        lambda mill, _: mill.watermarks.advance("days", "2020-01-05 00:00"),
+    ),
+    "watermark.reset": Play(
+        "default.shop.count_days",
+        lambda stage: stage.publish("days", "day=2020-01-01"),
+        lambda mill, _: mill.watermarks.reset("shop.count_days"),
+    ),
+    "watermark.rewind": Play(
+        "default.days",
+        lambda stage: stage.publish("days", "day=2020-01-01", "day=2020-01-02"),
+        lambda mill, _: mill.watermarks.rewind("days", "2020-01-01 00:00"),
+    ),
+}
+ELSEWHERE = {
+    "test_audit_log": {
+        "app.delete",
+        "consumer.reset",
+        "deploy",
+        "inbox.scan",
+        "job.drop",
+        "job.force",
+        "run.kill",
+        "run.retry",
+        "run.start",
+        "schedule.create",
+        "schedule.delete",
+        "schedule.resume",
+        "schedule.suspend",
+        "schedule.update",
+        "sql",
+        "topic.publish",
+        "tx.abort",
+    },
+    "test_compaction (needs Spark)": {"dataset.compact"},
+    "test_projects": {"catalog.move"},
+}
+OF_THE_CALL = {"clock", "garbage", "in_progress", "message", "reader_pin", "run", "run_input", "tx"}
+"""Tables in which a transaction that is aborted leaves its traces."""
+
+
+@pytest.fixture
+def stage(catalog_url, tmp_path):
+    """The project on each database."""
+    with staged(tmp_path, catalog_url, APP) as made:
+        yield made
+
+
+def test_each_audited_operation_is_played():
+    """An operation that is added without a row is found here, not by an auditor."""
+    audited = {one.action for one in OPERATIONS if one.right is not Right.READ and not one.mark.no_audit}
+
+    assert audited == set(PLAYS).union(*ELSEWHERE.values())
+
+
+@pytest.mark.parametrize("action", PLAYS)
+def test_an_operation_has_one_row_with_its_actor(stage, action):
+    """The row has to name the person, or it answers no question."""
+    play = PLAYS[action]
+    prepared = play.prepare(stage)
+
+    play.act(stage.mill.acting_as("ann@desk"), prepared)
+
+    rows = [one for one in stage.mill.catalog.log(subject=play.subject) if one.actor == "ann@desk"]
+    assert [(one.action, one.subject) for one in rows] == [(action, play.subject)]
+
+
+@pytest.mark.parametrize("action", PLAYS.keys() - {"catalog.adopt", "catalog.restore"})
+def test_an_operation_whose_row_cannot_be_written_changes_nothing(stage, action):
+    """Row and change are one transaction."""
+    play, catalog = PLAYS[action], stage.mill.project.catalog
+    prepared = play.prepare(stage)
+    catalog.run_script("ALTER TABLE audit RENAME TO elsewhere", unless=99)
+    before = content(stage)
+
+    with pytest.raises(Exception, match="audit"):
+        play.act(stage.mill.acting_as("ann@desk"), prepared)
+
+    assert content(stage) == before
+
+
+def content(stage: Stage) -> dict[str, list[str]]:
+    """Return the rows of all tables that an operation may change."""
+    tables = stage.mill.project.catalog.dump()
+    return {one.name: sorted(map(str, one.rows)) for one in tables if one.name not in OF_THE_CALL}

@@ -1,0 +1,113 @@
+"""Options of a watermark: what is taken, and what is refused with the option, its value and the cure."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill.errors import UserError
+from tidemill.json_specs import read_text, write_text
+from tidemill.shapes.keys import KeySchema
+from tidemill.shapes.watermark_spec import GapPolicy, LatePolicy, StoredWatermark, WatermarkSpec, leave_out
+
+KEYS = KeySchema.of({"day": "date", "hour": "int", "region": "string"})
+HOUR = 3_600_000_000
+
+
+def spec(**options: str) -> WatermarkSpec:
+    """A watermark with options, `__` for a dot and `_` for a dash."""
+    given = {name.replace("__", ".").replace("_", "-"): value for name, value in options.items()}
+    return WatermarkSpec.of("ts", {"partition.time-interval": "1h"} | given, KEYS)
+
+
+def test_only_the_interval_must_be_given():
+    """Everything else is as the seed has it; the guard against a partition of 2099 is one interval."""
+    found = spec()
+
+    assert (found.late, found.gap, found.row_lag) == (LatePolicy.RECOMPUTE, GapPolicy.SKIP, 0)
+    assert found.max_ahead == HOUR
+    assert not found.enabled
+    assert found.window_zone.name == found.partition_time.zone.name == "UTC"
+
+
+def test_what_is_given_is_kept():
+    """By the names of the page, so that a table says the same in SQL and in Python."""
+    found = spec(partition__row_lag="15 min", partition__time_zone="Europe/Berlin", streaming_source__enable="TRUE")
+
+    again = WatermarkSpec.restore(read_text(StoredWatermark, write_text(found.stored)), KEYS)
+
+    assert again == found
+    assert (found.row_lag, found.window_zone.name, found.enabled) == (HOUR // 4, "Europe/Berlin", True)
+
+
+def test_expected_partitions_are_all_combinations():
+    """With two keys of two values each, four partitions belong to one time."""
+    found = spec(partition__expected__region="eu, us", partition__expected__hour="1,2")
+
+    assert found.expected_count == 4
+    assert found.member(KEYS, KEYS.parse("day=2021-03-19 hour=1 region=eu")) == "1/eu"
+    assert found.member(KEYS, KEYS.parse("day=2021-03-19 hour=3 region=eu")) is None
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("partition.time-intervall", "1h", "did you mean 'partition.time-interval'?"),
+        ("streaming-source.enabled", "true", "did you mean 'streaming-source.enable'?"),
+        ("window.size", "1h", "there is no such option"),
+        ("partition.time-interval", "1", "use a number and a unit"),
+        ("partition.time-zone", "Berlin", "there is no such zone"),
+        ("partition.time-extractor.timestamp-pattern", "$dya", "did you mean $day?"),
+        ("partition.time-extractor.timestamp-formatter", "hh", "12-hour clock"),
+        ("partition.time-extractor.kind", "custom", "comes later"),
+        ("partition.time-extractor.class", "a:b", "comes later"),
+        ("partition.late-policy", "side", "it comes later: use recompute or drop"),
+        ("partition.late-policy", "recomputed", "did you mean 'recompute'?"),
+        ("partition.gap-policy", "wait(1h)", "it comes later: use skip or wait"),
+        ("partition.outside-policy", "side", "it comes later: use error or drop"),
+        ("partition.completeness", "success-file", "only 'commit' is known"),
+        ("partition.allowed-lateness", "1h", "comes later"),
+        ("partition.expected.regoin", "eu", "did you mean 'partition.expected.region'?"),
+        ("partition.expected.region", "eu,eu", "give each value once"),
+        ("partition.expected-count", "0", "use a whole number"),
+        ("partition.row-lag", "1 month", "months differ"),
+        ("streaming-source.enable", "yes", "use 'true' or 'false'"),
+        ("comment", "mine", "there is no such option"),
+        ("formt", "csv", "did you mean 'format'?"),
+        ("streaming-source.consume-order", "create-time", "only 'partition-time' is known"),
+        ("streaming-source.partition.include", "latest", "only 'all' is known"),
+        ("scan.watermark.idle-timeout", "1h", "windows over several tables"),
+        ("window.batch.max-bytes", "many", "use a whole number with a unit"),
+        ("window.partial-first", "skip", "only 'emit' is known"),
+        ("window.emit-empty", "true", "only 'false' is known"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_the_cure(option, value, told):
+    """The line names the option, its value, and what is allowed."""
+    with pytest.raises(UserError) as refused:
+        WatermarkSpec.of("ts", {"partition.time-interval": "1h", option: value}, KEYS)
+
+    assert told in str(refused.value)
+    assert f"option '{option}'='{value}' is refused: " in str(refused.value)
+
+
+def test_a_key_is_no_time_of_rows_and_two_rules_are_one_too_many():
+    """A declaration that contradicts itself is refused at once."""
+    with pytest.raises(UserError, match="key of the partitions"):
+        WatermarkSpec.of("Day", {"partition.time-interval": "1h"}, KEYS)
+    with pytest.raises(UserError, match="a watermark needs it"):
+        WatermarkSpec.of("ts", {}, KEYS)
+    with pytest.raises(UserError, match=r"by partition\.expected\.<key> or by a count"):
+        spec(partition__expected__region="eu", partition__expected_count="2")
+
+
+def test_options_of_flink_that_would_do_nothing_are_left_out_with_a_notice():
+    """A statement written for Flink runs; its author reads what it does not do here."""
+    given = {"scan.watermark.alignment.group": "a", "streaming-source.monitor-interval": "1s"}
+
+    kept, notices = leave_out({"partition.time-interval": "1h", **given})
+
+    assert kept == {"partition.time-interval": "1h"}
+    assert [line.split("'")[1] for line in notices] == [
+        "scan.watermark.alignment.group",
+        "streaming-source.monitor-interval",
+    ]

@@ -1,0 +1,201 @@
+"""A deployed project whose scheduler and drivers work in the test's process, attempt by attempt."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.manual_clock import ManualClock, backdoor_of
+from tests.run.conftest import rows_of
+from tests.spawners import InProcess
+from tidemill import Mill
+from tidemill.mill.mill import open_project
+from tidemill.names import RunId
+from tidemill.run.processes.assignments import Assignment, DriverSetup
+from tidemill.run.processes.driver import DriverProcess
+from tidemill.run.processes.external import open_transaction
+from tidemill.run.records.bundles import find_code
+from tidemill.run.records.programs import find_program_by_id
+from tidemill.run.records.runs import RunRecord, find_run, list_runs
+from tidemill.run.step.attempts import take_runs
+from tidemill.run.step.inputs import announce_due
+from tidemill.schedule.loop import Scheduler
+from tidemill.testing.plain import write_plain
+from tidemill.testing.session import SharedSpark
+from tidemill.world import SystemClock, World
+
+EMPTY = "import tidemill as tm\napp = tm.App('shop')\n"
+AnyStage = TypeVar("AnyStage", bound="Stage")
+
+
+@dataclass
+class Stage:
+    """A project on a catalog; programs with Spark share the session `spark`."""
+
+    mill: Mill
+    spark: Any = None
+    at: dict[str, Callable[[], None]] = field(default_factory=dict)
+    """Acts that happen once, each at the mark of its name."""
+
+    @property
+    def world(self) -> World:
+        """The world of the project, in which drivers work too."""
+        return self.mill.project.world
+
+    @property
+    def spawner(self) -> InProcess:
+        """The spawner, which keeps complaints."""
+        assert isinstance(self.world.spawner, InProcess), "the project of a stage is opened by open_stage"
+        return self.world.spawner
+
+    def declare(self, text: str) -> None:
+        """Deploy the app `shop` with these declarations."""
+        self.mill.project.config.app.write_text(f"{EMPTY}{text}", encoding="utf-8")
+        self.mill.deploy()
+
+    def publish(self, dataset: str, *paths: str, op: str = "append") -> None:
+        """Commit partitions of a file set, in one transaction."""
+        self.commit(dataset, {path: f"{path}\n" for path in paths}, op)
+
+    def commit(self, dataset: str, rows: Any, op: str = "append") -> None:
+        """Commit rows of any kind (`write_plain`) to a file set, in one transaction."""
+        with open_transaction(self.mill.project.catalog, self.world, [f"default.{dataset}"], writer=write_plain) as tx:
+            getattr(tx.fileset(f"default.{dataset}"), op)(rows)
+
+    def schedule(self) -> None:
+        """Bring messages and times to runs until there is nothing more."""
+        scheduler = Scheduler(self.mill.project.catalog, self.world, lambda _: None)
+        while scheduler.step() == timedelta(0):
+            pass
+
+    def work(self) -> list[RunRecord]:
+        """Work on all pending runs, one attempt each; return the runs as they stand afterwards."""
+        return [self.attempt(run) for run in self.take()]
+
+    def take(self) -> list[RunRecord]:
+        """Take the pending runs, as a runner does."""
+        return self.mill.project.catalog.write(
+            lambda db: take_runs(db, most=10, owner="stage", host="here", lease=timedelta(seconds=60))
+        )
+
+    def attempt(self, run: RunRecord, world: World | None = None) -> RunRecord:
+        """Work on a run that was taken; return the run as it stands afterwards."""
+        self.driver(run, world).work(self.assignment(run))
+        return self.find(run.run_id)
+
+    def assignment(self, run: RunRecord) -> Assignment:
+        """Return the order to work on a run that was taken."""
+        return Assignment(run.run_id, run.epoch, str(self.mill.project.config.folder))
+
+    def driver(self, run: RunRecord, world: World | None = None) -> DriverProcess:
+        """Make a driver with the code of this attempt, in `world` or in that of the project."""
+        config, catalog, program_id = self.mill.project.config, self.mill.project.catalog, run.program_id
+        assert program_id is not None, "drivers work on runs of programs"
+        program = catalog.read(lambda db: find_program_by_id(db, program_id))
+        code = find_code(catalog, config.state, program, run.bundle)
+        spark, folder = program.kind.needs_spark, str(config.folder)
+        start = DriverSetup(config.catalog, code, folder, folder, spark=spark, warm=False, spark_settings={})
+        if world is not None:
+            catalog = copy.copy(catalog)
+            catalog.world = world
+        driver = DriverProcess(world or self.world, catalog, start, "driver", writer=write_plain)
+        if spark:
+            driver.spark = SharedSpark(self.spark)  # type: ignore[assignment]  # it does what a SparkHome does
+        return driver
+
+    def outcome(self, program: str, **arguments: object) -> tuple[str, str]:
+        """Start a program and work on the run; return its state, and why it ended so."""
+        run_id = self.mill.runs.start(program, arguments).run_id
+        (run,) = self.take()
+        assert run.run_id == run_id, "another run was waiting"
+        ended = self.attempt(run)
+        return str(ended.state), ended.exit_reason or ""
+
+    def play(self, most: int = 20) -> list[RunRecord]:
+        """Schedule and work until nothing is left to do; return the runs in their order. Fails when it does not end."""
+        ran = []
+        for _ in range(most):
+            self.schedule()
+            runs = self.work()
+            if not runs:
+                return ran
+            ran += runs
+        raise AssertionError(f"there is no end of it: {[(run.state, run.exit_reason) for run in ran[-5:]]}")
+
+    def pass_time(self, sql: str = "UPDATE consumer_work SET not_before = 1 WHERE not_before > 0") -> None:
+        """Let all that waits for a time come due, and have it announced as the keeper does."""
+        self.sql(f"{sql} RETURNING 1")
+        announce_due(self.mill.project.catalog)
+
+    def find(self, run_id: RunId) -> RunRecord:
+        """Return how a run stands."""
+        return self.mill.project.catalog.read(lambda db: find_run(db, run_id))
+
+    def runs(self) -> list[RunRecord]:
+        """Return all runs of programs, oldest first."""
+        found = self.mill.project.catalog.read(lambda db: list_runs(db, most=1000))
+        return sorted((run for run in found if run.program_id), key=lambda run: run.created_at)
+
+    def lines_of(self, name: str = "said.txt") -> list[str]:
+        """Return the lines that programs have written into a file of the project."""
+        path = self.mill.project.config.folder / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def rows(self, name: str, *columns: str) -> list[tuple[object, ...]]:
+        """Return the current rows of a data set with Parquet files, sorted."""
+        files = [file.path for file in self.mill.datasets.files(name)]
+        return sorted(tuple(row) for row in self.spark.read.parquet(*files).select(*(columns or ["*"])).collect())
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        """Ask the catalog's database."""
+        return rows_of(self.mill.project.catalog, text)
+
+
+def open_stage(
+    kind: type[AnyStage],
+    folder: Path,
+    catalog_url: str,
+    app: str | Path,
+    *,
+    spark: Any = None,
+    clock: ManualClock | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> AnyStage:
+    """Make a project with this app file (its text, or the file to copy), and open it; close the mill afterwards."""
+    folder.mkdir(exist_ok=True)
+    if isinstance(app, Path):
+        shutil.copy(app, folder / "app.py")
+    else:
+        (folder / "app.py").write_text(app, encoding="utf-8")
+    (folder / "tidemill.toml").write_text(f'catalog = "{catalog_url}"\n', encoding="utf-8")
+    at: dict[str, Callable[[], None]] = {}
+    more = {} if environ is None else {"environ": environ}
+    world = World(
+        clock=clock or SystemClock(), spawner=InProcess(), marked=lambda mark: at.pop(mark, lambda: None)(), **more
+    )
+    return kind(open_project(folder, create=True, world=world), spark, at)
+
+
+@contextlib.contextmanager
+def staged(
+    folder: Path,
+    catalog_url: str,
+    app: str | Path = EMPTY,
+    clock: ManualClock | None = None,
+    *,
+    spark: Any = None,
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[Stage]:
+    """Open a project with this app file, deployed; at the time of `clock`, if given."""
+    stage = open_stage(Stage, folder, catalog_url, app, spark=spark, clock=clock, environ=environ)
+    with contextlib.closing(stage.mill), backdoor_of(catalog_url) as backdoor:
+        if clock is not None:
+            clock.rule(backdoor, stage.mill.project.catalog.dialect)
+        stage.mill.deploy()
+        yield stage

@@ -1,0 +1,62 @@
+"""docs/operating.md: the unit's command exists, and its script prints each failure once."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from tidemill.cli.up import command as up
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "operating.md").read_text(encoding="utf-8")
+(SCRIPT,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+APP = """
+import tidemill as tm
+
+app = tm.App("shop")
+orders = app.inbox("orders", "landing/", schema="id long", attempts=1)
+
+
+@app.python(reads=[orders])
+def load(run):
+    raise ValueError("no such customer")
+
+
+app.schedule("on_orders", load, trigger=tm.NewFiles(orders))
+"""
+
+
+def test_the_unit_starts_a_command_that_exists():
+    """A typing error in a unit is seen first when the machine starts again."""
+    (command,) = re.findall(r"^ExecStart=\S+/tidemill (.*)$", PAGE, re.MULTILINE)
+    name, *options = shlex.split(command)
+
+    context = up.make_context("up", options)
+
+    assert (name, context.params["no_deploy"], context.params["drain"]) == ("up", True, "5m")
+
+
+def test_the_script_prints_each_failed_run_once_and_what_is_quarantined(sqlite_catalog_url, tmp_path):
+    """Cron mails what the script prints; a mail each five minutes about one run is soon filtered away."""
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
+    (tmp_path / "alerts.py").write_text(SCRIPT, encoding="utf-8")
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing/1.csv").write_text("id\n1\n", encoding="utf-8")
+
+    def run(*command: str) -> list[str]:
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    run("-c", "from tidemill.cli.main import main; main()", "up", "--until-idle")
+
+    first, second = run("alerts.py"), run("alerts.py")
+
+    quarantined = "default.orders: 1.csv is quarantined: ValueError: no such customer (tidemill inbox release)"
+    assert [line.partition(" (")[0] for line in first] == [
+        "default.shop.load failed: ValueError: no such customer",
+        quarantined.partition(" (")[0],
+    ]
+    assert second == [quarantined]

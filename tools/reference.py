@@ -1,0 +1,98 @@
+"""Write `docs/reference.md`: all operations of `Mill`, from the list by which command line and tests know them.
+
+`make reference` writes the page; tests/test_operations.py refuses a page that is not current.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Final
+
+from tidemill.mill.operations import NOUNS, OPERATIONS, Operation
+
+PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
+
+_HEAD: Final = """# Reference of operations
+
+An operation is a method of `Mill`: `mill.schedules.suspend("shop.on_orders")`. Most operations have a command:
+`tidemill schedule suspend shop.on_orders`. `tidemill schedule suspend --help` shows the options of the command.
+
+A right is the least that a caller of an operation needs: read, operate, deploy or admin. Each right includes the rights
+before it. Nothing checks rights yet: a process that can open the catalog can use all operations.
+[The records](#records) are the results. `tidemill.iterate` yields the items of all pages of a list.
+
+`make reference` writes this page.
+"""
+
+
+def write_reference() -> str:
+    """Return the page."""
+    parts = [_HEAD]
+    records: dict[str, type] = {}
+    for noun in ("", *(one.noun for one in NOUNS)):
+        parts.append(f"## {noun or 'project'}\n")
+        for operation in OPERATIONS:
+            if operation.noun == noun:
+                parts.append(_write_operation(operation))
+                records |= {one.__name__: one for one in _records_in(operation.returns)}
+    parts.append("## Records\n")
+    parts += [_write_record(record) for _, record in sorted(records.items())]
+    return "\n".join(parts)
+
+
+def _write_operation(operation: Operation) -> str:
+    arguments = list(map(_show_argument, list(inspect.signature(operation.method).parameters.values())[1:]))
+    command = f"`tidemill {operation.command}`" if operation.command else f"no command: {operation.mark.no_command}"
+    lines = [
+        f"### {operation.action}\n",
+        f"{operation.summary}\n",
+        f"- command: {command}",
+        f"- right: {operation.right}",
+        f"- returns: `{_show(operation.returns)}`",
+        *(f"- argument: `{one}`" for one in arguments),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _show_argument(argument: inspect.Parameter) -> str:
+    stars = "**" if argument.kind is inspect.Parameter.VAR_KEYWORD else ""
+    default = "" if argument.default is inspect.Parameter.empty else f" = {_show_default(argument.default)}"
+    return f"{stars}{argument.name}: {argument.annotation}{default}"
+
+
+def _show_default(default: object) -> str:
+    return f"{type(default).__name__}()" if is_dataclass(default) else repr(default)
+
+
+def _write_record(record: type) -> str:
+    hints = typing.get_type_hints(record)
+    summary = (inspect.getdoc(record) or "").partition("\n")[0]
+    shown = [f"- `{name}: {_show(hints[name])}`" for name in record.__dataclass_fields__]
+    return "\n".join([f"### {record.__name__}\n", f"{summary}\n", *shown, ""])
+
+
+def _records_in(hint: object) -> list[type]:
+    if isinstance(hint, type) and is_dataclass(hint):
+        inner = [one for inside in typing.get_type_hints(hint).values() for one in _records_in(inside)]
+        return [hint, *inner] if hint.__module__.startswith("tidemill.") and hint.__name__ != "Page" else inner
+    return [one for inside in typing.get_args(hint) for one in _records_in(inside)]
+
+
+def _show(hint: object) -> str:
+    """Return a type as annotations write it, without modules."""
+    if hint is types.NoneType:
+        return "None"
+    arguments = typing.get_args(hint)
+    origin = typing.get_origin(hint)
+    if origin in {types.UnionType, typing.Union}:
+        return " | ".join(map(_show, arguments))
+    name = getattr(origin or hint, "__name__", str(hint))
+    return f"{name}[{', '.join(map(_show, arguments))}]" if arguments else "..." if hint is ... else name
+
+
+if __name__ == "__main__":
+    PAGE.write_text(write_reference(), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import sys
 import zipfile
@@ -103,6 +104,42 @@ def test_an_edit_without_a_deployment_changes_nothing(stage):
 
     assert stage.lines_of() == []  # the inbox is empty
     assert run.state is RunState.COMPLETED
+
+
+def test_an_edit_of_equal_size_and_time_is_deployed(stage, monkeypatch):
+    """Python would take it for what it compiled before, and declare an app from it that is not what is packed."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    folder = stage.mill.project.config.folder
+    written = (1_700_000_000, 1_700_000_000)
+    edited = {path: path.read_text() for path in (stage.mill.project.config.app, folder / "helper.py")}
+    for words in (("app 1", "helper 1"), ("app 2", "helper 2")):
+        for (path, text), old, new in zip(edited.items(), ("app 1", "helper 1"), words, strict=True):
+            path.write_text(text.replace(old, new))
+            os.utime(path, written)
+        stage.mill.deploy()
+    (folder / "landing" / "one.txt").write_text("1\n")
+    discover(stage)
+    (run,) = stage.play()
+
+    assert run.state is RunState.COMPLETED
+    assert stage.lines_of() == ["app 2 helper 2 late 1 deep 1"]
+    assert list(folder.rglob("*.pyc")) == []
+
+
+def test_a_declaration_of_equal_size_and_time_is_deployed(stage, monkeypatch):
+    """What is declared comes from the text that is packed, not from what Python compiled before."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    app_file = stage.mill.project.config.app
+    (app_file.parent / "helper.py").write_text("word = 'on_files'")
+    text = app_file.read_text().replace('"on_files"', "helper.word")
+    for name in ("on_files", "on_filed"):
+        (app_file.parent / "helper.py").write_text(f"word = {name!r}")
+        app_file.write_text(text)
+        for path in (app_file, app_file.parent / "helper.py"):
+            os.utime(path, (1_700_000_000, 1_700_000_000))
+        stage.mill.deploy()
+
+    assert [schedule.name for schedule in stage.mill.schedules.list().items] == ["default.shop.on_filed"]
 
 
 def test_every_attempt_has_the_files_of_the_deployment(stage):

@@ -10,6 +10,7 @@ from tidemill.app.app import App
 from tidemill.app.packing import pack
 from tidemill.config import Config
 from tidemill.run.records.bundles import Bundle
+from tidemill.run.records.modules import is_of_project
 from tidemill.run.records.programs import BrokenApp, load_apps
 from tidemill.world import Disk
 
@@ -56,10 +57,5 @@ def load_with_code(disk: Disk, config: Config) -> tuple[list[App], Bundle]:
 
 def _is_of_project(file: Path, folder: Path, app_file: Path) -> bool:
     """Say if a module belongs to the project, and not to an environment that lies in its folder."""
-    if file.suffix != ".py" or file.is_relative_to(sys.prefix):
-        return False
-    for root in (app_file.parent, folder):
-        if file.is_relative_to(root):
-            parts = file.relative_to(root).parts
-            return "site-packages" not in parts and not any(part.startswith(".") for part in parts)
-    return False
+    root = next((root for root in (app_file.parent, folder) if file.is_relative_to(root)), None)
+    return file.suffix == ".py" and root is not None and is_of_project(file, root)

@@ -1,7 +1,10 @@
-"""Importing from an unpacked bundle: modules come from there, and `__file__` says where they were deployed from.
+"""Importing the user's code: from an unpacked bundle, or from the files of a project.
 
-So `Path(__file__).parent` is the project's folder in a run as it is in a test, tracebacks name the file that the user
-edits, and their lines are those of the deployed text.
+A module of a bundle has the `__file__` that it was deployed from. So `Path(__file__).parent` is the project's folder in
+a run as it is in a test, tracebacks name the file that the user edits, and their lines are those of the deployed text.
+
+All of it is compiled from its text each time it is imported. Python would take an edit of the same length for what it
+compiled before, if both were saved in one second: a deployment would then declare other code than it packs.
 """
 
 from __future__ import annotations
@@ -12,9 +15,29 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+)
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Final
+
+_folders: Final[set[Path]] = set()
+"""The folders of app files that this process has imported, resolved."""
+
+
+class _SourceLoader(SourceFileLoader):
+    """Compiles a file of a project from its text, and neither reads nor writes byte code."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Compile the text as it is now."""
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
 
 
 class _Loader(SourceFileLoader):
@@ -74,6 +97,23 @@ class _Finder(MetaPathFinder):
         return spec
 
 
+def find_app(app_file: Path) -> ModuleSpec | None:
+    """Import from the folder of `app_file` from now on, first of all; give the file's spec, None if it is no Python."""
+    leave_bundles()
+    folder = app_file.parent.resolve()
+    if str(folder) in sys.path:
+        sys.path.remove(str(folder))
+    sys.path.insert(0, str(folder))  # before those of other projects in this process
+    if folder not in _folders:
+        _folders.add(folder)
+        for known in [known for known in sys.path_importer_cache if Path(known).is_relative_to(folder)]:
+            del sys.path_importer_cache[known]
+    if _find_in_project not in sys.path_hooks:
+        sys.path_hooks.insert(0, _find_in_project)
+    loader = _SourceLoader(app_file.stem, str(app_file)) if app_file.suffix in SOURCE_SUFFIXES else None
+    return importlib.util.spec_from_file_location(app_file.stem, app_file, loader=loader)
+
+
 def find_module(folder: Path, app_file: Path) -> ModuleSpec:
     """Import from the unpacked bundle in `folder` from now on, and from no other; give the spec of its app file."""
     for finder in sys.meta_path:
@@ -92,3 +132,21 @@ def leave_bundles() -> None:
     for name, module in list(sys.modules.items()):
         if isinstance(getattr(module, "__loader__", None), _Loader):
             del sys.modules[name]
+
+
+def is_of_project(path: Path, folder: Path) -> bool:
+    """Tell if `path` belongs to the project in `folder`, and not to an environment that lies there or elsewhere."""
+    if path.is_relative_to(sys.prefix) or path.is_relative_to(sys.base_prefix) or not path.is_relative_to(folder):
+        return False
+    parts = path.relative_to(folder).parts
+    return "site-packages" not in parts and not any(part.startswith(".") for part in parts)
+
+
+def _find_in_project(path: str) -> FileFinder:
+    """Return the finder of modules in a folder of a project; `ImportError` leaves any other folder to Python."""
+    place = Path(path)
+    nearest = next((folder for folder in (place, *place.parents) if folder in _folders), None)
+    if nearest is None or not is_of_project(place, nearest) or not place.is_dir():
+        message = "no folder of a project"
+        raise ImportError(message, path=path)
+    return FileFinder(path, (ExtensionFileLoader, EXTENSION_SUFFIXES), (_SourceLoader, SOURCE_SUFFIXES))

@@ -20,7 +20,7 @@ from tidemill.catalog.named import Row, load_sql
 from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import read_plain, write_checked
 from tidemill.names import Namespace, ProgramId, advise, check_name, nearest, qualified, split_qualified
-from tidemill.run.records.modules import find_module, leave_bundles
+from tidemill.run.records.modules import find_app, find_module
 from tidemill.world import Disk
 
 if TYPE_CHECKING:
@@ -320,15 +320,7 @@ def load_apps(app_file: Path, bundle: Path | None = None) -> Sequence[ProgramSou
     sends to them. Each call executes the app file again. Modules beside it stay as they were first imported, so a
     process whose code has changed has to be replaced.
     """
-    if bundle is None:
-        spec = importlib.util.spec_from_file_location(app_file.stem, app_file)
-        leave_bundles()
-        folder = str(app_file.parent.resolve())
-        if folder in sys.path:
-            sys.path.remove(folder)
-        sys.path.insert(0, folder)  # first, before those of other projects in this process
-    else:
-        spec = find_module(bundle, app_file)
+    spec = find_app(app_file) if bundle is None else find_module(bundle, app_file)
     if spec is None or spec.loader is None:
         raise BrokenApp(app_file, "it is not a Python file")
     module = importlib.util.module_from_spec(spec)

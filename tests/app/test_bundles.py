@@ -127,7 +127,7 @@ def test_an_edit_of_equal_size_and_time_is_deployed(stage, monkeypatch):
 
 
 def test_a_declaration_of_equal_size_and_time_is_deployed(stage, monkeypatch):
-    """What is declared comes from the text that is packed, not from what Python compiled before."""
+    """Programs and schedules come from the text that is packed, not from byte code of an older text."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     app_file = stage.mill.project.config.app
     (app_file.parent / "helper.py").write_text("word = 'on_files'")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.catalog.records import to_json, to_stored
-from tidemill.epoch import EPOCH, floor_ms, from_ms, show_time, to_ms
+from tidemill.epoch import EPOCH, floor_ms, from_micros, from_ms, show_time, to_micros, to_ms
 
 ZONES = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30)), timezone(-timedelta(hours=8))])
 SINCE = st.timedeltas(timedelta(days=-25_000), timedelta(days=80_000))
@@ -22,6 +22,12 @@ def test_a_moment_comes_back_from_the_catalog_as_the_begin_of_its_millisecond(mo
     """Also before 1970: nothing is rounded up into a millisecond that has not come."""
     assert from_ms(to_ms(moment)) == floor_ms(moment)
     assert timedelta(0) <= moment - floor_ms(moment) < timedelta(milliseconds=1)
+
+
+@given(MOMENTS)
+def test_a_moment_of_a_partition_comes_back_whole(moment: datetime) -> None:
+    """Partition times and the times of files are in microseconds, as those of Python."""
+    assert from_micros(to_micros(moment)) == moment
 
 
 @given(EARLIER_AND_LATER)

@@ -1,4 +1,4 @@
-"""Moments as the catalog stores them: whole milliseconds since 1970, in UTC."""
+"""Moments as whole numbers since 1970, in UTC: milliseconds in the catalog, microseconds of partitions and files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def to_ms(moment: datetime) -> int:
@@ -29,3 +30,13 @@ def show_time(moment: datetime) -> str:
 def from_ms(milliseconds: int) -> datetime:
     """The moment, aware, in UTC."""
     return EPOCH + milliseconds * _MILLISECOND
+
+
+def to_micros(moment: datetime) -> int:
+    """Return the microsecond of `moment`, which is aware."""
+    return (moment - EPOCH) // _MICROSECOND
+
+
+def from_micros(microseconds: int) -> datetime:
+    """Return the moment, aware, in UTC; `OverflowError` outside the years 1 to 9999."""
+    return EPOCH + timedelta(microseconds=microseconds)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
-from tidemill.epoch import EPOCH
+from tidemill.epoch import to_micros
 from tidemill.errors import NotFound, UserError
 from tidemill.lake.consumer.consumer import (
     FROM_BEGINNING,
@@ -404,7 +404,7 @@ def _instant(zone: Zone, given: str | datetime) -> Instant:
         raise BadStart(str(given), "a partition time is a time like 2026-01-31T06:00") from None
     if moment.tzinfo is None:
         return zone.opens(moment)
-    return Instant((moment - EPOCH) // timedelta(microseconds=1))
+    return Instant(to_micros(moment))
 
 
 def _key_of(consumer: Consumer) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, TypeVar, overload
 from urllib.parse import quote, unquote
 
 from tidemill.catalog.named import ALL_ROWS, GREATEST
-from tidemill.catalog.records import to_stored
-from tidemill.epoch import EPOCH
+from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import UserError
 
 T = TypeVar("T")
@@ -85,7 +84,7 @@ def cut(rows: Sequence[R], limit: int, key: Callable[[R], str], view: Callable[[
 
 def write_key(*parts: str | int | datetime) -> str:
     """Return the key of a row, by the values that order its list."""
-    plain = (to_stored(part) if isinstance(part, datetime) else part for part in parts)
+    plain = (to_ms(part) if isinstance(part, datetime) else part for part in parts)
     return "/".join(quote(str(part), safe=_PLAIN) for part in plain)
 
 
@@ -116,7 +115,7 @@ def _read(part: str, like: str | int | datetime) -> str | int | datetime:
                 raise ValueError(part)
             return number
         case datetime():
-            return EPOCH + timedelta(milliseconds=int(part))
+            return from_ms(int(part))
         case str():
             return _text(unquote(part))
 

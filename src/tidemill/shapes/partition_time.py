@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final, NewType
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from tidemill.durations import split_duration
+from tidemill.epoch import from_micros
 from tidemill.names import advise, nearest
 from tidemill.shapes.keys import Key, KeySchema, KeyValue
 from tidemill.shapes.time_formats import DEFAULT_FORMATTER, BadPartitionTime, check_formatter, read_time
@@ -69,11 +70,7 @@ class Zone:
 
     def local(self, instant: int) -> datetime:
         """The wall-clock time at `instant`, naive."""
-        return (
-            (_EPOCH.replace(tzinfo=UTC) + timedelta(microseconds=instant))
-            .astimezone(_info(self.name))
-            .replace(tzinfo=None, fold=0)
-        )
+        return from_micros(instant).astimezone(_info(self.name)).replace(tzinfo=None, fold=0)
 
     def opens(self, local: datetime) -> Instant:
         """The first instant whose local time is at least `local`."""

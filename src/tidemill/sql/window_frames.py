@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
-from tidemill.epoch import EPOCH
+from tidemill.epoch import EPOCH, to_micros
 from tidemill.frames.spark import RowCount, count_of
 from tidemill.lake.fileset.fileset import Partition
 from tidemill.lake.window.window_plan import Window
@@ -210,7 +210,7 @@ def literal_spans(spark: SparkSession, keys: KeySchema, instants: Mapping[KeyTex
 def _plain(value: KeyValue) -> str | int:
     match value:
         case datetime():
-            return (value - EPOCH) // timedelta(microseconds=1)
+            return to_micros(value)
         case date():
             return (value - EPOCH.date()).days
         case _:

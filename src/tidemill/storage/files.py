@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
@@ -27,7 +27,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore
 
-from tidemill.epoch import EPOCH
+from tidemill.epoch import from_micros
 from tidemill.errors import Conflict, Unavailable, UserError
 from tidemill.world import World
 
@@ -832,8 +832,7 @@ def _is_empty(folder: int) -> bool:
 
 
 def _status(name: str, status: os.stat_result) -> FileStatus:
-    modified_at = EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
-    return FileStatus(name, status.st_size, modified_at, _etag(status))
+    return FileStatus(name, status.st_size, from_micros(status.st_mtime_ns // 1000), _etag(status))
 
 
 def _reason(error: Exception) -> str:

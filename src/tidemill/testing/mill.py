@@ -19,6 +19,7 @@ from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import Snapshot
 from tidemill.config import load_config
 from tidemill.durations import parse_duration
+from tidemill.epoch import floor_ms, to_micros
 from tidemill.errors import UserError
 from tidemill.lake import datasets
 from tidemill.lake.datasets import Dataset, DatasetKind
@@ -228,7 +229,7 @@ class VirtualMill:
         self._arrivals += 1
         arriving = self.folder / f".arriving-{self._arrivals}"
         arriving.write_bytes(content[: len(content) // 2] if torn else content)
-        at = int((self.now - parse_duration(late)).timestamp() * 1000) * 1_000_000
+        at = to_micros(floor_ms(self.now - parse_duration(late))) * 1000
         os.utime(arriving, ns=(at + self._arrivals, at + self._arrivals))
         shutil.move(arriving, path)
         return path

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from tests.lake.test_snapshot import make_mirror
+from tidemill.catalog.db import Db
 from tidemill.lake.claims import Blame
+from tidemill.lake.consumer.managed import ensure_consumer
 from tidemill.run.records.runs import RunState
 from tidemill.run.step.attempts import AttemptEnd, Cause, end_attempt
+from tidemill.run.step.inputs import find_inputs
 
 
 @pytest.mark.parametrize("retries", [0, 1])
@@ -21,3 +25,17 @@ def test_an_attempt_ends_whatever_its_program_raised(works, retries):
     assert (
         works.run(run.run_id).exit_reason == "ValueError: 'i\N{REPLACEMENT CHARACTER}d' and \N{REPLACEMENT CHARACTER}"
     )
+
+
+def test_the_consumers_of_a_program_are_looked_up_at_once(works, monkeypatch):
+    """Each begin and each end of an attempt finds the inputs: a look-up for each kind, or each feed, would add up."""
+    snapshot = make_mirror(works.catalog).users
+    program = works.program(reads=(snapshot.qualified_name,))
+    works.catalog.write(lambda db: ensure_consumer(db, snapshot.dataset_id, program.qualified_name))
+    run, asked = Db._run, []  # the one place that sees all statements
+    monkeypatch.setattr(Db, "_run", lambda db, call: (asked.append(call.statement.name), run(db, call))[1])
+
+    found = works.catalog.read(lambda db: find_inputs(db, program))
+
+    assert [len(kind.ids) for kind in found.kinds] == [0, 1, 0, 0, 1]
+    assert asked == ["datasets.find_by_name", "managed.find_readers"]

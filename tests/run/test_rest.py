@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,20 +12,22 @@ import pytest
 from tests.lake.conftest import Lake, make_lake
 from tests.manual_clock import ManualClock, backdoor_of
 from tests.run.conftest import Works
+from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.engine import open_catalog
-from tidemill.catalog.transactions import begin
+from tidemill.catalog.transactions import Transaction, begin
 from tidemill.epoch import to_ms
 from tidemill.json_specs import write_plain
-from tidemill.lake.backlog import NoteUnseen
-from tidemill.lake.claims import Restamp
+from tidemill.lake.backlog import Announce, NoteUnseen
+from tidemill.lake.claims import Blame, ClaimsMoved, Restamp
 from tidemill.lake.consumer.backlog import CONSUMERS
 from tidemill.lake.consumer.claims import PARTITIONS
 from tidemill.lake.consumer.take import take_claims
 from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare
 from tidemill.lake.inbox.discovery import discover
-from tidemill.lake.inbox.file_claims import claim_files
-from tidemill.lake.inbox.file_endings import FILES
+from tidemill.lake.inbox.file_checks import failed
+from tidemill.lake.inbox.file_claims import claim_files, read_claims
+from tidemill.lake.inbox.file_endings import FILES, INBOXES, CloseFiles, blame_file
 from tidemill.lake.inbox.inbox import Inbox, InboxSpec, ensure_inbox
 from tidemill.names import DatasetId, JobId, Namespace
 from tidemill.roles.discoverer import Discoverer
@@ -66,12 +68,16 @@ class Shop:
         assert run.run_id == run_id
         return run
 
-    def take(self, run: RunRecord) -> int:
-        """Let the driver of `run` come as far as its claims; how many it has."""
+    def begin(self, run: RunRecord) -> Transaction:
+        """Let the driver of `run` come as far as its transaction."""
         self.works.sql(f"UPDATE run SET state = 'RUNNING' WHERE run_id = '{run.run_id}' RETURNING run_id")
         restamped = [Restamp(PARTITIONS, run.run_id, run.epoch), Restamp(FILES, run.run_id, run.epoch)]
         attached = [AttachTransaction(run.run_id, run.epoch), *restamped]
-        tx = begin(self.works.catalog, run_id=run.run_id, epoch=run.epoch, effects=attached)
+        return begin(self.works.catalog, run_id=run.run_id, epoch=run.epoch, effects=attached)
+
+    def take(self, run: RunRecord) -> int:
+        """Let the driver of `run` come as far as its claims; how many it has."""
+        tx = self.begin(run)
         delivered = take_claims(self.works.catalog, tx, {self.consumer_id: Terms()})
         return len(delivered[self.consumer_id]) + len(claim_files(self.works.catalog, tx, [self.inbox], [PARTITIONS]))
 
@@ -163,6 +169,58 @@ def test_what_a_rejected_run_held_is_announced_too(shop):
     assert shop.take(again) == 2
 
 
+def test_a_run_that_failed_without_a_back_off_announces_what_it_held_once(shop):
+    """No wait is none: with a time that has come already, the keeper would announce the same work again."""
+    fill(shop)
+    run = shop.launch(backoff=timedelta(0))
+    held = shop.take(run)
+
+    state = shop.end(run, Cause.FAILED)
+    at_once = shop.announced()
+    shop.keep()
+    again = shop.launch(backoff=timedelta(0))
+
+    assert (held, state) == (2, RunState.FAILED)
+    assert (at_once, shop.announced()) == (BOTH, BOTH)
+    assert shop.take(again) == 2
+
+
+@pytest.mark.parametrize(("retries", "ended"), [(0, RunState.FAILED), (1, RunState.PENDING)])
+def test_a_blamed_file_of_an_inbox_without_a_wait_is_announced_once(shop, retries, ended):
+    """The file leaves its run, and so is announced also where the run goes on to another attempt."""
+    shop.land()
+    shop.works.sql("UPDATE inbox_marker SET retry_after = 0 RETURNING dataset_id")
+    run = shop.launch(retries=retries, backoff=timedelta(0))
+    shop.take(run)
+    (file,) = shop.works.catalog.read(lambda db: read_claims(db, run.run_id))
+    blame = Blame("the file is bad", [blame_file(file, "the file is bad")])
+
+    state = end_attempt(shop.works.catalog, run.run_id, run.epoch, AttemptEnd(Cause.FAILED, "it is bad", blame))
+    shop.keep()
+    shop.clock.move("1s")
+    shop.keep()
+
+    assert state is ended
+    assert shop.announced() == ["backlog:default.raw"]
+
+
+def test_a_failed_file_of_an_inbox_without_a_wait_is_announced_once(shop):
+    """A commit that closes it announces it, so that it needs no time at which the keeper would."""
+    shop.land()
+    shop.works.sql("UPDATE inbox_marker SET retry_after = 0 RETURNING dataset_id")
+    run = shop.launch()
+    shop.take(run)
+    (file,) = shop.works.catalog.read(lambda db: read_claims(db, run.run_id))
+    inbox = replace(shop.inbox, spec=replace(shop.inbox.spec, retry_after=timedelta(0)))
+
+    closed = CloseFiles(run.run_id, run.epoch, (failed(inbox, file, "it is bad", alone=False),))
+    shop.works.catalog.apply([closed, Announce(INBOXES, [inbox.dataset_id])])
+    at_once = shop.announced()
+    shop.keep()
+
+    assert (at_once, shop.announced()) == (["backlog:default.raw"], ["backlog:default.raw"])
+
+
 def test_runs_that_are_rejected_come_ever_more_seldom(shop):
     """The waits double without a counter, up to an hour: a machine without Java must not spin."""
     fill(shop)
@@ -194,6 +252,36 @@ def test_a_run_that_failed_before_it_took_anything_does_not_start_its_like_at_on
     assert state is RunState.FAILED
     assert at_once == []
     assert shop.announced() == BOTH
+
+
+def test_an_end_that_is_decided_again_happens_once(shop, monkeypatch):
+    """The driver takes a file while its runner ends it: the first decision, about one claim, leaves nothing behind."""
+    shop.lake.publish(10)
+    run = shop.launch()
+    tx = shop.begin(run)
+    take_claims(shop.works.catalog, tx, {shop.consumer_id: Terms()})
+    shop.land()
+    apply, refused = shop.works.catalog.apply, []
+
+    def driver_takes(effects, **more):
+        if not refused:
+            claim_files(shop.works.catalog, tx, [shop.inbox], [PARTITIONS])
+        try:
+            return apply(effects, **more)
+        except ClaimsMoved as error:
+            refused.append(error.run_id)
+            raise
+
+    monkeypatch.setattr(shop.works.catalog, "apply", driver_takes)
+    note = NoteChange("aud_1", "ann", "end", run.run_id, {})
+    state = end_attempt(shop.works.catalog, run.run_id, run.epoch, AttemptEnd(Cause.FAILED, "no luck"), [note])
+    ended = shop.works.sql("SELECT event_type FROM message WHERE topic = 'program'")
+    notes = shop.works.sql("SELECT actor FROM audit")
+    failures = shop.works.sql("SELECT failures FROM consumer_work UNION ALL SELECT failures FROM inbox_file")
+
+    assert (refused, state) == ([run.run_id], RunState.FAILED)
+    assert (ended, notes, failures) == ([("run_ended",)], [("ann",)], [(1,), (1,)])
+    assert shop.works.run(run.run_id).failures == 1
 
 
 def test_what_a_killed_run_never_took_is_announced_at_once(shop):

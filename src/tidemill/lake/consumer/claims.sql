@@ -78,10 +78,11 @@ UPDATE consumer_work SET state = 'discarded'
 
 -- name: return_claims
 -- locks: consumer_work
--- The wait doubles with each failure, up to an hour.
+-- The wait doubles with each failure, up to an hour. Without a wait there is no time: the end of the run announces the
+-- work, and the keeper would announce a time again.
 UPDATE consumer_work
    SET state = 'new', run_id = NULL, epoch = NULL,
-       not_before = CASE WHEN :failed = 0 THEN 0
+       not_before = CASE WHEN :failed = 0 OR :backoff = 0 THEN 0
                          WHEN failures > 20 THEN tidemill_now() + 3600000
                          WHEN CAST(:backoff AS BIGINT) * (CAST(1 AS BIGINT) << CAST(failures - 1 AS INTEGER)) > 3600000
                          THEN tidemill_now() + 3600000

@@ -154,6 +154,7 @@ def failed(inbox: Inbox, file: ClaimedFile, why: str, *, alone: bool) -> FileOut
     """Work on the file failed, of it `alone` or of it among others: then it is a suspect, and never quarantined."""
     failures = file.failures + 1
     ends = alone and failures >= inbox.spec.attempts
+    wait = min(inbox.spec.retry_after * 2 ** min(failures - 1, 20), _LONGEST_WAIT)
     return FileOutcome(
         file.dataset_id,
         file.name,
@@ -161,7 +162,8 @@ def failed(inbox: Inbox, file: ClaimedFile, why: str, *, alone: bool) -> FileOut
         FileState.QUARANTINED if ends else FileState.ERROR,
         failures,
         error=printable(why),
-        retry_after=None if ends else min(inbox.spec.retry_after * 2 ** min(failures - 1, 20), _LONGEST_WAIT),
+        # No wait is None: the commit announces the file, and the keeper would announce a time again.
+        retry_after=None if ends or not wait else wait,
     )
 
 

@@ -78,7 +78,8 @@ UPDATE inbox_file SET failures = failures + 1, error = :error
 
 -- name: fail_blamed
 -- locks: inbox_file
--- The files that are blamed, each with its own reason, leave the run, are tried again, and end in quarantine.
+-- The files that are blamed, each with its own reason, leave the run, are tried again, and end in quarantine. The keeper
+-- announces them, since the run may go on to another attempt; so the time of each lies ahead, by a millisecond at least.
 UPDATE inbox_file
    SET failures = failures + 1, error = blamed.error, alone = blamed.alone,
        status = CASE WHEN EXISTS (SELECT 1 FROM inbox_file AS newer
@@ -88,7 +89,8 @@ UPDATE inbox_file
                      WHEN failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
                      THEN 'QUARANTINED' ELSE 'ERROR' END,
        not_before = CASE WHEN failures + 1 >= (SELECT attempts FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
-                         THEN 0 ELSE tidemill_now() + (SELECT retry_after FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
+                         THEN 0 ELSE tidemill_now() + (SELECT CASE WHEN retry_after = 0 THEN 1 ELSE retry_after END
+                                                   FROM inbox_marker AS inbox WHERE inbox.dataset_id = inbox_file.dataset_id)
                                    * CASE WHEN failures < 10 THEN 1 << CAST(failures AS INTEGER) ELSE 1024 END END
   FROM {rows:blamed(dataset_id text, name text, error text, alone bigint)} AS blamed
  WHERE inbox_file.dataset_id = blamed.dataset_id AND inbox_file.name = blamed.name
@@ -97,7 +99,8 @@ UPDATE inbox_file
 -- name: return_files
 -- locks: inbox_file
 -- What the run still holds when it ends without success. A content that was replaced meanwhile is never delivered.
--- The wait doubles with each failure, up to an hour.
+-- The wait doubles with each failure, up to an hour. Without a wait there is no time: the end of the run announces the
+-- files, and the keeper would announce a time again.
 -- Claims may still carry the epoch of an earlier attempt, when the last one died before it began.
 UPDATE inbox_file
    SET status = CASE
@@ -106,7 +109,7 @@ UPDATE inbox_file
                            AND newer.content_version <> inbox_file.content_version
                            AND coalesce(newer.status IN ('NEW', 'ERROR'), FALSE)) THEN 'SKIPPED'
            WHEN :failed = 0 THEN 'NEW' ELSE 'ERROR' END,
-       not_before = CASE WHEN :failed = 0 THEN 0
+       not_before = CASE WHEN :failed = 0 OR :backoff = 0 THEN 0
                          WHEN failures > 21 THEN tidemill_now() + 3600000
                          WHEN CAST(:backoff AS BIGINT) * (CAST(1 AS BIGINT) << CAST(failures - 1 AS INTEGER)) > 3600000
                          THEN tidemill_now() + 3600000

@@ -49,8 +49,9 @@ def test_list_and_show_tell_where_it_stands_and_what_is_computed(tidemill):
     assert (row["dataset"], row["watermark"]) == ("default.clicks", "2021-03-19 12:00:00")
     assert row["programs"] == ["default.shop.count_hours"]
     (program,) = shown["programs"]
-    assert (program["computed"], program["failing"]) == ("2021-03-19 10:00:00", [])
+    assert (program["computed"], program["postponed"]) == ("2021-03-19 10:00:00", [])
     assert "2021-03-19 10:00:00" in text
+    assert "stale=False; window=[2021-03-19 08:00:00, 2021-03-19 09:00:00)" in text  # a record has commas of its own
 
 
 def test_advance_moves_it_forward_only(tidemill, plain):
@@ -71,10 +72,8 @@ def test_rewind_moves_it_back(tidemill, plain):
     again, why = tidemill("rewind", "clicks", "2021-03-19 09:00")
     move = json.loads(document)["moves"][0]
 
-    assert (code, text.strip()) == (
-        0,
-        "the watermark of clicks is 2021-03-19 09:00:00; default.shop.count_hours goes on from there",
-    )
+    sentence = "the watermark of clicks is 2021-03-19 09:00:00; default.shop.count_hours computes later windows again"
+    assert (code, text.strip()) == (0, sentence)
     assert (move["before"], move["after"]) == ("2021-03-19 12:00:00", "2021-03-19 09:00:00")
     assert move["cause"].startswith("by hand: ")
     assert (again, "watermark advance" in why) == (2, True)
@@ -85,11 +84,11 @@ def test_reset_has_windows_computed_again(tidemill, plain):
     code, text = tidemill("reset", "shop.count_hours", "--to", "2021-03-19 09:00", "--json")
     before = plain.results()
     plain.settle()
-    whole, _ = tidemill("reset", "shop.count_hours")
+    whole, sentence = tidemill("reset", "shop.count_hours")
     plain.settle()
 
     assert (code, json.loads(text)) == (0, {"program": "default.shop.count_hours", "computed": "2021-03-19 09:00:00"})
-    assert whole == 0
+    assert (whole, sentence.strip()) == (0, "shop.count_hours computes all its windows again")
     assert before == {"08:00": 1, "09:00": 1}
     assert plain.results() == {"08:00": 1, "09:00": 1, "11:00": 1}
 

@@ -200,11 +200,11 @@ def test_a_failing_window_is_postponed_and_delays_no_other(plain):
     assert (first.state, second.state) == ("COMPLETED", "COMPLETED"), plain.spawner.complaints
     assert plain.results() == {"08:00": 1, "09:00": 1, "11:00": 1, "12:00": 1}
     assert shown.computed == "2021-03-19 13:00:00"
-    (failing,) = shown.failing
-    assert failing.window == "[2021-03-19 10:00:00, 2021-03-19 11:00:00)"
-    assert failing.partitions == ("day=2021-03-19 hour=10",)
-    assert "AssertionError" in failing.reason
-    assert failing.tried_at > failing.since_at
+    (postponed,) = shown.postponed
+    assert postponed.window == "[2021-03-19 10:00:00, 2021-03-19 11:00:00)"
+    assert postponed.partitions == ("day=2021-03-19 hour=10",)
+    assert "AssertionError" in postponed.reason
+    assert postponed.tried_at > postponed.since_at
     assert plain.sql("SELECT count(*) FROM window_program WHERE retry_at > failing_since") == [(1,)]
 
 

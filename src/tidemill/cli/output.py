@@ -87,12 +87,12 @@ def parse_json(option: str, text: str) -> object:
 
 def page_options(command: Command, *, limit: int | None = 100) -> Command:
     """Add the options by which a command shows one page of a list."""
-    shown = "How many at most." if limit else "How many at most; all of them when left out."
+    shown = "The most rows to show." if limit else "The most rows to show; without the option, all."
     command = click.option(
         "--after",
         default="",
         metavar="KEY",
-        help="Go on behind this key, which the last line of a page names.",
+        help="Begin after this key, which the last line of the previous page shows.",
     )(command)
     return click.option(
         "--limit", default=limit, show_default=limit is not None, type=click.IntRange(1, 1_000_000), help=shown
@@ -215,7 +215,9 @@ def _cell(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name}={_cell(inner)}" for name, inner in value.items()) or _NEVER
     if isinstance(value, list):
-        return ", ".join(map(_cell, value)) or _NEVER
+        # A record has commas of its own.
+        between = "; " if any(isinstance(inner, dict) for inner in value) else ", "
+        return between.join(map(_cell, value)) or _NEVER
     return str(value)
 
 

@@ -27,7 +27,7 @@ def list_(*, limit: int, after: str, as_json: bool) -> None:
 @click.argument("dataset")
 @json_option
 def show(dataset: str, *, as_json: bool) -> None:
-    """Show a watermark: its moves, what holds it, what is missing or has no time, and its window programs."""
+    """Show a watermark: its moves, the transactions that hold it, missing hours, and its window programs."""
     with open_mill() as mill:
         show_one(mill.watermarks.show(dataset), as_json=as_json)
 
@@ -37,7 +37,7 @@ def show(dataset: str, *, as_json: bool) -> None:
 @click.argument("to")
 @json_option
 def advance(dataset: str, to: str, *, as_json: bool) -> None:
-    """Move a watermark forward by hand, to a time on its wall clock: what comes before it later is late."""
+    """Move a watermark forward to a wall-clock time. Partitions of earlier times that come later are late."""
     with open_mill() as mill:
         moved = mill.watermarks.advance(dataset, to)
     say(moved, f"the watermark of {dataset} is {moved.watermark}", as_json=as_json)
@@ -48,10 +48,10 @@ def advance(dataset: str, to: str, *, as_json: bool) -> None:
 @click.argument("to")
 @json_option
 def rewind(dataset: str, to: str, *, as_json: bool) -> None:
-    """Move a watermark back by hand, to a time on its wall clock, and open the windows that end after that time."""
+    """Move a watermark back to a wall-clock time, and open the windows that end after that time."""
     with open_mill() as mill:
         rewound = mill.watermarks.rewind(dataset, to)
-    again = "".join(f"; {program} goes on from there" for program in rewound.programs)
+    again = "".join(f"; {program} computes later windows again" for program in rewound.programs)
     say(rewound, f"the watermark of {dataset} is {rewound.watermark}{again}", as_json=as_json)
 
 
@@ -60,8 +60,8 @@ def rewind(dataset: str, to: str, *, as_json: bool) -> None:
 @click.option("--to", metavar="TIME", help="Only windows that end after this time.")
 @json_option
 def reset(program: str, to: str | None, *, as_json: bool) -> None:
-    """Have a window program (app.program) compute its windows again; each is replaced when it is computed."""
+    """Compute the windows of a program (APP.PROGRAM) again. Published rows stay until they are replaced."""
     with open_mill() as mill:
         done = mill.watermarks.reset(program, to)
-    where = done.computed or "the beginning"
-    say(done, f"{program} goes on from {where}", as_json=as_json)
+    which = "all its windows" if done.computed is None else f"the windows that end after {done.computed}"
+    say(done, f"{program} computes {which} again", as_json=as_json)

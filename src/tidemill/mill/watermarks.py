@@ -151,7 +151,7 @@ class LeftOutView:
 
 
 @dataclass(frozen=True, slots=True)
-class FailingView:
+class PostponedWindow:
     """A window that could not be computed, and is retried."""
 
     window: str
@@ -163,13 +163,13 @@ class FailingView:
 
 @dataclass(frozen=True, slots=True)
 class ProgramView:
-    """A window program: how far it has computed, its latest windows, what it left out, and windows that fail."""
+    """A window program: how far it has computed, its latest windows, what it left out, and postponed windows."""
 
     program: str
     computed: str | None
     latest: tuple[WindowView, ...]
     left_out: LeftOutView
-    failing: tuple[FailingView, ...]
+    postponed: tuple[PostponedWindow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,8 +350,8 @@ def _program_view(db: Db, state: WindowState, source: Fileset, zone: Zone) -> Pr
             for one, pointer, stale in list_results(db, ProgramId(state.program_id), _FEW)
         ),
         left_out=LeftOutView(left_out.partitions, left_out.late_rows, left_out.outside_rows, some),
-        failing=tuple(
-            FailingView(_window(one.window), one.reason, tuple(one.partitions), one.since, one.tried_at)
+        postponed=tuple(
+            PostponedWindow(_window(one.window), one.reason, tuple(one.partitions), one.since, one.tried_at)
             for one in list_failures(db, state.program_id, _FEW)
         ),
     )

@@ -15,9 +15,9 @@ from tidemill.upkeep.balance import Balance
 @click.argument("datasets", nargs=-1, metavar="[DATASET]...")
 @json_option
 def command(datasets: tuple[str, ...], *, as_json: bool) -> None:
-    """Check that all that committed was delivered, consumed and announced once, and that nothing is left behind.
+    """Check that each committed change was delivered, consumed and announced once.
 
-    Reads the history while work goes on, and changes nothing. Ends with 6 when something was found.
+    Reads the whole history while other processes work, and changes nothing. Ends with 6 if there are findings.
     """
     with open_mill() as mill:
         found = mill.catalog.audit(datasets)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidemill.upkeep.restore import Adopted
 
 
-@click.group(name="catalog", help="The catalog itself.")
+@click.group(name="catalog", help="The catalog: backup, restore, checks and migration.")
 def command() -> None:
     """Group of the verbs."""
 
@@ -24,7 +24,7 @@ def command() -> None:
 @command.command()
 @json_option
 def migrate(*, as_json: bool) -> None:
-    """Bring the catalog's schema up to this program's version; stop all else and make a backup before."""
+    """Upgrade the catalog to this version of Tidemill. Stop all other processes and make a backup before."""
     from tidemill.mill.mill import migrate_project
 
     given = click.get_current_context().find_root().obj
@@ -35,7 +35,7 @@ def migrate(*, as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--subject", metavar="NAME", help="Only changes of this thing, by its qualified name or id.")
+@click.option("--subject", metavar="NAME", help="Only changes of this subject: a qualified name or an id.")
 @page_options
 @json_option
 def log(subject: str | None, *, limit: int, after: str, as_json: bool) -> None:
@@ -50,9 +50,9 @@ def log(subject: str | None, *, limit: int, after: str, as_json: bool) -> None:
 @click.argument("target", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
 @json_option
 def backup(target: Path, *, as_json: bool) -> None:
-    """Copy the catalog into FILE, as one moment shows it, while work goes on.
+    """Copy one state of the catalog into FILE, while other processes work.
 
-    The file can be restored into either database. Data are not in it: they lie in the locations of the data sets.
+    SQLite and PostgreSQL can restore the file. The file does not contain the data of data sets.
     """
     with open_mill() as mill:
         written = mill.catalog.backup(target)
@@ -63,14 +63,14 @@ def backup(target: Path, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("backup_file", metavar="BACKUP", type=click.Path(path_type=Path))
-@click.option("--replace", is_flag=True, help="Lose what the catalog has now.")
-@click.option("--adopt", "adopting", is_flag=True, help="Then publish again what was committed after the backup.")
+@click.option("--replace", is_flag=True, help="Replace a catalog that is not empty.")
+@click.option("--adopt", "adopting", is_flag=True, help="Then adopt the commits that came after the backup.")
 @json_option
 def restore(backup_file: Path, *, replace: bool, adopting: bool, as_json: bool) -> None:
-    """Begin a new life of the catalog from BACKUP; stop all else before.
+    """Restore the catalog from BACKUP, as a new life. Stop all other processes before.
 
-    Runs that were under way are tried again. What was consumed or processed after the backup comes again, and so does
-    what is adopted: across a restore delivery is at least once, never less.
+    Open runs are retried. Partitions and files that were consumed after the backup are delivered again, and so are
+    adopted partitions: after a restore, delivery is at least once.
     """
     with open_mill(create=True) as mill:
         restored = mill.catalog.restore(backup_file, replace=replace)
@@ -96,12 +96,13 @@ def restore(backup_file: Path, *, replace: bool, adopting: bool, as_json: bool) 
 
 
 @command.command(name="move")
-@click.option("--from", "old", metavar="DIR", type=click.Path(path_type=Path), help="Where the project was before.")
+@click.option("--from", "old", metavar="DIR", type=click.Path(path_type=Path), help="The old folder of the project.")
 @json_option
 def move_(old: Path | None, *, as_json: bool) -> None:
-    """Go on in this folder after the project was moved here: name it wherever the catalog names the old one.
+    """Replace the old folder of a moved project by this folder, in all paths of the catalog.
 
-    Moves no file. Stop all of Tidemill, move the folder, then run this there. Locations outside of the project stay.
+    Moves no file. Stop all Tidemill processes, move the folder, and run the command there. Locations outside of the
+    project stay as they are.
     """
     with open_mill() as mill:
         moved = mill.catalog.move(old)
@@ -112,10 +113,11 @@ def move_(old: Path | None, *, as_json: bool) -> None:
 @command.command()
 @json_option
 def adopt(*, as_json: bool) -> None:
-    """Publish again what was committed after the backup that the catalog was restored from.
+    """Publish again the commits that came after the backup of a restored catalog.
 
-    Only what is marked as committed; the rest is listed, and kept. Consumers get what is adopted, again if they had it.
-    Can be repeated. Ends with 6 when something was left.
+    Adopts only directories with a marker of a commit; lists the others, and keeps their files. Consumers get adopted
+    partitions, even if they consumed these before. A repeated call continues. Ends with exit code 6 if a directory is
+    left.
     """
     with open_mill() as mill:
         adopted = mill.catalog.adopt()
@@ -136,9 +138,9 @@ def _show_adopted(adopted: Adopted) -> None:
 @click.argument("datasets", nargs=-1, metavar="[DATASET]...")
 @json_option
 def fsck(datasets: tuple[str, ...], *, as_json: bool) -> None:
-    """Compare the catalog with storage, both ways: files that are not as manifests say, and what no manifest names.
+    """Compare the catalog with storage: find missing and damaged files, and files that no manifest names.
 
-    Changes nothing. Ends with 6 when something differs.
+    Changes nothing. Ends with exit code 6 if there are findings.
     """
     with open_mill() as mill:
         found = mill.catalog.fsck(datasets)

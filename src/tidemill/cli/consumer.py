@@ -7,7 +7,7 @@ import click
 from tidemill.cli.output import json_option, open_mill, page_options, say, show_list, show_one, show_page
 
 
-@click.group(name="consumer", help="Consumers of file sets, and what waits for them.")
+@click.group(name="consumer", help="Consumers of file sets, and their waiting partitions.")
 def command() -> None:
     """Group of the verbs."""
 
@@ -37,10 +37,10 @@ def show(dataset: str, name: str, *, as_json: bool) -> None:
 @command.command()
 @click.argument("dataset")
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many partitions.")
+@click.option("--limit", type=click.IntRange(min=1), help="The most partitions to show.")
 @json_option
 def peek(dataset: str, name: str, limit: int | None, *, as_json: bool) -> None:
-    """Show what the next take would give now, in its order, without taking it."""
+    """List the partitions that the next take would claim, in order, without a claim."""
     with open_mill() as mill:
         rows = mill.consumers.peek(dataset, name, limit=limit)
     columns = ("partition", "kind", "files", "bytes", "rows")
@@ -52,7 +52,7 @@ def peek(dataset: str, name: str, limit: int | None, *, as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def drop(dataset: str, name: str, *, as_json: bool) -> None:
-    """Drop a retired consumer, by which no program reads any more. The name of the user is recorded."""
+    """Delete a retired consumer, whose program is no longer declared. The name of the user is recorded."""
     with open_mill() as mill:
         dropped = mill.consumers.drop(dataset, name)
     say(dropped, f"dropped consumer {name} of {dataset}", as_json=as_json)
@@ -62,9 +62,11 @@ def drop(dataset: str, name: str, *, as_json: bool) -> None:
 @click.argument("dataset")
 @click.argument("name")
 @click.option("--to", required=True, metavar="START", help="beginning, now, or a time like 2026-01-31T06:00:00Z.")
-@click.option("--where", multiple=True, metavar="CONDITION", help="Of the past only these partitions: day>=2026-01-01.")
-@click.option("--time-from", metavar="TIME", help="Of the past only partitions whose time is not before TIME.")
-@click.option("--time-until", metavar="TIME", help="Of the past only partitions whose time is before TIME.")
+@click.option(
+    "--where", multiple=True, metavar="CONDITION", help="Of earlier commits, only these partitions: day>=2026-01-01."
+)
+@click.option("--time-from", metavar="TIME", help="Of earlier commits, only partitions from this time on.")
+@click.option("--time-until", metavar="TIME", help="Of earlier commits, only partitions before this time.")
 @json_option
 def reset(
     dataset: str,
@@ -76,10 +78,10 @@ def reset(
     time_until: str | None,
     as_json: bool,
 ) -> None:
-    """Reset a consumer, on record with your name. Refused while a run holds what it took.
+    """Start a consumer again from a given position. Refused while a run holds partitions of the consumer.
 
-    START is a commit time. Conditions and times choose among the partitions that have committed since START; all that
-    commits from now on is delivered too.
+    START is a commit time. --where and the times choose among the partitions that have committed since START. All
+    partitions that commit after the reset are delivered too. The name of the user is recorded.
     """
     with open_mill() as mill:
         view = mill.consumers.reset(dataset, name, to, where=where, time_from=time_from, time_until=time_until)
@@ -95,7 +97,7 @@ def reset(
 @page_options
 @json_option
 def lag(dataset: str | None, name: str | None, *, limit: int, after: str, as_json: bool) -> None:
-    """Show how far consumers are behind: partitions, bytes, and how long the oldest of them has waited."""
+    """Show the waiting partitions of consumers: their number, bytes, and the age of the oldest."""
     with open_mill() as mill:
         rows = mill.consumers.lag(dataset=dataset, name=name, limit=limit, after=after)
     columns = ("dataset", "name", "partitions", "bytes", "age", "oldest_at")

@@ -24,7 +24,7 @@ from tidemill.cli.output import (
 _DROPPED: Final = ("partition", "files", "bytes", "rows")
 
 
-@click.group(name="dataset", help="Data sets: file sets and inboxes.")
+@click.group(name="dataset", help="Data sets: file sets, inboxes and snapshots.")
 def command() -> None:
     """Group of the verbs."""
 
@@ -77,7 +77,7 @@ _as_of = click.option(
 @command.command()
 @click.argument("name")
 @click.argument("key", required=False)
-@click.option("--limit", default=10, show_default=True, type=click.IntRange(1, 1000), help="How many rows at most.")
+@click.option("--limit", default=10, show_default=True, type=click.IntRange(1, 1000), help="The most rows to show.")
 @json_option
 def head(name: str, key: str | None, limit: int, *, as_json: bool) -> None:
     """Show the first rows of a file set or snapshot, or of the partition KEY ("day=2026-01-01"), without Spark."""
@@ -107,7 +107,7 @@ def files(
 @click.option("--dry-run", is_flag=True, help="Only show what would be dropped.")
 @json_option
 def drop(name: str, *, where: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
-    """Drop partitions of a file set, and show what they were. Their files are kept for a while."""
+    """Drop partitions of a file set, and list the dropped partitions. The files stay for `keep_superseded`."""
     with open_mill() as mill:
         rows = mill.datasets.drop(name, where, dry_run=dry_run)
     show_list(rows, _DROPPED, as_json=as_json, empty="no partition is meant by that")
@@ -127,11 +127,13 @@ def compact(name: str, *, where: tuple[str, ...], as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--older-than", metavar="DURATION", help="As 90d; else the retention that the file set declares.")
+@click.option(
+    "--older-than", metavar="DURATION", help="An age such as 90d; without the option, the retention of the file set."
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be dropped.")
 @json_option
 def expire(name: str, *, older_than: str | None, dry_run: bool, as_json: bool) -> None:
-    """Drop the partitions whose time was over long ago, and show what they were."""
+    """Drop partitions that are older than the retention, and list the dropped partitions."""
     with open_mill() as mill:
         rows = mill.datasets.expire(name, older_than, dry_run=dry_run)
     show_list(rows, _DROPPED, as_json=as_json, empty="no partition is that old")
@@ -142,7 +144,7 @@ def expire(name: str, *, older_than: str | None, dry_run: bool, as_json: bool) -
 @page_options
 @json_option
 def dropped(name: str, *, limit: int, after: str, as_json: bool) -> None:
-    """List what was dropped from a file set, the newest first."""
+    """List dropped partitions of a file set, the newest first."""
     with open_mill() as mill:
         rows = mill.datasets.dropped(name, limit=limit, after=after)
     columns = ("partition", "commit_seq", "run_id", "dropped_at")
@@ -163,9 +165,9 @@ def schemas(name: str, *, limit: int, after: str, as_json: bool) -> None:
 @command.command()
 @click.argument("name")
 @click.argument("partition")
-@click.option("--add", multiple=True, metavar="NAME=TEXT", help="Metadata that must not be there yet.")
-@click.option("--set", "set_", multiple=True, metavar="NAME=TEXT", help="Metadata, whatever is there.")
-@click.option("--remove", multiple=True, metavar="NAME", help="Metadata that goes.")
+@click.option("--add", multiple=True, metavar="NAME=TEXT", help="Metadata to add; refused if the name exists.")
+@click.option("--set", "set_", multiple=True, metavar="NAME=TEXT", help="Metadata to add or replace.")
+@click.option("--remove", multiple=True, metavar="NAME", help="The name of metadata to remove.")
 @json_option
 def describe(
     name: str, partition: str, *, add: tuple[str, ...], set_: tuple[str, ...], remove: tuple[str, ...], as_json: bool
@@ -181,7 +183,7 @@ def describe(
 @click.argument("partition")
 @json_option
 def add(name: str, partition: str, *, as_json: bool) -> None:
-    """Register one partition whose files are there already, in Hive's layout: "day=2026-01-01 hour=5"."""
+    """Register the existing folder of one partition in Hive's layout: "day=2026-01-01 hour=5"."""
     with open_mill() as mill:
         done = mill.datasets.add(name, partition)
     sentence = (
@@ -195,10 +197,10 @@ def add(name: str, partition: str, *, as_json: bool) -> None:
 @click.argument("folder", default="")
 @json_option
 def adopt(name: str, folder: str, *, as_json: bool) -> None:
-    """Register files that are there already, in Hive's layout (day=2026-01-01/…), as partitions; nothing is moved.
+    """Register existing folders in Hive's layout (day=2026-01-01/…) as partitions. Moves no file.
 
-    FOLDER is below the location of the file set; without it all of the location is looked through. Ends with exit code
-    6 when something was refused, and says what.
+    FOLDER is below the location of the file set; without FOLDER, the whole location. Lists refused folders, and ends
+    with exit code 6 if there are any.
     """
     with open_mill() as mill:
         done = mill.datasets.adopt(name, folder)

@@ -7,7 +7,7 @@ import click
 
 @click.command(name="demo")
 @click.option("--days", default=3, show_default=True, type=click.IntRange(1, 365), help="Days of data, from 1 January.")
-@click.option("--keep", is_flag=True, help="Leave the project's folder behind and say where it is.")
+@click.option("--keep", is_flag=True, help="Keep the folder of the project, and print its path.")
 @click.option("--crash", is_flag=True, help="Kill the driver with -9 in the middle of a write.")
 def command(days: int, *, keep: bool, crash: bool) -> None:
     """Land New York's flights and weather of 2013 hour by hour; load, join and report them as they arrive."""

@@ -9,7 +9,10 @@ from tidemill.cli.output import begin_mill, json_option, new_option, say
 
 @click.command(name="deploy")
 @click.option(
-    "--update-schedules/--keep-schedules", default=True, show_default=True, help="Whether schedules follow the app."
+    "--update-schedules/--keep-schedules",
+    default=True,
+    show_default=True,
+    help="Change schedules as the app file declares, or keep them.",
 )
 @new_option
 @json_option

@@ -17,7 +17,7 @@ _lease_option = click.option(
 )
 
 
-@click.group(name="inbox", help="Raw files that arrived, and what became of them.")
+@click.group(name="inbox", help="Inboxes: files that arrived, and their states.")
 def command() -> None:
     """Group of the verbs."""
 
@@ -28,7 +28,7 @@ def command() -> None:
 @page_options
 @json_option
 def files(name: str, state: str | None, *, limit: int, after: str, as_json: bool) -> None:
-    """List the files of an inbox by name, with their states, and say what NEW files wait for."""
+    """List the files of an inbox by name, with their states and the reasons of waiting files."""
     with open_mill() as mill:
         rows = mill.inboxes.files(name, state=state, limit=limit, after=after)
         waiting = () if as_json or all(row.status != "NEW" for row in rows) else mill.inboxes.explain(name).why
@@ -58,12 +58,10 @@ def scan(name: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("name")
-@click.option(
-    "--accept-empty", is_flag=True, help="Take an empty folder for emptied, though another folder had the files."
-)
+@click.option("--accept-empty", is_flag=True, help="Accept an empty folder that replaces the earlier one.")
 @json_option
 def reconcile(name: str, *, accept_empty: bool, as_json: bool) -> None:
-    """Look at all files there are: find what came later than the lookback, forget what is done and gone."""
+    """List all files: find files that came later than the lookback, and forget closed files that are deleted."""
     with open_mill() as mill:
         show_one(mill.inboxes.scan(name, reconcile=True, accept_empty=accept_empty), as_json=as_json)
 
@@ -72,11 +70,11 @@ def reconcile(name: str, *, accept_empty: bool, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
 @_lease_option
-@click.option("--owner", default="", help="The name of the claimer, shown with the run.")
-@click.option("--no-scan", is_flag=True, help="Do not look for new files before.")
+@click.option("--owner", default="", help="The name of the caller, shown with the run.")
+@click.option("--no-scan", is_flag=True, help="Claim known files only, without a scan before.")
 @json_option
 def claim(name: str, limit: int, lease: str, owner: str, *, no_scan: bool, as_json: bool) -> None:
-    """Claim the oldest files that wait, for a workflow engine of your own; prints the claim's id and the files."""
+    """Claim the oldest waiting files for another workflow engine; print the id of the claim and the files."""
     with open_mill() as mill:
         got = mill.inboxes.get_latest_files(name, limit, lease=lease, owner=owner, scan=not no_scan)
     if as_json:
@@ -92,7 +90,7 @@ def claim(name: str, limit: int, lease: str, owner: str, *, no_scan: bool, as_js
 @_lease_option
 @json_option
 def renew(claim_id: str, lease: str, *, as_json: bool) -> None:
-    """Keep a claim for another while."""
+    """Extend the lease of a claim."""
     with open_mill() as mill:
         renewed = mill.inboxes.renew_claim(claim_id, lease=lease)
     say(renewed, f"{claim_id} is kept for {renewed.lease}", as_json=as_json)
@@ -105,7 +103,7 @@ def renew(claim_id: str, lease: str, *, as_json: bool) -> None:
 @click.option("--error", default="", metavar="TEXT", help="The reason, shown with files in ERROR.")
 @json_option
 def update(claim_id: str, status: str, files: tuple[str, ...], error: str, *, as_json: bool) -> None:
-    """Close files of a claim, or all of them: as SUCCESS, ERROR (to be retried) or NEW (returned)."""
+    """Close files of a claim as SUCCESS, as ERROR (retried later) or as NEW (returned). Without a file name, all."""
     with open_mill() as mill:
         closed = mill.inboxes.update_file_status(claim_id, files or None, status, error=error)
     say(closed, f"{claim_id} holds {closed.left} files", as_json=as_json)
@@ -117,7 +115,7 @@ def update(claim_id: str, status: str, files: tuple[str, ...], error: str, *, as
 @click.option("--claim", "claim_id", help="Return all files of this claim.")
 @json_option
 def release(name: str | None, files: tuple[str, ...], claim_id: str | None, *, as_json: bool) -> None:
-    """Release quarantined files of an inbox, so that runs get them again; with --claim, return its files."""
+    """Release quarantined files of an inbox, so that runs get them again; or return the files of a claim."""
     with open_mill() as mill:
         if claim_id is not None and name is None:
             claim = mill.inboxes.release_claim(claim_id)
@@ -136,7 +134,7 @@ def release(name: str | None, files: tuple[str, ...], claim_id: str | None, *, a
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @json_option
 def retry(name: str, files: tuple[str, ...], *, as_json: bool) -> None:
-    """Have files in ERROR tried again now, all when none is named."""
+    """Retry files in ERROR now. Without a file name, all of them."""
     with open_mill() as mill:
         done = mill.inboxes.retry(name, files)
     say(done, f"{done.retried} files of {done.inbox} retried", as_json=as_json)

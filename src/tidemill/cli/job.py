@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from tidemill.mill.page import Page
 
 
-@click.group(name="job", help="Jobs: triggered, and waiting to become runs.")
+@click.group(name="job", help="Jobs: launches of schedules that wait to become runs.")
 def command() -> None:
     """Group of the verbs."""
 
 
 @command.command("list")
-@click.option("--history", metavar="APP.SCHEDULE", help="The newest jobs of a schedule that have ended, instead.")
+@click.option("--history", metavar="APP.SCHEDULE", help="Show the newest ended jobs of this schedule instead.")
 @page_options
 @json_option
 def list_(history: str | None, *, limit: int, after: str, as_json: bool) -> None:
@@ -46,7 +46,7 @@ def show(job_id: str, *, as_json: bool) -> None:
 @click.argument("job_id")
 @json_option
 def drop(job_id: str, *, as_json: bool) -> None:
-    """End a job without a run; the schedule's next run takes the job's data."""
+    """End a job without a run. The schedule's next run gets the data of the job."""
     with open_mill() as mill:
         dropped = mill.jobs.drop(job_id)
     say(dropped, f"{job_id} is dropped", as_json=as_json)

@@ -14,24 +14,24 @@ from tidemill.errors import TidemillError, Unavailable
 
 _COMMANDS: Final = {
     "init": ("tidemill.cli.init", "Write a small project that runs as it is."),
-    "up": ("tidemill.cli.up", "Run all roles of the project in this process, until Ctrl-C."),
-    "demo": ("tidemill.cli.demo", "Run the main job on real data, from files that land to a balanced report."),
+    "up": ("tidemill.cli.up", "Run the scheduler, runner, inbox listing and janitor until Ctrl-C."),
+    "demo": ("tidemill.cli.demo", "Process real flights and weather, from arriving files to a checked report."),
     "deploy": ("tidemill.cli.deploy", "Register what the app file declares."),
-    "doctor": ("tidemill.cli.doctor", "Show the effective configuration and check what a run needs, with cures."),
+    "doctor": ("tidemill.cli.doctor", "Show the settings, and check Java, Spark, catalog and folders."),
     "run": ("tidemill.cli.run", "Runs of programs."),
     "tx": ("tidemill.cli.tx", "Transactions, by write pointer."),
-    "dataset": ("tidemill.cli.dataset", "Data sets: file sets and inboxes."),
+    "dataset": ("tidemill.cli.dataset", "Data sets: file sets, inboxes and snapshots."),
     "snapshot": ("tidemill.cli.snapshot", "Snapshots: mirrors of sources, in versions."),
-    "inbox": ("tidemill.cli.inbox", "Raw files that arrived, and what became of them."),
-    "consumer": ("tidemill.cli.consumer", "Consumers of file sets, and what waits for them."),
+    "inbox": ("tidemill.cli.inbox", "Inboxes: files that arrived, and their states."),
+    "consumer": ("tidemill.cli.consumer", "Consumers of file sets, and their waiting partitions."),
     "watermark": ("tidemill.cli.watermark", "Watermarks of file sets, and the windows computed by them."),
     "sql": ("tidemill.cli.sql", "Declare tables and watermarks by SQL statements."),
-    "schedule": ("tidemill.cli.schedule", "What starts a program: trigger and constraints."),
-    "job": ("tidemill.cli.job", "Jobs: triggered, and waiting to become runs."),
-    "topic": ("tidemill.cli.topic", "Messages of commits, and your own."),
+    "schedule": ("tidemill.cli.schedule", "Schedules: the triggers and constraints that start programs."),
+    "job": ("tidemill.cli.job", "Jobs: launches of schedules that wait to become runs."),
+    "topic": ("tidemill.cli.topic", "Topics: messages of commits, and messages of users."),
     "app": ("tidemill.cli.app", "Deployed apps."),
-    "audit": ("tidemill.cli.audit", "Check that all that committed was delivered, consumed and announced once."),
-    "catalog": ("tidemill.cli.catalog", "The catalog itself."),
+    "audit": ("tidemill.cli.audit", "Check that each committed change was delivered, consumed and announced once."),
+    "catalog": ("tidemill.cli.catalog", "The catalog: backup, restore, checks and migration."),
 }
 _INTERRUPTED: Final = 130
 
@@ -62,13 +62,13 @@ class _LazyGroup(click.Group):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(package_name="tidemill", prog_name="tidemill")
 @click.option("--project", metavar="DIR", default=".", help="The project's folder, where tidemill.toml is.")
-@click.option("--catalog", metavar="URL", help="The catalog, instead of the configured one.")
+@click.option("--catalog", metavar="URL", help="The URL of the catalog, instead of the configured URL.")
 @click.pass_context
 def cli(ctx: click.Context, project: str, catalog: str | None) -> None:
     """Run PySpark programs when their data has arrived, each run one transaction.
 
-    Exit codes: 0 done, 1 failed, 2 wrong input, 3 conflict, 4 not found, 5 unavailable, 6 something was found (audit,
-    fsck, adopt).
+    Exit codes: 0 done, 1 failed, 2 wrong input, 3 conflict, 4 not found, 5 unavailable, 6 findings (audit, fsck,
+    adopt).
     """
     ctx.obj = {"project": project, "catalog": catalog}
 

@@ -34,7 +34,7 @@ def list_(program: str | None, *, limit: int, after: str, as_json: bool) -> None
 @click.argument("run_id")
 @json_option
 def show(run_id: str, *, as_json: bool) -> None:
-    """Show a run: its state and why, its attempts, its cause, its inputs."""
+    """Show a run: its state with the reason, attempts, cause and inputs."""
     with open_mill() as mill:
         show_one(mill.runs.show(run_id), as_json=as_json)
 
@@ -44,7 +44,7 @@ def show(run_id: str, *, as_json: bool) -> None:
 @click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="An argument; VALUE may be JSON.")
 @json_option
 def start(program: str, arguments: Sequence[str], *, as_json: bool) -> None:
-    """Start a program now; `tidemill up` or a runner carries it out."""
+    """Start a program now. The run executes in `tidemill up`."""
     given = dict(map(parse_argument, arguments))
     with open_mill() as mill:
         made = mill.runs.start(program, given)
@@ -65,7 +65,7 @@ def retry(run_id: str, *, as_json: bool) -> None:
 @click.argument("run_id")
 @json_option
 def kill(run_id: str, *, as_json: bool) -> None:
-    """End a run's processes; the run publishes nothing. No effect after its commit."""
+    """Kill a run: end its processes, and publish nothing. No effect on a run that has ended."""
     with open_mill() as mill:
         asked = mill.runs.kill(run_id)
     say(asked, f"{run_id} is {asked.state}", as_json=as_json)
@@ -73,8 +73,8 @@ def kill(run_id: str, *, as_json: bool) -> None:
 
 @command.command()
 @click.argument("run_id")
-@click.option("--follow", is_flag=True, help="Go on printing until the run has ended.")
-@click.option("--attempt", type=click.IntRange(1), help="Which attempt; the newest when left out.")
+@click.option("--follow", is_flag=True, help="Print new lines until the run has ended.")
+@click.option("--attempt", type=click.IntRange(1), help="The number of the attempt; without the option, the newest.")
 @click.option("--all", "whole", is_flag=True, help="Print Spark's log too, after the program's output.")
 @json_option
 def logs(run_id: str, attempt: int | None, *, follow: bool, whole: bool, as_json: bool) -> None:

@@ -21,7 +21,7 @@ from tidemill.cli.output import (
 )
 
 
-@click.group(name="schedule", help="What starts a program: trigger and constraints.")
+@click.group(name="schedule", help="Schedules: the triggers and constraints that start programs.")
 def command() -> None:
     """Group of the verbs."""
 
@@ -50,7 +50,7 @@ def show(name: str, *, as_json: bool) -> None:
 @click.argument("name", metavar="APP.SCHEDULE")
 @json_option
 def suspend(name: str, *, as_json: bool) -> None:
-    """Let a schedule start nothing; its pending jobs are dropped, and counted."""
+    """Suspend a schedule, so that it starts no run, and drop its waiting jobs. Print their number."""
     with open_mill() as mill:
         done = mill.schedules.suspend(name)
     say(done, f"{name} is suspended, {_dropped(done.dropped_jobs)}", as_json=as_json)
@@ -60,7 +60,7 @@ def suspend(name: str, *, as_json: bool) -> None:
 @click.argument("name", metavar="APP.SCHEDULE")
 @json_option
 def resume(name: str, *, as_json: bool) -> None:
-    """Let a schedule start its program again, on what happens from now on."""
+    """Resume a suspended schedule. Its program starts at once if there is work."""
     with open_mill() as mill:
         done = mill.schedules.resume(name)
     say(done, f"{name} is scheduled", as_json=as_json)
@@ -82,7 +82,7 @@ def next_(name: str, *, limit: int, after: str, as_json: bool) -> None:
 @page_options
 @json_option
 def triggered_by(name: str, *, limit: int, after: str, as_json: bool) -> None:
-    """List the schedules that listen to a data set, or to what a program writes."""
+    """List the schedules that listen to a data set, or to the outputs of a program."""
     with open_mill() as mill:
         rows = mill.schedules.triggered_by(name, limit=limit, after=after)
     columns = ("name", "program", "status", "trigger")
@@ -94,13 +94,27 @@ def _spec_options(command: Callable[..., None]) -> Callable[..., None]:
     options = [
         click.option("--constraint", "constraints", multiple=True, metavar="JSON", help='{"type": "concurrency", …}'),
         click.option("--arg", "arguments", multiple=True, metavar="NAME=VALUE", help="An argument; VALUE may be JSON."),
-        click.option("--description", metavar="TEXT", help="What it is for."),
-        click.option("--timeout", metavar="DURATION", help="How long its constraints are waited for."),
-        click.option("--on-timeout", type=click.Choice(["cancel", "force"]), help="What becomes of the job then."),
-        click.option("--priority", type=int, help="The higher goes first."),
-        click.option("--deadline", metavar="DURATION", help="After that it goes before all."),
-        click.option("--misfire", type=click.Choice(["once", "all", "skip"]), help="What becomes of missed times."),
-        click.option("--grace", metavar="DURATION", help="How late a time may be under --misfire skip."),
+        click.option("--description", metavar="TEXT", help="A text for readers of the list."),
+        click.option("--timeout", metavar="DURATION", help="The longest wait of a job for its constraints."),
+        click.option(
+            "--on-timeout",
+            type=click.Choice(["cancel", "force"]),
+            help="After --timeout, end the job or start its run.",
+        ),
+        click.option("--priority", type=int, help="Runs of a higher priority start first."),
+        click.option(
+            "--deadline", metavar="DURATION", help="After this wait, a run starts before runs of a higher priority."
+        ),
+        click.option(
+            "--misfire",
+            type=click.Choice(["once", "all", "skip"]),
+            help="One run for all missed times, a run for each, or none for old ones.",
+        ),
+        click.option(
+            "--grace",
+            metavar="DURATION",
+            help="With --misfire skip: the age up to which a missed time still has a run.",
+        ),
     ]
     for option in reversed(options):
         command = option(command)
@@ -111,11 +125,11 @@ def _spec_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("name", metavar="APP.SCHEDULE")
 @click.argument("program", metavar="APP.PROGRAM")
 @click.option("--trigger", required=True, metavar="JSON", help='{"type": "cron", "expression": "@daily"}, …')
-@click.option("--suspended", is_flag=True, help="Do not let it listen before `schedule resume`.")
+@click.option("--suspended", is_flag=True, help="Create it suspended: it waits for `schedule resume`.")
 @_spec_options
 @json_option
 def create(name: str, program: str, trigger: str, *, suspended: bool, as_json: bool, **options: object) -> None:
-    """Make a schedule of your own, which no app declares; a deployment of its app removes it."""
+    """Create a schedule that no app file declares. The next deployment of its app deletes it."""
     with open_mill() as mill:
         made = mill.schedules.create(
             name, program, trigger=parse_json("--trigger", trigger), suspended=suspended, **_given(options)
@@ -125,11 +139,11 @@ def create(name: str, program: str, trigger: str, *, suspended: bool, as_json: b
 
 @command.command()
 @click.argument("name", metavar="APP.SCHEDULE")
-@click.option("--trigger", metavar="JSON", help="Another trigger.")
+@click.option("--trigger", metavar="JSON", help="The new trigger.")
 @_spec_options
 @json_option
 def update(name: str, trigger: str | None, *, as_json: bool, **options: object) -> None:
-    """Change a schedule: what is not named is kept, arguments given replace all; its pending jobs are dropped."""
+    """Change the named options of a schedule, and drop its waiting jobs. --arg replaces all arguments."""
     changes = _given(options) | ({} if trigger is None else {"trigger": parse_json("--trigger", trigger)})
     with open_mill() as mill:
         done = mill.schedules.update(name, **changes)
@@ -140,7 +154,7 @@ def update(name: str, trigger: str | None, *, as_json: bool, **options: object) 
 @click.argument("name", metavar="APP.SCHEDULE")
 @json_option
 def delete(name: str, *, as_json: bool) -> None:
-    """Remove a schedule; its pending jobs are dropped, and counted."""
+    """Delete a schedule, and drop its waiting jobs. Print their number."""
     with open_mill() as mill:
         done = mill.schedules.delete(name)
     say(done, f"{name} is deleted, {_dropped(done.dropped_jobs)}", as_json=as_json)

@@ -25,7 +25,7 @@ def command() -> None:
 @page_options
 @json_option
 def versions(name: str, *, limit: int, after: str, as_json: bool) -> None:
-    """List the versions that can be read, the current one first, and why each is kept."""
+    """List the readable versions, the current version first, each with the reason why it is kept."""
     with open_mill() as mill:
         rows = mill.snapshots.versions(name, limit=limit, after=after)
     figures = ("version", "committed_at", "logical_time", "rows", "bytes", "run_id")
@@ -37,17 +37,19 @@ def versions(name: str, *, limit: int, after: str, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("old", type=int)
 @click.argument("new", type=int)
-@click.option("--key", multiple=True, metavar="COLUMN", help="Columns that tell rows apart, if not the declared key.")
 @click.option(
-    "--limit", default=100, show_default=True, type=click.IntRange(0, 1_000_000), help="How many rows to show."
+    "--key", multiple=True, metavar="COLUMN", help="Columns that identify a row; without the option, the declared key."
+)
+@click.option(
+    "--limit", default=100, show_default=True, type=click.IntRange(0, 1_000_000), help="The most rows to show."
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print a JSON document a line: each row that differs, then counts."
 )
 def diff(name: str, old: int, new: int, key: Sequence[str], limit: int, *, as_json: bool) -> None:
-    """Show the rows by which version NEW differs from OLD, and how many were inserted, deleted and updated.
+    """Show the rows that differ between two versions, and count inserted, deleted and updated rows.
 
-    Of an updated row the columns that differ are shown, with --json all. Starts Spark.
+    Of an updated row, only the columns that differ are shown; --json shows all. Starts Spark.
     """
     if sys.stderr.isatty():
         click.echo(f"starting Spark to compare versions {old} and {new} of {name} …", err=True)
@@ -85,7 +87,7 @@ def _text(value: object) -> str:
 @click.argument("version", type=int)
 @json_option
 def rollback(name: str, version: int, *, as_json: bool) -> None:
-    """Make an older version current again, as a new version that has its files."""
+    """Publish an older version again, as a new version with the same files."""
     with open_mill() as mill:
         made = mill.snapshots.rollback(name, version)
     record = {"version": made.version, "rolled_back_to": version, "rows": made.rows, "run_id": made.run_id}

@@ -11,7 +11,7 @@ from tidemill.cli.output import BadOption, json_option, open_mill, say
 
 @click.command(name="sql")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False)
-@click.option("-e", "statement", metavar="SQL", help="These statements, instead of a file's.")
+@click.option("-e", "statement", metavar="SQL", help="The statements, instead of a file.")
 @json_option
 def command(file: Path | None, statement: str | None, *, as_json: bool) -> None:
     """Carry out SQL statements: CREATE TABLE, ALTER TABLE (watermarks and options), DESCRIBE."""

@@ -7,7 +7,7 @@ import click
 from tidemill.cli.output import BadOption, json_option, open_mill, page_options, parse_json, say, show_page
 
 
-@click.group(name="topic", help="Messages of commits, and your own.")
+@click.group(name="topic", help="Topics: messages of commits, and messages of users.")
 def command() -> None:
     """Group of the verbs."""
 
@@ -40,7 +40,7 @@ def read(topic: str, *, limit: int, after: str, as_json: bool) -> None:
 @page_options
 @json_option
 def quarantined(topic: str, *, limit: int, after: str, as_json: bool) -> None:
-    """List messages that a subscriber could not read and has passed over, with the reason, newest first."""
+    """List messages that a subscriber could not read, each with the reason, newest first."""
     with open_mill() as mill:
         rows = mill.topics.quarantined(topic, limit=limit, after=after)
     columns = ("position", "event_key", "subscriber", "reason", "quarantined_at")
@@ -50,7 +50,7 @@ def quarantined(topic: str, *, limit: int, after: str, as_json: bool) -> None:
 @command.command()
 @click.argument("topic")
 @click.argument("event_key")
-@click.option("--payload", default="{}", metavar="JSON", help="What the message says: a JSON object.")
+@click.option("--payload", default="{}", metavar="JSON", help="The content of the message: a JSON object.")
 @json_option
 def publish(topic: str, event_key: str, payload: str, *, as_json: bool) -> None:
     """Publish a message to a topic of your own; `data` and `program` are for commits."""

@@ -13,7 +13,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--open", "open_only", is_flag=True, help="Only those in progress, the oldest first.")
+@click.option("--open", "open_only", is_flag=True, help="Only open transactions, the oldest first.")
 @page_options
 @json_option
 def list_(*, open_only: bool, limit: int, after: str, as_json: bool) -> None:
@@ -37,7 +37,7 @@ def show(write_pointer: int, *, as_json: bool) -> None:
 @click.argument("write_pointer", type=click.IntRange(1))
 @json_option
 def abort(write_pointer: int, *, as_json: bool) -> None:
-    """End a transaction without commit: its run's process can never commit it afterwards."""
+    """Abort a transaction. Its process cannot commit the transaction afterwards."""
     with open_mill() as mill:
         done = mill.transactions.abort(write_pointer)
     say(done, f"transaction {write_pointer} is {done.state}", as_json=as_json)

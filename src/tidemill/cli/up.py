@@ -17,15 +17,15 @@ from tidemill.durations import parse_duration
     type=click.Choice(["all", "data"]),
     is_flag=False,
     flag_value="all",
-    help="End when nothing runs, waits or is due; with =data, start nothing by Cron or Every.",
+    help="End when no run works, waits or is due; with =data, ignore Cron and Every.",
 )
 @click.option(
-    "--drain", metavar="DURATION", default="0s", show_default=True, help="How long to wait for runs at the end."
+    "--drain", metavar="DURATION", default="0s", show_default=True, help="The longest wait for runs at the end."
 )
 @new_option
 @json_option
 def command(drain: str, *, no_deploy: bool, until_idle: str | None, new: bool, as_json: bool) -> None:
-    """Run scheduler, runner, inbox discovery and janitor of this project until Ctrl-C, one line an event."""
+    """Run scheduler, runner, inbox listing and janitor of the project until Ctrl-C. Print a line for each event."""
     from tidemill.roles.up import UntilIdle, run_all
 
     idle = None if until_idle is None else UntilIdle(until_idle)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ from tidemill.lake.inbox.discovery import discover
 from tidemill.lake.inbox.inbox import After, Afterwards, InboxSpec, list_files
 from tidemill.lake.inbox.leaving import empty_inboxes
 from tidemill.run.step.outside_claims import get_latest_files, update_file_status
+from tidemill.storage.files import LocalFiles
 from tidemill.world import World
 
 TEST_SQL = load_sql(__file__)
@@ -104,23 +106,48 @@ def test_processed_files_are_moved_to_the_archive_under_their_names(mill):
     assert empty_inboxes(mill.catalog) == 0
 
 
-def test_a_file_of_a_disk_that_is_not_mounted_waits_for_the_disk(mill):
+@pytest.mark.parametrize("names", [(), ("README",)], ids=["empty", "with a file of its own"])
+def test_a_file_of_a_disk_that_is_not_mounted_waits_for_the_disk(mill, names):
     """The file counted as deleted, and no janitor moved the file when the disk was back."""
     mill.land("a.txt")
     process(mill)
     away = mill.folder.with_name("away")
     mill.folder.rename(away)
     mill.folder.mkdir()
+    mill.land(*names)
 
     empty_inboxes(mill.catalog)
     without = fates(mill)
-    mill.folder.rmdir()
+    shutil.rmtree(mill.folder)
     away.rename(mill.folder)
     come_due(mill)
     empty_inboxes(mill.catalog)
 
     assert without == {"a.txt": Afterwards.ARCHIVE}
     assert fates(mill) == {"a.txt": Afterwards.ARCHIVED}
+
+
+def test_a_disk_that_is_mounted_while_a_janitor_looks_has_its_file(mill, monkeypatch):
+    """The look at the file met the mount point and the look at the folder met the disk: the file counted as deleted."""
+    mill.land("a.txt")
+    process(mill)
+    away = mill.folder.with_name("away")
+    mill.folder.rename(away)
+    mill.folder.mkdir()
+    check = LocalFiles.check_location
+
+    def mount_and_check(files):
+        if away.exists():
+            mill.folder.rmdir()
+            away.rename(mill.folder)
+        return check(files)
+
+    monkeypatch.setattr(LocalFiles, "check_location", mount_and_check)
+
+    empty_inboxes(mill.catalog)
+
+    assert fates(mill) == {"a.txt": Afterwards.ARCHIVED}
+    assert contents(archive_of(mill)) == {"a.txt": "line\n"}
 
 
 def test_a_copy_of_a_processed_file_is_moved_too(mill):

@@ -27,6 +27,7 @@ from tidemill.storage.files import (
     FileExists,
     Files,
     FileStatus,
+    StorageUnavailable,
     checksum,
     open_files,
     read_chunks,
@@ -45,6 +46,7 @@ _WAIT: Final = timedelta(minutes=1)
 _LOOKS: Final = 3
 _VERSION_SHOWN: Final = 12
 _LONGEST_SUFFIX: Final = 64
+_ANOTHER_FOLDER: Final = "it is another folder than the one that had the file: mount the disk, or list the inbox"
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +115,10 @@ def _look_and_take(world: World, files: Files, archive: Files | None, file: _Lea
     # looks at the file again.
     status = files.settle(file.name)
     if status is None:
-        files.check_location()
+        _check_folder(files, file)
+        # The disk may have been mounted between the two looks.
+        status = files.settle(file.name)
+    if status is None:
         return _not_there(archive, file)
     if status.etag != file.etag and _is_copy(files, file, status):
         file = replace(file, etag=status.etag)
@@ -125,6 +130,16 @@ def _look_and_take(world: World, files: Files, archive: Files | None, file: _Lea
     if moved_to is None:
         return replace(file, afterwards=Afterwards.DELETED)
     return replace(file, afterwards=Afterwards.ARCHIVED, archive=moved_to)
+
+
+def _check_folder(files: Files, file: _Leaving) -> None:
+    """Raise `StorageUnavailable` unless the folder is the folder that had the file: another folder proves nothing.
+
+    A mount point without its disk may have files of its own. The next listing of a restored folder notes the folder.
+    """
+    root = files.check_location()
+    if None not in (root, file.root) and root != file.root:
+        raise StorageUnavailable(files.url, "", _ANOTHER_FOLDER)
 
 
 def _is_copy(files: Files, file: _Leaving, status: FileStatus) -> bool:

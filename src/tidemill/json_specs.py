@@ -120,8 +120,11 @@ def read_text(kind: type[_T], text: str) -> _T:
 
 
 def write_plain(spec: object) -> Any:  # noqa: ANN401  # JSON
-    """Return what `read_plain` reads back as `spec`."""
-    return _converter(detailed=False).unstructure(spec)
+    """Return what `read_plain` reads back as `spec`. `BadJson` for values nested too deep to be read back."""
+    try:
+        return _converter(detailed=False).unstructure(spec)
+    except RecursionError:
+        raise BadJson(type(spec).__name__, "its values are nested too deep; use fewer levels") from None
 
 
 def write_checked(spec: object, refuse: Callable[[str], UserError]) -> Any:  # noqa: ANN401  # JSON

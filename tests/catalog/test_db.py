@@ -11,7 +11,7 @@ import pytest
 import tidemill
 from tests.catalog.conftest import OpenCatalog
 from tests.catalog.test_named import SQL
-from tidemill.catalog.db import Catalog, Db, refusal
+from tidemill.catalog.db import Catalog, Db, NumberTooLarge, UnstorableText, refusal
 from tidemill.catalog.effects import Commit, Effect, Phase
 from tidemill.catalog.named import Call, Statement
 from tidemill.epoch import EPOCH
@@ -329,3 +329,26 @@ def test_statement_names_are_those_of_their_files() -> None:
     statement: Statement = SQL.lock_run
 
     assert statement.name == "test_named.lock_run"
+
+
+UNFIT = [
+    (2**63, NumberTooLarge),
+    (-(2**64), NumberTooLarge),
+    (10**30, NumberTooLarge),
+    ("a\udcff", UnstorableText),
+    ("\ud800 of a pair", UnstorableText),
+]
+
+
+@pytest.mark.parametrize(("value", "error"), UNFIT, ids=ascii)
+def test_a_value_that_no_database_keeps_is_refused(catalog: Catalog, value: str | int, error: type) -> None:
+    """Such a value is a slip of a user: a position, a name in another encoding. Both databases gave a traceback."""
+    number, text = (value, "") if isinstance(value, int) else (0, value)
+    echo = SQL.echo(number=number, text=text, bytes=b"")
+
+    with pytest.raises(error, match="is refused"):
+        catalog.read(lambda db: db.call(echo))
+    with pytest.raises(error, match="is refused"):
+        catalog.apply([Does(does=(_limit("a"), echo))])
+
+    assert _limits(catalog) == []

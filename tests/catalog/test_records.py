@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tidemill.catalog.db import Catalog, NumberTooLarge
+from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import UnfitColumn
 from tidemill.catalog.transactions import TxState
@@ -181,13 +181,6 @@ def test_a_time_outside_the_calendar_is_named(catalog: Catalog) -> None:
     """Python's datetimes end with the year 9999, and the milliseconds of a column do not."""
     with pytest.raises(UnfitColumn, match="give_pairs gives number = 253402300800000, which is no datetime"):
         catalog.read(lambda db: db.records(SQL.give_pairs, tuple[str, datetime], rows=_pairs(253_402_300_800_000)))
-
-
-@pytest.mark.parametrize("number", [2**63, -(2**64), 10**30])
-def test_a_number_that_no_database_keeps_is_refused(catalog: Catalog, number: int) -> None:
-    """Such a number is a slip of a user: a position, a write pointer."""
-    with pytest.raises(NumberTooLarge, match=f"number {number} is refused"):
-        catalog.read(lambda db: db.one(SQL.give_all, **{**ROW, "write_pointer": number}))
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,7 @@ def test_the_nearest_name_is_given(tidemill, command, nearest):
     assert f"did you mean '{nearest}'" in tidemill(*command)[2]
 
 
+EVERY_HOUR = '{"type": "every", "duration": "1h"}'
 WRONG = [
     ("dataset", "show", "../clean"),
     ("dataset", "show", "a\0b"),
@@ -201,11 +202,15 @@ WRONG = [
     ("run", "start", "shop.load", "--arg", "limit"),
     ("run", "start", "shop.load", "--arg", "limit=many"),
     ("run", "start", "shop.load", "--arg", "limt=3"),
+    ("run", "start", "shop.load", "--arg", f"limit={'9' * 5000}"),
+    ("run", "start", "shop.load", "--arg", f"limit={'[' * 5000}"),
     ("tx", "show", "x"),
     ("schedule", "create", "shop.mine", "shop.load", "--trigger", '{"type": "new_files", "inbox": "clean"}'),
     ("schedule", "create", "shop.mine", "shop.load", "--trigger", '{"type": "evry", "duration": "1h"}'),
     ("schedule", "create", "shop.mine", "shop.load", "--trigger", "every hour"),
     ("schedule", "create", "shop.mine", "shop.load"),
+    ("schedule", "create", "shop.mine", "shop.load", "--trigger", EVERY_HOUR, "--arg", f"limit={'[' * 600}{']' * 600}"),
+    ("sql", "a\0b"),
     ("schedule", "create", "shop.m/e", "shop.load", "--trigger", '{"type": "every", "duration": "1h"}'),
     ("schedule", "update", "shop.on_orders", "--arg", "limt=3"),
     ("schedule", "update", "shop.on_orders", "--timeout", "5"),
@@ -235,7 +240,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("command", WRONG, ids=repr)
+@pytest.mark.parametrize("command", WRONG, ids=lambda command: repr(command)[:80])
 def test_wrong_input_ends_with_2_and_no_traceback(tidemill, command):
     """Bad input gives an error, never a traceback."""
     code, _, errors = tidemill(*command)
@@ -243,6 +248,29 @@ def test_wrong_input_ends_with_2_and_no_traceback(tidemill, command):
     assert code == 2
     assert errors.strip()
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("json_option", [(), ("--json",)], ids=["for people", "for programs"])
+def test_an_argument_of_another_encoding_is_refused(tidemill, json_option):
+    """The shell hands over what was typed in Latin-1. It got as far as the catalog, and ended in a traceback."""
+    code, _, errors = tidemill("run", "show", "\udcff", *json_option)
+
+    assert code == 2
+    assert "it is not UTF-8" in errors
+    assert "bad_option" in errors
+
+
+def test_half_of_a_character_in_json_is_shown_as_its_code(project):
+    """JSON may have half of a surrogate pair, which no terminal shows: the command ended in a traceback."""
+    for command in (["publish", "own", "door", "--payload", r'{"who": "\ud800"}'], ["read", "own"]):
+        ended = subprocess.run(
+            [Path(sys.executable).with_name("tidemill"), "--project", str(project), "topic", *command],
+            capture_output=True,
+            check=False,
+        )
+        assert (ended.returncode, ended.stderr) == (0, b"")
+
+    assert rb"who=\ud800" in ended.stdout
 
 
 NEXT_STEPS = [

@@ -14,11 +14,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tidemill.catalog.effects import Commit, Effect
-from tidemill.catalog.named import GREATEST, LOCK_ORDER, Call, Dialect, P, Row, Statement
+from tidemill.catalog.named import GREATEST, LOCK_ORDER, Call, Dialect, P, Param, Row, Statement
 from tidemill.catalog.records import R, decoder_of
 from tidemill.config import without_password
 from tidemill.errors import Internal, TidemillError, Unavailable, UserError
 from tidemill.names import CommitSeq
+from tidemill.texts import printable
 
 if TYPE_CHECKING:
     from tidemill.catalog.wakeups import Waiter
@@ -31,6 +32,7 @@ _log: Final = logging.getLogger(__name__)
 
 _NO_RANK: Final = -1
 _ASK_AGAIN: Final = timedelta(milliseconds=200)
+_MOST_SHOWN: Final = 80
 
 RETRY_FOR: Final = timedelta(seconds=60)
 """A block is repeated for this long against a busy database. Then `CatalogUnavailable` is raised."""
@@ -45,6 +47,27 @@ class NumberTooLarge(UserError):
     def __init__(self, number: int) -> None:
         self.number = number
         super().__init__(f"number {number} is refused: the catalog has no number beyond {GREATEST}; give a smaller one")
+
+
+class UnstorableText(UserError):
+    """A text that neither database can keep."""
+
+    code = "unstorable_text"
+
+    def __init__(self, text: str) -> None:
+        self.text = printable(text)
+        super().__init__(
+            f"text {self.text[:_MOST_SHOWN]!r} is refused: it is not UTF-8, or has a NUL; write the text in UTF-8"
+        )
+
+
+def check_values(params: Iterable[Param]) -> None:
+    """Raise `NumberTooLarge` or `UnstorableText` for the first value that neither database can keep."""
+    for value in params:
+        if isinstance(value, int) and not -GREATEST <= value <= GREATEST:
+            raise NumberTooLarge(value)
+        if isinstance(value, str) and printable(value) != value:
+            raise UnstorableText(value)
 
 
 class CatalogUnavailable(Unavailable):
@@ -167,9 +190,6 @@ class Db(ABC):
         if statement.dated and not self._ticked:
             # PostgreSQL would give the tick that some earlier user of this connection took.
             raise Internal(f"{statement.name} uses {{commit_seq}}: take a tick first")
-        for value in call.params.values():
-            if isinstance(value, int) and not -GREATEST <= value <= GREATEST:
-                raise NumberTooLarge(value)
         self._lock(statement.rank, statement.name)
         rows, changed = self._execute(call)
         # Not for nothing: a runner that looks for work in vain would wake itself, to look again.

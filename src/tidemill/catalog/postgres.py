@@ -21,8 +21,8 @@ from psycopg import errors as pg
 from psycopg import sql
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from tidemill.catalog.db import RETRY_FOR, Catalog, CatalogUnavailable, Db, LostReply, Table, refused
-from tidemill.catalog.named import Call, Dialect, Param, Row, Statement
+from tidemill.catalog.db import RETRY_FOR, Catalog, CatalogUnavailable, Db, LostReply, Table, check_values, refused
+from tidemill.catalog.named import GREATEST, Call, Dialect, Param, Row, Statement
 from tidemill.catalog.records import to_stored
 from tidemill.catalog.wakeups import Waiter
 from tidemill.epoch import from_ms
@@ -51,7 +51,7 @@ _RETRIED: Final = (pg.DeadlockDetected, pg.SerializationFailure, pg.LockNotAvail
 _WAIT: Final = (timedelta(milliseconds=1), timedelta(milliseconds=20))
 _FRESH_TRIES: Final = 2
 _OPEN_WITHIN: Final = timedelta(seconds=10)
-_PLAIN: Final = re.compile(r"[^'\\\x00]*")
+_PLAIN: Final = re.compile(r"[^'\\\x00\ud800-\udfff]*")
 _MOST_CONNECTIONS: Final = 16
 _RECONNECT_AFTER: Final = timedelta(milliseconds=200)
 
@@ -360,11 +360,14 @@ def _literal(value: Param) -> str:
             return "NULL"
         case bytes():
             return f"'\\x{value.hex()}'"
-        case int():
+        case int() if -GREATEST <= value <= GREATEST:
             return str(int(value))
-        case str():
+        case str() if _PLAIN.fullmatch(value):
+            return f"'{value}'"
+        case str() | int():
             # quote() costs seven times as much, for what most values do not have.
-            return f"'{value}'" if _PLAIN.fullmatch(value) else sql.quote(value)
+            check_values([value])
+            return sql.quote(value)
         case datetime() | timedelta():
             return str(to_stored(value))
 

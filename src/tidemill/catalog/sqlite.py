@@ -17,8 +17,18 @@ from urllib.parse import quote, unquote, urlsplit
 import apsw
 import psutil
 
-from tidemill.catalog.db import NO_CATALOG_YET, RETRY_FOR, Catalog, CatalogGone, CatalogUnavailable, Db, Table, refused
-from tidemill.catalog.named import Call, Dialect, Row
+from tidemill.catalog.db import (
+    NO_CATALOG_YET,
+    RETRY_FOR,
+    Catalog,
+    CatalogGone,
+    CatalogUnavailable,
+    Db,
+    Table,
+    check_values,
+    refused,
+)
+from tidemill.catalog.named import Call, Dialect, Param, Row
 from tidemill.catalog.records import to_stored
 from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import Unavailable, UserError
@@ -94,7 +104,7 @@ class SqliteCatalog(Catalog):
         def block(connection: apsw.Connection) -> CommitSeq:
             seq = CommitSeq(int(connection.execute(_TICK).get))
             for text, params in calls:
-                connection.execute(text, params).fetchall()
+                _execute(connection, text, params).fetchall()
             return seq
 
         return self._transaction("BEGIN IMMEDIATE", block)
@@ -251,13 +261,21 @@ class _SqliteDb(Db):
         return CommitSeq(int(self._connection.execute(_TICK).get))
 
     def _execute(self, call: Call) -> tuple[list[Row], int]:
-        rows = list(_rows(self._connection.execute(*_bound(call))))
+        rows = list(_rows(_execute(self._connection, *_bound(call))))
         return rows, self._connection.changes()
 
 
 def _bound(call: Call) -> tuple[str, apsw.Bindings]:
     # `convert_binding` takes the times among the parameters.
     return call.statement.text(Dialect.SQLITE), cast("apsw.Bindings", call.params)
+
+
+def _execute(connection: apsw.Connection, text: str, params: apsw.Bindings) -> apsw.Cursor:
+    try:
+        return connection.execute(text, params)
+    except (OverflowError, UnicodeEncodeError):
+        check_values(cast("dict[str, Param]", params).values())
+        raise
 
 
 def _rows(cursor: apsw.Cursor) -> Iterator[Row]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 from typing import Final
 
 import click
 
-from tidemill.cli.output import report
+from tidemill.cli.output import BadOption, report
 from tidemill.errors import TidemillError, Unavailable
+from tidemill.texts import printable
 
 _COMMANDS: Final = {
     "init": ("tidemill.cli.init", "Write a small project that runs as it is."),
@@ -76,7 +78,12 @@ def cli(ctx: click.Context, project: str, catalog: str | None) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit; an error of ours is one line on standard error, never a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # The JSON of a user may have half of a surrogate pair, which cannot be printed.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        for argument in given:
+            _refuse_unprintable(argument)
         code = cli.main(given, prog_name="tidemill", standalone_mode=False)
     except TidemillError as error:
         report(error, as_json="--json" in given)
@@ -96,6 +103,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         report(_OutOfReach(error), as_json="--json" in given)
         sys.exit(_OutOfReach.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse_unprintable(argument: str) -> None:
+    """Raise `BadOption` for an argument that is not UTF-8, or has a NUL: no name, path or text of Tidemill may."""
+    if printable(argument) != argument:
+        raise BadOption("argument", printable(argument), "it is not UTF-8, or has a NUL; write the argument in UTF-8")
 
 
 class _OutOfReach(Unavailable):

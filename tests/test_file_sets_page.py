@@ -13,9 +13,9 @@ import pytest
 from pyarrow import parquet
 
 import tidemill as tm
+from tests.errors import raises_code
 from tests.stage import staged
 from tidemill.cli.main import main
-from tidemill.shapes.keys import BadKey
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "file-sets.md").read_text(encoding="utf-8")
 
@@ -78,7 +78,7 @@ def test_rows_are_deleted_and_rows_without_a_key_are_refused(sqlite_catalog_url,
             tx.fileset("clicks").append(spark.sql(f"SELECT * FROM {rows} AS t(id, day, hour)"))
 
         ended = site.outcome("privacy.forget", id=7)
-        with pytest.raises(BadKey, match="null or empty"), site.mill.transaction(["clicks"]) as tx:
+        with raises_code("bad_key", match="null or empty"), site.mill.transaction(["clicks"]) as tx:
             tx.fileset("clicks").append(spark.sql("SELECT 9 AS id, CAST(null AS date) AS day, 1 AS hour"))
 
         assert ended == ("COMPLETED", "")

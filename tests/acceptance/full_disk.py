@@ -26,7 +26,6 @@ from tidemill.frames import spark
 from tidemill.lake import janitor
 from tidemill.run.processes.local_launcher import DriverOptions, LocalLauncher
 from tidemill.run.processes.runner import RunEvent, Runner
-from tidemill.run.records.runs import RunState
 from tidemill.testing.plain import write_texts
 
 MEGABYTE = 1_000_000
@@ -231,12 +230,12 @@ def fill_under_spark(disk: MountedDisk | LimitedDisk, folder: Path, catalog: str
 
         before = contents(mill)
         disk.fill(leave=5 * MEGABYTE)
-        step_until(lambda: any(event.run.state is RunState.PENDING for event in events))
+        step_until(lambda: any(event.run.state == "PENDING" for event in events))
         failed = mill.runs.show(run_id)
         after = contents(mill)
         still = sources(mill)
         disk.free()
-        step_until(lambda: mill.runs.show(run_id).state == RunState.COMPLETED)
+        step_until(lambda: mill.runs.show(run_id).state == "COMPLETED")
         runner.close()
         janitor.sweep(mill.project.catalog)
         return {

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 import tidemill as tm
+from tests.errors import raises_code
 from tidemill import NotFound, UserError
-from tidemill.app.declared import BadDeclaration
 from tidemill.lake.inbox.inbox import InboxSpec
-from tidemill.names import BadName
 from tidemill.shapes.formats import FileFormat, RawFormat
 
 
@@ -22,7 +21,7 @@ def test_a_data_set_is_declared_once(app):
     """Two declarations of one name would silently be one."""
     app.fileset("clean", keys={"day": "date"})
 
-    with pytest.raises(BadDeclaration, match="twice"):
+    with raises_code("bad_declaration", match="twice"):
         app.inbox("clean", "landing", format="text")
 
 
@@ -42,7 +41,7 @@ def test_reading_and_writing_one_file_set_needs_a_word(app):
     """The program would trigger itself for ever (protocol: takes and claims)."""
     clean = app.fileset("clean", keys={"day": "date"})
 
-    with pytest.raises(BadDeclaration, match="deliver_own=False"):
+    with raises_code("bad_declaration", match="deliver_own=False"):
 
         @app.spark(reads=[clean], writes=[clean])
         def compact(run, spark):
@@ -55,7 +54,7 @@ def test_a_schedule_names_a_program_of_the_app(app):
     def stranger(run):
         return run
 
-    with pytest.raises(BadDeclaration, match="decorate it"):
+    with raises_code("bad_declaration", match="decorate it"):
         app.schedule("s", stranger, trigger=tm.Every("1h"))
     with pytest.raises(NotFound):
         app.schedule("s", "nothing", trigger=tm.Every("1h"))
@@ -64,9 +63,9 @@ def test_a_schedule_names_a_program_of_the_app(app):
 @pytest.mark.parametrize("name", ["", "..", "a/b", "a.b", "a\0b", "1a", "ä", "a" * 101])
 def test_names_that_are_no_names_are_refused(app, name):
     """Names end in paths, URLs and event keys."""
-    with pytest.raises(BadName):
+    with raises_code("bad_name"):
         app.fileset(name, keys={"day": "date"})
-    with pytest.raises(BadName):
+    with raises_code("bad_name"):
         tm.App(name)
 
 

@@ -8,6 +8,7 @@ from datetime import date
 
 import pytest
 
+from tests.errors import raises_code
 from tests.run.conftest import rows_of
 from tidemill import Every, Mill, TidemillError
 from tidemill.catalog.messages import Publish, Topic
@@ -16,9 +17,7 @@ from tidemill.roles.janitor import Janitor
 from tidemill.run.processes.external import open_transaction
 from tidemill.run.step.attempts import end_attempt
 from tidemill.run.step.outputs import Dropped
-from tidemill.schedule.changes import ScheduleExists
 from tidemill.schedule.subscriber import subscribe
-from tidemill.storage.files import StorageUnavailable
 
 
 @pytest.fixture
@@ -138,7 +137,7 @@ def test_an_accepted_empty_folder_has_its_row_once(deployed, project):
     folder.rename(project / "landing" / "before")
     folder.mkdir()
 
-    with pytest.raises(StorageUnavailable):
+    with raises_code("storage_unavailable"):
         deployed.inboxes.scan("orders", reconcile=True)
     assert "inbox.scan" not in {action for action, _ in actions(deployed)}
     for _ in range(2):
@@ -179,7 +178,7 @@ def test_a_change_that_is_refused_has_no_row(deployed):
     """A row without its change accuses a person of something that never happened."""
     before = actions(deployed)
 
-    with pytest.raises(ScheduleExists):
+    with raises_code("schedule_exists"):
         deployed.schedules.create("shop.on_orders", "shop.load", trigger=Every("1h"))
 
     assert actions(deployed) == before

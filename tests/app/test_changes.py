@@ -12,13 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidemill as tm
+from tests.errors import raises_code
 from tests.run.conftest import rows_of
 from tests.stage import Stage, staged
-from tidemill.app.app import BadDeclaration
 from tidemill.cli.main import main
 from tidemill.lake.janitor import sweep
-from tidemill.lake.snapshot.versions import VersionHeld, expire_versions
-from tidemill.mill.consumers import NotPeekable
+from tidemill.lake.snapshot.versions import expire_versions
 from tidemill.run.processes.external import open_transaction
 from tidemill.testing.plain import write_texts
 
@@ -199,7 +198,7 @@ def test_the_version_that_a_feed_has_seen_is_kept_for_it(stage):
 
     kept = {one.version: one.kept_for for one in stage.mill.snapshots.versions("users")}
     assert kept == {seen: (f"changes for {FOLLOW}",), newest: ("current", "min_versions=1", "ttl=7d")}
-    with pytest.raises(VersionHeld, match=f"stays: changes for {FOLLOW}"):
+    with raises_code("version_held", match=f"stays: changes for {FOLLOW}"):
         stage.mill.snapshots.expire("users", [seen])
     start(stage)
     expire_versions(stage.mill.project.catalog)
@@ -233,7 +232,7 @@ def test_a_feed_is_not_peeked_at_as_if_nothing_waited(stage):
     """A feed has no partitions. Another verb shows its changes."""
     refresh(stage)
 
-    with pytest.raises(NotPeekable, match=r"`tidemill snapshot diff default.users SEEN NEWEST` what changed since"):
+    with raises_code("not_peekable", match=r"`tidemill snapshot diff default.users SEEN NEWEST` what changed since"):
         stage.mill.consumers.peek("users", FOLLOW)
 
 
@@ -352,7 +351,7 @@ lines = app.fileset("lines", keys={{"hour": "int"}})
 @app.{kind}(reads=[{reads}])
 def follow(run): ...
 """
-    with pytest.raises(BadDeclaration) as refused, staged(tmp_path, sqlite_catalog_url, app):
+    with raises_code("bad_declaration") as refused, staged(tmp_path, sqlite_catalog_url, app):
         pass
 
     assert why.removesuffix("…") in str(refused.value)

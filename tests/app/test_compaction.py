@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.errors import raises_code
 from tests.stage import Stage, staged
 from tidemill.catalog.db import Db
 from tidemill.cli.main import main
 from tidemill.frames.spark import read_partitions as read_frame
-from tidemill.lake.fileset.compaction import CompactionConflict
 from tidemill.lake.fileset.fileset import ColumnSchema, Fileset, Partition, find_schema, read_partitions
 from tidemill.lake.fileset.time_travel import now
 from tidemill.run.records.declared import find_dataset
-from tidemill.run.step.outputs import RowsChanged, WritesAndCompacts
 from tidemill.schedule.schedules import list_schedules
 from tidemill.upkeep.audit import audit
 
@@ -155,7 +154,7 @@ def test_rows_that_get_lost_fail_the_compaction(site, spark):
             rows = "SELECT * FROM VALUES (1, 'a', 5), (2, 'b', 5), (3, 'c', 5), (4, 'd', 6) AS rows(id, name, hour)"
             tx._outputs.compact("default.clicks", found, spark.sql(rows))
 
-    with pytest.raises(RowsChanged, match="read 4 rows and wrote 3"):
+    with raises_code("rows_changed", match="read 4 rows and wrote 3"):
         lose()
 
     assert len(site.mill.datasets.files("clicks")) == 4
@@ -172,7 +171,7 @@ def test_a_transaction_compacts_a_partition_once(site, spark):
         rows = (
             "SELECT * FROM VALUES (1, 'a', 5), (2, 'b', 5), (3, 'c', 5), (4, 'd', 5), (5, 'e', 6) AS r(id, name, hour)"
         )
-        with pytest.raises(RowsChanged, match="read 2 rows and wrote 1"):
+        with raises_code("rows_changed", match="read 2 rows and wrote 1"):
             tx._outputs.compact("default.clicks", found, spark.sql(rows))
         done = [tx.compact(spark, "clicks", where=where) for where in ({"hour": 5}, None, None)]
 
@@ -194,7 +193,7 @@ def test_an_overwrite_meanwhile_wins(site, spark):
             with site.mill.transaction(["clicks"]) as other:
                 other.fileset("clicks").overwrite(spark.sql("SELECT 9 AS id, 'z' AS name, 5 AS hour"))
 
-    with pytest.raises(CompactionConflict, match=r"hour=5 of default\.clicks"):
+    with raises_code("compaction_conflict", match=r"hour=5 of default\.clicks"):
         lose()
 
     assert read(site) == [(3, "ü", 6), (3, "ü", 6), (9, "z", 5)]
@@ -210,7 +209,7 @@ def test_a_transaction_that_compacts_writes_nothing_else_there(site, spark):
             tx.compact(spark, "clicks")
             tx.fileset("clicks").append(spark.sql(ROWS))
 
-    with pytest.raises(WritesAndCompacts):
+    with raises_code("writes_and_compacts"):
         do_both()
 
     assert len(site.mill.datasets.files("clicks")) == 4

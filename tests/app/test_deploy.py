@@ -7,10 +7,10 @@ import re
 import pytest
 
 from tests.app.conftest import APP
+from tests.errors import raises_code
 from tidemill import UserError
 from tidemill.app.deploy import deploy
 from tidemill.app.loading import load_declared
-from tidemill.run.records.programs import BrokenApp
 
 
 def redeploy(mill, text, **options):
@@ -147,7 +147,7 @@ def test_arguments_of_a_schedule_are_checked_at_deployment(mill):
 )
 def test_a_broken_app_file_is_one_line(mill, text, message):
     """No traceback: the file, and what is wrong with it."""
-    with pytest.raises(BrokenApp, match=message) as caught:
+    with raises_code("broken_app", match=message) as caught:
         redeploy(mill, text)
 
     assert "\n" not in str(caught.value)

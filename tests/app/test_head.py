@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc, parquet
 
+from tests.errors import raises_code
 from tests.lake.conftest import SCHEMA
 from tidemill import NotFound
 from tidemill.cli.main import main
@@ -21,8 +22,7 @@ from tidemill.lake.fileset.fileset import Fileset, WriteOp
 from tidemill.lake.fileset.publish import PartitionWrite
 from tidemill.run.processes.external import open_transaction, outputs_of
 from tidemill.shapes.head import to_json
-from tidemill.shapes.keys import BadKey
-from tidemill.shapes.manifest import DamagedFiles, DataFile, Manifest, group_by_partition, list_written
+from tidemill.shapes.manifest import DataFile, Manifest, group_by_partition, list_written
 from tidemill.storage.files import open_files
 
 DAY = date(2026, 1, 1)
@@ -98,10 +98,10 @@ def test_what_is_not_there_is_named(shop):
 
     with pytest.raises(NotFound, match="no partition named 'day=2026-02-01'; `tidemill dataset partitions text`"):
         shop.mill.datasets.head("text", "day=2026-02-01")
-    with pytest.raises(BadKey):
+    with raises_code("bad_key"):
         shop.mill.datasets.head("text", "hour=1")
     path.unlink()
-    with pytest.raises(DamagedFiles, match=r"day=2026-01-01 of default\.text is damaged"):
+    with raises_code("damaged_files", match=r"day=2026-01-01 of default\.text is damaged"):
         shop.mill.datasets.head("text")
 
 

@@ -6,15 +6,11 @@ import json
 
 import pytest
 
+from tests.errors import raises_code
 from tidemill import Cron, Every
 from tidemill.catalog.messages import Publish, Topic
-from tidemill.json_specs import BadJson
-from tidemill.mill.runs import NothingToRetry
 from tidemill.names import EventKey
-from tidemill.run.records.programs import BadArgument
-from tidemill.schedule.changes import ScheduleExists
 from tidemill.schedule.checker import check_due
-from tidemill.schedule.jobs import JobEnded
 from tidemill.schedule.subscriber import subscribe
 
 
@@ -64,11 +60,11 @@ def test_an_update_keeps_what_it_does_not_name(deployed):
 
 def test_a_schedule_that_cannot_be_is_refused_and_changes_nothing(deployed):
     """Wrong arguments, names and options are found when they are given, and not by a job at night."""
-    with pytest.raises(ScheduleExists):
+    with raises_code("schedule_exists"):
         deployed.schedules.create("shop.on_orders", "shop.load", trigger=Every("1h"))
-    with pytest.raises(BadArgument):
+    with raises_code("bad_argument"):
         deployed.schedules.create("shop.other", "shop.load", trigger=Every("1h"), arguments={"limt": 3})
-    with pytest.raises(BadJson, match="did you mean 'priority'"):
+    with raises_code("bad_json", match="did you mean 'priority'"):
         deployed.schedules.update("shop.on_orders", priorty=7)
 
     assert [s.name for s in deployed.schedules.list()] == ["default.shop.on_clean", "default.shop.on_orders"]
@@ -88,7 +84,7 @@ def test_a_job_is_forced_whatever_it_waits_for(deployed):
     assert cause["triggers"][0]["count"] == 1
     assert list(deployed.jobs.list()) == []
     assert [ended.outcome for ended in deployed.jobs.history("shop.on_clean")] == ["forced"]
-    with pytest.raises(JobEnded, match="forced"):
+    with raises_code("job_ended", match="forced"):
         deployed.jobs.force(job.job_id)
 
 
@@ -104,7 +100,7 @@ def test_a_dropped_job_is_in_the_history_with_its_messages(deployed):
     (ended,) = deployed.jobs.history("shop.on_clean")
     assert (ended.outcome, len(ended.detail["messages"])) == ("dropped", 1)
     assert [later.why for later in deployed.jobs.list()] == ["1/2 new partitions of default.clean"]
-    with pytest.raises(JobEnded):
+    with raises_code("job_ended"):
         deployed.jobs.drop(job.job_id)
 
 
@@ -119,7 +115,7 @@ def test_a_retry_has_the_logical_times_of_its_run(deployed):
     retry_id = deployed.runs.retry(run_id).run_id
 
     assert deployed.runs.show(retry_id).triggered_by == {"asked": "by hand", "retry_of": run_id, **times}
-    with pytest.raises(NothingToRetry):
+    with raises_code("nothing_to_retry"):
         deployed.runs.retry(retry_id)
 
 

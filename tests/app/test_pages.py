@@ -10,13 +10,14 @@ from contextlib import suppress
 import pytest
 
 from tests.acceptance.machine import write_texts
+from tests.errors import raises_code
 from tests.run.conftest import rows_of
 from tests.stage import Stage, staged
 from tidemill import Mill, NotFound, Page, UserError, iterate
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.cli.main import main
 from tidemill.mill.operations import OPERATIONS
-from tidemill.mill.page import BadPage, read_key, write_key
+from tidemill.mill.page import read_key, write_key
 from tidemill.names import EventKey
 from tidemill.run.processes.external import open_transaction
 
@@ -171,7 +172,7 @@ def test_files_of_chosen_partitions_come_in_pages(stage):
 def test_a_page_that_cannot_be_given_is_refused(stage, limit, after):
     """PostgreSQL refuses a negative LIMIT by an error of its own, and SQLite gives all."""
     for operation in (stage.mill.runs.list, stage.mill.schedules.list, stage.mill.transactions.list):
-        with pytest.raises(BadPage):
+        with raises_code("bad_page"):
             operation(limit=limit, after=after)
 
 

@@ -7,16 +7,13 @@ from datetime import timedelta
 
 import pytest
 
+from tests.errors import raises_code
 from tests.run.conftest import rows_of
 from tests.stage import staged
 from tidemill import UserError
 from tidemill.epoch import EPOCH
 from tidemill.lake.consumer import resets
-from tidemill.lake.consumer.resets import TooManyChosen
-from tidemill.lake.consumer.starts import BadStart
 from tidemill.mill import consumers
-from tidemill.mill.consumers import NoTimes
-from tidemill.shapes.keys import BadKey
 
 APP = """
 from pathlib import Path
@@ -103,14 +100,14 @@ def test_a_commit_time_and_a_choice_go_together(stage):
 def test_a_choice_that_cannot_be_is_refused(stage, monkeypatch):
     """Nothing is reset then."""
     reset = stage.mill.consumers.reset
-    with pytest.raises(BadKey):
+    with raises_code("bad_key"):
         reset("lines", NAME, "beginning", where=["week=1"])
-    with pytest.raises(BadStart, match="2026-01-31T06:00"):
+    with raises_code("bad_start", match="2026-01-31T06:00"):
         reset("lines", NAME, "beginning", time_from="soon")
-    with pytest.raises(NoTimes, match="declares no partition time"):
+    with raises_code("no_times", match="declares no partition time"):
         reset("plain", "default.shop.other", "beginning", time_from="2026-01-01T03:00")
     monkeypatch.setattr(resets, "MOST_CHOSEN", 2)
-    with pytest.raises(TooManyChosen, match="3 changes"):
+    with raises_code("too_many_chosen", match="3 changes"):
         reset("lines", NAME, "beginning", where=["hour>=2"])
     with pytest.raises(UserError):
         reset("lines", NAME, "last week", where=["hour>=2"])

@@ -10,9 +10,9 @@ import sys
 import pytest
 
 import tidemill as tm
+from tests.errors import raises_code
 from tidemill import Conflict
 from tidemill.cli.main import main
-from tidemill.names import BadName
 from tidemill.starter.starter import write_project
 from tidemill.world import World
 
@@ -101,7 +101,7 @@ def test_no_file_of_a_user_is_overwritten(tmp_path):
 
     with pytest.raises(Conflict, match="not empty"):
         write_project(World(), tmp_path / "books")
-    with pytest.raises(BadName):
+    with raises_code("bad_name"):
         write_project(World(), tmp_path / "my books")
 
     assert (tmp_path / "books" / "app.py").read_text(encoding="utf-8") == "mine"

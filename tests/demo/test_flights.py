@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tidemill.demo.flights import BadDays, Feed, read_archive, split_by_hour
+from tests.errors import raises_code
+from tidemill.demo.flights import Feed, read_archive, split_by_hour
 from tidemill.world import Disk
 
 FLIGHTS = """year,month,day,carrier,flight,time_hour
@@ -65,5 +66,5 @@ def test_no_two_rows_of_the_year_have_one_key():
 @pytest.mark.parametrize("days", [0, -1, 366])
 def test_days_that_the_year_does_not_have_are_refused(days):
     """A demo of no day would end with a balance of nothing, and prove nothing."""
-    with pytest.raises(BadDays):
+    with raises_code("bad_days"):
         read_archive(Disk(), days)

@@ -15,16 +15,18 @@ from tests.manual_clock import ManualClock, backdoor_of
 from tests.run.conftest import rows_of
 from tests.spawners import InProcess
 from tidemill import Mill
+from tidemill.app.deploy import Deployed
 from tidemill.mill.mill import open_project
 from tidemill.names import RunId
 from tidemill.run.processes.assignments import Assignment, DriverSetup
 from tidemill.run.processes.driver import DriverProcess
-from tidemill.run.processes.external import open_transaction
+from tidemill.run.processes.external import ExternalTransaction, open_transaction
 from tidemill.run.records.bundles import find_code
 from tidemill.run.records.programs import find_program_by_id
 from tidemill.run.records.runs import RunRecord, find_run, list_runs
 from tidemill.run.step.attempts import take_runs
 from tidemill.run.step.inputs import announce_due
+from tidemill.run.step.outputs import Writer
 from tidemill.schedule.loop import Scheduler
 from tidemill.testing.plain import write_plain
 from tidemill.testing.session import SharedSpark
@@ -54,10 +56,10 @@ class Stage:
         assert isinstance(self.world.spawner, InProcess), "the project of a stage is opened by open_stage"
         return self.world.spawner
 
-    def declare(self, text: str) -> None:
+    def declare(self, text: str, *, update_schedules: bool = True) -> Deployed:
         """Deploy the app `shop` with these declarations."""
         self.mill.project.config.app.write_text(f"{EMPTY}{text}", encoding="utf-8")
-        self.mill.deploy()
+        return self.mill.deploy(update_schedules=update_schedules)[0]
 
     def publish(self, dataset: str, *paths: str, op: str = "append") -> None:
         """Commit partitions of a file set, in one transaction."""
@@ -65,14 +67,26 @@ class Stage:
 
     def commit(self, dataset: str, rows: Any, op: str = "append") -> None:
         """Commit rows of any kind (`write_plain`) to a file set, in one transaction."""
-        with open_transaction(self.mill.project.catalog, self.world, [f"default.{dataset}"], writer=write_plain) as tx:
+        with self.transaction(dataset) as tx:
             getattr(tx.fileset(f"default.{dataset}"), op)(rows)
 
-    def schedule(self) -> None:
-        """Bring messages and times to runs until there is nothing more."""
-        scheduler = Scheduler(self.mill.project.catalog, self.world, lambda _: None)
+    def transaction(
+        self, dataset: str, writer: Writer = write_plain
+    ) -> contextlib.AbstractContextManager[ExternalTransaction]:
+        """Open a transaction that publishes to a data set, as `mill.transaction` does, with rows of any kind."""
+        return open_transaction(self.mill.project.catalog, self.world, [f"default.{dataset}"], writer=writer)
+
+    def schedule(self) -> list[str]:
+        """Bring messages and times to runs until there is nothing more; return the schedules that launched one."""
+        launched: list[str] = []
+        scheduler = self.scheduler(launched.append)
         while scheduler.step() == timedelta(0):
             pass
+        return launched
+
+    def scheduler(self, launched: Callable[[str], None] = lambda _: None) -> Scheduler:
+        """Make a scheduler that was just started, and that tells the name of each schedule that launches a run."""
+        return Scheduler(self.mill.project.catalog, self.world, lambda launch: launched(launch.schedule))
 
     def work(self) -> list[RunRecord]:
         """Work on all pending runs, one attempt each; return the runs as they stand afterwards."""

@@ -79,7 +79,7 @@ def test_a_notebook_publishes_and_follows_what_it_published(sqlite_catalog_url, 
 
 
 INSIDE: Final = {
-    "tests/acceptance": 140,
+    "tests/acceptance": 111,
     "tests/app": 130,
     "tests/cli": 9,
     "tests/demo": 49,

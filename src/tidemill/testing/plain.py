@@ -89,7 +89,27 @@ def write_texts(
         if fileset.keys.names and not path:
             path = fileset.keys.to_path((place,) if isinstance(place, str) else place)
         files.put("/".join(filter(None, (directory, path, "part-0.txt"))), text.encode())
-    return _written(world, fileset, directory, LINES)
+    return collect_writes(world, fileset, directory, LINES)
+
+
+def collect_writes(
+    world: World, fileset: Fileset, directory: str, schema: ColumnSchema, rows: Mapping[Key, int] | None = None
+) -> PartitionWrites:
+    """Return the files that a writer has left in `directory`, by partition. Reads files of lines to count their rows.
+
+    `rows` are the numbers of rows of other files.
+    """
+    from tidemill.frames.spark import PartitionWrites
+
+    files = open_files(fileset.dataset.location, world)
+    found = list_written(files, directory)
+    if rows is None:
+        counts = {status.name: files.read(status.name).count(b"\n") for status in found}
+    else:
+        by_path = {fileset.keys.to_path(key): count for key, count in rows.items()}
+        prefix = f"{directory}/"
+        counts = {status.name: by_path[status.name.removeprefix(prefix).rpartition("/")[0]] for status in found}
+    return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), schema)
 
 
 def read_lines(world: World, fileset: Fileset, partition: Partition) -> list[str]:
@@ -138,7 +158,7 @@ def _write_rows(
     for key, own in by_key.items():
         path = "/".join(filter(None, (directory, fileset.keys.to_path(key), "part-0.parquet")))
         files.put(path, _to_parquet(own, schema))
-    return _written(world, fileset, directory, schema, {key: len(own) for key, own in by_key.items()})
+    return collect_writes(world, fileset, directory, schema, {key: len(own) for key, own in by_key.items()})
 
 
 def _columns_of(fileset: Fileset, rows: Sequence[Mapping[str, Any]]) -> ColumnSchema:
@@ -188,19 +208,3 @@ def _parse(fileset: Fileset, name: str, content: bytes) -> list[dict[str, Any]]:
 def _plain(value: object) -> object:
     """A timestamp as aware in UTC, whichever name of the zone the file has."""
     return value.astimezone(UTC) if isinstance(value, datetime) and value.tzinfo else value
-
-
-def _written(
-    world: World, fileset: Fileset, directory: str, schema: ColumnSchema, rows: Mapping[Key, int] | None = None
-) -> PartitionWrites:
-    from tidemill.frames.spark import PartitionWrites
-
-    files = open_files(fileset.dataset.location, world)
-    found = list_written(files, directory)
-    if rows is None:
-        counts = {status.name: files.read(status.name).count(b"\n") for status in found}
-    else:
-        by_path = {fileset.keys.to_path(key): count for key, count in rows.items()}
-        prefix = f"{directory}/"
-        counts = {status.name: by_path[status.name.removeprefix(prefix).rpartition("/")[0]] for status in found}
-    return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), schema)

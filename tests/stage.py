@@ -18,13 +18,16 @@ from tidemill import Mill
 from tidemill.app.deploy import Deployed
 from tidemill.mill.mill import open_project
 from tidemill.names import RunId
+from tidemill.roles.janitor import Janitor
+from tidemill.roles.up import UntilIdle, run_all
 from tidemill.run.processes.assignments import Assignment, DriverSetup
 from tidemill.run.processes.driver import DriverProcess
 from tidemill.run.processes.external import ExternalTransaction, open_transaction
 from tidemill.run.records.bundles import find_code
 from tidemill.run.records.programs import find_program_by_id
-from tidemill.run.records.runs import RunRecord, find_run, list_runs
-from tidemill.run.step.attempts import take_runs
+from tidemill.run.records.runs import Cause, RunRecord, find_run, list_runs
+from tidemill.run.records.workers import balance
+from tidemill.run.step.attempts import AttemptEnd, end_attempt, take_runs
 from tidemill.run.step.inputs import announce_due
 from tidemill.run.step.outputs import Writer
 from tidemill.schedule.loop import Scheduler
@@ -103,6 +106,15 @@ class Stage:
         self.driver(run, world).work(self.assignment(run))
         return self.find(run.run_id)
 
+    def end_attempt(self, run: RunRecord, cause: str, why: str, *, zombie: bool = False) -> None:
+        """End the attempt of a run that was taken, as a runner does that has seen why its driver is gone."""
+        end = AttemptEnd(Cause(cause), why, zombie=zombie)
+        end_attempt(self.mill.project.catalog, run.run_id, run.epoch, end)
+
+    def balance_workers(self) -> list[RunId]:
+        """Make the missing runs of workers, as a runner does, and return those that are too many."""
+        return balance(self.mill.project.catalog)
+
     def assignment(self, run: RunRecord) -> Assignment:
         """Return the order to work on a run that was taken."""
         return Assignment(run.run_id, run.epoch, str(self.mill.project.config.folder))
@@ -146,6 +158,17 @@ class Stage:
         """Let all that waits for a time come due, and have it announced as the keeper does."""
         self.sql(f"{sql} RETURNING 1")
         announce_due(self.mill.project.catalog)
+
+    def sweep(self) -> None:
+        """Let what is old expire and what is unused go, as the janitor does."""
+        Janitor(self.mill.project.catalog, state=self.mill.project.config.state).step()
+
+    def up(self) -> list[str]:
+        """Run `tidemill up` in this process until nothing is left to do, and return its lines."""
+        lines: list[str] = []
+        with open_project(self.mill.project.config.folder, options={"spark_warm": "0"}) as mill:
+            run_all(mill, echo=lines.append, deploy=False, until_idle=UntilIdle.ALL)
+        return lines
 
     def find(self, run_id: RunId) -> RunRecord:
         """Return how a run stands."""

@@ -13,7 +13,6 @@ import pytest
 from tests.app.test_worker import start, work
 from tests.stage import staged
 from tidemill.cli.main import main
-from tidemill.run.step.attempts import AttemptEnd, Cause, end_attempt
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "consumers.md").read_text(encoding="utf-8")
@@ -38,7 +37,7 @@ def test_a_worker_looks_for_new_partitions_continuously(example):
         wait_for(example, 2 * number - 1)
         example.publish("lines", *hours)
     wait_for(example, 4)
-    end_attempt(example.mill.project.catalog, run.run_id, run.epoch, AttemptEnd(Cause.KILLED, "enough"))
+    example.end_attempt(run, "killed", "enough")
     example.publish("lines", "hour=5")  # wakes the worker, which then finds that its attempt has ended
     working.join(30)
 

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 from pyarrow import parquet, table
 
-from tests.acceptance.machine import write_texts
 from tests.run.conftest import rows_of
 from tests.stage import Stage, staged
 from tidemill import Mill
 from tidemill.mill.operation import Right
 from tidemill.mill.operations import OPERATIONS
-from tidemill.run.processes.external import open_transaction
 
 APP = """
 import tidemill as tm
@@ -65,8 +63,7 @@ def land(stage: Stage, state: str) -> None:
 
 def refresh(stage: Stage) -> int:
     """Commit a version of the snapshot, and return its number."""
-    catalog = stage.mill.project.catalog
-    with open_transaction(catalog, stage.world, ["default.users"], writer=write_texts) as tx:
+    with stage.transaction("users") as tx:
         tx.snapshot("default.users").replace({"": "a\n"}, allow=["drop"])
     return int(tx.write_pointer)
 

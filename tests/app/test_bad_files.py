@@ -6,7 +6,6 @@ import pytest
 
 from tests.app import test_pipeline
 from tests.stage import Stage
-from tidemill.lake.inbox.discovery import discover
 from tidemill.upkeep.balance import weigh
 
 pytestmark = pytest.mark.spark
@@ -29,7 +28,7 @@ def land(site: Stage, contents: dict[str, str]) -> None:
     folder.mkdir(exist_ok=True)
     for name, content in contents.items():
         (folder / name).write_text(content, encoding="utf-8", newline="")
-    discover(site.mill.project.catalog, site.mill.inboxes._inbox("orders"))
+    site.mill.inboxes.scan("orders")
 
 
 def states(site: Stage) -> dict[str, tuple[str, int, str]]:

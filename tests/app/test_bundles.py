@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import tidemill as tm
 from tests.app.test_deploy import redeploy
 from tests.errors import raises_code
 from tests.run.conftest import by_hand, rows_of
@@ -19,20 +18,14 @@ from tests.stage import Stage, staged
 from tidemill.app.edits import Edits
 from tidemill.app.packing import pack
 from tidemill.doctor import examine
-from tidemill.narration import Narrator
-from tidemill.roles.discoverer import Discoverer
-from tidemill.roles.up import UntilIdle, run_all
 from tidemill.run.records import bundles
 from tidemill.run.records.bundles import (
     Bundle,
     find_code,
     put_bundle,
     store_bundle,
-    sweep_bundles,
 )
 from tidemill.run.records.programs import list_programs
-from tidemill.run.records.runs import Cause
-from tidemill.run.step.attempts import LOSSES_FOR_A_FAILURE
 from tidemill.world import Disk
 
 APP = """
@@ -117,7 +110,7 @@ def test_an_edit_of_equal_size_and_time_is_deployed(stage, monkeypatch):
             os.utime(path, written)
         stage.mill.deploy()
     (folder / "landing" / "one.txt").write_text("1\n")
-    discover(stage)
+    stage.mill.inboxes.scan("files")
     (run,) = stage.play()
 
     assert run.state == "COMPLETED"
@@ -145,7 +138,7 @@ def test_every_attempt_has_the_files_of_the_deployment(stage):
     """With the project gone, too: a node needs no checkout."""
     folder = stage.mill.project.config.folder
     (folder / "landing" / "one.txt").write_text("1\n")
-    discover(stage)
+    stage.mill.inboxes.scan("files")
     stage.mill.project.config.app.write_text("import nothing_of_that_name")
     for name in ("helper.py", "late.py"):
         (folder / name).unlink()
@@ -166,11 +159,6 @@ def test_data_in_a_package_are_those_of_the_deployment(stage):
     assert stage.lines_of() == ["SELECT 1", "SELECT 1"]
 
 
-def discover(stage: Stage) -> None:
-    """List the inbox, as the keeper does."""
-    Discoverer(stage.mill.project.catalog, Narrator(stage.world, lambda _: None, as_json=False)).list_due()
-
-
 def test_a_deployment_replaces_the_code_of_the_next_attempt(stage):
     """The run record names the code of its attempt."""
     folder = stage.mill.project.config.folder
@@ -179,7 +167,7 @@ def test_a_deployment_replaces_the_code_of_the_next_attempt(stage):
     redeploy(stage.mill, APP.replace("VERSION", "app 2"))
     (second,) = list(stage.mill.project.catalog.read(list_programs))
     (folder / "landing" / "one.txt").write_text("1\n")
-    discover(stage)
+    stage.mill.inboxes.scan("files")
     (run,) = stage.play()
 
     assert stage.lines_of() == ["app 2 helper 2 late 1 deep 1"]
@@ -192,9 +180,9 @@ def test_a_node_that_cannot_load_the_code_blames_neither_program_nor_file(stage)
     """A library is missing there: the run waits for another node for ever; five such attempts ended it FAILED."""
     folder = stage.mill.project.config.folder
     (folder / "landing" / "good.txt").write_text("1\n")
-    discover(stage)
+    stage.mill.inboxes.scan("files")
     stage.schedule()
-    for _ in range(LOSSES_FOR_A_FAILURE + 2):
+    for _ in range(5 + 2):
         rows_of(stage.mill.project.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
         spoil(stage)
         (run,) = stage.work()
@@ -203,7 +191,7 @@ def test_a_node_that_cannot_load_the_code_blames_neither_program_nor_file(stage)
     found = next(one for one in examine(folder, world=stage.world).findings if one.subject == "code")
 
     assert (run.state, run.failures, run.losses) == ("PENDING", 0, 0)
-    assert run.exit_cause is Cause.UNLOADED
+    assert run.exit_cause == "unloaded"
     assert shown.why.startswith("waits for a node that can load its code; the last attempt ended: code_unavailable")
     assert f"cannot be loaded on {stage.spawner.host()}: " in shown.why
     assert "library_of_no_node" in shown.why
@@ -215,7 +203,7 @@ def test_a_run_that_waited_for_a_node_goes_on_with_code_that_loads(stage):
     """Another node, or another deployment: the run has all its attempts still."""
     folder = stage.mill.project.config.folder
     (folder / "landing" / "good.txt").write_text("1\n")
-    discover(stage)
+    stage.mill.inboxes.scan("files")
     stage.schedule()
     spoil(stage)
     stage.work()
@@ -234,12 +222,8 @@ def test_up_until_idle_does_not_wait_for_another_node(stage):
     """The command reports what the run waits for, and ends: alone it would wait for ever."""
     stage.mill.runs.start("shop.load")
     spoil(stage)
-    told: list[str] = []
 
-    with tm.open(stage.mill.project.config.folder) as mill:
-        run_all(mill, echo=told.append, deploy=False, until_idle=UntilIdle.ALL)
-
-    (waits,) = [line for line in told if " waits " in line]
+    (waits,) = [line for line in stage.up() if " waits " in line]
     assert "until a node can load its code: code_unavailable" in waits
     assert [run.state for run in stage.runs()] == ["PENDING"]
 
@@ -341,7 +325,7 @@ def test_a_large_bundle_whose_file_is_gone_comes_back_with_the_same_deployment(s
 
 def test_the_file_of_a_deployment_that_was_killed_is_deleted(stage, monkeypatch):
     """Without a row that names the file, it would stay for ever."""
-    catalog, state = stage.mill.project.catalog, stage.mill.project.config.state
+    catalog = stage.mill.project.catalog
     folder = Path(stage.mill.project.config.data) / "_bundles"
     monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
 
@@ -353,16 +337,16 @@ def test_the_file_of_a_deployment_that_was_killed_is_deleted(stage, monkeypatch)
         killed.setattr("tidemill.mill.deployment.delete_unused", lambda *_: None)  # a kill tidies nothing
         with pytest.raises(Died):
             redeploy(stage.mill, APP.replace("VERSION", "app 2"))
-    sweep_bundles(catalog, state)
+    stage.sweep()
     soon = len(list(folder.iterdir()))
     stage.at["bundles.abandoned"] = die
     rows_of(catalog, "UPDATE bundle_upload SET begun_at = begun_at - 7200000 RETURNING 1")
     with pytest.raises(Died):
-        sweep_bundles(catalog, state)
-    sweep_bundles(catalog, state)
+        stage.sweep()
+    stage.sweep()
     later = list(folder.iterdir())
     stage.mill.deploy()
-    sweep_bundles(catalog, state)
+    stage.sweep()
 
     assert (soon, later) == (1, [])
     assert start(stage) == "COMPLETED"
@@ -371,19 +355,19 @@ def test_the_file_of_a_deployment_that_was_killed_is_deleted(stage, monkeypatch)
 
 def test_a_slow_deployment_never_names_a_file_that_the_janitor_deletes(stage, monkeypatch):
     """Whichever commits first decides; and what the slow one writes afterwards is deleted, too."""
-    catalog, state = stage.mill.project.catalog, stage.mill.project.config.state
+    catalog = stage.mill.project.catalog
     monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
     stored = store_bundle(catalog, stage.mill.project.config.data, Bundle({"app.py": b"x = 1"}))
     path = Path(stored.location.removeprefix("file://"))
     rows_of(catalog, "UPDATE bundle_upload SET begun_at = begun_at - 7200000 RETURNING 1")
-    sweep_bundles(catalog, state)
+    stage.sweep()
     path.write_bytes(b"late")
 
     with raises_code("upload_abandoned", match="deploy again"):
         catalog.write(lambda db: put_bundle(db, stored))
-    sweep_bundles(catalog, state)
+    stage.sweep()
     rows_of(catalog, "UPDATE bundle_upload SET begun_at = 0 RETURNING 1")
-    sweep_bundles(catalog, state)
+    stage.sweep()
 
     assert not path.exists()
     assert stored.bundle.digest not in digests(stage)
@@ -410,13 +394,13 @@ def test_bundles_that_nothing_names_are_deleted(stage, monkeypatch):
     (large,) = catalog.read(list_programs)
     stage.at["driver.begun"] = lambda: (
         redeploy(stage.mill, APP.replace("VERSION", "app 3")),
-        sweep_bundles(catalog, state),
+        stage.sweep(),
         kept.append(digests(stage)),
     )
     kept: list[set[str]] = []
     start(stage)
     (last,) = catalog.read(list_programs)
-    sweep_bundles(catalog, state)
+    stage.sweep()
 
     assert large.bundle in kept[0]
     assert digests(stage) == {last.bundle}
@@ -428,7 +412,6 @@ def test_bundles_that_nothing_names_are_deleted(stage, monkeypatch):
 
 def test_a_deletion_that_was_cut_short_does_not_harm_the_same_code_deployed_again(stage, monkeypatch):
     """The janitor died between its intent and the deletion; meanwhile the old text is deployed again."""
-    catalog, state = stage.mill.project.catalog, stage.mill.project.config.state
     monkeypatch.setattr(bundles, "MOST_IN_CATALOG", 10)
     redeploy(stage.mill, APP.replace("VERSION", "app 2"))
     redeploy(stage.mill, APP.replace("VERSION", "app 3"))
@@ -438,9 +421,9 @@ def test_a_deletion_that_was_cut_short_does_not_harm_the_same_code_deployed_agai
 
     stage.at["bundles.leaving"] = die
     with pytest.raises(Died):
-        sweep_bundles(catalog, state)
+        stage.sweep()
     redeploy(stage.mill, APP.replace("VERSION", "app 2"))
-    sweep_bundles(catalog, state)
+    stage.sweep()
 
     assert start(stage) == "COMPLETED"
 
@@ -462,13 +445,13 @@ def test_a_folder_that_was_deleted_in_part_is_never_loaded(stage, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(Disk, "remove", remove_some)
         with pytest.raises(Died):
-            sweep_bundles(catalog, state)
+            stage.sweep()
     redeploy(stage.mill, APP.replace("VERSION", "app 1"))
 
     start(stage)
     (program,) = catalog.read(list_programs)
     whole = (state / "bundles" / program.bundle / "late.py").exists()
-    sweep_bundles(catalog, state)
+    stage.sweep()
 
     assert whole
     assert {path.name for path in (state / "bundles").iterdir()} == digests(stage)
@@ -487,7 +470,7 @@ def test_code_that_is_unpacked_during_a_sweep_stays(stage, monkeypatch):
         return list_folder(disk, path)
 
     monkeypatch.setattr(Disk, "list_folder", list_later)
-    sweep_bundles(catalog, state)
+    stage.sweep()
     (program,) = catalog.read(list_programs)
 
     assert (state / "bundles" / program.bundle / "late.py").exists()
@@ -502,7 +485,7 @@ def test_a_folder_that_cannot_be_deleted_ends_no_janitor(stage, monkeypatch, cap
         raise FileNotFoundError("deleted by another")
 
     monkeypatch.setattr(Disk, "remove", refuse)
-    sweep_bundles(stage.mill.project.catalog, stage.mill.project.config.state)
+    stage.sweep()
 
     assert "is not deleted: deleted by another" in caplog.text
 

@@ -16,10 +16,6 @@ from tests.errors import raises_code
 from tests.run.conftest import rows_of
 from tests.stage import Stage, staged
 from tidemill.cli.main import main
-from tidemill.lake.janitor import sweep
-from tidemill.lake.snapshot.versions import expire_versions
-from tidemill.run.processes.external import open_transaction
-from tidemill.testing.plain import write_texts
 
 APP = """
 import tidemill as tm
@@ -54,7 +50,7 @@ def stage(catalog_url, tmp_path):
 
 def refresh(stage: Stage, text: str = "a\n") -> int:
     """A version; its number."""
-    with open_transaction(stage.mill.project.catalog, stage.world, ["default.users"], writer=write_texts) as tx:
+    with stage.transaction("users") as tx:
         tx.snapshot("default.users").replace({"": text}, allow=["drop"])
     return tx.write_pointer
 
@@ -193,15 +189,14 @@ def test_the_version_that_a_feed_has_seen_is_kept_for_it(stage):
     start(stage)
     skipped = refresh(stage)
     newest = refresh(stage)
-    expire_versions(stage.mill.project.catalog)
-    sweep(stage.mill.project.catalog)
+    stage.sweep()
 
     kept = {one.version: one.kept_for for one in stage.mill.snapshots.versions("users")}
     assert kept == {seen: (f"changes for {FOLLOW}",), newest: ("current", "min_versions=1", "ttl=7d")}
     with raises_code("version_held", match=f"stays: changes for {FOLLOW}"):
         stage.mill.snapshots.expire("users", [seen])
     start(stage)
-    expire_versions(stage.mill.project.catalog)
+    stage.sweep()
     assert [one.version for one in stage.mill.snapshots.versions("users")] == [newest]
     assert skipped not in kept
     assert stage.lines_of()[-1] == f"{seen} {newest}"
@@ -253,7 +248,7 @@ def test_a_reset_to_what_is_gone_fails_with_the_cure(stage):
     """Not with an empty difference, and not with all."""
     gone = refresh(stage)
     refresh(stage)
-    expire_versions(stage.mill.project.catalog)
+    stage.sweep()
     # As a reset to a time leaves it.
     rows_of(
         stage.mill.project.catalog,
@@ -368,9 +363,7 @@ def test_the_inputs_of_committed_runs_are_one_chain_of_versions(tmp_path_factory
                 case "refresh":
                     refresh(stage)
                 case "late":  # one that began earlier ends last, and never becomes current
-                    with open_transaction(
-                        stage.mill.project.catalog, stage.world, ["default.users"], writer=write_texts
-                    ) as tx:
+                    with stage.transaction("users") as tx:
                         refresh(stage)
                         tx.snapshot("default.users").replace({"": "late\n"}, allow=["drop"])
                 case "run":
@@ -378,7 +371,7 @@ def test_the_inputs_of_committed_runs_are_one_chain_of_versions(tmp_path_factory
                 case "reset":
                     stage.mill.consumers.reset("users", FOLLOW, "beginning")
                 case "expire":
-                    expire_versions(stage.mill.project.catalog)
+                    stage.sweep()
                 case "race":
                     stage.at["driver.before_commit"] = lambda: (refresh(stage), start(stage))
                     start(stage)

@@ -9,8 +9,6 @@ import pytest
 from tests.app.conftest import APP
 from tests.errors import raises_code
 from tidemill import UserError
-from tidemill.app.deploy import deploy
-from tidemill.app.loading import load_declared
 
 
 def redeploy(mill, text, **options):
@@ -155,10 +153,8 @@ def test_a_broken_app_file_is_one_line(mill, text, message):
 
 def test_two_deployments_at_once_make_one(mill):
     """Two machines of a CI deploy the same commit."""
-    app = load_declared(mill.project.config.app)[0]
-
     for _ in range(2):
-        deploy(mill.project.catalog, mill.project.world, mill.project.config, app, update_schedules=True)
+        mill.deploy()
 
     assert len(mill.consumers.list()) == 1
 

@@ -9,17 +9,13 @@ from contextlib import suppress
 
 import pytest
 
-from tests.acceptance.machine import write_texts
 from tests.errors import raises_code
 from tests.run.conftest import rows_of
 from tests.stage import Stage, staged
 from tidemill import Mill, NotFound, Page, UserError, iterate
-from tidemill.catalog.messages import Publish, Topic
 from tidemill.cli.main import main
 from tidemill.mill.operations import OPERATIONS
 from tidemill.mill.page import read_key, write_key
-from tidemill.names import EventKey
-from tidemill.run.processes.external import open_transaction
 
 APP = """
 import tidemill as tm
@@ -69,7 +65,7 @@ def fill(stage: Stage) -> None:
     mill.datasets.drop("lines", ["hour=1"])
     stage.publish("lines", "hour=1", "hour=4")
     for _ in range(3):
-        with open_transaction(catalog, stage.world, ["default.users"], writer=write_texts) as tx:
+        with stage.transaction("users") as tx:
             tx.snapshot("default.users").replace({"": "a\n"}, allow=["drop"])
         mill.topics.publish("own", "door")
         mill.runs.start("shop.one")
@@ -236,7 +232,7 @@ def test_pages_on_each_database(catalog_url, tmp_path):
         mill = stage.mill
         for hour in range(12):
             stage.publish("lines", f"hour={hour}")
-            mill.project.catalog.apply([Publish(Topic.DATA, "x", EventKey(f"k{hour}"), {})])
+            mill.topics.publish("own", f"k{hour}")
             mill.runs.start("shop.one")
         mill.datasets.drop("lines", ["hour>=6"])
         for operation in (
@@ -245,6 +241,7 @@ def test_pages_on_each_database(catalog_url, tmp_path):
             bind(mill.datasets.dropped, "lines"),
             bind(mill.datasets.files, "lines"),
             bind(mill.topics.read, "data", after="0"),
+            bind(mill.topics.read, "own", after="0"),
             mill.schedules.list,
             mill.datasets.list,
             mill.consumers.list,

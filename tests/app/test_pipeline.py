@@ -14,10 +14,6 @@ import pytest
 from tests.mariadb_server import PASSWORD, MariaDb, running_mariadb, why_not
 from tests.stage import Stage, staged
 from tidemill.frames.jdbc import _DRIVERS, DRIVERS_SETTING, Database, MissingDriver, _Driver, _load_driver
-from tidemill.lake.datasets import find
-from tidemill.lake.inbox.discovery import discover
-from tidemill.lake.inbox.inbox import Inbox
-from tidemill.names import DEFAULT_NAMESPACE
 from tidemill.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
@@ -211,8 +207,7 @@ def test_every_kind_of_source_goes_into_every_kind_of_sink(site):
     )
     early = site.outcome("shop.select")
     (site.mill.project.config.folder / "landing" / "1.csv").write_text("id,day\n1,a\n2,b\n", encoding="utf-8")
-    inbox = Inbox.of(site.mill.project.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "raw")))
-    discover(site.mill.project.catalog, inbox)
+    site.mill.inboxes.scan("raw")
 
     ends = [
         site.outcome(f"shop.{name}") for name in ("land", "gather", "select", "spread", "spread", "make", "nothing")

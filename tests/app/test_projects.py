@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from tests.app.test_bundles import discover
 from tests.app.test_deploy import redeploy
 from tests.errors import raises_code
 from tests.run.conftest import rows_of
@@ -85,7 +84,7 @@ def test_a_moved_project_goes_on_with_all_that_it_had(stage):
     """Processed files are not processed again, waiting ones are. Archived and published files are found."""
     folder = stage.mill.project.config.folder
     (folder / "landing" / "one.txt").write_text("1\n")
-    discover(stage)
+    stage.mill.inboxes.scan("raw")
     stage.play()
     stage.publish("lines", "hour=1")
     (folder / "landing" / "two.txt").write_text("2\n")
@@ -97,8 +96,7 @@ def test_a_moved_project_goes_on_with_all_that_it_had(stage):
         moved = mill.catalog.move()
         mill.deploy()
         stage.mill = mill
-        rows_of(mill.project.catalog, "UPDATE inbox_marker SET next_listing_at = 0 RETURNING 1")
-        discover(stage)
+        stage.mill.inboxes.scan("raw")
         stage.play()
         said = (target.parent / "said.txt").read_text().splitlines()
         checked = (mill.catalog.audit().clean, mill.catalog.fsck().clean)
@@ -135,7 +133,7 @@ def test_a_run_waits_for_a_disk_that_is_not_mounted_and_an_empty_folder_may_be_a
     """The mount point stays as an empty folder: the run was COMPLETED without its file, which was lost for good."""
     folder = stage.mill.project.config.folder
     (folder / "landing" / "one.txt").write_text("1\n")
-    discover(stage)
+    stage.mill.inboxes.scan("raw")
     (folder / "landing").rename(folder / "away")
     (folder / "landing").mkdir()
     stage.schedule()

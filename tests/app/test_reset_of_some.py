@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,7 +11,6 @@ from tests.errors import raises_code
 from tests.run.conftest import rows_of
 from tests.stage import staged
 from tidemill import UserError
-from tidemill.epoch import EPOCH
 from tidemill.lake.consumer import resets
 from tidemill.mill import consumers
 
@@ -86,7 +85,7 @@ def test_only_the_chosen_partitions_of_the_past_come_again(stage, choice, given)
 def test_a_commit_time_and_a_choice_go_together(stage):
     """The start says since which commits, the choice which of their partitions."""
     (seq,) = rows_of(stage.mill.project.catalog, "SELECT max(at) FROM partition_change")[0]
-    moment = EPOCH + timedelta(milliseconds=seq + 1)
+    moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=seq + 1)
     while stage.mill.project.catalog.read(lambda db: db.now()) <= moment:
         pass
     stage.publish("lines", "day=2026-01-01/hour=5", "day=2026-01-01/hour=6")

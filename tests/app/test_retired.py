@@ -10,9 +10,6 @@ from tests.errors import raises_code
 from tests.run.conftest import rows_of
 from tests.stage import staged
 from tidemill import NotFound
-from tidemill.mill.mill import open_project
-from tidemill.roles.up import UntilIdle, run_all
-from tidemill.run.records.bundles import sweep_bundles
 
 PIPE = """
 from pathlib import Path
@@ -95,10 +92,10 @@ def test_a_run_that_waits_when_its_program_leaves_ends_with_its_own_code(stage):
     run_id = stage.mill.runs.start("shop.report").run_id
     stage.publish("lines", "hour=1")
     redeploy(stage.mill, WITHOUT)
-    sweep_bundles(stage.mill.project.catalog, stage.mill.project.config.state)
+    stage.sweep()
     kept = rows_of(stage.mill.project.catalog, "SELECT count(*) FROM bundle")
     stage.work()
-    sweep_bundles(stage.mill.project.catalog, stage.mill.project.config.state)
+    stage.sweep()
 
     assert stage.find(run_id).state == "COMPLETED"
     assert stage.lines_of() == ["1"]
@@ -110,12 +107,9 @@ def test_a_retired_program_is_not_warmed_up(stage):
     """Its bundle may be deleted; and `up` needs no Spark for what never starts."""
     redeploy(stage.mill, f"{PIPE}\n@app.spark()\ndef a_first(run, spark):\n    pass\n")
     redeploy(stage.mill, PIPE)
-    sweep_bundles(stage.mill.project.catalog, stage.mill.project.config.state)
-    told: list[str] = []
-    with open_project(stage.mill.project.config.folder, options={"spark_warm": "0"}) as mill:
-        run_all(mill, echo=told.append, deploy=False, until_idle=UntilIdle.ALL)
+    stage.sweep()
 
-    assert "not needed" in told[0]
+    assert "not needed" in stage.up()[0]
 
 
 def test_a_program_that_comes_back_goes_on_where_it_stood(stage):

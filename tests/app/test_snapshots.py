@@ -17,8 +17,6 @@ from tidemill.catalog.transactions import EndTransaction, TxState, begin
 from tidemill.frames.spark import PartitionWrites
 from tidemill.lake.datasets import find
 from tidemill.lake.fileset.fileset import ColumnSchema, Unpin
-from tidemill.lake.inbox.discovery import discover
-from tidemill.lake.inbox.inbox import Inbox
 from tidemill.lake.janitor import sweep
 from tidemill.lake.snapshot.snapshot import PinVersions, SnapshotDataset, find_current
 from tidemill.lake.snapshot.versions import expire_versions
@@ -61,8 +59,7 @@ class Site(Stage):
     def land(self, name: str) -> None:
         """Let a file arrive and be found."""
         (self.mill.project.config.folder / "landing" / name).write_text("x\n", encoding="utf-8")
-        raw = self.mill.project.catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "raw"))
-        discover(self.mill.project.catalog, Inbox.of(raw))
+        self.mill.inboxes.scan("raw")
 
 
 @pytest.fixture

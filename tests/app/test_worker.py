@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
 
 import pytest
 
@@ -14,8 +13,6 @@ from tests.run.conftest import rows_of
 from tests.stage import staged
 from tests.yardstick import patience
 from tidemill import UserError
-from tidemill.run.records.workers import balance
-from tidemill.run.step.attempts import AttemptEnd, Cause, ask_kill, end_attempt, take_runs
 
 APP = """
 from pathlib import Path
@@ -63,10 +60,8 @@ def stage(tmp_path, catalog_url):
 
 def start(stage):
     """Make and take the missing run of a worker, as a runner does."""
-    assert balance(stage.mill.project.catalog) == []
-    (run,) = stage.mill.project.catalog.write(
-        lambda db: take_runs(db, most=0, owner="stage", host="here", lease=timedelta(seconds=60))
-    )
+    assert stage.balance_workers() == []
+    (run,) = stage.take()
     return run
 
 
@@ -111,17 +106,17 @@ def test_as_many_are_kept_alive_as_are_declared(stage):
     A worker that returns waits before its next call.
     """
     redeploy(stage.mill, app(instances="instances=2"))
-    looks = [threading.Thread(target=balance, args=[stage.mill.project.catalog]) for _ in range(3)]
+    looks = [threading.Thread(target=stage.balance_workers) for _ in range(3)]
     for look in looks:
         look.start()
     for look in looks:
         look.join()
     first = [run.state for run in stage.runs()]
     runs = stage.work()
-    balance(stage.mill.project.catalog)
+    stage.balance_workers()
     waiting = [run.state for run in stage.runs()]
     may_start_again(stage)
-    balance(stage.mill.project.catalog)
+    stage.balance_workers()
 
     assert first == ["PENDING"] * 2
     assert [run.state for run in runs] == waiting == ["COMPLETED"] * 2
@@ -131,13 +126,13 @@ def test_as_many_are_kept_alive_as_are_declared(stage):
 def test_what_is_too_much_is_given_to_be_killed_and_0_stops_all(stage):
     """And a worker that the app does not declare any more."""
     redeploy(stage.mill, app(instances="instances=2"))
-    balance(stage.mill.project.catalog)
+    stage.balance_workers()
     redeploy(stage.mill, app(instances="instances=1"))
-    one = balance(stage.mill.project.catalog)
+    one = stage.balance_workers()
     for run_id in one:
-        ask_kill(stage.mill.project.catalog, run_id)
+        stage.mill.runs.kill(run_id)
     redeploy(stage.mill, app().replace("@app.worker(", "@app.python(").replace(", instances=1", ""))
-    rest = balance(stage.mill.project.catalog)
+    rest = stage.balance_workers()
 
     assert (len(one), len(rest)) == (1, 1)
     assert set(one).isdisjoint(rest)
@@ -152,7 +147,7 @@ def test_a_worker_that_is_lost_goes_on_with_what_it_had_taken(stage):
     driver._end = lambda *_: None  # the process is gone before it can say anything
     driver.work(stage.assignment(run))
     stage.publish("lines", "hour=0")
-    end_attempt(stage.mill.project.catalog, run.run_id, run.epoch, AttemptEnd(Cause.LOST, "gone"))
+    stage.end_attempt(run, "lost", "gone")
     redeploy(stage.mill, app())
     again = work(stage, start(stage))
 
@@ -170,8 +165,8 @@ def test_a_killed_worker_leaves_nothing_half_done_and_is_replaced(stage):
     driver = stage.driver(run)
     driver._end = lambda *_: None
     driver.work(stage.assignment(run))
-    ask_kill(stage.mill.project.catalog, run.run_id)
-    end_attempt(stage.mill.project.catalog, run.run_id, run.epoch, AttemptEnd(Cause.KILLED, "killed on request"))
+    stage.mill.runs.kill(run.run_id)
+    stage.end_attempt(run, "killed", "killed on request")
     redeploy(stage.mill, app())
     other = work(stage, start(stage))
 
@@ -185,8 +180,7 @@ def test_a_fenced_worker_commits_nothing(stage):
     """Another attempt has the worker's claims, so later work of this attempt must not count."""
     stage.publish("lines", "hour=1")
     run = start(stage)
-    lost = AttemptEnd(Cause.LOST, "its lease ran out", zombie=True)
-    stage.at["worker.before_commit"] = lambda: end_attempt(stage.mill.project.catalog, run.run_id, run.epoch, lost)
+    stage.at["worker.before_commit"] = lambda: stage.end_attempt(run, "lost", "its lease ran out", zombie=True)
     stage.driver(run).work(stage.assignment(run))
     stands = stage.find(run.run_id)
     again = work(stage, start(stage))

@@ -6,8 +6,6 @@ import importlib
 import json
 import subprocess
 import sys
-from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import click
@@ -16,10 +14,9 @@ import pytest
 import tidemill as tm
 from tests.app.conftest import APP
 from tests.run.conftest import rows_of
+from tests.stage import Stage
 from tidemill.cli.main import _COMMANDS as COMMANDS
 from tidemill.cli.main import main
-from tidemill.names import RunId
-from tidemill.run.step.attempts import AttemptEnd, Cause, end_attempt, take_runs
 
 OTHER_APP = """
 market = tm.App("market")
@@ -546,15 +543,14 @@ def test_a_pending_run_says_what_it_waits_for(tidemill):
 
 def test_a_run_that_failed_before_shows_no_old_error_while_it_runs(tidemill, project):
     """The reason of an attempt that is over stood beside RUNNING."""
-    run_id = RunId(json.loads(tidemill("run", "start", "load", "--json")[1])["run_id"])
+    run_id = json.loads(tidemill("run", "start", "load", "--json")[1])["run_id"]
     with tm.open(project) as mill:
-        lease = timedelta(minutes=1)
-        take = partial(take_runs, most=1, owner="r", host="h", lease=lease)
-        mill.project.catalog.write(take)
-        end_attempt(mill.project.catalog, run_id, 1, AttemptEnd(Cause.LOST, "its machine was away"))
+        stage = Stage(mill)
+        (lost,) = stage.take()
+        stage.end_attempt(lost, "lost", "its machine was away")
         rows_of(mill.project.catalog, "UPDATE run SET not_before = 0 RETURNING 1")
         waiting = mill.runs.show(run_id)
-        mill.project.catalog.write(take)
+        stage.take()
         starting = mill.runs.show(run_id)
 
     assert (waiting.state, waiting.exit_reason) == ("PENDING", "its machine was away")
@@ -613,7 +609,7 @@ def test_the_help_of_a_noun_is_the_same_in_both_lists(capsys):
 
 def test_the_log_of_a_run_is_what_the_program_wrote(tidemill, project, tmp_path):
     """Spark's own lines, hundreds a run, buried the traceback; `--all` prints them too."""
-    run_id = RunId(json.loads(tidemill("run", "start", "load", "--json")[1])["run_id"])
+    run_id = json.loads(tidemill("run", "start", "load", "--json")[1])["run_id"]
     (tmp_path / "logs").mkdir()
     for name, text in {"stdout": "hello\n", "stderr": "ValueError: boom\n", "spark.log": "INFO much\n"}.items():
         (tmp_path / "logs" / name).write_text(text, encoding="utf-8")

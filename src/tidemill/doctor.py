@@ -128,7 +128,7 @@ def _clock(world: World, config: Config) -> Finding:
     cure = (
         "" if abs(drift) < _MOST_DRIFT_SECONDS else "set the clocks of both machines (NTP): due times are the catalog's"
     )
-    return Finding("clock", not cure, f"the catalog's is {drift:+.1f} s from this machine's", cure)
+    return Finding("clock", not cure, f"the clocks of catalog and machine differ by {abs(drift):.1f} s", cure)
 
 
 def _postgres(world: World, config: Config) -> Finding:
@@ -145,7 +145,7 @@ def _ports(world: World, config: Config) -> Finding:
     why = world.spawner.listens_on(_LOOPBACK)
     if not why:
         return Finding("ports", good=True, found=f"{_LOOPBACK} can be listened on, as Spark does")
-    cure = "let this user open ports of the loopback interface: Spark's processes talk by them"
+    cure = "allow this user to open ports of the loopback interface, which Spark needs"
     return Finding("ports", good=False, found=f"{_LOOPBACK}: {why}", cure=cure)
 
 

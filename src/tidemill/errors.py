@@ -55,9 +55,9 @@ class NotFound(UserError):
         self.name = name
         self.nearest = nearest
         if not (hint or nearest) and kind in _LISTED_BY:
-            hint = f"`tidemill {_LISTED_BY[kind]}` shows those there are"
+            hint = f"`tidemill {_LISTED_BY[kind]}` lists them all"
         meant = f"; did you mean {nearest!r}?" if nearest else ""
-        advice = f"; {hint}" if hint else ""
+        advice = f"{'' if nearest else ';'} {hint}" if hint else ""
         super().__init__(f"no {kind} named {name!r}{meant}{advice}")
 
 
@@ -77,7 +77,7 @@ class Fenced(TidemillError):
     def __init__(self, subject: str, why: str) -> None:
         self.subject = subject
         self.why = why
-        super().__init__(f"{subject} is fenced: {why}; stop working on it, whatever it still writes is never visible")
+        super().__init__(f"{subject} is fenced: {why}; stop the work: later writes of {subject} never become visible")
 
 
 class Unavailable(TidemillError):

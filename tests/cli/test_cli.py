@@ -271,11 +271,11 @@ def test_half_of_a_character_in_json_is_shown_as_its_code(project):
 
 
 NEXT_STEPS = [
-    (("schedule", "show", "nothing"), "`tidemill schedule list` shows those there are"),
-    (("job", "show", "job_0"), "`tidemill job list` shows those there are"),
-    (("topic", "read", "nothing"), "`tidemill topic list` shows those there are"),
-    (("consumer", "show", "clean", "nobody"), "`tidemill consumer list` shows those there are"),
-    (("run", "start", "zzz"), "`tidemill app show APP` shows those there are"),
+    (("schedule", "show", "nothing"), "`tidemill schedule list` lists them all"),
+    (("job", "show", "job_0"), "`tidemill job list` lists them all"),
+    (("topic", "read", "nothing"), "`tidemill topic list` lists them all"),
+    (("consumer", "show", "clean", "nobody"), "`tidemill consumer list` lists them all"),
+    (("run", "start", "zzz"), "`tidemill app show APP` lists them all"),
     (("dataset", "show", "a.b.c"), "write name, or namespace.name"),
     (("schedule", "create", "mine", "load", "--trigger", "{}"), "write app.name, or namespace.app.name"),
     (("dataset", "partitions", "orders"), "`tidemill inbox files default.orders` lists its files"),

@@ -36,8 +36,8 @@ class OlderCatalog(UserError):
         self.found = found
         self.wanted = wanted
         super().__init__(
-            f"catalog {url} has schema version {found}, this program needs {wanted}: stop all of Tidemill, make a "
-            "backup, then run `tidemill catalog migrate`"
+            f"catalog {url} has schema version {found}, this program needs {wanted}: stop all Tidemill processes, make "
+            "a backup, then run `tidemill catalog migrate`"
         )
 
 

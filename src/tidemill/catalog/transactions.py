@@ -232,7 +232,7 @@ def find_transaction(db: Db, write_pointer: WritePointer) -> TransactionRow:
     """Return the row of a transaction. `NotFound` if no transaction has that write pointer."""
     row = db.record(SQL.find_tx, TransactionRow, write_pointer=write_pointer)
     if row is None:
-        raise NotFound("transaction", str(write_pointer), hint="`tidemill tx list` shows those there are")
+        raise NotFound("transaction", str(write_pointer), hint="`tidemill tx list` lists them all")
     return row
 
 

@@ -82,14 +82,14 @@ def restore(backup_file: Path, *, replace: bool, adopting: bool, as_json: bool) 
     else:
         click.echo(
             f"restored; the clock begins at {restored.clock}, as life {restored.incarnation}. "
-            f"{restored.ended_transactions} transactions and {restored.ended_runs} attempts were under way"
+            f"{restored.ended_transactions} open transactions and {restored.ended_runs} attempts were ended"
         )
         click.echo(
-            "what was consumed or processed after the backup is not known and comes again: consumers and inboxes "
-            "deliver at least once across a restore"
+            "partitions and files that were consumed after the backup are delivered again: after a restore, delivery "
+            "is at least once"
         )
         if adopted is None:
-            click.echo("`tidemill catalog adopt` publishes again what was committed since; `catalog fsck` lists it")
+            click.echo("`tidemill catalog adopt` publishes later commits again; `tidemill catalog fsck` lists them")
         else:
             _show_adopted(adopted)
     sys.exit(FOUND if left else 0)

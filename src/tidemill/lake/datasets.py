@@ -130,7 +130,7 @@ def find(db: Db, namespace: Namespace, name: str) -> Dataset:
     if row is None:
         known = [d.qualified_name for d in list_datasets(db)]
         wanted = qualified(namespace, name)
-        raise NotFound("data set", wanted, nearest(wanted, known), hint="`tidemill dataset list` shows those there are")
+        raise NotFound("data set", wanted, nearest(wanted, known), hint="`tidemill dataset list` lists them all")
     return _dataset(row)
 
 

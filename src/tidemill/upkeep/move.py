@@ -44,8 +44,8 @@ class StillRunning(Conflict):
         self.run_id = run_id
         self.seconds = seconds
         super().__init__(
-            f"run {run_id} is under way: stop all of Tidemill first; the lease of a run whose process was killed runs "
-            f"out in {seconds} s"
+            f"run {run_id} is in progress: stop all Tidemill processes first; the lease of a run whose process was "
+            f"killed ends in {seconds} s"
         )
 
 

@@ -58,8 +58,8 @@ class CatalogInUse(Conflict):
     def __init__(self, url: str) -> None:
         self.url = url
         super().__init__(
-            f"catalog {url} is not empty: stop all of Tidemill, make a backup of it, and say --replace to lose what "
-            "it has"
+            f"catalog {url} is not empty: stop all Tidemill processes, make a backup of this catalog, and add "
+            "--replace to replace it"
         )
 
 

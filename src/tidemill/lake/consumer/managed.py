@@ -130,7 +130,7 @@ def find_consumer(db: Db, dataset_id: DatasetId, name: str) -> Consumer:
     found = db.record(SQL.find_consumer, Consumer, dataset_id=dataset_id, name=name)
     if found is None:
         known = [consumer.name for consumer in list_consumers(db, dataset_id=dataset_id)]
-        raise NotFound("consumer", name, nearest(name, known), hint="`tidemill consumer list` shows those there are")
+        raise NotFound("consumer", name, nearest(name, known), hint="`tidemill consumer list` lists them all")
     return found
 
 

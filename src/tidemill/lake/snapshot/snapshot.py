@@ -60,7 +60,7 @@ class VersionGone(UserError):
         self.version = int(version)
         super().__init__(
             f"version {version} of {dataset} has expired (`tidemill snapshot versions {dataset}` "
-            "shows those there are; ttl, min_versions and max_versions say how long)"
+            "lists them all; ttl, min_versions and max_versions say how long)"
         )
 
 

@@ -126,7 +126,7 @@ def find_version(db: Db, snapshot: SnapshotDataset, version: int) -> Version:
     """The version of that number; `NotFound`, and `VersionGone` if it has expired."""
     stored = db.record(SQL.find_version, StoredVersion, dataset_id=snapshot.dataset_id, version=version)
     if stored is None:
-        hint = f"`tidemill snapshot versions {snapshot.qualified_name}` shows those there are"
+        hint = f"`tidemill snapshot versions {snapshot.qualified_name}` lists them all"
         raise NotFound("version", f"{version} of {snapshot.qualified_name}", hint=hint)
     return stored.kept
 

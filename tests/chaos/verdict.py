@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from tests.chaos.site import DATASETS, MARK, Site, find_fileset, rows_of
 from tests.chaos.workers import read_follower
 from tests.yardstick import patience
 from tidemill.catalog.db import Catalog
-from tidemill.catalog.transactions import Snapshot
+from tidemill.catalog.transactions import LONGEST_LIFE, Snapshot
 from tidemill.lake.consumer.consumer import consume_partitions
 from tidemill.lake.fileset.fileset import read_partitions
 from tidemill.lake.janitor import sweep
@@ -42,6 +43,13 @@ _UNQUIET: Final = {
     "claims": "SELECT count(*) FROM consumer_work WHERE state IN ('new', 'in_progress')",
     "files": "SELECT count(*) FROM inbox_file WHERE status IN ('NEW', 'IN_PROGRESS', 'ERROR')",
 }
+_UNSWEPT: Final = """
+    SELECT 1 FROM garbage WHERE not_before = 0
+     UNION ALL
+    SELECT 1 FROM tx
+     WHERE commit_seq > coalesce((SELECT seq FROM subscriber WHERE topic = 'markers' AND name = 'strays'), 0)
+     LIMIT 1"""
+"""A row while the janitor has not looked at all garbage and for strays of all commits."""
 
 
 @dataclass
@@ -310,14 +318,19 @@ class Judge:
             self.verdict.orphaned += [f"{what} {row}" for row in self.sql(query)]
 
     def _sweep(self) -> None:
-        """Let the janitor look once more, as it does for a day after each end."""
+        """Let the janitor look once more, as it does for a day after each end and each commit.
+
+        A process that is killed while it puts a side-car leaves an unfinished upload (`_committed#1`) in a committed
+        directory. The janitor deletes the upload `LONGEST_LIFE` after the commit.
+        """
+        self.sql(f"UPDATE tx SET ended_at = ended_at - {LONGEST_LIFE // timedelta(milliseconds=1)}")
         for _ in range(10):
             self.sql("UPDATE garbage SET not_before = 0")
             found = 0
             # One sweep is bounded: what it has looked at waits again.
-            while self.sql("SELECT 1 FROM garbage WHERE not_before = 0 LIMIT 1"):
+            while self.sql(_UNSWEPT):
                 swept = sweep(self.catalog)
-                found += swept.deleted + swept.marked
+                found += swept.deleted + swept.marked + swept.strays
             if not found:
                 return
         self.verdict.orphaned.append("a janitor that has looked at everything ten times still finds something")

@@ -428,7 +428,12 @@ MUTANTS: Final = (
     _mutant(
         "hidden_by_the_dead",
         "what a janitor has taken from its name, and died with, is noted as gone without a look for it",
-        In("_look_and_take").swap("files.settle", "files.stat"),
+        In("_look_and_take").swap(
+            "status = files.settle(file.name)\n"
+            "if status is None:\n    _check_folder(files, file)\n    status = files.settle(file.name)",
+            "status = files.stat(file.name)\n"
+            "if status is None:\n    _check_folder(files, file)\n    status = files.stat(file.name)",
+        ),
         first=Killer.FAIL_POINTS,
     ),
 )

@@ -178,7 +178,8 @@ def test_a_fifth_kind_is_taken_and_completed_with_the_commit(make_queue):
     queue.add(3)
     commit(step)
 
-    assert step.inputs.count() == [{"dataset": "default.numbers", "kind": "numbers", "count": 2, "rows": None}]
+    counted = {"kind": "numbers", "count": 2, "rows": None}
+    assert step.inputs.count() == [{"dataset": "default.numbers", **counted}]
     assert before == {1: ("held", 0), 2: ("held", 0)}
     assert queue.numbers() == {1: ("done", 0), 2: ("done", 0), 3: ("waiting", 0)}
     assert queue.announced() == 1  # of the number that came late

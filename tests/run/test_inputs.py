@@ -8,9 +8,10 @@ from tests.lake.test_snapshot import make_mirror
 from tidemill.catalog.db import Db
 from tidemill.lake.claims import Blame
 from tidemill.lake.consumer.managed import ensure_consumer
+from tidemill.lake.datasets import DatasetKind
 from tidemill.run.records.runs import RunState
 from tidemill.run.step.attempts import AttemptEnd, Cause, end_attempt
-from tidemill.run.step.inputs import find_inputs
+from tidemill.run.step.inputs import KINDS, find_inputs
 
 
 @pytest.mark.parametrize("retries", [0, 1])
@@ -39,3 +40,10 @@ def test_the_consumers_of_a_program_are_looked_up_at_once(works, monkeypatch):
 
     assert [len(kind.ids) for kind in found.kinds] == [0, 1, 0, 0, 1]
     assert asked == ["datasets.find_by_name", "managed.find_readers"]
+
+
+def test_each_kind_of_data_set_is_read_by_a_kind_of_input():
+    """A deployment and the inputs of a run ask the data set for it."""
+    sources = [kind.source_kind for kind in KINDS]
+
+    assert set(DatasetKind) <= set(sources)

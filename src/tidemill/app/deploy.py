@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from tidemill.app.app import App
 from tidemill.app.declared import (
@@ -29,14 +29,14 @@ from tidemill.catalog.named import load_sql
 from tidemill.config import Config
 from tidemill.errors import UserError
 from tidemill.json_specs import write_checked, write_text
-from tidemill.lake.consumer.managed import Consumer, ensure_consumer, list_consumers
+from tidemill.lake.consumer.managed import Consumer, list_consumers
 from tidemill.lake.consumer.starts import find_position
+from tidemill.lake.consumer.terms import Terms
 from tidemill.lake.datasets import Dataset, DatasetKind, declare, find_present
 from tidemill.lake.fileset.fileset import Fileset, find_schema
 from tidemill.lake.inbox.inbox import ensure_inbox
 from tidemill.lake.snapshot.changes import forget_feeds
 from tidemill.lake.snapshot.guards import ALLOW
-from tidemill.lake.snapshot.snapshot import SnapshotDataset
 from tidemill.lake.window.watermark import declare_watermark
 from tidemill.lake.window.windows import find_state, put_state, redefine
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, Namespace, ProgramId, ScheduleId, qualified
@@ -44,7 +44,10 @@ from tidemill.run.records.bundles import StoredBundle, put_bundle
 from tidemill.run.records.declared import find_dataset
 from tidemill.run.records.programs import AppSpec, Argument, ArgumentType, Program, put_program, retire_programs
 from tidemill.run.records.workers import put_worker, retire_others
-from tidemill.run.step.inputs import announce_waiting
+from tidemill.run.step.change_input import ChangeInputs
+from tidemill.run.step.input_kind import InputKind
+from tidemill.run.step.inputs import announce_waiting, kind_of
+from tidemill.run.step.partition_input import PartitionInputs
 from tidemill.schedule.changes import Add, Change, Delete, Update, announce_work, change_schedules, check_trigger
 from tidemill.schedule.schedules import list_schedules
 from tidemill.schedule.specs import Owner, Schedule
@@ -56,6 +59,11 @@ if TYPE_CHECKING:
     from tidemill.app.deploy_sql import Sql
 
 SQL: Sql = load_sql(__file__)
+
+_KIND_OF_TERMS: Final[Mapping[type[Reads | Changes], type[InputKind]]] = {
+    Reads: PartitionInputs,
+    Changes: ChangeInputs,
+}
 
 
 class OtherProject(UserError):
@@ -363,46 +371,26 @@ def _put(
     program = replace(program, program_id=put_program(db, program))
     for name in program.reads:
         dataset = known.get(name) or find_dataset(db, name)
-        if dataset.kind is DatasetKind.INBOX and program.kind.is_worker:
-            raise BadDeclaration(f"worker {program.name!r}", f"reads the inbox {name}: a worker reads file sets")
-        terms = declared.terms.get(name)
-        if dataset.kind is DatasetKind.FILESET and not isinstance(terms, Changes):
-            _put_consumer(db, dataset, program, terms, tick)
-        elif isinstance(terms, Changes):
-            _put_feed(db, dataset, program, terms, tick)
-        elif terms is not None:
-            why = f"reads {name} on terms, but that is a data set of kind {dataset.kind}, not a file set"
-            raise BadDeclaration(f"program {program.name!r}", why)
+        _put_input(db, program, dataset, declared.terms.get(name), tick)
     if declared.windows is not None:
         source = known.get(declared.windows.source) or find_dataset(db, declared.windows.source)
         _put_windows(db, program, declared.windows, Fileset.of(source), Fileset.of(written[0]))
     return program
 
 
-def _put_consumer(db: Db, dataset: Dataset, program: Program, reads: Reads | None, tick: CommitSeq) -> None:
-    name = program.qualified_name
-    if reads is None:
-        ensure_consumer(db, dataset.dataset_id, name)
-    else:
-        position = find_position(db, dataset.dataset_id, reads.starts_at, tick)
-        wanted = make_filter(Fileset.of(dataset).keys, reads.where).to_json() if reads.where else None
-        ensure_consumer(db, dataset.dataset_id, name, replace(reads.terms, where=wanted), position)
+def _put_input(db: Db, program: Program, dataset: Dataset, terms: Reads | Changes | None, tick: CommitSeq) -> None:
+    kind = kind_of(dataset) if terms is None else _KIND_OF_TERMS[type(terms)]
+    if fault := kind.find_fault(dataset, program):
+        raise BadDeclaration(f"{'worker' if program.kind.is_worker else 'program'} {program.name!r}", fault)
+    position = None if terms is None else find_position(db, dataset.dataset_id, terms.starts_at, tick)
+    kind.register(db, dataset, program, _find_terms(dataset, terms), position)
 
 
-def _put_feed(db: Db, dataset: Dataset, program: Program, changes: Changes, tick: CommitSeq) -> None:
-    subject, name = f"program {program.name!r}", dataset.qualified_name
-    if dataset.kind is not DatasetKind.SNAPSHOT:
-        raise BadDeclaration(
-            subject, f"reads the changes of {name}: that is a data set of kind {dataset.kind}, no snapshot"
-        )
-    if program.kind.is_worker:
-        why = f"which a worker does not get: make it a program, and start it by Refreshed({dataset.name!r})"
-        raise BadDeclaration(subject, f"reads the changes of {name}, {why}")
-    if not SnapshotDataset.of(dataset).spec.key:
-        why = "it has no key that identifies its rows: declare it with key=[…]"
-        raise BadDeclaration(subject, f"reads the changes of {name}: {why}")
-    position = find_position(db, dataset.dataset_id, changes.starts_at, tick)
-    ensure_consumer(db, dataset.dataset_id, program.qualified_name, position=position)
+def _find_terms(dataset: Dataset, reads: Reads | Changes | None) -> Terms | None:
+    if not isinstance(reads, Reads):
+        return None
+    where = make_filter(Fileset.of(dataset).keys, reads.where).to_json() if reads.where else None
+    return replace(reads.terms, where=where)
 
 
 def _choice(consumer: Consumer) -> object:

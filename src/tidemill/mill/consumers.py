@@ -25,20 +25,19 @@ from tidemill.lake.consumer.managed import (
     find_consumer,
     list_consumers,
     list_work,
-    measure_lag,
 )
 from tidemill.lake.consumer.resets import ChosenPartitions, drop_consumer, list_resets, requeue, reset
 from tidemill.lake.consumer.starts import BadStart, Start
 from tidemill.lake.consumer.take import peek_claims
-from tidemill.lake.datasets import Dataset, DatasetKind, find_some
+from tidemill.lake.datasets import Dataset, find_some
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.lake.snapshot.changes import measure_feed
 from tidemill.lake.window.watermark import EARLIEST, LATEST
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, complete, fields_of
 from tidemill.names import DatasetId, nearest
 from tidemill.run.records.programs import list_reads
+from tidemill.run.step.inputs import consumer_kind_of
 from tidemill.shapes.filters import Where, choose, make_filter
 from tidemill.shapes.keys import KeyText, KeyValue
 from tidemill.shapes.partition_time import Instant, Zone
@@ -235,7 +234,7 @@ class Consumers(Noun):
         `NotPeekable` for a change feed.
         """
         found, consumer = self._catalog.read(lambda db: self._consumer(db, dataset, name))
-        if found.kind is DatasetKind.SNAPSHOT:
+        if not consumer_kind_of(found).delivers_partitions:
             raise NotPeekable(found.qualified_name, consumer.name)
         terms = consumer.terms if limit is None else replace(consumer.terms, partitions=limit, old_percent=0)
         fileset = Fileset.of(found)
@@ -278,7 +277,7 @@ class Consumers(Noun):
         found, consumer = self._catalog.read(lambda db: self._consumer(db, dataset, name))
         chosen = None
         if where or time_from is not None or time_until is not None:
-            if found.kind is DatasetKind.SNAPSHOT:
+            if not consumer_kind_of(found).delivers_partitions:
                 raise NotPeekable(found.qualified_name, consumer.name)
             chosen = _choose(Fileset.of(found), where, time_from, time_until)
         which, subject = chosen.shown if chosen else "all", f"{found.qualified_name} {consumer.name}"
@@ -412,8 +411,7 @@ def _key_of(consumer: Consumer) -> str:
 
 
 def _measure(db: Db, consumer: Consumer, by_id: Mapping[DatasetId, Dataset]) -> Lag:
-    is_feed = by_id[consumer.dataset_id].kind is DatasetKind.SNAPSHOT
-    return measure_feed(db, consumer) if is_feed else measure_lag(db, consumer)
+    return consumer_kind_of(by_id[consumer.dataset_id]).measure(db, consumer)
 
 
 def _lag_view(consumer: Consumer, lag: Lag, by_id: Mapping[DatasetId, Dataset], now: datetime) -> LagView:

@@ -13,17 +13,16 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import FROM_LATEST, Row, load_sql
 from tidemill.epoch import show_time
 from tidemill.errors import Conflict, UserError
-from tidemill.lake.datasets import Dataset, DatasetKind, find_some
-from tidemill.lake.fileset.fileset import Fileset
+from tidemill.lake.datasets import Dataset, find_some
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, check_startable, fields_of, program_names
-from tidemill.names import DatasetId, ProgramId, RunId
+from tidemill.names import DatasetId, ProgramId, RunId, WritePointer
 from tidemill.run.records import runs
 from tidemill.run.records.logs import LogLine, follow_logs
 from tidemill.run.records.programs import find_program_by_id
 from tidemill.run.records.runs import Cause, NewRun, RunKind, RunRecord, RunState
-from tidemill.shapes.keys import KeyText
+from tidemill.run.step.inputs import kind_of
 
 if TYPE_CHECKING:
     from tidemill.mill.runs_sql import Sql
@@ -282,9 +281,6 @@ def _run_view(run: RunRecord, names: Mapping[ProgramId, str], waits: _Waits) -> 
 def _input_view(row: Row, by_id: Mapping[DatasetId, Dataset]) -> InputView:
     dataset_id, write_pointer, item, version = row
     dataset = by_id[DatasetId(str(dataset_id))]
-    shown = str(item)
-    if dataset.kind is DatasetKind.FILESET:
-        shown = Fileset.of(dataset).show(KeyText(shown))
-    elif dataset.kind is DatasetKind.SNAPSHOT:
-        shown = f"version {write_pointer!r}"
-    return InputView(dataset.qualified_name, cast("int", write_pointer), shown, str(version))
+    pointer = WritePointer(cast("int", write_pointer))
+    shown = kind_of(dataset).show_item(dataset, pointer, str(item))
+    return InputView(dataset.qualified_name, pointer, shown, str(version))

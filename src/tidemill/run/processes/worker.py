@@ -21,15 +21,11 @@ from tidemill.run.records.programs import Code, Program, Value
 from tidemill.run.records.runs import RunRecord
 from tidemill.run.records.workers import SQL as WORKERS
 from tidemill.run.step.attempts import SQL as ATTEMPTS
-from tidemill.run.step.change_input import ChangesInput
 from tidemill.run.step.context import Run
-from tidemill.run.step.file_input import FileInput
-from tidemill.run.step.inputs import find_inputs, holds_any
+from tidemill.run.step.inputs import Input, find_inputs, holds_any
 from tidemill.run.step.output import Output
 from tidemill.run.step.outputs import Writer
-from tidemill.run.step.partition_input import PartitionInput
 from tidemill.run.step.step import Step
-from tidemill.run.step.version_input import SnapshotInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,7 +105,7 @@ class Worker:
         """
         self._steps.commit()
 
-    def input(self, dataset: Declared | str) -> PartitionInput | FileInput | SnapshotInput | ChangesInput:
+    def input(self, dataset: Declared | str) -> Input:
         """Return the part of an input that the last take has brought. `NotAnInput`, `NothingTaken`."""
         return self._steps.run.input(dataset)
 

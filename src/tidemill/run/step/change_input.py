@@ -11,9 +11,9 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
 from tidemill.catalog.transactions import Transaction
 from tidemill.lake.claims import ClaimTable
-from tidemill.lake.consumer.managed import Consumer
+from tidemill.lake.consumer.managed import Consumer, Lag
 from tidemill.lake.datasets import Dataset, DatasetKind
-from tidemill.lake.snapshot.changes import FeedChange, MoveFeed, find_changes
+from tidemill.lake.snapshot.changes import FeedChange, MoveFeed, find_changes, measure_feed
 from tidemill.lake.snapshot.snapshot import PinVersions, RecordVersions, SnapshotDataset
 from tidemill.names import PinId
 from tidemill.run.records.programs import Program
@@ -66,12 +66,15 @@ class TakenChanges(TakenInput):
     def count(self) -> dict[str, object]:
         """Return from which version to which."""
         old, new = (None if one is None else one.version for one in (self.changed.old, self.changed.new))
-        return {"kind": "changes", "count": int(not self.empty), "rows": None, "since": old, "version": new}
+        count = int(not self.empty)
+        return {"kind": "changes", "count": count, "rows": None, "since": old, "version": new}
 
 
 @dataclass(eq=False)
 class ChangeInputs(ConsumerKind):
     """The snapshots of which a program gets what changed, each by a feed, which is a consumer."""
+
+    source_kind = DatasetKind.SNAPSHOT
 
     sources: Mapping[str, tuple[SnapshotDataset, Consumer]]
     taken: Mapping[str, TakenChanges] = field(default_factory=dict, init=False, repr=False)
@@ -85,9 +88,27 @@ class ChangeInputs(ConsumerKind):
         sources = {
             name: (SnapshotDataset.of(dataset), consumers[name])
             for name, dataset in datasets.items()
-            if dataset.kind is DatasetKind.SNAPSHOT and name in consumers
+            if dataset.kind is cls.source_kind and name in consumers
         }
         return cls(sources)
+
+    @classmethod
+    def find_fault(cls, dataset: Dataset, program: Program) -> str | None:
+        """Refuse another data set than a snapshot, workers, and a snapshot without a key."""
+        reads = f"reads the changes of {dataset.qualified_name}"
+        if dataset.kind is not cls.source_kind:
+            return f"{reads}: that is a data set of kind {dataset.kind}, no snapshot"
+        if program.kind.is_worker:
+            start = f"start it by Refreshed({dataset.name!r})"
+            return f"{reads}, which a worker does not get: make it a program, and {start}"
+        if not SnapshotDataset.of(dataset).spec.key:
+            return f"{reads}: it has no key that identifies its rows: declare it with key=[…]"
+        return None
+
+    @classmethod
+    def measure(cls, db: Db, consumer: Consumer) -> Lag:
+        """Measure the version that the feed has not reached."""
+        return measure_feed(db, consumer)
 
     def begin(self, record: RunRecord, world: World) -> Sequence[Effect]:
         """Pin what is current."""

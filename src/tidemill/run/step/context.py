@@ -11,13 +11,10 @@ from tidemill.lake.fileset.time_travel import AsOf
 from tidemill.names import RunId
 from tidemill.run.records.declared import Declared, qualified_name
 from tidemill.run.records.programs import Value
-from tidemill.run.step.change_input import ChangesInput
-from tidemill.run.step.file_input import FileInput
+from tidemill.run.step.inputs import Input
 from tidemill.run.step.output import Output
 from tidemill.run.step.outputs import Compacted
-from tidemill.run.step.partition_input import PartitionInput
 from tidemill.run.step.step import Step
-from tidemill.run.step.version_input import SnapshotInput
 from tidemill.run.step.version_reads import find_snapshot
 from tidemill.run.step.workspace import Workspace
 from tidemill.shapes.filters import KeyFilter, Where
@@ -90,7 +87,7 @@ class Run:
         """The Spark session of this run; `NeedsSpark` in a program without."""
         return self._workspace.spark
 
-    def input(self, dataset: Declared | str) -> PartitionInput | FileInput | SnapshotInput | ChangesInput:
+    def input(self, dataset: Declared | str) -> Input:
         """Return the part of an input that this run has taken.
 
         Each retry gets the same. `NotAnInput` for other data sets.

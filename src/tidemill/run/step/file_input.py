@@ -223,6 +223,7 @@ class FileInputs(InputKind):
 
     backlog = INBOXES
     claims = FILES
+    source_kind = DatasetKind.INBOX
 
     sources: Mapping[str, Inbox]
     taken: Mapping[str, TakenFiles] = field(default_factory=dict, init=False, repr=False)
@@ -233,7 +234,12 @@ class FileInputs(InputKind):
     ) -> FileInputs:
         """Find the inboxes."""
         del db, program, consumers
-        return cls({name: Inbox.of(one) for name, one in datasets.items() if one.kind is DatasetKind.INBOX})
+        return cls({name: Inbox.of(one) for name, one in datasets.items() if one.kind is cls.source_kind})
+
+    @classmethod
+    def find_fault(cls, dataset: Dataset, program: Program) -> str | None:
+        """Refuse workers."""
+        return f"reads the inbox {dataset.qualified_name}: a worker reads file sets" if program.kind.is_worker else None
 
     @classmethod
     def held_by(cls, db: Db, run_id: RunId) -> Self | None:

@@ -19,10 +19,12 @@ from tidemill.catalog.transactions import Transaction
 from tidemill.lake.backlog import Announce, Backlog, NoteUnseen, Postpone
 from tidemill.lake.claims import Blamed, ClaimTable, Complete, Restamp
 from tidemill.lake.consumer.backlog import CONSUMERS
-from tidemill.lake.consumer.managed import Consumer
-from tidemill.lake.datasets import Dataset
+from tidemill.lake.consumer.managed import Consumer, Lag, ensure_consumer
+from tidemill.lake.consumer.starts import StartPosition
+from tidemill.lake.consumer.terms import Terms
+from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset
-from tidemill.names import RunId, ScheduleId
+from tidemill.names import RunId, ScheduleId, WritePointer
 from tidemill.run.records.programs import Code, Program
 from tidemill.run.records.runs import RunRecord
 from tidemill.run.step.workspace import Workspace
@@ -95,6 +97,27 @@ class InputKind(ABC):
 
         `consumers` are those of the program, by the same names; a consumer of a snapshot is a feed.
         """
+
+    source_kind: ClassVar[DatasetKind | None] = None
+    """The kind of the data sets that programs read by this kind of input; None if programs do not name them."""
+
+    @classmethod
+    def find_fault(cls, dataset: Dataset, program: Program) -> str | None:
+        """Return why `program` cannot read `dataset` in this way, for the error of a deployment; None if it can."""
+        del cls, dataset, program
+        return None
+
+    @classmethod
+    def register(
+        cls, db: Db, dataset: Dataset, program: Program, terms: Terms | None, position: StartPosition | None
+    ) -> None:
+        """Store what reading `dataset` needs in the catalog, when the program is deployed; None stands for defaults."""
+
+    @classmethod
+    def show_item(cls, dataset: Dataset, write_pointer: WritePointer, item: str) -> str:
+        """Return for people what a run has recorded as its input: `item` of `dataset`."""
+        del cls, dataset, write_pointer
+        return item
 
     @classmethod
     def held_by(cls, db: Db, run_id: RunId) -> Self | None:
@@ -178,6 +201,20 @@ class ConsumerKind(InputKind):
     """Inputs that a program reads by consumers, which keep the backlog."""
 
     backlog = CONSUMERS
+    delivers_partitions: ClassVar[bool] = False
+    """True if takes choose among partitions, so that a person may look at them before, and choose too."""
+
+    @classmethod
+    def register(
+        cls, db: Db, dataset: Dataset, program: Program, terms: Terms | None, position: StartPosition | None
+    ) -> None:
+        """Bring the consumer of the program up to date; a new one begins at `position`."""
+        ensure_consumer(db, dataset.dataset_id, program.qualified_name, terms, position)
+
+    @classmethod
+    @abstractmethod
+    def measure(cls, db: Db, consumer: Consumer) -> Lag:
+        """Measure what `consumer` has not been given yet."""
 
     sources: Mapping[str, tuple[object, Consumer]]
     """Each data set with the consumer of the program, by qualified name."""

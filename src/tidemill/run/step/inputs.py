@@ -14,23 +14,26 @@ from tidemill.lake import backlog
 from tidemill.lake.backlog import Backlog
 from tidemill.lake.claims import Blame, ClaimTable, Fail, Held, RefuseMoved, Return, find_held
 from tidemill.lake.consumer.managed import find_readers
+from tidemill.lake.datasets import Dataset
 from tidemill.lake.fileset.fileset import Fileset, Unpin
 from tidemill.lake.snapshot.changes import find_feed
 from tidemill.names import RunId, ScheduleId
 from tidemill.run.records.declared import find_dataset
 from tidemill.run.records.programs import Code, Program
 from tidemill.run.records.runs import RunRecord
-from tidemill.run.step.change_input import ChangeInputs, TakenChanges
-from tidemill.run.step.file_input import FileInputs, TakenFiles
-from tidemill.run.step.input_kind import Leaving
-from tidemill.run.step.partition_input import PartitionInputs, TakenPartitions
-from tidemill.run.step.version_input import TakenVersion, VersionInputs
+from tidemill.run.step.change_input import ChangeInputs, ChangesInput, TakenChanges
+from tidemill.run.step.file_input import FileInput, FileInputs, TakenFiles
+from tidemill.run.step.input_kind import ConsumerKind, InputKind, Leaving
+from tidemill.run.step.partition_input import PartitionInput, PartitionInputs, TakenPartitions
+from tidemill.run.step.version_input import SnapshotInput, TakenVersion, VersionInputs
 from tidemill.run.step.window_input import WindowInputs
 from tidemill.run.step.workspace import Workspace
 from tidemill.world import World
 
 Kind: TypeAlias = VersionInputs | ChangeInputs | PartitionInputs | FileInputs | WindowInputs
 Taken: TypeAlias = TakenVersion | TakenChanges | TakenPartitions | TakenFiles
+Input: TypeAlias = PartitionInput | FileInput | SnapshotInput | ChangesInput
+"""Objects that programs get: the result of `Run.input` and of `Worker.input`."""
 KINDS: Final = (VersionInputs, ChangeInputs, PartitionInputs, FileInputs, WindowInputs)
 """The kinds, in the order of a take: those that only look come first. A new kind of input is one more entry.
 
@@ -105,6 +108,17 @@ class Inputs:
     def leave(self, leaving: Leaving) -> list[Effect]:
         """Announce what a run leaves that ended without success."""
         return [effect for kind in self.kinds for effect in kind.leave(leaving)]
+
+
+def kind_of(dataset: Dataset) -> type[InputKind]:
+    """Return the kind of input by which a program reads `dataset`, unless the program says terms of another kind."""
+    return next(kind for kind in KINDS if kind.source_kind is dataset.kind)
+
+
+def consumer_kind_of(dataset: Dataset) -> type[ConsumerKind]:
+    """Return the kind of input by which consumers read `dataset`."""
+    kinds: Iterable[type[InputKind]] = KINDS
+    return next(kind for kind in kinds if issubclass(kind, ConsumerKind) and kind.source_kind is dataset.kind)
 
 
 def find_inputs(db: Db, program: Program) -> Inputs:

@@ -15,11 +15,11 @@ from tidemill.lake.claims import ClaimTable
 from tidemill.lake.consumer.claims import PARTITIONS, SkipOwn
 from tidemill.lake.consumer.consumer import ConsumedPartition, describe
 from tidemill.lake.consumer.discards import Discard, ReportDiscards, find_unreported
-from tidemill.lake.consumer.managed import Consumer, find_consumer
+from tidemill.lake.consumer.managed import Consumer, Lag, find_consumer, measure_lag
 from tidemill.lake.consumer.take import Delivery, has_work, return_claims, take_claims
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.fileset import Fileset, Partition
-from tidemill.names import ConsumerId
+from tidemill.names import ConsumerId, WritePointer
 from tidemill.run.records.programs import Code, Program
 from tidemill.run.step.acceptors import choose
 from tidemill.run.step.input_kind import ConsumerKind, TakenInput
@@ -154,6 +154,8 @@ class PartitionInputs(ConsumerKind):
     """The file sets that a program reads, each by its consumer."""
 
     claims = PARTITIONS
+    source_kind = DatasetKind.FILESET
+    delivers_partitions = True
 
     program: Program
     sources: Mapping[str, tuple[Fileset, Consumer]]
@@ -170,9 +172,29 @@ class PartitionInputs(ConsumerKind):
                 consumers.get(name) or find_consumer(db, dataset.dataset_id, program.qualified_name),
             )
             for name, dataset in datasets.items()
-            if dataset.kind is DatasetKind.FILESET
+            if dataset.kind is cls.source_kind
         }
         return cls(program, sources)
+
+    @classmethod
+    def find_fault(cls, dataset: Dataset, program: Program) -> str | None:
+        """Refuse another data set than a file set: only partitions are taken on terms."""
+        del program
+        if dataset.kind is cls.source_kind:
+            return None
+        name = dataset.qualified_name
+        return f"reads {name} on terms, but that is a data set of kind {dataset.kind}, not a file set"
+
+    @classmethod
+    def show_item(cls, dataset: Dataset, write_pointer: WritePointer, item: str) -> str:
+        """Return the partition."""
+        del write_pointer
+        return Fileset.of(dataset).show(KeyText(item))
+
+    @classmethod
+    def measure(cls, db: Db, consumer: Consumer) -> Lag:
+        """Measure the partitions that wait."""
+        return measure_lag(db, consumer)
 
     def take(self, catalog: Catalog, tx: Transaction, beside: Sequence[ClaimTable]) -> None:
         """Claim of all consumers at once."""

@@ -14,7 +14,7 @@ from tidemill.lake.claims import ClaimTable
 from tidemill.lake.consumer.managed import Consumer
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.snapshot.snapshot import PinVersions, RecordVersions, SnapshotDataset, Version, find_current
-from tidemill.names import PinId
+from tidemill.names import PinId, WritePointer
 from tidemill.run.records.programs import Program
 from tidemill.run.records.runs import RunRecord
 from tidemill.run.step.input_kind import InputKind, TakenInput
@@ -69,6 +69,8 @@ class TakenVersion(TakenInput):
 class VersionInputs(InputKind):
     """The snapshots that a program reads whole."""
 
+    source_kind = DatasetKind.SNAPSHOT
+
     sources: Mapping[str, SnapshotDataset]
     taken: Mapping[str, TakenVersion] = field(default_factory=dict, init=False, repr=False)
 
@@ -81,9 +83,15 @@ class VersionInputs(InputKind):
         sources = {
             name: SnapshotDataset.of(dataset)
             for name, dataset in datasets.items()
-            if dataset.kind is DatasetKind.SNAPSHOT and name not in consumers
+            if dataset.kind is cls.source_kind and name not in consumers
         }
         return cls(sources)
+
+    @classmethod
+    def show_item(cls, dataset: Dataset, write_pointer: WritePointer, item: str) -> str:
+        """Return the version."""
+        del dataset, item
+        return f"version {write_pointer}"
 
     def begin(self, record: RunRecord, world: World) -> Sequence[Effect]:
         """Pin what is current."""

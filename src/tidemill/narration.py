@@ -121,8 +121,7 @@ def _committed(event: RunEvent) -> str:
 
 
 def _input(fact: Mapping[str, object]) -> str:
-    what = "file" if fact.get("kind") == "inbox" else "partition"
-    counted = f"{_count(_number(fact.get('count')), what)} of {_short(fact)}"
+    counted = f"{_count(_number(fact.get('count')), str(fact.get('of')))} of {_short(fact)}"
     rows = fact.get("rows")
     return counted if rows is None else f"{counted}, {_count(_number(rows), 'row')}"
 

@@ -71,7 +71,7 @@ class TakenNumbers(TakenInput):
 
     def count(self) -> dict[str, object]:
         """Count the numbers."""
-        return {"kind": "numbers", "count": len(self.numbers), "rows": None}
+        return {"kind": "numbers", "count": len(self.numbers), "of": "number", "rows": None}
 
 
 @dataclass(eq=False)
@@ -178,7 +178,7 @@ def test_a_fifth_kind_is_taken_and_completed_with_the_commit(make_queue):
     queue.add(3)
     commit(step)
 
-    counted = {"kind": "numbers", "count": 2, "rows": None}
+    counted = {"kind": "numbers", "count": 2, "of": "number", "rows": None}
     assert step.inputs.count() == [{"dataset": "default.numbers", **counted}]
     assert before == {1: ("held", 0), 2: ("held", 0)}
     assert queue.numbers() == {1: ("done", 0), 2: ("done", 0), 3: ("waiting", 0)}

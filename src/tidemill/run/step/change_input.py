@@ -67,7 +67,7 @@ class TakenChanges(TakenInput):
         """Return from which version to which."""
         old, new = (None if one is None else one.version for one in (self.changed.old, self.changed.new))
         count = int(not self.empty)
-        return {"kind": "changes", "count": count, "rows": None, "since": old, "version": new}
+        return {"kind": "changes", "count": count, "of": "new version", "rows": None, "since": old, "version": new}
 
 
 @dataclass(eq=False)

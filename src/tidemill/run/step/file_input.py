@@ -199,7 +199,7 @@ class TakenFiles(TakenInput):
 
     def count(self) -> dict[str, object]:
         """Return the number of files."""
-        return {"kind": "inbox", "count": len(self.files), "rows": None}
+        return {"kind": "inbox", "count": len(self.files), "of": "file", "rows": None}
 
     def check_location(self, world: World) -> None:
         """Raise `StorageUnavailable` if the inbox is away."""

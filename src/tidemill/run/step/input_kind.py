@@ -65,7 +65,7 @@ class TakenInput(ABC):
 
     @abstractmethod
     def count(self) -> dict[str, object]:
-        """Return how much it is, for people: its kind, its count, its rows."""
+        """Return how much it is, for people: its kind, its count and of what, its rows."""
 
     def check_location(self, world: World) -> None:
         """Raise `StorageUnavailable` if the location is away: then the program is not to blame for a failure."""

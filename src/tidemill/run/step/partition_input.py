@@ -142,7 +142,7 @@ class TakenPartitions(TakenInput):
     def count(self) -> dict[str, object]:
         """Return the number of partitions and rows."""
         rows = sum(change.manifest.total_rows for delivery in self.deliveries for change in delivery.changes)
-        return {"kind": "fileset", "count": len(self.deliveries), "rows": rows}
+        return {"kind": "fileset", "count": len(self.deliveries), "of": "partition", "rows": rows}
 
     def return_some(self, catalog: Catalog, tx: Transaction, keys: Sequence[KeyText], wait: timedelta | None) -> None:
         """Return claims without a failure: for the next run, or for one after `wait`."""

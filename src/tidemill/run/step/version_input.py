@@ -62,7 +62,7 @@ class TakenVersion(TakenInput):
     def count(self) -> dict[str, object]:
         """Return the rows of the version."""
         rows = self.version.manifest.total_rows
-        return {"kind": "snapshot", "count": 1, "rows": rows, "version": self.version.version}
+        return {"kind": "snapshot", "count": 1, "of": "version", "rows": rows, "version": self.version.version}
 
 
 @dataclass(eq=False)

@@ -12,18 +12,15 @@ import pytest
 
 from tests.lake.conftest import SQL
 from tests.stage import Stage, open_stage
+from tests.writers import write_halves
 from tidemill.catalog.engine import open_catalog
 from tidemill.catalog.transactions import EndTransaction, TxState, begin
-from tidemill.frames.spark import PartitionWrites
 from tidemill.lake.datasets import find
-from tidemill.lake.fileset.fileset import ColumnSchema, Unpin
+from tidemill.lake.fileset.fileset import Unpin
 from tidemill.lake.janitor import sweep
 from tidemill.lake.snapshot.snapshot import PinVersions, SnapshotDataset, find_current
 from tidemill.lake.snapshot.versions import expire_versions
 from tidemill.names import DEFAULT_NAMESPACE, PinId, RunId
-from tidemill.run.processes.external import open_transaction
-from tidemill.shapes.manifest import group_by_partition, list_written
-from tidemill.storage.files import open_files
 from tidemill.world import World
 
 APP = """
@@ -124,7 +121,7 @@ def test_readers_each_see_one_version_while_it_is_refreshed_and_swept(site):  # 
 
     The long form: REFRESHES = 200, READERS = 4.
     """
-    catalog, world = site.mill.project.catalog, site.mill.project.world
+    catalog = site.mill.project.catalog
     users = SnapshotDataset.of(catalog.read(lambda db: find(db, DEFAULT_NAMESPACE, "users")))
     folder = Path(users.fileset.dataset.location.removeprefix("file://"))
     expected: dict[int, str] = {}
@@ -135,7 +132,7 @@ def test_readers_each_see_one_version_while_it_is_refreshed_and_swept(site):  # 
 
     def refresh(number: int) -> None:
         text = f"version {number}\n" * (number % 7 + 1)
-        with open_transaction(catalog, world, ["default.users"], writer=write_halves) as tx:
+        with site.transaction("users", write_halves) as tx:
             expected[tx.write_pointer] = hashlib.sha256((text * 2).encode()).hexdigest()
             tx.snapshot("default.users").replace({"": text}, allow=["drop"])
         expire_versions(catalog, timedelta(0))
@@ -185,14 +182,3 @@ def test_readers_each_see_one_version_while_it_is_refreshed_and_swept(site):  # 
     assert len(expected) == REFRESHES
     assert len(set(reads)) > 1
     assert len(site.mill.snapshots.versions("users")) <= 2 + READERS
-
-
-def write_halves(world, rows, fileset, directory, columns=None):
-    """Write each text twice, as two files, both of which a reader needs."""
-    files = open_files(fileset.dataset.location, world)
-    for half in "ab":
-        files.put(f"{directory}/part-{half}.txt", rows[""].encode())
-    found = list_written(files, directory)
-    counts = {status.name: files.read(status.name).count(b"\n") for status in found}
-    schema = ColumnSchema('{"type":"struct","fields":[{"name":"line","type":"string"}]}')
-    return PartitionWrites(group_by_partition(fileset.keys, directory, found, counts), schema)

@@ -22,7 +22,6 @@ from tidemill.run.records import runs
 from tidemill.run.records.logs import LogLine, follow_logs
 from tidemill.run.records.programs import find_program_by_id
 from tidemill.run.records.runs import Cause, NewRun, RunKind, RunRecord, RunState
-from tidemill.run.step.inputs import kind_of
 
 if TYPE_CHECKING:
     from tidemill.mill.runs_sql import Sql
@@ -279,6 +278,9 @@ def _run_view(run: RunRecord, names: Mapping[ProgramId, str], waits: _Waits) -> 
 
 
 def _input_view(row: Row, by_id: Mapping[DatasetId, Dataset]) -> InputView:
+    # As in `kill`: the kinds of input are loaded for a run's inputs alone.
+    from tidemill.run.step.inputs import kind_of
+
     dataset_id, write_pointer, item, version = row
     dataset = by_id[DatasetId(str(dataset_id))]
     pointer = WritePointer(cast("int", write_pointer))

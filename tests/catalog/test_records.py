@@ -10,7 +10,7 @@ import pytest
 
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.named import load_sql
-from tidemill.catalog.records import UnfitColumn
+from tidemill.catalog.records import UnfitColumn, decoder_of
 from tidemill.catalog.transactions import TxState
 from tidemill.errors import Internal
 from tidemill.names import RunId, WritePointer
@@ -129,6 +129,17 @@ def test_a_record_has_the_types_of_its_fields(catalog: Catalog) -> None:
     )
 
 
+@pytest.mark.parametrize("missing", [{}, {"late": None, "facts": None, "ended_at": NOON}])
+def test_a_record_is_the_same_alone_and_among_others(catalog: Catalog, missing: dict[str, object]) -> None:
+    """A single row is decoded by itself, several rows are decoded column by column."""
+    row = catalog.read(lambda db: db.one(SQL.give_all, **{**ROW, **missing}))
+    decode = decoder_of(SQL.give_all, Whole)
+
+    (alone,) = decode([row])
+
+    assert decode([row, row]) == [alone, alone]
+
+
 def test_rows_come_as_records_pairs_and_values(catalog: Catalog) -> None:
     """The order of the statement stays."""
     rows = _pairs(2, None, 1)
@@ -171,16 +182,18 @@ def test_a_sum_is_a_whole_number(catalog: Catalog) -> None:
         (tuple[str, TxState], "statement test_records.give_pairs gives number = 7, which is no TxState"),
     ],
 )
-def test_a_value_that_does_not_fit_is_named(catalog: Catalog, kind: type, complaint: str) -> None:
+@pytest.mark.parametrize("rows", [_pairs(7), _pairs(7, 7)])
+def test_a_value_that_does_not_fit_is_named(catalog: Catalog, kind: type, complaint: str, rows: str) -> None:
     """The statement, the column and the value lead to the row that a person has changed."""
     with pytest.raises(UnfitColumn, match=complaint):
-        catalog.read(lambda db: db.records(SQL.give_pairs, kind, rows=_pairs(7)))
+        catalog.read(lambda db: db.records(SQL.give_pairs, kind, rows=rows))
 
 
-def test_a_time_outside_the_calendar_is_named(catalog: Catalog) -> None:
+@pytest.mark.parametrize("numbers", [(253_402_300_800_000,), (0, 253_402_300_800_000)])
+def test_a_time_outside_the_calendar_is_named(catalog: Catalog, numbers: tuple[int, ...]) -> None:
     """Python's datetimes end with the year 9999, and the milliseconds of a column do not."""
     with pytest.raises(UnfitColumn, match="give_pairs gives number = 253402300800000, which is no datetime"):
-        catalog.read(lambda db: db.records(SQL.give_pairs, tuple[str, datetime], rows=_pairs(253_402_300_800_000)))
+        catalog.read(lambda db: db.records(SQL.give_pairs, tuple[str, datetime], rows=_pairs(*numbers)))
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,19 @@ def test_a_program_comes_back_from_the_catalog_as_it_was(works):
     assert found == PROGRAM
 
 
+def test_a_program_that_has_not_changed_is_decoded_once(works):
+    """A scheduler reads a program at each batch of messages and at each check: decoding was a tenth of their work."""
+    works.program("load")
+    (first,) = works.catalog.read(list_programs)
+
+    (again,) = works.catalog.read(list_programs)
+    works.program("load", retries=7)
+    (changed,) = works.catalog.read(list_programs)
+
+    assert again is first
+    assert changed.retries == 7
+
+
 def test_a_program_keeps_its_id_through_deployments(works):
     """Runs, slots and schedules name it."""
     works.program("load")

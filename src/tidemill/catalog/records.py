@@ -42,9 +42,13 @@ def to_stored(value: object) -> int:
             raise Internal(f"a parameter cannot be {value!r}")
 
 
+# `json.dumps` makes an encoder at each call that names a default.
+_ENCODER: Final = json.JSONEncoder(default=to_stored)
+
+
 def to_json(value: object) -> str:
     """Return the JSON text of a parameter: the rows of a row set, or an object; times as the catalog keeps them."""
-    return json.dumps(value, default=to_stored)
+    return _ENCODER.encode(value)
 
 
 class UnfitColumn(Internal):

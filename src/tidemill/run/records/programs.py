@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import lru_cache
 from importlib.abc import SourceLoader
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, runtime_checkable
@@ -383,7 +384,9 @@ def _where(app_file: Path, error: BaseException) -> str:
     return f"line {lines[-1]}: {what}" if lines else what
 
 
+@lru_cache(maxsize=1024)
 def _program(row: Row) -> Program:
+    # Cached by the whole row: each batch of messages, each check and each attempt asks for the same few programs.
     *columns, text, bundle, retired = row
     named = dict(zip(_COLUMNS, (*columns, bundle, retired == 1), strict=True))
     return read_plain(Program, json.loads(str(text)) | named)

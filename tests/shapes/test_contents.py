@@ -142,6 +142,41 @@ def test_options_that_no_reading_can_follow_are_refused(options, why):
         App("shop").inbox("orders", "landing", schema=TWO, options=options)
 
 
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ("id lonng", "column id of the schema has the type 'lonng', which is not known; did you mean 'long'"),
+        ("id INT, at TIMSTAMP NOT NULL", "column at .* did you mean 'timestamp'"),
+        ("name text", "column name .* use one of Spark's DDL"),
+        ("a ARRAY<STRUCT<x: INT, y: strng>>", "column a .* did you mean 'string'"),
+        ("m map<strng, int>", "column m .* 'strng'"),
+        ("id 'int'", "column id .* \"'int'\""),
+    ],
+)
+def test_a_type_that_spark_does_not_have_is_refused(schema, why):
+    """The app was deployed, and each of its runs failed until a person had read the log of one."""
+    with pytest.raises(BadFormat, match=why):
+        App("shop").inbox("orders", "landing", schema=schema)
+
+
+def test_each_type_of_spark_is_taken():
+    """A type that is refused here could not be used at all."""
+    schema = (
+        "a boolean, b TINYINT, c byte, d smallint, e short, f int, g integer, h bigint, i long, j float, k real, "
+        "l double, m date, n time(6), o timestamp, p timestamp_ntz, q timestamp_ltz, r string COLLATE UTF8_LCASE, "
+        "s binary, t decimal(10,2), u dec, v numeric, w void, x interval day to second, y variant, `z 1` int NOT NULL, "
+        "aa struct<x: array<map<string, long>>, y int>, bb struct<>, cc int COMMENT 'none'"
+    )
+
+    assert "orders" in App("shop").inbox("orders", "landing", schema=schema, format="json").name
+
+
+@pytest.mark.parametrize("file_format", ["text", "json"])
+def test_an_inbox_without_a_schema_has_no_type_to_refuse(file_format):
+    """Text takes no schema, and JSON needs none."""
+    assert App("shop").inbox("orders", "landing", format=file_format).name == "orders"
+
+
 def test_a_catalog_may_hold_what_a_declaration_may_not():
     """An inbox of an earlier version must not stop the listing of all others."""
     with pytest.raises(BadFormat, match="use STRING"):

@@ -40,6 +40,7 @@ from tidemill.schedule.constraints import Concurrency, Constraint
 from tidemill.schedule.specs import DEFAULT_GRACE, DEFAULT_TIMEOUT, Misfire, OnTimeout, ScheduleSpec
 from tidemill.schedule.time_triggers import Every
 from tidemill.schedule.triggers import Trigger
+from tidemill.shapes.column_types import check_types
 from tidemill.shapes.formats import BadRows, FileFormat, RawFormat, Unknown
 from tidemill.shapes.keys import KeySchema
 from tidemill.sizes import parse_bytes, parse_share
@@ -131,6 +132,7 @@ class App:
             parse_share(max_rejects),
         )
         raw.check_values()
+        check_types(raw)
         spec = InboxSpec(
             format=raw,
             ignore=tuple(ignore),

@@ -6,10 +6,11 @@ Without Spark, so that each file is compared before a program starts.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from tidemill.shapes.formats import Unknown, columns_of, split_types
+from tidemill.names import advise
+from tidemill.shapes.formats import BadFormat, RawFormat, Unknown, columns_of, split_types
 
 ELEMENT: Final = "[]"
 VALUE: Final = "{}"
@@ -56,6 +57,36 @@ _TAKES: Final = {
     "timestamp_ntz": ("timestamp", "date"),
 }
 _KNOWN: Final = frozenset({"boolean", "date", "binary", "timestamp", "tinyint", *_TAKES})
+_NAMES: Final = frozenset(
+    {"character", "geography", "geometry", "interval", "time", "variant", "void"} | {*_KNOWN, *_ALIASES, "decimal"}
+)
+"""The words by which Spark's DDL names types that are not nested."""
+_NESTED: Final = re.compile(r"\s*(struct|array|map)\s*<(.*)>", re.IGNORECASE | re.DOTALL)
+
+
+def check_types(raw: RawFormat) -> None:
+    """Refuse a schema with a type that Spark does not have. `BadFormat` names the column and the nearest type.
+
+    Only declarations are checked, so that a catalog can hold earlier ones.
+    """
+    for column, text in columns_of(raw.schema) if raw.schema else ():
+        for name in _names_in(text):
+            if name not in _NAMES:
+                meant = advise(name, _NAMES, "use one of Spark's DDL, such as bigint, double, string, timestamp")
+                why = f"column {column} of the schema has the type {name!r}, which is not known; {meant}"
+                raise BadFormat(raw.format, why)
+
+
+def _names_in(text: str) -> Iterator[str]:
+    """Yield the names of the types in the text of a type, in lower case; of a map those of its keys too."""
+    nested = _NESTED.match(text)
+    if nested is None:
+        yield re.sub(r"\W.*", "", text.lstrip(), flags=re.DOTALL).lower() or text.strip()
+        return
+    is_struct = nested[1].lower() == "struct"
+    inner = [kind for _, kind in columns_of(nested[2])] if is_struct else split_types(nested[2])
+    for kind in filter(None, inner):
+        yield from _names_in(kind)
 
 
 def types_in(schema: str) -> Types:
@@ -64,7 +95,7 @@ def types_in(schema: str) -> Types:
 
 
 def _type_of(text: str) -> Type:
-    nested = re.match(r"\s*(struct|array|map)\s*<(.*)>", text, re.IGNORECASE | re.DOTALL)
+    nested = _NESTED.match(text)
     if nested is None:
         return plain_type(text)
     match nested[1].lower():

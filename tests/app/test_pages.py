@@ -6,6 +6,7 @@ import json
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime
 
 import pytest
 
@@ -143,6 +144,23 @@ def test_the_times_of_a_schedule_go_on_behind_a_page(stage):
     pages = iterate(stage.mill.schedules.next, "shop.clock", limit=1)
 
     assert [next(pages) for _ in range(6)] == list(stage.mill.schedules.next("shop.clock", limit=6))
+
+
+@pytest.mark.parametrize("at", ["2226-01-01", "9999-12-31"])
+def test_a_page_of_times_far_away_is_found_without_the_times_before(stage, at):
+    """The key of a page of another century was looked for minute by minute; behind the last year came a traceback."""
+    after = write_key(datetime.fromisoformat(f"{at}T00:00:00+00:00"), "")
+
+    found = [fire.fire_at for fire in stage.mill.schedules.next("shop.clock", limit=3, after=after)]
+
+    assert all(f"{fire:%Y-%m-%d}" >= at for fire in found)
+    assert len(found) == 3 or at.startswith("9999")
+
+
+def test_a_page_of_a_million_times_is_refused(stage):
+    """The list of a million times took half a minute."""
+    with raises_code("bad_page", match="from 1 to 10,000"):
+        stage.mill.schedules.next("shop.clock", limit=1_000_000)
 
 
 def test_pages_of_files_show_the_state_of_the_first_page(stage):

@@ -29,11 +29,13 @@ class BadPage(UserError):
 
     code = "bad_page"
 
-    def __init__(self, what: str, given: str) -> None:
+    def __init__(self, what: str, given: str, most: int | None = None) -> None:
         self.what = what
         self.given = given
+        self.most = most
+        numbers = "from 1 on" if most is None else f"from 1 to {most:,}"
         super().__init__(
-            f"{what} {given!r} is refused: `limit` is a number from 1 on, and `after` the `next` of a page of the same "
+            f"{what} {given!r} is refused: `limit` is a number {numbers}, and `after` the `next` of a page of the same "
             "list; leave `after` out for the first page"
         )
 

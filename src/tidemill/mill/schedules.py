@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, dropwhile, islice
-from typing import TYPE_CHECKING
+from itertools import dropwhile, islice
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Db
@@ -17,7 +18,7 @@ from tidemill.json_specs import read_plain, write_plain
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.apps import check_app
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
+from tidemill.mill.page import PAGE, BadPage, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import Noun, program_names
 from tidemill.mill.scheduled import find_named
 from tidemill.names import CommitSeq, ProgramId, dataset_events, qualified
@@ -28,6 +29,9 @@ from tidemill.schedule.time_triggers import TimeTrigger
 
 if TYPE_CHECKING:
     from tidemill.schedule.changes import Change
+
+_MOST_TIMES: Final = 10_000
+"""The most times on a page of a schedule's next times. A million took half a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +98,12 @@ class Schedules(Noun):
     def next(self, name: str, *, limit: int = 5, after: str = "") -> Page[FireView]:
         """List the next times at which a schedule's time triggers fire, soonest first; none while it is suspended.
 
-        A start of the program by another trigger moves the times of `Every`. The cost grows with the number of times
-        before the page.
+        A start of the program by another trigger moves the times of `Every`. The list ends with the year 9999.
+        `BadPage` for a `limit` above 10,000.
         """
         place = read_key(after, (EPOCH, ""))
+        if limit > _MOST_TIMES:
+            raise BadPage("limit", str(limit), most=_MOST_TIMES)
 
         def block(db: Db) -> Page[FireView]:
             schedule = find_named(self._project, db, name)
@@ -107,7 +113,9 @@ class Schedules(Noun):
                 fire
                 for trigger_no, first in timers.items()
                 if isinstance(leaf := leaves[trigger_no], TimeTrigger)
-                for fire in islice(dropwhile(lambda fire: _place(fire) <= place, _fires(leaf, first)), one_more(limit))
+                for fire in islice(
+                    dropwhile(lambda fire: _place(fire) <= place, _fires(leaf, first, place[0])), one_more(limit)
+                )
             ]
             return cut(sorted(fires, key=_place), limit, lambda fire: write_key(*_place(fire)), lambda fire: fire)
 
@@ -250,9 +258,11 @@ class Schedules(Noun):
         return [self._project.dataset(db, name)]
 
 
-def _fires(trigger: TimeTrigger, first: datetime) -> Iterator[FireView]:
-    """Yield the times at which a trigger fires, from `first` on."""
-    return (FireView(at, str(trigger)) for at in chain([first], trigger.fires_after(first)))
+def _fires(trigger: TimeTrigger, first: datetime, at: datetime) -> Iterator[FireView]:
+    """Yield the times at which a trigger fires, from `first` on, that are `at` or later."""
+    with suppress(OverflowError):  # the calendar of Python ends with the year 9999
+        for fire_at in trigger.fires_from(first, at):
+            yield FireView(fire_at, str(trigger))
 
 
 def _place(fire: FireView) -> tuple[datetime, str]:

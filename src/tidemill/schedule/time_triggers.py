@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import count
+from itertools import chain, count
 from typing import Final
 
 from tidemill.durations import format_duration, parse_duration
@@ -32,6 +32,10 @@ class TimeTrigger(Leaf):
     def fires_after(self, after: datetime) -> Iterator[datetime]:
         """The times after `after` at which it is due, in order, without end."""
 
+    @abstractmethod
+    def fires_from(self, first: datetime, at: datetime) -> Iterator[datetime]:
+        """Yield the times that are `at` or later, where `first` is the first of all. Cost: none for times before."""
+
     def next_fire(self, counted_from: datetime) -> datetime:
         """The first of them."""
         return next(self.fires_after(counted_from))
@@ -55,6 +59,11 @@ class Every(TimeTrigger):
     def fires_after(self, after: datetime) -> Iterator[datetime]:
         """`after` and a duration, two, three, …: when nothing is launched."""
         return (after + times * self.duration for times in count(1))
+
+    def fires_from(self, first: datetime, at: datetime) -> Iterator[datetime]:
+        """See `TimeTrigger.fires_from`."""
+        passed = max(0, -((first - at) // self.duration))
+        return (first + times * self.duration for times in count(passed))
 
     def last_fire(self, counted_from: datetime, now: datetime) -> datetime | None:
         """The latest time at or before `now` at which it was due; None when it was not yet.
@@ -99,6 +108,10 @@ class Cron(TimeTrigger):
     def fires_after(self, after: datetime) -> Iterator[datetime]:
         """Yield the trigger's times after `after`, in order, in UTC, without end. Cost: some 20 µs each."""
         return read_crontab(self.expression, self.zone).fires_after(after)
+
+    def fires_from(self, first: datetime, at: datetime) -> Iterator[datetime]:
+        """See `TimeTrigger.fires_from`."""
+        return self.fires_after(at - _SHORTEST) if at > first else chain([first], self.fires_after(first))
 
     def check(self, fed: Sequence[Fed]) -> Answer:
         """Satisfied once it has fired."""

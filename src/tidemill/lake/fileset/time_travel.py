@@ -60,10 +60,9 @@ def find_snapshot_at(db: Db, fileset: Fileset, as_of: AsOf | None, newest: Snaps
 
 
 def _parse(text: str) -> int | datetime:
-    if text.isdecimal():
-        return int(text)
     try:
-        return datetime.fromisoformat(text)
+        # The number may have more digits than Python reads.
+        return int(text) if text.isdecimal() else datetime.fromisoformat(text)
     except ValueError:
         raise BadAsOf(repr(text), "write a commit sequence (1234), or a time (2026-01-01T12:00Z)") from None
 

@@ -1,0 +1,108 @@
+"""Bad values for each parameter of each command: an error with a code and the next step, never a traceback."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import click
+import pytest
+
+from tests.app.conftest import APP
+from tidemill.cli.main import cli, main
+
+CLOCK = """
+app.schedule("clock", report, trigger=tm.Cron("* * * * *"))
+"""
+BAD = [
+    *("", "x" * 10_000, "a\0b", "a\nb", "..", "a/../b", "-1", "9" * 30, str(2**63), "9" * 5_000),
+    *("0000-01-01", "99999-01-01", "9999-12-31T23:59:59.999999", "0001-01-01T00:00:00+14:00", "day=", "day<", "x=y"),
+    *(
+        "\udcff",
+        '"\\ud800"',
+        "[" * 3_000,
+        "limit=" + "[" * 600 + "]" * 600,
+        '{"type": "every", "duration": "2900000d"}',
+    ),
+    *("253402300799000/x", "99999999999999d", "\N{SUPERSCRIPT TWO}"),
+]
+DONE = {0, 2, 3, 4, 5, 6}
+"""Exit codes of a command that did its work, or refused its input. With 1 a command has failed."""
+GOOD = {
+    "claim_id": "run_1",
+    "dataset": "clean",
+    "event_key": "door",
+    "files": "a",
+    "job_id": "job_1",
+    "name": "clean",
+    "new": "2",
+    "old": "1",
+    "partition": "day=2026-01-01",
+    "program": "shop.load",
+    "run_id": "run_1",
+    "status": "SUCCESS",
+    "to": "2026-01-01",
+    "topic": "own",
+    "version": "1",
+    "trigger": '{"type": "every", "duration": "1h"}',
+    "write_pointer": "1",
+}
+NAMES = {"app": "shop", "consumer": "report", "inbox": "orders", "schedule": "shop.clock"}
+
+
+def commands(group: click.Group, *above: str):
+    """Yield the words and the command of each command below `group` that takes a value and ends by itself."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, *above, name)
+        elif name != "up" and any(takes_value(one) for one in command.params):
+            yield [*above, name], command
+
+
+def takes_value(parameter: click.Parameter) -> bool:
+    """Return whether a parameter is more than a flag."""
+    return isinstance(parameter, click.Argument) or not parameter.is_flag
+
+
+def written(words: list[str], parameter: click.Parameter, bad: click.Parameter, value: str) -> list[str]:
+    """Return a parameter as it is typed: with the bad value, a good one if it is required, or not at all."""
+    if parameter is not bad:
+        if not parameter.required:
+            return []
+        value = NAMES.get(words[0], "clean") if parameter.name == "name" else GOOD[parameter.name]
+    return [value] if isinstance(parameter, click.Argument) else [f"{parameter.opts[0]}={value}"]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A deployed project, which all commands share."""
+    folder = tmp_path_factory.mktemp("hostile")
+    (folder / "app.py").write_text(APP + CLOCK, encoding="utf-8")
+    with pytest.raises(SystemExit, match="0"):
+        main(["--project", str(folder), "deploy"])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), list(commands(cli)), ids=lambda one: " ".join(one) if isinstance(one, list) else ""
+)
+def test_no_value_of_a_parameter_gives_a_traceback(project, capsys, monkeypatch, tmp_path, words, command):
+    """A traceback says neither what was wrong nor what to do, and a script finds no code in it."""
+    monkeypatch.chdir(tmp_path)
+    values = [one for one in command.params if takes_value(one)]
+    options = [one for one in values if isinstance(one, click.Option)]
+    arguments = [one for one in values if isinstance(one, click.Argument)]
+
+    for bad in values:
+        for value in BAD:
+            before, after = (
+                list(chain.from_iterable(written(words, one, bad, value) for one in some))
+                for some in (options, arguments)
+            )
+            with pytest.raises(SystemExit) as ended:
+                main(["--project", str(project), *words, *before, "--", *after])
+            errors = capsys.readouterr().err
+
+            assert (ended.value.code or 0) in DONE, (bad.name, value[:80], errors[:500])
+            assert not ended.value.code or "rror" in errors, (bad.name, value[:80])

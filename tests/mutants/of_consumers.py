@@ -172,6 +172,11 @@ MUTANTS: Final = (
         first=Killer.SIMULATION,
     ),
     _mutant(
+        "returned_before_quarantined",
+        "what failed alone is returned before its failure is counted, so that nothing is ever given up",
+        In("Return.writes").swap("(*counted, back)", "(back, *counted)"),
+    ),
+    _mutant(
         "never_halved",
         "what has failed before is tried as a whole again, so that the poison one is never alone",
         In("_halve").swap("len(held) < 2 or all(one.failures < HALVE_AFTER for one in held)", "held is not None"),

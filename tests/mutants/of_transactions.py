@@ -200,12 +200,6 @@ MUTANTS: Final = (
         first=Killer.SIMULATION,
     ),
     _mutant(
-        "phases_swapped",
-        "files are released before one that failed alone is quarantined, and no lock out of order is refused",
-        In("Commit.__init__").swap("effect.phase", "{Phase.FILES: Phase.RUN}.get(effect.phase, effect.phase)"),
-        In("Commit._check_order").swap("rank < before", "False"),
-    ),
-    _mutant(
         "failed_writes_stay",
         "what a failed or replaced write has left stays in the directory of the committed transaction",
         In("Outputs.prepare").swap("output.calls > 1 or output.forgot or (output.calls and (not changes))", "False"),

@@ -172,6 +172,7 @@ def test_a_spec_is_read_back_as_it_was(spec):
         {"arguments": {"at": object()}},
         {"arguments": {"at": float("nan")}},
         {"priority": True},
+        {"priority": 2**63},
         {"timeout": Every("1s").duration / 2},
     ],
 )

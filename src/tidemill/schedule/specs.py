@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 import tidemill.schedule.trigger_json  # noqa: F401  # declares the JSON of `ScheduleSpec.trigger`
+from tidemill.catalog.named import GREATEST
 from tidemill.durations import format_duration
 from tidemill.errors import UserError
 from tidemill.json_specs import read_text
@@ -77,6 +78,9 @@ class ScheduleSpec:
             raise BadSchedule("each kind of constraint may be given once")
         if isinstance(self.priority, bool) or not isinstance(self.priority, int):
             raise BadSchedule(f"priority must be a whole number, not {self.priority!r}")
+        if abs(self.priority) > GREATEST:
+            # The row set of a deployment would keep it as a float on SQLite, and fail on PostgreSQL.
+            raise BadSchedule(f"priority {self.priority} is beyond {GREATEST}; use small numbers, such as 1 to 9")
         if self.timeout < _SHORTEST_TIMEOUT:
             raise BadSchedule(f"timeout must be at least {format_duration(_SHORTEST_TIMEOUT)}")
         if self.misfire is not Misfire.ONCE and not any(isinstance(leaf, Cron) for leaf in self.trigger.leaves):

@@ -49,7 +49,7 @@ def run(url: str) -> Iterator[Figure]:
         return
     with tempfile.TemporaryDirectory(prefix="tidemill-b7-") as folder, spark_session() as spark:
         windows = open_windows(Path(folder) / "project", url, APP, spark=spark)
-        windows.publish("clicks", make_rows(spark, 0, HOURS))
+        windows.commit("clicks", make_rows(spark, 0, HOURS))
         source, rows = newest_write(folder), ROWS // HOURS * HOURS
 
         def ours() -> None:
@@ -74,7 +74,7 @@ def run(url: str) -> Iterator[Figure]:
         ours()
         more = []
         for number in range(AMOUNTS):
-            windows.publish("clicks", make_rows(spark, HOURS + number, 1))
+            windows.commit("clicks", make_rows(spark, HOURS + number, 1))
             last = newest_write(folder)
             batch = seconds(lambda: plain(last))  # noqa: B023  # called at once
             more.append((seconds(windows.run) - batch) * 1000)

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from tidemill.catalog.db import Catalog
-from tidemill.catalog.named import LOCK_ORDER, RANKS, Call, Dialect, Statement, Statements, load_sql
+from tidemill.catalog.named import LOCK_ORDER, RANKS, Dialect, Statement, Statements, load_sql
 from tidemill.catalog.postgres import PostgresCatalog
 from tidemill.catalog.sqlite import SqliteCatalog
 from tidemill.errors import Internal
@@ -125,7 +125,7 @@ def test_tokens_and_parameters_in_comments_are_none(tmp_path: Path) -> None:
 def test_a_call_has_exactly_the_parameters_of_its_statement(params: dict[str, str]) -> None:
     """A misspelt one would be NULL on SQLite."""
     with pytest.raises(Internal, match=r"test_named.lock_run takes \['run_id'\]"):
-        Call(SQL.lock_run, params)
+        SQL.lock_run(**params)
 
 
 @pytest.mark.parametrize(

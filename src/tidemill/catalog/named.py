@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Generic, ParamSpec, TypeAlias, cast
+from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeAlias, cast
 
 from tidemill.errors import Internal
 
@@ -126,6 +126,8 @@ class Statement(Generic[P]):
     name: str
     texts: Mapping[Dialect, str]
     parameters: tuple[str, ...]
+    names: frozenset[str] = field(repr=False)
+    """The parameters in no order."""
     gives: tuple[str, ...]
     """The columns of its rows; none for a guard."""
     locks: tuple[str, ...]
@@ -148,20 +150,16 @@ class Statement(Generic[P]):
 
     def __call__(self, *_: P.args, **params: P.kwargs) -> Call:
         """Return this statement with a value for each parameter; nothing runs yet."""
+        if params.keys() != self.names:
+            raise Internal(f"statement {self.name} takes {sorted(self.names)}, not {sorted(params)}")
         return Call(self, cast("dict[str, Param]", params))
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A statement with its parameters: what effects are made of."""
+class Call(NamedTuple):
+    """A statement with its parameters: what effects are made of. Made by calling the statement."""
 
     statement: Statement[...]
-    params: Mapping[str, Param] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.params.keys() != set(self.statement.parameters):
-            wanted, given = sorted(self.statement.parameters), sorted(self.params)
-            raise Internal(f"statement {self.statement.name} takes {wanted}, not {given}")
+    params: Mapping[str, Param]
 
 
 class Statements:
@@ -260,6 +258,7 @@ def _statement(name: str, bodies: Mapping[Dialect, str]) -> Statement[...]:
         name=name,
         texts=texts,
         parameters=parameters,
+        names=frozenset(parameters),
         gives=tuple(_WORD.findall(gives["columns"])) if gives else (),
         locks=tables,
         rank=_place_of(locks, tables),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -99,12 +99,12 @@ class SqliteCatalog(Catalog):
 
     def _apply(self, guards: Sequence[Call], writes: Sequence[Call]) -> CommitSeq:
         # Put together before the lock is taken: whatever is done under it, all other writers wait for.
-        calls = [_bound(call) for call in (*guards, *writes)]
+        calls = [(call.statement.text(Dialect.SQLITE), call.params) for call in (*guards, *writes)]
 
         def block(connection: apsw.Connection) -> CommitSeq:
             seq = CommitSeq(int(connection.execute(_TICK).get))
             for text, params in calls:
-                _execute(connection, text, params).fetchall()
+                _execute(connection, text, params)
             return seq
 
         return self._transaction("BEGIN IMMEDIATE", block)
@@ -128,7 +128,8 @@ class SqliteCatalog(Catalog):
             connection.execute("BEGIN")
             for name in _content(connection):
                 columns = tuple(str(row[1]) for row in connection.execute(f'PRAGMA table_info("{name}")'))
-                yield Table(name, columns, _rows(connection.execute(f'SELECT * FROM "{name}"')))  # noqa: S608
+                rows = cast("Iterator[Row]", connection.execute(f'SELECT * FROM "{name}"'))  # noqa: S608
+                yield Table(name, columns, rows)
         finally:
             connection.close()
 
@@ -261,26 +262,17 @@ class _SqliteDb(Db):
         return CommitSeq(int(self._connection.execute(_TICK).get))
 
     def _execute(self, call: Call) -> tuple[list[Row], int]:
-        rows = list(_rows(_execute(self._connection, *_bound(call))))
+        rows = _execute(self._connection, call.statement.text(Dialect.SQLITE), call.params)
         return rows, self._connection.changes()
 
 
-def _bound(call: Call) -> tuple[str, apsw.Bindings]:
-    # `convert_binding` takes the times among the parameters.
-    return call.statement.text(Dialect.SQLITE), cast("apsw.Bindings", call.params)
-
-
-def _execute(connection: apsw.Connection, text: str, params: apsw.Bindings) -> apsw.Cursor:
+def _execute(connection: apsw.Connection, text: str, params: Mapping[str, Param]) -> list[Row]:
     try:
-        return connection.execute(text, params)
+        # `convert_binding` takes the times among the parameters. No column of ours is a float.
+        return cast("list[Row]", connection.execute(text, cast("apsw.Bindings", params)).fetchall())
     except (OverflowError, UnicodeEncodeError):
-        check_values(cast("dict[str, Param]", params).values())
+        check_values(params.values())
         raise
-
-
-def _rows(cursor: apsw.Cursor) -> Iterator[Row]:
-    # No column of ours is a float.
-    return cast("Iterator[Row]", cursor)
 
 
 def _has_table(connection: apsw.Connection, name: str) -> bool:

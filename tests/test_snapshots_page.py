@@ -143,7 +143,7 @@ def test_wrong_commands_are_refused_in_a_line(sqlite_catalog_url, tmp_path, caps
     )
     code, told = refused("snapshot rollback users 7")
     assert code == 4
-    assert "no version named '7 of default.users'; `tidemill snapshot versions default.users` shows" in told
+    assert "no version named '7 of default.users'; `tidemill snapshot versions default.users` lists them" in told
     code, told = refused("snapshot diff users 7 8")
     assert code == 4
     assert "no version named '7 of default.users'" in told

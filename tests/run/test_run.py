@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from typing import get_args
 
 import pytest
 
 from tidemill.run.processes.external import ExternalTransaction
 from tidemill.run.processes.worker import Worker
 from tidemill.run.step.context import Run
+from tidemill.run.step.inputs import Input
 
 MEMBERS = {
     Run: {
@@ -18,7 +20,7 @@ MEMBERS = {
         "deduplicate": "DataFrame",
         "diff": "DataFrame",
         "id": "RunId",
-        "input": "PartitionInput | FileInput | SnapshotInput | ChangesInput",
+        "input": "Input",
         "logical_time": "datetime | None",
         "logical_times": "tuple[datetime, ...]",
         "output": "Output",
@@ -32,7 +34,7 @@ MEMBERS = {
         "attempt": "int",
         "commit": "None",
         "id": "RunId",
-        "input": "PartitionInput | FileInput | SnapshotInput | ChangesInput",
+        "input": "Input",
         "output": "Output",
         "read": "DataFrame",
         "spark": "SparkSession",
@@ -60,6 +62,16 @@ def test_users_see_these_members_and_no_more(users):
 
     assert {name: call.__annotations__["return"] for name, call in calls.items()} == MEMBERS[users]
     assert [name for name in _assigned(users) if not name.startswith("_")] == []
+
+
+def test_users_are_given_these_kinds_of_input():
+    """`Run.input` names them by one word, and users tell them apart by `isinstance`."""
+    assert [kind.__name__ for kind in get_args(Input)] == [
+        "PartitionInput",
+        "FileInput",
+        "SnapshotInput",
+        "ChangesInput",
+    ]
 
 
 def _assigned(users: type) -> list[str]:

@@ -126,8 +126,6 @@ class Statement(Generic[P]):
     name: str
     texts: Mapping[Dialect, str]
     parameters: tuple[str, ...]
-    names: frozenset[str] = field(repr=False)
-    """The parameters in no order."""
     gives: tuple[str, ...]
     """The columns of its rows; none for a guard."""
     locks: tuple[str, ...]
@@ -140,6 +138,11 @@ class Statement(Generic[P]):
     """The text for PostgreSQL with `$1`, `$2` … for `parameters` in their order."""
     dated: bool = False
     """True if the statement uses `{commit_seq}`: its block then takes a tick first."""
+    names: frozenset[str] = field(repr=False, init=False)
+    """The parameters in no order."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", frozenset(self.parameters))
 
     def text(self, dialect: Dialect) -> str:
         """The statement for `dialect`; an error when it exists for the other only."""
@@ -258,7 +261,6 @@ def _statement(name: str, bodies: Mapping[Dialect, str]) -> Statement[...]:
         name=name,
         texts=texts,
         parameters=parameters,
-        names=frozenset(parameters),
         gives=tuple(_WORD.findall(gives["columns"])) if gives else (),
         locks=tables,
         rank=_place_of(locks, tables),

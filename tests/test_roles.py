@@ -123,6 +123,30 @@ def test_listings_of_an_idle_inbox_commit_nothing_for_a_minute(slow):
     assert mill.catalog.read(all_listings) > taken
 
 
+def test_a_file_that_settles_is_waited_for_until_its_listing_has_ended(slow):
+    """`up --until-idle` ended during the listing that would have found the file, and started no run."""
+    mill, clock = slow
+    keeper, discoverer = make_keeper(mill, [])
+    keeper.step()
+    mill.land("a")
+    clock.elapsed += timedelta(seconds=1)
+    keeper.step()
+    looked = []
+
+    def discover(*given):
+        looked.append(discoverer.looked)
+        return discovery_of(*given)
+
+    discovery_of = discovery.discover
+    with patch.object(discovery, "discover", side_effect=discover):
+        while not discoverer.looked:
+            clock.elapsed += timedelta(seconds=1)
+            keeper.step()
+
+    assert looked
+    assert not any(looked)
+
+
 def test_the_next_listing_is_not_before_its_time_by_a_part_of_a_millisecond(slow):
     """The catalog's time is whole milliseconds: a step that comes too early finds nothing due."""
     mill, clock = slow

@@ -651,7 +651,7 @@ def test_a_program_that_raises_what_others_are_refused_is_ended(mill):
     """Its own transaction elsewhere was fenced, this attempt was not: a warm driver would live on, its run with it."""
     run_id = mill.start("refused")
 
-    mill.until(lambda: mill.works.run(run_id).losses == 1)
+    mill.until(lambda: mill.works.run(run_id).losses >= 1)  # drivers count, and may be faster than the steps here
 
     assert mill.works.run(run_id).exit_reason.startswith("fenced: a transaction of its own is fenced")
 

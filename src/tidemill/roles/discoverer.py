@@ -91,9 +91,9 @@ class Discoverer:
     def _list(self, dataset_id: DatasetId) -> None:
         now = self._clock.monotonic()
         self._looks.pop(dataset_id, None)
-        self._settling.discard(dataset_id)
         if not self._catalog.read(lambda db: discovery.find_listing(db, dataset_id)):
             self._charges.pop(dataset_id, None)  # the inbox was dropped
+            self._settling.discard(dataset_id)
             return
         watched = Inbox.of(self._catalog.read(lambda db: datasets.find_by_id(db, dataset_id)))
         waits = [watched.spec.list_every] if dataset_id in self._charges else []
@@ -103,11 +103,15 @@ class Discoverer:
             found = discovery.discover(self._catalog, watched, self._memories[dataset_id])
             if found.look_again is not None:
                 waits.append(found.look_again)
+            # Not before: another thread reads `looked`, and then looks in the catalog for what was found.
             if found.settling:
                 self._settling.add(dataset_id)
+            else:
+                self._settling.discard(dataset_id)
             self._narrator.discovered(watched, found)
         except Unavailable as error:
             # A folder that is away must not hold up other inboxes; the next listing comes at its usual time.
+            self._settling.discard(dataset_id)
             self._narrator.tell("inbox", watched.dataset.name, str(error), error=error.code)
             waits.append(watched.spec.list_every)
         if waits:

@@ -19,7 +19,7 @@ FEWEST = {Ordinal.FAILS: 100, Ordinal.DIES: 100, Ordinal.LOST_REPLY: 25}
 
 
 @pytest.mark.proof
-@pytest.mark.share("sqlite-it happens, and its reply is lost", "postgres-its process dies before it")
+@pytest.mark.share("sqlite-it happens, and its reply is lost")
 @pytest.mark.parametrize("ordinal", list(Ordinal))
 def test_a_round_survives_a_fault_at_each_of_its_operations(catalog_url: str, memory_folder: Path, ordinal: Ordinal):
     """A file is published once, whichever operation fails, is the last of its process, or loses its reply."""

@@ -128,6 +128,7 @@ def test_a_function_that_moves_to_another_module_keeps_its_mutants(tmp_path):
     assert "if False:" in text
 
 
+@pytest.mark.long
 def test_every_mutant_survives_new_files_a_new_format_and_new_comments(tmp_path):
     """Each file has another path, no comments and another layout; each mutant changes the same as before."""
     moved = {f"elsewhere/{file}": _laid_out(file, text) for file, text in _files(SOURCE)}

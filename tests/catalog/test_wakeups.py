@@ -16,8 +16,9 @@ from tests.yardstick import patience
 from tidemill.catalog import wakeups
 from tidemill.catalog.db import Catalog
 from tidemill.catalog.messages import Publish, Topic, lock_position
-from tidemill.catalog.wakeups import Waiter
+from tidemill.catalog.wakeups import SqliteWaiter, Waiter
 from tidemill.names import EventKey
+from tidemill.world import SystemClock
 
 SOON = timedelta(seconds=patience(20))
 NOT_LONG = timedelta(milliseconds=100)
@@ -46,6 +47,16 @@ class _SlowDisk(apsw.VFS):
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802  # SQLite's
         return _SlowFile("", name, flags)
+
+
+class _LateClock(SystemClock):
+    """A clock that stands still, 4.9 s after its first three readings. Counts the readings."""
+
+    readings = 0
+
+    def monotonic(self) -> timedelta:
+        self.readings += 1
+        return timedelta(seconds=4.9 if self.readings > 3 else 0)
 
 
 class _SlowFile(apsw.VFSFile):
@@ -135,6 +146,31 @@ def test_a_commit_whose_sync_takes_long_wakes_as_soon_as_it_is_visible(
     waiting.join(SOON.total_seconds())
 
     assert not waiting.is_alive()
+    waiter.close()
+
+
+def test_a_commit_long_after_another_write_is_noticed_as_fast_as_any(
+    sqlite_catalog_url: str, open_at: OpenCatalog
+) -> None:
+    """A write without a commit made the waiter ask ever more rarely: most commits were noticed some 8 ms late."""
+    open_at(sqlite_catalog_url)
+    path = Path(sqlite_catalog_url.removeprefix("sqlite:///"))
+    clock = _LateClock()
+    disk = _SlowDisk()
+    connection = apsw.Connection(str(path), vfs=disk.NAME)
+    connection.execute("PRAGMA synchronous = FULL")
+    waiter = SqliteWaiter(lambda: apsw.Connection(str(path)), path, clock)
+    path.with_name(f"{path.name}-note").write_text("a write that no commit follows")
+    waiting = threading.Thread(target=waiter.wait, args=(SOON * 3,), daemon=True)
+    waiting.start()
+    while clock.readings < 4:
+        pass
+    connection.execute("UPDATE clock SET value = value + 1")
+    connection.close()
+    waiting.join(SOON.total_seconds())
+
+    # The commit's sync takes 300 ms, in which a waiter that asks every 245 ms would ask twice.
+    assert clock.readings > 10
     waiter.close()
 
 

@@ -79,16 +79,25 @@ class SqliteWaiter(Waiter):
         self._moved()
 
     def wait(self, timeout: timedelta) -> bool:
-        until = self._clock.monotonic() + timeout
+        now = self._clock.monotonic()
+        until = now + timeout
+        written_at: timedelta | None = None
         while not self._moved():
-            left = until - self._clock.monotonic()
-            if left <= timedelta(0):
+            now = self._clock.monotonic()
+            if now >= until:
                 return False
-            woken, written = self._select(self._events, left if self._events else min(left, _WITHOUT_EVENTS))
-            # Logs and the like may lie in the same folder: they are no reason to ask.
-            concerns_us = written and self._events and self._name in os.read(self._events, _READ_BYTES)
-            if woken or (concerns_us and self._moved_soon(until)):
+            nap = until - now
+            if self._events is None:
+                nap = min(nap, _WITHOUT_EVENTS)
+            elif written_at is not None and now - written_at < _VISIBLE_WITHIN:
+                # Ever more rarely: a rolled back transaction writes as well, and so does the end of an earlier commit.
+                nap = min(nap, max(_ASKED_EVERY, (now - written_at) / _LATER_BY))
+            woken, written = self._select(self._events, nap)
+            if woken:
                 return True
+            # Logs and the like may lie in the same folder: they are no reason to ask.
+            if written and self._events is not None and self._name in os.read(self._events, _READ_BYTES):
+                written_at = self._clock.monotonic()
         return True
 
     def close(self) -> None:
@@ -96,19 +105,6 @@ class SqliteWaiter(Waiter):
         self._connection.close()
         if self._events is not None:
             os.close(self._events)
-
-    def _moved_soon(self, until: timedelta) -> bool:
-        """Ask ever more rarely until the version moves, up to a limit: a rolled back transaction writes as well."""
-        begun = now = self._clock.monotonic()
-        until = min(until, begun + _VISIBLE_WITHIN)
-        while now < until:
-            if self._moved():
-                return True
-            woken, _ = self._select(None, max(_ASKED_EVERY, (now - begun) / _LATER_BY))
-            if woken:
-                return True
-            now = self._clock.monotonic()
-        return False
 
     def _moved(self) -> bool:
         try:

@@ -53,8 +53,8 @@ def test_keys_are_counted_and_never_messages():
     trigger = NewPartitions("clicks", 5)
     key = "partition:default.clicks"
 
-    one = trigger.check([feed(trigger, message(key, count=4))])
-    both = trigger.check([feed(trigger, message(key, count=4), message(key, count=8))])
+    one = trigger.check([feed(trigger, message(key, count=4))], NOON)
+    both = trigger.check([feed(trigger, message(key, count=4), message(key, count=8))], NOON)
 
     assert one == Waiting("4/5 new partitions of default.clicks")
     assert both == Satisfied("12/5 new partitions of default.clicks")
@@ -73,7 +73,7 @@ def test_work_left_satisfies_at_once(trigger):
     """Work never sticks: three files left by a failed run would wait for 97 others that may never come."""
     fed = feed(trigger, message("backlog:default.clicks", consumer="shop.ingest"))
 
-    assert isinstance(trigger.check([fed]), Satisfied)
+    assert isinstance(trigger.check([fed], NOON), Satisfied)
     assert EventKey("backlog:default.clicks") in trigger.event_keys
 
 
@@ -95,8 +95,8 @@ def test_new_data_adds_up_what_the_program_is_given(trigger, why):
     some = feed(trigger, _partitions(("new", 10), ("overwritten", 20)), _partitions(("appended", 40)))
     enough = trigger.feed(some, _partitions(("new", 20), ("appended", 30)))
 
-    assert trigger.check([some]) == Waiting(why.format(70 if trigger.unit == "rows" else "70.0"))
-    assert trigger.check([enough]) == Satisfied(why.format(120))
+    assert trigger.check([some], NOON) == Waiting(why.format(70 if trigger.unit == "rows" else "70.0"))
+    assert trigger.check([enough], NOON) == Satisfied(why.format(120))
 
 
 def test_a_refresh_satisfies_and_several_are_one_run():
@@ -105,8 +105,10 @@ def test_a_refresh_satisfies_and_several_are_one_run():
     refresh = message("snapshot:default.users", count=1)
 
     assert trigger.event_keys == (EventKey("snapshot:default.users"), EventKey("backlog:default.users"))
-    assert isinstance(trigger.check([Fed()]), Waiting)
-    assert trigger.check([feed(trigger, refresh, refresh, refresh)]) == Satisfied("3/1 refreshes of default.users")
+    assert isinstance(trigger.check([Fed()], NOON), Waiting)
+    assert trigger.check([feed(trigger, refresh, refresh, refresh)], NOON) == Satisfied(
+        "3/1 refreshes of default.users"
+    )
 
 
 def test_a_watermark_that_passes_several_periods_is_one_reason():
@@ -119,18 +121,18 @@ def test_a_watermark_that_passes_several_periods_is_one_reason():
     within = feed(trigger, message(key, **{"from": 10 * hour, "to": 11 * hour - 1}))
     several = feed(trigger, message(key, **{"from": 10 * hour, "to": 13 * hour}))
 
-    assert isinstance(trigger.check([first]), Satisfied)
-    assert isinstance(trigger.check([within]), Waiting)
-    assert trigger.check([several]) == Satisfied("3/1 new periods of 1h of default.clicks")
-    assert isinstance(trigger.check([feed(trigger, message("backlog:default.clicks"))]), Satisfied)
+    assert isinstance(trigger.check([first], NOON), Satisfied)
+    assert isinstance(trigger.check([within], NOON), Waiting)
+    assert trigger.check([several], NOON) == Satisfied("3/1 new periods of 1h of default.clicks")
+    assert isinstance(trigger.check([feed(trigger, message("backlog:default.clicks"))], NOON), Satisfied)
 
 
 def test_each_leaf_is_fed_by_itself():
     """Five partitions of one input are not one of each: the second input of a join may be empty."""
     trigger = NewPartitions("clicks") & NewPartitions("users", 2)
 
-    assert isinstance(trigger.check([Fed(count=9), Fed(count=1)]), Waiting)
-    assert isinstance(trigger.check([Fed(count=1), Fed(count=2)]), Satisfied)
+    assert isinstance(trigger.check([Fed(count=9), Fed(count=1)], NOON), Waiting)
+    assert isinstance(trigger.check([Fed(count=1), Fed(count=2)], NOON), Satisfied)
 
 
 def test_nested_triggers_share_out_what_their_leaves_were_fed():
@@ -139,7 +141,7 @@ def test_nested_triggers_share_out_what_their_leaves_were_fed():
 
     def satisfied(*counts: int, fired: bool = False) -> bool:
         fed = [Fed(count=counts[0]), Fed(count=counts[1]), Fed(fires=(NOON,) if fired else ()), Fed(count=counts[2])]
-        return isinstance(trigger.check(fed), Satisfied)
+        return isinstance(trigger.check(fed, NOON), Satisfied)
 
     assert [write_plain(leaf)["type"] for leaf in trigger.leaves] == ["new_files", "new_files", "every", "new_files"]
     assert satisfied(1, 1, 0)

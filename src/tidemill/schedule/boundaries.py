@@ -18,7 +18,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import to_json
 from tidemill.names import JobId, ScheduleId
 from tidemill.schedule.data_triggers import Passed, WatermarkPassed
-from tidemill.schedule.jobs import Fact, feed_jobs, find_unfinished
+from tidemill.schedule.jobs import Fact, Fire, feed_jobs, find_unfinished
 from tidemill.schedule.schedules import share_listening
 from tidemill.world import World
 
@@ -119,6 +119,7 @@ def _feed(db: Db, world: World, limit: int) -> int:
     # Asked only now: another scheduler may have fed a job of them since we looked, and that job may be a run by now.
     held = find_unfinished(db, {one.behind for one in locked if one.behind is not None})
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {}
+    now = db.now()
     after: dict[Queue, datetime] = {}
     empty: list[Queue] = []
     for one in locked:
@@ -129,7 +130,7 @@ def _feed(db: Db, world: World, limit: int) -> int:
             empty.append(queue)
         elif queue.schedule_id in schedules:
             leaf = cast(WatermarkPassed, schedules[queue.schedule_id].spec.trigger.leaves[queue.trigger_no])
-            facts.setdefault(queue.schedule_id, []).append((queue.trigger_no, one.next_at))
+            facts.setdefault(queue.schedule_id, []).append((queue.trigger_no, Fire(one.next_at, now)))
             after[queue] = one.next_at + leaf.every
     jobs = feed_jobs(db, world, facts, schedules)
     world.mark("boundaries.before_move")

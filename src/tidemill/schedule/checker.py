@@ -109,7 +109,7 @@ def force_job(db: Db, world: World, job_id: JobId) -> Launch:
     job = lock_job(db, job_id)
     schedule = read_schedules(db, {job.schedule_id})[job.schedule_id]
     forced = _Ready(job, schedule, Satisfied("started by hand"), (Never("not asked"),))
-    launches, broken = _launch(db, world, [forced])
+    launches, broken = _launch(db, world, [forced], db.now())
     if broken:
         raise BadSchedule(f"{schedule.qualified_name}: {broken[0].why}")
     return launches[0]
@@ -132,7 +132,7 @@ def _check(db: Db, world: World, limit: int) -> tuple[Checked, list[_Overdue]]:
     overdue: list[_Overdue] = []
     for job in jobs:
         schedule = schedules[job.schedule_id]
-        answer = _ask_trigger(job, schedule)
+        answer = _ask_trigger(job, schedule, now)
         if isinstance(answer, Satisfied):
             ready.append(_Ready(_satisfied(job, schedule, now), schedule, answer))
         elif isinstance(answer, Never):
@@ -155,15 +155,15 @@ def _check(db: Db, world: World, limit: int) -> tuple[Checked, list[_Overdue]]:
             waits[one.job.job_id] = answer.wake_on if isinstance(answer, Waiting) else ()
             stored.append(replace(one.job, next_check_at=at, verdict=_verdict(one.trigger, one.constraints)))
     world.mark("checker.before_runs")
-    launches, broken = _launch(db, world, starting)
+    launches, broken = _launch(db, world, starting, now)
     store_checked(db, stored, waits)
     world.mark("checker.before_commit")
     return Checked(len(jobs), tuple(launches)), overdue + broken
 
 
-def _ask_trigger(job: Job, schedule: Schedule) -> Answer:
+def _ask_trigger(job: Job, schedule: Schedule, now: datetime) -> Answer:
     trigger = schedule.spec.trigger
-    return trigger.check([job.fed.get(trigger_no, Fed()) for trigger_no in range(len(trigger.leaves))])
+    return trigger.check([job.fed.get(trigger_no, Fed()) for trigger_no in range(len(trigger.leaves))], now)
 
 
 def _satisfied(job: Job, schedule: Schedule, now: datetime) -> Job:
@@ -205,7 +205,7 @@ def _others(db: Db, limit_keys: Sequence[str], own: set[JobId], now: datetime) -
     return {key: [turn for job_id, turn in waiting.get(slots_key(key), ()) if job_id not in own] for key in limit_keys}
 
 
-def _launch(db: Db, world: World, starting: Sequence[_Ready]) -> tuple[list[Launch], list[_Overdue]]:
+def _launch(db: Db, world: World, starting: Sequence[_Ready], now: datetime) -> tuple[list[Launch], list[_Overdue]]:
     """Make the runs of `starting` and end their jobs. Return the jobs whose program does not take its arguments."""
     programs = find_programs(db, {one.schedule.program_id for one in starting})
     bound: list[tuple[_Ready, Mapping[str, Value]]] = []
@@ -223,7 +223,7 @@ def _launch(db: Db, world: World, starting: Sequence[_Ready]) -> tuple[list[Laun
             run_id=run_id,
             program_id=one.schedule.program_id,
             arguments=arguments,
-            triggered_by=_triggered_by(one, messages.get(one.job.job_id, [])),
+            triggered_by=_triggered_by(one, messages.get(one.job.job_id, []), now),
             schedule_id=one.schedule.schedule_id,
             job_id=one.job.job_id,
             priority=one.job.priority,
@@ -253,7 +253,7 @@ def _outcome(one: _Ready) -> Outcome:
     return Outcome.LAUNCHED if held else Outcome.FORCED
 
 
-def _triggered_by(one: _Ready, messages: Sequence[MessageRef]) -> dict[str, object]:
+def _triggered_by(one: _Ready, messages: Sequence[MessageRef], now: datetime) -> dict[str, object]:
     """Return the cause for the run's record: what each leaf was fed, and the positions of its messages."""
     leaves = one.schedule.spec.trigger.leaves
     fires = sorted({at for fed in one.job.fed.values() for at in fed.fires})
@@ -266,7 +266,7 @@ def _triggered_by(one: _Ready, messages: Sequence[MessageRef]) -> dict[str, obje
             {
                 "trigger_no": trigger_no,
                 **write_plain(leaves[trigger_no]),
-                "why": leaves[trigger_no].check([fed]).why,
+                "why": leaves[trigger_no].check([fed], now).why,
                 "count": fed.count,
                 "backlog": fed.backlog,
                 "fires": fed.fires,

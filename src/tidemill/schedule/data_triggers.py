@@ -144,7 +144,7 @@ class NewFiles(DataTrigger):
         """New files, and work left."""
         return (self._event_key(file_event), self.backlog_key)
 
-    def check(self, fed: Sequence[Fed]) -> Answer:
+    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied by `n` files, or at once by work left."""
         return self._answer(fed[0], "files")
 
@@ -160,7 +160,7 @@ class NewPartitions(DataTrigger):
         """New partitions, and work left."""
         return (self._event_key(partition_event), self.backlog_key)
 
-    def check(self, fed: Sequence[Fed]) -> Answer:
+    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied by `n` partitions, or at once by work left."""
         return self._answer(fed[0], "partitions")
 
@@ -208,7 +208,7 @@ class NewData(DataTrigger):
             raise UnreadableMessage(str(self), "it names no partitions")
         return replace(fed, count=fed.count + sum(self._number(partition, self.unit) for partition in partitions))
 
-    def check(self, fed: Sequence[Fed]) -> Answer:
+    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied by the amount, or at once by work left."""
         return self._answer(fed[0], self.unit)
 
@@ -230,7 +230,7 @@ class Refreshed(DataTrigger):
         """Event keys of the snapshot: its refreshes, and changes that a run has left."""
         return (self._event_key(snapshot_event), self.backlog_key)
 
-    def check(self, fed: Sequence[Fed]) -> Answer:
+    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied by one refresh, or by work left."""
         counted = f"{fed[0].count}/1 refreshes of {self.dataset}"
         if fed[0].count:
@@ -333,6 +333,6 @@ class WatermarkPassed(DataTrigger):
         since = message.payload.get("since") if before is None else before
         return (since // period + 1 if isinstance(since, int) else last, last)
 
-    def check(self, fed: Sequence[Fed]) -> Answer:
+    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied by one period, or at once by work left."""
         return self._answer(fed[0], f"periods of {format_duration(self.every)}")

@@ -161,8 +161,15 @@ class JobEnding(NamedTuple):
     run_id: RunId | None = None
 
 
-Fact: TypeAlias = Message | datetime
-"""A feed of a leaf: a message, or the logical time at which a time trigger fired or a boundary was passed."""
+class Fire(NamedTuple):
+    """A fire of a time trigger or a passed boundary: its logical time, and the catalog's time at which it feeds."""
+
+    logical_time: datetime
+    at: datetime
+
+
+Fact: TypeAlias = Message | Fire
+"""A feed of a leaf."""
 
 Schedules: TypeAlias = Mapping[ScheduleId, Schedule]
 
@@ -340,12 +347,12 @@ def _feed(fed: Mapping[int, Fed], facts: Sequence[tuple[int, Fact]], schedule: S
     leaves = schedule.spec.trigger.leaves
     after = dict(fed)
     for trigger_no, fact in facts:
-        before = after.get(trigger_no, Fed())
+        before = after.get(trigger_no, Fed()).touched(fact.at)
         match leaves[trigger_no], fact:
             case MessageTrigger() as leaf, Message():
                 after[trigger_no] = leaf.feed(before, fact)
-            case TimeTrigger() | WatermarkPassed(), datetime():
-                after[trigger_no] = before.fired(fact)
+            case TimeTrigger() | WatermarkPassed(), Fire():
+                after[trigger_no] = before.fired(fact.logical_time)
             case leaf, _:
                 raise Internal(f"leaf {trigger_no} of schedule {schedule.qualified_name}, {leaf}, was fed {fact}")
     return Progress(after)

@@ -73,7 +73,7 @@ class Every(TimeTrigger):
         times = (now - counted_from) // self.duration
         return counted_from + times * self.duration if times > 0 else None
 
-    def check(self, fed: Sequence[Fed]) -> Answer:
+    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied once it has fired."""
         every = f"every {format_duration(self.duration)}"
         fired_at = fed[0].fired_at
@@ -113,7 +113,7 @@ class Cron(TimeTrigger):
         """See `TimeTrigger.fires_from`."""
         return self.fires_after(at - _SHORTEST) if at > first else chain([first], self.fires_after(first))
 
-    def check(self, fed: Sequence[Fed]) -> Answer:
+    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied once it has fired."""
         cron = f"cron {self.expression} {self.zone}"
         fired_at, count = fed[0].fired_at, fed[0].count

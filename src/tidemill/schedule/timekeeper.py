@@ -12,7 +12,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import to_json
 from tidemill.names import JobId, ScheduleId
-from tidemill.schedule.jobs import Fact, Job, feed_jobs, find_unfinished, lock_open_jobs
+from tidemill.schedule.jobs import Fact, Fire, Job, feed_jobs, find_unfinished, lock_open_jobs
 from tidemill.schedule.misfires import MOST_FIRES, Due, find_due
 from tidemill.schedule.schedules import share_listening
 from tidemill.schedule.specs import Schedule
@@ -95,7 +95,7 @@ def _fire_due(db: Db, world: World, limit: int) -> int:
     again = {timer for timer, one in due.items() if one.set_back}
     fires = [fire for fire in fires if fire in fired or _Timer(fire.schedule_id, fire.trigger_no) in again]
     for fire in fires:
-        facts.setdefault(fire.schedule_id, []).append((fire.trigger_no, fire.fire_time))
+        facts.setdefault(fire.schedule_id, []).append((fire.trigger_no, Fire(fire.fire_time, now)))
     world.mark("timekeeper.before_jobs")
     jobs = feed_jobs(db, world, facts, schedules)
     named = [{**_row(fire, schedules), "job_id": jobs[fire.schedule_id]} for fire in fires]

@@ -40,10 +40,18 @@ class Fed:
     """True if a message announced a backlog of the program. A backlog is enough, whatever number the leaf wants."""
     fires: tuple[datetime, ...] = ()
     """The logical times at which it fired, oldest first: of a time trigger, or ends of periods."""
+    first_at: datetime | None = None
+    """The catalog's time of the first message or fire that fed the leaf."""
+    last_at: datetime | None = None
+    """The catalog's time of the last message or fire that fed the leaf."""
 
     def fired(self, logical_time: datetime) -> Fed:
         """After one more time at which it was due."""
         return replace(self, count=self.count + 1, fires=(*self.fires, logical_time))
+
+    def touched(self, at: datetime) -> Fed:
+        """Return the feed with the time of another message or fire. Messages of two topics may come out of order."""
+        return replace(self, first_at=min(at, self.first_at or at), last_at=max(at, self.last_at or at))
 
     @property
     def fired_at(self) -> datetime | None:
@@ -55,7 +63,7 @@ class Trigger(ABC):
     """A rule that says when a job is ready for its constraints.
 
     Implementations are frozen and pure. They give `leaves` in a fixed order, and `check` against what these were
-    fed. `trigger_json` knows their JSON. Conformance: tests/schedule/test_triggers.py.
+    fed and the time. `trigger_json` knows their JSON. Conformance: tests/schedule/test_triggers.py.
     """
 
     __slots__ = ()
@@ -66,8 +74,11 @@ class Trigger(ABC):
         """The leaves from the left; a leaf's place is its `trigger_no`."""
 
     @abstractmethod
-    def check(self, fed: Sequence[Fed]) -> Answer:
-        """Say whether what the leaves were fed, in their order, is enough."""
+    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
+        """Say whether what the leaves were fed, in their order, is enough at `now`, the catalog's time.
+
+        Only an answer `NotBefore` leads to another check without a new feed.
+        """
 
     @abstractmethod
     def __str__(self) -> str:
@@ -118,9 +129,9 @@ class _Composite(Trigger):
         """Leaves of all its triggers, in order."""
         return tuple(leaf for trigger in self.triggers for leaf in trigger.leaves)
 
-    def _ask(self, fed: Sequence[Fed]) -> list[Answer]:
+    def _ask(self, fed: Sequence[Fed], now: datetime) -> list[Answer]:
         bounds = pairwise(accumulate((len(trigger.leaves) for trigger in self.triggers), initial=0))
-        return [trigger.check(fed[low:high]) for trigger, (low, high) in zip(self.triggers, bounds, strict=True)]
+        return [trigger.check(fed[low:high], now) for trigger, (low, high) in zip(self.triggers, bounds, strict=True)]
 
     def _join(self, operator: str) -> str:
         return operator.join(f"({t})" if isinstance(t, _Composite) else str(t) for t in self.triggers)
@@ -134,9 +145,9 @@ class AllOf(_Composite):
     def __str__(self) -> str:
         return self._join(" & ")
 
-    def check(self, fed: Sequence[Fed]) -> Answer:
+    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied when all are."""
-        return all_of(self._ask(fed))
+        return all_of(self._ask(fed, now))
 
 
 class AnyOf(_Composite):
@@ -147,6 +158,6 @@ class AnyOf(_Composite):
     def __str__(self) -> str:
         return self._join(" | ")
 
-    def check(self, fed: Sequence[Fed]) -> Answer:
+    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied when one is."""
-        return any_of(self._ask(fed))
+        return any_of(self._ask(fed, now))

@@ -34,9 +34,9 @@ def test_drivers_that_are_struck_while_they_write_publish_whole_runs_once_and_le
     zombie = Strike(Blow.SLEEP, random.Random(SEED).choice(MOMENTS))
     strikes = [*kills, zombie]
 
-    for number, strike in enumerate(strikes):
-        site.strike(number, strike)
-    site.clean_up(len(strikes))
+    for strike in strikes:
+        site.strike(strike)
+    site.clean_up()
     site.close()
 
     assert site.found.wrong == [], f"{zombie}; see it again with TIDEMILL_SEED={SEED}"

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tidemill.config import BadConfig, load_config, without_password
+from tidemill.config import BadConfig, load_config, masked, without_password
 from tidemill.world import World
 
 
@@ -86,3 +86,34 @@ def test_a_password_is_never_shown():
     """`doctor` is pasted into tickets."""
     assert without_password("postgresql://me:secret@db:5432/x") == "postgresql://me@db:5432/x"
     assert without_password("sqlite:///x.db") == "sqlite:///x.db"
+
+
+def test_settings_of_spark_are_shown_without_secrets(world, tmp_path):
+    """`tidemill doctor` prints them, and each run records them."""
+    settings = {
+        "spark.executor.memory": "4g",
+        "spark.hadoop.fs.s3a.secret.key": "hush",
+        "spark.hadoop.fs.s3a.access.key": "hush",
+        "spark.hadoop.dav": "https://ann:hush@files.example.org/",
+        "spark.executor.extraJavaOptions": "-Dstore.password=hush",
+        "spark.site.pin": "hush",
+        "spark.redaction.regex": "[.]pin$",
+    }
+    write(tmp_path, "[spark.conf]\n" + "".join(f"{name} = {value!r}\n" for name, value in settings.items()))
+
+    shown = load_config(world, tmp_path).shown()["spark.conf"]
+
+    assert "hush" not in str(shown)
+    assert [value for value in shown.values() if value != "*****"] == ["4g", "[.]pin$"]
+    assert masked({"spark.redaction.regex": "(?<x", "spark.executor.memory": "4g"})["spark.executor.memory"] == "*****"
+
+
+def test_the_site_says_if_deployments_change_schedules(world, tmp_path):
+    """They do unless the site says otherwise (seed 001)."""
+    before = load_config(world, tmp_path).update_schedules
+    write(tmp_path, "[deploy]\nupdate_schedules = false\n")
+    after = load_config(world, tmp_path)
+    variable = replace(world, environ={"TIDEMILL_DEPLOY_UPDATE_SCHEDULES": "true"})
+
+    assert (before, after.update_schedules, load_config(variable, tmp_path).update_schedules) == (True, False, True)
+    assert after.shown()["deploy.update_schedules"] is False

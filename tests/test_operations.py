@@ -70,6 +70,7 @@ def test_each_public_method_of_a_noun_is_an_operation():
 
 ALL_OF_A_CHANGE = {
     "deploy": "one for each app of the app file",
+    "plan": "one for each app of the app file",
     "sql": "one for each statement of the text",
     "dataset.drop": "one for each partition that the transaction drops",
     "dataset.expire": "one for each partition that the transaction drops",

@@ -6,6 +6,7 @@ Every setting is declared once, in `_SETTINGS`: its name in the file (`runner.sl
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -56,6 +57,7 @@ class Config:
     spark_class_data: bool
     spark_conf: Mapping[str, str]
     jdbc_drivers: str
+    update_schedules: bool
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def shown(self) -> dict[str, object]:
@@ -74,8 +76,9 @@ class Config:
             "spark.master": self.spark_master,
             "spark.warm": self.spark_warm,
             "spark.class_data": self.spark_class_data,
-            "spark.conf": dict(self.spark_conf),
+            "spark.conf": masked(self.spark_conf),
             "jdbc.drivers": self.jdbc_drivers,
+            "deploy.update_schedules": self.update_schedules,
         }
 
 
@@ -126,8 +129,12 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "spark.warm": _Setting("1", _whole(0, 16)),
     "spark.class_data": _Setting("true", _yes_or_no),
     "jdbc.drivers": _Setting("", str),
+    "deploy.update_schedules": _Setting("true", _yes_or_no),
 }
 _SPARK_CONF: Final = "spark.conf"
+_REDACTION: Final = "spark.redaction.regex"
+_SENSITIVE: Final = r"(?i)secret|password|passphrase|token|credential|access[._-]?key|://[^/@\s]+:[^/@\s]+@"
+_MASK: Final = "*****"
 
 
 def load_config(world: World, folder: Path, options: Mapping[str, str] | None = None) -> Config:
@@ -167,6 +174,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         spark_class_data=_typed(parsed["spark.class_data"], bool),
         spark_conf=spark_conf,
         jdbc_drivers=str(parsed["jdbc.drivers"]),
+        update_schedules=_typed(parsed["deploy.update_schedules"], bool),
         sources={name: sources.get(name, "default") for name in _SETTINGS},
     )
 
@@ -179,6 +187,26 @@ def without_password(url: str) -> str:
     login = f"{parts.username}@" if parts.username else ""
     port = f":{parts.port}" if parts.port else ""
     return parts._replace(netloc=f"{login}{parts.hostname or ''}{port}").geturl()
+
+
+def masked(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings of Spark as they may be shown and recorded: a value that may be secret is masked.
+
+    Secret is a setting with a word such as `password` in its name or value, and one that the setting
+    `spark.redaction.regex` matches.
+    """
+    try:
+        patterns = [re.compile(pattern) for pattern in (_SENSITIVE, settings.get(_REDACTION, _SENSITIVE))]
+    except re.error:
+        patterns = [re.compile("")]  # a regular expression of Java that Python cannot read: all values are masked
+
+    def is_secret(text: str) -> bool:
+        return any(pattern.search(text) for pattern in patterns)
+
+    return {
+        name: value if name == _REDACTION or not (is_secret(name) or is_secret(value)) else _MASK
+        for name, value in settings.items()
+    }
 
 
 def _from_file(world: World, path: Path) -> tuple[dict[str, str], dict[str, str]]:

@@ -576,7 +576,7 @@ class Machine:
     def deploy(self, number: int) -> None:
         """Deploy other code, whose bundle lies below the data. No run needs the bundle of the last deployment then."""
         (self.folder / "app.py").write_text(f"{APP}\n# {number}\n")
-        with mock.patch.object(bundles, "MOST_IN_CATALOG", 0):
+        with mock.patch.object(bundles, "MOST_IN_CATALOG", 0), mock.patch("tidemill.app.deployments.KEPT", 1):
             self._mill.deploy()
             # And a deployment of two hours ago that was killed.
             store_bundle(

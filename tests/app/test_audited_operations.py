@@ -103,6 +103,12 @@ def go_back(stage: Stage) -> None:
     stage.mill.catalog.restore(backup, replace=True)
 
 
+def edit(stage: Stage) -> None:
+    """Deploy other code."""
+    stage.mill.project.config.app.write_text(f"{APP}\n# edited\n", encoding="utf-8")
+    stage.mill.deploy()
+
+
 def requeue(mill: Mill) -> None:
     """Requeue the one discarded partition."""
     assert mill.consumers.requeue("lines", LOOK).requeued == 1
@@ -110,6 +116,7 @@ def requeue(mill: Mill) -> None:
 
 LOOK = "default.shop.look"
 PLAYS = {
+    "app.rollback": Play("default.shop", edit, lambda mill, _: mill.apps.rollback("shop")),
     "catalog.adopt": Play("catalog", go_back, lambda mill, _: mill.catalog.adopt()),
     "catalog.restore": Play("catalog", back_up, lambda mill, backup: mill.catalog.restore(backup, replace=True)),
     "consumer.drop": Play(

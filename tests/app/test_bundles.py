@@ -64,8 +64,12 @@ def load(run):
 
 
 @pytest.fixture
-def stage(tmp_path, catalog_url):
-    """A project of several modules; `late` is imported by the program only when it runs."""
+def stage(tmp_path, catalog_url, monkeypatch):
+    """A project of several modules; `late` is imported by the program only when it runs.
+
+    The code of the newest deployment alone is kept for a rollback.
+    """
+    monkeypatch.setattr("tidemill.app.deployments.KEPT", 1)
     (tmp_path / "helper.py").write_text("word = 'helper 1'")
     (tmp_path / "late.py").write_text("word = 'late 1'")
     (tmp_path / "package").mkdir()
@@ -539,6 +543,18 @@ def test_an_edit_that_is_not_deployed_is_reported_once(stage):
         "app.py differs from what is deployed (helper.py): restart `up` or run `tidemill deploy`",
         "app.py does not compile ('(' was never closed (<unknown>, line 1)); what is deployed runs on",
     ]
+
+
+def test_an_edit_of_a_declared_data_file_is_reported(stage):
+    """Like an edit of the code: the edit is not deployed."""
+    redeploy(stage.mill, APP.replace('App("shop")', 'App("shop", files=["*.txt"])'))
+    told: list[str] = []
+    edits = Edits(stage.mill.project.catalog, stage.mill.project.config, told.append)
+    for text in ("hush", "edited", "edited"):
+        (stage.mill.project.config.folder / "secrets.txt").write_text(text)
+        edits.step()
+
+    assert told == ["app.py differs from what is deployed (secrets.txt): restart `up` or run `tidemill deploy`"]
 
 
 def test_an_app_file_that_changes_while_it_is_read_is_read_again(stage):

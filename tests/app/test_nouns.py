@@ -140,6 +140,6 @@ def test_an_app_shows_what_belongs_to_it(deployed):
     (app,) = deployed.apps.list()
 
     assert deployed.apps.show("shop") == app
-    assert (app.name, app.version) == ("default.shop", 2)
+    assert (app.name, app.version) == ("default.shop", 1)  # a deployment of the same has no number of its own
     assert (app.datasets, app.programs) == (("clean", "orders"), ("load", "report"))
     assert app.schedules == ("on_clean", "on_orders")

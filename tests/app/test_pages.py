@@ -55,6 +55,9 @@ def stage(request, tmp_path_factory) -> Iterator[Stage]:
 def fill(stage: Stage) -> None:
     """Do everything twice or more."""
     mill, catalog = stage.mill, stage.mill.project.catalog
+    for number in range(2):
+        mill.project.config.app.write_text(f"{APP}\n# {number}\n", encoding="utf-8")
+        mill.deploy()
     landing = stage.mill.project.config.folder / "landing" / "raw"
     landing.mkdir(parents=True, exist_ok=True)
     for name in ("a.csv", "b c.csv", "d%2Fe.csv"):
@@ -87,6 +90,7 @@ def fill(stage: Stage) -> None:
 
 
 LISTS: dict[str, Callable[[Mill], Callable[..., Page[object]]]] = {
+    "app.history": lambda mill: bind(mill.apps.history, "shop"),
     "app.list": lambda mill: mill.apps.list,
     "catalog.log": lambda mill: mill.catalog.log,
     "consumer.lag": lambda mill: mill.consumers.lag,

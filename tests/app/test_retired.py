@@ -33,8 +33,9 @@ WITHOUT = PIPE[: PIPE.index("@app.python(reads")] + PIPE[PIPE.index("@app.python
 
 
 @pytest.fixture
-def stage(tmp_path, catalog_url):
-    """A project whose program `report` reads `lines`."""
+def stage(tmp_path, catalog_url, monkeypatch):
+    """A project whose program `report` reads `lines`. Of all deployments the code of the newest alone is kept."""
+    monkeypatch.setattr("tidemill.app.deployments.KEPT", 1)
     with staged(tmp_path, catalog_url, PIPE) as stage:
         yield stage
 

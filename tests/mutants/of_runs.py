@@ -9,7 +9,8 @@ from tests.mutants.mutant import Killer, Room, mutants_of
 
 _TAKEN: Final = """owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
        write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
-       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
+       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id),
+       app_version = (SELECT program.app_version FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
 

@@ -6,12 +6,12 @@ SELECT i FROM counted
 -- name: fill_datasets
 -- `wide`: 100,000 partitions, each overwritten twice. `deep`: 100 partitions, each overwritten 600 times. `mirror`: a
 -- snapshot of 60,000 versions, of which 100 are kept.
-INSERT INTO dataset (dataset_id, namespace, name, kind, location, spec, created_at)
-SELECT 'wide', 'default', 'wide', 'fileset', '/data/wide', '{}', :now
- UNION ALL SELECT 'deep', 'default', 'deep', 'fileset', '/data/deep', '{}', :now
- UNION ALL SELECT 'mirror', 'default', 'mirror', 'snapshot', '/data/mirror', '{}', :now
- UNION ALL SELECT 'landing', 'default', 'landing', 'inbox', '/data/landing', '{}', :now
- UNION ALL SELECT 'small_' || i, 'default', 'small_' || i, 'fileset', '/data/small_' || i, '{}', :now
+INSERT INTO dataset (dataset_id, namespace, name, kind, location, spec, created_at, app)
+SELECT 'wide', 'default', 'wide', 'fileset', '/data/wide', '{}', :now, NULL
+ UNION ALL SELECT 'deep', 'default', 'deep', 'fileset', '/data/deep', '{}', :now, NULL
+ UNION ALL SELECT 'mirror', 'default', 'mirror', 'snapshot', '/data/mirror', '{}', :now, NULL
+ UNION ALL SELECT 'landing', 'default', 'landing', 'inbox', '/data/landing', '{}', :now, NULL
+ UNION ALL SELECT 'small_' || i, 'default', 'small_' || i, 'fileset', '/data/small_' || i, '{}', :now, 'app_' || (i % 20)
              FROM series WHERE i < 200
 
 -- name: fill_audit
@@ -219,7 +219,16 @@ SELECT 'inbox_' || i, CASE WHEN i < 20 THEN 1000 + i ELSE :now + 3600000 + i END
 
 -- name: fill_app
 INSERT INTO app (namespace, name, version, spec, deployed_at)
-SELECT 'default', 'app_' || i, 1, '{}', :now FROM series WHERE i < 20
+SELECT 'default', 'app_' || i, CASE WHEN i = 1 THEN 30000 ELSE 1 END, '{}', :now FROM series WHERE i < 20
+
+-- name: fill_deployment
+-- Of `app_1` a past of 30,000 deployments, by two codes in turn.
+INSERT INTO deployment (namespace, app, version, bundle, file, actor, deployed_at, changes, keeps)
+SELECT 'default', 'app_' || i, 1, 'bundle_' || i, 'app.py', 'ann@desk', :now, '[]', 1 FROM series WHERE i < 20 AND i <> 1
+ UNION ALL
+SELECT 'default', 'app_1', i + 1, 'bundle_' || (1 + i % 2), 'app.py', 'ann@desk', :now, '[]',
+       CASE WHEN i < 29990 THEN 0 ELSE 1 END
+  FROM series WHERE i < 30000
 
 -- name: fill_bundle
 -- Bundles of 20 apps; five older bundles that wait for a janitor, and five that a janitor is deleting.

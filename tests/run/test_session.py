@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.stage import staged
 from tidemill.run.processes.session import spark_of_our_own
 from tidemill.world import World
 
@@ -20,3 +21,18 @@ def test_a_process_that_has_spark_keeps_it(spark, tmp_path):
     assert session is not spark
     assert (spark.range(3).count(), spark.conf.get("spark.sql.session.timeZone")) == (3, zone)
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.spark
+def test_a_run_records_its_deployment_and_the_settings_of_its_spark(spark, tmp_path, sqlite_catalog_url):
+    """Also a run that fails: after a change of the settings, a person compares two runs."""
+    app = "import tidemill as tm\napp = tm.App('shop')\n\n@app.spark()\ndef load(run, spark):\n    1 / 0\n"
+    with staged(tmp_path, sqlite_catalog_url, app, spark=spark) as stage:
+        run_id = stage.mill.runs.start("shop.load").run_id
+        stage.work()
+        shown = stage.mill.runs.show(run_id)
+
+    assert (shown.state, shown.app_version, shown.bundle) == ("FAILED", 1, shown.facts["code"])
+    assert shown.facts["spark_conf"]["spark.master"] == "local[2]"
+    assert shown.facts["spark_conf"]["spark.sql.session.timeZone"] == "UTC"
+    assert not {"spark.app.id", "spark.driver.port"} & shown.facts["spark_conf"].keys()

@@ -63,9 +63,14 @@ class App:
     Names are unique within the app, those of data sets within its namespace.
     """
 
-    def __init__(self, name: str, *, namespace: str = DEFAULT_NAMESPACE) -> None:
+    def __init__(self, name: str, *, namespace: str = DEFAULT_NAMESPACE, files: Sequence[str] = ()) -> None:
+        """Declare an app. `files` are patterns of data files (`sql/*.sql`), relative to the folder of the app file.
+
+        A deployment packs these files with the code. Programs find them by `Path(__file__).parent / "sql/x.sql"`.
+        """
         self.name = check_name("app", name)
         self.namespace = Namespace(check_name("namespace", namespace))
+        self.files = _check_patterns(name, files)
         self.datasets: dict[str, DeclaredInbox | DeclaredFileset | DeclaredSnapshot] = {}
         self.programs: dict[str, DeclaredProgram] = {}
         self.schedules: dict[str, DeclaredSchedule] = {}
@@ -497,6 +502,17 @@ class App:
 
 _D = TypeVar("_D", DeclaredInbox, DeclaredFileset, DeclaredSnapshot)
 _E = TypeVar("_E", bound=StrEnum)
+
+
+def _check_patterns(app: str, files: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(files, str):
+        raise BadDeclaration(f"app {app!r}", f"has files={files!r}: write a list, files=[{files!r}]")
+    for pattern in files:
+        parts = pattern.split("/") if isinstance(pattern, str) else []
+        if not parts or any(part in {"", ".", ".."} for part in parts):
+            why = "name files below the folder of the app file, such as 'sql/*.sql'"
+            raise BadDeclaration(f"app {app!r}", f"has the pattern {pattern!r} in files: {why}")
+    return tuple(files)
 
 
 def _one_of(options: type[_E], given: str, subject: str) -> _E:

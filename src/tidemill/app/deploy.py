@@ -8,7 +8,7 @@ come, changed ones are deleted and recreated, equal ones stay untouched with the
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never
@@ -22,10 +22,12 @@ from tidemill.app.declared import (
     DeclaredSnapshot,
     WindowCode,
 )
+from tidemill.app.deployments import NewDeployment, forget_code, put_deployment
+from tidemill.app.difference import PartChange, compare, read_parts
 from tidemill.app.reads import Changes, Reads
 from tidemill.catalog.audit_log import NoteChange, write_note
 from tidemill.catalog.db import Catalog, Db
-from tidemill.catalog.named import load_sql
+from tidemill.catalog.named import GREATEST, load_sql
 from tidemill.config import Config
 from tidemill.errors import UserError
 from tidemill.json_specs import write_checked, write_text
@@ -40,7 +42,7 @@ from tidemill.lake.snapshot.guards import ALLOW
 from tidemill.lake.window.watermark import declare_watermark
 from tidemill.lake.window.windows import find_state, put_state, redefine
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, Namespace, ProgramId, ScheduleId, qualified
-from tidemill.run.records.bundles import StoredBundle, put_bundle
+from tidemill.run.records.bundles import find_sums
 from tidemill.run.records.declared import find_dataset
 from tidemill.run.records.programs import AppSpec, Argument, ArgumentType, Program, put_program, retire_programs
 from tidemill.run.records.workers import put_worker, retire_others
@@ -85,10 +87,30 @@ class OtherProject(UserError):
 
 
 @dataclass(frozen=True, slots=True)
+class DeployedCode:
+    """The code of a deployment: its digest, and the hash of each file by name.
+
+    `put` keeps the code in the catalog, in the transaction of the deployment.
+    """
+
+    digest: str
+    sums: Mapping[str, str]
+    put: Callable[[Db], object]
+
+
+IN_PLACE: Final = DeployedCode("", {}, lambda _: None)
+"""The code that lies at the app file when a program runs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Deployed:
     """Result of a deployment, by names."""
 
     app: str
+    version: int
+    """Number of the deployment of the app. A deployment that changes nothing keeps the number."""
+    changes: tuple[PartChange, ...]
+    """Parts of the app that the deployment has added, changed and removed."""
     inboxes: tuple[str, ...]
     filesets: tuple[str, ...]
     snapshots: tuple[str, ...]
@@ -104,10 +126,6 @@ class Deployed:
     """Programs that the app declared before and declares no more. Nothing starts retired programs."""
     apps_left: tuple[str, ...] = ()
     """Apps that the app file no longer declares, and that go on; with the last app of the file."""
-
-    def record(self) -> dict[str, object]:
-        """All fields, for JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
     def sentence(self) -> str:
         """Return a line for people: the declared things, and the changes of schedules."""
@@ -139,6 +157,15 @@ class Deployed:
         return "\n  ".join([line, *self.watermarks, *left])
 
 
+@dataclass(frozen=True, slots=True)
+class _Present:
+    """An app as it is before its deployment; `spec` is also that of a deleted app."""
+
+    version: int
+    spec: AppSpec
+    deleted: bool
+
+
 def deploy(
     catalog: Catalog,
     world: World,
@@ -146,12 +173,13 @@ def deploy(
     app: App,
     *,
     update_schedules: bool,
-    bundle: StoredBundle | None = None,
+    code: DeployedCode = IN_PLACE,
     note: NoteChange | None = None,
+    rolled_back_to: int | None = None,
 ) -> Deployed:
     """Deploy `app` and give what changed; nothing of it when anything is refused.
 
-    Its programs run the code of `bundle`; without one, what lies at the app file when they run.
+    Its programs run `code`. A deployment that returns to an earlier one names it as `rolled_back_to`.
 
     Locations are made, and must be writable, before the transaction begins. Raises what the declarations' rooms
     refuse (`DatasetClash`, `BadLocation`, `BadArgument`).
@@ -161,14 +189,92 @@ def deploy(
         open_files(dataset.location, world).prepare()
         if dataset.archive is not None:
             open_files(dataset.archive, world).prepare()
-    resolve = functools.cache(resolved)
+    world.mark("deploy.prepared")
+    block = _Deploying(world, config, app, datasets, code, update_schedules=update_schedules)
 
-    def block(db: Db) -> Deployed:
+    def write(db: Db) -> Deployed:
+        deployed = block.deploy(db, actor="" if note is None else note.actor, rolled_back_to=rolled_back_to)
+        write_note(db, note)
+        world.mark("deploy.noted")
+        return deployed
+
+    deployed = catalog.write(write)
+    world.mark("deploy.committed")
+    return deployed
+
+
+class _RolledBack(Exception):
+    """The end of a plan's transaction, which changes nothing. It never leaves this module."""
+
+    def __init__(self, planned: list[Deployed]) -> None:
+        super().__init__("a plan changes nothing")
+        self.planned = planned
+
+
+def plan(
+    catalog: Catalog, world: World, config: Config, apps: Iterable[App], *, update_schedules: bool, code: DeployedCode
+) -> list[Deployed]:
+    """Return the results that deployments of `apps` would have, one after the other. Nothing is changed.
+
+    They are those deployments, in one transaction that is rolled back. Meanwhile nothing commits to the catalog, as
+    during a deployment. No location is made, so that a location which cannot be made is not noticed. Raises what the
+    deployments would raise.
+    """
+    blocks = [
+        _Deploying(
+            world,
+            config,
+            app,
+            [_dataset(world, config, app, declared) for declared in app.datasets.values()],
+            code,
+            update_schedules=update_schedules,
+        )
+        for app in apps
+    ]
+
+    def try_out(db: Db) -> list[Deployed]:
+        planned = []
+        for block in blocks:
+            db.forget_order()
+            planned.append(block.deploy(db, actor="", rolled_back_to=None))
+        raise _RolledBack(planned)
+
+    try:
+        return catalog.write(try_out)
+    except _RolledBack as end:
+        return end.planned
+
+
+class _Deploying:
+    """The deployment of one app, as a block of a transaction."""
+
+    def __init__(
+        self,
+        world: World,
+        config: Config,
+        app: App,
+        datasets: Sequence[Dataset],
+        code: DeployedCode,
+        *,
+        update_schedules: bool,
+    ) -> None:
+        self.world, self.config, self.app, self.datasets, self.code = world, config, app, datasets, code
+        self.update_schedules = update_schedules
+        self.resolve = functools.cache(resolved)
+
+    def deploy(self, db: Db, *, actor: str, rolled_back_to: int | None) -> Deployed:
+        """Deploy the app within the caller's transaction."""
+        world, config, app, datasets = self.world, self.config, self.app, self.datasets
         seq = db.tick()
-        digest = "" if bundle is None else put_bundle(db, bundle)
+        self.code.put(db)
+        digest = self.code.digest
+        present = db.record(SQL.find_app, _Present, namespace=app.namespace, name=app.name)
+        was = None if present is None or present.deleted else present.spec
+        old_sums = {} if was is None else find_sums(db, was.bundle)
+        parts = read_parts(db, app.namespace, app.name, was, old_sums)
         for dataset in datasets:
-            _refuse_other_project(db, config, app, dataset)
-        known = {dataset.qualified_name: declare(db, dataset, resolve) for dataset in datasets}
+            _refuse_other_project(db, config, None if present is None else present.spec, dataset)
+        known = {dataset.qualified_name: declare(db, dataset, self.resolve) for dataset in datasets}
         for inbox in (one for one in known.values() if one.kind is DatasetKind.INBOX):
             ensure_inbox(db, inbox.dataset_id)
         changes: list[Change] = []
@@ -183,13 +289,15 @@ def deploy(
             put_worker(db, worker.program_id, app.programs[worker.name].instances)
         retire_others(db, app.namespace, app.name, [worker.program_id for worker in workers])
         retired = retire_programs(db, app.namespace, app.name, [one.program_id for one in programs.values()])
-        if update_schedules:
+        world.mark("deploy.programs")
+        if self.update_schedules:
             changes, named = _schedule_changes(db, app, programs)
         # Nothing may start these, also where the other schedules are kept, and whichever app a schedule is of.
         orphans = _schedules_of(db, [*retired, *(worker.program_id for worker in workers)], changes)
         changes += [Delete(schedule.schedule_id) for schedule in orphans]
         named["removed"] += [schedule.name for schedule in orphans]
         changed = change_schedules(db, world, seq, changes)
+        world.mark("deploy.schedules")
         _forget_feeds(db, app, programs)  # after the schedules, whose rows are locked before those of consumers
         announce_work(db, changed)
         _announce_choices(db, programs.values(), before)
@@ -199,29 +307,36 @@ def deploy(
             if fileset.watermark is not None and schema is not None:
                 fileset.watermark.refuse_types(fileset.qualified_name, schema.types)
         reread = [declare_watermark(db, fileset, f"deployment of {app.name}") for fileset in filesets]
-        db.run(
-            SQL.put_app,
-            namespace=app.namespace,
-            name=app.name,
-            spec=write_text(AppSpec(str(config.app), str(config.folder), digest)),
-        )
-        write_note(db, note)
+        spec = AppSpec(str(config.app), str(config.folder), digest)
+        difference = compare(parts, read_parts(db, app.namespace, app.name, spec, self.code.sums))
+        version = (0 if present is None else present.version) + bool(difference)
+        db.run(SQL.put_app, namespace=app.namespace, name=app.name, version=version, spec=write_text(spec))
+        if difference:
+            db.run(SQL.number_programs, namespace=app.namespace, app=app.name, version=version)
+            file = _within(config.app, config.folder)
+            new = NewDeployment(app.namespace, app.name, version, digest, file, actor, difference, rolled_back_to)
+            put_deployment(db, new)
         return Deployed(
-            app.name,
-            tuple(d.name for d in datasets if d.kind is DatasetKind.INBOX),
-            tuple(d.name for d in datasets if d.kind is DatasetKind.FILESET),
-            tuple(d.name for d in datasets if d.kind is DatasetKind.SNAPSHOT),
-            tuple(programs),
-            tuple(named["added"]),
-            tuple(named["changed"]),
-            tuple(named["removed"]),
-            tuple(named["kept"]),
-            sum(change.dropped_jobs for change in changed),
-            tuple(str(one) for one in reread if one is not None),
-            tuple(retired.values()),
+            app=app.name,
+            version=version,
+            changes=difference,
+            inboxes=tuple(d.name for d in datasets if d.kind is DatasetKind.INBOX),
+            filesets=tuple(d.name for d in datasets if d.kind is DatasetKind.FILESET),
+            snapshots=tuple(d.name for d in datasets if d.kind is DatasetKind.SNAPSHOT),
+            programs=tuple(programs),
+            schedules_added=tuple(named["added"]),
+            schedules_changed=tuple(named["changed"]),
+            schedules_removed=tuple(named["removed"]),
+            schedules_kept=tuple(named["kept"]),
+            dropped_jobs=sum(change.dropped_jobs for change in changed),
+            watermarks=tuple(str(one) for one in reread if one is not None),
+            programs_retired=tuple(retired.values()),
         )
 
-    return catalog.write(block)
+
+def _within(file: Path, folder: Path) -> str:
+    """Return the path of a file relative to the folder in which it lies; the whole path of another file."""
+    return str(file.relative_to(folder) if file.is_relative_to(folder) else file)
 
 
 def find_left(db: Db, world: World, config: Config, declared: Iterable[App]) -> tuple[str, ...]:
@@ -264,6 +379,7 @@ def delete_app(db: Db, world: World, seq: CommitSeq, namespace: Namespace, name:
     changes += [Delete(schedule.schedule_id) for schedule in orphans]
     dropped = change_schedules(db, world, seq, changes)
     forget_feeds(db, namespace, name, set())
+    forget_code(db, namespace, name, GREATEST)
     db.run(SQL.delete_app, namespace=namespace, name=name)
     return Deleted(
         qualified(namespace, name),
@@ -311,12 +427,11 @@ def _dataset(
     )
 
 
-def _refuse_other_project(db: Db, config: Config, app: App, dataset: Dataset) -> None:
+def _refuse_other_project(db: Db, config: Config, deployed: AppSpec | None, dataset: Dataset) -> None:
     """Refuse a location relative to this project where another project has the data set in a folder of its own."""
-    deployed = db.record(SQL.find_app, tuple[AppSpec], namespace=app.namespace, name=app.name)
     if deployed is None:
         return
-    project = Path(deployed[0].project)
+    project = Path(deployed.project)
     present = find_present(db, dataset.namespace, dataset.name)
     if project == config.folder or present is None:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.config import Config
 from tidemill.errors import UserError
-from tidemill.run.records.bundles import find_sums
+from tidemill.run.records.bundles import find_sums, hash_of
 from tidemill.run.records.programs import AppSpec
 
 if TYPE_CHECKING:
@@ -46,10 +46,11 @@ class Edits:
         except (OSError, UserError) as error:
             self._say({"": str(error)}, f"{app_file.name} cannot be read: {error}; what is deployed runs on")
             return
-        files = {app_file.parent / name for name in packed.files}
-        self._stamps = {path: disk.stamp(path) for path in files | {path.parent for path in files}}
         deployed = self._catalog.read(self._read_deployed)
-        changed = {name: sum_ for name, sum_ in packed.sums.items() if deployed.get(name) != sum_}
+        files = {app_file.parent / name for name in packed.files.keys() | deployed.keys()}
+        self._stamps = {path: disk.stamp(path) for path in files | {path.parent for path in files}}
+        sums = packed.sums | self._read_others(deployed.keys() - packed.sums.keys())
+        changed = {name: sum_ for name, sum_ in sums.items() if deployed.get(name) != sum_}
         if not deployed or not changed:
             self._told = {}
         elif broken:
@@ -60,6 +61,12 @@ class Edits:
                 changed,
                 f"{app_file.name} differs from what is deployed ({names}): restart `up` or run `tidemill deploy`",
             )
+
+    def _read_others(self, names: Iterable[str]) -> dict[str, str]:
+        """The hashes of those of the deployed files that are on disk: data files, and modules imported by a name."""
+        disk, folder = self._catalog.world.disk, self._config.app.parent
+        present = (name for name in names if disk.exists(folder / name))
+        return {name: hash_of(disk.read_bytes(folder / name)) for name in present}
 
     def _read_deployed(self, db: Db) -> dict[str, str]:
         """The hashes of the files of the bundle that was deployed last from this app file."""

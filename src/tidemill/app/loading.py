@@ -19,9 +19,12 @@ _brought: set[str] = set()
 """The modules that app files have imported from beside them in this process."""
 
 
-def load_declared(app_file: Path) -> list[App]:
-    """The apps that `app_file` declares, in their order in the file; `BrokenApp` when it fails or declares none."""
-    apps = [app for app in load_apps(app_file) if isinstance(app, App)]
+def load_declared(app_file: Path, bundle: Path | None = None) -> list[App]:
+    """The apps that `app_file` declares, in their order in the file; `BrokenApp` when it fails or declares none.
+
+    With the folder of an unpacked `bundle`, the app file and its modules come from there.
+    """
+    apps = [app for app in load_apps(app_file, bundle) if isinstance(app, App)]
     if not apps:
         raise BrokenApp(app_file, "it declares no app; write `app = tm.App(NAME)`")
     for number, app in enumerate(apps):
@@ -33,13 +36,13 @@ def load_declared(app_file: Path) -> list[App]:
 def load_with_code(disk: Disk, config: Config) -> tuple[list[App], Bundle]:
     """The apps of the configured app file, and its code: exactly the files that declared them.
 
-    Modules beside the app file are imported again. Raises `BrokenApp`, `BundleTooLarge`.
+    Modules beside the app file are imported again. Raises `BrokenApp`, `BundleTooLarge`, `MissingFiles`.
     """
     app_file = config.app
+    patterns: tuple[str, ...] = ()
     for _ in range(_MOST_READS):
-        for name in _brought & sys.modules.keys():
-            del sys.modules[name]
-        before = pack(disk, app_file) if disk.exists(app_file) else Bundle({})
+        _forget_brought()
+        before = pack(disk, app_file, patterns=patterns) if disk.exists(app_file) else Bundle({})
         known = set(sys.modules)
         apps = load_declared(app_file)
         new = {name: module for name, module in sys.modules.items() if name not in known}
@@ -49,10 +52,28 @@ def load_with_code(disk: Disk, config: Config) -> tuple[list[App], Bundle]:
             if (file := getattr(module, "__file__", None)) and _is_of_project(Path(file), config.folder, app_file)
         }
         _brought.update(beside)
-        bundle = pack(disk, app_file, {name: path for name, path in beside.items() if path != app_file})
-        if before.files.items() <= bundle.files.items():
+        # An app file may read its data files while it loads: they are compared like the code.
+        known_patterns, patterns = patterns, tuple(pattern for app in apps for pattern in app.files)
+        modules = {name: path for name, path in beside.items() if path != app_file}
+        bundle = pack(disk, app_file, modules, patterns)
+        if patterns == known_patterns and before.files.items() <= bundle.files.items():
             return apps, bundle
     raise BrokenApp(app_file, "it, or a module that it imports, changes all the time; deploy again when it is saved")
+
+
+def load_bundle(app_file: Path, bundle: Path) -> list[App]:
+    """The apps that the app file in the folder of an unpacked `bundle` declares, and no module of the project itself.
+
+    Raises `BrokenApp`.
+    """
+    _forget_brought()
+    return load_declared(app_file, bundle)
+
+
+def _forget_brought() -> None:
+    """Have modules beside app files imported again."""
+    for name in _brought & sys.modules.keys():
+        del sys.modules[name]
 
 
 def _is_of_project(file: Path, folder: Path, app_file: Path) -> bool:

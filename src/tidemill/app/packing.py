@@ -2,19 +2,23 @@
 
 The app file, the modules beside it that it imports (also inside functions, and by way of other modules), and packages
 as a whole, with the files in them that are no Python. What is found neither by reading the imports nor by loading the
-app file stays behind; so does what lies beside the app file and is no module (data, settings, secrets).
+app file stays behind. So does what lies beside the app file and is no module (settings, secrets), except the data files
+that the app declares.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from tidemill.errors import UserError
 from tidemill.run.records.bundles import Bundle
+from tidemill.run.records.modules import DATA_FILES
 from tidemill.sizes import format_bytes
 from tidemill.world import Disk
 
@@ -32,15 +36,32 @@ class BundleTooLarge(UserError):
         self.bytes = found
         self.largest = largest
         super().__init__(
-            f"the code of {app_file} is {format_bytes(found)} with the files of its packages, of at most "
-            f"{format_bytes(MOST_BYTES)}: move data out of the packages, above all {largest}"
+            f"the code of {app_file} is {format_bytes(found)} with the files of its packages and its data files, of at "
+            f"most {format_bytes(MOST_BYTES)}: move data elsewhere, above all {largest}"
         )
 
 
-def pack(disk: Disk, app_file: Path, loaded: Mapping[str, Path] = MappingProxyType({})) -> Bundle:
+class MissingFiles(UserError):
+    """An app declares data files that are not there."""
+
+    code = "missing_files"
+
+    def __init__(self, app_file: Path, pattern: str) -> None:
+        self.app_file = str(app_file)
+        self.pattern = pattern
+        super().__init__(
+            f"no file matches {pattern!r}, which {app_file} declares in files: correct the pattern, or add the file "
+            f"below {app_file.parent}"
+        )
+
+
+def pack(
+    disk: Disk, app_file: Path, loaded: Mapping[str, Path] = MappingProxyType({}), patterns: Iterable[str] = ()
+) -> Bundle:
     """The code of `app_file`: what it imports from its folder, and the modules `loaded`, by name and path.
 
-    Raises `BundleTooLarge`; `OSError` for a file that cannot be read.
+    With it come the data files that match one of `patterns`. Raises `BundleTooLarge`, `MissingFiles`; `OSError` for a
+    file that cannot be read.
     """
     packing = _Packing(disk, app_file)
     packing.add_file(app_file.name, app_file)
@@ -48,6 +69,7 @@ def pack(disk: Disk, app_file: Path, loaded: Mapping[str, Path] = MappingProxyTy
         packing.add_module(name, path)
     while packing.unread:
         packing.follow(*packing.unread.popitem())
+    packing.add_data(patterns)
     if packing.bytes > MOST_BYTES:
         raise BundleTooLarge(app_file, packing.bytes, packing.largest[1])
     return Bundle(packing.files)
@@ -58,6 +80,7 @@ class _Packing:
 
     def __init__(self, disk: Disk, app_file: Path) -> None:
         self.disk = disk
+        self.app_file = app_file
         self.root = app_file.parent
         self.files: dict[str, bytes] = {}
         self.unread: dict[str, bytes] = {}
@@ -100,6 +123,21 @@ class _Packing:
             elif path.is_file():
                 self.add_file(f"{place}/{path.name}", path)
 
+    def add_data(self, patterns: Iterable[str]) -> None:
+        """Add the data files that match one of `patterns`, and their list; `MissingFiles` for a pattern without one."""
+        names: set[str] = set()
+        for pattern in patterns:
+            parts = pattern.split("/")
+            found = list(_match(self.disk, self.root, [*parts, "*"] if parts[-1] == "**" else parts))
+            if not found:
+                raise MissingFiles(self.app_file, pattern)
+            for path in found:
+                name = path.relative_to(self.root).as_posix()
+                names.add(name)
+                self.add_file(name, path)
+        if names:
+            self.files[DATA_FILES] = json.dumps(sorted(names)).encode()
+
     def follow(self, name: str, content: bytes) -> None:
         """Add what the module `name` imports from the folder of the app file."""
         try:
@@ -116,6 +154,31 @@ class _Packing:
                     self.add_file(f"{place}.py", path.with_name(f"{path.name}.py"))
                 elif not path.is_dir():
                     break
+
+
+def _match(disk: Disk, folder: Path, parts: Sequence[str], within: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """Yield the files below `folder` that match a pattern by its parts; `**` stands for any number of folders.
+
+    Hidden files and folders match only a part that begins with a dot. A link to a folder that it lies `within` is left
+    out.
+    """
+    first, *rest = parts
+    real = folder.resolve()
+    if real in within:
+        return
+    if first == "**":
+        yield from _match(disk, folder, rest, within)
+    for path in disk.list_folder(folder):
+        if path.name.startswith(".") and not first.startswith("."):
+            continue
+        if first == "**":
+            if path.is_dir():
+                yield from _match(disk, path, parts, (*within, real))
+        elif fnmatchcase(path.name, first):
+            if rest and path.is_dir():
+                yield from _match(disk, path, rest, (*within, real))
+            elif not rest and path.is_file():
+                yield path
 
 
 def _imports(tree: ast.Module, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -185,6 +185,14 @@ class Db(ABC):
         self._ticked = True
         return self._tick()
 
+    def forget_order(self) -> None:
+        """Let the block lock rows in the lock order once more, from its beginning.
+
+        Only for a block that does the work of several, and then is rolled back: another block may wait for its rows
+        out of order, and be repeated after a deadlock.
+        """
+        self._rank = _NO_RANK
+
     def _run(self, call: Call) -> tuple[list[Row], int]:
         statement = call.statement
         if statement.dated and not self._ticked:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, page_options, say, show_one, show_page, to_plain
+from tidemill.cli.output import (
+    json_option,
+    open_mill,
+    page_options,
+    say,
+    schedules_option,
+    show_one,
+    show_page,
+    to_plain,
+)
 
 
 @click.group(name="app", help="Deployed apps.")
@@ -32,6 +41,37 @@ def show(name: str, *, as_json: bool) -> None:
     """Show an app as it was last deployed, with its data sets, programs and schedules."""
     with open_mill() as mill:
         show_one(mill.apps.show(name), as_json=as_json)
+
+
+@command.command()
+@click.argument("name", metavar="APP")
+@page_options
+@json_option
+def history(name: str, *, limit: int, after: str, as_json: bool) -> None:
+    """List the deployments of an app that changed something, newest first.
+
+    A rollback can return to a deployment whose code is kept.
+    """
+    with open_mill() as mill:
+        rows = mill.apps.history(name, limit=limit, after=after)
+    columns = ("version", "deployed_at", "actor", "code", "kept", "rolled_back_to", "changes")
+    show_page(rows, columns, as_json=as_json, empty="no deployments yet; `tidemill deploy` makes the first")
+
+
+@command.command()
+@click.argument("name", metavar="APP")
+@click.option("--to", type=int, metavar="VERSION", help="The deployment. Without it, the newest of other code.")
+@schedules_option
+@json_option
+def rollback(name: str, *, to: int | None, update_schedules: bool | None, as_json: bool) -> None:
+    """Deploy an earlier deployment of an app again, as a new deployment, in one transaction.
+
+    The app gets the code of that deployment, and all that the code declares. Attempts under way keep their code. The
+    app file stays as it is: the next `tidemill deploy`, or start of `tidemill up` without --no-deploy, deploys it.
+    """
+    with open_mill() as mill:
+        deployed = mill.apps.rollback(name, to=to, update_schedules=update_schedules)
+    say(deployed, deployed.sentence(), as_json=as_json)
 
 
 @command.command()

@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "up": ("tidemill.cli.up", "Run the scheduler, runner, inbox listing and janitor until Ctrl-C."),
     "demo": ("tidemill.cli.demo", "Process real flights and weather, from arriving files to a checked report."),
     "deploy": ("tidemill.cli.deploy", "Register what the app file declares."),
+    "plan": ("tidemill.cli.plan", "Show what a deployment would change."),
     "doctor": ("tidemill.cli.doctor", "Show the settings, and check Java, Spark, catalog and folders."),
     "run": ("tidemill.cli.run", "Runs of programs."),
     "tx": ("tidemill.cli.tx", "Transactions, by write pointer."),
@@ -70,7 +71,7 @@ def cli(ctx: click.Context, project: str, catalog: str | None) -> None:
     """Run PySpark programs when their data has arrived, each run one transaction.
 
     Exit codes: 0 done, 1 failed, 2 wrong input, 3 conflict, 4 not found, 5 unavailable, 6 findings (audit, fsck,
-    adopt).
+    adopt, plan --check).
     """
     ctx.obj = {"project": project, "catalog": catalog}
 

@@ -53,6 +53,14 @@ def begin_mill(*, new: bool) -> Mill:
 new_option = click.option("--new", is_flag=True, help="Begin with an empty catalog beside the data of an earlier one.")
 
 
+schedules_option = click.option(
+    "--update-schedules/--keep-schedules",
+    default=None,
+    help="Change schedules as the app file declares, or keep them. Without the option, as the setting "
+    "deploy.update_schedules says.",
+)
+
+
 class BadOption(UserError):
     """An option that cannot be read."""
 

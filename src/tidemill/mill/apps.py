@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from tidemill.app.deployments import Deployment, find_target, list_deployments
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import load_sql
+from tidemill.catalog.named import GREATEST, load_sql
 from tidemill.errors import NotFound
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
@@ -16,7 +17,7 @@ from tidemill.names import Namespace, nearest, qualified
 from tidemill.run.records.programs import AppSpec
 
 if TYPE_CHECKING:
-    from tidemill.app.deploy import Deleted
+    from tidemill.app.deploy import Deleted, Deployed
     from tidemill.mill.apps_sql import Sql
 
 SQL: Sql = load_sql(__file__)
@@ -57,6 +58,37 @@ class Apps(Noun):
         """Return an app; `NotFound` with the nearest name."""
         namespace, (local,) = self._project.split("app", name, 1)
         return self._catalog.read(lambda db: _view(db, _find(db, namespace, local)))
+
+    @operation(Right.READ)
+    def history(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[Deployment]:
+        """List the deployments of an app that changed something, newest first; `NotFound` with the nearest name."""
+        namespace, (local,) = self._project.split("app", name, 1)
+        (before,) = read_key(after, (GREATEST,))
+
+        def block(db: Db) -> Page[Deployment]:
+            check_app(db, namespace, local)
+            found = list_deployments(db, namespace, local, before=before, limit=one_more(limit))
+            return cut(found, limit, lambda one: write_key(one.version), lambda one: one)
+
+        return self._catalog.read(block)
+
+    @operation(Right.DEPLOY)
+    def rollback(self, name: str, *, to: int | None = None, update_schedules: bool | None = None) -> Deployed:
+        """Deploy an earlier deployment of an app again, as a new deployment.
+
+        The app gets the code of that deployment and all that the code declares, in one transaction. `to` is its
+        number; None means the newest deployment of other code. `update_schedules` is that of `Mill.deploy`. An attempt
+        under way keeps its code. Raises `NotFound`, and `CannotRollBack` when the code is no longer kept.
+        """
+        from tidemill.mill.deployment import deploy_again
+
+        namespace, (local,) = self._project.split("app", name, 1)
+
+        def look(db: Db) -> Deployment:
+            return find_target(db, namespace, local, _find(db, namespace, local).version, to)
+
+        target = self._catalog.read(look)
+        return deploy_again(self._project, namespace, local, target, update_schedules=update_schedules)
 
     @operation(Right.DEPLOY)
     def delete(self, name: str) -> Deleted:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tidemill.mill.catalog import CatalogUpkeep
     from tidemill.mill.consumers import Consumers
     from tidemill.mill.datasets import Datasets
+    from tidemill.mill.deployment import AppPlan
     from tidemill.mill.inboxes import Inboxes
     from tidemill.mill.jobs import Jobs
     from tidemill.mill.runs import Runs
@@ -152,8 +153,11 @@ class Mill:
         return Mill(replace(self.project, caller=actor))
 
     @operation(Right.DEPLOY)
-    def deploy(self, *, update_schedules: bool = True) -> list[Deployed]:
+    def deploy(self, *, update_schedules: bool | None = None) -> list[Deployed]:
         """Deploy the apps of the configured app file, each in one transaction, in their order in the file.
+
+        With `update_schedules` the schedules follow the app file; with False they stay as they are. None: as the
+        setting `deploy.update_schedules` says. The schedules of a removed program are deleted in any case.
 
         Their programs run the code that lies there at this moment, until the next deployment. The last result names
         apps of this project that the app file no longer declares: they go on until `mill.apps.delete`.
@@ -161,6 +165,17 @@ class Mill:
         from tidemill.mill.deployment import deploy_apps
 
         return deploy_apps(self.project, update_schedules=update_schedules)
+
+    @operation(Right.DEPLOY, no_audit="changes nothing")
+    def plan(self, *, update_schedules: bool | None = None) -> list[AppPlan]:
+        """Show what a deployment would change, without changing anything.
+
+        One plan for each app of the app file, in order. A plan is a deployment that is rolled back: both name the same
+        changes. Raises what `deploy` would raise.
+        """
+        from tidemill.mill.deployment import plan_apps
+
+        return plan_apps(self.project, update_schedules=update_schedules)
 
     @operation(Right.DEPLOY)
     def sql(self, text: str) -> list[Done]:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Final, get_type_hints
 
 from tidemill.app.deploy import Deleted, Deployed
+from tidemill.app.deployments import Deployment
 from tidemill.mill.apps import Apps
 from tidemill.mill.catalog import CatalogUpkeep
 from tidemill.mill.consumers import Consumers
 from tidemill.mill.datasets import Datasets
+from tidemill.mill.deployment import AppPlan
 from tidemill.mill.inboxes import Inboxes
 from tidemill.mill.jobs import Jobs
 from tidemill.mill.mill import Mill
@@ -43,7 +45,9 @@ NOUNS: Final = (
     Watermarks,
 )
 # Named in annotations by modules that import them late.
-_LATE: Final = {one.__name__: one for one in (Adoption, Compacted, Deleted, Deployed, Done, Dropped, FileClaim)}
+_LATE: Final = {
+    one.__name__: one for one in (Adoption, Compacted, Deleted, Deployed, Deployment, Done, Dropped, FileClaim, AppPlan)
+}
 
 
 @dataclass(frozen=True, slots=True)

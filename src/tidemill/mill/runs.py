@@ -86,6 +86,8 @@ class RunView:
     log_location: str | None
     bundle: str
     """The code of its last attempt."""
+    app_version: int
+    """The deployment of its app that its last attempt executes; 0 before the first attempt."""
     facts: Mapping[str, object]
 
 
@@ -273,6 +275,7 @@ def _run_view(run: RunRecord, names: Mapping[ProgramId, str], waits: _Waits) -> 
         exit_reason=reason,
         log_location=run.log_location,
         bundle=run.bundle,
+        app_version=run.app_version,
         facts=run.facts,
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.config import load_config
-from tidemill.run.processes.session import settings_of, spark_of_our_own
+from tidemill.run.processes.session import read_settings, settings_of, spark_of_our_own
 from tidemill.world import World
 
 
@@ -20,6 +20,7 @@ class SharedSpark:
 
     def __init__(self, session: Any) -> None:
         self.session = session
+        self.settings = read_settings(session)
 
     def new_session(self) -> Any:
         """Make a session with settings, temporary views and functions of its own."""

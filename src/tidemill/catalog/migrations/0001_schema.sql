@@ -452,6 +452,25 @@ CREATE TABLE app (
     PRIMARY KEY (namespace, name)
 );
 
+-- The deployments of an app that changed something, numbered. bundle is their code. file is the app file, relative to
+-- the folder of its project where the file lies in it. changes is JSON, lines for people.
+CREATE TABLE deployment (
+    namespace      TEXT NOT NULL,
+    app            TEXT NOT NULL,
+    version        BIGINT NOT NULL,
+    bundle         TEXT NOT NULL,
+    file           TEXT NOT NULL,
+    actor          TEXT NOT NULL,
+    deployed_at    BIGINT NOT NULL,
+    changes        TEXT NOT NULL,
+    -- The deployment whose code and declarations a rollback deployed again. NULL for other deployments.
+    rolled_back_to BIGINT,
+    -- The bundle is kept for a rollback.
+    keeps          INTEGER NOT NULL DEFAULT 1 CHECK (keeps IN (0, 1)),
+    PRIMARY KEY (namespace, app, version)
+) {clustered};
+CREATE INDEX deployment_keeps ON deployment (bundle) WHERE keeps = 1;
+
 -- Code by its content: the app file and what it imports from its project, as a zip. A large bundle lies at location.
 -- files is JSON, the hash of each file by its name. leaving is the intent to delete a bundle that nothing names.
 CREATE TABLE bundle (
@@ -482,6 +501,8 @@ CREATE TABLE program (
     spec       TEXT NOT NULL,
     -- The digest of its code; empty before its deployment.
     bundle     TEXT NOT NULL DEFAULT '',
+    -- The deployment of its app that registered the program as it is.
+    app_version BIGINT NOT NULL DEFAULT 0,
     -- The app does not declare the program any more: its runs and its consumers stay, and nothing starts it.
     retired    INTEGER NOT NULL DEFAULT 0 CHECK (retired IN (0, 1))
 );
@@ -524,8 +545,9 @@ CREATE TABLE run (
     exit_reason         TEXT,
     log_location        TEXT,
     facts               TEXT,
-    -- The digest of its attempt's code; empty before the first attempt.
+    -- The digest of its attempt's code, and the deployment of its app; empty and 0 before the first attempt.
     bundle              TEXT NOT NULL DEFAULT '',
+    app_version         BIGINT NOT NULL DEFAULT 0,
     -- The time at which the work of a run came. Due runs go by priority, then by this time, after any number of
     -- attempts.
     came_at             BIGINT NOT NULL DEFAULT 0,

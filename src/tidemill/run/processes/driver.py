@@ -104,6 +104,8 @@ class DriverProcess:
     def _register_and_work(self, assignment: Assignment) -> None:
         run_id, epoch = assignment.run_id, assignment.epoch
         facts: dict[str, object] = {"driver": self.tag, "code": self.start.code.digest}
+        if self.spark is not None:
+            facts |= _facts_of(self.spark)
         pid = self.world.spawner.pid()
         self.catalog.write(lambda db: register(db, run_id, epoch, pid=pid, facts=facts, log_location=assignment.logs))
         self.world.mark("driver.registered")
@@ -136,10 +138,10 @@ class DriverProcess:
         home = None
         if program.kind.needs_spark:
             home = self._spark(Path(assignment.logs) / "spark.log")
-            facts["spark"] = home.application_id
+            facts |= _facts_of(home)
         loaded = self._load(program)
         if program.kind.is_worker:
-            self._work_until_stopped(run, program, loaded, outputs, home)
+            self._work_until_stopped(run, program, loaded, outputs, home, facts)
             return
         allowed = parse_allowed(str(run.arguments.get(ALLOW, "")))
         step = Step.begin("driver", self.catalog, run, outputs, self.writer, inputs=inputs, allowed=allowed)
@@ -173,6 +175,7 @@ class DriverProcess:
         loaded: LoadedProgram,
         outputs: Mapping[str, Fileset],
         home: SparkHome | None,
+        facts: Mapping[str, object],
     ) -> None:
         """Call a worker program, which commits by itself; it returns when it does not want to go on."""
         steps = Steps(self.catalog, run, program, outputs, loaded.acceptors, self.writer)
@@ -191,7 +194,7 @@ class DriverProcess:
         finally:
             steps.close()
         reason = f"it returned after {steps.commits} commits"
-        finish = FinishRun(run.run_id, run.epoch, reason, {"commits": steps.commits})
+        finish = FinishRun(run.run_id, run.epoch, reason, {**facts, "commits": steps.commits})
         postponed = PostponeStarts(program.program_id, program.backoff, failed=False)
         self.world.mark("driver.worker_returned")
         self.catalog.apply([postponed, finish, announce_end(run, program, RunState.COMPLETED)])
@@ -269,6 +272,10 @@ class DriverProcess:
 
     def _say(self, line: str) -> None:
         self.world.disk.append(self.folder / "status", f"{line}\n")
+
+
+def _facts_of(home: SparkHome) -> dict[str, object]:
+    return {"spark": home.application_id, "spark_conf": home.settings}
 
 
 def _read(db: Db, assignment: Assignment) -> tuple[RunRecord, Program, Inputs, dict[str, Fileset]]:

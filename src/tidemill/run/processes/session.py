@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tidemill.config import Config
+from tidemill.config import Config, masked
 from tidemill.errors import Unavailable
 from tidemill.frames.jdbc import DRIVERS_SETTING
 from tidemill.frames.jvm import gateway_of, jvm_of
@@ -43,6 +43,21 @@ _USUAL: Final = {
     "spark.sql.codegen.hugeMethodLimit": "8000",
 }
 """The settings that a site may change."""
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_OF_ONE_PROCESS: Final = frozenset(
+    {
+        _JAVA_OPTIONS,
+        "spark.executor.extraJavaOptions",
+        "spark.app.id",
+        "spark.app.startTime",
+        "spark.app.submitTime",
+        "spark.driver.port",
+        "spark.executor.id",
+        "spark.local.dir",
+        "spark.sql.warehouse.dir",
+    }
+)
+"""The settings that differ from driver to driver by ports, times and folders, and those with options of the JVM."""
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _SHUFFLES_A_CORE: Final = 4
 
@@ -99,7 +114,7 @@ class SparkHome:
         log4j = folder / "log4j2.properties"
         world.disk.write_bytes(log4j, _LOG4J.encode())
         java_options = [
-            settings.get("spark.driver.extraJavaOptions", ""),
+            settings.get(_JAVA_OPTIONS, ""),
             f"-Dlog4j2.configurationFile={log4j.as_uri()}",
             f"-Dtidemill.log={log}",
             f"-Djava.io.tmpdir={scratch}",
@@ -109,7 +124,7 @@ class SparkHome:
         conf.setAll(list(_USUAL.items()))
         conf.setAll([(name, value) for name, value in settings.items() if name != _MASTER])
         conf.setAll(list(_ALWAYS.items()))
-        conf.set("spark.driver.extraJavaOptions", " ".join(filter(None, java_options)))
+        conf.set(_JAVA_OPTIONS, " ".join(filter(None, java_options)))
         conf.set("spark.local.dir", str(scratch))
         conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
         self._folder = folder
@@ -122,6 +137,11 @@ class SparkHome:
         # Spark's 200 are for a cluster: on two cores a program of a few rows spends half of its time on empty ones.
         fitting = is_local and _SHUFFLE_PARTITIONS not in settings
         self._shuffle_partitions = context.defaultParallelism * _SHUFFLES_A_CORE if fitting else None
+        options = {name: value for name, value in settings.items() if name.endswith(".extraJavaOptions")}
+        self.settings = read_settings(self._base) | masked(options)
+        """The settings of Spark that runs record: those in force, without those of this process alone."""
+        if self._shuffle_partitions is not None:
+            self.settings[_SHUFFLE_PARTITIONS] = str(self._shuffle_partitions)
 
     @property
     def application_id(self) -> str:
@@ -185,6 +205,12 @@ class SparkHome:
         views = self._base._jsparkSession.sharedState().globalTempViewManager()  # noqa: SLF001  # a list by SQL: 0.1 s
         views.clear()
         self._next = self._make_session()
+
+
+def read_settings(session: SparkSession) -> dict[str, str]:
+    """Return the settings that are in force, secrets masked, without those that differ from driver to driver."""
+    settings = dict(session.sparkContext.getConf().getAll())
+    return masked({name: settings[name] for name in sorted(settings) if name not in _OF_ONE_PROCESS})
 
 
 def settings_of(config: Config) -> dict[str, str]:

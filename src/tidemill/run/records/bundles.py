@@ -54,6 +54,16 @@ class UploadAbandoned(Conflict):
         super().__init__(f"the bundle {location} was not deployed in time and is deleted; deploy again")
 
 
+class BundleDeleted(Conflict):
+    """The janitor deletes the bundle to which a deployment was to return."""
+
+    code = "bundle_deleted"
+
+    def __init__(self, digest: str) -> None:
+        self.digest = digest
+        super().__init__(f"the code {digest} was deleted meanwhile, since no kept deployment names it; deploy it again")
+
+
 class CodeUnavailable(Unavailable):
     """The code of a program cannot be loaded on this node: a file or library is missing here, or the bundle is."""
 
@@ -69,6 +79,11 @@ class CodeUnavailable(Unavailable):
         )
 
 
+def hash_of(content: bytes) -> str:
+    """Return the hash of a file of a bundle."""
+    return hashlib.sha256(content).hexdigest()
+
+
 @dataclass(frozen=True)
 class Bundle:
     """Files of a project by their names below the folder of the app file, with `/` between the parts."""
@@ -78,7 +93,7 @@ class Bundle:
     @cached_property
     def sums(self) -> dict[str, str]:
         """The hash of each file, in order of name."""
-        return {name: hashlib.sha256(self.files[name]).hexdigest() for name in sorted(self.files)}
+        return {name: hash_of(self.files[name]) for name in sorted(self.files)}
 
     @cached_property
     def digest(self) -> str:
@@ -161,6 +176,15 @@ def put_bundle(db: Db, stored: StoredBundle) -> str:
     return stored.bundle.digest
 
 
+def keep_bundle(db: Db, digest: str) -> None:
+    """Check, in the transaction of a deployment, that the catalog still has the bundle; `BundleDeleted`.
+
+    The transaction has taken its tick before: a janitor that deletes the bundle has marked it, or sees its new use.
+    """
+    if db.one(SQL.find_kept, digest=digest) is None:
+        raise BundleDeleted(digest)
+
+
 def _end_upload(db: Db, stored: StoredBundle) -> None:
     """Forget the upload of a file that a bundle names now; refuse when the upload was abandoned."""
     if stored.location is not None:
@@ -205,22 +229,31 @@ def find_code(catalog: Catalog, state: Path, program: Program, digest: str) -> A
 
     Raises `CodeUnavailable`, `CatalogUnavailable`; `OSError` for a program without a bundle.
     """
-    disk = catalog.world.disk
     if not digest:
-        return AppCode(program.app_file, code_digest(disk, Path(program.app_file)))
+        return AppCode(program.app_file, code_digest(catalog.world.disk, Path(program.app_file)))
+    return AppCode(program.app_file, digest, str(unpack(catalog, state, digest)))
+
+
+def unpack(catalog: Catalog, state: Path, digest: str) -> Path:
+    """Return the folder of a bundle below the state folder, unpacked unless it is there already.
+
+    Raises `CodeUnavailable`, `CatalogUnavailable`.
+    """
     folder = state / _FOLDER / digest
-    if not disk.exists(folder):
+    if not catalog.world.disk.exists(folder):
         try:
             _unpack(catalog, digest, folder)
         except OSError as error:
             # A full disk of this node is the fault of neither the run nor its input.
             why = f"it cannot be unpacked into {folder}: {error}"
             raise CodeUnavailable(digest, catalog.world.spawner.host(), why) from error
-    return AppCode(program.app_file, digest, str(folder))
+    return folder
 
 
 def sweep_bundles(catalog: Catalog, state: Path) -> None:
-    """Delete the bundles that no program and no attempt under way names, and what is unpacked of such below `state`.
+    """Delete the bundles that no program, no kept deployment and no attempt under way names.
+
+    Delete also what is unpacked of such bundles below `state`.
 
     Delete also the files of uploads that no deployment has ended within an hour: the commit of a later one is refused.
 

@@ -10,6 +10,10 @@ ON CONFLICT (digest) DO UPDATE
 -- gives: content, location
 SELECT content, location FROM bundle WHERE digest = :digest
 
+-- name: find_kept
+-- gives: found
+SELECT 1 AS found FROM bundle WHERE digest = :digest AND leaving = 0
+
 -- name: find_files
 -- gives: files
 SELECT files FROM bundle WHERE digest = :digest
@@ -20,7 +24,7 @@ SELECT digest FROM bundle
 
 -- name: mark_leaving
 -- A retired program still needs its bundle while a run of it has not ended, and so holds a slot.
--- Bundles are few: one for each deployment of other code, until it is replaced and its last attempt has ended.
+-- Bundles are few: those of the kept deployments of each app, and those of attempts that have not ended.
 UPDATE bundle SET leaving = 1
  WHERE leaving = 0
    AND NOT EXISTS (SELECT 1 FROM program
@@ -29,6 +33,7 @@ UPDATE bundle SET leaving = 1
                            OR EXISTS (SELECT 1 FROM slot WHERE slot.limit_key = 'program:' || program.program_id)))
    AND NOT EXISTS (SELECT 1 FROM run WHERE run.state IN ('STARTING', 'RUNNING', 'STOPPING')
                       AND run.bundle = bundle.digest)
+   AND NOT EXISTS (SELECT 1 FROM deployment WHERE deployment.bundle = bundle.digest AND deployment.keeps = 1)
 
 -- name: list_leaving
 -- gives: digest, location
@@ -49,6 +54,7 @@ SELECT 1 AS found FROM bundle
                            OR EXISTS (SELECT 1 FROM slot WHERE slot.limit_key = 'program:' || program.program_id)))
    AND NOT EXISTS (SELECT 1 FROM run WHERE run.state IN ('STARTING', 'RUNNING', 'STOPPING')
                       AND run.bundle = bundle.digest)
+   AND NOT EXISTS (SELECT 1 FROM deployment WHERE deployment.bundle = bundle.digest AND deployment.keeps = 1)
  LIMIT 1
 
 -- name: replace_file

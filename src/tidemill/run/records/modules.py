@@ -2,6 +2,8 @@
 
 A module of a bundle has the `__file__` that it was deployed from. So `Path(__file__).parent` is the project's folder in
 a run as it is in a test, tracebacks name the file that the user edits, and their lines are those of the deployed text.
+A bundle with data files is different: its modules have their `__file__` in the unpacked bundle, beside the data files
+as they were deployed.
 
 All of it is compiled from its text each time it is imported. Python would take an edit of the same length for what it
 compiled before, if both were saved in one second: a deployment would then declare other code than it packs.
@@ -26,6 +28,9 @@ from importlib.machinery import (
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Final
+
+DATA_FILES: Final = ".tidemill-files"
+"""The file of a bundle that lists the declared data files in it; only a bundle with data files has it."""
 
 _folders: Final[set[Path]] = set()
 """The folders of app files that this process has imported, resolved."""
@@ -116,11 +121,12 @@ def find_app(app_file: Path) -> ModuleSpec | None:
 
 def find_module(folder: Path, app_file: Path) -> ModuleSpec:
     """Import from the unpacked bundle in `folder` from now on, and from no other; give the spec of its app file."""
+    origin = folder if (folder / DATA_FILES).is_file() else app_file.parent
     for finder in sys.meta_path:
-        if isinstance(finder, _Finder) and (finder.folder, finder.origin) == (folder, app_file.parent):
+        if isinstance(finder, _Finder) and (finder.folder, finder.origin) == (folder, origin):
             return finder.spec(app_file.stem, app_file.name, None)
     leave_bundles()
-    served = _Finder(folder, app_file.parent)
+    served = _Finder(folder, origin)
     sys.meta_path.insert(0, served)
     return served.spec(app_file.stem, app_file.name, None)
 

@@ -334,9 +334,9 @@ def load_apps(app_file: Path, bundle: Path | None = None) -> Sequence[ProgramSou
     except FileNotFoundError as error:
         if error.filename == str(app_file):
             raise BrokenApp(app_file, "there is no such file") from error
-        raise BrokenApp(app_file, _where(app_file, error)) from error
+        raise BrokenApp(app_file, _where(spec.origin or str(app_file), error)) from error
     except (Exception, SystemExit) as error:  # whatever a file of the user's raises
-        raise BrokenApp(app_file, _where(app_file, error)) from error
+        raise BrokenApp(app_file, _where(spec.origin or str(app_file), error)) from error
     apps = [
         value for value in vars(module).values() if isinstance(value, ProgramSource) and not isinstance(value, type)
     ]
@@ -372,7 +372,7 @@ def _sources(disk: Disk, folder: Path) -> list[Path]:
     return found
 
 
-def _where(app_file: Path, error: BaseException) -> str:
+def _where(app_file: str, error: BaseException) -> str:
     """Return one line: the error, and the last line of the app file that led there."""
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, SyntaxError | UnicodeDecodeError):
@@ -380,7 +380,7 @@ def _where(app_file: Path, error: BaseException) -> str:
         return f"save it as UTF-8, or name its encoding in its first line ({what})" if "codec" in what else what
     if isinstance(error, SystemExit):
         what = f"it calls sys.exit({error.code!r}), which would end what loads it"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(app_file)]
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == app_file]
     return f"line {lines[-1]}: {what}" if lines else what
 
 

@@ -126,6 +126,8 @@ class RunRecord:
     facts: Mapping[str, object]
     bundle: str
     """The code of its last attempt; empty before the first."""
+    app_version: int
+    """The deployment of its app that its last attempt executes; 0 before the first, and for other runs."""
     owner_process: str | None
     """The process of its owner, as `Spawner.identity` names it; None when the run has no runner."""
     exit_cause: Cause | None

@@ -22,29 +22,29 @@ VALUES (:run_id, 'external', 'RUNNING', 1, '{}', :triggered_by, :owner, :host, :
 -- name: find_runs
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
   FROM run WHERE run_id IN ({texts:runs})
 
 -- name: list_newest
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
   FROM run WHERE (created_at, run_id) < (:created_before, :before)
  ORDER BY created_at DESC, run_id DESC LIMIT :most
 
 -- name: list_of_program
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
   FROM run WHERE program_id = :program_id AND (created_at, run_id) < (:created_before, :before)
  ORDER BY created_at DESC, run_id DESC LIMIT :most
 
@@ -65,11 +65,11 @@ SELECT bundle, count(*) AS runs, max(exit_reason) AS reason FROM run
 -- name: list_live
 -- gives: run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments,
 --   triggered_by, write_pointer, owner, host, pid, lease_until, kill_asked, not_before, created_at, started_at,
---   ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+--   ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
 -- What holds a lease: the partial index has no others.
 SELECT run_id, kind, program_id, schedule_id, job_id, state, epoch, failures, losses, priority, arguments, triggered_by,
        write_pointer, owner, host, pid, lease_until, kill_asked, nullif(not_before, 0) AS not_before, created_at, started_at,
-       ended_at, exit_reason, log_location, facts, bundle, owner_process, exit_cause, first_write_pointer
+       ended_at, exit_reason, log_location, facts, bundle, app_version, owner_process, exit_cause, first_write_pointer
   FROM run WHERE state IN ('STARTING', 'RUNNING', 'STOPPING') ORDER BY run_id
 
 -- name: ask_kill

@@ -14,7 +14,8 @@ WITH picked AS MATERIALIZED (
 UPDATE run
    SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
        write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
-       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
+       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id),
+       app_version = (SELECT program.app_version FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
 
@@ -35,7 +36,8 @@ WITH picked AS MATERIALIZED (
 UPDATE run
    SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
        write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
-       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
+       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id),
+       app_version = (SELECT program.app_version FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
 
@@ -54,7 +56,8 @@ WITH picked AS MATERIALIZED (
 UPDATE run
    SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
        write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
-       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
+       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id),
+       app_version = (SELECT program.app_version FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
 
@@ -79,7 +82,8 @@ WITH picked AS MATERIALIZED (
 UPDATE run
    SET state = 'STARTING', epoch = epoch + 1, owner = :owner, owner_process = :owner_process, host = :host, pid = NULL,
        write_pointer = NULL, facts = NULL, lease_until = tidemill_now() + :lease,
-       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id)
+       bundle = (SELECT program.bundle FROM program WHERE program.program_id = run.program_id),
+       app_version = (SELECT program.app_version FROM program WHERE program.program_id = run.program_id)
  WHERE run_id IN (SELECT run_id FROM picked)
 RETURNING run_id
 

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from tidemill.schedule.time_triggers import Every as Every
     from tidemill.schedule.triggers import AllOf as AllOf
     from tidemill.schedule.triggers import AnyOf as AnyOf
+    from tidemill.schedule.triggers import AtLeast as AtLeast
+    from tidemill.schedule.triggers import Silence as Silence
     from tidemill.shapes.filters import Range as Range
 
 # The module of each name, and the name in that module if it differs.
@@ -55,6 +57,7 @@ _HOMES = {
     "AllOf": "schedule.triggers",
     "AnyOf": "schedule.triggers",
     "App": "app.app",
+    "AtLeast": "schedule.triggers",
     "Changes": "app.reads",
     "Concurrency": "schedule.constraints",
     "Conflict": "errors",
@@ -82,6 +85,7 @@ _HOMES = {
     "Refreshed": "schedule.data_triggers",
     "Rows": "frames.checks",
     "Run": "run.step.context",
+    "Silence": "schedule.triggers",
     "Snapshot": "app.declared:DeclaredSnapshot",
     "TidemillError": "errors",
     "Unavailable": "errors",

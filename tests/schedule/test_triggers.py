@@ -13,10 +13,10 @@ from tidemill.errors import UserError
 from tidemill.json_specs import BadJson, read_plain, read_text, write_plain, write_text
 from tidemill.names import BadName, EventKey
 from tidemill.schedule import trigger_json  # noqa: F401  # declares the JSON of triggers
-from tidemill.schedule.answers import Satisfied, Waiting
+from tidemill.schedule.answers import NotBefore, Satisfied, Waiting
 from tidemill.schedule.data_triggers import MessageTrigger, NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
 from tidemill.schedule.time_triggers import Cron, Every
-from tidemill.schedule.triggers import AllOf, AnyOf, BadTrigger, Fed, Trigger
+from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, BadTrigger, Fed, Silence, Trigger
 from tidemill.sizes import BadSize
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -150,6 +150,95 @@ def test_nested_triggers_share_out_what_their_leaves_were_fed():
     assert not satisfied(0, 1, 2, fired=True)
 
 
+def fed_at(count: int, *minutes: int) -> Fed:
+    """Return a feed of that count, by messages so many minutes after noon."""
+    fed = Fed(count=count)
+    for minute in minutes:
+        fed = fed.touched(NOON + timedelta(minutes=minute))
+    return fed
+
+
+def test_patience_ends_the_wait_for_the_other_inputs():
+    """Seed 001, story 8: inputs without new data are not waited for longer than `patience`, from the first message."""
+    trigger = AllOf(NewFiles("a"), NewFiles("b"), NewFiles("c"), patience="2h")
+    fed = [Fed(), fed_at(1, 30, 100), fed_at(1, 10)]
+
+    assert isinstance(trigger.check([Fed()] * 3, NOON), Waiting)
+    before = trigger.check(fed, NOON + timedelta(minutes=129))
+    assert isinstance(before, NotBefore)
+    assert before.at == NOON + timedelta(minutes=130)
+    assert isinstance(trigger.check(fed, before.at), Satisfied)
+    assert isinstance(trigger.check([fed_at(1, 0)] * 3, NOON), Satisfied)
+
+
+def test_a_patient_trigger_keeps_its_parts_together():
+    """`patience` is about the parts that it names: another `&` must not add to them."""
+    patient = AllOf(NewFiles("a"), NewFiles("b"), patience="2h")
+
+    trigger = patient & NewFiles("c")
+
+    assert trigger.triggers == (patient, NewFiles("c"))
+    assert isinstance(trigger.check([fed_at(1, 0), Fed(), Fed()], NOON + timedelta(hours=3)), Waiting)
+    assert isinstance(trigger.check([fed_at(1, 0), Fed(), fed_at(1, 0)], NOON + timedelta(hours=3)), Satisfied)
+
+
+def test_at_least_counts_the_triggers_that_are_satisfied():
+    """Two of three feeds are enough, whichever they are."""
+    trigger = AtLeast(2, NewFiles("a"), NewFiles("b", 2), Silence(NewFiles("c"), "10m"))
+
+    assert isinstance(trigger.check([fed_at(9, 0), fed_at(1, 0), Fed()], NOON), Waiting)
+    assert isinstance(trigger.check([fed_at(1, 0), fed_at(2, 0), Fed()], NOON), Satisfied)
+    assert trigger.check([fed_at(1, 0), Fed(), fed_at(1, 5)], NOON) == NotBefore(
+        NOON + timedelta(minutes=15),
+        "1/2 of 3 triggers: 0/2 new files of default.b or 1/1 new files of default.c, and not yet 10m without more",
+    )
+
+
+def test_each_arrival_begins_the_quiet_time_again():
+    """Seed 001, story 9: data comes in parts over a time, and the program starts after the last of them."""
+    trigger = Silence(NewFiles("a", 2), "10m")
+
+    assert isinstance(trigger.check([fed_at(1, 0)], NOON + timedelta(hours=1)), Waiting)
+    quiet = trigger.check([fed_at(5, 0, 7, 12)], NOON + timedelta(minutes=21))
+    assert isinstance(quiet, NotBefore)
+    assert quiet.at == NOON + timedelta(minutes=22)
+    assert isinstance(trigger.check([fed_at(5, 0, 7, 12)], quiet.at), Satisfied)
+
+
+LEAVES = st.builds(NewFiles, st.just("a"), st.integers(1, 3))
+TRIGGERS_WITH_TIMES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(lambda parts: AllOf(*parts, patience="1h"), st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda parts: AllOf(*parts), st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda parts: AnyOf(*parts), st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda parts: AtLeast((len(parts) + 1) // 2, *parts), st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda one: Silence(one, "10m"), inner),
+    ),
+    max_leaves=5,
+)
+
+
+@given(TRIGGERS_WITH_TIMES, st.data())
+def test_a_trigger_is_never_satisfied_between_a_time_that_it_names_and_now(trigger, data):
+    """The checker looks again at that time and not before: an earlier satisfaction would be noticed late."""
+    feeds = st.builds(fed_at, st.integers(1, 3), st.integers(0, 90), st.integers(0, 90))
+    fed = [data.draw(st.one_of(st.just(Fed()), feeds)) for _ in trigger.leaves]
+    later = data.draw(st.integers(0, 200))
+    now = NOON + timedelta(minutes=91)
+
+    answer = trigger.check(fed, now)
+    then = trigger.check(fed, now + timedelta(minutes=later))
+
+    if isinstance(answer, Waiting):
+        assert not isinstance(then, Satisfied)
+    elif isinstance(answer, NotBefore):
+        assert answer.at > now
+        assert not isinstance(then, Satisfied) or now + timedelta(minutes=later) >= answer.at
+    else:
+        assert isinstance(then, Satisfied)
+
+
 def test_a_chain_of_the_same_sign_is_one_trigger():
     """`a & b & c` is read as three inputs, and shown so."""
     a, b, c = NewFiles("a"), NewFiles("b"), NewFiles("c")
@@ -199,6 +288,17 @@ def test_the_next_fire_is_never_late(duration, elapsed):
         (lambda: Every(4), BadDuration),
         (lambda: Every("0s"), BadTrigger),
         (lambda: Every("999ms"), BadTrigger),
+        (lambda: NewFiles("raw", 2, bytes="1 MB"), BadTrigger),
+        (lambda: NewFiles("raw", bytes="0 B"), BadTrigger),
+        (lambda: AllOf(NewFiles("a"), NewFiles("b"), patience="0s"), BadTrigger),
+        (lambda: AllOf(NewFiles("a"), patience=2), BadDuration),
+        (lambda: AtLeast(0, NewFiles("a")), BadTrigger),
+        (lambda: AtLeast(2, NewFiles("a")), BadTrigger),
+        (lambda: AtLeast(True, NewFiles("a")), BadTrigger),
+        (lambda: AtLeast(1), BadTrigger),
+        (lambda: Silence(NewFiles("a"), "0s"), BadTrigger),
+        (lambda: Silence(Every("1h"), "10m"), BadTrigger),
+        (lambda: Silence("a", "10m"), BadTrigger),
         (AllOf, BadTrigger),
         (AnyOf, BadTrigger),
         (lambda: AllOf(NewFiles("raw"), "every day"), BadTrigger),

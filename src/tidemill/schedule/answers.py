@@ -72,6 +72,24 @@ def any_of(answers: Sequence[Answer]) -> Answer:
     return Waiting(_join(open_ones, " or "))
 
 
+def at_least(k: int, answers: Sequence[Answer]) -> Answer:
+    """Combine `answers` of which `k` must hold: else the earliest time at which enough of them can.
+
+    Only for triggers, as `any_of`.
+    """
+    satisfied = [answer for answer in answers if isinstance(answer, Satisfied)]
+    counted = f"{len(satisfied)}/{k} of {len(answers)} triggers"
+    if len(satisfied) >= k:
+        return Satisfied(f"{counted}: {_join(satisfied)}")
+    open_ones = [answer for answer in answers if not isinstance(answer, Satisfied | Never)]
+    if len(satisfied) + len(open_ones) < k:
+        return Never(f"{counted}: {_join(answers)}")
+    why = f"{counted}: {_join(open_ones, ' or ')}"
+    times = sorted(answer.at for answer in open_ones if isinstance(answer, NotBefore))
+    missing = k - len(satisfied)
+    return NotBefore(times[missing - 1], why) if len(times) >= missing else Waiting(why)
+
+
 def verdict(answer: Answer) -> dict[str, object]:
     """The JSON form of an answer, as jobs keep it and `job show` tells it."""
     match answer:

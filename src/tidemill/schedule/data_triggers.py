@@ -26,10 +26,9 @@ from tidemill.names import (
     watermark_event,
 )
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
-from tidemill.schedule.triggers import BadTrigger, Fed, Leaf
+from tidemill.schedule.triggers import SHORTEST_WAIT, BadTrigger, Fed, Leaf
 from tidemill.sizes import exact_bytes, format_bytes, parse_bytes
 
-_SHORTEST_PERIOD: Final = timedelta(seconds=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 MOST_ENDS: Final = 10_000
 """Limit of the period ends for which one watermark move starts runs, or of which one run is informed: the latest ones.
@@ -133,20 +132,52 @@ class DataTrigger(DatasetTrigger):
         return Satisfied(f"{counted}, and work left of earlier runs") if fed.backlog else Waiting(counted)
 
 
-class NewFiles(DataTrigger):
-    """At least `n` new files in an inbox."""
+class Unit(StrEnum):
+    """Unit in which new data is measured."""
 
-    __slots__ = ()
+    BYTES = "bytes"
+    ROWS = "rows"
+    FILES = "files"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class NewFiles(DataTrigger):
+    """At least `n` new files in an inbox, or new files of so many bytes together."""
+
     of_kind = "inbox"
+    unit: Unit = Unit.FILES
+
+    def __init__(self, dataset: str | Named, n: int | None = None, *, bytes: str | None = None) -> None:  # noqa: A002
+        if n is not None and bytes is not None:
+            raise BadTrigger("NewFiles", "say either the number of files, or bytes, as '10 GB'")
+        wanted = 1 if n is None else n
+        if bytes is not None and not (wanted := parse_bytes(bytes)):
+            raise BadTrigger("NewFiles", f"bytes must be at least 1, not {bytes!r}")
+        DataTrigger.__init__(self, dataset, wanted)
+        object.__setattr__(self, "unit", Unit.FILES if bytes is None else Unit.BYTES)
 
     @property
     def event_keys(self) -> tuple[EventKey, ...]:
         """New files, and work left."""
         return (self._event_key(file_event), self.backlog_key)
 
+    def __str__(self) -> str:
+        if self.unit is Unit.FILES:
+            return DataTrigger.__str__(self)
+        return f"NewFiles({self.dataset}, bytes='{exact_bytes(self.n)}')"
+
+    def feed(self, fed: Fed, message: Message) -> Fed:
+        """Return what the leaf was fed, with the number or the bytes of the files in `message` added."""
+        if self.unit is Unit.FILES or message.event_key == self.backlog_key:
+            return DataTrigger.feed(self, fed, message)
+        return replace(fed, count=fed.count + self._number(message.payload, "bytes"))
+
     def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
-        """Satisfied by `n` files, or at once by work left."""
-        return self._answer(fed[0], "files")
+        """Satisfied by enough files, or at once by work left."""
+        return self._answer(fed[0], "files" if self.unit is Unit.FILES else "bytes of files")
+
+    def _amount(self, number: int) -> str:
+        return format_bytes(number) if self.unit is Unit.BYTES else str(number)
 
 
 class NewPartitions(DataTrigger):
@@ -163,13 +194,6 @@ class NewPartitions(DataTrigger):
     def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied by `n` partitions, or at once by work left."""
         return self._answer(fed[0], "partitions")
-
-
-class Unit(StrEnum):
-    """Unit in which new data is measured."""
-
-    BYTES = "bytes"
-    ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -268,7 +292,7 @@ class WatermarkPassed(DataTrigger):
 
     def __init__(self, dataset: str | Named, every: str | timedelta = "1h", mode: str = PassedMode.COALESCE) -> None:
         period = parse_duration(every)
-        if period < _SHORTEST_PERIOD:
+        if period < SHORTEST_WAIT:
             raise BadTrigger("WatermarkPassed", f"every {every!r} is shorter than a second")
         DataTrigger.__init__(self, dataset)
         object.__setattr__(self, "every", period)

@@ -7,15 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, count
-from typing import Final
 
 from tidemill.durations import format_duration, parse_duration
 from tidemill.names import EventKey
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
 from tidemill.schedule.crontab import BadExpression, read_crontab
-from tidemill.schedule.triggers import BadTrigger, Fed, Leaf
-
-_SHORTEST: Final = timedelta(seconds=1)
+from tidemill.schedule.triggers import SHORTEST_WAIT, BadTrigger, Fed, Leaf
 
 
 class TimeTrigger(Leaf):
@@ -49,8 +46,8 @@ class Every(TimeTrigger):
 
     def __init__(self, duration: str | timedelta) -> None:
         parsed = parse_duration(duration)
-        if parsed < _SHORTEST:
-            raise BadTrigger("Every", f"{duration!r} is shorter than {format_duration(_SHORTEST)}")
+        if parsed < SHORTEST_WAIT:
+            raise BadTrigger("Every", f"{duration!r} is shorter than {format_duration(SHORTEST_WAIT)}")
         object.__setattr__(self, "duration", parsed)
 
     def __str__(self) -> str:
@@ -111,7 +108,7 @@ class Cron(TimeTrigger):
 
     def fires_from(self, first: datetime, at: datetime) -> Iterator[datetime]:
         """See `TimeTrigger.fires_from`."""
-        return self.fires_after(at - _SHORTEST) if at > first else chain([first], self.fires_after(first))
+        return self.fires_after(at - SHORTEST_WAIT) if at > first else chain([first], self.fires_after(first))
 
     def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied once it has fired."""

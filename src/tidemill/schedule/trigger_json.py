@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from tidemill.json_specs import renamed, shaped, sparse, union
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, Unit, WatermarkPassed
 from tidemill.schedule.time_triggers import Cron, Every
-from tidemill.schedule.triggers import AllOf, AnyOf, Trigger
+from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, Silence, Trigger
 from tidemill.sizes import exact_bytes
 
 TRIGGERS: Final[Mapping[str, type[Trigger]]] = {
@@ -22,6 +23,8 @@ TRIGGERS: Final[Mapping[str, type[Trigger]]] = {
     "cron": Cron,
     "all_of": AllOf,
     "any_of": AnyOf,
+    "at_least": AtLeast,
+    "silence": Silence,
 }
 """Triggers by their `type` in JSON."""
 
@@ -37,10 +40,50 @@ class _NewData:
 
 
 @dataclass(frozen=True, slots=True)
-class _Several:
-    """The JSON of `AllOf` and `AnyOf`."""
+class _AnyOf:
+    """The JSON of `AnyOf`."""
 
     triggers: tuple[Trigger, ...]
+
+
+@sparse
+@dataclass(frozen=True, slots=True)
+class _AllOf:
+    """The JSON of `AllOf`."""
+
+    triggers: tuple[Trigger, ...]
+    patience: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _AtLeast:
+    """The JSON of `AtLeast`."""
+
+    k: int
+    triggers: tuple[Trigger, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """The JSON of `Silence`."""
+
+    trigger: Trigger
+    duration: timedelta
+
+
+@sparse
+@dataclass(frozen=True, slots=True)
+class _NewFiles:
+    """The JSON of `NewFiles`, which names one of the two amounts."""
+
+    inbox: str
+    n: int | None = None
+    bytes: str | None = None
+
+
+def _write_new_files(trigger: NewFiles) -> _NewFiles:
+    in_bytes = trigger.unit is Unit.BYTES
+    return _NewFiles(trigger.dataset, None if in_bytes else trigger.n, exact_bytes(trigger.n) if in_bytes else None)
 
 
 def _write_new_data(trigger: NewData) -> _NewData:
@@ -49,10 +92,27 @@ def _write_new_data(trigger: NewData) -> _NewData:
 
 
 union(Trigger, TRIGGERS)
-renamed(NewFiles, dataset="inbox")
+shaped(NewFiles, _NewFiles, lambda form: NewFiles(form.inbox, form.n, bytes=form.bytes), _write_new_files)
 renamed(NewPartitions, dataset="fileset")
 renamed(Refreshed, dataset="snapshot", n=None)
 renamed(WatermarkPassed, dataset="fileset", n=None)
 shaped(NewData, _NewData, lambda form: NewData(form.fileset, bytes=form.bytes, rows=form.rows), _write_new_data)
-shaped(AllOf, _Several, lambda form: AllOf(*form.triggers), lambda trigger: _Several(trigger.triggers))
-shaped(AnyOf, _Several, lambda form: AnyOf(*form.triggers), lambda trigger: _Several(trigger.triggers))
+shaped(
+    AllOf,
+    _AllOf,
+    lambda form: AllOf(*form.triggers, patience=form.patience),
+    lambda it: _AllOf(it.triggers, it.patience),
+)
+shaped(AnyOf, _AnyOf, lambda form: AnyOf(*form.triggers), lambda trigger: _AnyOf(trigger.triggers))
+shaped(
+    AtLeast,
+    _AtLeast,
+    lambda form: AtLeast(form.k, *form.triggers),
+    lambda trigger: _AtLeast(trigger.k, trigger.triggers),
+)
+shaped(
+    Silence,
+    _Silence,
+    lambda form: Silence(form.trigger, form.duration),
+    lambda trigger: _Silence(trigger.triggers[0], trigger.duration),
+)

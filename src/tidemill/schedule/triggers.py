@@ -9,14 +9,19 @@ belongs to the job, and so to its run.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import accumulate, pairwise
+from typing import Final
 
+from tidemill.durations import format_duration, parse_duration
 from tidemill.errors import UserError
 from tidemill.names import EventKey
-from tidemill.schedule.answers import Answer, all_of, any_of
+from tidemill.schedule.answers import Answer, Never, NotBefore, Satisfied, all_of, any_of, at_least
+
+SHORTEST_WAIT: Final = timedelta(seconds=1)
+"""The shortest duration of a trigger."""
 
 
 class BadTrigger(UserError):
@@ -118,11 +123,8 @@ class _Composite(Trigger):
         if not triggers:
             raise BadTrigger(name, "it needs at least one trigger: an empty one would fire for ever, or never")
         for trigger in triggers:
-            if not isinstance(trigger, Trigger):
-                raise BadTrigger(name, f"{trigger!r} is no trigger")
-        # `a & b & c` is one AllOf of three, as it is read.
-        flat = (t.triggers if isinstance(t, _Composite) and type(t) is type(self) else (t,) for t in triggers)
-        object.__setattr__(self, "triggers", tuple(trigger for group in flat for trigger in group))
+            _check_trigger(name, trigger)
+        object.__setattr__(self, "triggers", triggers)
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -134,20 +136,40 @@ class _Composite(Trigger):
         return [trigger.check(fed[low:high], now) for trigger, (low, high) in zip(self.triggers, bounds, strict=True)]
 
     def _join(self, operator: str) -> str:
-        return operator.join(f"({t})" if isinstance(t, _Composite) else str(t) for t in self.triggers)
+        return operator.join(f"({t})" if isinstance(t, AllOf | AnyOf) else str(t) for t in self.triggers)
 
 
+@dataclass(frozen=True, slots=True, init=False)
 class AllOf(_Composite):
-    """Every one of its triggers (`&`): a program that joins several inputs waits for each (seed 001, story 8)."""
+    """Every one of its triggers (`&`): a program that joins several inputs waits for each (seed 001, story 8).
 
-    __slots__ = ()
+    With `patience`, the trigger is also satisfied that long after the first message or fire of any of its parts.
+    """
+
+    patience: timedelta | None = None
+
+    def __init__(self, *triggers: Trigger, patience: str | timedelta | None = None) -> None:
+        _Composite.__init__(self, *_flat(triggers, lambda one: isinstance(one, AllOf) and one.patience is None))
+        wait = None if patience is None else parse_duration(patience)
+        if wait is not None and wait < SHORTEST_WAIT:
+            raise BadTrigger("AllOf", f"patience {patience!r} is shorter than {format_duration(SHORTEST_WAIT)}")
+        object.__setattr__(self, "patience", wait)
 
     def __str__(self) -> str:
-        return self._join(" & ")
+        if self.patience is None:
+            return self._join(" & ")
+        return f"AllOf({', '.join(map(str, self.triggers))}, patience='{format_duration(self.patience)}')"
 
     def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
-        """Satisfied when all are."""
-        return all_of(self._ask(fed, now))
+        """Satisfied when all are, or when the patience has ended."""
+        answer = all_of(self._ask(fed, now))
+        first_at = min((one.first_at for one in fed if one.first_at is not None), default=None)
+        if self.patience is None or first_at is None or isinstance(answer, Satisfied | Never):
+            return answer
+        until = first_at + self.patience
+        if now >= until:
+            return Satisfied(f"{answer.why}; {format_duration(self.patience)} have passed since the first")
+        return NotBefore(min(until, answer.at) if isinstance(answer, NotBefore) else until, answer.why)
 
 
 class AnyOf(_Composite):
@@ -155,9 +177,79 @@ class AnyOf(_Composite):
 
     __slots__ = ()
 
+    def __init__(self, *triggers: Trigger) -> None:
+        _Composite.__init__(self, *_flat(triggers, lambda one: isinstance(one, AnyOf)))
+
     def __str__(self) -> str:
         return self._join(" | ")
 
     def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied when one is."""
         return any_of(self._ask(fed, now))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class AtLeast(_Composite):
+    """At least `k` of its triggers, whichever they are."""
+
+    k: int
+
+    def __init__(self, k: int, *triggers: Trigger) -> None:
+        _Composite.__init__(self, *triggers)
+        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= len(triggers):
+            raise BadTrigger("AtLeast", f"k must be a whole number from 1 to {len(triggers)}, not {k!r}")
+        object.__setattr__(self, "k", k)
+
+    def __str__(self) -> str:
+        return f"AtLeast({self.k}, {', '.join(map(str, self.triggers))})"
+
+    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
+        """Satisfied when `k` are."""
+        return at_least(self.k, self._ask(fed, now))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Silence(_Composite):
+    """Its trigger is satisfied, and nothing has fed the trigger for `duration` (seed 001, story 9).
+
+    For data that arrives in parts: the program starts when no more parts come.
+    """
+
+    duration: timedelta
+
+    def __init__(self, trigger: Trigger, duration: str | timedelta) -> None:
+        _Composite.__init__(self, trigger)
+        quiet = parse_duration(duration)
+        if quiet < SHORTEST_WAIT:
+            raise BadTrigger("Silence", f"{duration!r} is shorter than {format_duration(SHORTEST_WAIT)}")
+        if not any(leaf.event_keys for leaf in trigger.leaves):
+            raise BadTrigger("Silence", f"no message feeds {trigger}; give a trigger of data, such as NewFiles")
+        object.__setattr__(self, "duration", quiet)
+
+    def __str__(self) -> str:
+        return f"Silence({self.triggers[0]}, '{format_duration(self.duration)}')"
+
+    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
+        """Satisfied when its trigger is, `duration` after the last feed."""
+        answer = self.triggers[0].check(fed, now)
+        last_at = max((one.last_at for one in fed if one.last_at is not None), default=None)
+        if last_at is None or not isinstance(answer, Satisfied):
+            return answer
+        quiet = format_duration(self.duration)
+        if now >= last_at + self.duration:
+            return Satisfied(f"{answer.why}, and nothing more for {quiet}")
+        return NotBefore(last_at + self.duration, f"{answer.why}, and not yet {quiet} without more")
+
+
+def _check_trigger(name: str, given: object) -> None:
+    if not isinstance(given, Trigger):
+        raise BadTrigger(name, f"{given!r} is no trigger")
+
+
+def _flat(triggers: Sequence[Trigger], alike: Callable[[Trigger], bool]) -> list[Trigger]:
+    """Return the triggers, with the parts of those that are `alike` in their place: `a & b & c` is one `AllOf`."""
+    return [
+        part
+        for trigger in triggers
+        for part in (trigger.triggers if isinstance(trigger, _Composite) and alike(trigger) else (trigger,))
+    ]

@@ -201,8 +201,9 @@ MUTANTS: Final = (
     ),
     _mutant(
         "failed_writes_stay",
-        "what a failed or replaced write has left stays in the directory of the committed transaction",
+        "what a failed or replaced write has left stays in the directory of the committed transaction for good",
         In("Outputs.prepare").swap("output.calls > 1 or output.forgot or (output.calls and (not changes))", "False"),
+        In("_delete_strays_of").swap("[name for name in found if ...]", "[]"),
         first=Killer.SIMULATION,
     ),
     _mutant(

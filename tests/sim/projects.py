@@ -336,6 +336,7 @@ def _config(folder: Path, url: str) -> Config:
         spark_class_data=False,
         spark_conf={},
         jdbc_drivers="",
+        update_schedules=True,
     )
 
 

@@ -453,9 +453,10 @@ class Outputs:
     def prepare(self) -> list[Effect]:
         """Check the written files, put the side-cars beside them, and return the effects that publish them.
 
-        Files of failed or replaced writes are deleted, since no later sweep looks into the directory of a committed
-        transaction. Raises `DamagedFiles` if a file is not as written. Raises the refusal of a refresh if the program
-        went on after it. Cost: a stat for each file, and a listing for an output that was written more than once.
+        Files of failed or replaced writes are deleted: another engine that reads the folder would take them for rows.
+        The janitor deletes there only a day after the commit. Raises `DamagedFiles` if a file is not as written. Raises
+        the refusal of a refresh if the program went on after it. Cost: a stat for each file, and a listing for an
+        output that was written more than once.
         """
         effects: list[Effect] = []
         for name, output in self._outputs.items():

@@ -16,13 +16,14 @@ from tidemill.schedule.trigger_json import TRIGGERS
 from tidemill.schedule.triggers import Trigger
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "triggers.md").read_text(encoding="utf-8")
-FORMS = [json.loads(text) for text in re.findall(r"`(\{.*?\})` \|$", PAGE, re.MULTILINE)]
+_TRIGGERS, _ = PAGE.split("## Constraints")
+FORMS = [json.loads(text) for text in re.findall(r"`(\{.*?\})` \|$", _TRIGGERS, re.MULTILINE)]
 
 
 @pytest.fixture
 def project(sqlite_catalog_url, tmp_path):
     """The page's project."""
-    (tmp_path / "app.py").write_text(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0], encoding="utf-8")
+    (tmp_path / "app.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)), encoding="utf-8")
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
     with tm.open(tmp_path):
         return tmp_path
@@ -32,6 +33,19 @@ def test_the_table_has_every_trigger_in_the_form_that_is_read():
     """A user that writes JSON copies it from the table."""
     assert [form["type"] for form in FORMS] == [write_plain(read_plain(Trigger, form))["type"] for form in FORMS]
     assert {form["type"] for form in FORMS} == set(TRIGGERS)
+
+
+def test_the_example_of_constraints_deploys_as_it_is_written(project):
+    """A reader copies it."""
+    with tm.open(project) as mill:
+        mill.deploy()
+        shown = {view.name: view.constraints for view in mill.schedules.list().items}
+
+    assert shown["default.shop.to_crm"] == (
+        "GroupConcurrency('crm', 5), Rate(10, per='1h'), Delay('5m', debounce=True), "
+        "TimeRange('22:00', '06:00', zone='Europe/Berlin')"
+    )
+    assert shown["default.shop.seldom"] == "SinceLastRun('10m', on_limit='skip')"
 
 
 def test_the_commands_do_as_the_page_says(project, capsys):

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from tidemill.run.step.context import Run as Run
     from tidemill.run.step.partition_input import DiscardedPartition as DiscardedPartition
     from tidemill.schedule.constraints import Concurrency as Concurrency
+    from tidemill.schedule.constraints import GroupConcurrency as GroupConcurrency
+    from tidemill.schedule.constraints import Rate as Rate
     from tidemill.schedule.data_triggers import NewData as NewData
     from tidemill.schedule.data_triggers import NewFiles as NewFiles
     from tidemill.schedule.data_triggers import NewPartitions as NewPartitions
@@ -49,6 +51,9 @@ if TYPE_CHECKING:
     from tidemill.schedule.triggers import AnyOf as AnyOf
     from tidemill.schedule.triggers import AtLeast as AtLeast
     from tidemill.schedule.triggers import Silence as Silence
+    from tidemill.schedule.waits import Delay as Delay
+    from tidemill.schedule.waits import SinceLastRun as SinceLastRun
+    from tidemill.schedule.waits import TimeRange as TimeRange
     from tidemill.shapes.filters import Range as Range
 
 # The module of each name, and the name in that module if it differs.
@@ -63,11 +68,13 @@ _HOMES = {
     "Conflict": "errors",
     "ConsumedPartition": "lake.consumer.consumer",
     "Cron": "schedule.time_triggers",
+    "Delay": "schedule.waits",
     "DiscardedPartition": "run.step.partition_input",
     "Every": "schedule.time_triggers",
     "Expect": "frames.checks",
     "Fenced": "errors",
     "Fileset": "app.declared:DeclaredFileset",
+    "GroupConcurrency": "schedule.constraints",
     "Inbox": "app.declared:DeclaredInbox",
     "Jdbc": "frames.jdbc",
     "Mill": "mill.mill",
@@ -81,13 +88,16 @@ _HOMES = {
     "PartitionConsumerResult": "lake.consumer.consumer",
     "PartitionConsumerState": "lake.consumer.consumer",
     "Range": "shapes.filters",
+    "Rate": "schedule.constraints",
     "Reads": "app.reads",
     "Refreshed": "schedule.data_triggers",
     "Rows": "frames.checks",
     "Run": "run.step.context",
     "Silence": "schedule.triggers",
+    "SinceLastRun": "schedule.waits",
     "Snapshot": "app.declared:DeclaredSnapshot",
     "TidemillError": "errors",
+    "TimeRange": "schedule.waits",
     "Unavailable": "errors",
     "Unique": "frames.checks",
     "UserError": "errors",

@@ -62,6 +62,11 @@ def qualified(namespace: Namespace, *names: str) -> str:
     return ".".join((namespace, *names))
 
 
+def program_limit(program_id: ProgramId) -> str:
+    """Give the limit under which the runs of a program are counted."""
+    return f"program:{program_id}"
+
+
 def split_qualified(kind: str, text: str, parts: int) -> tuple[Namespace, tuple[str, ...]]:
     """Take a dotted name apart into its namespace (default when left out) and `parts` names; raise `BadName`."""
     pieces = text.split(".")

@@ -30,7 +30,7 @@ from tidemill.run.records.runs import NewRun, create_pending
 from tidemill.run.step.attempts import take_runs
 from tidemill.schedule.changes import Add, Resume, Suspend, Update, announce_work, change_schedules
 from tidemill.schedule.checker import check_due, next_check_at
-from tidemill.schedule.constraints import Concurrency
+from tidemill.schedule.constraints import Concurrency, GroupConcurrency
 from tidemill.schedule.data_triggers import DataTrigger, NewPartitions, WatermarkPassed
 from tidemill.schedule.loop import Scheduler
 from tidemill.schedule.specs import Misfire, ScheduleSpec
@@ -375,12 +375,16 @@ def no_job_waits_for_a_free_slot(limit: int) -> Callable[[Tables], None]:
     return judge
 
 
-def at_most(limit: int) -> Callable[[Tables], None]:
-    """Never more runs than the limit."""
+def at_most(limit: int, limits: str) -> Callable[[Tables], None]:
+    """Never more runs than the limit, of the limits that begin so; a run has its slots until it ends."""
 
     def judge(tables: Tables) -> None:
         for key, held in Counter(row.limit_key for row in tables["slot"]).items():
-            must(held <= limit, f"{held} runs hold a slot of {key}, of {limit}")
+            must(held <= limit or not key.startswith(limits), f"{held} runs hold a slot of {key}, of {limit}")
+        slots = {row.run_id for row in tables["slot"] if row.limit_key.startswith(limits)}
+        for run in tables["run"]:
+            has_slot, active = run.run_id in slots, run.state in {"PENDING", "STARTING", "RUNNING", "STOPPING"}
+            must(has_slot == active, f"{run.run_id} is {run.state}, and has {'a' if has_slot else 'no'} slot")
 
     return judge
 
@@ -532,15 +536,18 @@ def pipeline(
     batch: int | None = None,
     programs: Sequence[str] = ("total",),
     runs: int = 0,
+    group: bool = False,
     at_once: bool = False,
     misfire: Misfire = Misfire.ONCE,
     passes: Sequence[int] = (),
 ) -> Callable[[str], Scenario]:
     """Programs with schedules that listen to their input, the last with the first turn; `changes` happen to that one.
 
+    With `group` the limit is that of a group of all programs.
     `at_once` are the kills asked for in one turn; `passes` the hours that a watermark stands at, one after the other.
     """
-    constraints = (Concurrency(limit),) if limit else ()
+    constraint = GroupConcurrency("crm", limit) if group and limit else Concurrency(limit or 1)
+    constraints = (constraint,) if limit else ()
     specs = [
         ScheduleSpec(trigger, constraints, timeout=timeout, priority=number, misfire=misfire)
         for number in range(schedules)
@@ -560,7 +567,7 @@ def pipeline(
             never_open.append(each_passed)
         judges = [SOUND, heard, enough, launched]
         if limit and timeout > HOUR:
-            judges.append(at_most(limit))
+            judges.append(at_most(limit, "group:crm" if group else "program:"))
             if not hours:
                 judges.append(no_job_waits_for_a_free_slot(limit))
         if isinstance(trigger, Cron):
@@ -612,6 +619,8 @@ SCENARIOS = {
     "messages": pipeline(arrivals=2),
     "drivers": pipeline(arrivals=2, schedulers=1, drivers=2, limit=None),
     "limit": pipeline(arrivals=1, schedulers=2, schedules=2),
+    "grouped": pipeline(group=True, schedulers=2, drivers=2, programs=("total", "mean")),
+    "grouped-fenced": pipeline(group=True, schedulers=1, drivers=1, fences=1, programs=("total", "mean")),
     "fenced": pipeline(schedulers=1, drivers=2, fences=1),
     "kill": pipeline(schedulers=1, drivers=1, kills=1, arrivals=2),
     "retry": pipeline(schedulers=1, drivers=1, endings=("commit", "fail"), hours=1),

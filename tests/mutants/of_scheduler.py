@@ -226,17 +226,21 @@ MUTANTS: Final = (
         scenario="message",
     ),
     _mutant(
+        "group_without_slots",
+        "a run takes a slot of its program only, and none of its groups",
+        In("checker._launch").swap("one.schedule.spec.slots(one.schedule.program_id)", "()"),
+        scenario="grouped",
+    ),
+    _mutant(
         "slots_not_counted",
         "a checker does not count the slots that are held",
-        In("checker._decide").drop(
-            "held.update(dict(db.records(SQL.count_slots, tuple[str, int], limit_keys=json.dumps(limit_keys))))"
-        ),
+        In("read_facts").drop("SQL.count_slots"),
         scenario="messages",
     ),
     _mutant(
         "slots_of_one_batch_not_counted",
         "a checker does not count the slots that it has just given away itself",
-        In("checker._decide").drop('held[f"program:{one.schedule.program_id}"] += 1'),
+        In("checker._decide").drop("facts.launch(one.schedule)"),
         scenario="limit",
     ),
     _mutant(
@@ -266,7 +270,7 @@ MUTANTS: Final = (
     _mutant(
         "queue_jumped",
         "a job takes a free slot before another one that waits with the better turn",
-        In("Concurrency.check").swap("held + ahead >= self.n", "False"),
+        In("_check_slots").swap("held + ahead >= n", "False"),
         scenario="queue",
     ),
     _mutant(

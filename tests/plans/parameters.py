@@ -640,7 +640,12 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "attempts.end_run": {"state": "FAILED"},
     "runs.insert_external": {"run_id": "new"},
     "runs.insert_runs": {"runs": _NEW_RUNS},
-    "runs.insert_slots": {"runs": _NEW_RUNS},
+    "runs.insert_slots": {"slots": _rows([{"limit_key": "new", "run_id": f"new_{i}"} for i in range(100)])},
+    "facts.list_last_successes": {"programs": _rows([{"program_id": f"program_{i}"} for i in range(20)])},
+    "facts.list_starts": {
+        "windows": _rows([{"program_id": f"program_{i}", "since": _NOW - 1_000_000} for i in range(20)])
+    },
+    "jobs.wake_behind": {"job_ids": _list(*(f"job_{i}" for i in range(15_000, 15_020))), "waits": "[]"},
     "jobs.insert_jobs": {"jobs": _NEW_JOBS},
     "jobs.insert_history": {"jobs": _NEW_JOBS},
     "schedules.read_boundaries": {"schedule_id": "schedule_100"},

@@ -22,6 +22,7 @@ from tidemill.run.records import runs
 from tidemill.run.records.logs import LogLine, follow_logs
 from tidemill.run.records.programs import find_program_by_id
 from tidemill.run.records.runs import Cause, NewRun, RunKind, RunRecord, RunState
+from tidemill.schedule.schedules import list_limits
 
 if TYPE_CHECKING:
     from tidemill.mill.runs_sql import Sql
@@ -178,8 +179,8 @@ class Runs(Noun):
             if found.kind.is_worker:
                 raise StartsByItself(found.qualified_name)
             bound = found.bind(arguments or {})
-            new = NewRun(run_id, found.program_id, bound, {"asked": "by hand"})
-            runs.create_pending(db, [new])
+            limits = list_limits(db, found.program_id)
+            runs.create_pending(db, [NewRun(run_id, found.program_id, bound, {"asked": "by hand"}, limits=limits)])
             self._note("start", found.qualified_name, run_id=run_id).write(db)
             return StartedRun(run_id, found.qualified_name)
 
@@ -200,7 +201,9 @@ class Runs(Noun):
             bound = check_startable(find_program_by_id(db, run.program_id)).bind(run.arguments)
             times = {name: run.triggered_by[name] for name in _LOGICAL_TIMES if name in run.triggered_by}
             asked = {"asked": "by hand", "retry_of": run_id, **times}
-            runs.create_pending(db, [NewRun(retry_id, run.program_id, bound, asked, priority=run.priority)])
+            limits = list_limits(db, run.program_id)
+            new = NewRun(retry_id, run.program_id, bound, asked, priority=run.priority, limits=limits)
+            runs.create_pending(db, [new])
             self._note("retry", run_id, run_id=retry_id).write(db)
 
         self._catalog.write(block)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,17 +17,15 @@ from tidemill.run.records.programs import Program, Value, find_programs
 from tidemill.run.records.runs import NewRun, create_pending
 from tidemill.run.step.inputs import follows_changes
 from tidemill.schedule.answers import Answer, Never, NotBefore, Satisfied, Waiting, all_of, verdict
-from tidemill.schedule.constraints import slots_key
 from tidemill.schedule.data_triggers import DataTrigger
+from tidemill.schedule.facts import read_facts
 from tidemill.schedule.jobs import (
     Job,
     JobEnding,
     JobState,
     MessageRef,
     Outcome,
-    Turn,
     end_jobs,
-    list_waiting,
     lock_due_jobs,
     lock_job,
     lock_unchanged,
@@ -145,7 +141,7 @@ def _check(db: Db, world: World, limit: int) -> tuple[Checked, list[_Overdue]]:
     for one in waiting:
         answer = all_of(one.constraints)
         if isinstance(answer, Never):
-            overdue.append(_Overdue(one.job, Outcome.NEVER, answer.why))
+            overdue.append(_Overdue(one.job, Outcome.SKIPPED, f"skipped: {answer.why}"))
         elif now >= one.timeout_at and one.schedule.spec.on_timeout is OnTimeout.FORCE:
             starting.append(one)
         elif now >= one.timeout_at:
@@ -174,35 +170,19 @@ def _satisfied(job: Job, schedule: Schedule, now: datetime) -> Job:
 
 def _decide(db: Db, ready: Sequence[_Ready], now: datetime) -> tuple[list[_Ready], list[_Ready]]:
     """Split `ready` into those whose constraints hold and the others, the better turn first, under their limits."""
-    limit_keys = sorted({key for one in ready for key in one.schedule.spec.limit_keys(one.schedule.program_id)})
-    held: Counter[str] = Counter()
-    others: dict[str, list[Turn]] = {}
-    if limit_keys:
-        db.all(SQL.lock_limits, limit_keys=json.dumps(limit_keys))
-        held.update(dict(db.records(SQL.count_slots, tuple[str, int], limit_keys=json.dumps(limit_keys))))
-        others = _others(db, limit_keys, {one.job.job_id for one in ready}, now)
+    facts = read_facts(db, [(one.job, one.schedule) for one in ready], now)
     starting: list[_Ready] = []
     waiting: list[_Ready] = []
     for one in sorted(ready, key=lambda one: one.job.turn(now)):
-        keys = one.schedule.spec.limit_keys(one.schedule.program_id)
-        answers = tuple(
-            constraint.check(key, held[key], sum(turn < one.job.turn(now) for turn in others.get(key, ())))
-            for constraint, key in zip(one.schedule.spec.constraints, keys, strict=True)
-        )
+        known = facts.read(one.job, one.schedule)
+        answers = tuple(constraint.check(known, now) for constraint in one.schedule.spec.constraints)
         answered = one._replace(constraints=answers)
         if all(isinstance(answer, Satisfied) for answer in answers):
-            # Every run has a slot of its program, whether or not its own schedule has a limit.
-            held[f"program:{one.schedule.program_id}"] += 1
+            facts.launch(one.schedule)
             starting.append(answered)
         else:
             waiting.append(answered)
     return starting, waiting
-
-
-def _others(db: Db, limit_keys: Sequence[str], own: set[JobId], now: datetime) -> dict[str, list[Turn]]:
-    """The turns of the jobs beside `own` that wait for a slot of each key."""
-    waiting = list_waiting(db, [slots_key(key) for key in limit_keys], now)
-    return {key: [turn for job_id, turn in waiting.get(slots_key(key), ()) if job_id not in own] for key in limit_keys}
 
 
 def _launch(db: Db, world: World, starting: Sequence[_Ready], now: datetime) -> tuple[list[Launch], list[_Overdue]]:
@@ -229,6 +209,7 @@ def _launch(db: Db, world: World, starting: Sequence[_Ready], now: datetime) -> 
             priority=one.job.priority,
             deadline=one.job.deadline,
             came_at=one.job.created_at,
+            limits=one.schedule.spec.slots(one.schedule.program_id),
         )
         for run_id, (one, arguments) in zip(run_ids, bound, strict=True)
     ]

@@ -15,11 +15,12 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from itertools import takewhile
 from typing import Final
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
 from tidemill.names import advise, nearest
+from tidemill.schedule.zones import BadZone, find_change, offset_at, offsets, read_zone
 
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
@@ -88,25 +89,25 @@ class Crontab:
 
         None if there is neither.
         """
-        before, after = _offsets(self.zone, wall)
+        before, after = offsets(self.zone, wall)
         if before >= after:
             return (wall - before).replace(tzinfo=UTC)
         # It is never shown: nothing of every hour is missing then, and no day, if a whole one is left out.
         if self.every_hour or _is_left_out(self.zone, wall.date()):
             return None
-        return _find_change(self.zone, (wall - after).replace(tzinfo=UTC), (wall - before).replace(tzinfo=UTC))
+        return find_change(self.zone, (wall - after).replace(tzinfo=UTC), (wall - before).replace(tzinfo=UTC))
 
     def _second_instant(self, wall: datetime) -> datetime:
         """Return the instant at which the clock shows `wall` for the last time."""
-        return (wall - _offsets(self.zone, wall)[1]).replace(tzinfo=UTC)
+        return (wall - offsets(self.zone, wall)[1]).replace(tzinfo=UTC)
 
     def _shown_again(self, last: datetime, fire: datetime) -> Iterator[datetime]:
         """The instants between two that follow each other by name, at which the clock shows a time again."""
         until = min(fire, last + _DAY)
-        old, new = _offset_at(self.zone, last), _offset_at(self.zone, until)
+        old, new = offset_at(self.zone, last), offset_at(self.zone, until)
         if old <= new:
             return
-        change = _find_change(self.zone, last, until).replace(tzinfo=None)
+        change = find_change(self.zone, last, until).replace(tzinfo=None)
         again = takewhile(lambda wall: wall < change + old, CronSim(self.expression, change + new - _SECOND))
         for wall in again:
             instant = (wall - new).replace(tzinfo=UTC)
@@ -119,7 +120,7 @@ def read_crontab(expression: str, zone: str) -> Crontab:
     """Check an expression of five fields (six with seconds first) or a name as `@daily`; raise `BadExpression`."""
     plain = _MACROS.get(expression.strip().lower(), expression)
     if plain.startswith("@"):
-        raise BadExpression(_unknown(expression, _MACROS, "name"))
+        raise BadExpression(_unknown(expression))
     fields = [(match.group(), match.start() + 1) for match in re.finditer(r"\S+", plain)]
     if len(fields) not in {5, 6}:
         wanted = "five fields (minute hour day-of-month month day-of-week), or six with seconds first"
@@ -151,44 +152,18 @@ def _check_fields(fields: Sequence[tuple[str, int]]) -> None:
 
 def _read_zone(name: str) -> ZoneInfo:
     try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        raise BadExpression(_unknown(name, sorted(available_timezones()), "zone")) from None
+        return read_zone(name)
+    except BadZone as error:
+        raise BadExpression(str(error)) from None
 
 
-def _unknown(given: str, known: Sequence[str] | dict[str, str], what: str) -> str:
-    usual = ", ".join(_MACROS) if what == "name" else "one as Europe/Berlin, or UTC"
-    return f"there is no {what} {given!r}; {advise(given, known, f'use {usual}')}"
-
-
-def _offsets(zone: ZoneInfo, wall: datetime) -> tuple[timedelta, timedelta]:
-    """The offsets of `wall` by what holds before a change of the clock and after it; unequal only near one."""
-    return _known(wall.replace(tzinfo=zone).utcoffset()), _known(wall.replace(tzinfo=zone, fold=1).utcoffset())
-
-
-def _offset_at(zone: ZoneInfo, instant: datetime) -> timedelta:
-    return _known(instant.astimezone(zone).utcoffset())
-
-
-def _known(offset: timedelta | None) -> timedelta:
-    assert offset is not None  # noqa: S101  # zones know theirs
-    return offset
+def _unknown(given: str) -> str:
+    usual = f"use {', '.join(_MACROS)}"
+    return f"there is no name {given!r}; {advise(given, _MACROS, usual)}"
 
 
 def _is_left_out(zone: ZoneInfo, day: date) -> bool:
     """Return whether the zone left out that day, as Samoa did 30 December 2011."""
     return all(
-        before < after for before, after in (_offsets(zone, datetime.combine(day, at)) for at in (time.min, time.max))
+        before < after for before, after in (offsets(zone, datetime.combine(day, at)) for at in (time.min, time.max))
     )
-
-
-def _find_change(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:
-    """The first instant with another offset than that at `low`, to the second; at `high` it is another."""
-    old = _offset_at(zone, low)
-    while high - low > _SECOND:
-        middle = low + (high - low) // 2 // _SECOND * _SECOND
-        if _offset_at(zone, middle) == old:
-            low = middle
-        else:
-            high = middle
-    return high

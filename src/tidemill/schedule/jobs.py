@@ -50,6 +50,8 @@ class Outcome(StrEnum):
     FORCED = "forced"
     TIMED_OUT = "timed_out"
     NEVER = "never"
+    SKIPPED = "skipped"
+    """A constraint with `on_limit="skip"` did not hold."""
     SUSPENDED = "schedule_suspended"
     CHANGED = "schedule_changed"
     DELETED = "schedule_deleted"
@@ -272,9 +274,11 @@ def store_checked(db: Db, jobs: Sequence[Job], waits: Mapping[JobId, Sequence[st
         for job in jobs
     ]
     db.run(SQL.update_checked, jobs=to_json(rows))
-    db.run(SQL.delete_waits, job_ids=json.dumps([job.job_id for job in jobs]))
-    keys = [{"wait_key": key, "job_id": job_id} for job_id, wanted in waits.items() for key in wanted]
-    db.run(SQL.insert_waits, waits=json.dumps(keys))
+    checked = json.dumps([job.job_id for job in jobs])
+    keys = json.dumps([{"wait_key": key, "job_id": job_id} for job_id, wanted in waits.items() for key in wanted])
+    db.run(SQL.wake_behind, job_ids=checked, waits=keys)
+    db.run(SQL.delete_waits, job_ids=checked)
+    db.run(SQL.insert_waits, waits=keys)
 
 
 def list_waiting(db: Db, wait_keys: Sequence[str], now: datetime) -> dict[str, list[tuple[JobId, Turn]]]:

@@ -115,6 +115,21 @@ UPDATE job SET next_check_at = tidemill_now()
                                      WHERE own.job_id IN ({texts:job_ids}))
                   {skip_locked})
 
+-- name: wake_behind
+-- locks: job, at slot_limit
+-- A job that waits for a slot no more, but for a time, wakes the jobs that had to wait behind it: the slot may be free.
+-- Locked jobs are skipped, as above.
+UPDATE job SET next_check_at = tidemill_now()
+ WHERE job_id IN (SELECT job_id FROM job
+                   WHERE job_id IN (SELECT other.job_id
+                                      FROM job_waits AS own JOIN job_waits AS other ON other.wait_key = own.wait_key
+                                     WHERE own.job_id IN ({texts:job_ids})
+                                       AND NOT (own.wait_key, own.job_id) IN
+                                           (SELECT r.wait_key, r.job_id
+                                              FROM {rows:waits(wait_key text, job_id text)} AS r))
+                     AND NOT job_id IN ({texts:job_ids})
+                  {skip_locked})
+
 -- name: delete_jobs
 -- locks: job, at slot_limit
 -- Their rows are held since they were read.

@@ -32,6 +32,14 @@ def find_schedule(db: Db, namespace: Namespace, app: str, name: str) -> Schedule
     return schedule
 
 
+def list_limits(db: Db, program_id: ProgramId) -> set[str]:
+    """Return the limits of which a run of the program holds a slot when no schedule starts it.
+
+    These are the limits of all schedules of the program.
+    """
+    return {limit for one in list_schedules(db, program_id=program_id) for limit in one.spec.slots(program_id)}
+
+
 def read_schedules(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[ScheduleId, Schedule]:
     """Return the schedules of `schedule_ids` that exist, unlocked. Cost: look-ups."""
     return {s.schedule_id: s for s in db.records(SQL.read_schedules, Schedule, schedule_ids=_json(schedule_ids))}

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+import tidemill.schedule.constraint_json  # declares the JSON of `ScheduleSpec.constraints`
 import tidemill.schedule.trigger_json  # noqa: F401  # declares the JSON of `ScheduleSpec.trigger`
 from tidemill.catalog.named import GREATEST
 from tidemill.durations import format_duration
 from tidemill.errors import UserError
 from tidemill.json_specs import read_text
-from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, qualified
-from tidemill.schedule.constraints import Constraint
+from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, program_limit, qualified
+from tidemill.schedule.constraints import FACTS, Concurrency, Constraint, limit_of
 from tidemill.schedule.time_triggers import Cron
 from tidemill.schedule.triggers import Trigger
+from tidemill.schedule.waits import Delay, SinceLastRun
 
 DEFAULT_TIMEOUT: Final = timedelta(hours=24)
 DEFAULT_GRACE: Final = timedelta(minutes=1)
@@ -74,8 +76,7 @@ class ScheduleSpec:
     grace: timedelta = DEFAULT_GRACE
 
     def __post_init__(self) -> None:
-        if len({type(constraint) for constraint in self.constraints}) < len(self.constraints):
-            raise BadSchedule("each kind of constraint may be given once")
+        _check_constraints(self.constraints, self.timeout if self.on_timeout is OnTimeout.CANCEL else None)
         if isinstance(self.priority, bool) or not isinstance(self.priority, int):
             raise BadSchedule(f"priority must be a whole number, not {self.priority!r}")
         if abs(self.priority) > GREATEST:
@@ -99,8 +100,34 @@ class ScheduleSpec:
         return read_text(ScheduleSpec, text)
 
     def limit_keys(self, program_id: ProgramId) -> tuple[str, ...]:
-        """The `slot_limit` rows under which a launch is decided."""
-        return tuple(constraint.limit_key(program_id) for constraint in self.constraints)
+        """The `slot_limit` rows under which a launch is decided, in the order of their locks."""
+        guards = {limit_of(name) for constraint in self.constraints for name in constraint.needs(program_id)}
+        return tuple(sorted(guards.union(*(constraint.takes(program_id) for constraint in self.constraints))))
+
+    def slots(self, program_id: ProgramId) -> set[str]:
+        """The limits of which a run of the schedule holds a slot."""
+        return {program_limit(program_id), *(key for one in self.constraints for key in one.takes(program_id))}
+
+
+def _check_constraints(constraints: Sequence[Constraint], timeout: timedelta | None) -> None:
+    """Refuse constraints that contradict each other, or that never hold before a job is cancelled by `timeout`."""
+    known: dict[tuple[type, str], Constraint] = {}
+    for constraint in constraints:
+        if not isinstance(constraint, Constraint):
+            raise BadSchedule(f"constraints has {constraint!r}, which is no constraint; give such as Concurrency(1)")
+        other = known.setdefault((type(constraint), constraint.subject), constraint)
+        if other is not constraint:
+            raise BadSchedule(f"constraints has both {other} and {constraint}; leave one of them out")
+        if timeout is not None and isinstance(constraint, Delay) and constraint.duration >= timeout:
+            waits = f"{constraint} is not shorter than timeout={format_duration(timeout)}, which cancels each job"
+            raise BadSchedule(f"{waits}; use a longer timeout")
+        unknown = {name for name in constraint.needs(ProgramId("")) if name.partition(":")[0] not in FACTS}
+        if unknown:
+            raise BadSchedule(f"{constraint} needs {min(unknown)!r}, and facts begin with {', '.join(sorted(FACTS))}")
+    several = next((one for one in constraints if isinstance(one, Concurrency) and one.n > 1), None)
+    alone = next((one for one in constraints if isinstance(one, SinceLastRun)), None)
+    if several and alone:
+        raise BadSchedule(f"{alone} allows no run beside another, so {several} has no use; leave one of them out")
 
 
 class Status(StrEnum):

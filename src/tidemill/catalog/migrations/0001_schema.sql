@@ -566,6 +566,7 @@ CREATE TABLE run (
 CREATE UNIQUE INDEX run_job ON run (job_id) WHERE job_id IS NOT NULL;
 CREATE INDEX run_live ON run (run_id) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
 CREATE INDEX run_program ON run (program_id, created_at DESC);
+CREATE INDEX run_success ON run (program_id, ended_at DESC) WHERE state = 'COMPLETED';
 CREATE INDEX run_schedule ON run (schedule_id, created_at DESC);
 CREATE INDEX run_created ON run (created_at DESC, run_id DESC);
 CREATE INDEX run_bundle ON run (bundle) WHERE state IN ('STARTING', 'RUNNING', 'STOPPING');
@@ -690,7 +691,7 @@ CREATE TABLE job_message (
     PRIMARY KEY (job_id, topic, seq, n, trigger_no)
 ) {clustered};
 
--- The jobs to check again after a change, by its key: slots:<limit key>, run:<program>.
+-- The jobs to check again after a change, by its key: slots:<limit key>, idle:<limit key>.
 CREATE TABLE job_waits (
     wait_key TEXT NOT NULL,
     job_id   TEXT NOT NULL,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -15,7 +15,7 @@ from tidemill.catalog.named import FROM_LATEST, Param, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.errors import NotFound
 from tidemill.json_specs import read_plain
-from tidemill.names import JobId, ProgramId, RunId, ScheduleId, WritePointer
+from tidemill.names import JobId, ProgramId, RunId, ScheduleId, WritePointer, program_limit
 from tidemill.run.records.programs import Value
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class Cause(StrEnum):
 class NewRun:
     """A run to be made. `arguments` are complete (`Program.bind`); `triggered_by` is JSON for people and programs.
 
-    `came_at` is the time at which its work came; None for now.
+    `came_at` is the time at which its work came; None for now. `limits` are the limits of which the run holds a slot
+    from now to its end state, beside that of its program.
     """
 
     run_id: RunId
@@ -92,6 +93,7 @@ class NewRun:
     priority: int = 0
     deadline: datetime | None = None
     came_at: datetime | None = None
+    limits: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +151,10 @@ class RunRecord:
 
 
 def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
-    """Make `runs`, each with a slot of its program, in the caller's transaction; two statements for any number.
+    """Make `runs`, each with its slots, in the caller's transaction; two statements for any number.
 
-    The caller holds the programs' `slot_limit` rows if it promised a limit.
+    Every run has a slot of its program, however it was started. The caller holds the `slot_limit` rows of the limits
+    that it promised to keep.
     """
     rows = to_json(
         [
@@ -170,7 +173,12 @@ def create_pending(db: Db, runs: Sequence[NewRun]) -> None:
         ]
     )
     db.run(SQL.insert_runs, runs=rows)
-    db.run(SQL.insert_slots, runs=rows)
+    slots = [
+        {"limit_key": limit, "run_id": run.run_id}
+        for run in runs
+        for limit in sorted({program_limit(run.program_id), *run.limits})
+    ]
+    db.run(SQL.insert_slots, slots=json.dumps(slots))
 
 
 def create_external(

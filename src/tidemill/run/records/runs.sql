@@ -9,9 +9,8 @@ SELECT r.run_id, 'program', r.program_id, r.schedule_id, r.job_id, 'PENDING', r.
                   arguments text, triggered_by text, came_at bigint)} AS r
 
 -- name: insert_slots
--- Every run counts against its program's limit, however it was started.
 INSERT INTO slot (limit_key, run_id, taken_at)
-SELECT 'program:' || r.program_id, r.run_id, tidemill_now() FROM {rows:runs(run_id text, program_id text)} AS r
+SELECT r.limit_key, r.run_id, tidemill_now() FROM {rows:slots(limit_key text, run_id text)} AS r
 
 -- name: insert_external
 INSERT INTO run (run_id, kind, state, epoch, arguments, triggered_by, owner, host, pid, lease_until, created_at,

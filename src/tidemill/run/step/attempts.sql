@@ -194,7 +194,8 @@ SELECT limit_key FROM slot_limit
 UPDATE job SET next_check_at = tidemill_now()
  WHERE job_id IN (SELECT job_id FROM job
                    WHERE job_id IN (SELECT w.job_id FROM slot AS s
-                                     JOIN job_waits AS w ON w.wait_key = 'slots:' || s.limit_key
+                                     JOIN job_waits AS w
+                                       ON w.wait_key IN ('slots:' || s.limit_key, 'idle:' || s.limit_key)
                                     WHERE s.run_id = :run_id) {skip_locked})
 
 -- name: free_slots

@@ -1,0 +1,147 @@
+"""Facts for constraints: read for many jobs together, under the rows of the limits that keep the facts true."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidemill.catalog.db import Db
+from tidemill.catalog.named import load_sql
+from tidemill.catalog.records import to_json
+from tidemill.durations import parse_duration
+from tidemill.names import JobId, ProgramId, program_limit
+from tidemill.schedule.constraints import Facts, LastRun, slots_key
+from tidemill.schedule.jobs import Job, Turn, list_waiting
+from tidemill.schedule.specs import Schedule
+
+if TYPE_CHECKING:
+    from tidemill.schedule.facts_sql import Sql
+
+SQL: Sql = load_sql(__file__)
+
+
+class _Start(NamedTuple):
+    program_id: ProgramId
+    created_at: datetime
+
+
+class _Success(NamedTuple):
+    program_id: ProgramId
+    started_at: datetime
+    ended_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FactSheet:
+    """Facts about the limits and programs of many jobs, and the launches that the checker has decided since.
+
+    The checker's transaction holds the rows of all limits until its end.
+    """
+
+    now: datetime
+    held: Counter[str]
+    """Slots in use by limit: a program's count its runs that have not ended."""
+    others: Mapping[str, Sequence[Turn]]
+    """The turns of the jobs that wait for a slot of each limit, beside the jobs that are being checked."""
+    successes: Mapping[ProgramId, LastRun]
+    starts: dict[ProgramId, list[datetime]]
+
+    def read(self, job: Job, schedule: Schedule) -> Facts:
+        """Return the facts that the constraints of a job need."""
+        names = {name for one in schedule.spec.constraints for name in one.needs(schedule.program_id)}
+        fed_at = [fed.last_at for fed in job.fed.values() if fed.last_at is not None]
+        return Facts(
+            program_id=schedule.program_id,
+            satisfied_at=job.satisfied_at or self.now,
+            fed_at=max(fed_at, default=job.created_at),
+            values={name: self._read(name, job) for name in names},
+        )
+
+    def launch(self, schedule: Schedule) -> None:
+        """Count a launch: the run has its slots, and other jobs of the same check must see them."""
+        self.held.update(schedule.spec.slots(schedule.program_id))
+        self.starts.setdefault(schedule.program_id, []).insert(0, self.now)
+
+    def _read(self, name: str, job: Job) -> object:
+        kind, _, subject = name.partition(":")
+        match kind:
+            case "slots":
+                return self.held[subject]
+            case "ahead":
+                return sum(turn < job.turn(self.now) for turn in self.others.get(subject, ()))
+            case "active":
+                return self.held[program_limit(ProgramId(subject))]
+            case "last_success":
+                return self.successes.get(ProgramId(subject))
+            case _:
+                program_id, window = _split_window(subject)
+                return tuple(at for at in self.starts.get(program_id, ()) if at > self.now - window)
+
+
+def read_facts(db: Db, ready: Sequence[tuple[Job, Schedule]], now: datetime) -> FactSheet:
+    """Lock the limits of the jobs' schedules, then read what their constraints need. Five statements at most.
+
+    Cost: the slots and waiting jobs of these limits, and the launches in the windows of a `Rate`.
+    """
+    limits = sorted({key for _, schedule in ready for key in schedule.spec.limit_keys(schedule.program_id)})
+    needs = {
+        name
+        for _, schedule in ready
+        for constraint in schedule.spec.constraints
+        for name in constraint.needs(schedule.program_id)
+    }
+    held: Counter[str] = Counter()
+    others: dict[str, list[Turn]] = {}
+    if limits:
+        db.all(SQL.lock_limits, limit_keys=json.dumps(limits))
+        held.update(dict(db.records(SQL.count_slots, tuple[str, int], limit_keys=json.dumps(limits))))
+        if ahead := sorted(_subjects("ahead", needs)):
+            others = _list_others(db, ahead, {job.job_id for job, _ in ready}, now)
+    return FactSheet(
+        now,
+        held,
+        others,
+        _list_successes(db, sorted(_subjects("last_success", needs))),
+        _list_starts(db, _subjects("starts", needs), now),
+    )
+
+
+def _list_others(db: Db, limits: Sequence[str], own: Collection[JobId], now: datetime) -> dict[str, list[Turn]]:
+    waiting = list_waiting(db, [slots_key(limit) for limit in limits], now)
+    return {
+        limit: [turn for job_id, turn in waiting.get(slots_key(limit), ()) if job_id not in own] for limit in limits
+    }
+
+
+def _list_successes(db: Db, programs: Sequence[str]) -> dict[ProgramId, LastRun]:
+    if not programs:
+        return {}
+    rows = json.dumps([{"program_id": program_id} for program_id in programs])
+    found = db.records(SQL.list_last_successes, _Success, programs=rows)
+    return {one.program_id: LastRun(one.started_at, one.ended_at) for one in found}
+
+
+def _list_starts(db: Db, wanted: Iterable[str], now: datetime) -> dict[ProgramId, list[datetime]]:
+    windows: dict[ProgramId, timedelta] = {}
+    for subject in wanted:
+        program_id, window = _split_window(subject)
+        windows[program_id] = max(window, windows.get(program_id, window))
+    starts: dict[ProgramId, list[datetime]] = {program_id: [] for program_id in windows}
+    if windows:
+        rows = [{"program_id": program_id, "since": now - window} for program_id, window in sorted(windows.items())]
+        for one in db.records(SQL.list_starts, _Start, windows=to_json(rows)):
+            starts[one.program_id].append(one.created_at)
+    return starts
+
+
+def _split_window(subject: str) -> tuple[ProgramId, timedelta]:
+    program_id, _, window = subject.rpartition(":")
+    return ProgramId(program_id), parse_duration(window)
+
+
+def _subjects(kind: str, names: Iterable[str]) -> set[str]:
+    return {name.removeprefix(f"{kind}:") for name in names if name.startswith(f"{kind}:")}

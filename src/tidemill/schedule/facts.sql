@@ -1,0 +1,24 @@
+-- name: lock_limits
+-- gives: limit_key
+-- locks: slot_limit
+SELECT limit_key FROM slot_limit WHERE limit_key IN ({texts:limit_keys}) ORDER BY limit_key {for_update}
+
+-- name: count_slots
+-- gives: limit_key, held
+-- A statement of its own after the lock: it sees what those before us under the lock have committed.
+SELECT limit_key, count(*) AS held FROM slot WHERE limit_key IN ({texts:limit_keys}) GROUP BY limit_key
+
+-- name: list_last_successes
+-- gives: program_id, started_at, ended_at
+SELECT run.program_id, run.started_at, run.ended_at
+  FROM {rows:programs(program_id text)} AS r
+  JOIN run ON run.run_id = (SELECT last.run_id FROM run AS last
+                             WHERE last.program_id = r.program_id AND last.state = 'COMPLETED'
+                             ORDER BY last.ended_at DESC LIMIT 1)
+
+-- name: list_starts
+-- gives: program_id, created_at
+SELECT run.program_id, run.created_at
+  FROM {rows:windows(program_id text, since bigint)} AS r
+  JOIN run ON run.program_id = r.program_id AND run.created_at > r.since
+ ORDER BY run.created_at DESC

@@ -46,6 +46,7 @@ READS_ALL: Final[Mapping[str, str]] = {
 READS_MORE: Final[Mapping[str, str]] = {
     "changes.forget_all_unseen": "reads all that waits: of a feed a row or two, here 2,790",
     "changes.forget_unseen": "reads all that waits: of a feed a row or two, here 2,790",
+    "difference.list_schedules": "reads all schedules of an app, 1,000, and their programs",
     "file_endings.retry_all": "reads all that waits in one inbox: 2,800 files",
     "managed.list_work": "sorts all that waits: 2,790 rows",
     "runs.list_unloaded": "reads all pending runs: 5,100",

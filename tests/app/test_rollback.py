@@ -218,8 +218,13 @@ def test_the_commands_show_and_roll_back(stage, capsys):
         return capsys.readouterr().out
 
     listed = json.loads(run("app", "history", "shop", "--json"))
-    run("app", "rollback", "shop")
+    rolled_back = run("app", "rollback", "shop").splitlines()
 
+    assert rolled_back[0] == "shop: deployment 3"
+    assert "  + program report" in rolled_back
+    assert rolled_back[-1].startswith(
+        "shop: 0 inboxes, 1 file set, 2 programs, 2 schedules   schedules: added on_lines"
+    )
     assert [one["version"] for one in listed] == [2, 1]
     assert "~ schedule hourly" in listed[0]["changes"]
     assert "- program report" in listed[0]["changes"]

@@ -7,7 +7,7 @@ plan, which is a deployment that is rolled back, names exactly what a deployment
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -142,6 +142,13 @@ def compare(before: Parts, after: Parts) -> tuple[PartChange, ...]:
         elif fields := tuple(_compare_fields(old, new)):
             changes.append(PartChange(Act.CHANGE, part, name, fields, owner))
     return tuple(changes)
+
+
+def describe(app: str, version: int, changes: Sequence[PartChange]) -> list[str]:
+    """Return lines for people: the deployment of an app, and a line for each change."""
+    if not changes:
+        return [f"{app}: nothing to do"]
+    return [f"{app}: deployment {version}", *(f"  {change}" for change in changes)]
 
 
 def _place(key: tuple[Part, str]) -> tuple[int, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tidemill.app.difference import describe
 from tidemill.cli.output import (
     json_option,
     open_mill,
@@ -71,7 +72,8 @@ def rollback(name: str, *, to: int | None, update_schedules: bool | None, as_jso
     """
     with open_mill() as mill:
         deployed = mill.apps.rollback(name, to=to, update_schedules=update_schedules)
-    say(deployed, deployed.sentence(), as_json=as_json)
+    lines = describe(deployed.app, deployed.version, deployed.changes)
+    say(deployed, "\n".join([*lines, deployed.sentence()]), as_json=as_json)
 
 
 @command.command()

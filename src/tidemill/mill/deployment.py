@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tidemill.app.deploy import Deployed, DeployedCode, deploy, find_left, plan
 from tidemill.app.deployments import Deployment
-from tidemill.app.difference import Act, Part, PartChange
+from tidemill.app.difference import Act, Part, PartChange, describe
 from tidemill.app.loading import load_bundle, load_with_code
 from tidemill.errors import NotFound
 from tidemill.mill.project import Project
@@ -35,10 +35,7 @@ class AppPlan:
 
     def sentence(self) -> str:
         """Return lines for people."""
-        if not self.changes:
-            lines = [f"{self.app}: nothing to do"]
-        else:
-            lines = [f"{self.app}: deployment {self.version}", *(f"  {change}" for change in self.changes)]
+        lines = describe(self.app, self.version, self.changes)
         if self.dropped_jobs:
             lines.append(f"  would drop {self.dropped_jobs} pending job{'' if self.dropped_jobs == 1 else 's'}")
         lines += [f"  {line}" for line in self.watermarks]

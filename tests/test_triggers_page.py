@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import tidemill as tm
+from tests.stage import staged
 from tidemill.cli.main import main
 from tidemill.json_specs import read_plain, write_plain
 from tidemill.schedule.trigger_json import TRIGGERS
@@ -27,6 +28,24 @@ def project(sqlite_catalog_url, tmp_path):
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
     with tm.open(tmp_path):
         return tmp_path
+
+
+def test_a_program_prints_what_started_its_run(sqlite_catalog_url, tmp_path, capsys):
+    """The first program of the page, and the program that explains its run."""
+    first, *others = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (explained,) = [other for other in others if "def explain(" in other]
+    with staged(tmp_path, sqlite_catalog_url, f"{first}{explained}") as stage:
+        (tmp_path / "landing").mkdir(exist_ok=True)
+        (tmp_path / "landing" / "a.csv").write_text("1,2.5\n", encoding="utf-8")
+        stage.mill.inboxes.scan("orders")
+        stage.publish("clean", "day=2026-01-01", "day=2026-01-02")
+        stage.schedule()
+        stage.work()
+
+    printed = capsys.readouterr().out.splitlines()
+    assert "NewFiles(default.orders) 1 ()" in printed
+    assert "NewPartitions(default.clean, 2) 2 ()" in printed
+    assert sum("'key': 'day=2026-01-02'" in line for line in printed) == 1
 
 
 def test_the_table_has_every_trigger_in_the_form_that_is_read():

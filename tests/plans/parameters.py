@@ -457,6 +457,9 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "subject": "run_1",
         "detail": "{}",
     },
+    "triggers.read_fed": {
+        "positions": _rows([{"topic": "data", "seq": 2 * i + 22, "n": 0} for i in range(1000, 1100)])
+    },
     "audit_log.list_old_entries": {"most": 1000, "keep": -1000},
     "audit_log.delete_entries": {"audit_ids": _list(*(f"audit_{100_000_000 + i}" for i in range(100)))},
     "audit_log.find_entry": {"audit_id": "audit_100250000"},

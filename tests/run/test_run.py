@@ -27,6 +27,7 @@ MEMBERS = {
         "read": "DataFrame",
         "spark": "SparkSession",
         "triggered_by": "Mapping[str, object]",
+        "triggers": "tuple[TriggerFeed, ...]",
         "write_pointer": "int",
     },
     Worker: {

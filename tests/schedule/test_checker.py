@@ -182,7 +182,7 @@ def test_a_job_that_waits_too_long_is_cancelled_and_its_work_comes_again(shop):
 
     assert waiting == []
     assert (ended.outcome, ended.run_id) == (Outcome.TIMED_OUT, None)
-    assert ended.detail == {"why": "concurrency 1/1", "messages": [[0, "data", seq, 0]]}
+    assert (ended.detail["why"], ended.detail["messages"]) == ("concurrency 1/1", [[0, "data", seq, 0]])
     assert again.fed[0].backlog
     assert shop.run(launch).job_id == again.job_id
 

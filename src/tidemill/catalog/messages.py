@@ -146,11 +146,11 @@ def quarantine_messages(db: Db, topic: str, subscriber: str, flaws: Mapping[Posi
 
 def to_message(row: MessageRow) -> Message:
     """Return the message of a row, with its payload read."""
-    payload, flaw = _read_payload(row.payload)
+    payload, flaw = read_payload(row.payload)
     return Message(row.topic, row.seq, row.n, row.at, row.event_type, row.event_key, payload, flaw)
 
 
-def _read_payload(text: str) -> tuple[Payload, str]:
+def read_payload(text: str) -> tuple[Payload, str]:
     """Return the payload and an empty flaw, or an empty payload and its flaw."""
     try:
         payload = json.loads(text)

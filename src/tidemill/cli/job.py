@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, page_options, say, show_one, show_page
+from tidemill.cli.output import json_option, open_mill, page_options, say, show_page, show_triggered
 
 if TYPE_CHECKING:
     from tidemill.mill.page import Page
@@ -39,7 +39,7 @@ def list_(history: str | None, *, limit: int, after: str, as_json: bool) -> None
 def show(job_id: str, *, as_json: bool) -> None:
     """Show a job: its messages, and why it waits or how it ended."""
     with open_mill() as mill:
-        show_one(mill.jobs.show(job_id), as_json=as_json)
+        show_triggered(mill.jobs.show(job_id), as_json=as_json)
 
 
 @command.command()

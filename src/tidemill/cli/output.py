@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., object])
 
 _NEVER: Final = "-"
+
+_MOST_SHOWN: Final = 120
+"""The most characters of a payload in a table."""
 
 FOUND: Final = 6
 """The exit code of a command that looked, and found what should not be."""
@@ -147,6 +150,35 @@ def show_one(record: object, *, as_json: bool) -> None:
     """Print all fields of a record as indented lines, or as a JSON object."""
     plain = to_plain(record)
     click.echo(json.dumps(plain, indent=2) if as_json else "\n".join(_lines(plain)))
+
+
+def show_triggered(record: object, *, as_json: bool) -> None:
+    """Print a run or job as `show_one` does. For people, its triggers are a table with a line for each message."""
+    if as_json:
+        show_one(record, as_json=True)
+        return
+    plain: dict[str, Any] = to_plain(record)
+    plain["triggers"] = [line for feed in plain["triggers"] for line in _message_lines(feed)]
+    if isinstance(cause := plain.get("triggered_by"), dict):
+        plain["triggered_by"] = {name: value for name, value in cause.items() if name != "triggers"}
+    show_one(plain, as_json=False)
+
+
+def _message_lines(feed: Mapping[str, Any]) -> Iterator[dict[str, object]]:
+    """Yield a line for each message of a leaf, or one for a leaf without messages, and one for later messages."""
+    fed = {"trigger": feed["trigger"], "fed": feed["why"]}
+    for message in feed["messages"]:
+        payload = message["flaw"] or json.dumps(message["payload"])
+        yield fed | {
+            "message": f"{message['topic']} {message['position']}",
+            "published_at": message["published_at"],
+            "event_type": message["event_type"],
+            "payload": payload if len(payload) <= _MOST_SHOWN else f"{payload[: _MOST_SHOWN - 1]}…",
+        }
+    if feed["more"]:
+        yield fed | {"message": f"and {feed['more']} later messages"}
+    elif not feed["messages"]:
+        yield fed
 
 
 def say(record: object, sentence: str, *, as_json: bool) -> None:

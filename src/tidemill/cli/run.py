@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, page_options, parse_argument, say, show_one, show_page
+from tidemill.cli.output import json_option, open_mill, page_options, parse_argument, say, show_page, show_triggered
 
 _FOLLOWED_EVERY = timedelta(milliseconds=500)
 
@@ -36,7 +36,7 @@ def list_(program: str | None, *, limit: int, after: str, as_json: bool) -> None
 def show(run_id: str, *, as_json: bool) -> None:
     """Show a run: its state with the reason, attempts, cause and inputs."""
     with open_mill() as mill:
-        show_one(mill.runs.show(run_id), as_json=as_json)
+        show_triggered(mill.runs.show(run_id), as_json=as_json)
 
 
 @command.command()

@@ -11,11 +11,15 @@ from tidemill.catalog.db import Db
 from tidemill.catalog.named import FROM_LATEST
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, read_name, write_key
-from tidemill.mill.project import Noun, schedule_names
+from tidemill.mill.project import Noun, fields_of, schedule_names
 from tidemill.mill.scheduled import find_named
 from tidemill.names import JobId, RunId, ScheduleId
+from tidemill.run.records.runs import find_run
+from tidemill.run.records.triggers import TriggerFeed, leaves_of, read_triggers
 from tidemill.schedule import jobs
+from tidemill.schedule.causes import leaves_of_dropped, leaves_of_job
 from tidemill.schedule.jobs import EndedJob, Job, JobEnding, Outcome, end_jobs, lock_job
+from tidemill.schedule.schedules import read_schedules
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,13 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
+class JobDetail(JobView):
+    """A job that waits, with the feed of each leaf of its schedule's trigger."""
+
+    triggers: tuple[TriggerFeed, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EndedJobView:
     """A job that has become a run, or was dropped."""
 
@@ -43,6 +54,13 @@ class EndedJobView:
     created_at: datetime
     ended_at: datetime
     detail: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJobDetail(EndedJobView):
+    """A job that has ended, with the feed of each leaf of its schedule's trigger."""
+
+    triggers: tuple[TriggerFeed, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +112,21 @@ class Jobs(Noun):
         return self._catalog.read(block)
 
     @operation(Right.READ)
-    def show(self, job_id: str) -> JobView | EndedJobView:
-        """Return a job, waiting or ended; `NotFound`."""
+    def show(self, job_id: str) -> JobDetail | EndedJobDetail:
+        """Return a job, waiting or ended, with the messages that fed it; `NotFound`."""
 
-        def block(db: Db) -> JobView | EndedJobView:
+        def block(db: Db) -> JobDetail | EndedJobDetail:
             job = jobs.find_job(db, JobId(job_id))
             names = schedule_names(db, [job.schedule_id])
-            return _job_view(job, names) if isinstance(job, Job) else _ended_view(job, names)
+            if isinstance(job, Job):
+                leaves = leaves_of_job(db, job, read_schedules(db, [job.schedule_id])[job.schedule_id])
+                return JobDetail(**fields_of(_job_view(job, names)), triggers=read_triggers(db, leaves))
+            if job.run_id is None:
+                schedule = read_schedules(db, [job.schedule_id]).get(job.schedule_id)
+                leaves = leaves_of_dropped(db, job, schedule)
+            else:
+                leaves = leaves_of(find_run(db, job.run_id).triggered_by)
+            return EndedJobDetail(**fields_of(_ended_view(job, names)), triggers=read_triggers(db, leaves))
 
         return self._catalog.read(block)
 

@@ -22,6 +22,7 @@ from tidemill.run.records import runs
 from tidemill.run.records.logs import LogLine, follow_logs
 from tidemill.run.records.programs import find_program_by_id
 from tidemill.run.records.runs import Cause, NewRun, RunKind, RunRecord, RunState
+from tidemill.run.records.triggers import TriggerFeed, leaves_of, read_triggers
 from tidemill.schedule.schedules import list_limits
 
 if TYPE_CHECKING:
@@ -104,9 +105,10 @@ class InputView:
 
 @dataclass(frozen=True, slots=True)
 class RunDetail(RunView):
-    """A run with its inputs."""
+    """A run with its inputs, and with the feed of each leaf of its schedule's trigger (`run.triggers`)."""
 
     inputs: tuple[InputView, ...]
+    triggers: tuple[TriggerFeed, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +160,15 @@ class Runs(Noun):
 
     @operation(Right.READ)
     def show(self, run_id: str) -> RunDetail:
-        """Return a run with its inputs; `NotFound`."""
+        """Return a run with its inputs and the messages that triggered it; `NotFound`."""
 
         def block(db: Db) -> RunDetail:
             run = runs.find_run(db, RunId(run_id))
             view = _run_view(run, program_names(db, [run.program_id]), _Waits(db))
             rows = db.all(SQL.list_inputs, run_id=run_id, limit=MOST_SHOWN)
             by_id = find_some(db, (DatasetId(str(row[0])) for row in rows))
-            return RunDetail(**fields_of(view), inputs=tuple(_input_view(row, by_id) for row in rows))
+            inputs = tuple(_input_view(row, by_id) for row in rows)
+            return RunDetail(**fields_of(view), inputs=inputs, triggers=read_triggers(db, leaves_of(run.triggered_by)))
 
         return self._catalog.read(block)
 

@@ -11,19 +11,18 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import load_sql
 from tidemill.errors import UserError
-from tidemill.json_specs import write_plain
 from tidemill.names import JobId, RunId
 from tidemill.run.records.programs import Program, Value, find_programs
 from tidemill.run.records.runs import NewRun, create_pending
 from tidemill.run.step.inputs import follows_changes
 from tidemill.schedule.answers import Answer, Never, NotBefore, Satisfied, Waiting, all_of, verdict
+from tidemill.schedule.causes import describe_cause
 from tidemill.schedule.data_triggers import DataTrigger
 from tidemill.schedule.facts import read_facts
 from tidemill.schedule.jobs import (
     Job,
     JobEnding,
     JobState,
-    MessageRef,
     Outcome,
     end_jobs,
     lock_due_jobs,
@@ -203,7 +202,7 @@ def _launch(db: Db, world: World, starting: Sequence[_Ready], now: datetime) -> 
             run_id=run_id,
             program_id=one.schedule.program_id,
             arguments=arguments,
-            triggered_by=_triggered_by(one, messages.get(one.job.job_id, []), now),
+            triggered_by=describe_cause(one.schedule, one.job.fed, messages.get(one.job.job_id, []), now),
             schedule_id=one.schedule.schedule_id,
             job_id=one.job.job_id,
             priority=one.job.priority,
@@ -232,30 +231,6 @@ def _launch(db: Db, world: World, starting: Sequence[_Ready], now: datetime) -> 
 def _outcome(one: _Ready) -> Outcome:
     held = all(isinstance(answer, Satisfied) for answer in one.constraints)
     return Outcome.LAUNCHED if held else Outcome.FORCED
-
-
-def _triggered_by(one: _Ready, messages: Sequence[MessageRef], now: datetime) -> dict[str, object]:
-    """Return the cause for the run's record: what each leaf was fed, and the positions of its messages."""
-    leaves = one.schedule.spec.trigger.leaves
-    fires = sorted({at for fed in one.job.fed.values() for at in fed.fires})
-    return {
-        "schedule": one.schedule.qualified_name,
-        "generation": one.schedule.generation,
-        "logical_time": fires[-1] if fires else None,
-        "logical_times": fires,
-        "triggers": [
-            {
-                "trigger_no": trigger_no,
-                **write_plain(leaves[trigger_no]),
-                "why": leaves[trigger_no].check([fed], now).why,
-                "count": fed.count,
-                "backlog": fed.backlog,
-                "fires": fed.fires,
-                "messages": [(m.topic, m.seq, m.n) for m in messages if m.trigger_no == trigger_no],
-            }
-            for trigger_no, fed in sorted(one.job.fed.items())
-        ],
-    }
 
 
 def _why(one: _Ready) -> str:

@@ -19,7 +19,7 @@ from tidemill.catalog.messages import Message
 from tidemill.catalog.named import ALL_ROWS, FROM_LATEST, load_sql
 from tidemill.catalog.records import to_json
 from tidemill.errors import Conflict, Internal, NotFound
-from tidemill.json_specs import shaped, write_text
+from tidemill.json_specs import shaped, write_plain, write_text
 from tidemill.names import JobId, RunId, ScheduleId
 from tidemill.schedule.data_triggers import MessageTrigger, WatermarkPassed
 from tidemill.schedule.specs import Schedule
@@ -301,7 +301,7 @@ def drop_jobs(db: Db, schedules: Mapping[ScheduleId, Outcome]) -> dict[ScheduleI
 def end_jobs(db: Db, endings: Sequence[JobEnding]) -> None:
     """Move jobs, whose rows the caller holds, to the history.
 
-    The messages of those that end without a run are named there; those of the others are in their run's record.
+    The feed and the messages of those that end without a run go there; those of the others are in their run's record.
     """
     dropped = json.dumps([ending.job.job_id for ending in endings if ending.run_id is None])
     messages = read_job_messages(db, json.loads(dropped))
@@ -314,7 +314,9 @@ def end_jobs(db: Db, endings: Sequence[JobEnding]) -> None:
             "outcome": ending.outcome.value,
             "run_id": ending.run_id,
             "created_at": ending.job.created_at,
-            "detail": json.dumps({"why": ending.why, "messages": messages.get(ending.job.job_id, [])}),
+            "detail": json.dumps(
+                {"why": ending.why, "messages": messages.get(ending.job.job_id, [])} | _fed_if_dropped(ending)
+            ),
         }
         for ending in endings
     ]
@@ -322,6 +324,10 @@ def end_jobs(db: Db, endings: Sequence[JobEnding]) -> None:
     db.run(SQL.insert_history, jobs=to_json(rows))
     for statement in (SQL.delete_waits, SQL.delete_messages, SQL.delete_jobs):
         db.run(statement, job_ids=ended)
+
+
+def _fed_if_dropped(ending: JobEnding) -> dict[str, object]:
+    return {} if ending.run_id is not None else {"fed": write_plain(ending.job.progress)}
 
 
 def find_job(db: Db, job_id: JobId) -> Job | EndedJob:

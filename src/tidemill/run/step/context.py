@@ -11,6 +11,7 @@ from tidemill.lake.fileset.time_travel import AsOf
 from tidemill.names import RunId
 from tidemill.run.records.declared import Declared, qualified_name
 from tidemill.run.records.programs import Value
+from tidemill.run.records.triggers import TriggerFeed
 from tidemill.run.step.inputs import Input
 from tidemill.run.step.output import Output
 from tidemill.run.step.outputs import Compacted
@@ -71,6 +72,14 @@ class Run:
     def triggered_by(self) -> Mapping[str, object]:
         """Cause of the run: its schedule and the triggers with their messages, or the person that started it."""
         return self._step.record.triggered_by
+
+    @property
+    def triggers(self) -> tuple[TriggerFeed, ...]:
+        """Feed of each leaf of the schedule's trigger, with its messages; empty if no schedule started the run.
+
+        At most 100 messages in all, oldest first for each leaf. The first call reads the messages from their topics.
+        """
+        return self._workspace.triggers
 
     @property
     def logical_time(self) -> datetime | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from tidemill.catalog.db import Catalog, Db
@@ -25,6 +26,7 @@ from tidemill.lake.snapshot.snapshot import SnapshotDataset, find_current
 from tidemill.names import ConsumerId, PinId, ProgramId, RunId
 from tidemill.run.records.declared import Declared, find_dataset, qualified_name
 from tidemill.run.records.runs import RunRecord
+from tidemill.run.records.triggers import TriggerFeed, leaves_of, read_triggers
 from tidemill.run.step.output import Output
 from tidemill.run.step.outputs import Compacted, Outputs
 from tidemill.run.step.reads import ReadChanges
@@ -75,6 +77,11 @@ class Workspace:
         """The program of the run."""
         assert self.record.program_id is not None, "a run that is driven is one of a program"  # noqa: S101
         return self.record.program_id
+
+    @cached_property
+    def triggers(self) -> tuple[TriggerFeed, ...]:
+        """Feed of each leaf of the schedule's trigger; read once."""
+        return self.catalog.read(lambda db: read_triggers(db, leaves_of(self.record.triggered_by)))
 
     @property
     def spark(self) -> SparkSession:

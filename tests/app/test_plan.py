@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -329,3 +330,41 @@ def test_a_deployment_that_dies_has_changed_all_or_nothing(stage, mark):
     assert (died == before) == (mark != "deploy.committed")
     assert (planned.changes == ()) == (mark == "deploy.committed")
     assert [one.version for one in stage.mill.apps.history("shop")] == [2, 1]
+
+
+def test_two_deployments_at_once_come_one_after_the_other(stage):
+    """Each has a number of its own, and the second is compared with what the first has left."""
+    config, mill = stage.mill.project.config, stage.mill
+    done: list[Any] = []
+
+    def deploy_other() -> None:
+        config.app.write_text(APP.replace("NewPartitions(clean, 2)", "NewPartitions(clean, 4)"))
+        done.extend(mill.deploy())
+
+    other = threading.Thread(target=deploy_other)
+    stage.at["deploy.programs"] = other.start
+    first = redeploy(mill, APP.replace("NewPartitions(clean, 2)", "NewPartitions(clean, 3)"))
+    other.join()
+
+    (second,) = done
+    assert [first.version, second.version] == [2, 3]
+    (changed,) = [one for one in second.changes if str(one.part) == "schedule"]
+    assert [(one.old["n"], one.new["n"]) for one in changed.fields] == [(3, 4)]
+    assert [one.version for one in mill.apps.history("shop")] == [3, 2, 1]
+
+
+def test_a_deleted_app_takes_all_schedules_along_where_the_site_keeps_them(stage):
+    """Seed 001: the deletion of an app deletes its schedules, also those of ops, with their pending jobs."""
+    toml = stage.mill.project.config.folder / "tidemill.toml"
+    toml.write_text(f"{toml.read_text()}[deploy]\nupdate_schedules = false\n")
+    stage.mill.schedules.create("shop.by_ops", "shop.report", trigger={"type": "every", "duration": "1h"})
+    stage.mill.schedules.resume("shop.on_clean")
+    stage.publish("clean", "day=2026-01-01")
+    stage.schedule()
+
+    with pytest.raises(SystemExit) as ended:
+        main(["--project", str(toml.parent), "app", "delete", "shop"])
+
+    assert ended.value.code == 0
+    assert schedules(stage.mill) == {}
+    assert list(stage.mill.jobs.list()) == []

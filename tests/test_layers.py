@@ -22,7 +22,19 @@ import pytest
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 
 LAYERS = (
-    {"errors", "world", "processes", "names", "durations", "epoch", "sizes", "texts", "config", "json_specs"},
+    {
+        "errors",
+        "world",
+        "processes",
+        "names",
+        "durations",
+        "epoch",
+        "sizes",
+        "texts",
+        "config",
+        "json_specs",
+        "plugins",
+    },
     {"catalog", "storage"},
     {"shapes"},
     {"lake"},

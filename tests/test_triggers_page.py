@@ -17,6 +17,7 @@ from tidemill.schedule.trigger_json import TRIGGERS
 from tidemill.schedule.triggers import Trigger
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "triggers.md").read_text(encoding="utf-8")
+_APP, _ = PAGE.split("## Triggers, constraints and probes of your own")
 _TRIGGERS, _ = PAGE.split("## Constraints")
 FORMS = [json.loads(text) for text in re.findall(r"`(\{.*?\})` \|$", _TRIGGERS, re.MULTILINE)]
 
@@ -24,7 +25,7 @@ FORMS = [json.loads(text) for text in re.findall(r"`(\{.*?\})` \|$", _TRIGGERS, 
 @pytest.fixture
 def project(sqlite_catalog_url, tmp_path):
     """The page's project."""
-    (tmp_path / "app.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)), encoding="utf-8")
+    (tmp_path / "app.py").write_text("\n".join(re.findall(r"```python\n(.*?)```", _APP, re.DOTALL)), encoding="utf-8")
     (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
     with tm.open(tmp_path):
         return tmp_path

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from tidemill.schedule.triggers import AtLeast as AtLeast
     from tidemill.schedule.triggers import Silence as Silence
     from tidemill.schedule.waits import Delay as Delay
+    from tidemill.schedule.waits import Probe as Probe
     from tidemill.schedule.waits import SinceLastRun as SinceLastRun
     from tidemill.schedule.waits import TimeRange as TimeRange
     from tidemill.shapes.filters import Range as Range
@@ -87,6 +88,7 @@ _HOMES = {
     "PartitionConsumer": "lake.consumer.consumer",
     "PartitionConsumerResult": "lake.consumer.consumer",
     "PartitionConsumerState": "lake.consumer.consumer",
+    "Probe": "schedule.waits",
     "Range": "shapes.filters",
     "Rate": "schedule.constraints",
     "Reads": "app.reads",

@@ -70,7 +70,8 @@ class _Shape:
 _names: Final[dict[object, Mapping[str, str | None]]] = {}
 _sparse: Final[set[object]] = set()
 _shapes: Final[dict[object, _Shape]] = {}
-_unions: Final[dict[object, Mapping[str, type]]] = {}
+_unions: Final[dict[object, dict[str, type]]] = {}
+_plugins: Final[dict[type, Callable[[], Mapping[str, type]]]] = {}
 _tags: Final[dict[object, str]] = {}
 
 
@@ -90,10 +91,15 @@ def shaped(kind: type[_T], shape: type[_S], read: Callable[[_S], _T], write: Cal
     _shapes[kind] = _Shape(shape, read, write)
 
 
-def union(base: type, kinds: Mapping[str, type]) -> None:
-    """Declare that a `base` is one of `kinds`; JSON names the kind in its field `type`."""
-    _unions[base] = kinds
+def union(base: type, kinds: Mapping[str, type], plugins: Callable[[], Mapping[str, type]] | None = None) -> None:
+    """Declare that a `base` is one of `kinds`; JSON names the kind in its field `type`.
+
+    `plugins` gives further kinds. The first JSON or value of a kind that is not known calls it.
+    """
+    _unions[base] = dict(kinds)
     _tags.update({kind: tag for tag, kind in kinds.items()})
+    if plugins is not None:
+        _plugins[base] = plugins
 
 
 def read_plain(kind: type[_T], plain: object) -> _T:
@@ -142,6 +148,16 @@ def write_text(spec: object) -> str:
     return json.dumps(write_plain(spec))
 
 
+def has_tag(kind: Any) -> bool:  # noqa: ANN401  # a type
+    """Return whether `kind` is one of a union, so that JSON has a name for it, perhaps as a plug-in."""
+    if kind in _tags or not isinstance(kind, type):
+        return kind in _tags
+    for base in _plugins:
+        if issubclass(kind, base) and kind is not base:
+            _add_plugins(base)
+    return kind in _tags
+
+
 @cache
 def _converter(*, detailed: bool) -> Converter:
     """Make the converter on first use: most commands read no spec, and cattrs takes 30 ms to import.
@@ -176,7 +192,7 @@ def _converter(*, detailed: bool) -> Converter:
     on_write_by(_shapes.__contains__, _shape_writer)
     # The value decides which kind of a union is written.
     on_write_by(_unions.__contains__, lambda _, within: within.unstructure)
-    on_write_by(_tags.__contains__, _tag_writer)
+    on_write_by(has_tag, _tag_writer)
     return converter
 
 
@@ -222,19 +238,33 @@ def _shape_writer(kind: object, converter: Converter) -> Callable[[Any], Any]:
 
 
 def _union_reader(base: object, converter: Converter) -> StructureHook:
-    readers = {
-        tag: (_shape_reader if kind in _shapes else _fields_reader)(kind, converter)
-        for tag, kind in _unions[base].items()
-    }
+    readers: dict[str, StructureHook] = {}
 
     def read(value: object, _: object) -> object:
         rest = dict(_of(value, dict))
         tag = rest.pop(_TAG, None)
-        if not isinstance(tag, str) or tag not in readers:
-            raise _Unfit(f"has no {_TAG} that is known; {_advise(tag, readers)}")
+        if not isinstance(tag, str) or not _is_known(base, tag):
+            raise _Unfit(f"has no {_TAG} that is known; {_advise(tag, _unions[base])}")
+        if tag not in readers:
+            kind = _unions[base][tag]
+            readers[tag] = (_shape_reader if kind in _shapes else _fields_reader)(kind, converter)
         return readers[tag](rest, _unions[base][tag])
 
     return read
+
+
+def _is_known(base: Any, tag: str) -> bool:  # noqa: ANN401  # a type
+    """Return whether a union has that kind, perhaps one of a plug-in."""
+    if tag not in _unions[base]:
+        _add_plugins(base)
+    return tag in _unions[base]
+
+
+def _add_plugins(base: type) -> None:
+    for tag, kind in _plugins[base]().items() if base in _plugins else ():
+        if _unions[base].setdefault(tag, kind) is not kind:
+            raise BadJson(base.__name__, f"a plug-in has the name {tag!r}, which another kind has")
+        _tags[kind] = tag
 
 
 def _tag_writer(kind: Any, converter: Converter) -> Callable[[Any], dict[str, Any]]:  # noqa: ANN401  # a type

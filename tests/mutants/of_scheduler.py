@@ -190,10 +190,10 @@ MUTANTS: Final = (
     _mutant(
         "job_ended_before_its_run",
         "the job goes to the history in one transaction, and its run is made in the next",
-        In("check_due").swap(
-            "checked, overdue = catalog.write(lambda db: _check(db, world, limit))",
+        In("_check_once").swap(
+            "checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes))",
             "later: list[object] = []\n"
-            "checked, overdue = catalog.write(lambda db: _check(db, world, limit, later))\n"
+            "checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes, later))\n"
             "if later and later[-1]:\n"
             "    catalog.write(lambda db: create_pending(db, later[-1]))",
         ),
@@ -206,10 +206,10 @@ MUTANTS: Final = (
     _mutant(
         "job_ended_after_its_run",
         "the run is made in one transaction, and the job goes to the history in the next",
-        In("check_due").swap(
-            "checked, overdue = catalog.write(lambda db: _check(db, world, limit))",
+        In("_check_once").swap(
+            "checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes))",
             "later: list[object] = []\n"
-            "checked, overdue = catalog.write(lambda db: _check(db, world, limit, later))\n"
+            "checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes, later))\n"
             "if later and later[-1]:\n"
             "    catalog.write(lambda db: end_jobs(db, later[-1]))",
         ),

@@ -23,7 +23,7 @@ from tidemill.schedule.constraints import (
 )
 from tidemill.schedule.specs import BadSchedule, OnTimeout, ScheduleSpec
 from tidemill.schedule.time_triggers import Every
-from tidemill.schedule.waits import Delay, SinceLastRun, TimeRange
+from tidemill.schedule.waits import Delay, Probe, SinceLastRun, TimeRange
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -42,6 +42,8 @@ EXAMPLES = (
     TimeRange("08:00", "18:30", on_limit="skip"),
     SinceLastRun("10m"),
     SinceLastRun("10m", since="start", on_limit="skip"),
+    Probe("spark_load", at_most=0.8),
+    Probe("free_slots", at_least=2, at_most=100, on_limit="skip"),
 )
 
 
@@ -187,6 +189,11 @@ def test_a_limit_that_cannot_be_is_refused(make, n):
         (lambda: TimeRange(22, 6), "start"),
         (lambda: TimeRange("22:00", "06:00", zone="Europe/Berln"), "Europe/Berlin"),
         (lambda: TimeRange("22:00", "06:00", zone=1), "zone"),
+        (lambda: Probe("load"), "at_most"),
+        (lambda: Probe("", at_most=1), "probe"),
+        (lambda: Probe("load", at_most="1"), "at_most"),
+        (lambda: Probe("load", at_least=float("nan")), "at_least"),
+        (lambda: Probe("load", at_most=1, at_least=2), "no number is both"),
     ],
 )
 def test_a_field_that_cannot_be_is_refused_by_its_name(make, field):

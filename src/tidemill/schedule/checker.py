@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemill.catalog.db import Catalog, Db
@@ -17,8 +18,9 @@ from tidemill.run.records.runs import NewRun, create_pending
 from tidemill.run.step.inputs import follows_changes
 from tidemill.schedule.answers import Answer, Never, NotBefore, Satisfied, Waiting, all_of, verdict
 from tidemill.schedule.causes import describe_cause
+from tidemill.schedule.constraints import Constraint, Facts, ProbeReading
 from tidemill.schedule.data_triggers import DataTrigger
-from tidemill.schedule.facts import read_facts
+from tidemill.schedule.facts import probe_names, read_facts
 from tidemill.schedule.jobs import (
     Job,
     JobEnding,
@@ -31,6 +33,7 @@ from tidemill.schedule.jobs import (
     read_job_messages,
     store_checked,
 )
+from tidemill.schedule.probes import Probes
 from tidemill.schedule.schedules import read_schedules
 from tidemill.schedule.specs import BadSchedule, OnTimeout, Schedule
 from tidemill.schedule.subscriber import BACKLOG
@@ -41,6 +44,10 @@ if TYPE_CHECKING:
     from tidemill.schedule.checker_sql import Sql
 
 SQL: Sql = load_sql(__file__)
+
+_AFTER_ERROR: Final = timedelta(minutes=1)
+
+_log = logging.getLogger(__name__)
 
 BATCH: Final = 500
 """Jobs handled in one transaction."""
@@ -62,6 +69,9 @@ class Checked:
 
     jobs: int
     launches: tuple[Launch, ...]
+    at: datetime
+    unread: frozenset[str] = frozenset()
+    """The probes of jobs that the check left as they were, for want of a reading."""
 
 
 class _Ready(NamedTuple):
@@ -86,17 +96,21 @@ class _Overdue(NamedTuple):
     why: str
 
 
-def check_due(catalog: Catalog, world: World, limit: int = BATCH) -> Checked:
+def check_due(catalog: Catalog, world: World, limit: int = BATCH, probes: Probes | None = None) -> Checked:
     """Look at up to `limit` due jobs: make runs of those that may start, store what the others wait for.
 
     Jobs that others hold are left to them. A job that is to be cancelled is so in a transaction of its own, which
     publishes and so takes the clock first. Cost: some twenty statements for all jobs together.
     """
-    checked, overdue = catalog.write(lambda db: _check(db, world, limit))
-    if overdue:
-        world.mark("checker.before_cancel")
-        catalog.write(lambda db: _cancel(db, overdue))
-    return checked
+    probes = probes or Probes()
+    checked = _check_once(catalog, world, limit, probes)
+    if not checked.unread:
+        return checked
+    # Jobs whose probes are to be read stay due. Code of others runs here, between the transactions.
+    probes.read(checked.unread, checked.at)
+    world.mark("checker.probes_read")
+    again = _check_once(catalog, world, limit, probes)
+    return replace(checked, launches=checked.launches + again.launches, unread=again.unread)
 
 
 def force_job(db: Db, world: World, job_id: JobId) -> Launch:
@@ -115,11 +129,19 @@ def next_check_at(db: Db) -> datetime | None:
     return db.value(SQL.find_next, datetime)
 
 
-def _check(db: Db, world: World, limit: int) -> tuple[Checked, list[_Overdue]]:
+def _check_once(catalog: Catalog, world: World, limit: int, probes: Probes) -> Checked:
+    checked, overdue = catalog.write(lambda db: _check(db, world, limit, probes))
+    if overdue:
+        world.mark("checker.before_cancel")
+        catalog.write(lambda db: _cancel(db, overdue))
+    return checked
+
+
+def _check(db: Db, world: World, limit: int, probes: Probes) -> tuple[Checked, list[_Overdue]]:
     now = db.now()
     jobs = lock_due_jobs(db, now, limit)
     if not jobs:
-        return Checked(0, ()), []
+        return Checked(0, (), now), []
     world.mark("checker.locked")
     schedules = read_schedules(db, {job.schedule_id for job in jobs})
     ready: list[_Ready] = []
@@ -135,7 +157,10 @@ def _check(db: Db, world: World, limit: int) -> tuple[Checked, list[_Overdue]]:
         else:
             at = answer.at if isinstance(answer, NotBefore) else None
             stored.append(replace(job, next_check_at=at, verdict=_verdict(answer)))
-    starting, waiting = _decide(db, ready, now)
+    readings = probes.known({name for one in ready for name in probe_names(one.schedule)}, now)
+    unread = {name for one in ready for name in probe_names(one.schedule)} - set(readings)
+    ready = [one for one in ready if unread.isdisjoint(probe_names(one.schedule))]
+    starting, waiting = _decide(db, ready, now, readings)
     waits: dict[JobId, tuple[str, ...]] = {}
     for one in waiting:
         answer = all_of(one.constraints)
@@ -153,7 +178,7 @@ def _check(db: Db, world: World, limit: int) -> tuple[Checked, list[_Overdue]]:
     launches, broken = _launch(db, world, starting, now)
     store_checked(db, stored, waits)
     world.mark("checker.before_commit")
-    return Checked(len(jobs), tuple(launches)), overdue + broken
+    return Checked(len(jobs), tuple(launches), now, frozenset(unread)), overdue + broken
 
 
 def _ask_trigger(job: Job, schedule: Schedule, now: datetime) -> Answer:
@@ -167,14 +192,16 @@ def _satisfied(job: Job, schedule: Schedule, now: datetime) -> Job:
     return replace(job, state=JobState.PENDING_CONSTRAINT, satisfied_at=at, deadline=deadline)
 
 
-def _decide(db: Db, ready: Sequence[_Ready], now: datetime) -> tuple[list[_Ready], list[_Ready]]:
+def _decide(
+    db: Db, ready: Sequence[_Ready], now: datetime, readings: Mapping[str, ProbeReading]
+) -> tuple[list[_Ready], list[_Ready]]:
     """Split `ready` into those whose constraints hold and the others, the better turn first, under their limits."""
-    facts = read_facts(db, [(one.job, one.schedule) for one in ready], now)
+    facts = read_facts(db, [(one.job, one.schedule) for one in ready], now, readings)
     starting: list[_Ready] = []
     waiting: list[_Ready] = []
     for one in sorted(ready, key=lambda one: one.job.turn(now)):
         known = facts.read(one.job, one.schedule)
-        answers = tuple(constraint.check(known, now) for constraint in one.schedule.spec.constraints)
+        answers = tuple(_ask(constraint, known, now) for constraint in one.schedule.spec.constraints)
         answered = one._replace(constraints=answers)
         if all(isinstance(answer, Satisfied) for answer in answers):
             facts.launch(one.schedule)
@@ -182,6 +209,15 @@ def _decide(db: Db, ready: Sequence[_Ready], now: datetime) -> tuple[list[_Ready
         else:
             waiting.append(answered)
     return starting, waiting
+
+
+def _ask(constraint: Constraint, facts: Facts, now: datetime) -> Answer:
+    """Ask a constraint. An error of a plug-in means "not yet": the other jobs of the batch go on."""
+    try:
+        return constraint.check(facts, now)
+    except Exception as error:  # noqa: BLE001  # code of others: whatever it raises
+        _log.exception("constraint %s failed", constraint)
+        return NotBefore(now + _AFTER_ERROR, f"{constraint} failed: {type(error).__name__}: {error}")
 
 
 def _launch(db: Db, world: World, starting: Sequence[_Ready], now: datetime) -> tuple[list[Launch], list[_Overdue]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from tidemill.json_specs import sparse, union
+from tidemill.plugins import load_kinds
 from tidemill.schedule.constraints import Concurrency, Constraint, GroupConcurrency, Rate
-from tidemill.schedule.waits import Delay, SinceLastRun, TimeRange
+from tidemill.schedule.waits import Delay, Probe, SinceLastRun, TimeRange
 
 CONSTRAINTS: Final[Mapping[str, type[Constraint]]] = {
     "concurrency": Concurrency,
@@ -16,9 +18,10 @@ CONSTRAINTS: Final[Mapping[str, type[Constraint]]] = {
     "delay": Delay,
     "time_range": TimeRange,
     "since_last_run": SinceLastRun,
+    "probe": Probe,
 }
 """Constraints by their `type` in JSON."""
 
-union(Constraint, CONSTRAINTS)
+union(Constraint, CONSTRAINTS, partial(load_kinds, "tidemill.constraints", Constraint))
 for _kind in CONSTRAINTS.values():
     sparse(_kind)

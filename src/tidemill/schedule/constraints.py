@@ -51,6 +51,15 @@ class LastRun(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeReading:
+    """A number that a probe gave at a time of the catalog; None and a reason if the probe gave none."""
+
+    at: datetime
+    value: float | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Facts about one job, by the names that the constraint's `needs` gives.
 
@@ -61,6 +70,7 @@ class Facts:
     | `active:<program>` | the number of the program's runs that have not ended |
     | `last_success:<program>` | the program's `LastRun`, or None |
     | `starts:<program>:<window>` | the times of the program's launches in the window that ends now, newest first |
+    | `probe:<name>` | a `ProbeReading` that is younger than `READING_AGE` |
     """
 
     program_id: ProgramId
@@ -82,6 +92,10 @@ class Facts:
     def last_run(self, name: str) -> LastRun | None:
         """Return a fact that is a run; None if the program has not succeeded yet."""
         return None if self.values.get(name, ...) is None else self._value(name, LastRun)
+
+    def reading(self, name: str) -> ProbeReading:
+        """Return a fact that a probe gave."""
+        return self._value(name, ProbeReading)
 
     def _value(self, name: str, kind: type[_T]) -> _T:
         value = self.values.get(name)
@@ -126,15 +140,23 @@ class Constraint(ABC):
         """Return the constraint as people write it."""
 
 
-FACTS: Final = frozenset({"slots", "ahead", "active", "last_success", "starts"})
+FACTS: Final = frozenset({"slots", "ahead", "active", "last_success", "starts", "probe"})
 """The first words of the names of facts."""
 
+READING_AGE: Final = timedelta(seconds=15)
+"""Age at which a probe is asked again."""
 
-def limit_of(name: str) -> str:
-    """Return the limit whose row guards the fact `name`: launches and ends of runs lock the row."""
+
+def limit_of(name: str) -> str | None:
+    """Return the limit whose row guards the fact `name`: launches and ends of runs lock the row.
+
+    Nothing guards a reading of a probe: None.
+    """
     kind, _, subject = name.partition(":")
     if kind in {"slots", "ahead"}:
         return subject
+    if kind == "probe":
+        return None
     program_id = subject.rpartition(":")[0] if kind == "starts" else subject
     return program_limit(ProgramId(program_id))
 

@@ -14,7 +14,7 @@ from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import to_json
 from tidemill.durations import parse_duration
 from tidemill.names import JobId, ProgramId, program_limit
-from tidemill.schedule.constraints import Facts, LastRun, slots_key
+from tidemill.schedule.constraints import Facts, LastRun, ProbeReading, slots_key
 from tidemill.schedule.jobs import Job, Turn, list_waiting
 from tidemill.schedule.specs import Schedule
 
@@ -49,6 +49,7 @@ class FactSheet:
     """The turns of the jobs that wait for a slot of each limit, beside the jobs that are being checked."""
     successes: Mapping[ProgramId, LastRun]
     starts: dict[ProgramId, list[datetime]]
+    readings: Mapping[str, ProbeReading]
 
     def read(self, job: Job, schedule: Schedule) -> Facts:
         """Return the facts that the constraints of a job need."""
@@ -77,14 +78,19 @@ class FactSheet:
                 return self.held[program_limit(ProgramId(subject))]
             case "last_success":
                 return self.successes.get(ProgramId(subject))
+            case "probe":
+                return self.readings[subject]
             case _:
                 program_id, window = _split_window(subject)
                 return tuple(at for at in self.starts.get(program_id, ()) if at > self.now - window)
 
 
-def read_facts(db: Db, ready: Sequence[tuple[Job, Schedule]], now: datetime) -> FactSheet:
+def read_facts(
+    db: Db, ready: Sequence[tuple[Job, Schedule]], now: datetime, readings: Mapping[str, ProbeReading]
+) -> FactSheet:
     """Lock the limits of the jobs' schedules, then read what their constraints need. Five statements at most.
 
+    `readings` has one for each of the probes that the jobs need.
     Cost: the slots and waiting jobs of these limits, and the launches in the windows of a `Rate`.
     """
     limits = sorted({key for _, schedule in ready for key in schedule.spec.limit_keys(schedule.program_id)})
@@ -107,7 +113,14 @@ def read_facts(db: Db, ready: Sequence[tuple[Job, Schedule]], now: datetime) -> 
         others,
         _list_successes(db, sorted(_subjects("last_success", needs))),
         _list_starts(db, _subjects("starts", needs), now),
+        readings,
     )
+
+
+def probe_names(schedule: Schedule) -> set[str]:
+    """Return the probes that the constraints of a schedule need."""
+    needs = (name for constraint in schedule.spec.constraints for name in constraint.needs(schedule.program_id))
+    return _subjects("probe", needs)
 
 
 def _list_others(db: Db, limits: Sequence[str], own: Collection[JobId], now: datetime) -> dict[str, list[Turn]]:

@@ -12,6 +12,7 @@ from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import Unavailable
 from tidemill.schedule.boundaries import feed_boundaries, has_boundaries
 from tidemill.schedule.checker import Launch, check_due, next_check_at
+from tidemill.schedule.probes import Probes
 from tidemill.schedule.subscriber import has_messages, subscribe
 from tidemill.schedule.timekeeper import fire_due, next_timer_at
 from tidemill.world import World
@@ -32,12 +33,19 @@ class Scheduler:
     """
 
     def __init__(
-        self, catalog: Catalog, world: World, launched: Callable[[Launch], None], *, timers: bool = True
+        self,
+        catalog: Catalog,
+        world: World,
+        launched: Callable[[Launch], None],
+        *,
+        timers: bool = True,
+        probes: Probes | None = None,
     ) -> None:
         self._catalog = catalog
         self._world = world
         self._launched = launched
         self._timers = timers
+        self._probes = probes or Probes()
 
     def step(self) -> timedelta:
         """Do a batch of what can be done now. Return the time to wait for more, unless a process commits.
@@ -53,7 +61,7 @@ class Scheduler:
         if fire_at is not None and fire_at <= now:
             done += fire_due(self._catalog, self._world)
         if done or (check_at is not None and check_at <= now):
-            checked = check_due(self._catalog, self._world)
+            checked = check_due(self._catalog, self._world, probes=self._probes)
             done += checked.jobs
             for launch in checked.launches:
                 self._launched(launch)

@@ -15,7 +15,7 @@ import tidemill.schedule.trigger_json  # noqa: F401  # declares the JSON of `Sch
 from tidemill.catalog.named import GREATEST
 from tidemill.durations import format_duration
 from tidemill.errors import UserError
-from tidemill.json_specs import read_text
+from tidemill.json_specs import has_tag, read_text
 from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, program_limit, qualified
 from tidemill.schedule.constraints import FACTS, Concurrency, Constraint, limit_of
 from tidemill.schedule.time_triggers import Cron
@@ -102,7 +102,8 @@ class ScheduleSpec:
     def limit_keys(self, program_id: ProgramId) -> tuple[str, ...]:
         """The `slot_limit` rows under which a launch is decided, in the order of their locks."""
         guards = {limit_of(name) for constraint in self.constraints for name in constraint.needs(program_id)}
-        return tuple(sorted(guards.union(*(constraint.takes(program_id) for constraint in self.constraints))))
+        taken = {limit for constraint in self.constraints for limit in constraint.takes(program_id)}
+        return tuple(sorted(limit for limit in guards | taken if limit is not None))
 
     def slots(self, program_id: ProgramId) -> set[str]:
         """The limits of which a run of the schedule holds a slot."""
@@ -115,6 +116,9 @@ def _check_constraints(constraints: Sequence[Constraint], timeout: timedelta | N
     for constraint in constraints:
         if not isinstance(constraint, Constraint):
             raise BadSchedule(f"constraints has {constraint!r}, which is no constraint; give such as Concurrency(1)")
+        if not has_tag(type(constraint)):
+            cure = "declare its class as an entry point of the group tidemill.constraints"
+            raise BadSchedule(f"{constraint} has no form in JSON; {cure}")
         other = known.setdefault((type(constraint), constraint.subject), constraint)
         if other is not constraint:
             raise BadSchedule(f"constraints has both {other} and {constraint}; leave one of them out")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from tidemill.json_specs import renamed, shaped, sparse, union
+from tidemill.plugins import load_kinds
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, Unit, WatermarkPassed
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, Silence, Trigger
@@ -91,7 +93,7 @@ def _write_new_data(trigger: NewData) -> _NewData:
     return _NewData(trigger.dataset, exact_bytes(trigger.n) if in_bytes else None, None if in_bytes else trigger.n)
 
 
-union(Trigger, TRIGGERS)
+union(Trigger, TRIGGERS, partial(load_kinds, "tidemill.triggers", Trigger))
 shaped(NewFiles, _NewFiles, lambda form: NewFiles(form.inbox, form.n, bytes=form.bytes), _write_new_files)
 renamed(NewPartitions, dataset="fileset")
 renamed(Refreshed, dataset="snapshot", n=None)

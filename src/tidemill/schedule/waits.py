@@ -1,7 +1,8 @@
-"""Constraints that compare times: a delay, a time range of the day, the time since the last run."""
+"""Constraints that compare times, or a number from outside: a delay, a time range, the last run, a probe."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
@@ -10,9 +11,10 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from tidemill.durations import format_duration
-from tidemill.names import ProgramId, program_limit
+from tidemill.names import BadName, ProgramId, check_name, program_limit
 from tidemill.schedule.answers import Answer, NotBefore, Satisfied, Waiting
 from tidemill.schedule.constraints import (
+    READING_AGE,
     BadConstraint,
     Constraint,
     Facts,
@@ -150,6 +152,73 @@ class TimeRange(Constraint):
         shown = instant.astimezone(read_zone(self.zone)).time()
         start, end = _read_time(self.start), _read_time(self.end)
         return start <= shown < end if start < end else shown >= start or shown < end
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Probe(Constraint):
+    """Bounds for a number that the scheduler reads outside the catalog, such as the load of a Spark master.
+
+    A reading serves all jobs for `READING_AGE`. A probe that fails or does not answer in time means "not yet", also
+    with `on_limit="skip"`.
+    """
+
+    name: str
+    at_most: float | None = None
+    at_least: float | None = None
+    on_limit: OnLimit = OnLimit.WAIT
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        at_most: float | None = None,
+        at_least: float | None = None,
+        on_limit: str = OnLimit.WAIT,
+    ) -> None:
+        try:
+            check_name("probe", name)
+        except (BadName, TypeError) as error:
+            raise BadConstraint("Probe", str(error) if isinstance(error, BadName) else "name must be text") from None
+        for field, bound in (("at_most", at_most), ("at_least", at_least)):
+            if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | float)):
+                raise BadConstraint("Probe", f"{field} must be a number, not {bound!r}")
+            if bound is not None and not math.isfinite(bound):
+                raise BadConstraint("Probe", f"{field} must be a number that is finite, not {bound!r}")
+        if at_most is None and at_least is None:
+            raise BadConstraint("Probe", f"{name} has no bound: give at_most, or at_least")
+        if at_most is not None and at_least is not None and at_most < at_least:
+            raise BadConstraint("Probe", f"at_most={at_most} is below at_least={at_least}: no number is both")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "at_most", None if at_most is None else float(at_most))
+        object.__setattr__(self, "at_least", None if at_least is None else float(at_least))
+        object.__setattr__(self, "on_limit", read_on_limit("Probe", on_limit))
+
+    def __str__(self) -> str:
+        bounds = (("at_most", self.at_most), ("at_least", self.at_least))
+        given = "".join(f", {field}={bound:g}" for field, bound in bounds if bound is not None)
+        return f"Probe('{self.name}'{given}{show_on_limit(self.on_limit)})"
+
+    @property
+    def subject(self) -> str:
+        """The name of the probe."""
+        return self.name
+
+    def needs(self, _program_id: ProgramId) -> tuple[str, ...]:
+        """A reading of the probe."""
+        return (f"probe:{self.name}",)
+
+    def check(self, facts: Facts, now: datetime) -> Answer:
+        """Satisfied if the number is within the bounds."""
+        reading = facts.reading(f"probe:{self.name}")
+        again = max(reading.at, now) + READING_AGE
+        if reading.value is None:
+            return NotBefore(again, f"probe {self.name}: {reading.error}")
+        why = f"probe {self.name} {reading.value:g}"
+        if self.at_most is not None and reading.value > self.at_most:
+            return hold_back(NotBefore(again, f"{why}, at most {self.at_most:g}"), self.on_limit)
+        if self.at_least is not None and reading.value < self.at_least:
+            return hold_back(NotBefore(again, f"{why}, at least {self.at_least:g}"), self.on_limit)
+        return Satisfied(why)
 
 
 def _find_opening(start: time, zone: ZoneInfo, now: datetime) -> datetime:

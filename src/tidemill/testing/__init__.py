@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidemill.testing.clock import VirtualClock as VirtualClock
+    from tidemill.testing.conformance import check_constraint as check_constraint
+    from tidemill.testing.conformance import check_trigger as check_trigger
     from tidemill.testing.mill import EndedRun as EndedRun
     from tidemill.testing.mill import Published as Published
     from tidemill.testing.mill import VirtualMill as VirtualMill
 
-_HOMES = {"EndedRun": "mill", "Published": "mill", "VirtualClock": "clock", "VirtualMill": "mill"}
+_HOMES = {
+    "EndedRun": "mill",
+    "Published": "mill",
+    "VirtualClock": "clock",
+    "VirtualMill": "mill",
+    "check_constraint": "conformance",
+    "check_trigger": "conformance",
+}
 
 __all__ = list(_HOMES)
 

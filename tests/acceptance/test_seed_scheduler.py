@@ -227,6 +227,27 @@ def test_story_11_at_least_every_four_hours_and_sooner_with_a_burst(site):
     assert hours == [4, 6, 10]
 
 
+def test_scenario_1_a_least_time_between_runs(site):
+    """Five partitions in five minutes: the first one starts a run, and those right after it do not."""
+    five_minutes = "[tm.SinceLastRun('5m', on_limit='skip')]"
+    site.deploy(on("s", "join", "tm.NewPartitions(clicks)", constraints=five_minutes))
+    launched = []
+    for _ in range(5):
+        site.add(1)
+        launched.append(site.schedule())
+        site.complete_runs()
+        site.clock.move("59s")
+    site.clock.move("1m")
+    site.add(1)
+    later = site.schedule()
+
+    skipped = [job for job in site.mill.jobs.history("shop.s") if job.outcome == "skipped"]
+    assert launched == [["s"], [], [], [], []]
+    assert later == ["s"]
+    assert len(skipped) == 4
+    assert skipped[0].detail["why"].startswith("SinceLastRun('5m', on_limit='skip'): since last run 5m: ended ")
+
+
 def test_scenario_2_an_update_by_deployment_changes_the_arguments(site):
     """The next scheduled run has the new ones."""
     site.deploy(on("s", "ingest", "tm.NewFiles(raw)", arguments={"level": 1}))
@@ -277,8 +298,26 @@ def test_scenario_4_what_was_counted_before_an_update_does_not_count(site):
     assert run.arguments == {"level": 2}
 
 
-def test_scenario_5_an_update_drops_what_waited_for_its_constraint(site):
-    """(The delay is later: here the job waits for a slot.) The new schedule starts on what is new."""
+def test_scenario_5_an_update_drops_what_waited_for_its_delay(site):
+    """Five partitions wait for ten minutes. The new schedule wants three, with new arguments and a short delay."""
+    delayed = "[tm.Delay('10m')]"
+    site.deploy(on("s", "ingest", "tm.NewPartitions(clicks, 5)", constraints=delayed))
+    site.add(5)
+    waiting = site.schedule()
+    short = "[tm.Delay('1s')]"
+    site.deploy(on("s", "ingest", "tm.NewPartitions(clicks, 3)", arguments={"level": 2}, constraints=short))
+    site.clock.move("10m")
+    dropped = site.schedule()
+    site.add(3)
+    site.schedule()
+    site.clock.move("1s")
+
+    assert (waiting, dropped, site.schedule()) == ([], [], ["s"])
+    assert [run.arguments["level"] for run in site.mill.runs.list(program="shop.ingest")] == [2]
+
+
+def test_an_update_drops_what_waited_for_a_slot(site):
+    """As scenario 5, with a job that waits for the end of a run."""
     site.deploy(on("s", "ingest", "tm.NewPartitions(clicks, 5)", constraints=ONE_RUN))
     site.add(5)
     first = site.schedule()
@@ -306,6 +345,41 @@ def test_scenario_6_a_deleted_schedule_launches_nothing(site):
     assert deployed.dropped_jobs == 1
     assert site.schedule() == []
     assert list(site.mill.jobs.list()) == []
+
+
+def test_scenario_7_a_schedule_that_is_deleted_during_its_delay_launches_nothing(site):
+    """Half a second before the delay is over."""
+    site.deploy(on("s", "ingest", "tm.NewPartitions(clicks, 5)", constraints="[tm.Delay('40s')]"))
+    site.add(5)
+    site.schedule()
+    site.clock.move("39500ms")
+    deleted = site.mill.schedules.delete("shop.s")
+    site.clock.move("10s")
+
+    assert deleted.dropped_jobs == 1
+    assert site.schedule() == []
+    assert list(site.mill.runs.list(program="shop.ingest")) == []
+
+
+def test_scenario_8_with_several_constraints_all_hold_at_one_instant(site):
+    """Each of them holds sometimes: the slot in the morning, the range in the evening, the delay at last."""
+    constraints = "[tm.GroupConcurrency('heavy', 1), tm.TimeRange('18:00', '06:00'), tm.Delay('30m')]"
+    site.deploy(on("s", "ingest", "tm.NewPartitions(clicks)", constraints=constraints))
+    site.clock.move("17h50m" if site.clock.now().hour == 0 else "5h50m")
+    site.add(1)
+    closed = site.schedule()
+    by_hand = site.mill.runs.start("shop.ingest").run_id
+    site.clock.move("10m")
+    delayed = site.schedule()
+    site.clock.move("20m")
+    no_slot = site.schedule()
+    (job,) = site.mill.jobs.list()
+    site.complete_runs()
+
+    assert (closed, delayed, no_slot) == ([], [], [])
+    assert job.why.startswith("1/1 new partitions of default.clicks; group heavy 1/1; time range 18:00 to 06:00 UTC")
+    assert site.mill.runs.show(by_hand).state == "COMPLETED"
+    assert site.schedule() == ["s"]
 
 
 def test_scenario_8_a_launch_needs_the_trigger_and_all_constraints(site):

@@ -276,7 +276,7 @@ def test_seed_scenario_1_a_least_time_between_runs(shop):
     skipped = [job for job in shop.history(schedule) if job.outcome is Outcome.SKIPPED]
     assert len(skipped) == 4
     assert {job.run_id for job in skipped} == {None}
-    assert skipped[0].detail["why"].startswith("skipped: since last run 5m: ended ")
+    assert skipped[0].detail["why"].startswith("SinceLastRun('5m', on_limit='skip'): since last run 5m: ended ")
 
 
 def test_the_time_since_the_last_run_waits_for_a_run_that_has_not_ended(shop):

@@ -165,7 +165,7 @@ def _check(db: Db, world: World, limit: int, probes: Probes) -> tuple[Checked, l
     for one in waiting:
         answer = all_of(one.constraints)
         if isinstance(answer, Never):
-            overdue.append(_Overdue(one.job, Outcome.SKIPPED, f"skipped: {answer.why}"))
+            overdue.append(_Overdue(one.job, Outcome.SKIPPED, _why_skipped(one)))
         elif now >= one.timeout_at and one.schedule.spec.on_timeout is OnTimeout.FORCE:
             starting.append(one)
         elif now >= one.timeout_at:
@@ -271,6 +271,11 @@ def _outcome(one: _Ready) -> Outcome:
 
 def _why(one: _Ready) -> str:
     return "; ".join(answer.why for answer in (one.trigger, *one.constraints))
+
+
+def _why_skipped(one: _Ready) -> str:
+    answers = zip(one.schedule.spec.constraints, one.constraints, strict=True)
+    return "; ".join(f"{constraint}: {answer.why}" for constraint, answer in answers if isinstance(answer, Never))
 
 
 def _verdict(trigger: Answer, constraints: Sequence[Answer] = ()) -> dict[str, object]:

@@ -31,6 +31,7 @@ LAYERS = (
         "epoch",
         "sizes",
         "texts",
+        "reasons",
         "config",
         "json_specs",
         "plugins",

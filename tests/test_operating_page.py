@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import tidemill as tm
 from tidemill.cli.up import command as up
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "operating.md").read_text(encoding="utf-8")
-(SCRIPT,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SCRIPT, QUESTION = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 APP = """
 import tidemill as tm
 
@@ -60,3 +63,35 @@ def test_the_script_prints_each_failed_run_once_and_what_is_quarantined(sqlite_c
         quarantined.partition(" (")[0],
     ]
     assert second == [quarantined]
+
+
+def test_the_question_why_is_answered_as_the_page_shows(sqlite_catalog_url, tmp_path, monkeypatch, capsys):
+    """The example is what a script of an operator begins with."""
+    (tmp_path / "app.py").write_text(APP, encoding="utf-8")
+    (tmp_path / "tidemill.toml").write_text(f'catalog = "{sqlite_catalog_url}"\n', encoding="utf-8")
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing/orders_2.csv").write_text("id\n1\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with tm.open(tmp_path) as mill:
+        mill.deploy()
+        mill.inboxes.scan("orders")
+
+    exec(compile(QUESTION, "docs/operating.md", "exec"), {})
+
+    assert [line.partition(" default")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "file",
+        "file_waits_for_run",
+        "waits_for_scheduler",
+    ]
+
+
+def test_the_table_has_each_code_with_its_meaning():
+    """A code that is not explained is as good as none, and a code of the page alone is never answered."""
+    members = next(
+        node for node in ast.parse(inspect.getsource(tm.Reason)).body if isinstance(node, ast.ClassDef)
+    ).body[1:]
+    meanings = [node.value.value for node in members if isinstance(node, ast.Expr)]
+
+    rows = re.findall(r"^\| `([a-z_]+)` \| (.*) \|$", PAGE, re.MULTILINE)
+
+    assert rows == [(reason.value, meaning) for reason, meaning in zip(tm.Reason, meanings, strict=True)]

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from tidemill.mill.mill import open_mill as open  # noqa: A004, F401  # read as `tm.open`
     from tidemill.mill.page import Page as Page
     from tidemill.mill.page import iterate as iterate
+    from tidemill.mill.why import Explanation as Explanation
+    from tidemill.reasons import Because as Because
+    from tidemill.reasons import Reason as Reason
     from tidemill.run.step.acceptors import Accept as Accept
     from tidemill.run.step.context import Run as Run
     from tidemill.run.step.partition_input import DiscardedPartition as DiscardedPartition
@@ -64,6 +67,7 @@ _HOMES = {
     "AnyOf": "schedule.triggers",
     "App": "app.app",
     "AtLeast": "schedule.triggers",
+    "Because": "reasons",
     "Changes": "app.reads",
     "Concurrency": "schedule.constraints",
     "Conflict": "errors",
@@ -73,6 +77,7 @@ _HOMES = {
     "DiscardedPartition": "run.step.partition_input",
     "Every": "schedule.time_triggers",
     "Expect": "frames.checks",
+    "Explanation": "mill.why",
     "Fenced": "errors",
     "Fileset": "app.declared:DeclaredFileset",
     "GroupConcurrency": "schedule.constraints",
@@ -92,6 +97,7 @@ _HOMES = {
     "Range": "shapes.filters",
     "Rate": "schedule.constraints",
     "Reads": "app.reads",
+    "Reason": "reasons",
     "Refreshed": "schedule.data_triggers",
     "Rows": "frames.checks",
     "Run": "run.step.context",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -102,7 +103,9 @@ class Narrator:
             fields = {"state": run.state, "reason": run.exit_reason, "attempt": run.epoch}
             self.tell("retry" if again else "failed", subject, text, program=program.qualified_name, **fields)
         for file in _listed(run.facts, "files"):
-            text = f"{file.get('status')}: {file.get('error') or ''}"
+            text = (
+                f"{file.get('status')}: {file.get('error') or ''}   (tidemill why {shlex.quote(str(file.get('name')))})"
+            )
             self.tell("file", str(file.get("name")), text, run_id=run.run_id, **file)
 
 

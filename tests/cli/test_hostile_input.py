@@ -41,6 +41,7 @@ GOOD = {
     "run_id": "run_1",
     "status": "SUCCESS",
     "to": "2026-01-01",
+    "thing": "clean",
     "topic": "own",
     "version": "1",
     "trigger": '{"type": "every", "duration": "1h"}',

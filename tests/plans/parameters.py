@@ -663,6 +663,19 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "changes.insert_trigger_keys": {
         "keys": _rows([{"event_key": "new", "schedule_id": f"schedule_{i}", "trigger_no": 0} for i in range(100)])
     },
+    "why_work.find_fed": {"seq": 32},
+    "why_work.list_quarantines": {"seq": 30},
+    "why_work.list_ended_since": {"since": 0},
+    "why_data.find_contents": {"name": "f5"},
+    "why_data.list_names_near": {"dataset_id": "landing", "name": "f5"},
+    "why_data.find_oldest_waiting": {"dataset_id": "landing"},
+    "why_data.count_waiting": {"dataset_id": "landing"},
+    "why_data.find_any_file": {"dataset_id": "landing"},
+    "why_data.list_changes": {"dataset_id": "deep"},
+    "why_data.find_work": {"write_pointers": _list(3, 200_003)},
+    "why_data.list_open_writers": {"dataset_id": "deep"},
+    "why_data.find_result": {"window_start": 1000 * _HOUR, "window_end": 1001 * _HOUR},
+    "why_data.find_failure": {"window_start": 1000 * _HOUR, "window_end": 1001 * _HOUR},
     "timekeeper.insert_fires": {"fires": _rows([{**fire, "fire_time": 5} for fire in _FIRES])},
 }
 

@@ -132,6 +132,11 @@ def lock_position(db: Db, topic: str, subscriber: str) -> Position | None:
     return db.record(SQL.lock_position, Position, topic=topic, name=subscriber)
 
 
+def find_position(db: Db, topic: str, subscriber: str) -> Position | None:
+    """Return the position of `subscriber`, unlocked; None before its first message."""
+    return db.record(SQL.find_position, Position, topic=topic, name=subscriber)
+
+
 def move_position(db: Db, topic: str, subscriber: str, position: Position) -> None:
     """Store how far `subscriber` has read, in the transaction that did what the messages cause."""
     db.run(SQL.move_position, topic=topic, name=subscriber, seq=position.seq, n=position.n)

@@ -33,6 +33,7 @@ _COMMANDS: Final = {
     "job": ("tidemill.cli.job", "Jobs: launches of schedules that wait to become runs."),
     "topic": ("tidemill.cli.topic", "Topics: messages of commits, and messages of users."),
     "app": ("tidemill.cli.app", "Deployed apps."),
+    "why": ("tidemill.cli.why", "Explain why a file, partition, message, window, job, run or data set waits."),
     "audit": ("tidemill.cli.audit", "Check that each committed change was delivered, consumed and announced once."),
     "catalog": ("tidemill.cli.catalog", "The catalog: backup, restore, checks and migration."),
 }

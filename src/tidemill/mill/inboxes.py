@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING, Final
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration, parse_lease
 from tidemill.errors import UserError
-from tidemill.lake.datasets import Dataset
 from tidemill.lake.inbox import inbox
-from tidemill.mill.jobs import explain_verdict
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, one_more, read_name
-from tidemill.mill.project import MOST_SHOWN, Noun
-from tidemill.names import RunId, advise, dataset_events
-from tidemill.run.records import runs
-from tidemill.run.records.programs import Program, list_programs
-from tidemill.run.records.runs import RunState
-from tidemill.schedule import jobs, schedules
-from tidemill.schedule.specs import Status
+from tidemill.mill.project import Noun
+from tidemill.mill.why_work import explain_readers, list_readers
+from tidemill.names import RunId, advise
 from tidemill.storage.files import StorageUnavailable
 
 if TYPE_CHECKING:
@@ -167,7 +161,7 @@ class Inboxes(Noun):
         watched = self._inbox(name)
 
         def block(db: Db) -> WaitingFiles:
-            why = tuple(_explain(db, program, watched.dataset) for program in _readers(db, watched))
+            why = tuple(one.why for one in explain_readers(db, watched.dataset))
             unread = "no program reads this inbox: declare one in the app (`reads=[…]`) and `tidemill deploy`"
             return WaitingFiles(watched.qualified_name, why or (unread,))
 
@@ -275,7 +269,7 @@ class Inboxes(Noun):
         watched = self._inbox(name)
         note = self._note("reprocess", watched.qualified_name, files=files)
         count = reprocess(self._catalog, watched, files, self._project.actor, [note])
-        readers = self._catalog.read(lambda db: _readers(db, watched))
+        readers = self._catalog.read(lambda db: list_readers(db, watched.dataset))
         return ReprocessView(watched.qualified_name, count, tuple(one.qualified_name for one in readers if one.writes))
 
     @operation(Right.DEPLOY, command="inbox claim", no_audit="its run is the record")
@@ -344,33 +338,6 @@ class Inboxes(Noun):
             return inbox.Inbox.of(self._project.dataset(db, name))
 
         return self._catalog.read(block)
-
-
-def _readers(db: Db, watched: inbox.Inbox) -> list[Program]:
-    """Return the programs that are given the files of an inbox."""
-    return [one for one in list_programs(db) if watched.qualified_name in one.reads and not one.retired]
-
-
-def _explain(db: Db, program: Program, dataset: Dataset) -> str:
-    """Say what new files of `dataset` wait for before `program` takes them."""
-    of_program = runs.list_runs(db, most=MOST_SHOWN, program_id=program.program_id)
-    for state, what in ((RunState.PENDING, "has not started"), (RunState.STARTING, "starts")):
-        if found := next((run.run_id for run in of_program if run.state is state), None):
-            return f"{found} of {program.qualified_name} {what}: `tidemill run show {found}` says why"
-    listening = {
-        schedule.schedule_id: schedule
-        for key in dataset_events(dataset.namespace, dataset.name)
-        for schedule in schedules.list_schedules(db, event_key=key, program_id=program.program_id)
-    }
-    if not listening:
-        return f"no schedule starts {program.qualified_name}: `tidemill run start {program.qualified_name}` does"
-    for job in jobs.list_jobs(db):
-        if job.schedule_id in listening:
-            return f"{job.job_id} of {listening[job.schedule_id].qualified_name} waits: {explain_verdict(job.verdict)}"
-    if suspended := [s.qualified_name for s in listening.values() if s.status is Status.SUSPENDED]:
-        return f"{suspended[0]} is suspended: `tidemill schedule resume {suspended[0]}`"
-    name = next(iter(listening.values())).qualified_name
-    return f"{name} has no job for them yet: a scheduler makes one, as `tidemill up` has it"
 
 
 def file_state(given: str) -> inbox.FileState:

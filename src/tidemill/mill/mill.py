@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tidemill.mill.topics import Topics
     from tidemill.mill.transactions import Transactions
     from tidemill.mill.watermarks import Watermarks
+    from tidemill.mill.why import Explanation
     from tidemill.run.processes.external import ExternalTransaction
     from tidemill.run.records.declared import Declared
 
@@ -187,6 +188,18 @@ class Mill:
         from tidemill.mill.statements import carry_out
 
         return carry_out(self.project, text)
+
+    @operation(Right.READ)
+    def why(self, thing: str, *, kind: str | None = None) -> Explanation:
+        """Explain the state of a thing: a file, partition, message, window, job, run, data set or schedule.
+
+        `kind` chooses where a name fits several kinds (`Explanation.also`). Each reason has a code of a closed list,
+        the evidence, what would end the wait, and the time of the next look. Cost: look-ups, never the history.
+        `NotFound` with the nearest name.
+        """
+        from tidemill.mill.why import explain
+
+        return explain(self.project, thing, kind)
 
     def transaction(
         self, writes: Sequence[Declared | str] | None = None

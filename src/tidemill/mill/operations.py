@@ -26,6 +26,7 @@ from tidemill.mill.statements import Done
 from tidemill.mill.topics import Topics
 from tidemill.mill.transactions import Transactions
 from tidemill.mill.watermarks import Watermarks
+from tidemill.mill.why import Explanation
 from tidemill.run.processes.partitions import Adoption
 from tidemill.run.step.outputs import Compacted, Dropped
 from tidemill.run.step.outside_claims import FileClaim
@@ -46,7 +47,8 @@ NOUNS: Final = (
 )
 # Named in annotations by modules that import them late.
 _LATE: Final = {
-    one.__name__: one for one in (Adoption, Compacted, Deleted, Deployed, Deployment, Done, Dropped, FileClaim, AppPlan)
+    one.__name__: one
+    for one in (Adoption, AppPlan, Compacted, Deleted, Deployed, Deployment, Done, Dropped, Explanation, FileClaim)
 }
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Final, cast
 
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import FROM_LATEST, Row, load_sql
-from tidemill.epoch import show_time
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.datasets import Dataset, find_some
 from tidemill.mill.operation import Right, operation
@@ -19,9 +17,10 @@ from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import MOST_SHOWN, Noun, check_startable, fields_of, program_names
 from tidemill.names import DatasetId, ProgramId, RunId, WritePointer
 from tidemill.run.records import runs
+from tidemill.run.records.explain import explain_run
 from tidemill.run.records.logs import LogLine, follow_logs
 from tidemill.run.records.programs import find_program_by_id
-from tidemill.run.records.runs import Cause, NewRun, RunKind, RunRecord, RunState
+from tidemill.run.records.runs import NewRun, RunRecord, RunState, count_under_way
 from tidemill.run.records.triggers import TriggerFeed, leaves_of, read_triggers
 from tidemill.schedule.schedules import list_limits
 
@@ -149,12 +148,12 @@ class Runs(Noun):
             program_id = None if program is None else self._project.program(db, program).program_id
             found = runs.list_runs(db, most=one_more(limit), program_id=program_id, before=before)
             names = program_names(db, (run.program_id for run in found))
-            waits = _Waits(db)
+            now, under_way = db.now(), cache(lambda: count_under_way(db))
 
             def key(run: RunRecord) -> str:
                 return write_key(run.created_at, run.run_id)
 
-            return cut(found, limit, key, lambda run: _run_view(run, names, waits))
+            return cut(found, limit, key, lambda run: _run_view(run, names, now, under_way))
 
         return self._catalog.read(block)
 
@@ -164,7 +163,7 @@ class Runs(Noun):
 
         def block(db: Db) -> RunDetail:
             run = runs.find_run(db, RunId(run_id))
-            view = _run_view(run, program_names(db, [run.program_id]), _Waits(db))
+            view = _run_view(run, program_names(db, [run.program_id]), db.now(), lambda: count_under_way(db))
             rows = db.all(SQL.list_inputs, run_id=run_id, limit=MOST_SHOWN)
             by_id = find_some(db, (DatasetId(str(row[0])) for row in rows))
             inputs = tuple(_input_view(row, by_id) for row in rows)
@@ -231,43 +230,15 @@ class Runs(Noun):
         return follow_logs(self._catalog, self._world, RunId(run_id), attempt=attempt, every=follow_every, whole=whole)
 
 
-class _Waits:
-    """Reasons for which pending runs wait, from one read of the catalog.
-
-    Runs under way are read at the first question.
-    """
-
-    def __init__(self, db: Db) -> None:
-        self._db = db
-
-    def why(self, run: RunRecord) -> str:
-        """Say what `run`, which is pending, waits for."""
-        if run.exit_cause is Cause.UNLOADED:
-            return f"waits for a node that can load its code; the last attempt ended: {run.exit_reason}"
-        if run.not_before is not None and run.not_before > self._db.now():
-            attempt = f"attempt {run.epoch + 1} at {show_time(run.not_before)}"
-            return f"waits for {attempt}; the last ended: {run.exit_reason or 'without a reason'}"
-        if not self._at_work:
-            return "waits for a runner: none is at work now; `tidemill up` starts one"
-        under_way = ", ".join(f"{_count(number)} on {host}" for host, number in sorted(self._at_work.items()))
-        return f"waits for a free slot of a runner (`runner.slots`); under way: {under_way}"
-
-    @cached_property
-    def _at_work(self) -> Counter[str]:
-        return Counter(run.host or "?" for run in runs.list_live(self._db) if run.kind is RunKind.PROGRAM)
-
-
-def _count(number: int) -> str:
-    return f"{number} run{'' if number == 1 else 's'}"
-
-
-def _run_view(run: RunRecord, names: Mapping[ProgramId, str], waits: _Waits) -> RunView:
+def _run_view(
+    run: RunRecord, names: Mapping[ProgramId, str], now: datetime, under_way: Callable[[], Mapping[str, int]]
+) -> RunView:
     reason = None if run.state.live else run.exit_reason
     return RunView(
         run_id=run.run_id,
         program=None if run.program_id is None else names.get(run.program_id),
         state=run.state,
-        why=waits.why(run) if run.state is RunState.PENDING else reason,
+        why=explain_run(run, now, under_way).why if run.state is RunState.PENDING else reason,
         epoch=run.epoch,
         failures=run.failures,
         losses=run.losses,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -223,6 +224,11 @@ def list_runs(
 def list_live(db: Db) -> list[RunRecord]:
     """The runs with an attempt under way, in order of id. Cost: how many those are."""
     return db.records(SQL.list_live, RunRecord)
+
+
+def count_under_way(db: Db) -> Counter[str]:
+    """Count the runs of programs with an attempt under way by machine. Cost: how many those are."""
+    return Counter(run.host or "?" for run in list_live(db) if run.kind is RunKind.PROGRAM)
 
 
 def has_unfinished(db: Db, avoided: Iterable[str] = ()) -> bool:

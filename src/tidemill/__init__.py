@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tidemill.schedule.data_triggers import NewPartitions as NewPartitions
     from tidemill.schedule.data_triggers import Refreshed as Refreshed
     from tidemill.schedule.data_triggers import WatermarkPassed as WatermarkPassed
+    from tidemill.schedule.program_triggers import RunEnded as RunEnded
     from tidemill.schedule.time_triggers import Cron as Cron
     from tidemill.schedule.time_triggers import Every as Every
     from tidemill.schedule.triggers import AllOf as AllOf
@@ -101,6 +102,7 @@ _HOMES = {
     "Refreshed": "schedule.data_triggers",
     "Rows": "frames.checks",
     "Run": "run.step.context",
+    "RunEnded": "schedule.program_triggers",
     "Silence": "schedule.triggers",
     "SinceLastRun": "schedule.waits",
     "Snapshot": "app.declared:DeclaredSnapshot",

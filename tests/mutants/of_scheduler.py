@@ -14,24 +14,24 @@ MUTANTS: Final = (
     _mutant(
         "position_before_jobs",
         "the subscriber moves its position in one transaction and feeds the jobs in the next",
-        In("subscribe").swap("flaws.update(_feed(db, world, messages, gaps))", "read.extend(messages)"),
-        In("subscribe").swap("gaps: list[str] = []", ("gaps: list[str] = []\nread: list[Message] = []")),
+        In("subscribe").swap("flaws.update(_feed(db, world, messages, gaps))", "held.extend(messages)"),
+        In("subscribe").swap("gaps: list[str] = []", ("gaps: list[str] = []\nheld: list[Message] = []")),
         In("subscribe").swap(
             "handled = catalog.write(block)",
-            "handled = catalog.write(block)\nif read:\n    catalog.write(lambda db: _feed(db, world, read))",
+            "handled = catalog.write(block)\nif held:\n    catalog.write(lambda db: _feed(db, world, held, gaps))",
         ),
         scenario="message",
     ),
     _mutant(
         "position_after_jobs",
         "the subscriber feeds the jobs in one transaction and moves its position in the next",
-        In("subscribe").swap("move_position(db, Topic.DATA, NAME, messages[-1].position)", "read.extend(messages)"),
-        In("subscribe").swap("gaps: list[str] = []", ("gaps: list[str] = []\nread: list[Message] = []")),
+        In("subscribe").swap("move_position(db, topic, NAME, new[-1].position)", "held[topic] = new[-1].position"),
+        In("subscribe").swap("gaps: list[str] = []", ("gaps: list[str] = []\nheld: dict[str, Position] = {}")),
         In("subscribe").swap(
             "handled = catalog.write(block)",
             "handled = catalog.write(block)\n"
-            "if read:\n"
-            "    catalog.write(lambda db: move_position(db, Topic.DATA, NAME, read[-1].position))",
+            "if held:\n"
+            "    catalog.write(lambda db: [move_position(db, topic, NAME, at) for topic, at in held.items()])",
         ),
         scenario="message",
     ),

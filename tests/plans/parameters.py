@@ -417,7 +417,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
         "messages": _rows([{"seq": seq, "n": 0, "reason": "damaged"} for seq in range(100)]),
     },
     "messages.move_position": {"name": "scheduler"},
-    "subscriber.find_unhandled": {"name": "scheduler"},
+    "subscriber.find_unhandled": {"name": "scheduler", "topic": "data"},
+    "changes.begin_topic": {"topic": "program", "name": "scheduler", "first_key": "program:", "end_key": "program;"},
     "managed.put_consumer": {"consumer_id": "new", "name": "new"},
     "managed.find_consumer": {"name": "reader"},
     "managed.find_readers": {

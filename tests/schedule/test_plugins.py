@@ -20,6 +20,7 @@ from tidemill.schedule.answers import Answer, NotBefore, Satisfied, Waiting
 from tidemill.schedule.constraint_json import CONSTRAINTS
 from tidemill.schedule.constraints import Constraint, Facts, Rate
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
+from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.specs import BadSchedule, ScheduleSpec
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.trigger_json import TRIGGERS
@@ -39,6 +40,8 @@ TRIGGER_EXAMPLES = (
     NewData("clicks", rows=5),
     Refreshed("airlines"),
     WatermarkPassed("clicks", every="1h"),
+    RunEnded("shop.ingest"),
+    RunEnded("shop.ingest", ["FAILED", "KILLED"], n=2),
     Every("4h"),
     Cron("30 2 * * *", zone="Europe/Berlin"),
     AllOf(NewFiles("raw"), NewPartitions("clicks")),

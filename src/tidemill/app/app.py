@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
+from types import FunctionType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidemill.app.compaction import Compaction
@@ -464,6 +465,9 @@ class App:
                     f"reads and writes {both[0]}: say deliver_own=False, or it would consume what it publishes for ever"
                 )
                 raise BadDeclaration(f"program {name!r}", why)
+            if isinstance(code, FunctionType):
+                # By its name a trigger finds the program: `tm.RunEnded(ingest)`.
+                vars(code)["qualified_name"] = qualified(self.namespace, self.name, name)
             self.programs[name] = DeclaredProgram(
                 name, kind, code, read_names, written, retries, delay, run_on_empty, deliver_own, declared, terms
             )

@@ -21,9 +21,10 @@ from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, BadPage, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import Noun, program_names
 from tidemill.mill.scheduled import find_named
-from tidemill.names import CommitSeq, ProgramId, dataset_events, qualified
-from tidemill.run.records.programs import Program, find_program_by_id
+from tidemill.names import CommitSeq, ProgramId, dataset_events, qualified, split_qualified
+from tidemill.run.records.programs import Program, find_program, find_program_by_id
 from tidemill.schedule import schedules
+from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status
 from tidemill.schedule.time_triggers import TimeTrigger
 
@@ -51,6 +52,8 @@ class ScheduleView:
     timeout: str
     misfire: str
     next_fire_at: datetime | None
+    broken: str
+    """Why a part of the trigger can never be satisfied: the programs that the trigger names and no app declares."""
     waiting_periods: int
     """Ends of periods that wait for runs of their own (`WatermarkPassed` with `mode="each"`)."""
 
@@ -279,6 +282,17 @@ def _page(db: Db, found: Sequence[Schedule], limit: int) -> Page[ScheduleView]:
     )
 
 
+def _find_broken(db: Db, schedule: Schedule) -> str:
+    lost = []
+    for watched in {leaf.program for leaf in schedule.spec.trigger.leaves if isinstance(leaf, RunEnded)}:
+        namespace, (app, name) = split_qualified("program", watched, 2)
+        with suppress(NotFound):
+            if not find_program(db, namespace, app, name).retired:
+                continue
+        lost.append(watched)
+    return f"no app declares {', '.join(sorted(lost))} any more" if lost else ""
+
+
 def _schedule_view(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -> ScheduleView:
     fires_at = next(iter(schedules.read_timers(db, schedule.schedule_id).values()), None)
     return ScheduleView(
@@ -295,5 +309,6 @@ def _schedule_view(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -
         timeout=format_duration(schedule.spec.timeout),
         misfire=schedule.spec.misfire.value,
         next_fire_at=fires_at,
+        broken=_find_broken(db, schedule),
         waiting_periods=schedules.count_waiting(db, schedule),
     )

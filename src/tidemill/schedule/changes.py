@@ -9,30 +9,37 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
 
 from tidemill.catalog.db import Db
+from tidemill.catalog.messages import Topic
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.records import to_json
+from tidemill.epoch import EPOCH
 from tidemill.errors import Conflict, NotFound
 from tidemill.json_specs import write_text
-from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, check_name
+from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, check_name, split_qualified
 from tidemill.run.records.declared import find_dataset
-from tidemill.run.records.programs import find_programs
+from tidemill.run.records.programs import ProgramRetired, find_program, find_programs, list_programs
 from tidemill.run.step.inputs import announce_waiting
+from tidemill.schedule.answers import Satisfied
 from tidemill.schedule.data_triggers import DatasetTrigger
 from tidemill.schedule.jobs import Outcome, drop_jobs
-from tidemill.schedule.schedules import lock_schedules
+from tidemill.schedule.program_triggers import RunEnded
+from tidemill.schedule.schedules import list_schedules, lock_schedules
 from tidemill.schedule.specs import BadSchedule, Misfire, Owner, Schedule, ScheduleSpec, Status
+from tidemill.schedule.subscriber import NAME
 from tidemill.schedule.time_triggers import Cron, Every, TimeTrigger
-from tidemill.schedule.triggers import Leaf, Trigger
+from tidemill.schedule.triggers import Fed, Leaf, Trigger
 from tidemill.world import World
 
 if TYPE_CHECKING:
     from tidemill.schedule.changes_sql import Sql
 
 SQL: Sql = load_sql(__file__)
+
+_FAR: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class ScheduleExists(Conflict):
@@ -117,6 +124,7 @@ def change_schedules(db: Db, world: World, seq: CommitSeq, changes: Sequence[Cha
     Raises `NotFound`, `ScheduleExists`.
     """
     now = db.now()
+    _begin_topics(db, seq, changes)
     ids = [ScheduleId(world.new_id("sched")) if isinstance(change, Add) else change.schedule_id for change in changes]
     # Timers come before schedules in the order of locks. Schedules that go on listening get new timers at the end.
     db.run(SQL.delete_timers, schedule_ids=json.dumps([i for i, c in zip(ids, changes, strict=True) if _stops(c)]))
@@ -153,6 +161,7 @@ def change_schedules(db: Db, world: World, seq: CommitSeq, changes: Sequence[Cha
             case _:
                 assert_never(change)
     _store(db, old, new)
+    _refuse_cycles(db, new.values())
     db.run(SQL.empty_boundaries, schedule_ids=json.dumps(sorted(dropping)))
     dropped = drop_jobs(db, dropping)
     begins = {s.schedule_id: s.program_id for s in new.values() if _begins(old.get(s.schedule_id), s)}
@@ -188,12 +197,62 @@ def _datasets(schedule: Schedule) -> set[str]:
 
 
 def check_trigger(db: Db, name: str, trigger: Trigger) -> None:
-    """Refuse a trigger on a data set that is not there, or of another kind: schedule `name` would wait for ever."""
+    """Refuse a trigger on a data set or program that is not there, or of another kind: `name` would wait for ever."""
     for leaf in trigger.leaves:
+        if isinstance(leaf, RunEnded):
+            namespace, (app, program) = split_qualified("program", leaf.program, 2)
+            if find_program(db, namespace, app, program).retired:
+                raise ProgramRetired(leaf.program)
         if isinstance(leaf, DatasetTrigger):
             dataset = find_dataset(db, leaf.dataset)
             if dataset.kind != leaf.of_kind:
                 raise BadSchedule(f"{name} has {leaf}, but that is a data set of kind {dataset.kind}")
+
+
+def _begin_topics(db: Db, seq: CommitSeq, changes: Sequence[Change]) -> None:
+    """Let the scheduler read the topics of programs from here on, where the first schedule listens to them."""
+    specs = [change.spec for change in changes if isinstance(change, Add | Update)]
+    if any(isinstance(leaf, RunEnded) for spec in specs for leaf in spec.trigger.leaves):
+        keys = {"first_key": f"{Topic.PROGRAM}:", "end_key": f"{Topic.PROGRAM};"}
+        db.run(SQL.begin_topic, topic=Topic.PROGRAM, name=NAME, seq=seq, **keys)
+
+
+def _refuse_cycles(db: Db, changed: Iterable[Schedule]) -> None:
+    """Refuse programs that would start each other for ever, without data in between."""
+    for schedule in changed:
+        start = _watched(schedule)
+        if not start:
+            continue
+        names = {p.qualified_name: p.program_id for p in list_programs(db)}
+        own = schedule.program_id
+        path, seen = list(start), set(start)
+        while path:
+            watched = path.pop()
+            if names.get(watched) == own:
+                raise BadSchedule(
+                    f"{schedule.qualified_name} closes a cycle: by {schedule.spec.trigger}, runs of {watched} would "
+                    "lead to runs of the same program for ever; join the trigger with a trigger of data (`&`)"
+                )
+            started_by = list_schedules(db, program_id=names[watched]) if watched in names else []
+            for more in map(_watched, started_by):
+                path += more - seen
+                seen |= more
+
+
+def _watched(schedule: Schedule) -> set[str]:
+    """Return the programs whose ends are enough to satisfy the schedule's trigger, sooner or later."""
+    trigger = schedule.spec.trigger
+    found = set()
+    for watched in {leaf.program for leaf in trigger.leaves if isinstance(leaf, RunEnded)}:
+        fed = [
+            Fed(count=leaf.n, first_at=EPOCH, last_at=EPOCH)
+            if isinstance(leaf, RunEnded) and leaf.program == watched
+            else Fed()
+            for leaf in trigger.leaves
+        ]
+        if isinstance(trigger.check(fed, _FAR), Satisfied):
+            found.add(watched)
+    return found
 
 
 def _stops(change: Change) -> bool:

@@ -1,3 +1,12 @@
+-- name: begin_topic
+-- locks: subscriber
+-- The first schedule that listens to a topic begins there, whatever was published before: history is never read. Where
+-- another schedule listens, the position stays. A schedule that listens is known by the keys of its trigger.
+INSERT INTO subscriber (topic, name, seq, n)
+SELECT :topic, :name, :seq - 1, 0
+ WHERE NOT EXISTS (SELECT 1 FROM trigger_key WHERE event_key >= :first_key AND event_key < :end_key)
+    ON CONFLICT (topic, name) DO UPDATE SET seq = excluded.seq, n = excluded.n
+
 -- name: insert_schedules
 INSERT INTO schedule (schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, priority,
                       owner, status)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar, Final, NamedTuple, Protocol
 
-from tidemill.catalog.messages import Message
+from tidemill.catalog.messages import Message, Topic
 from tidemill.durations import format_duration, parse_duration
 from tidemill.epoch import EPOCH
 from tidemill.errors import UserError
@@ -58,9 +58,10 @@ class UnreadableMessage(UserError):
 
 
 class MessageTrigger(Leaf):
-    """A leaf that messages feed."""
+    """A leaf that messages of a topic feed."""
 
     __slots__ = ()
+    topic: ClassVar[str] = Topic.DATA
 
     @abstractmethod
     def feed(self, fed: Fed, message: Message) -> Fed:

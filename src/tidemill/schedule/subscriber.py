@@ -57,52 +57,63 @@ _log = logging.getLogger(__name__)
 
 
 def subscribe(catalog: Catalog, world: World, limit: int = BATCH) -> int:
-    """Bring at most `limit` new messages to the jobs of the schedules that listen, and give how many there were.
+    """Bring new messages to the jobs of the schedules that listen, and give how many there were.
 
-    A message that cannot be read is quarantined with its reason, and the next ones go on.
-    0 also while another process holds the position. Cost: look-ups of the messages' event keys, and a handful of
-    statements for all jobs together; never the number of schedules.
+    All topics to which schedules listen are one transaction, with at most `limit` messages of each: one commit often
+    publishes about its data and about its run. A message that cannot be read is quarantined with its reason, and the
+    next ones go on. A topic whose position another process holds is left to that process. Cost: look-ups of the
+    messages' event keys, and a handful of statements for all jobs together; never the number of schedules.
     """
-    flaws: dict[Position, str] = {}
+    flaws: dict[tuple[str, Position], str] = {}
     gaps: list[str] = []
 
     def block(db: Db) -> int:
         flaws.clear()
         gaps.clear()
-        position = lock_position(db, Topic.DATA, NAME)
-        if position is None:
-            return 0
-        messages = read_messages(db, Topic.DATA, position, limit)
-        if not messages:
+        read: dict[str, list[Message]] = {}
+        for topic in _find_unhandled(db):
+            position = lock_position(db, topic, NAME)
+            if position is not None and (new := read_messages(db, topic, position, limit)):
+                read[topic] = new
+        if not read:
             return 0
         world.mark("subscriber.read")
         # First, for the order of locks: it is one transaction with the jobs.
-        move_position(db, Topic.DATA, NAME, messages[-1].position)
+        for topic, new in read.items():
+            move_position(db, topic, NAME, new[-1].position)
+        messages = sorted(chain.from_iterable(read.values()), key=lambda message: message.position)
         world.mark("subscriber.before_jobs")
         flaws.update(_feed(db, world, messages, gaps))
-        quarantine_messages(db, Topic.DATA, NAME, flaws)
+        for topic in sorted({topic for topic, _ in flaws}):
+            own = {position: why for (of, position), why in flaws.items() if of == topic}
+            quarantine_messages(db, topic, NAME, own)
         world.mark("subscriber.before_commit")
         return len(messages)
 
     handled = catalog.write(block)
-    for position, why in flaws.items():
-        _log.warning("message %s.%s of topic %s is quarantined: %s", *position, Topic.DATA, why)
+    for (topic, position), why in flaws.items():
+        _log.warning("message %s.%s of topic %s is quarantined: %s", *position, topic, why)
     for gap in gaps:
         _log.warning("%s", gap)
     return handled
 
 
 def has_messages(db: Db) -> bool:
-    """Return whether there are messages that no scheduler has handled yet. Cost: one look-up."""
-    return bool(db.all(SQL.find_unhandled, topic=Topic.DATA, name=NAME))
+    """Return whether there are messages that no scheduler has handled yet. Cost: two look-ups a topic."""
+    return bool(_find_unhandled(db))
 
 
-def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dict[Position, str]:
+def _find_unhandled(db: Db) -> list[str]:
+    """Return the topics with messages that no scheduler has handled yet, in the order of locks."""
+    return db.records(SQL.find_unhandled, str, topic=Topic.DATA, name=NAME)
+
+
+def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dict[tuple[str, Position], str]:
     """Feed the jobs; return what is wrong with each message that cannot be read.
 
     Adds a sentence to `gaps` for each watermark that moved over more ends of periods than runs are started for.
     """
-    flaws = {message.position: message.flaw for message in messages if message.flaw}
+    flaws = {(message.topic, message.position): message.flaw for message in messages if message.flaw}
     listeners = find_listeners(db, {message.event_key for message in messages})
     candidates = {schedule_id for found in listeners.values() for schedule_id, _ in found}
     if not candidates:
@@ -130,7 +141,7 @@ def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dic
                 elif given := _narrow(db, counting, schedule, leaf, message):
                     facts.setdefault(schedule_id, []).append((trigger_no, given))
             except UnreadableMessage as error:
-                flaws.setdefault(message.position, str(error))
+                flaws.setdefault((message.topic, message.position), str(error))
     queue_boundaries(db, moves)
     gaps += [_say_gap(schedules[queue.schedule_id], queue, passed) for queue, passed in moves.gaps.items()]
     feed_jobs(db, world, facts, schedules)

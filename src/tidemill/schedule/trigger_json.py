@@ -11,6 +11,7 @@ from typing import Final
 from tidemill.json_specs import renamed, shaped, sparse, union
 from tidemill.plugins import load_kinds
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, Unit, WatermarkPassed
+from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, Silence, Trigger
 from tidemill.sizes import exact_bytes
@@ -21,6 +22,7 @@ TRIGGERS: Final[Mapping[str, type[Trigger]]] = {
     "new_data": NewData,
     "refreshed": Refreshed,
     "watermark_passed": WatermarkPassed,
+    "run_ended": RunEnded,
     "every": Every,
     "cron": Cron,
     "all_of": AllOf,

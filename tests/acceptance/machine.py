@@ -70,7 +70,7 @@ APP = '''
 from pathlib import Path
 
 from tests.acceptance.days import Days
-from tidemill import Accept, App, Concurrency, Every, NewFiles, NewPartitions, Reads, Watermark, WatermarkPassed
+from tidemill import Accept, App, Concurrency, Every, NewFiles, NewPartitions, Probe, Reads, Watermark, WatermarkPassed
 from tidemill.run.records.programs import ProgramKind
 from tidemill.sql.window_program import WindowProgram
 
@@ -164,7 +164,7 @@ def strike(run):
 
 
 app.schedule("load", load, trigger=NewFiles(raw), constraints=[Concurrency(1)])
-app.schedule("pick", pick, trigger=NewFiles(side), constraints=[])
+app.schedule("pick", pick, trigger=NewFiles(side), constraints=[Probe("free_slots", at_least=1)])
 app.schedule("sum_up", sum_up, trigger=NewPartitions(lines), constraints=[Concurrency(1)])
 app.schedule(
     "impatient",
@@ -449,7 +449,8 @@ class Up(Process):
             machine.catalog_url, machine.folder / "state", machine.folder / "cache", warm=0, plain=0
         )
         self.keeper = Keeper(self.catalog, Discoverer(self.catalog, narrator))
-        self.scheduler = Scheduler(self.catalog, self.world, narrator.launched)
+        probes = {"free_slots": lambda: 1}
+        self.scheduler = Scheduler(self.catalog, self.world, narrator.launched, probes=probes)
         self.runner = Runner(
             self.world, self.catalog, LocalLauncher(self.world, options), lease=LEASE, on_event=narrator.ran
         )

@@ -52,7 +52,7 @@ def load() -> Number:
 def step(shop, load):
     """Lets a scheduler with the probe `load` do all it can; returns its launches."""
     launches = []
-    scheduler = Scheduler(shop.catalog, shop.world, launches.append, probes=Probes({"load": load}))
+    scheduler = Scheduler(shop.catalog, shop.world, launches.append, probes={"load": load})
 
     def do() -> list:
         launches.clear()

@@ -28,7 +28,7 @@ from tidemill.run.records.programs import Program, ProgramKind, list_programs
 from tidemill.run.records.runs import has_unfinished
 from tidemill.schedule.jobs import JobState, list_jobs
 from tidemill.schedule.loop import Scheduler
-from tidemill.schedule.probes import Probes, read_spark_load
+from tidemill.schedule.probes import Source, read_spark_load
 from tidemill.schedule.subscriber import has_messages
 from tidemill.storage.hints import FolderHints
 
@@ -82,12 +82,10 @@ def run_all(
     discoverer = Discoverer(catalog, narrator, hints)
     keeper = Keeper(catalog, discoverer)
     page_port = config.spark_conf.get("spark.master.ui.port", "8080")
-    probes = Probes(
-        {
-            "free_slots": lambda: runner.slots - runner.busy,
-            "spark_load": partial(read_spark_load, config.spark_master, page_port),
-        }
-    )
+    probes: dict[str, Source] = {
+        "free_slots": lambda: runner.slots - runner.busy,
+        "spark_load": partial(read_spark_load, config.spark_master, page_port),
+    }
     timers = until_idle is not UntilIdle.DATA
     scheduler = Scheduler(catalog, world, narrator.launched, timers=timers, probes=probes)
     sweeper = Janitor(catalog, config.keep_superseded, config.state, keep_audit=config.keep_audit)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Final
 
 from tidemill.catalog.db import Catalog, Db
@@ -12,7 +13,7 @@ from tidemill.catalog.wakeups import Waiter
 from tidemill.errors import Unavailable
 from tidemill.schedule.boundaries import feed_boundaries, has_boundaries
 from tidemill.schedule.checker import Launch, check_due, next_check_at
-from tidemill.schedule.probes import Probes
+from tidemill.schedule.probes import Probes, Source
 from tidemill.schedule.subscriber import has_messages, subscribe
 from tidemill.schedule.timekeeper import fire_due, next_timer_at
 from tidemill.world import World
@@ -29,6 +30,7 @@ _log = logging.getLogger(__name__)
 class Scheduler:
     """Brings messages and due times to jobs, and jobs to runs. Any number of processes may have one on one catalog.
 
+    `probes` are the functions of this process that `Probe` constraints name.
     Without `timers`, due times of `Cron` and `Every` are left to another scheduler, or to a later start.
     """
 
@@ -39,13 +41,13 @@ class Scheduler:
         launched: Callable[[Launch], None],
         *,
         timers: bool = True,
-        probes: Probes | None = None,
+        probes: Mapping[str, Source] = MappingProxyType({}),
     ) -> None:
         self._catalog = catalog
         self._world = world
         self._launched = launched
         self._timers = timers
-        self._probes = probes or Probes()
+        self._probes = Probes(probes)
 
     def step(self) -> timedelta:
         """Do a batch of what can be done now. Return the time to wait for more, unless a process commits.

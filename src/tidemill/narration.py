@@ -101,6 +101,7 @@ class Narrator:
                 again = "   will be tried again" if at is None else f"   next try {_short_time(at)}"
             text = f"{program.app}.{program.name}   {run.state}: {run.exit_reason or ''}{again}"
             fields = {"state": run.state, "reason": run.exit_reason, "attempt": run.epoch}
+            text += "" if again else f"   (tidemill why {subject})"
             self.tell("retry" if again else "failed", subject, text, program=program.qualified_name, **fields)
         for file in _listed(run.facts, "files"):
             text = (

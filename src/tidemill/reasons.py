@@ -38,6 +38,8 @@ class Reason(StrEnum):
     """The time of the day is outside the range in which the program may start."""
     WAITS_AFTER_LAST_RUN = "waits_after_last_run"
     """The last run of the program has not ended, or not long enough ago."""
+    WAITS_FOR_PROBE = "waits_for_probe"
+    """The number of a probe is beyond its limit, or the probe gave none."""
     WAITS_FOR_CONSTRAINT = "waits_for_constraint"
     """Another constraint does not hold yet. The evidence has the type of the constraint."""
     WAITS_FOR_SCHEDULER = "waits_for_scheduler"

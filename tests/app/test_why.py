@@ -240,6 +240,11 @@ def _(stage):
     return constrained(stage, type="since_last_run", duration="10m")
 
 
+@case(Reason.WAITS_FOR_PROBE)
+def _(stage):
+    return constrained(stage, type="probe", name="load", at_most=0.5)
+
+
 @case(Reason.JOB_SKIPPED)
 def _(stage):
     return constrained(stage, type="concurrency", n=1, on_limit="skip")
@@ -729,6 +734,21 @@ def test_a_message_is_followed_from_its_job_to_its_run(stage):
 
     (run,) = stage.mill.runs.list()
     assert (reason.evidence["run_id"], reason.evidence["state"]) == (run.run_id, "PENDING")
+
+
+def test_of_two_dropped_messages_each_names_its_own_job(stage):
+    """Both jobs ended in the same millisecond: the first job is searched for both messages."""
+    jobs, messages = [], []
+    for hour in (1, 2):
+        published(stage, hour)
+        stage.schedule()
+        messages.append(message(stage))
+        jobs.append(stage.mill.jobs.list()[0].job_id)
+        stage.mill.jobs.drop(jobs[-1])
+
+    found = [stage.mill.why(one).because[0].evidence["job_id"] for one in messages]
+
+    assert found == jobs
 
 
 @pytest.mark.parametrize(

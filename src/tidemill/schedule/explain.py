@@ -40,6 +40,7 @@ _OF_CONSTRAINT: Final[Mapping[str, Reason]] = {
     "delay": Reason.WAITS_FOR_DELAY,
     "time_range": Reason.WAITS_FOR_TIME_RANGE,
     "since_last_run": Reason.WAITS_AFTER_LAST_RUN,
+    "probe": Reason.WAITS_FOR_PROBE,
 }
 _OF_OUTCOME: Final[Mapping[Outcome, Reason]] = {
     Outcome.LAUNCHED: Reason.JOB_LAUNCHED,

@@ -30,6 +30,7 @@ from tests.manual_clock import backdoor_of
 from tests.postgres_server import ADDRESS, running_server
 from tidemill.catalog import postgres, sqlite
 from tidemill.catalog.engine import open_catalog
+from tidemill.run.records import bundles
 from tidemill.upkeep.audit import audit
 from tidemill.world import World
 
@@ -59,11 +60,10 @@ class Figures:
 def named_marks() -> set[str]:
     """Return all marks of roles and programs. Marks of commands that a person gives are interrupted by their own tests.
 
-    Those commands are `upkeep` (tests/upkeep), `inbox reprocess` (tests/lake/test_reprocess.py) and `deploy`
-    (tests/app/test_plan.py). The marks of a `Step` begin with the name of its caller.
+    Those commands are `upkeep` (tests/upkeep) and `inbox reprocess` (tests/lake/test_reprocess.py). The marks of a
+    `Step` begin with the name of its caller.
     """
-    of_commands = {"reprocess.py", "deploy.py"}
-    sources = (path for path in SOURCE.rglob("*.py") if "upkeep" not in path.parts and path.name not in of_commands)
+    sources = (path for path in SOURCE.rglob("*.py") if "upkeep" not in path.parts and path.name != "reprocess.py")
     text = "\n".join(path.read_text() for path in sources)
     of_steps = {who + mark for who in CALLER_OF_STEP.findall(text) for mark in MARK_OF_STEP.findall(text)}
     return {*MARK.findall(text), *of_steps}
@@ -114,6 +114,8 @@ def opened_machine(catalog_url: str, folder: Path) -> Iterator[Machine]:
         backdoor_of(catalog_url) as backdoor,
         mock.patch.object(postgres, "_SETTINGS", impatient),
         mock.patch.object(sqlite, "RETRY_FOR", timedelta(milliseconds=200)),
+        mock.patch.object(bundles, "MOST_IN_CATALOG", 0),
+        mock.patch("tidemill.app.deployments.KEPT", 1),
     ):
         machine = Machine(opened, session_name, folder, backdoor)
         yield machine

@@ -65,7 +65,7 @@ HEARD_BY = {
 def play(machine: Machine, number: int) -> None:
     """Play a round, to the end of all that it causes."""
     machine.clock.sleep(timedelta(hours=1))
-    machine.deploy(number)
+    machine.leave_an_upload(number)
     machine.misfortunes = {"load", "sum_up"} if number % 2 else {"load", "sum_up", "kill"}
     machine.land(f"f{number}", f"{number}\n" * 3)
     machine.land(f"g{number}", f"{number}\n", "side")
@@ -76,7 +76,9 @@ def play(machine: Machine, number: int) -> None:
         machine.tick()
         machine.move_the_landing(f"f{number}")
         stood |= machine.is_any_node_standing
-        if not machine.is_published(f"n{number}"):
+        if not machine.is_deployed(number):
+            machine.deploy(number)
+        elif not machine.is_published(f"n{number}"):
             machine.note(f"n{number}", f"{number}\n" * 5)
         elif not machine.is_fetched(f"h{number}"):
             machine.fetch()

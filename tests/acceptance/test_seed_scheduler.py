@@ -142,8 +142,52 @@ def test_story_4_what_reads_the_output_of_another_runs_after_its_success_only(si
     assert (after_failure, after_success) == ([], ["b"])
 
 
+def test_story_4_b_runs_when_a_has_completed_and_not_when_a_has_failed(site):
+    """By the end of the run itself, also where A publishes nothing."""
+    program = '@app.python(arguments={"ok": False})\ndef a(run):\n    assert run.arguments["ok"]\n\n'
+    site.deploy(program, on("b", "join", "tm.RunEnded(a)"))
+    site.mill.runs.start("shop.a")
+    site.complete_runs()
+    after_failure = site.schedule()
+    site.mill.runs.start("shop.a", arguments={"ok": True})
+    site.complete_runs()
+
+    assert (after_failure, site.schedule()) == ([], ["b"])
+
+
+def test_story_7_maintenance_runs_at_night_and_only_after_new_data(site):
+    """Once a day between 22:00 and 06:00. The clock begins at noon."""
+    night = "[tm.TimeRange('22:00', '06:00', zone='UTC'), tm.SinceLastRun('12h')]"
+    site.deploy(on("tidy", "join", "tm.NewPartitions(clicks)", constraints=night))
+    hours = []
+
+    for hour in range(12, 84):
+        if hour in {13, 15, 17, 62}:
+            site.add(1)
+        if site.schedule():
+            hours.append(hour)
+            site.complete_runs()
+        site.clock.move("1h")
+
+    assert hours == [22, 24 + 24 + 22]
+
+
+def test_story_8_a_join_waits_for_an_input_without_new_data_only_for_some_time(site):
+    """After the wait the program reads the data that this input has had before."""
+    site.deploy(on("join", "join", "tm.AllOf(tm.NewPartitions(clicks), tm.NewPartitions(users), patience='2h')"))
+    site.add(1)
+    hours = []
+
+    for hour in range(4):
+        if site.schedule():
+            hours.append(hour)
+        site.clock.move("1h")
+
+    assert hours == [2]
+
+
 def test_story_8_a_join_waits_for_all_of_its_inputs(site):
-    """(Waiting at most for some time is later.) Two changes of one input are not one of each."""
+    """Two changes of one input are not one of each."""
     site.deploy(on("join", "join", "tm.NewPartitions(clicks) & tm.NewPartitions(users)"))
 
     site.add(1)
@@ -167,6 +211,22 @@ def test_story_9_a_feed_that_comes_in_n_chunks_is_processed_when_all_are_there(s
     (run,) = site.mill.runs.list(program="shop.ingest")
     assert launched == [[], [], [], ["feed"]]
     assert run.triggered_by["triggers"][0]["count"] == 4
+
+
+def test_story_9_a_feed_that_comes_over_a_time_is_processed_when_no_more_comes(site):
+    """The number of chunks is not known: a quiet time ends the delivery."""
+    site.deploy(on("feed", "ingest", "tm.Silence(tm.NewFiles(raw), '15m')"))
+    launched = []
+
+    for _ in range(4):
+        site.land(1)
+        launched += site.schedule()
+        site.clock.move("14m")
+    launched += site.schedule()
+    site.clock.move("1m")
+
+    assert launched == []
+    assert site.schedule() == ["feed"]
 
 
 def test_story_10_a_feed_of_every_second_does_not_run_every_second(site):

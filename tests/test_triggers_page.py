@@ -49,6 +49,22 @@ def test_a_program_prints_what_started_its_run(sqlite_catalog_url, tmp_path, cap
     assert sum("'key': 'day=2026-01-02'" in line for line in printed) == 1
 
 
+def test_arguments_come_from_what_started_the_run(sqlite_catalog_url, tmp_path, capsys):
+    """The page's example, started by two new days."""
+    first, *others = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (summaries,) = [other for other in others if "def summarize(" in other]
+    with staged(tmp_path, sqlite_catalog_url, f"{first}{summaries}") as stage:
+        stage.publish("clean", "day=2026-01-01", "day=2026-01-02")
+        stage.schedule()
+        stage.work()
+        shown = stage.mill.schedules.show("shop.summaries").arguments
+
+    forms = [json.loads(text) for text in re.findall(r"^\| `From.*\| `(\{\"from\".*?\})` \|", PAGE, re.MULTILINE)]
+    assert "2026-01-02 early" in capsys.readouterr().out.splitlines()
+    assert shown["at"] in forms
+    assert [write_plain(read_plain(tm.From, form)) for form in forms] == forms
+
+
 def test_the_table_has_every_trigger_in_the_form_that_is_read():
     """A user that writes JSON copies it from the table."""
     assert [form["type"] for form in FORMS] == [write_plain(read_plain(Trigger, form))["type"] for form in FORMS]

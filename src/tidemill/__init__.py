@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tidemill.run.step.acceptors import Accept as Accept
     from tidemill.run.step.context import Run as Run
     from tidemill.run.step.partition_input import DiscardedPartition as DiscardedPartition
+    from tidemill.schedule.argument_sources import From as From
     from tidemill.schedule.constraints import Concurrency as Concurrency
     from tidemill.schedule.constraints import GroupConcurrency as GroupConcurrency
     from tidemill.schedule.constraints import Rate as Rate
@@ -81,6 +82,7 @@ _HOMES = {
     "Explanation": "mill.why",
     "Fenced": "errors",
     "Fileset": "app.declared:DeclaredFileset",
+    "From": "schedule.argument_sources",
     "GroupConcurrency": "schedule.constraints",
     "Inbox": "app.declared:DeclaredInbox",
     "Jdbc": "frames.jdbc",

@@ -185,6 +185,8 @@ def _converter(*, detailed: bool) -> Converter:
     on_read_by(is_dataclass, _fields_reader)
     on_read_by(_shapes.__contains__, _shape_reader)
     on_read_by(_unions.__contains__, _union_reader)
+    # A value without a declared type, such as an argument, is written by its class.
+    converter.register_unstructure_hook_func(lambda kind: kind is object, converter.unstructure)
     converter.register_unstructure_hook(StrEnum, attrgetter("value"))
     converter.register_unstructure_hook(datetime, to_ms)
     converter.register_unstructure_hook(timedelta, format_duration)

@@ -37,6 +37,7 @@ from tidemill.names import DEFAULT_NAMESPACE, Namespace, check_name, nearest, on
 from tidemill.run.records.declared import Declared
 from tidemill.run.records.programs import Argument, ArgumentType, Code, ProgramKind, Value
 from tidemill.run.step.acceptors import Acceptor
+from tidemill.schedule.argument_sources import From
 from tidemill.schedule.constraints import Concurrency, Constraint
 from tidemill.schedule.specs import DEFAULT_GRACE, DEFAULT_TIMEOUT, Misfire, OnTimeout, ScheduleSpec
 from tidemill.schedule.time_triggers import Every
@@ -389,7 +390,7 @@ class App:
         *,
         trigger: Trigger,
         constraints: Sequence[Constraint] = (Concurrency(1),),
-        arguments: Mapping[str, Value] | None = None,
+        arguments: Mapping[str, Value | From] | None = None,
         description: str = "",
         timeout: str | timedelta = DEFAULT_TIMEOUT,
         on_timeout: str = "cancel",
@@ -401,6 +402,7 @@ class App:
     ) -> None:
         """Start `program` whenever `trigger` occurs and all `constraints` hold.
 
+        An argument is a value, or `From("clicks.partition.day")`, which takes it from what started the run.
         Without `constraints`, one run of the program is under way at a time. `[Concurrency(4)]` allows four, and an
         empty list any number.
         A job whose constraints do not hold within `timeout` of its trigger is dropped (`cancel`) or started (`force`).

@@ -50,6 +50,7 @@ from tidemill.run.step.change_input import ChangeInputs
 from tidemill.run.step.input_kind import InputKind
 from tidemill.run.step.inputs import announce_waiting, kind_of
 from tidemill.run.step.partition_input import PartitionInputs
+from tidemill.schedule.arguments import check_arguments
 from tidemill.schedule.changes import Add, Change, Delete, Update, announce_work, change_schedules, check_trigger
 from tidemill.schedule.schedules import list_schedules
 from tidemill.schedule.specs import Owner, Schedule
@@ -566,8 +567,8 @@ def _schedule_changes(db: Db, app: App, programs: Mapping[str, Program]) -> tupl
     present = {s.name: s for s in list_schedules(db) if (s.namespace, s.app) == (app.namespace, app.name)}
     for name, declared in app.schedules.items():
         program = programs[declared.program]
-        program.bind(declared.spec.arguments)
         check_trigger(db, name, declared.spec.trigger)
+        check_arguments(db, program, declared.spec.trigger.leaves, declared.spec.arguments)
         spec = declared.spec
         existing = present.pop(name, None)
         if existing is None:

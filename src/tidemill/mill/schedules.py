@@ -246,10 +246,11 @@ class Schedules(Noun):
         return changed[0].dropped_jobs
 
     def _check(self, db: Db, name: str, program: Program, spec: ScheduleSpec) -> None:
+        from tidemill.schedule.arguments import check_arguments
         from tidemill.schedule.changes import check_trigger
 
-        program.bind(spec.arguments)
         check_trigger(db, name, spec.trigger)
+        check_arguments(db, program, spec.trigger.leaves, spec.arguments)
 
     def _written_or_named(self, db: Db, name: str) -> Sequence[Dataset]:
         if "." in name:
@@ -303,7 +304,7 @@ def _schedule_view(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -
         generation=schedule.generation,
         trigger=str(schedule.spec.trigger),
         constraints=", ".join(str(constraint) for constraint in schedule.spec.constraints),
-        arguments=schedule.spec.arguments,
+        arguments=write_plain(schedule.spec.arguments),
         description=schedule.spec.description,
         priority=schedule.spec.priority,
         timeout=format_duration(schedule.spec.timeout),

@@ -17,6 +17,8 @@ from tidemill.run.records.programs import Program, Value, find_programs
 from tidemill.run.records.runs import NewRun, create_pending
 from tidemill.run.step.inputs import follows_changes
 from tidemill.schedule.answers import Answer, Never, NotBefore, Satisfied, Waiting, all_of, verdict
+from tidemill.schedule.argument_sources import MissingSource
+from tidemill.schedule.arguments import bind_arguments, read_causes
 from tidemill.schedule.causes import describe_cause
 from tidemill.schedule.constraints import Constraint, Facts, ProbeReading
 from tidemill.schedule.data_triggers import DataTrigger
@@ -221,16 +223,20 @@ def _ask(constraint: Constraint, facts: Facts, now: datetime) -> Answer:
 
 
 def _launch(db: Db, world: World, starting: Sequence[_Ready], now: datetime) -> tuple[list[Launch], list[_Overdue]]:
-    """Make the runs of `starting` and end their jobs. Return the jobs whose program does not take its arguments."""
+    """Make the runs of `starting` and end their jobs. Return the jobs whose program does not get its arguments."""
     programs = find_programs(db, {one.schedule.program_id for one in starting})
     bound: list[tuple[_Ready, Mapping[str, Value]]] = []
     broken: list[_Overdue] = []
+    messages = read_job_messages(db, [one.job.job_id for one in starting])
+    causes = read_causes(db, [(one.job, one.schedule) for one in starting], messages)
     for one in starting:
+        program, cause = programs[one.schedule.program_id], causes[one.job.job_id]
         try:
-            bound.append((one, programs[one.schedule.program_id].bind(one.schedule.spec.arguments)))
+            bound.append((one, bind_arguments(program, cause, one.schedule.spec.arguments)))
+        except MissingSource as error:
+            broken.append(_Overdue(one.job, Outcome.MISSING_SOURCE, str(error)))
         except UserError as error:
             broken.append(_Overdue(one.job, Outcome.NEVER, str(error)))
-    messages = read_job_messages(db, [one.job.job_id for one, _ in bound])
     # In the order of their turns: only the ids order runs of one millisecond.
     run_ids = sorted(RunId(world.new_id("run")) for _ in bound)
     runs = [

@@ -71,6 +71,15 @@ class MessageTrigger(Leaf):
         """
 
 
+def _last_partition(message: Message) -> str:
+    """Return the key of the last partition that `message` announces; empty for a message about other things."""
+    match message.payload.get("partitions"):
+        case [*_, {"key": str(key)}]:
+            return key
+        case _:
+            return ""
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class DatasetTrigger(MessageTrigger):
     """Something about one data set, of the kind `of_kind`: deployment refuses another."""
@@ -115,7 +124,11 @@ class DataTrigger(DatasetTrigger):
         """Return what the leaf was fed, with the `count` in the payload of `message` added."""
         if message.event_key == self.backlog_key:
             return replace(fed, backlog=True)
-        return replace(fed, count=fed.count + self._number(message.payload, "count"))
+        return replace(
+            fed,
+            count=fed.count + self._number(message.payload, "count"),
+            partition=_last_partition(message) or fed.partition,
+        )
 
     def _number(self, said: object, name: str) -> int:
         number = said.get(name) if isinstance(said, Mapping) else None
@@ -231,7 +244,11 @@ class NewData(DataTrigger):
         partitions = message.payload.get("partitions")
         if not isinstance(partitions, list):
             raise UnreadableMessage(str(self), "it names no partitions")
-        return replace(fed, count=fed.count + sum(self._number(partition, self.unit) for partition in partitions))
+        return replace(
+            fed,
+            count=fed.count + sum(self._number(partition, self.unit) for partition in partitions),
+            partition=_last_partition(message) or fed.partition,
+        )
 
     def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied by the amount, or at once by work left."""

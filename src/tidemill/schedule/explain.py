@@ -48,6 +48,7 @@ _OF_OUTCOME: Final[Mapping[Outcome, Reason]] = {
     Outcome.TIMED_OUT: Reason.JOB_TIMED_OUT,
     Outcome.SKIPPED: Reason.JOB_SKIPPED,
     Outcome.NEVER: Reason.JOB_REFUSED,
+    Outcome.MISSING_SOURCE: Reason.JOB_REFUSED,
 }
 
 

@@ -50,6 +50,7 @@ class Outcome(StrEnum):
     FORCED = "forced"
     TIMED_OUT = "timed_out"
     NEVER = "never"
+    MISSING_SOURCE = "missing_source"
     SKIPPED = "skipped"
     """A constraint with `on_limit="skip"` did not hold."""
     SUSPENDED = "schedule_suspended"

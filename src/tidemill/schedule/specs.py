@@ -15,8 +15,9 @@ import tidemill.schedule.trigger_json  # noqa: F401  # declares the JSON of `Sch
 from tidemill.catalog.named import GREATEST
 from tidemill.durations import format_duration
 from tidemill.errors import UserError
-from tidemill.json_specs import has_tag, read_text
+from tidemill.json_specs import has_tag, read_plain, read_text
 from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, program_limit, qualified
+from tidemill.schedule.argument_sources import From
 from tidemill.schedule.constraints import FACTS, Concurrency, Constraint, limit_of
 from tidemill.schedule.time_triggers import Cron
 from tidemill.schedule.triggers import Trigger
@@ -60,6 +61,8 @@ class Misfire(StrEnum):
 class ScheduleSpec:
     """When to start a program, and with what; two equal specs are the same schedule to a deployment.
 
+    Values of `arguments` are plain, or a `From`, which takes them from what started the run.
+
     `timeout` runs from the moment the trigger is satisfied; `deadline` likewise: until then a lower priority yields to
     a higher one, past it the job goes first. Of two jobs that want one slot the higher `priority` goes first.
     """
@@ -88,8 +91,11 @@ class ScheduleSpec:
             raise BadSchedule(f"misfire={self.misfire} is about the times of a Cron, and its trigger has none")
         if self.grace != DEFAULT_GRACE and self.misfire is not Misfire.SKIP:
             raise BadSchedule("grace does nothing without misfire='skip': leave it out, or say both")
+        # A frozen class sets its fields this way: the JSON form of a source becomes the source.
+        object.__setattr__(self, "arguments", {name: _read_given(given) for name, given in self.arguments.items()})
         try:
-            json.dumps(self.arguments, allow_nan=False)
+            plain = [given.default if isinstance(given, From) else given for given in self.arguments.values()]
+            json.dumps(plain, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise BadSchedule(f"arguments must be JSON: {error}") from None
 
@@ -132,6 +138,10 @@ def _check_constraints(constraints: Sequence[Constraint], timeout: timedelta | N
     alone = next((one for one in constraints if isinstance(one, SinceLastRun)), None)
     if several and alone:
         raise BadSchedule(f"{alone} allows no run beside another, so {several} has no use; leave one of them out")
+
+
+def _read_given(given: object) -> object:
+    return read_plain(From, given) if isinstance(given, Mapping) and "from" in given else given
 
 
 class Status(StrEnum):

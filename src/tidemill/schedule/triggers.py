@@ -49,6 +49,8 @@ class Fed:
     """The catalog's time of the first message or fire that fed the leaf."""
     last_at: datetime | None = None
     """The catalog's time of the last message or fire that fed the leaf."""
+    partition: str = ""
+    """Key of the last partition that fed the leaf, as output shows keys; empty if none did."""
 
     def fired(self, logical_time: datetime) -> Fed:
         """After one more time at which it was due."""

@@ -244,7 +244,7 @@ class KeySchema:
         """
         fields = {field.name: field for field in self.fields}
         values: dict[str, object] = {}
-        for name, value in _words(text):
+        for name, value in split_shown(text):
             if name in values:
                 raise BadKey(name, "is given twice")
             values[name] = fields[name].parse(value) if name in fields else value
@@ -255,6 +255,25 @@ shaped(KeySchema, dict[str, str], KeySchema.of, attrgetter("types"))
 
 NO_KEYS: Final = KeySchema(())
 """The key of a snapshot, which has one partition: the key is `()`, and its text is empty."""
+
+
+def split_shown(text: str) -> list[tuple[str, str]]:
+    """Return the names and texts of a key that `show` gave, `name=value name="value in JSON"`, in order."""
+    found: list[tuple[str, str]] = []
+    rest = text.strip()
+    while rest:
+        match = _WORD.match(rest)
+        if match is None:
+            raise BadKey(None, f"{text!r} is no key: write name=value, several with spaces between")
+        value = match[2]
+        if value.startswith('"'):
+            try:
+                value = json.loads(value)
+            except ValueError:
+                raise BadKey(match[1], f"has a quoted text that cannot be read: {value}") from None
+        found.append((match[1], value))
+        rest = rest[match.end() :].lstrip()
+    return found
 
 
 def _key_type(name: str, text: str) -> KeyType:
@@ -335,22 +354,3 @@ def _show(value: KeyValue) -> str:
             return value.isoformat().replace("+00:00", "Z")
         case _:
             return str(value)
-
-
-def _words(text: str) -> list[tuple[str, str]]:
-    """Take `name=value name="value in JSON"` apart."""
-    found: list[tuple[str, str]] = []
-    rest = text.strip()
-    while rest:
-        match = _WORD.match(rest)
-        if match is None:
-            raise BadKey(None, f"{text!r} is no key: write name=value, several with spaces between")
-        value = match[2]
-        if value.startswith('"'):
-            try:
-                value = json.loads(value)
-            except ValueError:
-                raise BadKey(match[1], f"has a quoted text that cannot be read: {value}") from None
-        found.append((match[1], value))
-        rest = rest[match.end() :].lstrip()
-    return found

@@ -21,7 +21,7 @@ from tidemill.lake.backlog import Announce, NoteUnseen
 from tidemill.lake.consumer.backlog import CONSUMERS
 from tidemill.lake.consumer.consumer import PartitionConsumerState
 from tidemill.lake.consumer.managed import Consumer, find_consumer
-from tidemill.lake.consumer.starts import From, Start, StartPosition, find_position
+from tidemill.lake.consumer.starts import NamedStart, Start, StartPosition, find_position
 from tidemill.lake.fileset.fileset import read_partitions
 from tidemill.names import CommitSeq, ConsumerId, DatasetId, WritePointer
 from tidemill.shapes.filters import KeyFilter
@@ -127,7 +127,7 @@ def reset(
         snapshot = Snapshot(WritePointer(tick), catalog.incarnation)
         changes = catalog.read(lambda db: _find_chosen(db, dataset_id, snapshot, since, chosen))
         asked = f"{start} {chosen.shown}"
-        position = catalog.read(lambda db: find_position(db, dataset_id, Start(From.NOW), tick))
+        position = catalog.read(lambda db: find_position(db, dataset_id, Start(NamedStart.NOW), tick))
     new_id = ConsumerId(catalog.world.new_id("consumer"))
     note, announce = NoteUnseen(CONSUMERS, [new_id]), Announce(CONSUMERS, [new_id])
     catalog.apply(

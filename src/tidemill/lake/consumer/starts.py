@@ -35,7 +35,7 @@ class BadStart(UserError):
         super().__init__(f"a consumer cannot start at {given!r}: {why}")
 
 
-class From(StrEnum):
+class NamedStart(StrEnum):
     """The starts that have a name."""
 
     BEGINNING = "beginning"
@@ -48,7 +48,7 @@ class From(StrEnum):
 class Start:
     """Start of a consumer. `time`, if given, takes the place of a name."""
 
-    named: From = From.BEGINNING
+    named: NamedStart = NamedStart.BEGINNING
     time: datetime | None = None
 
     @classmethod
@@ -57,15 +57,15 @@ class Start:
         if isinstance(given, datetime):
             if given.tzinfo is None:
                 raise BadStart(str(given), "the time has no zone; say `datetime(…, tzinfo=UTC)`")
-            return cls(From.NOW, given.astimezone(UTC))
-        if given in {start.value for start in From}:
-            return cls(From(given))
+            return cls(NamedStart.NOW, given.astimezone(UTC))
+        if given in {start.value for start in NamedStart}:
+            return cls(NamedStart(given))
         try:
             time = datetime.fromisoformat(given)
-            return cls(From.NOW, time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC))
+            return cls(NamedStart.NOW, time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC))
         except (ValueError, OverflowError):
             usual = "use beginning, now or a time like 2026-01-31T06:00:00Z"
-            raise BadStart(given, advise(given, [start.value for start in From], usual)) from None
+            raise BadStart(given, advise(given, [start.value for start in NamedStart], usual)) from None
 
     def __str__(self) -> str:
         return self.named.value if self.time is None else self.time.isoformat()
@@ -86,7 +86,7 @@ def find_position(db: Db, dataset_id: DatasetId, start: Start, tick: CommitSeq) 
     time, in the order of commits. So no later change is skipped, even if a person has set the clock back between the
     commits. `BadStart` for a time in the future. Cost: the changes that will be delivered.
     """
-    if start.named is From.BEGINNING:
+    if start.named is NamedStart.BEGINNING:
         return StartPosition(CommitSeq(0), FROM_BEGINNING)
     since = tick
     if start.time is not None:

@@ -196,10 +196,14 @@ class Program:
         """`<namespace>.<app>.<program>`: also the name of its consumers."""
         return qualified(self.namespace, self.app, self.name)
 
-    def bind(self, given: Mapping[str, object]) -> dict[str, Value]:
-        """The arguments of a run: `given`, checked, and the defaults of the others. Raises `BadArgument`."""
+    def bind(self, given: Mapping[str, object], later: Iterable[str] = ()) -> dict[str, Value]:
+        """Return the arguments of a run: `given`, checked, and the defaults of the others. Raises `BadArgument`.
+
+        `later` names arguments that get their values at launch: they are left out.
+        """
         declared = {argument.name: argument for argument in self.arguments}
-        for name in given:
+        known_later = set(later)
+        for name in (*given, *known_later):
             if name not in declared:
                 there = f"; declared are {', '.join(declared)}" if declared else "; the program declares no arguments"
                 advice = advise(name, declared, before="; ") or there
@@ -208,6 +212,8 @@ class Program:
         for argument in self.arguments:
             if argument.name in given:
                 bound[argument.name] = argument.check(self.qualified_name, given[argument.name])
+            elif argument.name in known_later:
+                continue
             elif argument.default is None:
                 raise BadArgument(self.qualified_name, argument.name, f"it must be given ({argument.type})")
             else:

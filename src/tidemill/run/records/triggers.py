@@ -7,13 +7,13 @@ run that was fed by thousands of messages costs no more than one that was fed by
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.messages import Payload, read_payload
+from tidemill.catalog.messages import MOST_PAYLOAD_BYTES, Payload, read_payload
 from tidemill.catalog.named import load_sql
 from tidemill.json_specs import read_plain
 from tidemill.names import EventKey
@@ -109,6 +109,14 @@ def read_triggers(db: Db, leaves: Sequence[LeafRecord]) -> tuple[TriggerFeed, ..
     )
 
 
+def read_payloads(db: Db, places: Collection[Place]) -> dict[Place, Payload]:
+    """Return the payloads of the messages at `places` that are there. Cost: a look-up for each."""
+    if not places:
+        return {}
+    rows = db.records(SQL.read_fed, _FedRow, positions=_positions(places), most=MOST_PAYLOAD_BYTES)
+    return {Place(row.topic, row.seq, row.n): read_payload(row.payload or "{}")[0] for row in rows}
+
+
 def leaves_of(triggered_by: Mapping[str, Any]) -> list[LeafRecord]:
     """Return the leaves in the cause of a run; none for a run that no schedule started."""
     return [
@@ -140,10 +148,10 @@ def _read(db: Db, wanted: set[Place]) -> dict[Place, TriggerMessage]:
     """Read the messages at the places `wanted` that are there. The payloads of the oldest come first."""
     if not wanted:
         return {}
-    positions = json.dumps([place._asdict() for place in wanted])
     found: dict[Place, TriggerMessage] = {}
     room = MOST_PAYLOAD_CHARACTERS
-    for row in sorted(db.records(SQL.read_fed, _FedRow, positions=positions, most=room), key=lambda row: row[:3]):
+    rows = db.records(SQL.read_fed, _FedRow, positions=_positions(wanted), most=room)
+    for row in sorted(rows, key=lambda row: row[:3]):
         place = Place(row.topic, row.seq, row.n)
         payload, flaw = ({}, _TOO_LARGE) if row.payload is None else read_payload(row.payload)
         if row.payload is not None and len(row.payload) > room:
@@ -151,6 +159,10 @@ def _read(db: Db, wanted: set[Place]) -> dict[Place, TriggerMessage]:
         room -= len(row.payload or "")
         found[place] = TriggerMessage(row.topic, str(place), row.at, row.event_type, row.event_key, payload, flaw)
     return found
+
+
+def _positions(places: Collection[Place]) -> str:
+    return json.dumps([place._asdict() for place in places])
 
 
 def _deleted(place: Place) -> TriggerMessage:

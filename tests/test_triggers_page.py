@@ -99,3 +99,15 @@ def test_the_commands_do_as_the_page_says(project, capsys):
     assert "shop.often" in told["schedule triggered-by"]
     assert "scheduled" in told["schedule create"]
     assert "is deleted" in told["schedule delete"]
+
+
+def test_the_listeners_of_a_program_and_of_a_topic_are_listed(project):
+    """By its name, as those of a data set."""
+    with tm.open(project) as mill:
+        mill.deploy()
+        found = {of: {one.name for one in mill.schedules.triggered_by(of).items} for of in ("shop.load", "payments")}
+        with pytest.raises(tm.NotFound):
+            mill.schedules.triggered_by("nothing")
+
+    assert "default.shop.after_load" in found["shop.load"]
+    assert found["payments"] == {"default.shop.settle"}

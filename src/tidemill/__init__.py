@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from tidemill.schedule.program_triggers import RunEnded as RunEnded
     from tidemill.schedule.time_triggers import Cron as Cron
     from tidemill.schedule.time_triggers import Every as Every
+    from tidemill.schedule.topic_triggers import MessageOn as MessageOn
     from tidemill.schedule.triggers import AllOf as AllOf
     from tidemill.schedule.triggers import AnyOf as AnyOf
     from tidemill.schedule.triggers import AtLeast as AtLeast
@@ -86,6 +87,7 @@ _HOMES = {
     "GroupConcurrency": "schedule.constraints",
     "Inbox": "app.declared:DeclaredInbox",
     "Jdbc": "frames.jdbc",
+    "MessageOn": "schedule.topic_triggers",
     "Mill": "mill.mill",
     "NewData": "schedule.data_triggers",
     "NewFiles": "schedule.data_triggers",

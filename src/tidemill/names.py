@@ -145,3 +145,8 @@ def dataset_events(namespace: Namespace, dataset: str) -> tuple[EventKey, ...]:
 def program_event(namespace: Namespace, app: str, program: str, state: str) -> EventKey:
     """The key of messages about runs of a program that reached the end state `state`."""
     return EventKey(f"program:{qualified(namespace, app, program)}:{state}")
+
+
+def topic_event(topic: str) -> EventKey:
+    """The key under which the listeners of a topic are found, whatever the keys of the topic's messages are."""
+    return EventKey(f"topic:{topic}")

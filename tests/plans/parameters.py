@@ -418,7 +418,8 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     },
     "messages.move_position": {"name": "scheduler"},
     "subscriber.find_unhandled": {"name": "scheduler", "topic": "data"},
-    "changes.begin_topic": {"topic": "program", "name": "scheduler", "first_key": "program:", "end_key": "program;"},
+    "subscriber.forget_topic": {"name": "scheduler"},
+    "changes.begin_topics": {"topics": _rows([{"topic": "program"}]), "name": "scheduler"},
     "managed.put_consumer": {"consumer_id": "new", "name": "new"},
     "managed.find_consumer": {"name": "reader"},
     "managed.find_readers": {

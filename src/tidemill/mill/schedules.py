@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,10 +21,19 @@ from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, BadPage, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import Noun, program_names
 from tidemill.mill.scheduled import find_named
-from tidemill.names import CommitSeq, ProgramId, dataset_events, qualified, split_qualified
+from tidemill.names import (
+    CommitSeq,
+    EventKey,
+    ProgramId,
+    dataset_events,
+    program_event,
+    qualified,
+    split_qualified,
+    topic_event,
+)
 from tidemill.run.records.programs import Program, find_program, find_program_by_id
 from tidemill.schedule import schedules
-from tidemill.schedule.program_triggers import RunEnded
+from tidemill.schedule.program_triggers import END_STATES, RunEnded
 from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status
 from tidemill.schedule.time_triggers import TimeTrigger
 
@@ -126,17 +135,16 @@ class Schedules(Noun):
 
     @operation(Right.READ)
     def triggered_by(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[ScheduleView]:
-        """List the schedules that listen to a data set, or to outputs of a program (`app.program`); `NotFound`.
+        """List the schedules that listen to a data set, a program (`app.program`) or a topic; `NotFound`.
 
-        Cost: the number of these schedules.
+        Those of a program listen to its outputs, or to the ends of its runs. Cost: the number of these schedules.
         """
         place = read_key(after, ("", "", ""))
 
         def block(db: Db) -> Page[ScheduleView]:
             listening = {
                 (schedule.namespace, schedule.app, schedule.name): schedule
-                for dataset in self._written_or_named(db, name)
-                for key in dataset_events(dataset.namespace, dataset.name)
+                for key in self._announced(db, name)
                 for schedule in schedules.list_schedules(db, event_key=key)
             }
             found = [schedule for names, schedule in sorted(listening.items()) if names > place]
@@ -252,14 +260,29 @@ class Schedules(Noun):
         check_trigger(db, name, spec.trigger)
         check_arguments(db, program, spec.trigger.leaves, spec.arguments)
 
-    def _written_or_named(self, db: Db, name: str) -> Sequence[Dataset]:
+    def _announced(self, db: Db, name: str) -> Sequence[EventKey]:
+        """Return the keys of the messages about a program, a data set or a topic."""
         if "." in name:
             try:
-                return [self._project.dataset(db, written) for written in self._project.program(db, name).writes]
+                program = self._project.program(db, name)
             except NotFound:
                 if name.count(".") > 1:
                     raise
-        return [self._project.dataset(db, name)]
+            else:
+                written = [self._project.dataset(db, one) for one in program.writes]
+                names = (program.namespace, program.app, program.name)
+                return [*_events(written), *(program_event(*names, state) for state in END_STATES)]
+        try:
+            return _events([self._project.dataset(db, name)])
+        except NotFound:
+            topic = topic_event(name)
+            if not schedules.list_schedules(db, event_key=topic):
+                raise
+            return [topic]
+
+
+def _events(datasets: Iterable[Dataset]) -> list[EventKey]:
+    return [key for dataset in datasets for key in dataset_events(dataset.namespace, dataset.name)]
 
 
 def _fires(trigger: TimeTrigger, first: datetime, at: datetime) -> Iterator[FireView]:

@@ -19,12 +19,21 @@ from tidemill.catalog.records import to_json
 from tidemill.epoch import EPOCH
 from tidemill.errors import Conflict, NotFound
 from tidemill.json_specs import write_text
-from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, check_name, split_qualified
+from tidemill.names import (
+    CommitSeq,
+    EventKey,
+    Namespace,
+    ProgramId,
+    ScheduleId,
+    check_name,
+    split_qualified,
+    topic_event,
+)
 from tidemill.run.records.declared import find_dataset
 from tidemill.run.records.programs import ProgramRetired, find_program, find_programs, list_programs
 from tidemill.run.step.inputs import announce_waiting
 from tidemill.schedule.answers import Satisfied
-from tidemill.schedule.data_triggers import DatasetTrigger
+from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger
 from tidemill.schedule.jobs import Outcome, drop_jobs
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.schedules import list_schedules, lock_schedules
@@ -210,11 +219,19 @@ def check_trigger(db: Db, name: str, trigger: Trigger) -> None:
 
 
 def _begin_topics(db: Db, seq: CommitSeq, changes: Sequence[Change]) -> None:
-    """Let the scheduler read the topics of programs from here on, where the first schedule listens to them."""
+    """Let the scheduler read from here on the topics, besides `data`, to which no schedule has listened."""
     specs = [change.spec for change in changes if isinstance(change, Add | Update)]
-    if any(isinstance(leaf, RunEnded) for spec in specs for leaf in spec.trigger.leaves):
-        keys = {"first_key": f"{Topic.PROGRAM}:", "end_key": f"{Topic.PROGRAM};"}
-        db.run(SQL.begin_topic, topic=Topic.PROGRAM, name=NAME, seq=seq, **keys)
+    leaves = [leaf for spec in specs for leaf in spec.trigger.leaves]
+    topics = sorted({leaf.heard_topic for leaf in leaves if isinstance(leaf, MessageTrigger)} - {Topic.DATA})
+    if topics:
+        db.run(SQL.begin_topics, topics=json.dumps([{"topic": topic} for topic in topics]), name=NAME, seq=seq)
+
+
+def _keys(leaf: Leaf) -> set[EventKey]:
+    """The keys under which a leaf is found: its own, and its topic's, by which a scheduler finds any listener."""
+    if isinstance(leaf, MessageTrigger) and leaf.heard_topic != Topic.DATA:
+        return {*leaf.event_keys, topic_event(leaf.heard_topic)}
+    return set(leaf.event_keys)
 
 
 def _refuse_cycles(db: Db, changed: Iterable[Schedule]) -> None:
@@ -294,7 +311,7 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
         {"event_key": key, "schedule_id": s.schedule_id, "trigger_no": trigger_no}
         for s in indexed
         for trigger_no, leaf in enumerate(s.spec.trigger.leaves)
-        for key in leaf.event_keys
+        for key in sorted(_keys(leaf))
     ]
     db.run(SQL.insert_trigger_keys, keys=json.dumps(keys))
     timers = [

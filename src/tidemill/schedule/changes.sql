@@ -1,11 +1,14 @@
--- name: begin_topic
+-- name: begin_topics
 -- locks: subscriber
--- The first schedule that listens to a topic begins there, whatever was published before: history is never read. Where
--- another schedule listens, the position stays. A schedule that listens is known by the keys of its trigger.
+-- The first schedule that listens to a topic besides data begins there: history is never read. Where another schedule
+-- listens, the position stays. The lock keeps a scheduler from forgetting the topic meanwhile.
 INSERT INTO subscriber (topic, name, seq, n)
-SELECT :topic, :name, :seq - 1, 0
- WHERE NOT EXISTS (SELECT 1 FROM trigger_key WHERE event_key >= :first_key AND event_key < :end_key)
-    ON CONFLICT (topic, name) DO UPDATE SET seq = excluded.seq, n = excluded.n
+SELECT r.topic, :name, :seq - 1, 0 FROM {rows:topics(topic text)} AS r WHERE true
+    ON CONFLICT (topic, name) DO UPDATE
+   SET seq = CASE WHEN EXISTS (SELECT 1 FROM trigger_key WHERE event_key = 'topic:' || subscriber.topic)
+                  THEN subscriber.seq ELSE excluded.seq END,
+       n = CASE WHEN EXISTS (SELECT 1 FROM trigger_key WHERE event_key = 'topic:' || subscriber.topic)
+                THEN subscriber.n ELSE excluded.n END
 
 -- name: insert_schedules
 INSERT INTO schedule (schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, priority,

@@ -61,7 +61,11 @@ class MessageTrigger(Leaf):
     """A leaf that messages of a topic feed."""
 
     __slots__ = ()
-    topic: ClassVar[str] = Topic.DATA
+
+    @property
+    def heard_topic(self) -> str:
+        """The topic of these messages."""
+        return Topic.DATA
 
     @abstractmethod
     def feed(self, fed: Fed, message: Message) -> Fed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import Final
 
 from tidemill.catalog.messages import Message, Topic
 from tidemill.names import EventKey, advise, program_event, qualified, split_qualified
@@ -24,7 +24,6 @@ class RunEnded(MessageTrigger):
     A run that is retried has not ended. A rejected run never began, and does not count.
     """
 
-    topic: ClassVar[str] = Topic.PROGRAM
     program: str
     states: tuple[str, ...] = ("COMPLETED",)
     n: int = 1
@@ -49,6 +48,11 @@ class RunEnded(MessageTrigger):
         object.__setattr__(self, "program", qualified(namespace, app, local))
         object.__setattr__(self, "states", wanted)
         object.__setattr__(self, "n", n)
+
+    @property
+    def heard_topic(self) -> str:
+        """The topic of programs."""
+        return Topic.PROGRAM
 
     @property
     def event_keys(self) -> tuple[EventKey, ...]:

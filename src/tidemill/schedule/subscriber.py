@@ -18,7 +18,7 @@ from tidemill.catalog.messages import (
 )
 from tidemill.catalog.named import load_sql
 from tidemill.epoch import show_time
-from tidemill.names import ScheduleId
+from tidemill.names import EventKey, ScheduleId, topic_event
 from tidemill.run.records.programs import Program, find_programs
 from tidemill.run.step.counted import Counting, start_counting
 from tidemill.schedule.boundaries import Moves, Queue, queue_boundaries
@@ -36,6 +36,7 @@ from tidemill.schedule.data_triggers import (
 from tidemill.schedule.jobs import Fact, feed_jobs
 from tidemill.schedule.schedules import find_listeners, share_listening
 from tidemill.schedule.specs import Schedule
+from tidemill.schedule.topic_triggers import MessageOn
 from tidemill.schedule.triggers import Fed, Leaf
 from tidemill.world import World
 
@@ -80,7 +81,7 @@ def subscribe(catalog: Catalog, world: World, limit: int = BATCH) -> int:
         world.mark("subscriber.read")
         # First, for the order of locks: it is one transaction with the jobs.
         for topic, new in read.items():
-            move_position(db, topic, NAME, new[-1].position)
+            _pass(db, topic, new[-1].position)
         messages = sorted(chain.from_iterable(read.values()), key=lambda message: message.position)
         world.mark("subscriber.before_jobs")
         flaws.update(_feed(db, world, messages, gaps))
@@ -108,13 +109,29 @@ def _find_unhandled(db: Db) -> list[str]:
     return db.records(SQL.find_unhandled, str, topic=Topic.DATA, name=NAME)
 
 
+def _pass(db: Db, topic: str, position: Position) -> None:
+    """Store the new position in a topic, or forget the topic after its last listener was deleted.
+
+    The change that adds the next listener begins the topic there. Messages in between cost nothing.
+    """
+    if topic == Topic.DATA or db.all(SQL.find_listener, event_key=topic_event(topic)):
+        move_position(db, topic, NAME, position)
+    else:
+        db.run(SQL.forget_topic, topic=topic, name=NAME)
+
+
+def _key_of_listeners(message: Message) -> EventKey:
+    """Return the key of the listeners of a message. Users choose the event keys of their own messages."""
+    return message.event_key if message.topic in set(Topic) else topic_event(message.topic)
+
+
 def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dict[tuple[str, Position], str]:
     """Feed the jobs; return what is wrong with each message that cannot be read.
 
     Adds a sentence to `gaps` for each watermark that moved over more ends of periods than runs are started for.
     """
     flaws = {(message.topic, message.position): message.flaw for message in messages if message.flaw}
-    listeners = find_listeners(db, {message.event_key for message in messages})
+    listeners = find_listeners(db, {_key_of_listeners(message) for message in messages})
     candidates = {schedule_id for found in listeners.values() for schedule_id, _ in found}
     if not candidates:
         return flaws
@@ -127,12 +144,12 @@ def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dic
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {}
     moves = Moves()
     for message in messages:
-        for schedule_id, trigger_no in () if message.flaw else listeners.get(message.event_key, ()):
+        for schedule_id, trigger_no in () if message.flaw else listeners.get(_key_of_listeners(message), ()):
             schedule = schedules.get(schedule_id)
             if schedule is None or message.seq < schedule.since_seq:
                 continue
             leaf = schedule.spec.trigger.leaves[trigger_no]
-            is_backlog = message.event_type == BACKLOG
+            is_backlog = message.topic == Topic.DATA and message.event_type == BACKLOG
             if is_backlog and not _reads(programs.get(schedule.program_id), schedule_id, leaf, message):
                 continue
             try:
@@ -159,6 +176,8 @@ def _say_gap(schedule: Schedule, queue: Queue, passed: Passed) -> str:
 
 def _narrow(db: Db, counting: Counting, schedule: Schedule, leaf: Leaf, message: Message) -> Message | None:
     """Return what the leaf is fed of `message`, None for nothing; `UnreadableMessage`."""
+    if isinstance(leaf, MessageOn) and not leaf.wants(message):
+        return None
     if isinstance(leaf, MessageTrigger):
         leaf.feed(Fed(), message)  # what cannot be read must show here, alone, and not among all facts
     if isinstance(leaf, NewPartitions | NewData):

@@ -11,3 +11,11 @@ SELECT :topic
  WHERE NOT EXISTS (SELECT 1 FROM subscriber WHERE topic = :topic AND name = :name)
    AND (SELECT m.seq FROM message AS m WHERE m.topic = :topic ORDER BY m.seq DESC, m.n DESC LIMIT 1) IS NOT NULL
  ORDER BY 1
+
+-- name: find_listener
+-- gives: schedule_id
+SELECT schedule_id FROM trigger_key WHERE event_key = :event_key LIMIT 1
+
+-- name: forget_topic
+-- locks: subscriber
+DELETE FROM subscriber WHERE topic = :topic AND name = :name

@@ -13,6 +13,7 @@ from tidemill.plugins import load_kinds
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, Unit, WatermarkPassed
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.time_triggers import Cron, Every
+from tidemill.schedule.topic_triggers import MessageOn
 from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, Silence, Trigger
 from tidemill.sizes import exact_bytes
 
@@ -23,6 +24,7 @@ TRIGGERS: Final[Mapping[str, type[Trigger]]] = {
     "refreshed": Refreshed,
     "watermark_passed": WatermarkPassed,
     "run_ended": RunEnded,
+    "message_on": MessageOn,
     "every": Every,
     "cron": Cron,
     "all_of": AllOf,
@@ -97,6 +99,7 @@ def _write_new_data(trigger: NewData) -> _NewData:
 
 union(Trigger, TRIGGERS, partial(load_kinds, "tidemill.triggers", Trigger))
 shaped(NewFiles, _NewFiles, lambda form: NewFiles(form.inbox, form.n, bytes=form.bytes), _write_new_files)
+sparse(MessageOn)
 renamed(NewPartitions, dataset="fileset")
 renamed(Refreshed, dataset="snapshot", n=None)
 renamed(WatermarkPassed, dataset="fileset", n=None)

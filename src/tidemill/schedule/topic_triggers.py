@@ -1,0 +1,61 @@
+"""Triggers that messages on topics of the users' own feed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from tidemill.catalog.messages import Message, Topic
+from tidemill.names import EventKey, check_name, topic_event
+from tidemill.schedule.answers import Answer, Satisfied, Waiting
+from tidemill.schedule.data_triggers import MessageTrigger
+from tidemill.schedule.triggers import BadTrigger, Fed
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class MessageOn(MessageTrigger):
+    """`n` new messages on a topic of the users' own. With `key`, only messages of that event key count."""
+
+    topic: str
+    key: str | None = None
+    n: int = 1
+
+    def __init__(self, topic: str, key: str | None = None, n: int = 1) -> None:
+        if topic in set(Topic):
+            raise BadTrigger("MessageOn", f"topic {topic} is Tidemill's own; use a trigger of data, or RunEnded")
+        if key is not None and (not isinstance(key, str) or not key):
+            raise BadTrigger("MessageOn", f"key must be the event key of messages, not {key!r}")
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise BadTrigger("MessageOn", f"n must be a whole number of at least 1, not {n!r}")
+        object.__setattr__(self, "topic", check_name("topic", topic))
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "n", n)
+
+    @property
+    def heard_topic(self) -> str:
+        """The topic of the users' own."""
+        return self.topic
+
+    @property
+    def event_keys(self) -> tuple[EventKey, ...]:
+        """The key of the listeners of the topic."""
+        return (topic_event(self.topic),)
+
+    def __str__(self) -> str:
+        key = "" if self.key is None else f", key={self.key!r}"
+        return f"MessageOn({self.topic}{key}{f', n={self.n}' if self.n > 1 else ''})"
+
+    def wants(self, message: Message) -> bool:
+        """Return whether `message` of the topic counts."""
+        return self.key is None or message.event_key == self.key
+
+    def feed(self, fed: Fed, message: Message) -> Fed:
+        """Return what the leaf was fed, with `message` counted if the leaf wants it."""
+        return replace(fed, count=fed.count + self.wants(message))
+
+    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
+        """Satisfied by `n` messages."""
+        of_key = "" if self.key is None else f" of key {self.key}"
+        counted = f"{fed[0].count}/{self.n} messages{of_key} on topic {self.topic}"
+        return Satisfied(counted) if fed[0].count >= self.n else Waiting(counted)

@@ -1,0 +1,144 @@
+"""Schedules that messages of the users' own topics start, and topics that no schedule listens to any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill.catalog.messages import Publish, Topic
+from tidemill.errors import UserError
+from tidemill.json_specs import read_plain, write_plain
+from tidemill.names import EventKey
+from tidemill.schedule.changes import Delete
+from tidemill.schedule.data_triggers import NewPartitions
+from tidemill.schedule.program_triggers import RunEnded
+from tidemill.schedule.subscriber import has_messages, subscribe
+from tidemill.schedule.topic_triggers import MessageOn
+from tidemill.schedule.triggers import Trigger
+
+ENDED = "program:default.shop.ingest:COMPLETED"
+
+
+def say(shop, topic, key="settled"):
+    """Publish a message on a topic."""
+    return shop.catalog.apply([Publish(topic, "message", EventKey(key), {})])
+
+
+def positions(shop):
+    """The topics besides `data` in which the scheduler has a position."""
+    return shop.sql("SELECT topic FROM subscriber WHERE name = 'scheduler' AND topic <> 'data' ORDER BY topic")
+
+
+def test_a_message_of_a_user_starts_the_listeners_of_its_topic(shop):
+    """A message of another topic or key starts no program. A user's key never feeds a trigger of data."""
+    program = shop.program()
+    shop.schedule(MessageOn("payments", key="settled"), program=program)
+    shop.schedule(MessageOn("payments", n=3), name="three", program=program)
+    shop.schedule(NewPartitions("clicks"), name="data", program=program)
+    say(shop, "payments", "partition:default.clicks")
+    say(shop, "others")
+    before = shop.step()
+    say(shop, "payments")
+
+    (launch,) = shop.step()
+
+    assert before == []
+    assert launch.schedule == "default.shop.s"
+    assert launch.why == "1/1 messages of key settled on topic payments"
+    assert [job.fed[0].count for job in shop.jobs()] == [2]
+
+
+def test_a_message_that_cannot_be_read_is_quarantined_in_its_topic(shop):
+    """The next message of the topic goes on."""
+    shop.schedule(MessageOn("payments"))
+    say(shop, "payments")
+    shop.sql("UPDATE message SET payload = '{' WHERE topic = 'payments'")
+    broken = shop.step()
+    say(shop, "payments")
+
+    assert broken == []
+    assert len(shop.step()) == 1
+    assert shop.sql("SELECT topic FROM quarantined_message") == [("payments",)]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "topic", "key"), [(MessageOn("payments"), "payments", "k"), (RunEnded("shop.ingest"), "program", ENDED)]
+)
+def test_a_topic_goes_with_its_last_listener(shop, trigger, topic, key):
+    """After one more pass, messages of the topic are no work. A new listener does not hear of them."""
+    program = shop.program("report")
+    schedule = shop.schedule(trigger, program=program)
+    shop.change(Delete(schedule.schedule_id))
+    say(shop, topic, key)
+    shop.step()
+    left = positions(shop)
+    say(shop, topic, key)
+    work = shop.catalog.read(has_messages)
+    shop.schedule(trigger, program=program)
+    early = shop.step()
+    say(shop, topic, key)
+
+    assert (left, work, early) == ([], False, [])
+    assert len(shop.step()) == 1
+
+
+def test_a_topic_stays_with_another_listener(shop):
+    """The messages that the other listener has not heard are not passed over."""
+    program = shop.program("report")
+    first = shop.schedule(MessageOn("payments"), program=program)
+    shop.schedule(MessageOn("payments"), name="second", program=program)
+    say(shop, "payments")
+    shop.change(Delete(first.schedule_id))
+
+    assert [launch.schedule for launch in shop.step()] == ["default.shop.second"]
+    assert positions(shop) == [("payments",)]
+
+
+@pytest.mark.parametrize("mark", ["subscriber.read", "subscriber.before_jobs", "subscriber.before_commit"])
+def test_a_crash_with_three_topics_loses_and_doubles_nothing(shop, mark):
+    """The positions of all topics and the jobs are one transaction."""
+    program = shop.program("report")
+    triggers = [RunEnded("shop.ingest"), MessageOn("payments"), NewPartitions("clicks")]
+    for trigger in triggers:
+        shop.schedule(trigger, name=type(trigger).__name__, program=program)
+    say(shop, Topic.PROGRAM, ENDED)
+    say(shop, "payments")
+    shop.add()
+
+    def crash(reached):
+        if reached == mark:
+            raise InterruptedError
+
+    shop.at_mark = crash
+    with pytest.raises(InterruptedError):
+        subscribe(shop.catalog, shop.world)
+    shop.at_mark = None
+
+    assert sorted(launch.schedule for launch in shop.step()) == [
+        "default.shop.MessageOn",
+        "default.shop.NewPartitions",
+        "default.shop.RunEnded",
+    ]
+    assert shop.step() == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (lambda: MessageOn("data"), "Tidemill's own"),
+        (lambda: MessageOn("program"), "Tidemill's own"),
+        (lambda: MessageOn("a b"), "topic"),
+        (lambda: MessageOn("payments", key=""), "key"),
+        (lambda: MessageOn("payments", n=-1), "at least 1"),
+        (lambda: MessageOn("payments", n=True), "at least 1"),
+    ],
+)
+def test_a_wrong_trigger_is_refused(wrong, why):
+    """When it is made, with the field."""
+    with pytest.raises(UserError, match=why):
+        wrong()
+
+
+@pytest.mark.parametrize("trigger", [MessageOn("t"), MessageOn("t", "k", 2)])
+def test_a_trigger_is_the_same_after_its_json(trigger):
+    """The catalog keeps JSON."""
+    assert read_plain(Trigger, write_plain(trigger)) == trigger

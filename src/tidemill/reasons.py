@@ -24,6 +24,8 @@ class Reason(StrEnum):
     """The trigger of a job wants a newer version of a snapshot."""
     WAITS_FOR_WATERMARK = "waits_for_watermark"
     """The trigger of a job wants the watermark to pass the end of a period."""
+    WAITS_FOR_RUN_END = "waits_for_run_end"
+    """The trigger of a job wants runs of another program to end."""
     WAITS_FOR_TIME = "waits_for_time"
     """The trigger of a job wants a time to come."""
     WAITS_FOR_TRIGGER = "waits_for_trigger"

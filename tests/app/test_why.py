@@ -204,6 +204,11 @@ def _(stage):
     return waiting_for(stage, {"type": "watermark_passed", "fileset": "clicks"})
 
 
+@case(Reason.WAITS_FOR_RUN_END)
+def _(stage):
+    return waiting_for(stage, {"type": "run_ended", "program": "shop.report"})
+
+
 @case(Reason.WAITS_FOR_TIME)
 def _(stage):
     return waiting_for(stage, {"type": "cron", "expression": "0 0 * * *"})
@@ -711,6 +716,16 @@ def test_a_file_that_has_failed_says_when_it_is_tried_again(stage):
     assert reason.why == "default.orders/1.txt has failed in 1 of 3 attempts: no such column"
     assert reason.next_look_at == datetime(2026, 3, 1, 12, 1, tzinfo=UTC)
     assert "`tidemill inbox retry default.orders 1.txt`" in reason.unblock
+
+
+def test_a_file_whose_name_has_a_space_has_a_command_that_can_be_typed(stage):
+    """Without quotes the command would name two files."""
+    land(stage, "orders/a b.txt")
+    stage.sql("UPDATE inbox_file SET status = 'QUARANTINED' RETURNING 1")
+
+    (reason,) = stage.mill.why("orders/a b.txt").because
+
+    assert reason.unblock.endswith("`tidemill inbox release default.orders 'a b.txt'`")
 
 
 def test_a_trigger_that_waits_for_the_end_of_a_silence_says_when(stage):

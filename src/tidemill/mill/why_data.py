@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
@@ -351,7 +352,7 @@ def _of_inbox(db: Db, dataset: Dataset) -> Iterator[Because]:
     files = db.value(SQL.count_waiting, int, dataset_id=of, limit=_MOST_COUNTED)
     evidence = {"files": files, "at_least": files == _MOST_COUNTED, "oldest": oldest[0], "modified_at": oldest[1]}
     why = f"{files}{' or more' if files == _MOST_COUNTED else ''} files of {name} wait; the oldest is {oldest[0]}"
-    cure = f"`tidemill why {name}/{oldest[0]}` explains the oldest"
+    cure = f"`tidemill why {quote(f'{name}/{oldest[0]}')}` explains the oldest"
     yield Because(Reason.INBOX_HAS_FILES, why, evidence, cure)
     yield from explain_readers(db, dataset)
 

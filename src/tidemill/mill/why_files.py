@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from shlex import quote
 from typing import Final
 
 from tidemill.catalog.db import Db
@@ -134,13 +135,13 @@ def _of_content(db: Db, inbox: Inbox, file: InboxFile, thing: str) -> Iterator[B
             yield Because(Reason.FILE_IN_RUN, why, {**evidence, "run_id": file.run_id}, "the run ends")
         case FileState.ERROR:
             why = f"{thing} has failed in {file.failures} of {attempts} attempts: {file.error}"
-            cure = f"the time of the next attempt comes, or `tidemill inbox retry {name} {file.name}`"
+            cure = f"the time of the next attempt comes, or `tidemill inbox retry {name} {quote(file.name)}`"
             yield Because(Reason.FILE_WAITS_FOR_RETRY, why, {**evidence, **failed}, cure, file.retry_at)
             if file.retry_at is None or file.retry_at <= db.now():
                 yield from explain_readers(db, inbox.dataset)
         case FileState.QUARANTINED:
             why = f"{thing} is in quarantine after {file.failures} of {attempts} attempts: {file.error}"
-            cure = f"correct the file under its name, or `tidemill inbox release {name} {file.name}`"
+            cure = f"correct the file under its name, or `tidemill inbox release {name} {quote(file.name)}`"
             yield Because(Reason.FILE_QUARANTINED, why, {**evidence, **failed}, cure)
         case FileState.SKIPPED:
             why = f"{thing} was not processed: {file.error or 'the file was rewritten or deleted'}"

@@ -111,3 +111,14 @@ def test_the_listeners_of_a_program_and_of_a_topic_are_listed(project):
 
     assert "default.shop.after_load" in found["shop.load"]
     assert found["payments"] == {"default.shop.settle"}
+
+
+def test_why_a_message_of_a_users_topic_started_nothing(project):
+    """Its listeners are those of the topic, whatever its event key is."""
+    with tm.open(project) as mill:
+        mill.deploy()
+        heard = mill.why(f"payments:{mill.topics.publish('payments', 'settled').position}")
+        unheard = mill.why(f"others:{mill.topics.publish('others', 'settled').position}")
+
+    assert heard.because[0].code == "message_waits_for_scheduler"
+    assert unheard.because[0].why == "no schedule listens to topic:others"

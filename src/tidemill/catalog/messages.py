@@ -17,7 +17,7 @@ from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, load_sql
 from tidemill.errors import UserError
-from tidemill.names import EventKey
+from tidemill.names import EventKey, topic_event
 from tidemill.texts import printable
 
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ class Message:
     def position(self) -> Position:
         """The position of a reader that has just passed it."""
         return Position(self.seq, self.n)
+
+    @property
+    def listened_key(self) -> EventKey:
+        """The key under which schedules listen to the message. Users choose the event keys of their own messages."""
+        return self.event_key if self.topic in set(Topic) else topic_event(self.topic)
 
 
 class MessageRow(NamedTuple):

@@ -192,10 +192,10 @@ def _of_message(db: Db, message: Message, shown: str, evidence: Mapping[str, obj
     from tidemill.schedule.subscriber import NAME
 
     position = find_position(db, message.topic, NAME)
-    listening = schedules.list_schedules(db, event_key=message.event_key)[:_MOST_LISTENERS]
+    listening = schedules.list_schedules(db, event_key=message.listened_key)[:_MOST_LISTENERS]
     named = {**evidence, "schedules": [schedule.qualified_name for schedule in listening]}
     if not listening:
-        why = f"no schedule listens to {message.event_key}"
+        why = f"no schedule listens to {message.listened_key}"
         return (Because(Reason.MESSAGE_UNHEARD, why, named),)
     if position is None or position < message.position:
         at = "-" if position is None else f"{position.seq}.{position.n}"

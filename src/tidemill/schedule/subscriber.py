@@ -18,7 +18,7 @@ from tidemill.catalog.messages import (
 )
 from tidemill.catalog.named import load_sql
 from tidemill.epoch import show_time
-from tidemill.names import EventKey, ScheduleId, topic_event
+from tidemill.names import ScheduleId, topic_event
 from tidemill.run.records.programs import Program, find_programs
 from tidemill.run.step.counted import Counting, start_counting
 from tidemill.schedule.boundaries import Moves, Queue, queue_boundaries
@@ -120,18 +120,13 @@ def _pass(db: Db, topic: str, position: Position) -> None:
         db.run(SQL.forget_topic, topic=topic, name=NAME)
 
 
-def _key_of_listeners(message: Message) -> EventKey:
-    """Return the key of the listeners of a message. Users choose the event keys of their own messages."""
-    return message.event_key if message.topic in set(Topic) else topic_event(message.topic)
-
-
 def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dict[tuple[str, Position], str]:
     """Feed the jobs; return what is wrong with each message that cannot be read.
 
     Adds a sentence to `gaps` for each watermark that moved over more ends of periods than runs are started for.
     """
     flaws = {(message.topic, message.position): message.flaw for message in messages if message.flaw}
-    listeners = find_listeners(db, {_key_of_listeners(message) for message in messages})
+    listeners = find_listeners(db, {message.listened_key for message in messages})
     candidates = {schedule_id for found in listeners.values() for schedule_id, _ in found}
     if not candidates:
         return flaws
@@ -144,7 +139,7 @@ def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dic
     facts: dict[ScheduleId, list[tuple[int, Fact]]] = {}
     moves = Moves()
     for message in messages:
-        for schedule_id, trigger_no in () if message.flaw else listeners.get(_key_of_listeners(message), ()):
+        for schedule_id, trigger_no in () if message.flaw else listeners.get(message.listened_key, ()):
             schedule = schedules.get(schedule_id)
             if schedule is None or message.seq < schedule.since_seq:
                 continue

@@ -209,6 +209,11 @@ def _(stage):
     return waiting_for(stage, {"type": "run_ended", "program": "shop.report"})
 
 
+@case(Reason.WAITS_FOR_MESSAGE)
+def _(stage):
+    return waiting_for(stage, {"type": "message_on", "topic": "orders"})
+
+
 @case(Reason.WAITS_FOR_TIME)
 def _(stage):
     return waiting_for(stage, {"type": "cron", "expression": "0 0 * * *"})

@@ -11,6 +11,7 @@ from tests.stage import staged
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.cli.main import main
 from tidemill.names import EventKey
+from tidemill.reasons import Reason
 from tidemill.roles.up import UntilIdle, run_all
 from tidemill.run.records.triggers import MOST_MESSAGES, MOST_PAYLOAD_CHARACTERS
 
@@ -91,6 +92,7 @@ def test_run_and_job_show_the_same_triggers(stage):
     stage.schedule()
     (job,) = stage.mill.jobs.list()
     waiting = stage.mill.jobs.show(job.job_id)
+    assert waiting.because == stage.mill.why(job.job_id).because
     stage.publish("lines", "hour=2")
     stage.publish("users", "hour=7")
     stage.schedule()
@@ -101,7 +103,8 @@ def test_run_and_job_show_the_same_triggers(stage):
     assert [(feed.trigger, feed.why) for feed in waiting.triggers] == [
         ("NewPartitions(default.lines, 2)", "1/2 new partitions of default.lines")
     ]
-    assert stage.mill.jobs.show(job.job_id).triggers == triggers
+    assert (ended := stage.mill.jobs.show(job.job_id)).triggers == triggers
+    assert [one.code for one in ended.because][:1] == [Reason.JOB_LAUNCHED]
     assert triggers[0].messages[:1] == waiting.triggers[0].messages
     (first, second), (third,) = (feed.messages for feed in triggers)
     assert [message.event_type for message in (first, second, third)] == ["partitions"] * 3

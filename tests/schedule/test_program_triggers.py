@@ -128,12 +128,14 @@ def test_programs_that_start_each_other_for_ever_are_refused(shop):
     shop.schedule(RunEnded("shop.one"), name="b", program=two)
     shop.schedule(RunEnded("shop.two") | RunEnded("shop.zero"), name="c", program=three)
 
-    with pytest.raises(BadSchedule, match="cycle") as refused:
+    with pytest.raises(BadSchedule, match="for ever") as refused:
         shop.schedule(RunEnded("shop.three", n=2), name="a", program=one)
-    with pytest.raises(BadSchedule, match="cycle"):
+    with pytest.raises(BadSchedule, match=r"^schedule is refused: default.shop.one would start"):
         shop.schedule(RunEnded("shop.one", "FAILED"), name="a", program=one)
+    with pytest.raises(BadSchedule, match="for ever"):
+        shop.schedule(RunEnded("shop.one") & RunEnded("shop.two"), name="a", program=one)
 
-    assert "default.shop.a" in str(refused.value)
+    assert "default.shop.a (RunEnded(default.shop.three, n=2))" in str(refused.value)
     assert len(shop.sql("SELECT name FROM schedule")) == 2
 
 
@@ -143,8 +145,9 @@ def test_a_cycle_with_data_in_it_is_no_cycle(shop):
     shop.schedule(RunEnded("shop.one"), name="b", program=two)
 
     shop.schedule(RunEnded("shop.two") & NewPartitions("clicks"), name="a", program=one)
+    shop.schedule(RunEnded("shop.two") & RunEnded("shop.load"), name="c", program=one)
 
-    assert len(shop.sql("SELECT name FROM schedule")) == 2
+    assert len(shop.sql("SELECT name FROM schedule")) == 3
 
 
 def test_a_program_that_is_not_there_or_retired_is_refused(shop):

@@ -153,12 +153,17 @@ def show_one(record: object, *, as_json: bool) -> None:
 
 
 def show_triggered(record: object, *, as_json: bool) -> None:
-    """Print a run or job as `show_one` does. For people, its triggers are a table with a line for each message."""
+    """Print a run or job as `show_one` does. For people, its triggers are a table with a line for each message.
+
+    Of the reasons for the state of a job, people see the code and the sentence.
+    """
     if as_json:
         show_one(record, as_json=True)
         return
     plain: dict[str, Any] = to_plain(record)
     plain["triggers"] = [line for feed in plain["triggers"] for line in _message_lines(feed)]
+    if "because" in plain:
+        plain["because"] = [{"reason": one["code"], "why": one["why"]} for one in plain["because"]]
     if isinstance(cause := plain.get("triggered_by"), dict):
         plain["triggered_by"] = {name: value for name, value in cause.items() if name != "triggers"}
     show_one(plain, as_json=False)

@@ -124,6 +124,7 @@ class _Demo:
         for report in self._reader.days():
             self._narrator.tell("report", report.when, report.sentence())
         self._tell_windows()
+        self._tell_why()
         return self._weigh()
 
     def _step(self, child: Child) -> bool:
@@ -220,6 +221,13 @@ class _Demo:
         for name in MIRRORED:
             versions, rows = len(self._mill.snapshots.versions(name)), len(self._reader.mirror(name))
             self._narrator.tell("versions", name, f"{versions} versions, {rows:,} rows in the last")
+
+    def _tell_why(self) -> None:
+        """Ask why, as `tidemill why` does, of the files that were not loaded, and of a schedule."""
+        files = [f"{landing.feed}_raw/{landing.name}" for landing in self._lander.ledger if not landing.whole]
+        for thing in (*files, "new_york.compare"):
+            found = self._mill.why(thing)
+            self._narrator.tell("why", thing, f"{found.state}: {'; '.join(one.why for one in found.because)}")
 
     def _weigh(self) -> RowBalance:
         refused = {(feed, file.name) for feed, file in self._files() if file.status is FileState.QUARANTINED}

@@ -14,6 +14,7 @@ from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, read_name, w
 from tidemill.mill.project import Noun, fields_of, schedule_names
 from tidemill.mill.scheduled import find_named
 from tidemill.names import JobId, RunId, ScheduleId
+from tidemill.reasons import Because
 from tidemill.run.records.runs import find_run
 from tidemill.run.records.triggers import TriggerFeed, leaves_of, read_triggers
 from tidemill.schedule import jobs
@@ -38,9 +39,10 @@ class JobView:
 
 @dataclass(frozen=True, slots=True)
 class JobDetail(JobView):
-    """A job that waits, with the feed of each leaf of its schedule's trigger."""
+    """A job that waits, with the feed of each leaf of its schedule's trigger, and the reasons of `tidemill why`."""
 
     triggers: tuple[TriggerFeed, ...]
+    because: tuple[Because, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,10 @@ class EndedJobView:
 
 @dataclass(frozen=True, slots=True)
 class EndedJobDetail(EndedJobView):
-    """A job that has ended, with the feed of each leaf of its schedule's trigger."""
+    """A job that has ended, with the feed of each leaf of its schedule's trigger, and the reasons of `tidemill why`."""
 
     triggers: tuple[TriggerFeed, ...]
+    because: tuple[Because, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,20 +116,25 @@ class Jobs(Noun):
 
     @operation(Right.READ)
     def show(self, job_id: str) -> JobDetail | EndedJobDetail:
-        """Return a job, waiting or ended, with the messages that fed it; `NotFound`."""
+        """Return a job, waiting or ended, with the messages that fed it and the reasons for its state; `NotFound`."""
+        # A list needs none of what this module would load.
+        from tidemill.mill.why_work import explain_job_of
 
         def block(db: Db) -> JobDetail | EndedJobDetail:
+            because = explain_job_of(db, JobId(job_id)).because
             job = jobs.find_job(db, JobId(job_id))
             names = schedule_names(db, [job.schedule_id])
             if isinstance(job, Job):
                 leaves = leaves_of_job(db, job, read_schedules(db, [job.schedule_id])[job.schedule_id])
-                return JobDetail(**fields_of(_job_view(job, names)), triggers=read_triggers(db, leaves))
+                view = fields_of(_job_view(job, names))
+                return JobDetail(**view, triggers=read_triggers(db, leaves), because=because)
             if job.run_id is None:
                 schedule = read_schedules(db, [job.schedule_id]).get(job.schedule_id)
                 leaves = leaves_of_dropped(db, job, schedule)
             else:
                 leaves = leaves_of(find_run(db, job.run_id).triggered_by)
-            return EndedJobDetail(**fields_of(_ended_view(job, names)), triggers=read_triggers(db, leaves))
+            view = fields_of(_ended_view(job, names))
+            return EndedJobDetail(**view, triggers=read_triggers(db, leaves), because=because)
 
         return self._catalog.read(block)
 

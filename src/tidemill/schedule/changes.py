@@ -7,7 +7,7 @@ one is dropped and recorded. Listings load none of this.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
@@ -30,7 +30,7 @@ from tidemill.names import (
     topic_event,
 )
 from tidemill.run.records.declared import find_dataset
-from tidemill.run.records.programs import ProgramRetired, find_program, find_programs, list_programs
+from tidemill.run.records.programs import ProgramRetired, find_program, find_programs
 from tidemill.run.step.inputs import announce_waiting
 from tidemill.schedule.answers import Satisfied
 from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger
@@ -235,41 +235,49 @@ def _keys(leaf: Leaf) -> set[EventKey]:
 
 
 def _refuse_cycles(db: Db, changed: Iterable[Schedule]) -> None:
-    """Refuse programs that would start each other for ever, without data in between."""
-    for schedule in changed:
-        start = _watched(schedule)
-        if not start:
-            continue
-        names = {p.qualified_name: p.program_id for p in list_programs(db)}
-        own = schedule.program_id
-        path, seen = list(start), set(start)
-        while path:
-            watched = path.pop()
-            if names.get(watched) == own:
-                raise BadSchedule(
-                    f"{schedule.qualified_name} closes a cycle: by {schedule.spec.trigger}, runs of {watched} would "
-                    "lead to runs of the same program for ever; join the trigger with a trigger of data (`&`)"
-                )
-            started_by = list_schedules(db, program_id=names[watched]) if watched in names else []
-            for more in map(_watched, started_by):
-                path += more - seen
-                seen |= more
+    """Refuse programs that would start each other for ever, without data in between.
+
+    Of all programs that ends of runs start, those go on for ever whose trigger the others of these satisfy alone. Cost:
+    the schedules that listen to ends of runs.
+    """
+    if not any(isinstance(leaf, RunEnded) for schedule in changed for leaf in schedule.spec.trigger.leaves):
+        return
+    listening = list_schedules(db, event_key=topic_event(Topic.PROGRAM))
+    programs = find_programs(db, {schedule.program_id for schedule in listening})
+    starting = [(programs[schedule.program_id].qualified_name, schedule) for schedule in listening]
+    going = _endless(starting)
+    if going:
+        links = [f"{one.qualified_name} ({one.spec.trigger})" for program, one in starting if program in going]
+        raise BadSchedule(
+            f"{', '.join(sorted(going))} would start each other for ever, by {', '.join(links)}; join one of these "
+            "triggers with a trigger of data (`&`)"
+        )
 
 
-def _watched(schedule: Schedule) -> set[str]:
-    """Return the programs whose ends are enough to satisfy the schedule's trigger, sooner or later."""
-    trigger = schedule.spec.trigger
-    found = set()
-    for watched in {leaf.program for leaf in trigger.leaves if isinstance(leaf, RunEnded)}:
-        fed = [
-            Fed(count=leaf.n, first_at=EPOCH, last_at=EPOCH)
-            if isinstance(leaf, RunEnded) and leaf.program == watched
-            else Fed()
-            for leaf in trigger.leaves
-        ]
-        if isinstance(trigger.check(fed, _FAR), Satisfied):
-            found.add(watched)
-    return found
+def _endless(starting: Sequence[tuple[str, Schedule]]) -> set[str]:
+    """Return the programs that start each other for ever. `starting` are programs with a schedule of theirs.
+
+    Each of them is started by ends of runs of these programs alone, and starts one of them.
+    """
+    going = {program for program, _ in starting}
+    while True:
+        started = [(program, one) for program, one in starting if program in going and _starts(one, going)]
+        causes = {leaf.program for _, one in started for leaf in one.spec.trigger.leaves if isinstance(leaf, RunEnded)}
+        kept = {program for program, _ in started} & causes
+        if kept == going:
+            return going
+        going = kept
+
+
+def _starts(schedule: Schedule, ended: Collection[str]) -> bool:
+    """Say whether ends of runs of `ended` programs alone satisfy the schedule's trigger, sooner or later."""
+    fed = [
+        Fed(count=leaf.n, first_at=EPOCH, last_at=EPOCH)
+        if isinstance(leaf, RunEnded) and leaf.program in ended
+        else Fed()
+        for leaf in schedule.spec.trigger.leaves
+    ]
+    return isinstance(schedule.spec.trigger.check(fed, _FAR), Satisfied)
 
 
 def _stops(change: Change) -> bool:

@@ -31,6 +31,7 @@ _OF_TRIGGER: Final[Mapping[str, Reason]] = {
     "refreshed": Reason.WAITS_FOR_REFRESH,
     "watermark_passed": Reason.WAITS_FOR_WATERMARK,
     "run_ended": Reason.WAITS_FOR_RUN_END,
+    "message_on": Reason.WAITS_FOR_MESSAGE,
     "cron": Reason.WAITS_FOR_TIME,
     "every": Reason.WAITS_FOR_TIME,
 }

@@ -133,16 +133,16 @@ def in_hours(partitions):
 
 
 app.schedule("load", load, trigger=tm.NewFiles(flights_raw) | tm.NewFiles(weather_raw))
-# What does not trigger by itself (one side of a join, an hour that was overwritten) waits for the tick.
-tick = tm.Every("10s")
-both = tm.NewPartitions(flights) & tm.NewPartitions(weather)
-app.schedule("join", join, trigger=both | tick)
-app.schedule("report", report, trigger=tm.NewPartitions(flights_weather) | tick)
+# Flights of an hour without news of the weather wait a moment for them, and then are joined all the same.
+both = tm.AllOf(tm.NewPartitions(flights), tm.NewPartitions(weather), patience="3s")
+app.schedule("join", join, trigger=both)
+app.schedule("report", report, trigger=tm.NewPartitions(flights_weather))
 # The owner of the database asks for new versions; they would also be made every night.
 night = tm.Cron("30 2 * * *", zone="America/New_York")
 app.schedule("mirror_airlines", "mirror_airlines", trigger=night)
 app.schedule("mirror_planes", "mirror_planes", trigger=night)
-news = tm.NewPartitions(flights_weather, 6) | tm.Refreshed(planes) | tick
-app.schedule("compare", compare, trigger=news)
+# Six hours at once are cheaper than six times one. What is left is compared when nothing more comes.
+news = tm.NewPartitions(flights_weather, 6) | tm.Silence(tm.NewPartitions(flights_weather), "5s") | tm.Refreshed(planes)
+app.schedule("compare", compare, trigger=news, constraints=[tm.SinceLastRun("2s")])
 app.schedule("count_hours", "count_hours", trigger=tm.WatermarkPassed(flights, every="1h"))
 app.schedule("count_24h", "count_24h", trigger=tm.WatermarkPassed(flights, every="1h"))

@@ -49,6 +49,22 @@ def test_a_program_prints_what_started_its_run(sqlite_catalog_url, tmp_path, cap
     assert sum("'key': 'day=2026-01-02'" in line for line in printed) == 1
 
 
+def test_new_days_of_one_country_start_a_run(sqlite_catalog_url, tmp_path, capsys):
+    """The page's example: other countries and corrections do not count, and the run gets all."""
+    first, *others = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (german,) = [other for other in others if "def german(" in other]
+    with staged(tmp_path, sqlite_catalog_url, f"{first}{german}") as stage:
+        stage.publish("sales", "country=de/day=2026-01-01", "country=fr/day=2026-01-01")
+        stage.publish("sales", "country=de/day=2026-01-01", op="overwrite")
+        early = stage.schedule()
+        stage.publish("sales", "country=de/day=2026-01-02")
+        launched = stage.schedule()
+        stage.work()
+
+    assert (early, launched) == ([], ["default.shop.german"])
+    assert "fr de de" in capsys.readouterr().out.splitlines()
+
+
 def test_arguments_come_from_what_started_the_run(sqlite_catalog_url, tmp_path, capsys):
     """The page's example, started by two new days."""
     first, *others = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

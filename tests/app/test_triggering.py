@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tidemill as tm
 from tests.stage import staged
 
 APP = """
@@ -129,6 +130,82 @@ def test_partitions_that_a_consumer_passes_over_do_not_count(stage):
 
     assert waits == ["1/2 new partitions of default.lines"]
     assert made.lines_of() == ["new 7, new 8"]
+
+
+def test_only_partitions_of_the_chosen_keys_and_kinds_count(stage):
+    """A report of the evening waits for the evening, and not for corrections of it."""
+    made = stage(trigger="tm.NewPartitions(lines, 2, where={'hour': tm.Range(18, 24)}, kinds=['new', 'appended'])")
+    made.publish("lines", "hour=1", "hour=18", "hour=2")
+    made.publish("lines", "hour=18", op="overwrite")
+    made.schedule()
+    waits = jobs(made)
+    made.publish("lines", "hour=23")
+
+    made.play()
+
+    assert waits == ["1/2 new partitions of default.lines"]
+    assert made.lines_of() == ["new 1, new 2, overwritten 18, new 23"]
+
+
+def test_a_choice_counts_partitions_in_each_message_of_a_large_commit(stage):
+    """A commit of 1,001 partitions is announced by three messages, each of at most 500 keys."""
+    made = stage(trigger="tm.NewPartitions(lines, 334, where={'hour': [*range(0, 1001, 3)]}, kinds=['new'])")
+    made.publish("lines", *(f"hour={hour}" for hour in range(1001)))
+
+    (run,) = made.play()
+
+    messages = made.mill.topics.read("data").items
+    announced = [one.payload for one in messages if one.event_type == "partitions"]
+    assert [payload["count"] for payload in announced] == [500, 500, 1]
+    assert announced[2]["partitions"][0]["key"] == "hour=1000"
+    assert announced[2]["partitions"][0]["kind"] == "new"
+    (feed,) = made.mill.runs.show(run.run_id).triggers
+    assert feed.count == 334
+
+
+def test_a_dropped_partition_has_counted(stage):
+    """The trigger counts arrivals: a drop does not take one back."""
+    made = stage(trigger="tm.NewPartitions(lines, 2, where={'hour': [1, 2]})")
+    made.publish("lines", "hour=1", "hour=3")
+    with made.transaction("lines") as tx:
+        tx.fileset("default.lines").drop({"hour": 1})
+    made.publish("lines", "hour=2")
+
+    made.play()
+
+    assert made.lines_of() == ["new 3, new 2"]
+
+
+@pytest.mark.parametrize(
+    ("reads", "choice", "why"),
+    [
+        ("lines", "where={'huor': 1}", "did you mean 'hour'"),
+        ("lines", "where={'hour': 'x'}", "wants an integer"),
+        ("lines", "where={'hour': tm.Range(5, 5)}", "nothing lies"),
+        ("tm.Reads(lines, on_change='ignore')", "kinds=['overwritten']", "add 'new' to kinds"),
+        ("tm.Reads(lines, on_change='error')", "kinds=['appended', 'overwritten']", "add 'new' to kinds"),
+    ],
+)
+def test_a_choice_that_nothing_meets_is_refused(stage, tmp_path, reads, choice, why):
+    """At deployment and by a command, with the cure; the deployment before stays."""
+    made = stage(reads=reads)
+    before = made.mill.schedules.list().items
+    app = APP.format(reads=reads, trigger=f"tm.NewPartitions(lines, {choice})")
+    (tmp_path / "app.py").write_text(app, encoding="utf-8")
+
+    with pytest.raises(tm.UserError, match=why):
+        made.mill.deploy()
+
+    assert made.mill.schedules.list().items == before
+
+
+def test_a_choice_is_refused_by_the_command_too(stage):
+    """The JSON of a trigger knows no types: the keys of the file set do."""
+    made = stage()
+    form = {"type": "new_partitions", "fileset": "lines", "where": {"hour": "1"}}
+
+    with pytest.raises(tm.UserError, match="wants an integer of 32 bits"):
+        made.mill.schedules.create("shop.mine", "shop.report", trigger=form)
 
 
 def test_a_program_that_is_given_more_takes_what_waits(stage, tmp_path):

@@ -152,10 +152,11 @@ def test_a_cycle_with_data_in_it_is_no_cycle(shop):
 
 def test_a_program_that_is_not_there_or_retired_is_refused(shop):
     """The schedule would wait for ever."""
-    shop.program("ingest")
+    program_id = shop.program("ingest")
+    program = shop.catalog.read(lambda db: find_program_by_id(db, program_id))
 
     def check(name: str) -> None:
-        shop.catalog.read(lambda db: check_trigger(db, "b", RunEnded(name)))
+        shop.catalog.read(lambda db: check_trigger(db, "b", program, RunEnded(name)))
 
     check("shop.ingest")
     with pytest.raises(Exception, match="ingest"):

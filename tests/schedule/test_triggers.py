@@ -17,6 +17,7 @@ from tidemill.schedule.answers import NotBefore, Satisfied, Waiting
 from tidemill.schedule.data_triggers import MessageTrigger, NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, BadTrigger, Fed, Silence, Trigger
+from tidemill.shapes.filters import Range
 from tidemill.sizes import BadSize
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -283,6 +284,17 @@ def test_the_next_fire_is_never_late(duration, elapsed):
         (lambda: NewFiles(5), BadTrigger),
         (lambda: NewPartitions("clicks", 1.0), BadTrigger),
         (lambda: NewPartitions("a/b"), BadName),
+        (lambda: NewPartitions("clicks", where=["country=de"]), BadTrigger),
+        (lambda: NewPartitions("clicks", where={"country": []}), BadTrigger),
+        (lambda: NewPartitions("clicks", where={"country": None}), BadTrigger),
+        (lambda: NewPartitions("clicks", where={"country": True}), BadTrigger),
+        (lambda: NewPartitions("clicks", where={"day": datetime(2026, 1, 1)}), BadTrigger),  # noqa: DTZ001
+        (lambda: NewPartitions("clicks", where={"day": {}}), BadTrigger),
+        (lambda: NewPartitions("clicks", where={"day": {"lower": "2026-01-01", "uper": "2026-01-02"}}), BadTrigger),
+        (lambda: NewPartitions("clicks", kinds=[]), BadTrigger),
+        (lambda: NewPartitions("clicks", kinds="new"), BadTrigger),
+        (lambda: NewPartitions("clicks", kinds=["dropped"]), BadTrigger),
+        (lambda: NewPartitions("clicks", kinds=[5]), BadTrigger),
         (lambda: NewPartitions("a.b.c"), BadName),
         (lambda: NewFiles("../raw"), BadName),
         (lambda: Every(4), BadDuration),
@@ -322,9 +334,17 @@ def test_a_trigger_that_cannot_be_is_refused_when_it_is_made(make, error):
 
 
 _names = st.sampled_from(["raw", "clicks", "other.users"])
+_values = st.one_of(st.text(), st.integers(), st.dates(), st.datetimes(timezones=st.just(UTC)))
+_wheres = st.dictionaries(
+    st.text(),
+    st.one_of(_values, st.lists(_values, min_size=1, max_size=3), st.builds(Range, _values, _values)),
+    max_size=3,
+)
+_kinds = st.one_of(st.none(), st.sets(st.sampled_from(["new", "appended", "overwritten"]), min_size=1))
 _leaves = st.one_of(
     st.builds(NewFiles, _names, st.integers(1, 10**6)),
     st.builds(NewPartitions, _names, st.integers(1, 10**6)),
+    st.builds(NewPartitions, _names, where=_wheres, kinds=_kinds),
     st.builds(lambda name, size: NewData(name, bytes=f"{size} MB"), _names, st.integers(1, 10**6)),
     st.builds(lambda name, rows: NewData(name, rows=rows), _names, st.integers(1, 10**6)),
     st.builds(Refreshed, _names),
@@ -371,6 +391,7 @@ def test_other_json_is_refused_as_the_users_mistake(value):
         ({"type": "cron", "expression": "@dayly"}, "did you mean '@daily'"),
         ({"type": "cron", "expression": "@daily", "zone": "Europe/Berlinn"}, "did you mean 'Europe/Berlin'"),
         ({"type": "new_files", "inbox": "raw", "n": "3"}, "n must be a whole number"),
+        ({"type": "new_partitions", "fileset": "clicks", "kinds": ["nwe"]}, "did you mean 'new'"),
         ({"type": "every"}, "duration is missing"),
         ({"type": "all_of", "triggers": [{"type": "evry", "duration": "1h"}]}, "did you mean 'every'"),
     ],

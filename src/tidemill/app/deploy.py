@@ -567,7 +567,7 @@ def _schedule_changes(db: Db, app: App, programs: Mapping[str, Program]) -> tupl
     present = {s.name: s for s in list_schedules(db) if (s.namespace, s.app) == (app.namespace, app.name)}
     for name, declared in app.schedules.items():
         program = programs[declared.program]
-        check_trigger(db, name, declared.spec.trigger)
+        check_trigger(db, name, program, declared.spec.trigger)
         check_arguments(db, program, declared.spec.trigger.leaves, declared.spec.arguments)
         spec = declared.spec
         existing = present.pop(name, None)

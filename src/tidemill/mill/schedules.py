@@ -257,7 +257,7 @@ class Schedules(Noun):
         from tidemill.schedule.arguments import check_arguments
         from tidemill.schedule.changes import check_trigger
 
-        check_trigger(db, name, spec.trigger)
+        check_trigger(db, name, program, spec.trigger)
         check_arguments(db, program, spec.trigger.leaves, spec.arguments)
 
     def _announced(self, db: Db, name: str) -> Sequence[EventKey]:

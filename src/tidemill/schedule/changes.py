@@ -30,10 +30,11 @@ from tidemill.names import (
     topic_event,
 )
 from tidemill.run.records.declared import find_dataset
-from tidemill.run.records.programs import ProgramRetired, find_program, find_programs
+from tidemill.run.records.programs import Program, ProgramRetired, find_program, find_programs
+from tidemill.run.step.counted import find_flaw
 from tidemill.run.step.inputs import announce_waiting
 from tidemill.schedule.answers import Satisfied
-from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger
+from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger, NewPartitions
 from tidemill.schedule.jobs import Outcome, drop_jobs
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.schedules import list_schedules, lock_schedules
@@ -205,17 +206,22 @@ def _datasets(schedule: Schedule) -> set[str]:
     return {leaf.dataset for leaf in schedule.spec.trigger.leaves if isinstance(leaf, DatasetTrigger)}
 
 
-def check_trigger(db: Db, name: str, trigger: Trigger) -> None:
-    """Refuse a trigger on a data set or program that is not there, or of another kind: `name` would wait for ever."""
+def check_trigger(db: Db, name: str, program: Program, trigger: Trigger) -> None:
+    """Refuse a trigger on a data set or program that is not there, or of another kind: `name` would wait for ever.
+
+    Refuse also a choice of partitions that the file set does not have, or that `program` is never given.
+    """
     for leaf in trigger.leaves:
         if isinstance(leaf, RunEnded):
-            namespace, (app, program) = split_qualified("program", leaf.program, 2)
-            if find_program(db, namespace, app, program).retired:
+            namespace, (app, ended) = split_qualified("program", leaf.program, 2)
+            if find_program(db, namespace, app, ended).retired:
                 raise ProgramRetired(leaf.program)
         if isinstance(leaf, DatasetTrigger):
             dataset = find_dataset(db, leaf.dataset)
             if dataset.kind != leaf.of_kind:
                 raise BadSchedule(f"{name} has {leaf}, but that is a data set of kind {dataset.kind}")
+        if isinstance(leaf, NewPartitions) and (why := find_flaw(db, program, leaf.dataset, leaf.where, leaf.kinds)):
+            raise BadSchedule(f"{name} has {leaf}: {why}")
 
 
 def _begin_topics(db: Db, seq: CommitSeq, changes: Sequence[Change]) -> None:

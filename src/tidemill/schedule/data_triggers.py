@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -25,6 +25,7 @@ from tidemill.names import (
     split_qualified,
     watermark_event,
 )
+from tidemill.run.records.written_filters import WrittenWhere, write_kinds, write_where
 from tidemill.schedule.answers import Answer, Satisfied, Waiting
 from tidemill.schedule.triggers import SHORTEST_WAIT, BadTrigger, Fed, Leaf
 from tidemill.sizes import exact_bytes, format_bytes, parse_bytes
@@ -198,11 +199,39 @@ class NewFiles(DataTrigger):
         return format_bytes(number) if self.unit is Unit.BYTES else str(number)
 
 
+@dataclass(frozen=True, slots=True, init=False)
 class NewPartitions(DataTrigger):
-    """At least `n` new, appended or overwritten partitions in a file set, of those that the program would be given."""
+    """At least `n` new, appended or overwritten partitions in a file set, of those that the program would be given.
 
-    __slots__ = ()
+    With `where`, only partitions count whose keys meet the conditions, as in a read: `where={"country": "de"}`. With
+    `kinds`, only changes of these kinds count: `kinds=["new"]`. Neither limits what the run is given.
+    """
+
     of_kind = "fileset"
+    where: WrittenWhere | None = None
+    kinds: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        dataset: str | Named,
+        n: int = 1,
+        *,
+        where: WrittenWhere | None = None,
+        kinds: Iterable[str] | None = None,
+    ) -> None:
+        DataTrigger.__init__(self, dataset, n)
+
+        def refuse(why: str) -> BadTrigger:
+            return BadTrigger("NewPartitions", why)
+
+        object.__setattr__(self, "where", write_where(where, refuse) or None if where is not None else None)
+        object.__setattr__(self, "kinds", () if kinds is None else write_kinds(kinds, refuse))
+
+    def __str__(self) -> str:
+        number = [str(self.n)] if self.n > 1 else []
+        where = [f"where={self.where}"] if self.where else []
+        kinds = [f"kinds={list(self.kinds)}"] if self.kinds else []
+        return f"NewPartitions({', '.join([self.dataset, *number, *where, *kinds])})"
 
     @property
     def event_keys(self) -> tuple[EventKey, ...]:

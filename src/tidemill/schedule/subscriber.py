@@ -18,6 +18,7 @@ from tidemill.catalog.messages import (
 )
 from tidemill.catalog.named import load_sql
 from tidemill.epoch import show_time
+from tidemill.errors import UserError
 from tidemill.names import ScheduleId, topic_event
 from tidemill.run.records.programs import Program, find_programs
 from tidemill.run.step.counted import Counting, start_counting
@@ -175,9 +176,15 @@ def _narrow(db: Db, counting: Counting, schedule: Schedule, leaf: Leaf, message:
         return None
     if isinstance(leaf, MessageTrigger):
         leaf.feed(Fed(), message)  # what cannot be read must show here, alone, and not among all facts
-    if isinstance(leaf, NewPartitions | NewData):
-        return counting.narrow(db, schedule.program_id, leaf.dataset, message)
-    return message
+    if not isinstance(leaf, NewPartitions | NewData):
+        return message
+    given = counting.narrow(db, schedule.program_id, leaf.dataset, message)
+    if given is None or not isinstance(leaf, NewPartitions):
+        return given
+    try:
+        return counting.choose(db, leaf.dataset, leaf.where, leaf.kinds, given)
+    except UserError as error:
+        raise UnreadableMessage(str(leaf), str(error)) from None
 
 
 def _reads(program: Program | None, schedule_id: ScheduleId, leaf: Leaf, message: Message) -> bool:

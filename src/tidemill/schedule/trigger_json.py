@@ -45,6 +45,17 @@ class _NewData:
     rows: int | None = None
 
 
+@sparse
+@dataclass(frozen=True, slots=True)
+class _NewPartitions:
+    """The JSON of `NewPartitions`."""
+
+    fileset: str
+    n: int = 1
+    where: Mapping[str, object] | None = None
+    kinds: tuple[str, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class _AnyOf:
     """The JSON of `AnyOf`."""
@@ -100,7 +111,12 @@ def _write_new_data(trigger: NewData) -> _NewData:
 union(Trigger, TRIGGERS, partial(load_kinds, "tidemill.triggers", Trigger))
 shaped(NewFiles, _NewFiles, lambda form: NewFiles(form.inbox, form.n, bytes=form.bytes), _write_new_files)
 sparse(MessageOn)
-renamed(NewPartitions, dataset="fileset")
+shaped(
+    NewPartitions,
+    _NewPartitions,
+    lambda form: NewPartitions(form.fileset, form.n, where=form.where, kinds=form.kinds),
+    lambda it: _NewPartitions(it.dataset, it.n, it.where, it.kinds or None),
+)
 renamed(Refreshed, dataset="snapshot", n=None)
 renamed(WatermarkPassed, dataset="fileset", n=None)
 shaped(NewData, _NewData, lambda form: NewData(form.fileset, bytes=form.bytes, rows=form.rows), _write_new_data)

@@ -21,8 +21,9 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.named import load_sql
 from tidemill.catalog.transactions import Snapshot, find_in_progress
 from tidemill.errors import UserError
-from tidemill.lake.fileset.fileset import Change, ChangeKind, Fileset, Partition, kind_of
+from tidemill.lake.fileset.fileset import Change, Fileset, Partition, kind_of
 from tidemill.names import DatasetId, WritePointer
+from tidemill.shapes.change_kind import ChangeKind
 from tidemill.shapes.filters import KeyFilter, Where
 from tidemill.shapes.keys import KeyValue
 from tidemill.storage.files import path_for_readers

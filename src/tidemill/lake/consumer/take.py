@@ -23,9 +23,10 @@ from tidemill.lake.consumer.consumer import PartitionConsumerState
 from tidemill.lake.consumer.managed import Consumer, ConsumerMoved, WorkState
 from tidemill.lake.consumer.terms import OnChange, Order, Terms
 from tidemill.lake.datasets import find_by_id
-from tidemill.lake.fileset.fileset import Change, ChangeKind, Fileset, WriteOp, kind_of
+from tidemill.lake.fileset.fileset import Change, Fileset, WriteOp, kind_of
 from tidemill.lake.suspects import HALVE_AFTER, halve
 from tidemill.names import ConsumerId, RunId, WritePointer
+from tidemill.shapes.change_kind import ChangeKind
 from tidemill.shapes.filters import KeyFilter
 from tidemill.shapes.keys import KeyText
 from tidemill.shapes.manifest import DataFile

@@ -24,6 +24,7 @@ from tidemill.json_specs import read_plain
 from tidemill.lake.datasets import Dataset, DatasetKind
 from tidemill.lake.fileset.stored import Storing
 from tidemill.names import CommitSeq, DatasetId, PinId, RunId, WritePointer
+from tidemill.shapes.change_kind import ChangeKind
 from tidemill.shapes.filters import ALL_KEYS, KeyFilter
 from tidemill.shapes.keys import NO_KEYS, KeySchema, KeyText
 from tidemill.shapes.manifest import DataFile, Manifest, check_files
@@ -46,14 +47,6 @@ class WriteOp(StrEnum):
     APPEND = "append"
     OVERWRITE = "overwrite"
     DROP = "drop"
-
-
-class ChangeKind(StrEnum):
-    """Kind of a change, as a consumer of the file set sees it."""
-
-    NEW = "new"
-    APPENDED = "appended"
-    OVERWRITTEN = "overwritten"
 
 
 class NotKept(UserError):

@@ -20,9 +20,10 @@ from tidemill.catalog.transactions import Snapshot, Transaction, UndeclaredOutpu
 from tidemill.errors import Conflict, UserError
 from tidemill.lake.fileset.columns import are_same, evolve
 from tidemill.lake.fileset.compaction import supersede_compactions
-from tidemill.lake.fileset.fileset import Change, ChangeKind, ColumnSchema, Fileset, Partition, WriteOp
+from tidemill.lake.fileset.fileset import Change, ColumnSchema, Fileset, Partition, WriteOp
 from tidemill.lake.fileset.stored import SchemaPolicy
 from tidemill.names import CommitSeq, partition_event
+from tidemill.shapes.change_kind import ChangeKind
 from tidemill.shapes.keys import Key, KeyText
 from tidemill.shapes.manifest import Manifest, tx_directory
 from tidemill.shapes.partition_time import WallTime

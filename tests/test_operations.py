@@ -72,6 +72,8 @@ ALL_OF_A_CHANGE = {
     "deploy": "one for each app of the app file",
     "plan": "one for each app of the app file",
     "sql": "one for each statement of the text",
+    "schedule.create_many": "one for each entry of the caller",
+    "schedule.delete_many": "one for each name of the caller",
     "dataset.drop": "one for each partition that the transaction drops",
     "dataset.expire": "one for each partition that the transaction drops",
     "dataset.compact": "one for each partition that the transaction compacts",

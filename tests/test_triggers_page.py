@@ -100,21 +100,26 @@ def test_the_example_of_constraints_deploys_as_it_is_written(project):
     assert shown["default.shop.seldom"] == "SinceLastRun('10m', on_limit='skip')"
 
 
-def test_the_commands_do_as_the_page_says(project, capsys):
+def test_the_commands_do_as_the_page_says(project, capsys, monkeypatch):
     """Typed one after the other."""
     (commands,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
+    (more,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    (project / "more.json").write_text(more, encoding="utf-8")
+    monkeypatch.chdir(project)
     told = {}
     for line in commands.splitlines():
         arguments = shlex.split(line.removeprefix("$ tidemill "))
         with pytest.raises(SystemExit) as ended:
             main(["--project", str(project), *arguments])
-        told[" ".join(arguments[:2])] = capsys.readouterr().out
+        told[" ".join(arguments[:3])] = capsys.readouterr().out
         assert ended.value.code == 0, line
 
-    assert told["schedule next"].count("Cron('30 2 * * *', zone='Europe/Berlin')") == 3
-    assert "shop.often" in told["schedule triggered-by"]
-    assert "scheduled" in told["schedule create"]
-    assert "is deleted" in told["schedule delete"]
+    assert told["schedule next shop.nightly"].count("Cron('30 2 * * *', zone='Europe/Berlin')") == 3
+    assert "shop.often" in told["schedule triggered-by clean"]
+    assert "scheduled" in told["schedule create shop.mine"]
+    assert "is deleted" in told["schedule delete shop.mine"]
+    assert "shop.hourly" in told["schedule create --file"]
+    assert told["schedule delete shop.early"].count("is deleted") == 2
 
 
 def test_the_listeners_of_a_program_and_of_a_topic_are_listed(project):

@@ -407,7 +407,7 @@ def test_a_schedule_of_ones_own_is_made_changed_and_removed(tidemill):
     assert (shown["description"], shown["generation"]) == ("all nights", 2)
     assert len(fires) == 3
     assert {fire["trigger"] for fire in fires} == {"Cron('30 2 * * *', zone='Europe/Berlin')"}
-    assert gone[:2] == (0, "shop.nightly is deleted, 0 pending jobs were dropped\n")
+    assert gone[:2] == (0, "default.shop.nightly is deleted, 0 pending jobs were dropped\n")
     assert tidemill("schedule", "show", "shop.nightly")[0] == 4
 
 

@@ -34,6 +34,7 @@ GOOD = {
     "files": "a",
     "job_id": "job_1",
     "name": "clean",
+    "names": "shop.clock",
     "new": "2",
     "old": "1",
     "partition": "day=2026-01-01",
@@ -47,6 +48,8 @@ GOOD = {
     "trigger": '{"type": "every", "duration": "1h"}',
     "write_pointer": "1",
 }
+WITHOUT_FILE = {"name", "program", "trigger"}
+"""Parameters that `schedule create` wants unless it is given a file."""
 NAMES = {"app": "shop", "consumer": "report", "inbox": "orders", "schedule": "shop.clock"}
 
 
@@ -69,7 +72,8 @@ def takes_value(parameter: click.Parameter) -> bool:
 def written(words: list[str], parameter: click.Parameter, bad: click.Parameter, value: str) -> list[str]:
     """Return a parameter as it is typed: with the bad value, a good one if it is required, or not at all."""
     if parameter is not bad:
-        if not parameter.required:
+        wanted = words == ["schedule", "create"] and bad.name != "file" and parameter.name in WITHOUT_FILE
+        if not (parameter.required or wanted):
             return []
         value = NAMES.get(words[0], "clean") if parameter.name == "name" else GOOD[parameter.name]
     return [value] if isinstance(parameter, click.Argument) else [f"{parameter.opts[0]}={value}"]

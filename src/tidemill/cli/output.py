@@ -87,13 +87,14 @@ def parse_argument(text: str) -> tuple[str, object]:
         return name, value
 
 
-def parse_json(option: str, text: str) -> object:
+def parse_json(option: str, text: str | bytes) -> object:
     """Parse the JSON of an option."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         example = """{"type": "every", "duration": "1h"} in single quotes"""
-        raise BadOption(option, text, f"it is not JSON ({error}); write it like {example}") from None
+        given = text if isinstance(text, str) else text.decode(errors="backslashreplace")
+        raise BadOption(option, given, f"it is not JSON ({error}); write it like {example}") from None
 
 
 def page_options(command: Command, *, limit: int | None = 100) -> Command:

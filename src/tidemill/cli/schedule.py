@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import click
 
 from tidemill.cli.output import (
+    BadOption,
     json_option,
     open_mill,
     page_options,
     parse_argument,
     parse_json,
     say,
+    show_list,
     show_one,
     show_page,
     to_plain,
@@ -122,19 +125,54 @@ def _spec_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @command.command()
-@click.argument("name", metavar="APP.SCHEDULE")
-@click.argument("program", metavar="APP.PROGRAM")
-@click.option("--trigger", required=True, metavar="JSON", help='{"type": "cron", "expression": "@daily"}, …')
+@click.argument("name", metavar="APP.SCHEDULE", required=False)
+@click.argument("program", metavar="APP.PROGRAM", required=False)
+@click.option("--trigger", metavar="JSON", help='{"type": "cron", "expression": "@daily"}, …')
 @click.option("--suspended", is_flag=True, help="Create it suspended: it waits for `schedule resume`.")
+@click.option(
+    "--file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Create the schedules of a JSON list instead, all or none. `-` reads standard input.",
+)
 @_spec_options
 @json_option
-def create(name: str, program: str, trigger: str, *, suspended: bool, as_json: bool, **options: object) -> None:
-    """Create a schedule that no app file declares. The next deployment of its app deletes it."""
+def create(
+    name: str | None,
+    program: str | None,
+    trigger: str | None,
+    *,
+    suspended: bool,
+    file: Path | None,
+    as_json: bool,
+    **options: object,
+) -> None:
+    """Create a schedule that no app file declares, or all of --file. The next deployment of its app deletes it."""
+    given = _given(options)
+    if file is not None:
+        if given or suspended or name or program or trigger:
+            raise BadOption("--file", str(file), "leave out the other options; each entry of the file has its own")
+        _create_many(file, as_json=as_json)
+        return
+    if name is None or program is None or trigger is None:
+        raise BadOption("schedule create", name or "", "give APP.SCHEDULE, APP.PROGRAM and --trigger, or --file")
     with open_mill() as mill:
         made = mill.schedules.create(
-            name, program, trigger=parse_json("--trigger", trigger), suspended=suspended, **_given(options)
+            name, program, trigger=parse_json("--trigger", trigger), suspended=suspended, **given
         )
     say(to_plain(made), f"{made.name} is {made.status.lower()}", as_json=as_json)
+
+
+def _read_input() -> bytes:
+    with click.open_file("-", "rb") as stream:
+        return bytes(stream.read())
+
+
+def _create_many(file: Path, *, as_json: bool) -> None:
+    with open_mill() as mill:
+        text = _read_input() if str(file) == "-" else mill.project.world.disk.read_bytes(file)
+        entries = parse_json(str(file), text)
+        made = mill.schedules.create_many(cast("Sequence[Mapping[str, object]]", entries))
+    show_list(made, ("name", "program", "status", "trigger"), as_json=as_json, empty="the list has no entries")
 
 
 @command.command()
@@ -151,13 +189,17 @@ def update(name: str, trigger: str | None, *, as_json: bool, **options: object) 
 
 
 @command.command()
-@click.argument("name", metavar="APP.SCHEDULE")
+@click.argument("names", metavar="APP.SCHEDULE...", nargs=-1, required=True)
 @json_option
-def delete(name: str, *, as_json: bool) -> None:
-    """Delete a schedule, and drop its waiting jobs. Print their number."""
+def delete(names: Sequence[str], *, as_json: bool) -> None:
+    """Delete schedules, all or none, and drop their waiting jobs. Print the number of these jobs."""
     with open_mill() as mill:
-        done = mill.schedules.delete(name)
-    say(done, f"{name} is deleted, {_dropped(done.dropped_jobs)}", as_json=as_json)
+        done = mill.schedules.delete_many(names)
+    if as_json:
+        show_list(done, (), as_json=True, empty="")
+        return
+    for one in done:
+        click.echo(f"{one.schedule} is deleted, {_dropped(one.dropped_jobs)}")
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, object]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Final
 
-from tidemill.catalog.audit_log import NoteChange, write_note
+from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Db
 from tidemill.durations import format_duration
 from tidemill.epoch import EPOCH
@@ -17,6 +17,7 @@ from tidemill.errors import NotFound
 from tidemill.json_specs import read_plain, write_plain
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.apps import check_app
+from tidemill.mill.new_schedules import NewSchedule, naming, read_entries
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, BadPage, Page, cut, one_more, read_key, write_key
 from tidemill.mill.project import Noun, program_names
@@ -25,6 +26,7 @@ from tidemill.names import (
     CommitSeq,
     EventKey,
     ProgramId,
+    ScheduleId,
     dataset_events,
     program_event,
     qualified,
@@ -38,7 +40,7 @@ from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, 
 from tidemill.schedule.time_triggers import TimeTrigger
 
 if TYPE_CHECKING:
-    from tidemill.schedule.changes import Change
+    from tidemill.schedule.changes import Change, Changed
 
 _MOST_TIMES: Final = 10_000
 """The most times on a page of a schedule's next times. A million took half a minute."""
@@ -192,23 +194,27 @@ class Schedules(Noun):
         `timeout`, `on_timeout`, `priority`, `deadline`, `misfire`, `grace`. A deployment of the app with its schedules
         removes it. `ScheduleExists`, `BadSchedule`, `BadTrigger`, `ProgramRetired`, `NotFound`.
         """
-        from tidemill.schedule.changes import Add
-
-        namespace, (app, local) = self._project.split("schedule", name, 2)
+        self._project.split("schedule", name, 2)  # a wrong name is refused before a wrong spec
         spec = read_plain(ScheduleSpec, write_plain({"trigger": trigger, **options}))
-
-        def block(db: Db) -> None:
-            seq = db.tick()
-            check_app(db, namespace, app)
-            found = self._project.startable(db, program)
-            if found.kind.is_worker:
-                raise BadSchedule(f"{name} would start {found.qualified_name}, a worker, which runs all the time")
-            self._check(db, name, found, spec)
-            note = self._note("create", qualified(namespace, app, local), program=found.qualified_name)
-            self._change_one(db, seq, Add(namespace, app, local, found.program_id, spec, Owner.OPS, suspended), note)
-
-        self._catalog.write(block)
+        wanted = NewSchedule(name, program, spec, suspended)
+        self._catalog.write(lambda db: self._add(db, [wanted]))
         return self.show(name)
+
+    @operation(Right.DEPLOY, command="schedule create")
+    def create_many(self, entries: Sequence[Mapping[str, object]]) -> Sequence[ScheduleView]:
+        """Create schedules as `create` does, all of them or none.
+
+        Each entry has the arguments of `create` by name: `{"name": …, "program": …, "trigger": …, "priority": 3}`.
+        `BadEntry` names the first entry that is refused. `ScheduleExists` names the schedules that exist.
+        """
+        wanted = read_entries(entries)
+        ids = self._catalog.write(lambda db: self._add(db, wanted))
+
+        def block(db: Db) -> Sequence[ScheduleView]:
+            found = schedules.read_schedules(db, ids)
+            return _page(db, [found[one] for one in ids if one in found], len(ids)).items
+
+        return self._catalog.read(block)
 
     @operation(Right.DEPLOY)
     def update(self, name: str, **options: object) -> ScheduleChange:
@@ -232,26 +238,61 @@ class Schedules(Noun):
     @operation(Right.DEPLOY)
     def delete(self, name: str) -> ScheduleChange:
         """Delete a schedule, and drop its pending jobs."""
+        return self.delete_many([name])[0]
+
+    @operation(Right.DEPLOY, command="schedule delete")
+    def delete_many(self, names: Sequence[str]) -> Sequence[ScheduleChange]:
+        """Delete schedules, all of them or none, and drop their pending jobs. `NotFound` for the first that is not."""
         from tidemill.schedule.changes import Delete
 
-        def block(db: Db) -> ScheduleChange:
+        def block(db: Db) -> Sequence[ScheduleChange]:
             seq = db.tick()
-            found = find_named(self._project, db, name)
-            note = self._note("delete", found.qualified_name)
-            dropped = self._change_one(db, seq, Delete(found.schedule_id), note)
-            return ScheduleChange(found.qualified_name, None, dropped, changed=True)
+            found = {one.schedule_id: one for one in (find_named(self._project, db, name) for name in names)}
+            notes = [self._note("delete", one.qualified_name) for one in found.values()]
+            changed = self._change(db, seq, [Delete(schedule_id) for schedule_id in found], notes)
+            return [
+                ScheduleChange(found[one.schedule_id].qualified_name, None, one.dropped_jobs, changed=True)
+                for one in changed
+            ]
 
         return self._catalog.write(block)
 
+    def _add(self, db: Db, wanted: Sequence[NewSchedule]) -> Sequence[ScheduleId]:
+        """Add schedules that no app declares, and return their ids in the same order. An error names the entry."""
+        from tidemill.schedule.changes import Add
+
+        seq = db.tick()
+        added, notes = [], []
+        for one in wanted:
+            with naming(one):
+                namespace, (app, local) = self._project.split("schedule", one.name, 2)
+                check_app(db, namespace, app)
+                program = self._project.startable(db, one.program)
+                if program.kind.is_worker:
+                    raise BadSchedule(
+                        f"{one.name} would start {program.qualified_name}, a worker, which runs all the time"
+                    )
+                self._check(db, one.name, program, one.spec)
+                added.append(Add(namespace, app, local, program.program_id, one.spec, Owner.OPS, one.suspended))
+            notes.append(self._note("create", qualified(namespace, app, local), program=program.qualified_name))
+        return [one.schedule_id for one in self._change(db, seq, added, notes)]
+
     def _change_one(self, db: Db, seq: CommitSeq, change: Change, note: NoteChange | None) -> int:
         """Make a change and announce what waits for its program; return the number of dropped jobs."""
+        return self._change(db, seq, [change], [] if note is None else [note])[0].dropped_jobs
+
+    def _change(
+        self, db: Db, seq: CommitSeq, changes: Sequence[Change], notes: Iterable[NoteChange]
+    ) -> Sequence[Changed]:
+        """Make changes and announce what waits for their programs."""
         # More than half of what this module would load, and no list needs it.
         from tidemill.schedule.changes import announce_work, change_schedules
 
-        changed = change_schedules(db, self._world, seq, [change])
+        changed = change_schedules(db, self._world, seq, changes)
         announce_work(db, changed)
-        write_note(db, note)
-        return changed[0].dropped_jobs
+        for note in notes:
+            note.write(db)
+        return changed
 
     def _check(self, db: Db, name: str, program: Program, spec: ScheduleSpec) -> None:
         from tidemill.schedule.arguments import check_arguments

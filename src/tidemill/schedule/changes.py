@@ -37,7 +37,7 @@ from tidemill.schedule.answers import Satisfied
 from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger, NewPartitions
 from tidemill.schedule.jobs import Outcome, drop_jobs
 from tidemill.schedule.program_triggers import RunEnded
-from tidemill.schedule.schedules import list_schedules, lock_schedules
+from tidemill.schedule.schedules import find_schedule, list_schedules, lock_schedules
 from tidemill.schedule.specs import BadSchedule, Misfire, Owner, Schedule, ScheduleSpec, Status
 from tidemill.schedule.subscriber import NAME
 from tidemill.schedule.time_triggers import Cron, Every, TimeTrigger
@@ -59,7 +59,7 @@ class ScheduleExists(Conflict):
 
     def __init__(self, names: str) -> None:
         self.names = names
-        super().__init__(f"there is a schedule already of one of these names: {names}; update it, or delete it first")
+        super().__init__(f"there is a schedule already of each of these names: {names}; update it, or delete it first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +319,7 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
     db.run(SQL.delete_schedules, schedule_ids=json.dumps(gone))
     db.run(SQL.update_schedules, schedules=to_json([_row(s) for s in changed]))
     if db.run(SQL.insert_schedules, schedules=to_json([_row(s) for s in added])) < len(added):
-        raise ScheduleExists(", ".join(s.qualified_name for s in added))
+        raise ScheduleExists(", ".join(_list_taken(db, added)))
     db.run(SQL.delete_trigger_keys, schedule_ids=json.dumps(unindexed))
     keys = [
         {"event_key": key, "schedule_id": s.schedule_id, "trigger_no": trigger_no}
@@ -342,6 +342,16 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
     db.run(SQL.insert_timers, timers=to_json(timers))
     limits = sorted({key for s in indexed for key in s.spec.limit_keys(s.program_id)})
     db.run(SQL.insert_limits, limits=json.dumps([{"limit_key": key} for key in limits]))
+
+
+def _list_taken(db: Db, added: Sequence[Schedule]) -> list[str]:
+    """Return the names of `added` that another schedule has, or another of `added`."""
+    taken: dict[str, None] = {}
+    for schedule in added:
+        found = find_schedule(db, schedule.namespace, schedule.app, schedule.name)
+        if found.schedule_id != schedule.schedule_id:
+            taken[found.qualified_name] = None
+    return list(taken)
 
 
 def _time_leaves(leaves: Sequence[Leaf]) -> list[tuple[int, TimeTrigger]]:

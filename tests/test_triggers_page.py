@@ -100,6 +100,23 @@ def test_the_example_of_constraints_deploys_as_it_is_written(project):
     assert shown["default.shop.seldom"] == "SinceLastRun('10m', on_limit='skip')"
 
 
+def test_exports_are_spread_over_the_day(project):
+    """Each customer's export has a moment of its own, once a day, the same after another deployment."""
+    with tm.open(project) as mill:
+        mill.deploy()
+        names = [f"shop.export_{customer}" for customer in ("anna", "bert", "carl")]
+        moments = [[fire.fire_at for fire in mill.schedules.next(name).items] for name in names]
+        (project / "app.py").write_text((project / "app.py").read_text().replace("'by hand'", "'by a hand'"))
+        mill.deploy()
+        again = [[fire.fire_at for fire in mill.schedules.next(name).items] for name in names]
+        (reason, *_) = mill.why("shop.export_anna").because
+
+    assert len({moment.time() for moment, *_ in moments}) == 3
+    assert all(len(found) == 5 for found in moments)
+    assert moments == again
+    assert (reason.code, reason.next_look_at) == ("waits_for_time", moments[0][0])
+
+
 def test_the_commands_do_as_the_page_says(project, capsys, monkeypatch):
     """Typed one after the other."""
     (commands,) = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)

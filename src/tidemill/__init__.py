@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tidemill.run.step.acceptors import Accept as Accept
     from tidemill.run.step.context import Run as Run
     from tidemill.run.step.partition_input import DiscardedPartition as DiscardedPartition
+    from tidemill.schedule.anytime import Anytime as Anytime
     from tidemill.schedule.argument_sources import From as From
     from tidemill.schedule.constraints import Concurrency as Concurrency
     from tidemill.schedule.constraints import GroupConcurrency as GroupConcurrency
@@ -68,6 +69,7 @@ _HOMES = {
     "Accept": "run.step.acceptors",
     "AllOf": "schedule.triggers",
     "AnyOf": "schedule.triggers",
+    "Anytime": "schedule.anytime",
     "App": "app.app",
     "AtLeast": "schedule.triggers",
     "Because": "reasons",

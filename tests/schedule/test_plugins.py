@@ -17,6 +17,7 @@ from tidemill.errors import Internal
 from tidemill.json_specs import BadJson, read_plain, write_plain
 from tidemill.plugins import BadPlugin
 from tidemill.schedule.answers import Answer, NotBefore, Satisfied, Waiting
+from tidemill.schedule.anytime import Anytime
 from tidemill.schedule.constraint_json import CONSTRAINTS
 from tidemill.schedule.constraints import Constraint, Facts, Rate
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
@@ -35,6 +36,7 @@ TRIGGER_EXAMPLES = (
     NewFiles("raw", 3),
     NewPartitions("clicks"),
     NewPartitions("clicks", 12),
+    NewPartitions("clicks", where={"country": ["de", "at"], "day": {"lower": "2026-01-01"}}, kinds=["new"]),
     NewData("clicks", bytes="10 GB"),
     NewData("clicks", rows=5),
     Refreshed("airlines"),
@@ -43,6 +45,8 @@ TRIGGER_EXAMPLES = (
     RunEnded("shop.ingest", ["FAILED", "KILLED"], n=2),
     Every("4h"),
     Cron("30 2 * * *", zone="Europe/Berlin"),
+    Anytime("day", zone="Europe/Berlin"),
+    Anytime("4h"),
     AllOf(NewFiles("raw"), NewPartitions("clicks")),
     AllOf(NewFiles("raw"), NewPartitions("clicks"), patience="2h"),
     AnyOf(Every("1h"), AllOf(NewFiles("raw"), NewPartitions("clicks"))),

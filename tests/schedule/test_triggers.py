@@ -14,6 +14,7 @@ from tidemill.json_specs import BadJson, read_plain, read_text, write_plain, wri
 from tidemill.names import BadName, EventKey
 from tidemill.schedule import trigger_json  # noqa: F401  # declares the JSON of triggers
 from tidemill.schedule.answers import NotBefore, Satisfied, Waiting
+from tidemill.schedule.anytime import Anytime
 from tidemill.schedule.data_triggers import MessageTrigger, NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, BadTrigger, Fed, Silence, Trigger
@@ -324,6 +325,13 @@ def test_the_next_fire_is_never_late(duration, elapsed):
         (lambda: WatermarkPassed("clicks", every="100ms"), BadTrigger),
         (lambda: WatermarkPassed("clicks", mode="eahc"), BadTrigger),
         (lambda: Cron(5), BadTrigger),
+        (lambda: Anytime("fortnight"), BadTrigger),
+        (lambda: Anytime("100ms"), BadTrigger),
+        (lambda: Anytime(["day"]), BadTrigger),
+        (lambda: Anytime("day", zone="Europe/Berlinn"), BadTrigger),
+        (lambda: Anytime("day", zone=5), BadTrigger),
+        (lambda: Anytime("4h", zone="Europe/Berlin"), BadTrigger),
+        (lambda: Anytime("hour", zone="Europe/Berlin"), BadTrigger),
         (lambda: Cron("@daily", zone=None), BadTrigger),
     ],
 )
@@ -350,6 +358,8 @@ _leaves = st.one_of(
     st.builds(Refreshed, _names),
     st.builds(WatermarkPassed, _names, st.sampled_from(["1h", "15m", "1d"]), st.sampled_from(["coalesce", "each"])),
     st.builds(Every, st.integers(1000, 10**10).map(lambda ms: timedelta(milliseconds=ms))),
+    st.builds(Anytime, st.sampled_from(["day", "week", "month"]), st.sampled_from(["UTC", "Europe/Berlin"])),
+    st.builds(Anytime, st.sampled_from(["hour", "4h", "90m"])),
     st.builds(Cron, st.sampled_from(["30 2 * * *", "@daily"]), st.sampled_from(["UTC", "Europe/Berlin"])),
 )
 _triggers = st.recursive(

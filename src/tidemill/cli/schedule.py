@@ -74,7 +74,7 @@ def resume(name: str, *, as_json: bool) -> None:
 @partial(page_options, limit=5)
 @json_option
 def next_(name: str, *, limit: int, after: str, as_json: bool) -> None:
-    """List the next times at which a schedule's Cron and Every fire."""
+    """List the next times at which the time triggers of a schedule fire."""
     with open_mill() as mill:
         rows = mill.schedules.next(name, limit=limit, after=after)
     show_page(rows, ("fire_at", "trigger"), as_json=as_json, empty="none: it is suspended, or has no time trigger")

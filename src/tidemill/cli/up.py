@@ -17,7 +17,7 @@ from tidemill.durations import parse_duration
     type=click.Choice(["all", "data"]),
     is_flag=False,
     flag_value="all",
-    help="End when no run works, waits or is due; with =data, ignore Cron and Every.",
+    help="End when no run works, waits or is due; with =data, ignore time triggers.",
 )
 @click.option(
     "--drain", metavar="DURATION", default="0s", show_default=True, help="The longest wait for runs at the end."

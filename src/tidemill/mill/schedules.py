@@ -122,11 +122,11 @@ class Schedules(Noun):
         def block(db: Db) -> Page[FireView]:
             schedule = find_named(self._project, db, name)
             timers = schedules.read_timers(db, schedule.schedule_id)
-            leaves = schedule.spec.trigger.leaves
+            leaves = schedule.time_leaves
             fires = [
                 fire
                 for trigger_no, first in timers.items()
-                if isinstance(leaf := leaves[trigger_no], TimeTrigger)
+                if (leaf := leaves.get(trigger_no)) is not None
                 for fire in islice(
                     dropwhile(lambda fire: _place(fire) <= place, _fires(leaf, first, place[0])), one_more(limit)
                 )

@@ -38,7 +38,7 @@ _LOOK_OUT_EVERY: Final = timedelta(seconds=2)
 class UntilIdle(StrEnum):
     """The rest at which a process ends: nothing runs, waits or is due, by data or time; or by data alone.
 
-    With `DATA` the process starts nothing by `Cron` or `Every`, so that a short interval cannot keep it up for ever.
+    With `DATA` the process starts nothing by a time trigger, so that a short interval cannot keep it up for ever.
     """
 
     ALL = "all"

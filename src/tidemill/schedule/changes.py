@@ -40,7 +40,7 @@ from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.schedules import find_schedule, list_schedules, lock_schedules
 from tidemill.schedule.specs import BadSchedule, Misfire, Owner, Schedule, ScheduleSpec, Status
 from tidemill.schedule.subscriber import NAME
-from tidemill.schedule.time_triggers import Cron, Every, TimeTrigger
+from tidemill.schedule.time_triggers import CalendarTrigger, Every, TimeTrigger
 from tidemill.schedule.triggers import Fed, Leaf, Trigger
 from tidemill.world import World
 
@@ -337,7 +337,7 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
             "fed_in": old[s.schedule_id].generation if s.schedule_id in old and _fires_one_by_one(s, leaf) else None,
         }
         for s in timed
-        for trigger_no, leaf in _time_leaves(s.spec.trigger.leaves)
+        for trigger_no, leaf in s.time_leaves.items()
     ]
     db.run(SQL.insert_timers, timers=to_json(timers))
     limits = sorted({key for s in indexed for key in s.spec.limit_keys(s.program_id)})
@@ -354,14 +354,9 @@ def _list_taken(db: Db, added: Sequence[Schedule]) -> list[str]:
     return list(taken)
 
 
-def _time_leaves(leaves: Sequence[Leaf]) -> list[tuple[int, TimeTrigger]]:
-    """The leaves that the clock feeds, with their numbers."""
-    return [(trigger_no, leaf) for trigger_no, leaf in enumerate(leaves) if isinstance(leaf, TimeTrigger)]
-
-
 def _fires_one_by_one(schedule: Schedule, leaf: TimeTrigger) -> bool:
     """Say whether each time starts its run when the run before it has ended."""
-    return isinstance(leaf, Cron) and schedule.spec.misfire is Misfire.ALL
+    return isinstance(leaf, CalendarTrigger) and schedule.spec.misfire is Misfire.ALL
 
 
 def _row(schedule: Schedule) -> dict[str, object]:

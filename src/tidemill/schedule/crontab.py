@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from tidemill.names import advise, nearest
-from tidemill.schedule.zones import BadZone, find_change, offset_at, offsets, read_zone
+from tidemill.schedule.zones import BadZone, find_change, first_instant, offset_at, offsets, read_zone
 
 _SECOND: Final = timedelta(seconds=1)
 _DAY: Final = timedelta(days=1)
@@ -90,12 +90,10 @@ class Crontab:
         None if there is neither.
         """
         before, after = offsets(self.zone, wall)
-        if before >= after:
-            return (wall - before).replace(tzinfo=UTC)
         # It is never shown: nothing of every hour is missing then, and no day, if a whole one is left out.
-        if self.every_hour or _is_left_out(self.zone, wall.date()):
+        if before < after and (self.every_hour or _is_left_out(self.zone, wall.date())):
             return None
-        return find_change(self.zone, (wall - after).replace(tzinfo=UTC), (wall - before).replace(tzinfo=UTC))
+        return first_instant(self.zone, wall)
 
     def _second_instant(self, wall: datetime) -> datetime:
         """Return the instant at which the clock shows `wall` for the last time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar, Final, NamedTuple, Protocol
@@ -208,7 +208,7 @@ class NewPartitions(DataTrigger):
     """
 
     of_kind = "fileset"
-    where: WrittenWhere | None = None
+    where: WrittenWhere | None = field(default=None, hash=False)  # a mapping has no hash
     kinds: tuple[str, ...] = ()
 
     def __init__(

@@ -33,6 +33,7 @@ _OF_TRIGGER: Final[Mapping[str, Reason]] = {
     "run_ended": Reason.WAITS_FOR_RUN_END,
     "message_on": Reason.WAITS_FOR_MESSAGE,
     "cron": Reason.WAITS_FOR_TIME,
+    "anytime": Reason.WAITS_FOR_TIME,
     "every": Reason.WAITS_FOR_TIME,
 }
 _OF_CONSTRAINT: Final[Mapping[str, Reason]] = {

@@ -31,7 +31,7 @@ class Scheduler:
     """Brings messages and due times to jobs, and jobs to runs. Any number of processes may have one on one catalog.
 
     `probes` are the functions of this process that `Probe` constraints name.
-    Without `timers`, due times of `Cron` and `Every` are left to another scheduler, or to a later start.
+    Without `timers`, due times are left to another scheduler, or to a later start.
     """
 
     def __init__(

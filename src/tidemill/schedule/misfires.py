@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final, assert_never
 
 from tidemill.schedule.specs import Misfire, ScheduleSpec
-from tidemill.schedule.time_triggers import Cron, Every, TimeTrigger
+from tidemill.schedule.time_triggers import CalendarTrigger, Every, TimeTrigger
 
 MOST_FIRES: Final = 10_000
 """A timer fires at most this often in one step: a minute's cron after a week. The rest of a longer downtime gets
@@ -35,8 +35,8 @@ class Due:
 def find_due(leaf: TimeTrigger, spec: ScheduleSpec, counted_from: datetime, now: datetime, *, waits: bool) -> Due:
     """Return the times that feed `leaf` at `now`. `waits` is true if `Every` has fed a job that is still open.
 
-    `counted_from` is for `Every` the last launch, or the resumption. For `Cron` it is the time up to which the timer
-    has fired.
+    `counted_from` is for `Every` the last launch, or the resumption. For other triggers it is the time up to which
+    the timer has fired.
     """
     match leaf:
         case Every():
@@ -44,13 +44,13 @@ def find_due(leaf: TimeTrigger, spec: ScheduleSpec, counted_from: datetime, now:
             due_at = leaf.last_fire(counted_from, now)
             next_fire = leaf.next_fire(due_at or counted_from)
             return Due(() if due_at is None or waits else (due_at,), next_fire, every=leaf.duration)
-        case Cron():
+        case CalendarTrigger():
             return _find_missed(leaf, spec, counted_from, now)
         case _:
             raise AssertionError(leaf)
 
 
-def _find_missed(leaf: Cron, spec: ScheduleSpec, counted_from: datetime, now: datetime) -> Due:
+def _find_missed(leaf: CalendarTrigger, spec: ScheduleSpec, counted_from: datetime, now: datetime) -> Due:
     match spec.misfire:
         case Misfire.ALL:
             fires = leaf.fires_after(counted_from)

@@ -19,7 +19,7 @@ from tidemill.json_specs import has_tag, read_plain, read_text
 from tidemill.names import CommitSeq, Namespace, ProgramId, ScheduleId, program_limit, qualified
 from tidemill.schedule.argument_sources import From
 from tidemill.schedule.constraints import FACTS, Concurrency, Constraint, limit_of
-from tidemill.schedule.time_triggers import Cron
+from tidemill.schedule.time_triggers import CalendarTrigger, TimeTrigger
 from tidemill.schedule.triggers import Trigger
 from tidemill.schedule.waits import Delay, SinceLastRun
 
@@ -47,7 +47,7 @@ class OnTimeout(StrEnum):
 
 
 class Misfire(StrEnum):
-    """Rule for the times of a `Cron` that passed without a scheduler, or that came while a job waited."""
+    """Rule for the times of a `Cron` or `Anytime` that passed without a scheduler, or that came while a job waited."""
 
     ONCE = "once"
     """All of the times share a run."""
@@ -87,8 +87,10 @@ class ScheduleSpec:
             raise BadSchedule(f"priority {self.priority} is beyond {GREATEST}; use small numbers, such as 1 to 9")
         if self.timeout < _SHORTEST_TIMEOUT:
             raise BadSchedule(f"timeout must be at least {format_duration(_SHORTEST_TIMEOUT)}")
-        if self.misfire is not Misfire.ONCE and not any(isinstance(leaf, Cron) for leaf in self.trigger.leaves):
-            raise BadSchedule(f"misfire={self.misfire} is about the times of a Cron, and its trigger has none")
+        if self.misfire is not Misfire.ONCE and not any(
+            isinstance(leaf, CalendarTrigger) for leaf in self.trigger.leaves
+        ):
+            raise BadSchedule(f"misfire={self.misfire} is about times of Cron and Anytime, and its trigger has none")
         if self.grace != DEFAULT_GRACE and self.misfire is not Misfire.SKIP:
             raise BadSchedule("grace does nothing without misfire='skip': leave it out, or say both")
         # A frozen class sets its fields this way: the JSON form of a source becomes the source.
@@ -181,3 +183,9 @@ class Schedule:
     def qualified_name(self) -> str:
         """`default.shop.nightly`."""
         return qualified(self.namespace, self.app, self.name)
+
+    @property
+    def time_leaves(self) -> dict[int, TimeTrigger]:
+        """The leaves that the clock feeds, by `trigger_no`, with the times that they have in this schedule."""
+        leaves = enumerate(self.spec.trigger.leaves)
+        return {no: leaf.placed(self.qualified_name) for no, leaf in leaves if isinstance(leaf, TimeTrigger)}

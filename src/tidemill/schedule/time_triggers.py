@@ -37,6 +37,29 @@ class TimeTrigger(Leaf):
         """The first of them."""
         return next(self.fires_after(counted_from))
 
+    def placed(self, schedule: str) -> TimeTrigger:  # only some times depend on the schedule
+        """Return the trigger with the times that it has in the schedule of that qualified name."""
+        return self
+
+
+class CalendarTrigger(TimeTrigger):
+    """A time trigger whose times are fixed: no launch moves them, and missed ones are made up for (`misfire`)."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """The times, as an answer names them."""
+
+    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
+        """Satisfied once it has fired."""
+        fired_at, times = fed[0].fired_at, fed[0].count
+        if fired_at is None:
+            return Waiting(f"{self.label}: not due yet")
+        more = f" ({times} times)" if times > 1 else ""
+        return Satisfied(f"{self.label}: due {fired_at:%Y-%m-%dT%H:%M:%SZ}{more}")
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Every(TimeTrigger):
@@ -80,7 +103,7 @@ class Every(TimeTrigger):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Cron(TimeTrigger):
+class Cron(CalendarTrigger):
     """Times that a cron expression names on the wall clocks of `zone`. A run that starts early never moves them.
 
     Five fields (`minute hour day-of-month month day-of-week`; six with seconds first), or a name as `@daily`. When
@@ -99,6 +122,11 @@ class Cron(TimeTrigger):
         object.__setattr__(self, "expression", " ".join(expression.split()))
         object.__setattr__(self, "zone", zone)
 
+    @property
+    def label(self) -> str:
+        """See `CalendarTrigger.label`."""
+        return f"cron {self.expression} {self.zone}"
+
     def __str__(self) -> str:
         return f"Cron('{self.expression}', zone='{self.zone}')"
 
@@ -109,12 +137,3 @@ class Cron(TimeTrigger):
     def fires_from(self, first: datetime, at: datetime) -> Iterator[datetime]:
         """See `TimeTrigger.fires_from`."""
         return self.fires_after(at - SHORTEST_WAIT) if at > first else chain([first], self.fires_after(first))
-
-    def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
-        """Satisfied once it has fired."""
-        cron = f"cron {self.expression} {self.zone}"
-        fired_at, count = fed[0].fired_at, fed[0].count
-        if fired_at is None:
-            return Waiting(f"{cron}: not due yet")
-        times = f" ({count} times)" if count > 1 else ""
-        return Satisfied(f"{cron}: due {fired_at:%Y-%m-%dT%H:%M:%SZ}{times}")

@@ -16,7 +16,7 @@ from tidemill.schedule.jobs import Fact, Fire, Job, feed_jobs, find_unfinished, 
 from tidemill.schedule.misfires import MOST_FIRES, Due, find_due
 from tidemill.schedule.schedules import share_listening
 from tidemill.schedule.specs import Schedule
-from tidemill.schedule.time_triggers import Cron, Every, TimeTrigger
+from tidemill.schedule.time_triggers import CalendarTrigger, Every, TimeTrigger
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def fire_due(catalog: Catalog, world: World, limit: int = BATCH) -> int:
     `Every` counts from the schedule's last launch. Launches do not touch timers: a timer that an early run has moved
     is found early, never late, and set right. When the clock was set back behind that launch, `Every` counts from the
     moment at which that was seen, so that it waits no longer than its duration. After downtime, and while its job is
-    still open, it fires once: nothing else was due since that launch. `Cron` goes on from the time at which its timer
-    stands, as `misfire` says. Under `all` the timer stays `behind` the job that it has fed until that job's run has
-    ended. Timers that others hold are left to them.
+    still open, it fires once: nothing else was due since that launch. Calendar triggers go on from the time at which
+    their timer stands, as `misfire` says. Under `all` the timer stays `behind` the job that it has fed until that job's
+    run has ended. Timers that others hold are left to them.
     """
     return catalog.write(lambda db: _fire_due(db, world, limit))
 
@@ -137,9 +137,8 @@ def _find_all_due(
             return found[:place], due  # the others are still due, and come in the next batch
         timer = one.timer
         schedule = schedules.get(timer.schedule_id)
-        leaves = schedule.spec.trigger.leaves if schedule else ()
-        leaf = leaves[timer.trigger_no] if timer.trigger_no < len(leaves) else None
-        if schedule is None or not isinstance(leaf, TimeTrigger):
+        leaf = schedule.time_leaves.get(timer.trigger_no) if schedule else None
+        if schedule is None or leaf is None:
             continue
         job = open_jobs.get(timer.schedule_id)
         waits = job is not None and timer.trigger_no in job.fed
@@ -167,8 +166,8 @@ def _lock_timers(db: Db, now: datetime, limit: int) -> list[_DueTimer]:
 def _counted_from(
     leaf: TimeTrigger, schedule: Schedule, next_fire_at: datetime, launches: Mapping[ScheduleId, datetime]
 ) -> datetime:
-    """For Cron what is just before the time at which its timer stands: that one has not fired yet."""
-    if isinstance(leaf, Cron):
+    """For a calendar trigger what is just before the time at which its timer stands: that one has not fired yet."""
+    if isinstance(leaf, CalendarTrigger):
         return max(schedule.since_at, next_fire_at - _MILLISECOND)
     return max(schedule.since_at, launches.get(schedule.schedule_id, schedule.since_at))
 

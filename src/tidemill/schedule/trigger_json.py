@@ -10,6 +10,7 @@ from typing import Final
 
 from tidemill.json_specs import renamed, shaped, sparse, union
 from tidemill.plugins import load_kinds
+from tidemill.schedule.anytime import Anytime
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, Unit, WatermarkPassed
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.time_triggers import Cron, Every
@@ -27,6 +28,7 @@ TRIGGERS: Final[Mapping[str, type[Trigger]]] = {
     "message_on": MessageOn,
     "every": Every,
     "cron": Cron,
+    "anytime": Anytime,
     "all_of": AllOf,
     "any_of": AnyOf,
     "at_least": AtLeast,
@@ -111,6 +113,8 @@ def _write_new_data(trigger: NewData) -> _NewData:
 union(Trigger, TRIGGERS, partial(load_kinds, "tidemill.triggers", Trigger))
 shaped(NewFiles, _NewFiles, lambda form: NewFiles(form.inbox, form.n, bytes=form.bytes), _write_new_files)
 sparse(MessageOn)
+sparse(Anytime)
+renamed(Anytime, place=None)
 shaped(
     NewPartitions,
     _NewPartitions,

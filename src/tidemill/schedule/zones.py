@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -32,6 +32,14 @@ def offsets(zone: ZoneInfo, wall: datetime) -> tuple[timedelta, timedelta]:
 def offset_at(zone: ZoneInfo, instant: datetime) -> timedelta:
     """Return the offset of the zone at an instant."""
     return _known(instant.astimezone(zone).utcoffset())
+
+
+def first_instant(zone: ZoneInfo, wall: datetime) -> datetime:
+    """Return the instant at which the clock first shows `wall`; if the clock leaves it out, the end of the gap."""
+    before, after = offsets(zone, wall)
+    if before >= after:
+        return (wall - before).replace(tzinfo=UTC)
+    return find_change(zone, (wall - after).replace(tzinfo=UTC), (wall - before).replace(tzinfo=UTC))
 
 
 def find_change(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:

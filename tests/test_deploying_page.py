@@ -18,7 +18,7 @@ BLOCKS = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
 (HISTORY,) = [block for block in BLOCKS if "app history" in block]
 (ROLLBACK,) = [block for block in BLOCKS if "app rollback" in block]
 (APP,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-(TOML,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+FOLLOW, SUSPEND = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 BEFORE = """
 import tidemill as tm
 
@@ -92,11 +92,22 @@ def test_the_history_and_the_rollback_are_as_the_page_shows(stage, capsys):
 def test_the_setting_of_the_page_keeps_schedules(stage):
     """A reader copies the lines."""
     toml = stage.mill.project.config.folder / "tidemill.toml"
-    toml.write_text(toml.read_text() + TOML)
+    toml.write_text(toml.read_text() + FOLLOW)
     stage.mill.project.config.app.write_text(AFTER)
     assert type_quietly(stage, "deploy") == 0
 
     assert stage.mill.schedules.show("shop.on_orders").generation == 1
+
+
+def test_the_setting_of_the_page_suspends_new_schedules(stage):
+    """A reader copies the lines."""
+    toml = stage.mill.project.config.folder / "tidemill.toml"
+    toml.write_text(toml.read_text() + SUSPEND)
+    stage.mill.project.config.app.write_text(AFTER + "app.schedule('new', report, trigger=tm.Every('1h'))\n")
+    assert type_quietly(stage, "deploy") == 0
+
+    found = {one.name: one.status for one in stage.mill.schedules.list()}
+    assert found == {"default.shop.new": "SUSPENDED", "default.shop.on_orders": "SCHEDULED"}
 
 
 def test_check_ends_with_the_code_of_the_page(stage):

@@ -69,6 +69,8 @@ def test_each_public_method_of_a_noun_is_an_operation():
 
 
 ALL_OF_A_CHANGE = {
+    "schedule.suspend_all": "one for each schedule that the transaction suspends",
+    "schedule.resume_suspended": "one for each schedule that the transaction resumes",
     "deploy": "one for each app of the app file",
     "plan": "one for each app of the app file",
     "sql": "one for each statement of the text",

@@ -134,6 +134,7 @@ def test_the_commands_do_as_the_page_says(project, capsys, monkeypatch):
     assert told["schedule next shop.nightly"].count("Cron('30 2 * * *', zone='Europe/Berlin')") == 3
     assert "shop.often" in told["schedule triggered-by clean"]
     assert "scheduled" in told["schedule create shop.mine"]
+    assert "shop.often" in told["schedule resume --suspended-between"]
     assert "is deleted" in told["schedule delete shop.mine"]
     assert "shop.hourly" in told["schedule create --file"]
     assert told["schedule delete shop.early"].count("is deleted") == 2

@@ -58,6 +58,7 @@ class Config:
     spark_conf: Mapping[str, str]
     jdbc_drivers: str
     update_schedules: bool
+    suspend_new: bool
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def shown(self) -> dict[str, object]:
@@ -79,6 +80,7 @@ class Config:
             "spark.conf": masked(self.spark_conf),
             "jdbc.drivers": self.jdbc_drivers,
             "deploy.update_schedules": self.update_schedules,
+            "schedules.suspended": self.suspend_new,
         }
 
 
@@ -130,6 +132,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "spark.class_data": _Setting("true", _yes_or_no),
     "jdbc.drivers": _Setting("", str),
     "deploy.update_schedules": _Setting("true", _yes_or_no),
+    "schedules.suspended": _Setting("false", _yes_or_no),
 }
 _SPARK_CONF: Final = "spark.conf"
 _REDACTION: Final = "spark.redaction.regex"
@@ -175,6 +178,7 @@ def load_config(world: World, folder: Path, options: Mapping[str, str] | None = 
         spark_conf=spark_conf,
         jdbc_drivers=str(parsed["jdbc.drivers"]),
         update_schedules=_typed(parsed["deploy.update_schedules"], bool),
+        suspend_new=_typed(parsed["schedules.suspended"], bool),
         sources={name: sources.get(name, "default") for name in _SETTINGS},
     )
 

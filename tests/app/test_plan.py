@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import tidemill as tm
 from tests.app.conftest import APP
 from tests.app.test_deploy import redeploy, schedules
 from tests.errors import raises_code
@@ -179,6 +180,31 @@ def test_an_app_that_is_left_is_named(stage):
     planned = plan(stage.mill, "import tidemill as tm\napp = tm.App('store')\n")
 
     assert "the app file no longer declares app default.shop, which goes on" in planned.sentence()
+
+
+def test_new_schedules_begin_as_the_setting_of_the_site_says(stage):
+    """The default of seed 001, suspended, is a setting; an app or command that says otherwise beats it."""
+    folder = stage.mill.project.config.folder
+    toml = folder / "tidemill.toml"
+    toml.write_text(f"{toml.read_text()}[schedules]\nsuspended = true\n")
+    text = (folder / "app.py").read_text()
+    added = "app.schedule({}, 'report', trigger=tm.Every('1h'){})\n"
+    more = added.format("'plain'", "") + added.format("'keen'", ", suspended=False")
+    (folder / "app.py").write_text(f"{text}\n{more}")
+    with tm.open(folder) as mill:
+        before = {one.name: one.status for one in mill.schedules.list()}
+        mill.deploy()
+        mill.schedules.create("shop.by_ops", "shop.report", trigger=tm.Every("1h"))
+        mill.schedules.create("shop.keen_ops", "shop.report", trigger=tm.Every("1h"), suspended=False)
+
+        found = {one.name: one.status for one in mill.schedules.list()}
+
+    assert found == before | {
+        "default.shop.plain": "SUSPENDED",
+        "default.shop.keen": "SCHEDULED",
+        "default.shop.by_ops": "SUSPENDED",
+        "default.shop.keen_ops": "SCHEDULED",
+    }
 
 
 def test_the_site_says_if_schedules_follow_the_app_and_the_request_beats_it(stage):

@@ -286,6 +286,17 @@ def _(stage):
     return job
 
 
+@case(Reason.JOB_TRIGGER_TIMED_OUT)
+def _(stage):
+    listening = {"type": "new_partitions", "fileset": "spare", "n": 2}
+    stage.mill.schedules.create("shop.one", "shop.other", trigger=listening, trigger_timeout="2h")
+    stage.publish("spare", "hour=1")
+    stage.schedule()
+    clock(stage).move("2h")
+    stage.schedule()
+    return stage.mill.jobs.history("shop.one")[0].job_id
+
+
 @case(Reason.JOB_REFUSED)
 def _(stage):
     listening = {"type": "new_partitions", "fileset": "spare"}

@@ -33,7 +33,7 @@ from tidemill.schedule.checker import check_due, next_check_at
 from tidemill.schedule.constraints import Concurrency, GroupConcurrency
 from tidemill.schedule.data_triggers import DataTrigger, NewPartitions, WatermarkPassed
 from tidemill.schedule.loop import Scheduler
-from tidemill.schedule.specs import Misfire, ScheduleSpec
+from tidemill.schedule.specs import Misfire, ScheduleSpec, SuspendMode
 from tidemill.schedule.subscriber import has_messages, subscribe
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, Trigger
@@ -135,6 +135,16 @@ def clock(name: str, step: timedelta) -> Actor:
         stage.turn(move)
 
     return Actor(name, body)
+
+
+def hold(schedule_id: ScheduleId) -> Suspend:
+    """Suspend and keep the jobs."""
+    return Suspend(schedule_id, SuspendMode.HOLD)
+
+
+def backlog(schedule_id: ScheduleId) -> Suspend:
+    """Suspend and keep what comes meanwhile."""
+    return Suspend(schedule_id, SuspendMode.BACKLOG)
 
 
 def changer(name: str, *changes: Callable[[ScheduleId], object]) -> Actor:
@@ -250,7 +260,7 @@ def heard(tables: Tables) -> None:
                 must(times == 0, f"{what}, and is for {named}")
             elif (message.seq, message.n) > position:
                 must(times == 0, f"{what}, and nobody has read so far")
-            elif message.seq >= schedule.since_seq and schedule.status == "SCHEDULED":
+            elif message.seq >= schedule.since_seq and schedule.suspended_mode != "drop":
                 must(times == 1, what)
             else:
                 must(times <= 1, what)
@@ -286,10 +296,11 @@ def all_read(tables: Tables) -> None:
 def enough(tables: Tables) -> None:
     """The messages of a job that waits for more do not satisfy its trigger, and announce no backlog."""
     wanted = {row.schedule_id: json.loads(row.spec)["trigger"] for row in tables["schedule"]}
+    held = {row.schedule_id for row in tables["schedule"] if row.suspended_mode}
     told = {(row.seq, row.n): row for row in tables["message"] if row.topic == "data"}
     for job in tables["job"]:
         trigger = wanted[job.schedule_id]
-        if job.next_check_at is not None or trigger["type"] != "new_partitions":
+        if job.next_check_at is not None or trigger["type"] != "new_partitions" or job.schedule_id in held:
             continue
         heard_of = [told[row.seq, row.n] for row in tables["job_message"] if row.job_id == job.job_id]
         count = sum(json.loads(message.payload).get("count", 0) for message in heard_of)
@@ -309,7 +320,7 @@ def launched(tables: Tables) -> None:
         must(job.job_id not in history, f"{job.job_id} is open and has ended")
         schedule = schedules[job.schedule_id]
         must(job.generation == schedule.generation, f"{job.job_id} is of an old generation")
-        must(schedule.status == "SCHEDULED", f"{job.job_id} is open, and its schedule {schedule.status}")
+        must(schedule.suspended_mode != "drop", f"{job.job_id} is open, and its schedule {schedule.status}")
         for ref in tables["job_message"]:
             late = ref.job_id != job.job_id or ref.seq >= schedule.since_seq
             must(late, f"{job.job_id} was fed with {ref.seq}, from before {schedule.since_seq}")
@@ -595,7 +606,7 @@ def pipeline(
             recover(
                 resumed=bool(changes),
                 # An update counts from zero: what a dropped job had counted comes with the next partitions.
-                last=_wants_several(trigger) or bool(set(changes) - {Suspend, Resume}),
+                last=_wants_several(trigger) or bool(set(changes) - {Suspend, Resume, hold, backlog}),
                 timed=timed,
             ),
             promises.all_of(
@@ -625,6 +636,9 @@ SCENARIOS = {
     "kill": pipeline(schedulers=1, drivers=1, kills=1, arrivals=2),
     "retry": pipeline(schedulers=1, drivers=1, endings=("commit", "fail"), hours=1),
     "suspended": pipeline(changes=(Suspend, Resume), drivers=1),
+    "suspended-hold": pipeline(changes=(hold, Resume), drivers=0),
+    "suspended-backlog": pipeline(changes=(backlog, Resume), drivers=0),
+    "timer-hold": pipeline(TIMER, arrivals=0, hours=2, changes=(hold, Resume), schedulers=1, limit=None),
     "held": pipeline(arrivals=2, hours_of=((1,), (1,)), schedulers=1, drivers=2, limit=None),
     "kill-small": pipeline(schedulers=1, drivers=1, kills=1, at_once=True),
     "others": pipeline(schedulers=1, drivers=0, kills=1, at_once=True, programs=("total", "mean")),

@@ -31,7 +31,7 @@ TABLES = {
     "run_input": "run_id dataset_id write_pointer item content_version",
     "slot": "limit_key run_id",
     "reader_pin": "pin_id dataset_id commit_seq run_id",
-    "schedule": "schedule_id generation since_seq since_at program_id spec status",
+    "schedule": "schedule_id generation since_seq since_at program_id spec status suspended_mode",
     "timer": "schedule_id trigger_no next_fire_at behind",
     "boundary": "schedule_id trigger_no next_at last_at behind",
     "fire": "schedule_id generation trigger_no fire_time job_id",

@@ -62,9 +62,7 @@ MUTANTS: Final = (
     _mutant(
         "suspended_listens",
         "a suspended schedule is fed",
-        Sql("share_listening").swap(
-            "IN ({texts:schedule_ids}) AND status = 'SCHEDULED' ORDER BY", "IN ({texts:schedule_ids}) ORDER BY"
-        ),
+        Sql("share_listening").drop("AND (status = 'SCHEDULED' OR suspended_mode <> 'drop')"),
         scenario="suspended",
     ),
     _mutant(

@@ -298,10 +298,15 @@ SELECT 'program:' || program_id, run_id, created_at FROM run WHERE ended_at IS N
 
 -- name: fill_schedule
 INSERT INTO schedule (schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner,
-                      status)
+                      status, suspended_at, suspended_mode)
 SELECT 'schedule_' || i, 'default', 'app_' || (i % 20), 's' || i, 1, 1, :now, 'program_' || (i % 300), '{}', 'app',
-       CASE WHEN i % 10 = 0 THEN 'SUSPENDED' ELSE 'SCHEDULED' END
+       CASE WHEN i % 10 = 0 THEN 'SUSPENDED' ELSE 'SCHEDULED' END, CASE WHEN i % 10 = 0 THEN i END,
+       CASE WHEN i % 10 = 0 THEN 'drop' END
   FROM series WHERE i < 20000
+
+-- name: fill_passed_while_suspended
+INSERT INTO passed_while_suspended (schedule_id, topic, messages, first_seq, first_n, last_seq, last_n)
+SELECT 'schedule_' || i, 'data', 3, 1, 0, 9, 0 FROM series WHERE i < 20000
 
 -- name: fill_trigger_key
 INSERT INTO trigger_key (event_key, schedule_id, trigger_no)

@@ -315,6 +315,8 @@ _NEW_SCHEDULES: Final = _rows(
             "priority": 0,
             "owner": "app",
             "status": "SCHEDULED",
+            "suspended_at": None,
+            "suspended_mode": None,
         }
         for i in range(20_000, 20_100)
     ]
@@ -654,6 +656,24 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "jobs.insert_jobs": {"jobs": _NEW_JOBS},
     "jobs.insert_history": {"jobs": _NEW_JOBS},
     "schedules.read_boundaries": {"schedule_id": "schedule_100"},
+    "schedules.list_passed": {"schedule_id": "schedule_100"},
+    "schedules.list_suspended": {"since": 1000, "until": 2000},
+    "subscriber.count_passed": {
+        "passed": _rows(
+            [
+                {
+                    "schedule_id": f"schedule_{i}",
+                    "topic": "data",
+                    "messages": 1,
+                    "first_seq": 1,
+                    "first_n": 0,
+                    "last_seq": 1,
+                    "last_n": 0,
+                }
+                for i in range(100)
+            ]
+        )
+    },
     "boundaries.lock": {"schedule_ids": _list(*(f"schedule_{i}" for i in range(0, 10_000, 100)))},
     "changes.empty_boundaries": {"schedule_ids": _list(*(f"schedule_{i}" for i in range(0, 10_000, 100)))},
     "jobs.find_unfinished": {"job_ids": _list(*(f"{kind}_{i}" for kind in ("job", "running") for i in range(100)))},

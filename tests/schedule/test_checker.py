@@ -10,8 +10,9 @@ from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewPartitions
 from tidemill.schedule.jobs import JobState, Outcome, turn
-from tidemill.schedule.specs import OnTimeout
+from tidemill.schedule.specs import BadSchedule, OnTimeout, ScheduleSpec
 from tidemill.schedule.subscriber import subscribe
+from tidemill.schedule.triggers import AllOf
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ONE = (Concurrency(1),)
@@ -225,6 +226,61 @@ def test_a_schedule_may_force_its_start(shop):
 
     (ended,) = shop.history(schedule)
     assert (ended.outcome, ended.run_id) == (Outcome.FORCED, launch.run_id)
+
+
+@pytest.mark.parametrize(
+    "trigger", [NewPartitions("clicks", 2), AllOf(NewPartitions("clicks"), NewPartitions("users"))]
+)
+def test_a_trigger_may_have_a_time_to_be_satisfied(shop, trigger):
+    """A job that waits longer ends, and the trigger counts from zero."""
+    schedule = shop.schedule(trigger, trigger_timeout=timedelta(hours=2))
+    seq = shop.add()
+    shop.step()
+    shop.clock.move("1h59m59s")
+    assert shop.step() == []
+    assert len(shop.jobs()) == 1
+    shop.clock.move("1s")
+
+    assert shop.step() == []
+
+    (ended,) = shop.history(schedule)
+    assert (ended.outcome, ended.run_id) == (Outcome.TRIGGER_TIMED_OUT, None)
+    assert ended.detail["messages"] == [[0, "data", seq, 0]]
+    assert shop.jobs() == []
+    shop.add()
+    assert shop.step() == []
+    assert len(shop.jobs()) == 1
+
+
+def test_a_trigger_that_is_satisfied_in_its_last_moment_launches(shop):
+    """The time ends a job that is not satisfied, however late a scheduler looks."""
+    shop.schedule(NewPartitions("clicks", 2), trigger_timeout=timedelta(hours=2))
+    shop.add()
+    shop.step()
+    shop.clock.move("2h")
+    shop.add()
+
+    assert len(shop.step()) == 1
+
+
+def test_the_time_of_a_trigger_is_none_of_its_constraints(shop):
+    """The time bounds the wait for the trigger alone: `timeout` bounds the wait for the constraints."""
+    program = shop.program()
+    blocker = shop.start(program)
+    shop.schedule(NewPartitions("clicks"), program=program, constraints=ONE, trigger_timeout=timedelta(hours=2))
+    shop.add()
+    shop.step()
+    shop.clock.move("3h")
+    shop.step()
+    shop.end(blocker)
+
+    assert len(shop.step()) == 1
+
+
+def test_a_trigger_timeout_below_a_second_is_refused():
+    """As for `timeout`."""
+    with pytest.raises(BadSchedule, match="trigger_timeout must be at least 1s"):
+        ScheduleSpec(NewPartitions("clicks"), trigger_timeout=timedelta(0))
 
 
 def test_arguments_that_the_program_does_not_take_end_the_job_with_the_reason(shop):

@@ -18,7 +18,7 @@ from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewFiles, NewPartitions
 from tidemill.schedule.jobs import Outcome
-from tidemill.schedule.specs import ScheduleSpec
+from tidemill.schedule.specs import ScheduleSpec, SuspendMode
 from tidemill.schedule.subscriber import subscribe
 from tidemill.schedule.time_triggers import Every
 from tidemill.schedule.timekeeper import fire_due
@@ -34,7 +34,7 @@ NAMES = ["a", "b", "c"]
 LIMIT = 2
 RULES = {"constraints": (Concurrency(LIMIT),), "timeout": timedelta(hours=5)}
 TABLES = ["message", "subscriber", "schedule", "trigger_key", "timer", "fire", "job", "job_message", "job_waits"]
-TABLES += ["job_history", "run", "slot", "slot_limit", "program"]
+TABLES += ["job_history", "run", "slot", "slot_limit", "program", "passed_while_suspended"]
 
 triggers = st.sampled_from(TRIGGERS)
 names = st.sampled_from(NAMES)
@@ -65,7 +65,8 @@ class Histories(RuleBasedStateMachine):
         }
         self.triggers = dict(zip(NAMES, chosen, strict=True))
         self.since = {name: schedule.since_seq for name, schedule in self.schedules.items()}
-        self.listens = dict.fromkeys(NAMES, True)
+        self.modes = dict.fromkeys(NAMES)
+        self.passed = Counter()
 
     @rule(events=st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 3)), min_size=1, max_size=3))
     def publish(self, events):
@@ -74,18 +75,21 @@ class Histories(RuleBasedStateMachine):
         seq = self.shop.catalog.apply(effects)
         self.messages += [(seq, n, key) for n, (key, _) in enumerate(events)]
 
-    @rule(name=names)
-    def suspend(self, name):
-        """Stop listening."""
-        self.change(Suspend(self.schedules[name].schedule_id))
-        self.listens[name] = False
+    @rule(name=names, mode=st.sampled_from(SuspendMode))
+    def suspend(self, name, mode):
+        """Stop launching. In two modes the schedule goes on, or begins, to listen."""
+        seq = self.change(Suspend(self.schedules[name].schedule_id, mode))
+        if not self.listens(name) and mode is not SuspendMode.DROP:
+            self.since[name] = seq
+        self.modes[name] = mode
 
     @rule(name=names)
     def resume(self, name):
-        """Listen to what comes from now on."""
+        """Launch what comes from now on, and what was held."""
         seq = self.change(Resume(self.schedules[name].schedule_id))
-        if not self.listens[name]:
-            self.listens[name], self.since[name] = True, seq
+        if not self.listens(name):
+            self.since[name] = seq
+        self.modes[name] = None
 
     @rule(name=names, trigger=triggers)
     def update(self, name, trigger):
@@ -105,10 +109,12 @@ class Histories(RuleBasedStateMachine):
         if self.survives(lambda: subscribe(self.shop.catalog, self.shop.world, limit), crash):
             for seq, n, key in self.messages[self.read : self.read + limit]:
                 for name in NAMES:
-                    if self.listens[name] and self.since[name] < seq:
-                        leaves = self.triggers[name].leaves
-                        fed = [no for no, leaf in enumerate(leaves) if key in leaf.event_keys]
+                    leaves = self.triggers[name].leaves
+                    fed = [no for no, leaf in enumerate(leaves) if key in leaf.event_keys]
+                    if self.listens(name) and self.since[name] < seq:
                         self.expected.update((name, no, seq, n) for no in fed)
+                    elif fed and not self.listens(name) and not key.startswith("backlog:"):
+                        self.passed[name] += 1
             self.read += len(self.messages[self.read : self.read + limit])
 
     @rule(limit=st.integers(1, 3), crash=st.integers(0, 4))
@@ -118,8 +124,11 @@ class Histories(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 3), crash=st.integers(0, 4))
     def check(self, limit, crash):
-        """Look at jobs."""
+        """Look at jobs. None of a suspended schedule becomes a run."""
+        before = self.launched()
         self.survives(lambda: check_due(self.shop.catalog, self.shop.world, limit), crash)
+        suspended = {self.schedules[name].schedule_id for name in NAMES if self.modes[name] is not None}
+        assert suspended.isdisjoint(self.launched() - before)
 
     @rule(which=st.integers(0, 9))
     def end_run(self, which):
@@ -146,6 +155,15 @@ class Histories(RuleBasedStateMachine):
         assert found == self.expected
 
     @invariant()
+    def each_message_that_a_suspended_schedule_passed_is_counted(self):
+        """By schedule."""
+        rows = self.shop.sql(
+            "SELECT s.name, p.messages FROM passed_while_suspended AS p"
+            " JOIN schedule AS s ON s.schedule_id = p.schedule_id"
+        )
+        assert Counter(dict(rows)) == self.passed
+
+    @invariant()
     def the_limit_holds(self):
         """There are never more runs than allowed."""
         ((active,),) = self.shop.sql("SELECT count(*) FROM run WHERE ended_at IS NULL")
@@ -160,6 +178,14 @@ class Histories(RuleBasedStateMachine):
             " AND NOT EXISTS (SELECT 1 FROM run WHERE ended_at IS NULL)"
         )
         assert stuck == 0
+
+    def listens(self, name):
+        """True if messages feed jobs of the schedule."""
+        return self.modes[name] is not SuspendMode.DROP
+
+    def launched(self):
+        """The schedules of all runs, one for each run."""
+        return Counter(schedule_id for (schedule_id,) in self.shop.sql("SELECT schedule_id FROM run"))
 
     def change(self, change):
         """Change a schedule, and give the tick of it."""

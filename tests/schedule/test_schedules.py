@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import threading
+from datetime import timedelta
+
 import pytest
 
 from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import read_plain, read_text, write_plain, write_text
 from tidemill.names import DEFAULT_NAMESPACE, EventKey, ScheduleId
 from tidemill.schedule.changes import Add, Changed, Delete, Resume, ScheduleExists, Suspend, Update
+from tidemill.schedule.checker import check_due
 from tidemill.schedule.constraints import Concurrency
 from tidemill.schedule.data_triggers import NewFiles, NewPartitions
 from tidemill.schedule.jobs import Outcome
 from tidemill.schedule.schedules import find_schedule, list_schedules, read_timers
-from tidemill.schedule.specs import BadSchedule, ScheduleSpec, Status
-from tidemill.schedule.time_triggers import Every
+from tidemill.schedule.specs import BadSchedule, ScheduleSpec, Status, SuspendMode
+from tidemill.schedule.subscriber import subscribe
+from tidemill.schedule.time_triggers import Cron, Every
+from tidemill.schedule.waits import Delay
 
 CLICKS = NewPartitions("clicks", 2)
 
@@ -66,6 +72,114 @@ def test_suspending_drops_what_is_pending_and_says_so(shop):
     assert shop.jobs() == []
     assert ended.outcome is Outcome.SUSPENDED
     assert ended.detail["messages"] == [[0, "data", seq, 0]]
+
+
+def test_a_held_schedule_goes_on_with_what_it_had_and_what_came(shop):
+    """Seed 001, modes of suspension: jobs are kept and updated, and stay in the queue until the schedule resumes."""
+    schedule = shop.schedule(NewPartitions("clicks", 2), constraints=(Delay("1h"),), timeout=timedelta(hours=2))
+    shop.add()
+    shop.step()
+    assert shop.change(Suspend(schedule.schedule_id, SuspendMode.HOLD))[0].dropped_jobs == 0
+    shop.add()
+    shop.clock.move("5h")
+    assert shop.step() == []
+    (held,) = shop.jobs()
+    assert held.fed[0].count == 2
+
+    shop.change(Resume(schedule.schedule_id))
+
+    assert shop.step() == []
+    shop.clock.move("1h")
+    (launch,) = shop.step()
+    assert launch.job_id == held.job_id
+
+
+def test_a_held_schedule_counts_on_after_its_resumption(shop):
+    """With one of two partitions, nothing starts."""
+    schedule = shop.schedule(NewPartitions("clicks", 2))
+    shop.change(Suspend(schedule.schedule_id, SuspendMode.HOLD))
+    shop.add()
+    shop.step()
+
+    (resumed,) = shop.change(Resume(schedule.schedule_id))
+
+    assert resumed.begins is None
+    assert shop.step() == []
+    shop.add()
+    assert len(shop.step()) == 1
+
+
+def test_a_backlog_drops_what_is_pending_and_keeps_what_comes(shop):
+    """The job of before is recorded as dropped, and a new one collects until the schedule resumes."""
+    schedule = shop.schedule(CLICKS)
+    shop.add()
+    shop.step()
+
+    (suspended,) = shop.change(Suspend(schedule.schedule_id, SuspendMode.BACKLOG))
+    shop.add(partitions=5)
+    assert shop.step() == []
+    (again,) = shop.change(Suspend(schedule.schedule_id, SuspendMode.BACKLOG))
+    (resumed,) = shop.change(Resume(schedule.schedule_id))
+
+    assert (suspended.dropped_jobs, again.dropped_jobs) == (1, 0)
+    assert resumed.begins == schedule.program_id
+    assert len(shop.step()) == 1
+
+
+@pytest.mark.parametrize("mode", [SuspendMode.HOLD, SuspendMode.BACKLOG])
+def test_times_of_a_held_schedule_share_a_run_at_its_resumption(shop, mode):
+    """As the times that come while a job waits, by `misfire`."""
+    schedule = shop.schedule(Cron("0 * * * *"))
+    shop.change(Suspend(schedule.schedule_id, mode))
+    for _ in range(3):
+        shop.clock.move("1h")
+        assert shop.step() == []
+
+    shop.change(Resume(schedule.schedule_id))
+
+    (launch,) = shop.step()
+    assert len(shop.run(launch).triggered_by["logical_times"]) == 3
+    shop.end(launch.run_id)
+    shop.clock.move("1h")
+    assert len(shop.step()) == 1
+
+
+def test_a_held_schedule_that_is_suspended_to_drop_forgets_all(shop):
+    """A second thought: the mode changes."""
+    schedule = shop.schedule(CLICKS | Every("1h"))
+    shop.change(Suspend(schedule.schedule_id, SuspendMode.HOLD))
+    shop.add()
+    shop.step()
+
+    (dropped,) = shop.change(Suspend(schedule.schedule_id, SuspendMode.DROP))
+    shop.clock.move("2h")
+
+    assert dropped.dropped_jobs == 1
+    assert shop.step() == []
+    assert shop.jobs() == []
+
+
+@pytest.mark.share("sqlite")
+def test_a_suspension_waits_for_the_checker_that_has_its_job(shop):
+    """Either the run was launched before, or the job is held: a schedule that is suspended launches nothing."""
+    schedule = shop.schedule(CLICKS)
+    shop.add(partitions=2)
+    subscribe(shop.catalog, shop.world)
+    hold = threading.Thread(target=lambda: shop.change(Suspend(schedule.schedule_id, SuspendMode.HOLD)))
+    order = []
+
+    def at_mark(mark):
+        order.append(mark)
+        if mark == "checker.locked" and hold.ident is None:
+            hold.start()
+            hold.join(0.2)
+
+    shop.at_mark = at_mark
+    launches = check_due(shop.catalog, shop.world).launches
+    hold.join()
+
+    assert len(launches) == 1
+    assert shop.jobs() == []
 
 
 def test_an_update_keeps_the_id_and_raises_the_generation(shop):

@@ -154,7 +154,7 @@ def test_a_changed_duration_counts_from_the_change(shop):
 def test_a_timer_without_a_schedule_is_removed(shop):
     """A suspension and a resumption that crossed may leave one: it must not be found due for ever."""
     shop.schedule(Every("4h"))
-    shop.sql("UPDATE schedule SET status = 'SUSPENDED'")
+    shop.sql("UPDATE schedule SET status = 'SUSPENDED', suspended_at = 0, suspended_mode = 'drop'")
     shop.clock.move("4h")
 
     launches = shop.step()

@@ -337,6 +337,7 @@ def _config(folder: Path, url: str) -> Config:
         spark_conf={},
         jdbc_drivers="",
         update_schedules=True,
+        suspend_new=False,
     )
 
 

@@ -396,9 +396,10 @@ class App:
         on_timeout: str = "cancel",
         priority: int = 0,
         deadline: str | timedelta | None = None,
+        trigger_timeout: str | timedelta | None = None,
         misfire: str = Misfire.ONCE,
         grace: str | timedelta = DEFAULT_GRACE,
-        suspended: bool = False,
+        suspended: bool | None = None,
     ) -> None:
         """Start `program` whenever `trigger` occurs and all `constraints` hold.
 
@@ -406,9 +407,12 @@ class App:
         Without `constraints`, one run of the program is under way at a time. `[Concurrency(4)]` allows four, and an
         empty list any number.
         A job whose constraints do not hold within `timeout` of its trigger is dropped (`cancel`) or started (`force`).
+        A job whose trigger is not satisfied within `trigger_timeout` of its first message is dropped, and the trigger
+        counts from zero. Without `trigger_timeout` the job waits however long.
         Of two that want one slot the higher `priority` goes first; past its `deadline` a job goes before all.
         What a `Cron` has missed is one run (`misfire="once"`), a run each in order (`"all"`), or left out where older
-        than `grace` (`"skip"`). A new schedule listens at once unless `suspended`.
+        than `grace` (`"skip"`). A new schedule listens at once unless `suspended`. Without `suspended`, the setting
+        `schedules.suspended` says so.
         """
         check_name("schedule", name)
         if name in self.schedules:
@@ -422,6 +426,7 @@ class App:
             on_timeout=_one_of(OnTimeout, on_timeout, f"on_timeout of schedule {name}"),
             priority=priority,
             deadline=None if deadline is None else parse_duration(deadline),
+            trigger_timeout=None if trigger_timeout is None else parse_duration(trigger_timeout),
             misfire=_one_of(Misfire, misfire, f"misfire of schedule {name}"),
             grace=parse_duration(grace),
         )

@@ -115,4 +115,5 @@ class DeclaredSchedule:
     name: str
     program: str
     spec: ScheduleSpec
-    suspended: bool
+    suspended: bool | None
+    """None: as the setting `schedules.suspended` says."""

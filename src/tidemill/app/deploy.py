@@ -292,7 +292,7 @@ class _Deploying:
         retired = retire_programs(db, app.namespace, app.name, [one.program_id for one in programs.values()])
         world.mark("deploy.programs")
         if self.update_schedules:
-            changes, named = _schedule_changes(db, app, programs)
+            changes, named = _schedule_changes(db, app, programs, suspend_new=config.suspend_new)
         # Nothing may start these, also where the other schedules are kept, and whichever app a schedule is of.
         orphans = _schedules_of(db, [*retired, *(worker.program_id for worker in workers)], changes)
         changes += [Delete(schedule.schedule_id) for schedule in orphans]
@@ -561,7 +561,9 @@ def _put_windows(db: Db, program: Program, code: WindowCode, source: Fileset, si
     put_state(db, program.program_id, program.qualified_name, source.dataset_id, definition, late)
 
 
-def _schedule_changes(db: Db, app: App, programs: Mapping[str, Program]) -> tuple[list[Change], dict[str, list[str]]]:
+def _schedule_changes(
+    db: Db, app: App, programs: Mapping[str, Program], *, suspend_new: bool
+) -> tuple[list[Change], dict[str, list[str]]]:
     changes: list[Change] = []
     named: dict[str, list[str]] = {"added": [], "changed": [], "removed": [], "kept": []}
     present = {s.name: s for s in list_schedules(db) if (s.namespace, s.app) == (app.namespace, app.name)}
@@ -572,7 +574,8 @@ def _schedule_changes(db: Db, app: App, programs: Mapping[str, Program]) -> tupl
         spec = declared.spec
         existing = present.pop(name, None)
         if existing is None:
-            add = Add(app.namespace, app.name, name, program.program_id, spec, Owner.APP, declared.suspended)
+            suspended = suspend_new if declared.suspended is None else declared.suspended
+            add = Add(app.namespace, app.name, name, program.program_id, spec, Owner.APP, suspended)
             changes.append(add)
             named["added"].append(name)
         elif (existing.spec, existing.program_id) == (spec, program.program_id):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -22,6 +22,9 @@ from tidemill.cli.output import (
     show_page,
     to_plain,
 )
+
+if TYPE_CHECKING:
+    from tidemill.mill.schedules import ScheduleChange
 
 
 @click.group(name="schedule", help="Schedules: the triggers and constraints that start programs.")
@@ -50,22 +53,51 @@ def show(name: str, *, as_json: bool) -> None:
 
 
 @command.command()
-@click.argument("name", metavar="APP.SCHEDULE")
+@click.argument("name", metavar="APP.SCHEDULE", required=False)
+@click.option("--all", "every", is_flag=True, help="Suspend all schedules that are not suspended, of all apps.")
+@click.option("--app", metavar="APP", help="With --all: only the schedules of this app.")
+@click.option(
+    "--mode",
+    default="drop",
+    show_default=True,
+    type=click.Choice(["drop", "hold", "backlog"]),
+    help="Drop waiting jobs and what comes meanwhile; hold both until `schedule resume`; or drop the waiting jobs, and "
+    "keep what comes meanwhile.",
+)
 @json_option
-def suspend(name: str, *, as_json: bool) -> None:
-    """Suspend a schedule, so that it starts no run, and drop its waiting jobs. Print their number."""
+def suspend(name: str | None, *, every: bool, app: str | None, mode: str, as_json: bool) -> None:
+    """Suspend a schedule, so that it starts no run. Print the number of waiting jobs that are dropped."""
+    if (name is None) is not every:
+        raise click.UsageError("name one schedule, or give --all")
+    if app is not None and not every:
+        raise click.UsageError("--app needs --all")
     with open_mill() as mill:
-        done = mill.schedules.suspend(name)
+        if name is None:
+            _show_changes(mill.schedules.suspend_all(app=app, mode=mode), as_json=as_json)
+            return
+        done = mill.schedules.suspend(name, mode=mode)
     say(done, f"{name} is suspended, {_dropped(done.dropped_jobs)}", as_json=as_json)
 
 
 @command.command()
-@click.argument("name", metavar="APP.SCHEDULE")
+@click.argument("name", metavar="APP.SCHEDULE", required=False)
+@click.option(
+    "--suspended-between",
+    "period",
+    nargs=2,
+    metavar="FROM UNTIL",
+    help="Resume all schedules that were suspended from the first time on and before the second, in ISO 8601.",
+)
 @json_option
-def resume(name: str, *, as_json: bool) -> None:
+def resume(name: str | None, *, period: tuple[str, str] | None, as_json: bool) -> None:
     """Resume a suspended schedule. Its program starts at once if there is work."""
+    if (name is None) is (period is None):
+        raise click.UsageError("name one schedule, or give --suspended-between")
     with open_mill() as mill:
-        done = mill.schedules.resume(name)
+        if period is not None:
+            _show_changes(mill.schedules.resume_suspended(since=period[0], until=period[1]), as_json=as_json)
+            return
+        done = mill.schedules.resume(str(name))
     say(done, f"{name} is scheduled", as_json=as_json)
 
 
@@ -104,6 +136,7 @@ def _spec_options(command: Callable[..., None]) -> Callable[..., None]:
             type=click.Choice(["cancel", "force"]),
             help="After --timeout, end the job or start its run.",
         ),
+        click.option("--trigger-timeout", metavar="DURATION", help="The longest wait of a job for its trigger."),
         click.option("--priority", type=int, help="Runs of a higher priority start first."),
         click.option(
             "--deadline", metavar="DURATION", help="After this wait, a run starts before runs of a higher priority."
@@ -128,7 +161,11 @@ def _spec_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("name", metavar="APP.SCHEDULE", required=False)
 @click.argument("program", metavar="APP.PROGRAM", required=False)
 @click.option("--trigger", metavar="JSON", help='{"type": "cron", "expression": "@daily"}, …')
-@click.option("--suspended", is_flag=True, help="Create it suspended: it waits for `schedule resume`.")
+@click.option(
+    "--suspended/--scheduled",
+    default=None,
+    help="Let it wait for `schedule resume`, or not. Without the option, the setting `schedules.suspended` says so.",
+)
 @click.option(
     "--file",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
@@ -141,7 +178,7 @@ def create(
     program: str | None,
     trigger: str | None,
     *,
-    suspended: bool,
+    suspended: bool | None,
     file: Path | None,
     as_json: bool,
     **options: object,
@@ -149,7 +186,7 @@ def create(
     """Create a schedule that no app file declares, or all of --file. The next deployment of its app deletes it."""
     given = _given(options)
     if file is not None:
-        if given or suspended or name or program or trigger:
+        if given or suspended is not None or name or program or trigger:
             raise BadOption("--file", str(file), "leave out the other options; each entry of the file has its own")
         _create_many(file, as_json=as_json)
         return
@@ -210,6 +247,10 @@ def _given(options: Mapping[str, Any]) -> dict[str, object]:
     if "constraints" in given:
         given["constraints"] = [parse_json("--constraint", text) for text in given["constraints"]]
     return given
+
+
+def _show_changes(changes: Sequence[ScheduleChange], *, as_json: bool) -> None:
+    show_list(changes, ("schedule", "status", "dropped_jobs"), as_json=as_json, empty="there is none to change")
 
 
 def _dropped(jobs: int) -> str:

@@ -33,17 +33,20 @@ class BadEntry(UserError):
 class _EntryNames:
     name: str
     program: str
-    suspended: bool = False
+    suspended: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NewSchedule:
-    """A schedule to create. `place` is its place in the caller's list, from 1 on, or None without a list."""
+    """A schedule to create. `place` is its place in the caller's list, from 1 on, or None without a list.
+
+    `suspended` is None for a schedule that begins as the setting `schedules.suspended` says.
+    """
 
     name: str
     program: str
     spec: ScheduleSpec
-    suspended: bool
+    suspended: bool | None
     place: int | None = None
 
 

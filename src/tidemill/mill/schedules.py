@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Db
-from tidemill.durations import format_duration
 from tidemill.epoch import EPOCH
-from tidemill.errors import NotFound
+from tidemill.errors import NotFound, UserError
 from tidemill.json_specs import read_plain, write_plain
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.apps import check_app
 from tidemill.mill.new_schedules import NewSchedule, naming, read_entries
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, BadPage, Page, cut, one_more, read_key, write_key
-from tidemill.mill.project import Noun, program_names
+from tidemill.mill.period import read_period
+from tidemill.mill.project import Noun
+from tidemill.mill.schedule_views import ScheduleView, page_of
 from tidemill.mill.scheduled import find_named
 from tidemill.names import (
     CommitSeq,
     EventKey,
-    ProgramId,
+    Namespace,
     ScheduleId,
     dataset_events,
     program_event,
     qualified,
-    split_qualified,
     topic_event,
 )
-from tidemill.run.records.programs import Program, find_program, find_program_by_id
+from tidemill.run.records.programs import Program, find_program_by_id
 from tidemill.schedule import schedules
-from tidemill.schedule.program_triggers import END_STATES, RunEnded
-from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status
+from tidemill.schedule.program_triggers import END_STATES
+from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status, SuspendMode
 from tidemill.schedule.time_triggers import TimeTrigger
 
 if TYPE_CHECKING:
@@ -44,29 +44,6 @@ if TYPE_CHECKING:
 
 _MOST_TIMES: Final = 10_000
 """The most times on a page of a schedule's next times. A million took half a minute."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleView:
-    """A schedule; trigger and constraints as people write them."""
-
-    name: str
-    program: str
-    status: str
-    owner: str
-    generation: int
-    trigger: str
-    constraints: str
-    arguments: Mapping[str, object]
-    description: str
-    priority: int
-    timeout: str
-    misfire: str
-    next_fire_at: datetime | None
-    broken: str
-    """Why a part of the trigger can never be satisfied: the programs that the trigger names and no app declares."""
-    waiting_periods: int
-    """Ends of periods that wait for runs of their own (`WatermarkPassed` with `mode="each"`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +67,16 @@ class ScheduleChange:
     changed: bool
 
 
+class BadMode(UserError):
+    """A mode of suspension that there is not."""
+
+    code = "bad_mode"
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+        super().__init__(f"mode {mode!r} is refused: use {', '.join(SuspendMode)}")
+
+
 class Schedules(Noun):
     """Operations on schedules."""
 
@@ -100,13 +87,13 @@ class Schedules(Noun):
         """List schedules by name."""
         place = read_key(after, ("", "", ""))
         return self._catalog.read(
-            lambda db: _page(db, schedules.list_schedules(db, after=place, limit=one_more(limit)), limit)
+            lambda db: page_of(db, schedules.list_schedules(db, after=place, limit=one_more(limit)), limit)
         )
 
     @operation(Right.READ)
     def show(self, name: str) -> ScheduleView:
         """Return a schedule; `NotFound` with the nearest name."""
-        return self._catalog.read(lambda db: _page(db, [find_named(self._project, db, name)], 1)[0])
+        return self._catalog.read(lambda db: page_of(db, [find_named(self._project, db, name)], 1)[0])
 
     @operation(Right.READ)
     def next(self, name: str, *, limit: int = 5, after: str = "") -> Page[FireView]:
@@ -150,22 +137,71 @@ class Schedules(Noun):
                 for schedule in schedules.list_schedules(db, event_key=key)
             }
             found = [schedule for names, schedule in sorted(listening.items()) if names > place]
-            return _page(db, found[: one_more(limit)], limit)
+            return page_of(db, found[: one_more(limit)], limit)
 
         return self._catalog.read(block)
 
     @operation(Right.OPERATE)
-    def suspend(self, name: str) -> ScheduleChange:
-        """Suspend a schedule: it listens to nothing, and its pending jobs are dropped."""
+    def suspend(self, name: str, *, mode: str = SuspendMode.DROP) -> ScheduleChange:
+        """Suspend a schedule: it starts no run until it is resumed.
+
+        With the mode `drop`, its pending jobs are dropped, and what comes meanwhile feeds no job. `hold` keeps its
+        jobs, and feeds them. `backlog` drops its jobs, and keeps what comes meanwhile for the resumption. A suspended
+        schedule may change its mode. `BadMode`, `NotFound`.
+        """
         from tidemill.schedule.changes import Suspend
+
+        chosen = _read_mode(mode)
 
         def block(db: Db) -> ScheduleChange:
             seq = db.tick()
             found = find_named(self._project, db, name)
-            already = found.status is Status.SUSPENDED
-            note = None if already else self._note("suspend", found.qualified_name)
-            dropped = self._change_one(db, seq, Suspend(found.schedule_id), note)
+            already = found.suspended_mode is chosen
+            note = None if already else self._note("suspend", found.qualified_name, mode=chosen)
+            dropped = self._change_one(db, seq, Suspend(found.schedule_id, chosen), note)
             return ScheduleChange(found.qualified_name, Status.SUSPENDED, dropped, not already)
+
+        return self._catalog.write(block)
+
+    @operation(Right.OPERATE, command="schedule suspend")
+    def suspend_all(self, *, app: str | None = None, mode: str = SuspendMode.DROP) -> Sequence[ScheduleChange]:
+        """Suspend all schedules that are not suspended, of one app or of all apps, in one transaction; return them.
+
+        `mode` is as for `suspend`. `BadMode`, `NotFound` for an app that is not there.
+        """
+        from tidemill.schedule.changes import Suspend
+
+        chosen = _read_mode(mode)
+
+        def block(db: Db) -> Sequence[ScheduleChange]:
+            seq = db.tick()
+            namespace, (name,) = self._project.split("app", app, 1) if app else ("", ("",))
+            if app:
+                check_app(db, Namespace(namespace), name)
+            found = [
+                one
+                for one in schedules.list_schedules(db)
+                if one.status is Status.SCHEDULED and (not app or (one.namespace, one.app) == (namespace, name))
+            ]
+            changes = [Suspend(one.schedule_id, chosen) for one in found]
+            return self._change_many(db, seq, found, changes, "suspend", mode=chosen)
+
+        return self._catalog.write(block)
+
+    @operation(Right.OPERATE, command="schedule resume")
+    def resume_suspended(self, *, since: datetime | str, until: datetime | str) -> Sequence[ScheduleChange]:
+        """Resume the schedules whose `suspended_at` is in [since, until), in one transaction; return them. `BadPeriod`.
+
+        A time is a `datetime`, or text in ISO 8601. Without a zone it is in UTC.
+        """
+        from tidemill.schedule.changes import Resume
+
+        begin, end = read_period(since, until)
+
+        def block(db: Db) -> Sequence[ScheduleChange]:
+            seq = db.tick()
+            found = schedules.list_suspended(db, begin, end)
+            return self._change_many(db, seq, found, [Resume(one.schedule_id) for one in found], "resume")
 
         return self._catalog.write(block)
 
@@ -186,13 +222,14 @@ class Schedules(Noun):
 
     @operation(Right.DEPLOY)
     def create(
-        self, name: str, program: str, *, trigger: object, suspended: bool = False, **options: object
+        self, name: str, program: str, *, trigger: object, suspended: bool | None = None, **options: object
     ) -> ScheduleView:
         """Create a schedule that no app declares (`app.schedule`) for `program`. It listens at once unless `suspended`.
 
+        Without `suspended`, the setting `schedules.suspended` says so.
         `trigger` and `options` are as in the JSON form of schedules: `constraints`, `arguments`, `description`,
-        `timeout`, `on_timeout`, `priority`, `deadline`, `misfire`, `grace`. A deployment of the app with its schedules
-        removes it. `ScheduleExists`, `BadSchedule`, `BadTrigger`, `ProgramRetired`, `NotFound`.
+        `timeout`, `on_timeout`, `trigger_timeout`, `priority`, `deadline`, `misfire`, `grace`. A deployment of the app
+        with its schedules removes it. `ScheduleExists`, `BadSchedule`, `BadTrigger`, `ProgramRetired`, `NotFound`.
         """
         self._project.split("schedule", name, 2)  # a wrong name is refused before a wrong spec
         spec = read_plain(ScheduleSpec, write_plain({"trigger": trigger, **options}))
@@ -212,7 +249,7 @@ class Schedules(Noun):
 
         def block(db: Db) -> Sequence[ScheduleView]:
             found = schedules.read_schedules(db, ids)
-            return _page(db, [found[one] for one in ids if one in found], len(ids)).items
+            return page_of(db, [found[one] for one in ids if one in found], len(ids)).items
 
         return self._catalog.read(block)
 
@@ -263,6 +300,7 @@ class Schedules(Noun):
 
         seq = db.tick()
         added, notes = [], []
+        suspend_new = self._project.config.suspend_new
         for one in wanted:
             with naming(one):
                 namespace, (app, local) = self._project.split("schedule", one.name, 2)
@@ -273,7 +311,8 @@ class Schedules(Noun):
                         f"{one.name} would start {program.qualified_name}, a worker, which runs all the time"
                     )
                 self._check(db, one.name, program, one.spec)
-                added.append(Add(namespace, app, local, program.program_id, one.spec, Owner.OPS, one.suspended))
+                suspended = suspend_new if one.suspended is None else one.suspended
+                added.append(Add(namespace, app, local, program.program_id, one.spec, Owner.OPS, suspended))
             notes.append(self._note("create", qualified(namespace, app, local), program=program.qualified_name))
         return [one.schedule_id for one in self._change(db, seq, added, notes)]
 
@@ -293,6 +332,23 @@ class Schedules(Noun):
         for note in notes:
             note.write(db)
         return changed
+
+    def _change_many(
+        self, db: Db, seq: CommitSeq, found: Sequence[Schedule], changes: Sequence[Change], verb: str, **detail: object
+    ) -> Sequence[ScheduleChange]:
+        """Make changes of `found`, in their order, and announce what waits for the programs."""
+        from tidemill.schedule.changes import Suspend
+
+        changed = self._change(db, seq, changes, [self._note(verb, one.qualified_name, **detail) for one in found])
+        return tuple(
+            ScheduleChange(
+                one.qualified_name,
+                Status.SUSPENDED if isinstance(change, Suspend) else Status.SCHEDULED,
+                done.dropped_jobs,
+                changed=True,
+            )
+            for one, change, done in zip(found, changes, changed, strict=True)
+        )
 
     def _check(self, db: Db, name: str, program: Program, spec: ScheduleSpec) -> None:
         from tidemill.schedule.arguments import check_arguments
@@ -322,6 +378,13 @@ class Schedules(Noun):
             return [topic]
 
 
+def _read_mode(mode: str) -> SuspendMode:
+    try:
+        return SuspendMode(mode)
+    except ValueError:
+        raise BadMode(mode) from None
+
+
 def _events(datasets: Iterable[Dataset]) -> list[EventKey]:
     return [key for dataset in datasets for key in dataset_events(dataset.namespace, dataset.name)]
 
@@ -335,45 +398,3 @@ def _fires(trigger: TimeTrigger, first: datetime, at: datetime) -> Iterator[Fire
 
 def _place(fire: FireView) -> tuple[datetime, str]:
     return fire.fire_at, fire.trigger
-
-
-def _page(db: Db, found: Sequence[Schedule], limit: int) -> Page[ScheduleView]:
-    names = program_names(db, (schedule.program_id for schedule in found))
-    return cut(
-        found,
-        limit,
-        lambda schedule: write_key(schedule.namespace, schedule.app, schedule.name),
-        lambda schedule: _schedule_view(db, schedule, names),
-    )
-
-
-def _find_broken(db: Db, schedule: Schedule) -> str:
-    lost = []
-    for watched in {leaf.program for leaf in schedule.spec.trigger.leaves if isinstance(leaf, RunEnded)}:
-        namespace, (app, name) = split_qualified("program", watched, 2)
-        with suppress(NotFound):
-            if not find_program(db, namespace, app, name).retired:
-                continue
-        lost.append(watched)
-    return f"no app declares {', '.join(sorted(lost))} any more" if lost else ""
-
-
-def _schedule_view(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -> ScheduleView:
-    fires_at = next(iter(schedules.read_timers(db, schedule.schedule_id).values()), None)
-    return ScheduleView(
-        name=schedule.qualified_name,
-        program=names.get(schedule.program_id, schedule.program_id),
-        status=schedule.status,
-        owner=schedule.owner,
-        generation=schedule.generation,
-        trigger=str(schedule.spec.trigger),
-        constraints=", ".join(str(constraint) for constraint in schedule.spec.constraints),
-        arguments=write_plain(schedule.spec.arguments),
-        description=schedule.spec.description,
-        priority=schedule.spec.priority,
-        timeout=format_duration(schedule.spec.timeout),
-        misfire=schedule.spec.misfire.value,
-        next_fire_at=fires_at,
-        broken=_find_broken(db, schedule),
-        waiting_periods=schedules.count_waiting(db, schedule),
-    )

@@ -167,6 +167,8 @@ def list_open_jobs(db: Db, schedule_ids: Iterable[ScheduleId]) -> list[Job]:
 
 def _of_open_job(db: Db, job: Job) -> tuple[Because, ...]:
     schedule = schedules.read_schedules(db, [job.schedule_id])[job.schedule_id]
+    if schedule.status is Status.SUSPENDED:
+        return (explain_suspended(schedule),)
     return explain_job(job, schedule, db.now(), _list_holders(db, limit_keys_of(job)))
 
 

@@ -35,10 +35,10 @@ from tidemill.run.step.counted import find_flaw
 from tidemill.run.step.inputs import announce_waiting
 from tidemill.schedule.answers import Satisfied
 from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger, NewPartitions
-from tidemill.schedule.jobs import Outcome, drop_jobs
+from tidemill.schedule.jobs import Outcome, drop_jobs, hold_jobs, release_jobs
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.schedules import find_schedule, list_schedules, lock_schedules
-from tidemill.schedule.specs import BadSchedule, Misfire, Owner, Schedule, ScheduleSpec, Status
+from tidemill.schedule.specs import BadSchedule, Misfire, Owner, Schedule, ScheduleSpec, Status, SuspendMode
 from tidemill.schedule.subscriber import NAME
 from tidemill.schedule.time_triggers import CalendarTrigger, Every, TimeTrigger
 from tidemill.schedule.triggers import Fed, Leaf, Trigger
@@ -99,14 +99,15 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
-    """Let a schedule listen to nothing from now on; nothing when it is suspended."""
+    """Let a schedule start nothing from now on; nothing when it is suspended in this mode."""
 
     schedule_id: ScheduleId
+    mode: SuspendMode = SuspendMode.DROP
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Let a schedule listen to what comes from now on; nothing when it listens."""
+    """Let a suspended schedule start its program again; nothing when it is not suspended."""
 
     schedule_id: ScheduleId
 
@@ -161,18 +162,19 @@ def change_schedules(db: Db, world: World, seq: CommitSeq, changes: Sequence[Cha
                 dropping[schedule_id] = Outcome.CHANGED
             case Delete():
                 dropping[schedule_id] = Outcome.DELETED
-            case Suspend():
-                new[schedule_id] = replace(old[schedule_id], status=Status.SUSPENDED)
-                dropping[schedule_id] = Outcome.SUSPENDED
-            case Resume() if old[schedule_id].status is Status.SUSPENDED:
-                new[schedule_id] = replace(old[schedule_id], status=Status.SCHEDULED, since_seq=seq, since_at=now)
+            case Suspend(mode=mode):
+                new[schedule_id] = _suspended(old[schedule_id], mode, seq, now)
+                if mode is not SuspendMode.HOLD and new[schedule_id] != old[schedule_id]:
+                    dropping[schedule_id] = Outcome.SUSPENDED
             case Resume():
-                new[schedule_id] = old[schedule_id]
+                new[schedule_id] = _resumed(old[schedule_id], seq, now)
             case _:
                 assert_never(change)
     _store(db, old, new)
     _refuse_cycles(db, new.values())
     db.run(SQL.empty_boundaries, schedule_ids=json.dumps(sorted(dropping)))
+    hold_jobs(db, [s.schedule_id for s in new.values() if s.suspended_mode is SuspendMode.HOLD])
+    release_jobs(db, [i for i, s in new.items() if i in old and old[i].listens and _is_resumed(old[i], s)])
     dropped = drop_jobs(db, dropping)
     begins = {s.schedule_id: s.program_id for s in new.values() if _begins(old.get(s.schedule_id), s)}
     return [Changed(schedule_id, dropped.get(schedule_id, 0), begins.get(schedule_id)) for schedule_id in ids]
@@ -196,7 +198,9 @@ def _begins(before: Schedule | None, after: Schedule) -> bool:
     if after.status is not Status.SCHEDULED:
         return False
     heard = _datasets(after)
-    if before is not None and (before.status, before.program_id) == (Status.SCHEDULED, after.program_id):
+    # What a schedule in the mode hold was fed meanwhile is in its job. An announcement would satisfy the trigger early.
+    heeded = before is not None and (before.status is Status.SCHEDULED or before.suspended_mode is SuspendMode.HOLD)
+    if before is not None and heeded and before.program_id == after.program_id:
         heard -= _datasets(before)
     return bool(heard)
 
@@ -287,7 +291,26 @@ def _starts(schedule: Schedule, ended: Collection[str]) -> bool:
 
 
 def _stops(change: Change) -> bool:
+    """Say whether a change ends the schedule's timers."""
+    if isinstance(change, Suspend):
+        return change.mode is SuspendMode.DROP
     return not isinstance(change, Add | Resume)
+
+
+def _suspended(old: Schedule, mode: SuspendMode, seq: CommitSeq, now: datetime) -> Schedule:
+    if old.suspended_mode is mode:
+        return old
+    new = replace(old, status=Status.SUSPENDED, suspended_at=old.suspended_at or now, suspended_mode=mode)
+    return new if old.listens else replace(new, since_seq=seq, since_at=now)
+
+
+def _resumed(old: Schedule, seq: CommitSeq, now: datetime) -> Schedule:
+    new = replace(old, status=Status.SCHEDULED, suspended_at=None, suspended_mode=None)
+    return new if old.listens else replace(new, since_seq=seq, since_at=now)
+
+
+def _is_resumed(before: Schedule, after: Schedule) -> bool:
+    return before.status is Status.SUSPENDED and after.status is Status.SCHEDULED
 
 
 def _added(schedule_id: ScheduleId, change: Add, seq: CommitSeq, now: datetime) -> Schedule:
@@ -303,6 +326,8 @@ def _added(schedule_id: ScheduleId, change: Add, seq: CommitSeq, now: datetime) 
         spec=change.spec,
         owner=change.owner,
         status=Status.SUSPENDED if change.suspended else Status.SCHEDULED,
+        suspended_at=now if change.suspended else None,
+        suspended_mode=SuspendMode.DROP if change.suspended else None,
     )
 
 
@@ -313,10 +338,11 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
     changed = [schedule for schedule_id, schedule in new.items() if schedule_id in old]
     unindexed = [*gone, *(s.schedule_id for s in changed if s.generation > old[s.schedule_id].generation)]
     indexed = [s for s in new.values() if s.schedule_id not in old or s.schedule_id in unindexed]
-    # What a resumption that changed nothing keeps: its timers too.
-    timed = [s for s in new.values() if s.status is Status.SCHEDULED and s != old.get(s.schedule_id)]
+    # A schedule that goes on listening keeps its timers.
+    timed = [s for s in new.values() if s.listens and _is_listening_now(old.get(s.schedule_id), s)]
     # Those that go first: one of the same name may come in their place, for another program.
     db.run(SQL.delete_schedules, schedule_ids=json.dumps(gone))
+    db.run(SQL.delete_passed, schedule_ids=json.dumps(gone))
     db.run(SQL.update_schedules, schedules=to_json([_row(s) for s in changed]))
     if db.run(SQL.insert_schedules, schedules=to_json([_row(s) for s in added])) < len(added):
         raise ScheduleExists(", ".join(_list_taken(db, added)))
@@ -354,6 +380,10 @@ def _list_taken(db: Db, added: Sequence[Schedule]) -> list[str]:
     return list(taken)
 
 
+def _is_listening_now(before: Schedule | None, after: Schedule) -> bool:
+    return before is None or not before.listens or after.generation > before.generation
+
+
 def _fires_one_by_one(schedule: Schedule, leaf: TimeTrigger) -> bool:
     """Say whether each time starts its run when the run before it has ended."""
     return isinstance(leaf, CalendarTrigger) and schedule.spec.misfire is Misfire.ALL
@@ -373,4 +403,6 @@ def _row(schedule: Schedule) -> dict[str, object]:
         "priority": schedule.spec.priority,
         "owner": schedule.owner.value,
         "status": schedule.status.value,
+        "suspended_at": schedule.suspended_at,
+        "suspended_mode": schedule.suspended_mode,
     }

@@ -12,11 +12,12 @@ SELECT r.topic, :name, :seq - 1, 0 FROM {rows:topics(topic text)} AS r WHERE tru
 
 -- name: insert_schedules
 INSERT INTO schedule (schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, priority,
-                      owner, status)
+                      owner, status, suspended_at, suspended_mode)
 SELECT r.schedule_id, r.namespace, r.app, r.name, r.generation, r.since_seq, r.since_at, r.program_id, r.spec,
-       r.priority, r.owner, r.status
+       r.priority, r.owner, r.status, r.suspended_at, r.suspended_mode
   FROM {rows:schedules(schedule_id text, namespace text, app text, name text, generation bigint, since_seq bigint,
-                       since_at bigint, program_id text, spec text, priority bigint, owner text, status text)} AS r
+                       since_at bigint, program_id text, spec text, priority bigint, owner text, status text,
+                       suspended_at bigint, suspended_mode text)} AS r
  WHERE true
     ON CONFLICT (namespace, app, name) DO NOTHING
 
@@ -24,9 +25,10 @@ SELECT r.schedule_id, r.namespace, r.app, r.name, r.generation, r.since_seq, r.s
 -- locks: schedule
 UPDATE schedule
    SET generation = r.generation, since_seq = r.since_seq, since_at = r.since_at, program_id = r.program_id,
-       spec = r.spec, priority = r.priority, status = r.status
+       spec = r.spec, priority = r.priority, status = r.status, suspended_at = r.suspended_at,
+       suspended_mode = r.suspended_mode
   FROM {rows:schedules(schedule_id text, generation bigint, since_seq bigint, since_at bigint, program_id text,
-                       spec text, priority bigint, status text)} AS r
+                       spec text, priority bigint, status text, suspended_at bigint, suspended_mode text)} AS r
  WHERE schedule.schedule_id = r.schedule_id
 
 -- name: delete_schedules
@@ -70,3 +72,6 @@ UPDATE boundary SET last_at = next_at - 1 WHERE schedule_id IN ({texts:schedule_
 -- name: insert_limits
 INSERT INTO slot_limit (limit_key) SELECT r.limit_key FROM {rows:limits(limit_key text)} AS r WHERE true
     ON CONFLICT (limit_key) DO NOTHING
+
+-- name: delete_passed
+DELETE FROM passed_while_suspended WHERE schedule_id IN ({texts:schedule_ids})

@@ -12,7 +12,7 @@ from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.messages import Publish, Topic
 from tidemill.catalog.named import load_sql
 from tidemill.errors import UserError
-from tidemill.names import JobId, RunId
+from tidemill.names import JobId, RunId, ScheduleId
 from tidemill.run.records.programs import Program, Value, find_programs
 from tidemill.run.records.runs import NewRun, create_pending
 from tidemill.run.step.inputs import follows_changes
@@ -37,7 +37,7 @@ from tidemill.schedule.jobs import (
 )
 from tidemill.schedule.probes import Probes
 from tidemill.schedule.schedules import read_schedules
-from tidemill.schedule.specs import BadSchedule, OnTimeout, Schedule
+from tidemill.schedule.specs import BadSchedule, OnTimeout, Schedule, Status
 from tidemill.schedule.subscriber import BACKLOG
 from tidemill.schedule.triggers import Fed
 from tidemill.world import World
@@ -50,6 +50,8 @@ SQL: Sql = load_sql(__file__)
 _AFTER_ERROR: Final = timedelta(minutes=1)
 
 _log = logging.getLogger(__name__)
+
+_SUSPENDED: Final = "the schedule is suspended"
 
 BATCH: Final = 500
 """Jobs handled in one transaction."""
@@ -146,19 +148,7 @@ def _check(db: Db, world: World, limit: int, probes: Probes) -> tuple[Checked, l
         return Checked(0, (), now), []
     world.mark("checker.locked")
     schedules = read_schedules(db, {job.schedule_id for job in jobs})
-    ready: list[_Ready] = []
-    stored: list[Job] = []
-    overdue: list[_Overdue] = []
-    for job in jobs:
-        schedule = schedules[job.schedule_id]
-        answer = _ask_trigger(job, schedule, now)
-        if isinstance(answer, Satisfied):
-            ready.append(_Ready(_satisfied(job, schedule, now), schedule, answer))
-        elif isinstance(answer, Never):
-            overdue.append(_Overdue(job, Outcome.NEVER, answer.why))
-        else:
-            at = answer.at if isinstance(answer, NotBefore) else None
-            stored.append(replace(job, next_check_at=at, verdict=_verdict(answer)))
+    ready, stored, overdue = _ask_triggers(jobs, schedules, now)
     readings = probes.known({name for one in ready for name in probe_names(one.schedule)}, now)
     unread = {name for one in ready for name in probe_names(one.schedule)} - set(readings)
     ready = [one for one in ready if unread.isdisjoint(probe_names(one.schedule))]
@@ -181,6 +171,34 @@ def _check(db: Db, world: World, limit: int, probes: Probes) -> tuple[Checked, l
     store_checked(db, stored, waits)
     world.mark("checker.before_commit")
     return Checked(len(jobs), tuple(launches), now, frozenset(unread)), overdue + broken
+
+
+def _ask_triggers(
+    jobs: Sequence[Job], schedules: Mapping[ScheduleId, Schedule], now: datetime
+) -> tuple[list[_Ready], list[Job], list[_Overdue]]:
+    """Split `jobs` into those whose trigger is satisfied, those that wait for it, and those to be ended."""
+    ready: list[_Ready] = []
+    stored: list[Job] = []
+    overdue: list[_Overdue] = []
+    for job in jobs:
+        schedule = schedules[job.schedule_id]
+        if schedule.status is Status.SUSPENDED:
+            stored.append(replace(job, next_check_at=None, verdict=_verdict(Waiting(_SUSPENDED))))
+            continue
+        answer = _ask_trigger(job, schedule, now)
+        if isinstance(answer, Satisfied):
+            ready.append(_Ready(_satisfied(job, schedule, now), schedule, answer))
+        elif isinstance(answer, Never):
+            overdue.append(_Overdue(job, Outcome.NEVER, answer.why))
+        else:
+            given_up_at = None if job.satisfied_at else schedule.spec.trigger_timeout_at(job.created_at)
+            if given_up_at is not None and now >= given_up_at:
+                overdue.append(_Overdue(job, Outcome.TRIGGER_TIMED_OUT, answer.why))
+                continue
+            times = [given_up_at, answer.at if isinstance(answer, NotBefore) else None]
+            at = min((at for at in times if at is not None), default=None)
+            stored.append(replace(job, next_check_at=at, verdict=_verdict(answer)))
+    return ready, stored, overdue
 
 
 def _ask_trigger(job: Job, schedule: Schedule, now: datetime) -> Answer:

@@ -49,6 +49,7 @@ _OF_OUTCOME: Final[Mapping[Outcome, Reason]] = {
     Outcome.LAUNCHED: Reason.JOB_LAUNCHED,
     Outcome.FORCED: Reason.JOB_LAUNCHED,
     Outcome.TIMED_OUT: Reason.JOB_TIMED_OUT,
+    Outcome.TRIGGER_TIMED_OUT: Reason.JOB_TRIGGER_TIMED_OUT,
     Outcome.SKIPPED: Reason.JOB_SKIPPED,
     Outcome.NEVER: Reason.JOB_REFUSED,
     Outcome.MISSING_SOURCE: Reason.JOB_REFUSED,
@@ -116,10 +117,11 @@ def explain_idle(schedule: Schedule, fires: Mapping[int, datetime]) -> tuple[Bec
 
 
 def explain_suspended(schedule: Schedule) -> Because:
-    """Return the reason of a suspended schedule."""
+    """Return the reason of a suspended schedule, or of its job."""
     name = schedule.qualified_name
     cure = f"`tidemill schedule resume {name}`"
-    return Because(Reason.SCHEDULE_SUSPENDED, f"{name} is suspended: {cure}", {"schedule": name}, cure)
+    evidence = {"schedule": name, "mode": schedule.suspended_mode, "suspended_at": schedule.suspended_at}
+    return Because(Reason.SCHEDULE_SUSPENDED, f"{name} is suspended: {cure}", evidence, cure)
 
 
 def _of_trigger(job: Job, schedule: Schedule, subject: str, now: datetime) -> tuple[Because, ...]:

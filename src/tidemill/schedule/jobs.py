@@ -49,6 +49,8 @@ class Outcome(StrEnum):
     LAUNCHED = "launched"
     FORCED = "forced"
     TIMED_OUT = "timed_out"
+    TRIGGER_TIMED_OUT = "trigger_timed_out"
+    """The trigger was not satisfied within the schedule's `trigger_timeout`."""
     NEVER = "never"
     MISSING_SOURCE = "missing_source"
     SKIPPED = "skipped"
@@ -297,6 +299,16 @@ def drop_jobs(db: Db, schedules: Mapping[ScheduleId, Outcome]) -> dict[ScheduleI
     jobs = db.records(SQL.lock_all, Job, schedule_ids=json.dumps(sorted(schedules)))
     end_jobs(db, [JobEnding(job, schedules[job.schedule_id], schedules[job.schedule_id].value) for job in jobs])
     return {s: sum(job.schedule_id == s for job in jobs) for s in schedules}
+
+
+def hold_jobs(db: Db, schedule_ids: Collection[ScheduleId]) -> None:
+    """Keep the jobs of schedules from becoming runs; `release_jobs` ends that. A checker leaves them until then."""
+    db.run(SQL.hold_jobs, schedule_ids=json.dumps(sorted(schedule_ids)))
+
+
+def release_jobs(db: Db, schedule_ids: Collection[ScheduleId]) -> None:
+    """Make the jobs of schedules due, as new jobs with their feeds: `timeout` and `deadline` begin again."""
+    db.run(SQL.release_jobs, schedule_ids=json.dumps(sorted(schedule_ids)))
 
 
 def end_jobs(db: Db, endings: Sequence[JobEnding]) -> None:

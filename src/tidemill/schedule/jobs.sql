@@ -72,6 +72,20 @@ UPDATE job SET progress = r.progress, next_check_at = tidemill_now(), revision =
   FROM {rows:jobs(job_id text, progress text)} AS r
  WHERE job.job_id = r.job_id
 
+-- name: hold_jobs
+-- locks: job
+-- A checker that has locked a job before launches the job, and then we wait. One that locks the job later sees that
+-- the schedule is suspended.
+UPDATE job SET next_check_at = NULL WHERE schedule_id IN ({texts:schedule_ids})
+
+-- name: release_jobs
+-- locks: job
+-- As new jobs, with what has fed them: their time-outs begin now.
+UPDATE job SET next_check_at = tidemill_now(),
+               state = CASE state WHEN 'PENDING_LAUNCH' THEN state ELSE 'PENDING_TRIGGER' END,
+               satisfied_at = NULL, deadline = NULL, revision = revision + 1
+ WHERE schedule_id IN ({texts:schedule_ids})
+
 -- name: insert_messages
 INSERT INTO job_message (job_id, topic, seq, n, trigger_no)
 SELECT r.job_id, r.topic, r.seq, r.n, r.trigger_no

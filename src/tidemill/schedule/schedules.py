@@ -74,6 +74,16 @@ def list_schedules(
     return db.records(SQL.list_schedules, Schedule, **place, limit=limit)
 
 
+def list_suspended(db: Db, since: datetime, until: datetime) -> list[Schedule]:
+    """List the schedules that were suspended in [since, until), by name. Cost: their number."""
+    return db.records(SQL.list_suspended, Schedule, since=since, until=until)
+
+
+def list_passed(db: Db, schedule_id: ScheduleId) -> list[tuple[str, int, int, int, int, int]]:
+    """List what the schedule was not fed while suspended: topic, number of messages, first and last position."""
+    return db.records(SQL.list_passed, tuple[str, int, int, int, int, int], schedule_id=schedule_id)
+
+
 def find_listeners(db: Db, event_keys: Iterable[EventKey]) -> dict[EventKey, list[tuple[ScheduleId, int]]]:
     """Find the listeners of each key: schedule and number of the leaf.
 

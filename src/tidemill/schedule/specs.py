@@ -65,6 +65,8 @@ class ScheduleSpec:
 
     `timeout` runs from the moment the trigger is satisfied; `deadline` likewise: until then a lower priority yields to
     a higher one, past it the job goes first. Of two jobs that want one slot the higher `priority` goes first.
+    `trigger_timeout` runs from the job's creation: a job whose trigger is not satisfied in that time ends without a
+    run, and the trigger counts from zero. None: the job waits for its trigger however long.
     """
 
     trigger: Trigger
@@ -75,6 +77,7 @@ class ScheduleSpec:
     on_timeout: OnTimeout = OnTimeout.CANCEL
     priority: int = 0
     deadline: timedelta | None = None
+    trigger_timeout: timedelta | None = None
     misfire: Misfire = Misfire.ONCE
     grace: timedelta = DEFAULT_GRACE
 
@@ -87,6 +90,8 @@ class ScheduleSpec:
             raise BadSchedule(f"priority {self.priority} is beyond {GREATEST}; use small numbers, such as 1 to 9")
         if self.timeout < _SHORTEST_TIMEOUT:
             raise BadSchedule(f"timeout must be at least {format_duration(_SHORTEST_TIMEOUT)}")
+        if self.trigger_timeout is not None and self.trigger_timeout < _SHORTEST_TIMEOUT:
+            raise BadSchedule(f"trigger_timeout must be at least {format_duration(_SHORTEST_TIMEOUT)}")
         if self.misfire is not Misfire.ONCE and not any(
             isinstance(leaf, CalendarTrigger) for leaf in self.trigger.leaves
         ):
@@ -100,6 +105,10 @@ class ScheduleSpec:
             json.dumps(plain, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise BadSchedule(f"arguments must be JSON: {error}") from None
+
+    def trigger_timeout_at(self, created_at: datetime) -> datetime | None:
+        """Time by which the trigger of a job made at `created_at` must have been satisfied; None for no such time."""
+        return None if self.trigger_timeout is None else created_at + self.trigger_timeout
 
     @staticmethod
     @lru_cache(maxsize=4096)
@@ -147,10 +156,24 @@ def _read_given(given: object) -> object:
 
 
 class Status(StrEnum):
-    """State of a schedule: it listens, or is suspended. New schedules start suspended."""
+    """State of a schedule: it starts its program, or is suspended."""
 
     SUSPENDED = "SUSPENDED"
     SCHEDULED = "SCHEDULED"
+
+
+class SuspendMode(StrEnum):
+    """Fate of the jobs of a suspended schedule, and of what comes meanwhile (seed 001, "Suspend and Resume").
+
+    In each mode the schedule starts no run until it is resumed.
+    """
+
+    DROP = "drop"
+    """Pending jobs are dropped, and messages and times feed no job. At resume, data that waits is announced."""
+    HOLD = "hold"
+    """Pending jobs stay. Messages and times feed them, and they go on at resume."""
+    BACKLOG = "backlog"
+    """Pending jobs are dropped. What comes meanwhile feeds a job that goes on at resume; waiting data is announced."""
 
 
 class Owner(StrEnum):
@@ -178,6 +201,13 @@ class Schedule:
     spec: ScheduleSpec
     owner: Owner
     status: Status
+    suspended_at: datetime | None = None
+    suspended_mode: SuspendMode | None = None
+
+    @property
+    def listens(self) -> bool:
+        """True if messages and times feed jobs of the schedule."""
+        return self.suspended_mode is not SuspendMode.DROP
 
     @property
     def qualified_name(self) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +21,7 @@ from tidemill.catalog.messages import (
 from tidemill.catalog.named import load_sql
 from tidemill.epoch import show_time
 from tidemill.errors import UserError
-from tidemill.names import ScheduleId, topic_event
+from tidemill.names import EventKey, ScheduleId, topic_event
 from tidemill.run.records.programs import Program, find_programs
 from tidemill.run.step.counted import Counting, start_counting
 from tidemill.schedule.boundaries import Moves, Queue, queue_boundaries
@@ -35,7 +37,7 @@ from tidemill.schedule.data_triggers import (
     WatermarkPassed,
 )
 from tidemill.schedule.jobs import Fact, feed_jobs
-from tidemill.schedule.schedules import find_listeners, share_listening
+from tidemill.schedule.schedules import find_listeners, read_schedules, share_listening
 from tidemill.schedule.specs import Schedule
 from tidemill.schedule.topic_triggers import MessageOn
 from tidemill.schedule.triggers import Fed, Leaf
@@ -133,6 +135,7 @@ def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dic
         return flaws
     # One that was changed after we read its keys has ticked after these messages: they are behind its since_seq.
     schedules = share_listening(db, candidates)
+    _count_passed(db, messages, listeners, candidates - schedules.keys())
     programs = find_programs(db, {schedule.program_id for schedule in schedules.values()})
     leaves = chain.from_iterable(schedule.spec.trigger.leaves for schedule in schedules.values())
     counted = {leaf.dataset for leaf in leaves if isinstance(leaf, NewPartitions | NewData)}
@@ -159,6 +162,36 @@ def _feed(db: Db, world: World, messages: list[Message], gaps: list[str]) -> dic
     gaps += [_say_gap(schedules[queue.schedule_id], queue, passed) for queue, passed in moves.gaps.items()]
     feed_jobs(db, world, facts, schedules)
     return flaws
+
+
+def _count_passed(
+    db: Db,
+    messages: Sequence[Message],
+    listeners: Mapping[EventKey, Sequence[tuple[ScheduleId, int]]],
+    deaf: Collection[ScheduleId],
+) -> None:
+    """Record which messages suspended schedules were not fed. Cost: nothing where no listener is suspended."""
+    if not deaf:
+        return
+    suspended = read_schedules(db, deaf).keys()
+    passed: dict[tuple[ScheduleId, str], list[Position]] = {}
+    for message in (one for one in messages if one.event_type != BACKLOG):
+        for schedule_id in suspended & {heard_by for heard_by, _ in listeners.get(message.listened_key, ())}:
+            passed.setdefault((schedule_id, message.topic), []).append(message.position)
+    rows = [
+        {
+            "schedule_id": schedule_id,
+            "topic": topic,
+            "messages": len(positions),
+            "first_seq": positions[0].seq,
+            "first_n": positions[0].n,
+            "last_seq": positions[-1].seq,
+            "last_n": positions[-1].n,
+        }
+        for (schedule_id, topic), positions in sorted(passed.items())
+    ]
+    if rows:
+        db.run(SQL.count_passed, passed=json.dumps(rows))
 
 
 def _say_gap(schedule: Schedule, queue: Queue, passed: Passed) -> str:

@@ -19,3 +19,14 @@ SELECT schedule_id FROM trigger_key WHERE event_key = :event_key LIMIT 1
 -- name: forget_topic
 -- locks: subscriber
 DELETE FROM subscriber WHERE topic = :topic AND name = :name
+
+-- name: count_passed
+-- Written by the holder of the topic's position alone, and by the deletion of a schedule, whose row comes first.
+INSERT INTO passed_while_suspended (schedule_id, topic, messages, first_seq, first_n, last_seq, last_n)
+SELECT r.schedule_id, r.topic, r.messages, r.first_seq, r.first_n, r.last_seq, r.last_n
+  FROM {rows:passed(schedule_id text, topic text, messages bigint, first_seq bigint, first_n bigint, last_seq bigint,
+                    last_n bigint)} AS r
+ WHERE true
+    ON CONFLICT (schedule_id, topic) DO UPDATE
+   SET messages = passed_while_suspended.messages + excluded.messages, last_seq = excluded.last_seq,
+       last_n = excluded.last_n

@@ -613,10 +613,27 @@ CREATE TABLE schedule (
     spec        TEXT NOT NULL,
     priority    BIGINT NOT NULL DEFAULT 0,
     owner       TEXT NOT NULL CHECK (owner IN ('app', 'ops')),
-    status      TEXT NOT NULL CHECK (status IN ('SUSPENDED', 'SCHEDULED'))
+    status      TEXT NOT NULL CHECK (status IN ('SUSPENDED', 'SCHEDULED')),
+    suspended_at   BIGINT,
+    suspended_mode TEXT CHECK (suspended_mode IN ('drop', 'hold', 'backlog')),
+    CHECK ((status = 'SUSPENDED') = (suspended_at IS NOT NULL)),
+    CHECK ((status = 'SUSPENDED') = (suspended_mode IS NOT NULL))
 );
 CREATE UNIQUE INDEX schedule_name ON schedule (namespace, app, name);
 CREATE INDEX schedule_program ON schedule (program_id);
+CREATE INDEX schedule_suspended ON schedule (suspended_at) WHERE suspended_at IS NOT NULL;
+
+-- The messages that a suspended schedule was not fed: their number, the first and the last.
+CREATE TABLE passed_while_suspended (
+    schedule_id TEXT NOT NULL,
+    topic       TEXT NOT NULL,
+    messages    BIGINT NOT NULL,
+    first_seq   BIGINT NOT NULL,
+    first_n     BIGINT NOT NULL,
+    last_seq    BIGINT NOT NULL,
+    last_n      BIGINT NOT NULL,
+    PRIMARY KEY (schedule_id, topic)
+) {clustered};
 
 -- The reverse index of the schedule store (seed 001): a message costs look-ups by its event key.
 CREATE TABLE trigger_key (

@@ -1,0 +1,110 @@
+"""Schedules as `Mill` shows them: the record, and how it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from tidemill.catalog.db import Db
+from tidemill.durations import format_duration
+from tidemill.errors import NotFound
+from tidemill.json_specs import write_plain
+from tidemill.mill.page import Page, cut, write_key
+from tidemill.mill.project import program_names
+from tidemill.names import ProgramId, split_qualified
+from tidemill.run.records.programs import find_program
+from tidemill.schedule import schedules
+from tidemill.schedule.program_triggers import RunEnded
+from tidemill.schedule.specs import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class PassedMessages:
+    """Messages of a topic that a suspended schedule was not fed: their number, and the positions of first and last."""
+
+    topic: str
+    messages: int
+    first: str
+    last: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleView:
+    """A schedule; trigger and constraints as people write them."""
+
+    name: str
+    program: str
+    status: str
+    owner: str
+    generation: int
+    trigger: str
+    constraints: str
+    arguments: Mapping[str, object]
+    description: str
+    priority: int
+    timeout: str
+    trigger_timeout: str
+    """The longest wait of a job for its trigger. Empty: however long."""
+    misfire: str
+    next_fire_at: datetime | None
+    broken: str
+    """Why a part of the trigger can never be satisfied: the programs that the trigger names and no app declares."""
+    suspended_at: datetime | None
+    suspended_mode: str
+    """The fate of jobs while the schedule is suspended: `drop`, `hold` or `backlog`. Empty: it is not suspended."""
+    passed_messages: tuple[PassedMessages, ...]
+    """The messages that the schedule was not fed, because it was suspended in the mode `drop`."""
+    waiting_periods: int
+    """Ends of periods that wait for runs of their own (`WatermarkPassed` with `mode="each"`)."""
+
+
+def page_of(db: Db, found: Sequence[Schedule], limit: int) -> Page[ScheduleView]:
+    """Return the first `limit` of `found` as a page."""
+    names = program_names(db, (schedule.program_id for schedule in found))
+    return cut(
+        found,
+        limit,
+        lambda schedule: write_key(schedule.namespace, schedule.app, schedule.name),
+        lambda schedule: _view_of(db, schedule, names),
+    )
+
+
+def _find_broken(db: Db, schedule: Schedule) -> str:
+    lost = []
+    for watched in {leaf.program for leaf in schedule.spec.trigger.leaves if isinstance(leaf, RunEnded)}:
+        namespace, (app, name) = split_qualified("program", watched, 2)
+        with suppress(NotFound):
+            if not find_program(db, namespace, app, name).retired:
+                continue
+        lost.append(watched)
+    return f"no app declares {', '.join(sorted(lost))} any more" if lost else ""
+
+
+def _view_of(db: Db, schedule: Schedule, names: Mapping[ProgramId, str]) -> ScheduleView:
+    fires_at = next(iter(schedules.read_timers(db, schedule.schedule_id).values()), None)
+    return ScheduleView(
+        name=schedule.qualified_name,
+        program=names.get(schedule.program_id, schedule.program_id),
+        status=schedule.status,
+        owner=schedule.owner,
+        generation=schedule.generation,
+        trigger=str(schedule.spec.trigger),
+        constraints=", ".join(str(constraint) for constraint in schedule.spec.constraints),
+        arguments=write_plain(schedule.spec.arguments),
+        description=schedule.spec.description,
+        priority=schedule.spec.priority,
+        timeout=format_duration(schedule.spec.timeout),
+        trigger_timeout=format_duration(limit) if (limit := schedule.spec.trigger_timeout) else "",
+        misfire=schedule.spec.misfire.value,
+        next_fire_at=fires_at,
+        broken=_find_broken(db, schedule),
+        suspended_at=schedule.suspended_at,
+        suspended_mode=schedule.suspended_mode or "",
+        passed_messages=tuple(
+            PassedMessages(topic, messages, f"{first_seq}.{first_n}", f"{last_seq}.{last_n}")
+            for topic, messages, first_seq, first_n, last_seq, last_n in schedules.list_passed(db, schedule.schedule_id)
+        ),
+        waiting_periods=schedules.count_waiting(db, schedule),
+    )

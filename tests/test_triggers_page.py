@@ -137,6 +137,8 @@ def test_the_commands_do_as_the_page_says(project, capsys, monkeypatch):
     assert "shop.often" in told["schedule resume --suspended-between"]
     assert "is deleted" in told["schedule delete shop.mine"]
     assert "shop.hourly" in told["schedule create --file"]
+    assert "shop.mine" in told["schedule list --trigger"]
+    assert "no job waits" in told["job list --state"]
     assert told["schedule delete shop.early"].count("is deleted") == 2
 
 

@@ -158,6 +158,19 @@ def has_tag(kind: Any) -> bool:  # noqa: ANN401  # a type
     return kind in _tags
 
 
+def tag_of(value: object) -> str:
+    """Return the name of the value's kind in JSON, of a value of a union."""
+    if not has_tag(type(value)):
+        raise TypeError(f"{type(value).__name__} is of no union")
+    return _tags[type(value)]
+
+
+def list_tags(base: type) -> list[str]:
+    """Return the names in JSON of all kinds of a union, with those of plug-ins."""
+    _add_plugins(base)
+    return sorted(_unions[base])
+
+
 @cache
 def _converter(*, detailed: bool) -> Converter:
     """Make the converter on first use: most commands read no spec, and cattrs takes 30 ms to import.

@@ -312,6 +312,11 @@ SELECT 'schedule_' || i, 'data', 3, 1, 0, 9, 0 FROM series WHERE i < 20000
 INSERT INTO trigger_key (event_key, schedule_id, trigger_no)
 SELECT 'partition:default.small_' || (i % 200), 'schedule_' || i, 0 FROM series WHERE i < 20000
 
+-- name: fill_trigger_type
+INSERT INTO trigger_type (schedule_id, trigger_type, namespace, app, name)
+SELECT 'schedule_' || i, CASE WHEN i % 3 = 0 THEN 'cron' ELSE 'new_partitions' END, 'default', 'app_' || (i % 20), 's' || i
+  FROM series WHERE i < 20000
+
 -- name: fill_timer
 INSERT INTO timer (schedule_id, trigger_no, next_fire_at, behind)
 SELECT 'schedule_' || i, 1, CASE WHEN i % 1000 = 0 THEN 1000 ELSE :now + 3600000 + i END,

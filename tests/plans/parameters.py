@@ -97,6 +97,15 @@ _BOUNDARIES: Final = _rows(
 )
 
 _BY_NAME: Final = {"after_namespace": "default"}
+_LAST: Final = "\U0010ffff"
+_AMONG_SCHEDULES: Final[Mapping[str, Param]] = {
+    **_BY_NAME,
+    "after_app": "app_15",
+    "after_name": "s10155",
+    "until_namespace": _LAST,
+    "until_app": _LAST,
+    "until_name": _LAST,
+}
 
 _PARAMS: Final[Mapping[str, Param]] = {
     "after": "f2",
@@ -580,7 +589,26 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "datasets.list_all": {**_BY_NAME, "after_name": "small_150"},
     "apps.list_apps": {**_BY_NAME, "after_name": "app_15"},
     "watermark.list_watermarks": {**_BY_NAME, "after_name": "small_100"},
-    "schedules.list_schedules": {**_BY_NAME, "after_app": "app_15", "after_name": "s10155"},
+    "schedules.list_schedules": {**_AMONG_SCHEDULES},
+    "schedules.list_by_status": {**_AMONG_SCHEDULES, "status": "SCHEDULED"},
+    "schedules.list_by_program": {**_AMONG_SCHEDULES, "program_id": "program_15", "status": "", "trigger_type": ""},
+    "schedules.list_by_trigger_type": {**_AMONG_SCHEDULES, "trigger_type": "new_partitions", "status": ""},
+    "jobs.list_by_state": {"state": "PENDING_TRIGGER", "after": "job_1"},
+    "jobs.list_by_schedule": {"state": "", "after": ""},
+    "changes.insert_trigger_types": {
+        "types": _rows(
+            [
+                {
+                    "schedule_id": f"schedule_new_{i}",
+                    "trigger_type": "cron",
+                    "namespace": "default",
+                    "app": "a",
+                    "name": "s",
+                }
+                for i in range(100)
+            ]
+        )
+    },
     "managed.list_consumers": {"dataset_id": "", "name": "", "after_name": "reader", "after_dataset": "small_150"},
     "transactions.list_newest": {"before": 300_000},
     "transactions.list_open": {"after": 600_120},

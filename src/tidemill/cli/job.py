@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidemill.cli.output import json_option, open_mill, page_options, say, show_page, show_triggered
+from tidemill.cli.output import BadOption, json_option, open_mill, page_options, say, show_page, show_triggered
 
 if TYPE_CHECKING:
     from tidemill.mill.page import Page
@@ -19,16 +19,22 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--history", metavar="APP.SCHEDULE", help="Show the newest ended jobs of this schedule instead.")
+@click.option("--schedule", metavar="APP.SCHEDULE", help="Only the waiting jobs of this schedule.")
+@click.option("--state", metavar="STATE", help="Only the waiting jobs in this state, such as pending_constraint.")
 @page_options
 @json_option
-def list_(history: str | None, *, limit: int, after: str, as_json: bool) -> None:
+def list_(
+    history: str | None, schedule: str | None, state: str | None, *, limit: int, after: str, as_json: bool
+) -> None:
     """List waiting jobs, oldest first, each with the reason."""
+    if history is not None and (schedule or state):
+        raise BadOption("--history", history, "leave out --schedule and --state, which choose among waiting jobs")
     with open_mill() as mill:
         if history is not None:
             rows: Page[object] = mill.jobs.history(history, limit=limit, after=after)
             columns: tuple[str, ...] = ("job_id", "schedule", "outcome", "run_id", "created_at", "ended_at")
         else:
-            rows = mill.jobs.list(limit=limit, after=after)
+            rows = mill.jobs.list(schedule=schedule, state=state, limit=limit, after=after)
             columns = ("job_id", "schedule", "state", "created_at", "next_check_at", "why")
     show_page(rows, columns, as_json=as_json, empty="no job waits" if history is None else "no job of it has ended yet")
 

@@ -33,14 +33,19 @@ def command() -> None:
 
 
 @command.command("list")
+@click.option("--app", help="Only the schedules of this app.")
+@click.option("--program", metavar="APP.PROGRAM", help="Only the schedules that start this program.")
+@click.option("--trigger", metavar="TYPE", help="Only schedules with a trigger of this type, such as cron.")
+@click.option("--status", metavar="STATUS", help="Only schedules that are scheduled, or suspended.")
 @page_options
 @json_option
-def list_(*, limit: int, after: str, as_json: bool) -> None:
-    """List schedules by app and name."""
+def list_(*, limit: int, after: str, as_json: bool, **filters: str | None) -> None:
+    """List schedules by app and name: all, or those that fit each option."""
     with open_mill() as mill:
-        rows = mill.schedules.list(limit=limit, after=after)
+        rows = mill.schedules.list(limit=limit, after=after, **filters)
     columns = ("name", "program", "status", "trigger", "constraints", "owner", "generation")
-    show_page(rows, columns, as_json=as_json, empty="no schedules yet; declare one in the app and `tidemill deploy`")
+    none = "no schedules yet; declare one in the app and `tidemill deploy`"
+    show_page(rows, columns, as_json=as_json, empty="no schedule fits" if any(filters.values()) else none)
 
 
 @command.command()

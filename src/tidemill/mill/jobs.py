@@ -10,7 +10,7 @@ from typing import cast
 from tidemill.catalog.db import Db
 from tidemill.catalog.named import FROM_LATEST
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, read_name, write_key
+from tidemill.mill.page import PAGE, Page, check_filter, cut, one_more, read_key, read_name, write_key
 from tidemill.mill.project import Noun, fields_of, schedule_names
 from tidemill.mill.scheduled import find_named
 from tidemill.names import JobId, RunId, ScheduleId
@@ -19,7 +19,7 @@ from tidemill.run.records.runs import find_run
 from tidemill.run.records.triggers import TriggerFeed, leaves_of, read_triggers
 from tidemill.schedule import jobs
 from tidemill.schedule.causes import leaves_of_dropped, leaves_of_job
-from tidemill.schedule.jobs import EndedJob, Job, JobEnding, Outcome, end_jobs, lock_job
+from tidemill.schedule.jobs import EndedJob, Job, JobEnding, JobState, Outcome, end_jobs, lock_job
 from tidemill.schedule.schedules import read_schedules
 
 
@@ -88,12 +88,19 @@ class Jobs(Noun):
     noun = "job"
 
     @operation(Right.READ)
-    def list(self, *, limit: int = PAGE, after: str = "") -> Page[JobView]:
-        """List the jobs that wait by id, which is about oldest first. `after` is the id of a job."""
+    def list(
+        self, *, schedule: str | None = None, state: str | None = None, limit: int = PAGE, after: str = ""
+    ) -> Page[JobView]:
+        """List the jobs that wait by id, which is about oldest first; those of a schedule or in a state, if given.
+
+        `after` is the id of a job. `BadFilter`, `NotFound`. Cost: the page.
+        """
         behind = read_name(after)
+        wanted = None if state is None else JobState(check_filter("state", state.upper(), list(JobState)))
 
         def block(db: Db) -> Page[JobView]:
-            found = jobs.list_jobs(db, after=behind, limit=one_more(limit))
+            of = None if schedule is None else find_named(self._project, db, schedule).schedule_id
+            found = jobs.list_jobs(db, schedule_id=of, state=wanted, after=behind, limit=one_more(limit))
             names = schedule_names(db, (job.schedule_id for job in found))
             return cut(found, limit, lambda job: job.job_id, lambda job: _job_view(job, names))
 

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 from tidemill.catalog.named import ALL_ROWS, GREATEST
 from tidemill.epoch import from_ms, to_ms
 from tidemill.errors import UserError
+from tidemill.names import advise
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -38,6 +39,19 @@ class BadPage(UserError):
             f"{what} {given!r} is refused: `limit` is a number {numbers}, and `after` the `next` of a page of the same "
             "list; leave `after` out for the first page"
         )
+
+
+class BadFilter(UserError):
+    """A filter of a list with a value that there is not."""
+
+    code = "bad_filter"
+
+    def __init__(self, what: str, given: str, known: Sequence[str]) -> None:
+        self.what = what
+        self.given = given
+        self.known = tuple(known)
+        advice = advise(given, known, before="; ")
+        super().__init__(f"{what} {given!r} is refused: there are {', '.join(known)}{advice}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +83,13 @@ def iterate(operation: Callable[..., Page[T]], *arguments: object, **options: ob
     while page.next is not None:
         page = operation(*arguments, **{**options, "after": page.next})
         yield from page
+
+
+def check_filter(what: str, given: str, known: Sequence[str]) -> str:
+    """Return the value of a filter; raise `BadFilter` for a value that is not `known`."""
+    if given not in known:
+        raise BadFilter(what, given, known)
+    return given
 
 
 def one_more(limit: int) -> int:

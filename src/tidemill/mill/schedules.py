@@ -13,12 +13,12 @@ from tidemill.catalog.audit_log import NoteChange
 from tidemill.catalog.db import Db
 from tidemill.epoch import EPOCH
 from tidemill.errors import NotFound, UserError
-from tidemill.json_specs import read_plain, write_plain
+from tidemill.json_specs import list_tags, read_plain, write_plain
 from tidemill.lake.datasets import Dataset
 from tidemill.mill.apps import check_app
 from tidemill.mill.new_schedules import NewSchedule, naming, read_entries
 from tidemill.mill.operation import Right, operation
-from tidemill.mill.page import PAGE, BadPage, Page, cut, one_more, read_key, write_key
+from tidemill.mill.page import PAGE, BadPage, Page, check_filter, cut, one_more, read_key, write_key
 from tidemill.mill.period import read_period
 from tidemill.mill.project import Noun
 from tidemill.mill.schedule_views import ScheduleView, page_of
@@ -38,6 +38,7 @@ from tidemill.schedule import schedules
 from tidemill.schedule.program_triggers import END_STATES
 from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status, SuspendMode
 from tidemill.schedule.time_triggers import TimeTrigger
+from tidemill.schedule.triggers import Trigger
 
 if TYPE_CHECKING:
     from tidemill.schedule.changes import Change, Changed
@@ -83,12 +84,44 @@ class Schedules(Noun):
     noun = "schedule"
 
     @operation(Right.READ)
-    def list(self, *, limit: int = PAGE, after: str = "") -> Page[ScheduleView]:
-        """List schedules by name."""
+    def list(
+        self,
+        *,
+        app: str | None = None,
+        program: str | None = None,
+        trigger: str | None = None,
+        status: str | None = None,
+        limit: int = PAGE,
+        after: str = "",
+    ) -> Page[ScheduleView]:
+        """List schedules by name: all, or those that fit each filter.
+
+        `trigger` is a type of the JSON form, such as `cron`; it means the trigger itself or a part of it. `BadFilter`
+        for a type or status that there is not, `NotFound`. Cost: the page; with several filters perhaps the schedules
+        of the program, else those with the type of trigger.
+        """
         place = read_key(after, ("", "", ""))
-        return self._catalog.read(
-            lambda db: page_of(db, schedules.list_schedules(db, after=place, limit=one_more(limit)), limit)
-        )
+        kind = "" if trigger is None else check_filter("trigger", trigger, list_tags(Trigger))
+        state = None if status is None else Status(check_filter("status", status.upper(), list(Status)))
+
+        def block(db: Db) -> Page[ScheduleView]:
+            of = None
+            if app is not None:
+                namespace, (local,) = self._project.split("app", app, 1)
+                check_app(db, namespace, local)
+                of = (namespace, local)
+            found = schedules.list_schedules(
+                db,
+                app=of,
+                program_id=None if program is None else self._project.program(db, program).program_id,
+                trigger_type=kind,
+                status=state,
+                after=place,
+                limit=one_more(limit),
+            )
+            return page_of(db, found, limit)
+
+        return self._catalog.read(block)
 
     @operation(Right.READ)
     def show(self, name: str) -> ScheduleView:

@@ -41,6 +41,7 @@ from tidemill.schedule.schedules import find_schedule, list_schedules, lock_sche
 from tidemill.schedule.specs import BadSchedule, Misfire, Owner, Schedule, ScheduleSpec, Status, SuspendMode
 from tidemill.schedule.subscriber import NAME
 from tidemill.schedule.time_triggers import CalendarTrigger, Every, TimeTrigger
+from tidemill.schedule.trigger_json import types_of
 from tidemill.schedule.triggers import Fed, Leaf, Trigger
 from tidemill.world import World
 
@@ -354,6 +355,13 @@ def _store(db: Db, old: Mapping[ScheduleId, Schedule], new: Mapping[ScheduleId, 
         for key in sorted(_keys(leaf))
     ]
     db.run(SQL.insert_trigger_keys, keys=json.dumps(keys))
+    db.run(SQL.delete_trigger_types, schedule_ids=json.dumps(unindexed))
+    types = [
+        {"schedule_id": s.schedule_id, "trigger_type": one, "namespace": s.namespace, "app": s.app, "name": s.name}
+        for s in indexed
+        for one in sorted(types_of(s.spec.trigger))
+    ]
+    db.run(SQL.insert_trigger_types, types=json.dumps(types))
     timers = [
         {
             "schedule_id": s.schedule_id,

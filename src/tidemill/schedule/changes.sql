@@ -43,6 +43,14 @@ SELECT r.event_key, r.schedule_id, r.trigger_no
 -- name: delete_trigger_keys
 DELETE FROM trigger_key WHERE schedule_id IN ({texts:schedule_ids})
 
+-- name: insert_trigger_types
+INSERT INTO trigger_type (schedule_id, trigger_type, namespace, app, name)
+SELECT r.schedule_id, r.trigger_type, r.namespace, r.app, r.name
+  FROM {rows:types(schedule_id text, trigger_type text, namespace text, app text, name text)} AS r
+
+-- name: delete_trigger_types
+DELETE FROM trigger_type WHERE schedule_id IN ({texts:schedule_ids})
+
 -- name: insert_timers
 -- locks: nothing, at schedule
 -- The block has deleted the schedule's timers before. A timer is there only if another process resumed the schedule

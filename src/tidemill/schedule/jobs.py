@@ -351,8 +351,21 @@ def find_job(db: Db, job_id: JobId) -> Job | EndedJob:
     return job
 
 
-def list_jobs(db: Db, *, after: str = "", limit: int = ALL_ROWS) -> list[Job]:
+def list_jobs(
+    db: Db,
+    *,
+    schedule_id: ScheduleId | None = None,
+    state: JobState | None = None,
+    after: str = "",
+    limit: int = ALL_ROWS,
+) -> list[Job]:
     """List open jobs by id, which is about oldest first, from the id behind `after` on."""
+    wanted = "" if state is None else state.value
+    if schedule_id is not None:
+        of = {"schedule_id": schedule_id, "state": wanted}
+        return db.records(SQL.list_by_schedule, Job, **of, after=after, limit=limit)
+    if state is not None:
+        return db.records(SQL.list_by_state, Job, state=wanted, after=after, limit=limit)
     return db.records(SQL.list_jobs, Job, after=after, limit=limit)
 
 

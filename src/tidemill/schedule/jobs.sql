@@ -55,6 +55,22 @@ SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_ch
        verdict, revision
   FROM job WHERE job_id > :after ORDER BY job_id LIMIT :limit
 
+-- name: list_by_state
+-- gives: job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline,
+--   progress, verdict, revision
+SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline, progress,
+       verdict, revision
+  FROM job WHERE state = :state AND job_id > :after ORDER BY job_id LIMIT :limit
+
+-- name: list_by_schedule
+-- gives: job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline,
+--   progress, verdict, revision
+-- A schedule has few jobs.
+SELECT job_id, schedule_id, generation, state, created_at, satisfied_at, next_check_at, priority, deadline, progress,
+       verdict, revision
+  FROM job WHERE schedule_id = :schedule_id AND job_id > :after AND (:state = '' OR state = :state)
+ ORDER BY job_id LIMIT :limit
+
 -- name: insert_jobs
 -- gives: schedule_id
 -- Nothing for a schedule that got its open job from another process in the same instant: feed that one.

@@ -8,19 +8,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.named import ALL_ROWS, load_sql
+from tidemill.catalog.named import ALL_ROWS, Param, load_sql
 from tidemill.errors import NotFound
 from tidemill.names import EventKey, Namespace, ProgramId, ScheduleId, nearest, qualified
 from tidemill.schedule.data_triggers import PassedMode, WatermarkPassed
-from tidemill.schedule.specs import Schedule
+from tidemill.schedule.specs import Schedule, Status
 
 if TYPE_CHECKING:
     from tidemill.schedule.schedules_sql import Sql
 
 SQL: Sql = load_sql(__file__)
+
+_LAST: Final = "\U0010ffff"
+"""Sorts after every name."""
 
 
 def find_schedule(db: Db, namespace: Namespace, app: str, name: str) -> Schedule:
@@ -58,20 +61,43 @@ def share_listening(db: Db, schedule_ids: Iterable[ScheduleId]) -> dict[Schedule
 def list_schedules(
     db: Db,
     *,
+    app: tuple[Namespace, str] | None = None,
     program_id: ProgramId | None = None,
     event_key: EventKey | None = None,
+    trigger_type: str = "",
+    status: Status | None = None,
     after: tuple[str, str, str] = ("", "", ""),
     limit: int = ALL_ROWS,
 ) -> list[Schedule]:
-    """List schedules by name, behind `after`; or all that start a program, or listen to an event key."""
+    """List schedules by name, behind `after`: all, or those that fit each given filter.
+
+    `event_key` goes with `program_id` alone, and gives all. Cost: the page with one filter, or with an app and another.
+    With more filters: the schedules of the program, else those with the type of trigger.
+    """
     if event_key is not None:
         found = db.records(SQL.list_by_event_key, Schedule, event_key=event_key)
         return [s for s in found if program_id in {None, s.program_id}]
+    until = (_LAST, _LAST, _LAST)
+    if app is not None:
+        after, until = max(after, (*app, "")), (*app, _LAST)
+    bounds: dict[str, Param] = {
+        "after_namespace": after[0],
+        "after_app": after[1],
+        "after_name": after[2],
+        "until_namespace": until[0],
+        "until_app": until[1],
+        "until_name": until[2],
+        "limit": limit,
+    }
+    wanted = "" if status is None else status.value
     if program_id is not None:
-        return db.records(SQL.list_by_program, Schedule, program_id=program_id)
-    namespace, app, name = after
-    place = {"after_namespace": namespace, "after_app": app, "after_name": name}
-    return db.records(SQL.list_schedules, Schedule, **place, limit=limit)
+        filters = {"program_id": program_id, "trigger_type": trigger_type, "status": wanted}
+        return db.records(SQL.list_by_program, Schedule, **filters, **bounds)
+    if trigger_type:
+        return db.records(SQL.list_by_trigger_type, Schedule, trigger_type=trigger_type, status=wanted, **bounds)
+    if status is not None:
+        return db.records(SQL.list_by_status, Schedule, status=wanted, **bounds)
+    return db.records(SQL.list_schedules, Schedule, **bounds)
 
 
 def list_suspended(db: Db, since: datetime, until: datetime) -> list[Schedule]:

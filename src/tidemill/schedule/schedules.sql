@@ -34,17 +34,50 @@ SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, progr
 -- name: list_schedules
 -- gives: schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status,
 --   suspended_at, suspended_mode
+-- A range of names: all, or those of an app.
 SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status,
        suspended_at, suspended_mode
-  FROM schedule WHERE (namespace, app, name) > (:after_namespace, :after_app, :after_name)
+  FROM schedule
+ WHERE (namespace, app, name) > (:after_namespace, :after_app, :after_name)
+   AND (namespace, app, name) < (:until_namespace, :until_app, :until_name)
  ORDER BY namespace, app, name LIMIT :limit
+
+-- name: list_by_status
+-- gives: schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status,
+--   suspended_at, suspended_mode
+-- The range begins with the status, so that PostgreSQL reads no other index: of a range it knows the first column.
+SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status,
+       suspended_at, suspended_mode
+  FROM schedule
+ WHERE (status, namespace, app, name) > (:status, :after_namespace, :after_app, :after_name)
+   AND (status, namespace, app, name) < (:status, :until_namespace, :until_app, :until_name)
+ ORDER BY status, namespace, app, name LIMIT :limit
 
 -- name: list_by_program
 -- gives: schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status,
 --   suspended_at, suspended_mode
+-- (With EXISTS, PostgreSQL would make a hash table of all trigger types.)
 SELECT schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status,
        suspended_at, suspended_mode
-  FROM schedule WHERE program_id = :program_id ORDER BY namespace, app, name
+  FROM schedule
+ WHERE (program_id, namespace, app, name) > (:program_id, :after_namespace, :after_app, :after_name)
+   AND (program_id, namespace, app, name) < (:program_id, :until_namespace, :until_app, :until_name)
+   AND (:status = '' OR status = :status)
+   AND (:trigger_type = ''
+        OR (SELECT count(*) FROM trigger_type AS t
+             WHERE t.schedule_id = schedule.schedule_id AND t.trigger_type = :trigger_type) = 1)
+ ORDER BY program_id, namespace, app, name LIMIT :limit
+
+-- name: list_by_trigger_type
+-- gives: schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status,
+--   suspended_at, suspended_mode
+SELECT schedule.schedule_id, t.namespace, t.app, t.name, generation, since_seq, since_at, program_id, spec, owner,
+       status, suspended_at, suspended_mode
+  FROM trigger_type AS t JOIN schedule ON schedule.schedule_id = t.schedule_id
+ WHERE (t.trigger_type, t.namespace, t.app, t.name) > (:trigger_type, :after_namespace, :after_app, :after_name)
+   AND (t.trigger_type, t.namespace, t.app, t.name) < (:trigger_type, :until_namespace, :until_app, :until_name)
+   AND (:status = '' OR status = :status)
+ ORDER BY t.trigger_type, t.namespace, t.app, t.name LIMIT :limit
 
 -- name: list_by_event_key
 -- gives: schedule_id, namespace, app, name, generation, since_seq, since_at, program_id, spec, owner, status,

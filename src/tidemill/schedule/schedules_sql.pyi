@@ -13,9 +13,59 @@ class Sql:
     @statement
     def find_schedule(self, *, app: Param, name: Param, namespace: Param) -> None: ...
     @statement
-    def list_schedules(self, *, after_app: Param, after_name: Param, after_namespace: Param, limit: Param) -> None: ...
+    def list_schedules(
+        self,
+        *,
+        after_app: Param,
+        after_name: Param,
+        after_namespace: Param,
+        limit: Param,
+        until_app: Param,
+        until_name: Param,
+        until_namespace: Param,
+    ) -> None: ...
     @statement
-    def list_by_program(self, *, program_id: Param) -> None: ...
+    def list_by_status(
+        self,
+        *,
+        after_app: Param,
+        after_name: Param,
+        after_namespace: Param,
+        limit: Param,
+        status: Param,
+        until_app: Param,
+        until_name: Param,
+        until_namespace: Param,
+    ) -> None: ...
+    @statement
+    def list_by_program(
+        self,
+        *,
+        after_app: Param,
+        after_name: Param,
+        after_namespace: Param,
+        limit: Param,
+        program_id: Param,
+        status: Param,
+        trigger_type: Param,
+        until_app: Param,
+        until_name: Param,
+        until_namespace: Param,
+    ) -> None: ...
+    @statement
+    def list_by_trigger_type(
+        self,
+        *,
+        after_app: Param,
+        after_name: Param,
+        after_namespace: Param,
+        limit: Param,
+        status: Param,
+        trigger_type: Param,
+        until_app: Param,
+        until_name: Param,
+        until_namespace: Param,
+    ) -> None: ...
     @statement
     def list_by_event_key(self, *, event_key: Param) -> None: ...
     @statement

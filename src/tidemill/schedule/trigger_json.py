@@ -8,14 +8,14 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from tidemill.json_specs import renamed, shaped, sparse, union
+from tidemill.json_specs import renamed, shaped, sparse, tag_of, union
 from tidemill.plugins import load_kinds
 from tidemill.schedule.anytime import Anytime
 from tidemill.schedule.data_triggers import NewData, NewFiles, NewPartitions, Refreshed, Unit, WatermarkPassed
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.topic_triggers import MessageOn
-from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, Silence, Trigger
+from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, Composite, Silence, Trigger
 from tidemill.sizes import exact_bytes
 
 TRIGGERS: Final[Mapping[str, type[Trigger]]] = {
@@ -143,3 +143,9 @@ shaped(
     lambda form: Silence(form.trigger, form.duration),
     lambda trigger: _Silence(trigger.triggers[0], trigger.duration),
 )
+
+
+def types_of(trigger: Trigger) -> set[str]:
+    """Return the types of a trigger and of all its parts, as JSON names them."""
+    parts = trigger.triggers if isinstance(trigger, Composite) else trigger.leaves
+    return {tag_of(trigger)}.union(*(types_of(part) for part in parts if part is not trigger))

@@ -117,7 +117,9 @@ class Leaf(Trigger):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class _Composite(Trigger):
+class Composite(Trigger):
+    """A trigger that is made of others."""
+
     triggers: tuple[Trigger, ...]
 
     def __init__(self, *triggers: Trigger) -> None:
@@ -142,7 +144,7 @@ class _Composite(Trigger):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class AllOf(_Composite):
+class AllOf(Composite):
     """Every one of its triggers (`&`): a program that joins several inputs waits for each (seed 001, story 8).
 
     With `patience`, the trigger is also satisfied that long after the first message or fire of any of its parts.
@@ -151,7 +153,7 @@ class AllOf(_Composite):
     patience: timedelta | None = None
 
     def __init__(self, *triggers: Trigger, patience: str | timedelta | None = None) -> None:
-        _Composite.__init__(self, *_flat(triggers, lambda one: isinstance(one, AllOf) and one.patience is None))
+        Composite.__init__(self, *_flat(triggers, lambda one: isinstance(one, AllOf) and one.patience is None))
         wait = None if patience is None else parse_duration(patience)
         if wait is not None and wait < SHORTEST_WAIT:
             raise BadTrigger("AllOf", f"patience {patience!r} is shorter than {format_duration(SHORTEST_WAIT)}")
@@ -174,13 +176,13 @@ class AllOf(_Composite):
         return NotBefore(min(until, answer.at) if isinstance(answer, NotBefore) else until, answer.why)
 
 
-class AnyOf(_Composite):
+class AnyOf(Composite):
     """Trigger of which one part is enough (`|`): every 4 hours, or earlier with new data (seed 001, story 11)."""
 
     __slots__ = ()
 
     def __init__(self, *triggers: Trigger) -> None:
-        _Composite.__init__(self, *_flat(triggers, lambda one: isinstance(one, AnyOf)))
+        Composite.__init__(self, *_flat(triggers, lambda one: isinstance(one, AnyOf)))
 
     def __str__(self) -> str:
         return self._join(" | ")
@@ -191,13 +193,13 @@ class AnyOf(_Composite):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class AtLeast(_Composite):
+class AtLeast(Composite):
     """At least `k` of its triggers, whichever they are."""
 
     k: int
 
     def __init__(self, k: int, *triggers: Trigger) -> None:
-        _Composite.__init__(self, *triggers)
+        Composite.__init__(self, *triggers)
         if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= len(triggers):
             raise BadTrigger("AtLeast", f"k must be a whole number from 1 to {len(triggers)}, not {k!r}")
         object.__setattr__(self, "k", k)
@@ -211,7 +213,7 @@ class AtLeast(_Composite):
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Silence(_Composite):
+class Silence(Composite):
     """Its trigger is satisfied, and nothing has fed the trigger for `duration` (seed 001, story 9).
 
     For data that arrives in parts: the program starts when no more parts come.
@@ -220,7 +222,7 @@ class Silence(_Composite):
     duration: timedelta
 
     def __init__(self, trigger: Trigger, duration: str | timedelta) -> None:
-        _Composite.__init__(self, trigger)
+        Composite.__init__(self, trigger)
         quiet = parse_duration(duration)
         if quiet < SHORTEST_WAIT:
             raise BadTrigger("Silence", f"{duration!r} is shorter than {format_duration(SHORTEST_WAIT)}")
@@ -253,5 +255,5 @@ def _flat(triggers: Sequence[Trigger], alike: Callable[[Trigger], bool]) -> list
     return [
         part
         for trigger in triggers
-        for part in (trigger.triggers if isinstance(trigger, _Composite) and alike(trigger) else (trigger,))
+        for part in (trigger.triggers if isinstance(trigger, Composite) and alike(trigger) else (trigger,))
     ]

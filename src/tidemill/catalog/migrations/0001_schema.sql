@@ -620,7 +620,8 @@ CREATE TABLE schedule (
     CHECK ((status = 'SUSPENDED') = (suspended_mode IS NOT NULL))
 );
 CREATE UNIQUE INDEX schedule_name ON schedule (namespace, app, name);
-CREATE INDEX schedule_program ON schedule (program_id);
+CREATE INDEX schedule_program ON schedule (program_id, namespace, app, name);
+CREATE INDEX schedule_status ON schedule (status, namespace, app, name);
 CREATE INDEX schedule_suspended ON schedule (suspended_at) WHERE suspended_at IS NOT NULL;
 
 -- The messages that a suspended schedule was not fed: their number, the first and the last.
@@ -634,6 +635,17 @@ CREATE TABLE passed_while_suspended (
     last_n      BIGINT NOT NULL,
     PRIMARY KEY (schedule_id, topic)
 ) {clustered};
+
+-- The types of a schedule's trigger and of its parts, for lists: cron, all_of, …
+CREATE TABLE trigger_type (
+    schedule_id  TEXT NOT NULL,
+    trigger_type TEXT NOT NULL,
+    namespace    TEXT NOT NULL,
+    app          TEXT NOT NULL,
+    name         TEXT NOT NULL,
+    PRIMARY KEY (schedule_id, trigger_type)
+) {clustered};
+CREATE INDEX trigger_type_name ON trigger_type (trigger_type, namespace, app, name);
 
 -- The reverse index of the schedule store (seed 001): a message costs look-ups by its event key.
 CREATE TABLE trigger_key (
@@ -698,6 +710,7 @@ CREATE TABLE job (
 CREATE UNIQUE INDEX job_open ON job (schedule_id) WHERE state <> 'PENDING_LAUNCH';
 CREATE INDEX job_due ON job (next_check_at) WHERE next_check_at IS NOT NULL;
 CREATE INDEX job_schedule ON job (schedule_id);
+CREATE INDEX job_state ON job (state, job_id);
 
 CREATE TABLE job_message (
     job_id     TEXT NOT NULL,

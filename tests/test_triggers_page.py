@@ -158,8 +158,8 @@ def test_why_a_message_of_a_users_topic_started_nothing(project):
     """Its listeners are those of the topic, whatever its event key is."""
     with tm.open(project) as mill:
         mill.deploy()
-        heard = mill.why(f"payments:{mill.topics.publish('payments', 'settled').position}")
-        unheard = mill.why(f"others:{mill.topics.publish('others', 'settled').position}")
+        heard = mill.why(f"payments:{mill.topics.publish('payments', key='settled').position}")
+        unheard = mill.why(f"others:{mill.topics.publish('others', key='settled').position}")
 
     assert heard.because[0].code == "message_waits_for_scheduler"
     assert unheard.because[0].why == "no schedule listens to topic:others"

@@ -55,7 +55,7 @@ def test_each_change_has_one_row_with_its_actor(deployed):
     deployed.runs.kill(run_id)
     deployed.runs.kill(run_id)
     retry_id = deployed.runs.retry(run_id).run_id
-    deployed.topics.publish("own", "door")
+    deployed.topics.publish("own", key="door")
     deployed.consumers.reset("clean", "default.shop.report", "now")
     deployed.sql("CREATE TABLE drops (day DATE) PARTITIONED BY (day)")
     deployed.apps.delete("shop")
@@ -148,7 +148,7 @@ def test_an_accepted_empty_folder_has_its_row_once(deployed, project):
 
 def test_the_janitor_deletes_old_rows_alone(deployed):
     """The log would grow for as long as the catalog lives."""
-    deployed.topics.publish("own", "door")
+    deployed.topics.publish("own", key="door")
     rows_of(deployed.project.catalog, "UPDATE audit SET at = 1 WHERE action = 'deploy' RETURNING 1")
 
     Janitor(deployed.project.catalog).step()
@@ -191,7 +191,7 @@ def test_a_change_whose_row_cannot_be_written_does_not_happen(deployed):
     for change in (
         lambda: deployed.schedules.suspend("shop.on_orders"),
         lambda: deployed.runs.start("shop.report"),
-        lambda: deployed.topics.publish("own", "door"),
+        lambda: deployed.topics.publish("own", key="door"),
         lambda: deployed.apps.delete("shop"),
         lambda: deployed.consumers.reset("clean", "default.shop.report", "now"),
     ):

@@ -122,7 +122,7 @@ def test_a_retry_has_the_logical_times_of_its_run(deployed):
 def test_topics_are_listed_with_their_newest_message(deployed):
     """If nothing starts, the first question is how far the scheduler is behind."""
     _new_partitions(deployed)
-    deployed.topics.publish("own", "door")
+    deployed.topics.publish("own", key="door")
 
     topics = {topic.topic: topic for topic in deployed.topics.list()}
 

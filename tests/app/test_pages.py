@@ -71,9 +71,9 @@ def fill(stage: Stage) -> None:
     for _ in range(3):
         with stage.transaction("users") as tx:
             tx.snapshot("default.users").replace({"": "a\n"}, allow=["drop"])
-        mill.topics.publish("own", "door")
+        mill.topics.publish("own", key="door")
         mill.runs.start("shop.one")
-    mill.topics.publish("second", "door")
+    mill.topics.publish("second", key="door")
     stage.schedule()
     mill.jobs.drop(mill.jobs.list()[0].job_id)
     stage.publish("lines", "hour=5")
@@ -198,7 +198,7 @@ def test_a_page_that_cannot_be_given_is_refused(stage, limit, after):
 def test_no_key_is_an_error_of_the_database(catalog_url, tmp_path, after):
     """A database refuses numbers above 64 bits, text that is no Unicode, and zero bytes, by tracebacks of its own."""
     with staged(tmp_path, catalog_url, APP) as stage:
-        stage.mill.topics.publish("own", "door")
+        stage.mill.topics.publish("own", key="door")
         for action in set(LISTS) - ENDLESS:
             operation = LISTS[action](stage.mill)
             key = operation(limit=2**70).next or ""
@@ -254,7 +254,7 @@ def test_pages_on_each_database(catalog_url, tmp_path):
         mill = stage.mill
         for hour in range(12):
             stage.publish("lines", f"hour={hour}")
-            mill.topics.publish("own", f"k{hour}")
+            mill.topics.publish("own", key=f"k{hour}")
             mill.runs.start("shop.one")
         mill.datasets.drop("lines", ["hour>=6"])
         for operation in (

@@ -56,7 +56,7 @@ def test_messages_that_a_suspended_schedule_passes_are_counted(stage):
 def test_a_message_without_data_that_came_meanwhile(stage, mode, runs):
     """Nothing is left in an input of the program, from which a resumption could know of it."""
     stage.mill.schedules.suspend("on_orders", mode=mode)
-    stage.mill.topics.publish("orders", "k", {})
+    stage.mill.topics.publish("orders")
     stage.schedule()
     assert len(stage.mill.runs.list()) == 0
 
@@ -69,7 +69,7 @@ def test_a_message_without_data_that_came_meanwhile(stage, mode, runs):
 def test_why_a_held_job_waits(stage):
     """The suspension, whatever the trigger has."""
     stage.mill.schedules.suspend("on_orders", mode="hold")
-    stage.mill.topics.publish("orders", "k", {})
+    stage.mill.topics.publish("orders")
     stage.schedule()
     (job,) = stage.mill.jobs.list()
 

@@ -213,9 +213,10 @@ WRONG = [
     ("schedule", "update", "shop.on_orders", "--timeout", "5"),
     ("schedule", "update", "shop.on_orders", "--constraint", '{"type": "concurency", "n": 1}'),
     ("schedule", "update", "shop.on_orders", "--misfire", "all"),
-    ("topic", "publish", "data", "mine"),
-    ("topic", "publish", "my/own", "mine"),
-    ("topic", "publish", "own", "mine", "--payload", "[]"),
+    ("topic", "publish", "data", "{}"),
+    ("topic", "publish", "my/own", "{}"),
+    ("topic", "publish", "own", "[]"),
+    ("topic", "publish", "own", "mine"),
     ("topic", "read", "data", "--after", "yesterday"),
     ("consumer", "reset", "clean", "default.shop.report"),
     ("consumer", "reset", "clean", "default.shop.report", "--to", "begining"),
@@ -259,7 +260,7 @@ def test_an_argument_of_another_encoding_is_refused(tidemill, json_option):
 
 def test_half_of_a_character_in_json_is_shown_as_its_code(project):
     """JSON may have half of a surrogate pair, which no terminal shows: the command ended in a traceback."""
-    for command in (["publish", "own", "door", "--payload", r'{"who": "\ud800"}'], ["read", "own"]):
+    for command in (["publish", "own", r'{"who": "\ud800"}'], ["read", "own"]):
         ended = subprocess.run(
             [Path(sys.executable).with_name("tidemill"), "--project", str(project), "topic", *command],
             capture_output=True,
@@ -427,8 +428,8 @@ def test_a_killed_run_is_retried_as_a_new_one(tidemill):
 
 def test_a_message_of_ones_own_is_read_back(tidemill):
     """A topic is there with its first message; positions are read as they are shown."""
-    first = json.loads(tidemill("topic", "publish", "own", "door", "--payload", '{"open": true}', "--json")[1])
-    tidemill("topic", "publish", "own", "door", "--payload", '{"open": false}')
+    first = json.loads(tidemill("topic", "publish", "own", "--key", "door", '{"open": true}', "--json")[1])
+    tidemill("topic", "publish", "own", "--key", "door", '{"open": false}')
 
     both = json.loads(tidemill("topic", "read", "own", "--json")[1])
     later = json.loads(tidemill("topic", "read", "own", "--after", first["position"], "--json")[1])

@@ -17,7 +17,7 @@ from tidemill.catalog.db import Db, refusal
 from tidemill.catalog.effects import Effect, Phase
 from tidemill.catalog.named import Call, load_sql
 from tidemill.errors import UserError
-from tidemill.names import EventKey, topic_event
+from tidemill.names import EventKey, check_name, topic_event
 from tidemill.texts import printable
 
 if TYPE_CHECKING:
@@ -33,6 +33,27 @@ class Topic(StrEnum):
 
     DATA = "data"
     PROGRAM = "program"
+
+
+class ReservedTopic(UserError):
+    """A topic whose messages are published by the commits that they announce."""
+
+    code = "reserved_topic"
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(f"topic {topic} is Tidemill's own: only commits publish to it; use a topic of another name")
+
+
+class BadPayload(UserError):
+    """A payload of a user's message that is no JSON object."""
+
+    code = "bad_payload"
+
+    def __init__(self, topic: str, why: str) -> None:
+        self.topic = topic
+        self.why = why
+        super().__init__(f"the payload of a message for topic {topic} is refused: {why}; give a mapping of JSON values")
 
 
 class Position(NamedTuple):
@@ -119,6 +140,21 @@ class Publish(Effect):
             "payload": payload,
         }
         return (SQL.publish(**params),)
+
+
+def write_message(topic: str, payload: Payload | None, key: str) -> Publish:
+    """Return the message that a user publishes. `ReservedTopic`, `BadName`, `BadPayload`, `MessageTooLarge`."""
+    if topic in set(Topic):
+        raise ReservedTopic(topic)
+    try:
+        text = json.dumps(payload or {}, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise BadPayload(topic, str(error)) from None
+    if not isinstance(payload, Mapping | None):
+        raise BadPayload(topic, f"{text[:80]} is no mapping")
+    message = Publish(check_name("topic", topic), "message", EventKey(key), json.loads(text))
+    message.writes()  # what is too large is refused here, and not at the commit
+    return message
 
 
 def read_messages(db: Db, topic: str, after: Position, limit: int) -> list[Message]:

@@ -49,14 +49,14 @@ def quarantined(topic: str, *, limit: int, after: str, as_json: bool) -> None:
 
 @command.command()
 @click.argument("topic")
-@click.argument("event_key")
-@click.option("--payload", default="{}", metavar="JSON", help="The content of the message: a JSON object.")
+@click.argument("payload", metavar="[JSON]", default="{}")
+@click.option("--key", default="", help="The key of the message, to which a trigger can listen. Without it: none.")
 @json_option
-def publish(topic: str, event_key: str, payload: str, *, as_json: bool) -> None:
-    """Publish a message to a topic of your own; `data` and `program` are for commits."""
-    said = parse_json("--payload", payload)
+def publish(topic: str, payload: str, *, key: str, as_json: bool) -> None:
+    """Publish a message, a JSON object, to a topic of your own; `data` and `program` are for commits."""
+    said = parse_json("JSON", payload)
     if not isinstance(said, dict):
-        raise BadOption("--payload", payload, "a JSON object is wanted")
+        raise BadOption("JSON", payload, "a JSON object is wanted")
     with open_mill() as mill:
-        published = mill.topics.publish(topic, event_key, said)
+        published = mill.topics.publish(topic, said, key=key)
     say(published, f"published at {published.position} of {topic}", as_json=as_json)

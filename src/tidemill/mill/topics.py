@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.db import Db
-from tidemill.catalog.messages import Message, MessageRow, Position, Publish, Topic, read_messages, to_message
+from tidemill.catalog.messages import Message, MessageRow, Position, Topic, read_messages, to_message, write_message
 from tidemill.catalog.named import ALL_ROWS, FROM_NEWEST, Param, load_sql
 from tidemill.errors import NotFound, UserError
 from tidemill.mill.operation import Right, operation
 from tidemill.mill.page import PAGE, Page, cut, one_more, read_key, read_name, write_key
 from tidemill.mill.project import Noun
-from tidemill.names import EventKey, check_name, nearest
+from tidemill.names import nearest
 
 if TYPE_CHECKING:
     from tidemill.mill.topics_sql import Sql
@@ -24,16 +24,6 @@ SQL: Sql = load_sql(__file__)
 
 _DIGITS: Final = 18
 """The most digits of a number that the catalog holds, whatever the digits are."""
-
-
-class ReservedTopic(UserError):
-    """A topic whose messages are published by the commits that they announce."""
-
-    code = "reserved_topic"
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        super().__init__(f"topic {topic} is Tidemill's own: only commits publish to it; use a topic of another name")
 
 
 class BadPosition(UserError):
@@ -180,12 +170,14 @@ class Topics(Noun):
         return self._catalog.read(block)
 
     @operation(Right.DEPLOY)
-    def publish(self, topic: str, event_key: str, payload: Mapping[str, object] | None = None) -> PublishedMessage:
-        """Publish a message to a topic of your own, which the first message makes."""
-        if topic in set(Topic):
-            raise ReservedTopic(topic)
-        message = Publish(check_name("topic", topic), "message", EventKey(event_key), payload or {})
-        note = self._note("publish", topic, event_key=event_key)
+    def publish(self, topic: str, payload: Mapping[str, object] | None = None, *, key: str = "") -> PublishedMessage:
+        """Publish a message to a topic of your own, which the first message makes. Its time is that of the commit.
+
+        `payload` has JSON values. `MessageOn(topic, key=…)` can listen to the messages of one `key`. `ReservedTopic`,
+        `BadName`, `BadPayload`, `MessageTooLarge`.
+        """
+        message = write_message(topic, payload, key)
+        note = self._note("publish", topic, key=key)
         return PublishedMessage(topic, _shown(self._catalog.apply([message, note]), 0))
 
 

@@ -101,6 +101,14 @@ class ExternalTransaction:
         """
         return self._step.workspace.versions.diff(spark, self._snapshot(dataset), old, new, key)
 
+    def publish(self, topic: str, payload: Mapping[str, object] | None = None, *, key: str = "") -> None:
+        """Publish a message to a topic of your own with the commit: not before, and never without.
+
+        `payload` has JSON values. `MessageOn(topic, key=…)` can listen to the messages of one `key`. At most 1,000
+        messages a transaction. `ReservedTopic`, `BadName`, `BadPayload`, `MessageTooLarge`, `TooManyMessages`.
+        """
+        self._step.workspace.publish(topic, payload, key)
+
     def _snapshot(self, dataset: Declared | str) -> SnapshotDataset:
         return self._outputs.catalog.read(lambda db: find_snapshot(db, qualified_name(dataset)))
 

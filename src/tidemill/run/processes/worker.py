@@ -113,6 +113,15 @@ class Worker:
         """Return the writer of an output. The next commit publishes its writes. `NotAnOutput`, `NothingTaken`."""
         return self._steps.run.output(dataset)
 
+    def publish(self, topic: str, payload: Mapping[str, object] | None = None, *, key: str = "") -> None:
+        """Publish a message to a topic of your own with the commit: not before, and never without.
+
+        `payload` has JSON values. `MessageOn(topic, key=…)` can listen to the messages of one `key`. At most 1,000
+        messages a transaction. `ReservedTopic`, `BadName`, `BadPayload`, `MessageTooLarge`, `TooManyMessages`,
+        `NothingTaken`.
+        """
+        self._steps.run.publish(topic, payload, key=key)
+
     def read(self, dataset: Declared | str) -> DataFrame:
         """All of a file set or snapshot as the transaction sees it; nothing is consumed. `NothingTaken`."""
         return self._steps.run.read(dataset)

@@ -114,6 +114,14 @@ class Run:
         """Return the writer of one of the outputs. `NotAnOutput` for other data sets."""
         return self._workspace.output(dataset)
 
+    def publish(self, topic: str, payload: Mapping[str, object] | None = None, *, key: str = "") -> None:
+        """Publish a message to a topic of your own with the commit of this run: not before, and never without.
+
+        `payload` has JSON values. `MessageOn(topic, key=…)` can listen to the messages of one `key`. At most 1,000
+        messages a transaction. `ReservedTopic`, `BadName`, `BadPayload`, `MessageTooLarge`, `TooManyMessages`.
+        """
+        self._workspace.publish(topic, payload, key)
+
     def deduplicate(
         self,
         rows: DataFrame,

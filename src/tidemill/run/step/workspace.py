@@ -5,14 +5,15 @@ Inputs, window programs and pipelines work with it; user code gets a `Run`, whic
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidemill.catalog.db import Catalog, Db
 from tidemill.catalog.effects import Effect
+from tidemill.catalog.messages import write_message
 from tidemill.catalog.transactions import Transaction
 from tidemill.durations import parse_duration
 from tidemill.errors import UserError
@@ -52,6 +53,22 @@ class NeedsSpark(UserError):
         super().__init__("this program runs without Spark: register it with @app.spark to read and write data frames")
 
 
+class TooManyMessages(UserError):
+    """More messages of users in one transaction than a commit may carry."""
+
+    code = "too_many_messages"
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"{run_id} publishes more than {MOST_MESSAGES} messages in one transaction, for which all other commits "
+            "would wait; publish a message with a list, or rows to a file set"
+        )
+
+
+MOST_MESSAGES: Final = 1000
+
+
 class Workspace:
     """The workspace of one attempt. `effects` are what its commit does beside publishing and closing claims."""
 
@@ -64,6 +81,7 @@ class Workspace:
         self.reads = ReadChanges(catalog.world)
         self.effects: list[Effect] = []
         self.session: SparkSession | None = None
+        self._published = 0
         self._rows_read: list[tuple[str, RowCount | None]] = []
         self._duplicates: list[tuple[str, tuple[str, ...], Deduplicated]] = []
 
@@ -102,6 +120,13 @@ class Workspace:
     def also(self, *effects: Effect) -> None:
         """Add `effects` to the commit of this attempt."""
         self.effects += effects
+
+    def publish(self, topic: str, payload: Mapping[str, object] | None, key: str) -> None:
+        """Add a user's message to the commit, as `Run.publish` does."""
+        if self._published == MOST_MESSAGES:
+            raise TooManyMessages(self.id)
+        self.also(write_message(topic, payload, key))
+        self._published += 1
 
     # Reading.
 

@@ -1,0 +1,137 @@
+"""Messages that programs publish to topics of the users: with the commit of their transaction, and only with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.errors import raises_code
+from tests.stage import staged
+
+APP = """
+import tidemill as tm
+
+app = tm.App("shop")
+lines = app.fileset("lines", keys={"hour": "int"}, format="text")
+
+
+@app.python(reads=[lines], arguments={"fail": False})
+def load(run):
+    run.publish("orders", {"attempt": run.attempt, "hours": [one["hour"] for one in run.input(lines).partitions]})
+    run.publish("orders", key="second")
+    if run.arguments["fail"]:
+        raise ValueError("no")
+
+
+@app.python(retries=1, backoff="1s")
+def flaky(run):
+    run.publish("orders", {"attempt": run.attempt})
+    if run.attempt == 1:
+        raise ValueError("not yet")
+
+
+@app.python()
+def greedy(run):
+    for number in range(1001):
+        run.publish("orders", {"number": number})
+
+
+@app.python()
+def follow(run):
+    pass
+
+
+app.schedule("on_lines", load, trigger=tm.NewPartitions(lines))
+app.schedule("on_orders", follow, trigger=tm.MessageOn("orders", key="second"))
+"""
+
+
+@pytest.fixture
+def stage(tmp_path, catalog_url):
+    """The project, deployed."""
+    with staged(tmp_path, catalog_url, APP) as stage:
+        yield stage
+
+
+def payloads(stage):
+    """The payloads on the topic, in order."""
+    return [message.payload for message in stage.mill.topics.read("orders")]
+
+
+def test_messages_come_with_the_commit_of_the_run_and_start_the_next(stage):
+    """In their order, at one position of the catalog's clock, beside the end of the run."""
+    stage.publish("lines", "hour=1", "hour=2")
+    stage.schedule()
+    stage.work()
+    stage.schedule()
+
+    first, second = stage.mill.topics.read("orders")
+    assert (first.payload, first.event_key) == ({"attempt": 1, "hours": [1, 2]}, "")
+    assert (second.payload, second.event_key) == ({}, "second")
+    assert first.position.partition(".")[0] == second.position.partition(".")[0]
+    (run,) = stage.mill.runs.list(program="shop.follow")
+    assert [feed.why for feed in stage.mill.runs.show(run.run_id).triggers] == [
+        "1/1 messages of key second on topic orders"
+    ]
+
+
+def test_a_run_that_fails_publishes_nothing(stage):
+    """All or nothing."""
+    stage.mill.runs.start("shop.load", arguments={"fail": True})
+    stage.work()
+
+    assert "orders" not in {one.topic for one in stage.mill.topics.list()}
+
+
+def test_a_run_that_is_retried_publishes_once(stage):
+    """Messages of the failed attempt are forgotten."""
+    run = stage.mill.runs.start("shop.flaky").run_id
+    stage.work()
+    stage.sql("UPDATE run SET not_before = 0 WHERE ended_at IS NULL RETURNING 1")
+    stage.work()
+
+    assert stage.mill.runs.show(run).state == "COMPLETED"
+    assert payloads(stage) == [{"attempt": 2}]
+
+
+def test_a_commit_carries_a_bounded_number_of_messages(stage):
+    """Each commit of the catalog waits for the one before it."""
+    run = stage.mill.runs.start("shop.greedy").run_id
+    stage.work()
+
+    shown = stage.mill.runs.show(run)
+    assert shown.state == "FAILED"
+    assert "more than 1000 messages" in str(shown)
+
+
+def test_a_transaction_of_a_caller_publishes_too(stage):
+    """With its commit, and not if its block raises."""
+    with stage.mill.transaction() as tx:
+        tx.publish("orders", {"n": 1})
+        with raises_code("reserved_topic"):
+            tx.publish("program", {})
+    with raises_code("bad_payload"), stage.mill.transaction() as tx:
+        tx.publish("orders", {"n": 2})
+        tx.publish("orders", {"n": object()})
+
+    assert payloads(stage) == [{"n": 1}]
+
+
+@pytest.mark.parametrize(
+    ("topic", "payload", "code"),
+    [
+        ("data", {}, "reserved_topic"),
+        ("my topic", {}, "bad_name"),
+        ("orders", {"day": object()}, "bad_payload"),
+        ("orders", {"x": float("nan")}, "bad_payload"),
+        ("orders", [1], "bad_payload"),
+        ("orders", {"text": "x" * 1_000_001}, "message_too_large"),
+    ],
+)
+def test_a_wrong_message_is_refused_at_the_call(stage, topic, payload, code):
+    """Not at the commit, when the work is done."""
+    with stage.mill.transaction() as tx, raises_code(code):
+        tx.publish(topic, payload)
+    with raises_code(code):
+        stage.mill.topics.publish(topic, payload)
+
+    assert "orders" not in {one.topic for one in stage.mill.topics.list()}

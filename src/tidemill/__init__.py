@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from tidemill.schedule.waits import Probe as Probe
     from tidemill.schedule.waits import SinceLastRun as SinceLastRun
     from tidemill.schedule.waits import TimeRange as TimeRange
+    from tidemill.schedule.window_triggers import WindowsRecomputed as WindowsRecomputed
     from tidemill.shapes.filters import Range as Range
 
 # The module of each name, and the name in that module if it differs.
@@ -119,6 +120,7 @@ _HOMES = {
     "UserError": "errors",
     "Watermark": "app.watermark",
     "WatermarkPassed": "schedule.data_triggers",
+    "WindowsRecomputed": "schedule.window_triggers",
     "iterate": "mill.page",
     "open": "mill.mill:open_mill",
 }

@@ -24,6 +24,8 @@ class Reason(StrEnum):
     """The trigger of a job wants a newer version of a snapshot."""
     WAITS_FOR_WATERMARK = "waits_for_watermark"
     """The trigger of a job wants the watermark to pass the end of a period."""
+    WAITS_FOR_RECOMPUTATION = "waits_for_recomputation"
+    """The trigger of a job wants windows of a program to be computed again."""
     WAITS_FOR_RUN_END = "waits_for_run_end"
     """The trigger of a job wants runs of another program to end."""
     WAITS_FOR_MESSAGE = "waits_for_message"

@@ -204,6 +204,11 @@ def _(stage):
     return waiting_for(stage, {"type": "watermark_passed", "fileset": "clicks"})
 
 
+@case(Reason.WAITS_FOR_RECOMPUTATION)
+def _(stage):
+    return waiting_for(stage, {"type": "windows_recomputed", "program": "shop.count_hours"})
+
+
 @case(Reason.WAITS_FOR_RUN_END)
 def _(stage):
     return waiting_for(stage, {"type": "run_ended", "program": "shop.report"})

@@ -96,7 +96,7 @@ MUTANTS: Final = (
     _mutant(
         "counts_messages",
         "a trigger counts messages, not the partitions or files that they tell of",
-        In("DataTrigger.feed").swap('self._number(message.payload, "count")', "1"),
+        In("DataTrigger.feed").swap('read_number(self, message.payload, "count")', "1"),
         scenario="counted",
     ),
     _mutant(

@@ -26,6 +26,7 @@ from tidemill.schedule.specs import BadSchedule, ScheduleSpec
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, Silence
 from tidemill.schedule.waits import Probe
+from tidemill.schedule.window_triggers import WindowsRecomputed
 from tidemill.testing import check_constraint, check_trigger
 
 _, PAGE = (Path(__file__).resolve().parents[2] / "docs" / "triggers.md").read_text("utf-8").split("of your own\n")
@@ -41,6 +42,7 @@ TRIGGER_EXAMPLES = (
     NewData("clicks", rows=5),
     Refreshed("airlines"),
     WatermarkPassed("clicks", every="1h"),
+    WindowsRecomputed("shop.hourly", 3),
     RunEnded("shop.ingest"),
     RunEnded("shop.ingest", ["FAILED", "KILLED"], n=2),
     Every("4h"),

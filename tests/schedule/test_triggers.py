@@ -18,6 +18,7 @@ from tidemill.schedule.anytime import Anytime
 from tidemill.schedule.data_triggers import MessageTrigger, NewData, NewFiles, NewPartitions, Refreshed, WatermarkPassed
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, BadTrigger, Fed, Silence, Trigger
+from tidemill.schedule.window_triggers import WindowsRecomputed
 from tidemill.shapes.filters import Range
 from tidemill.sizes import BadSize
 
@@ -325,6 +326,9 @@ def test_the_next_fire_is_never_late(duration, elapsed):
         (lambda: WatermarkPassed("clicks", every="100ms"), BadTrigger),
         (lambda: WatermarkPassed("clicks", mode="eahc"), BadTrigger),
         (lambda: Cron(5), BadTrigger),
+        (lambda: WindowsRecomputed(5), BadTrigger),
+        (lambda: WindowsRecomputed("hourly"), BadName),
+        (lambda: WindowsRecomputed("shop.hourly", 0), BadTrigger),
         (lambda: Anytime("fortnight"), BadTrigger),
         (lambda: Anytime("100ms"), BadTrigger),
         (lambda: Anytime(["day"]), BadTrigger),
@@ -356,6 +360,7 @@ _leaves = st.one_of(
     st.builds(lambda name, size: NewData(name, bytes=f"{size} MB"), _names, st.integers(1, 10**6)),
     st.builds(lambda name, rows: NewData(name, rows=rows), _names, st.integers(1, 10**6)),
     st.builds(Refreshed, _names),
+    st.builds(WindowsRecomputed, st.just("shop.hourly"), st.integers(1, 9)),
     st.builds(WatermarkPassed, _names, st.sampled_from(["1h", "15m", "1d"]), st.sampled_from(["coalesce", "each"])),
     st.builds(Every, st.integers(1000, 10**10).map(lambda ms: timedelta(milliseconds=ms))),
     st.builds(Anytime, st.sampled_from(["day", "week", "month"]), st.sampled_from(["UTC", "Europe/Berlin"])),

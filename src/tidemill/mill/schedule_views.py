@@ -18,6 +18,7 @@ from tidemill.run.records.programs import find_program
 from tidemill.schedule import schedules
 from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.specs import Schedule
+from tidemill.schedule.window_triggers import WindowsRecomputed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ def page_of(db: Db, found: Sequence[Schedule], limit: int) -> Page[ScheduleView]
 
 def _find_broken(db: Db, schedule: Schedule) -> str:
     lost = []
-    for watched in {leaf.program for leaf in schedule.spec.trigger.leaves if isinstance(leaf, RunEnded)}:
+    watching = [leaf for leaf in schedule.spec.trigger.leaves if isinstance(leaf, RunEnded | WindowsRecomputed)]
+    for watched in {leaf.program for leaf in watching}:
         namespace, (app, name) = split_qualified("program", watched, 2)
         with suppress(NotFound):
             if not find_program(db, namespace, app, name).retired:

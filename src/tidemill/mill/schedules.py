@@ -32,6 +32,7 @@ from tidemill.names import (
     program_event,
     qualified,
     topic_event,
+    window_event,
 )
 from tidemill.run.records.programs import Program, find_program_by_id
 from tidemill.schedule import schedules
@@ -159,7 +160,8 @@ class Schedules(Noun):
     def triggered_by(self, name: str, *, limit: int = PAGE, after: str = "") -> Page[ScheduleView]:
         """List the schedules that listen to a data set, a program (`app.program`) or a topic; `NotFound`.
 
-        Those of a program listen to its outputs, or to the ends of its runs. Cost: the number of these schedules.
+        Those of a program listen to its outputs, to the ends of its runs, or to its windows. Cost: the number of these
+        schedules.
         """
         place = read_key(after, ("", "", ""))
 
@@ -401,7 +403,8 @@ class Schedules(Noun):
             else:
                 written = [self._project.dataset(db, one) for one in program.writes]
                 names = (program.namespace, program.app, program.name)
-                return [*_events(written), *(program_event(*names, state) for state in END_STATES)]
+                ends = [program_event(*names, state) for state in END_STATES]
+                return [*_events(written), *ends, window_event(program.qualified_name)]
         try:
             return _events([self._project.dataset(db, name)])
         except NotFound:

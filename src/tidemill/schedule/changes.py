@@ -33,6 +33,7 @@ from tidemill.run.records.declared import find_dataset
 from tidemill.run.records.programs import Program, ProgramRetired, find_program, find_programs
 from tidemill.run.step.counted import find_flaw
 from tidemill.run.step.inputs import announce_waiting
+from tidemill.run.step.window_input import computes_windows
 from tidemill.schedule.answers import Satisfied
 from tidemill.schedule.data_triggers import DatasetTrigger, MessageTrigger, NewPartitions
 from tidemill.schedule.jobs import Outcome, drop_jobs, hold_jobs, release_jobs
@@ -43,6 +44,7 @@ from tidemill.schedule.subscriber import NAME
 from tidemill.schedule.time_triggers import CalendarTrigger, Every, TimeTrigger
 from tidemill.schedule.trigger_json import types_of
 from tidemill.schedule.triggers import Fed, Leaf, Trigger
+from tidemill.schedule.window_triggers import WindowsRecomputed
 from tidemill.world import World
 
 if TYPE_CHECKING:
@@ -217,10 +219,15 @@ def check_trigger(db: Db, name: str, program: Program, trigger: Trigger) -> None
     Refuse also a choice of partitions that the file set does not have, or that `program` is never given.
     """
     for leaf in trigger.leaves:
-        if isinstance(leaf, RunEnded):
-            namespace, (app, ended) = split_qualified("program", leaf.program, 2)
-            if find_program(db, namespace, app, ended).retired:
+        if isinstance(leaf, RunEnded | WindowsRecomputed):
+            namespace, (app, watched) = split_qualified("program", leaf.program, 2)
+            found = find_program(db, namespace, app, watched)
+            if found.retired:
                 raise ProgramRetired(leaf.program)
+            if isinstance(leaf, WindowsRecomputed) and not computes_windows(db, found):
+                raise BadSchedule(
+                    f"{name} has {leaf}, but {leaf.program} is no window program; name one (`window_sql`)"
+                )
         if isinstance(leaf, DatasetTrigger):
             dataset = find_dataset(db, leaf.dataset)
             if dataset.kind != leaf.of_kind:

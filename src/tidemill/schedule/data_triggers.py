@@ -68,12 +68,31 @@ class MessageTrigger(Leaf):
         """The topic of these messages."""
         return Topic.DATA
 
+    def wants(self, message: Message) -> bool:  # most leaves want all
+        """Return whether `message` feeds the leaf. Its key is one of the leaf's `event_keys`."""
+        return True
+
     @abstractmethod
     def feed(self, fed: Fed, message: Message) -> Fed:
         """Return what the leaf was fed, with `message` added. The key of `message` is one of the leaf's `event_keys`.
 
         Errors: `UnreadableMessage`.
         """
+
+
+def count_of(trigger: str, n: object) -> int:
+    """Return `n`, the number of things that a trigger waits for; `BadTrigger` for what is no such number."""
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise BadTrigger(trigger, f"n must be a whole number of at least 1, not {n!r}")
+    return n
+
+
+def read_number(leaf: Leaf, said: object, name: str) -> int:
+    """Return the number of that name in a part of a payload. Errors: `UnreadableMessage`."""
+    number = said.get(name) if isinstance(said, Mapping) else None
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < _LARGEST:
+        raise UnreadableMessage(str(leaf), f"{name!r} is {number!r}, where a whole number is wanted")
+    return number
 
 
 def _last_partition(message: Message) -> str:
@@ -112,10 +131,8 @@ class DataTrigger(DatasetTrigger):
     n: int = 1
 
     def __init__(self, dataset: str | Named, n: int = 1) -> None:
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise BadTrigger(type(self).__name__, f"n must be a whole number of at least 1, not {n!r}")
         DatasetTrigger.__init__(self, dataset)
-        object.__setattr__(self, "n", n)
+        object.__setattr__(self, "n", count_of(type(self).__name__, n))
 
     def __str__(self) -> str:
         return f"{type(self).__name__}({self.dataset}{f', {self.n}' if self.n > 1 else ''})"
@@ -131,15 +148,9 @@ class DataTrigger(DatasetTrigger):
             return replace(fed, backlog=True)
         return replace(
             fed,
-            count=fed.count + self._number(message.payload, "count"),
+            count=fed.count + read_number(self, message.payload, "count"),
             partition=_last_partition(message) or fed.partition,
         )
-
-    def _number(self, said: object, name: str) -> int:
-        number = said.get(name) if isinstance(said, Mapping) else None
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < _LARGEST:
-            raise UnreadableMessage(str(self), f"{name!r} is {number!r}, where a whole number is wanted")
-        return number
 
     def _amount(self, number: int) -> str:
         return str(number)
@@ -189,7 +200,7 @@ class NewFiles(DataTrigger):
         """Return what the leaf was fed, with the number or the bytes of the files in `message` added."""
         if self.unit is Unit.FILES or message.event_key == self.backlog_key:
             return DataTrigger.feed(self, fed, message)
-        return replace(fed, count=fed.count + self._number(message.payload, "bytes"))
+        return replace(fed, count=fed.count + read_number(self, message.payload, "bytes"))
 
     def check(self, fed: Sequence[Fed], now: datetime) -> Answer:
         """Satisfied by enough files, or at once by work left."""
@@ -279,7 +290,7 @@ class NewData(DataTrigger):
             raise UnreadableMessage(str(self), "it names no partitions")
         return replace(
             fed,
-            count=fed.count + sum(self._number(partition, self.unit) for partition in partitions),
+            count=fed.count + sum(read_number(self, partition, self.unit) for partition in partitions),
             partition=_last_partition(message) or fed.partition,
         )
 

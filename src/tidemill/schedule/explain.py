@@ -30,6 +30,7 @@ _OF_TRIGGER: Final[Mapping[str, Reason]] = {
     "new_data": Reason.WAITS_FOR_DATA,
     "refreshed": Reason.WAITS_FOR_REFRESH,
     "watermark_passed": Reason.WAITS_FOR_WATERMARK,
+    "windows_recomputed": Reason.WAITS_FOR_RECOMPUTATION,
     "run_ended": Reason.WAITS_FOR_RUN_END,
     "message_on": Reason.WAITS_FOR_MESSAGE,
     "cron": Reason.WAITS_FOR_TIME,

@@ -17,6 +17,15 @@ END_STATES: Final = ("COMPLETED", "FAILED", "KILLED")
 """The end states of runs that can be waited for."""
 
 
+def program_name(trigger: str, program: object) -> str:
+    """Return the qualified name of a program, of which a trigger has the name or the declaration; `BadTrigger`."""
+    name = program if isinstance(program, str) else getattr(program, "qualified_name", None)
+    if not isinstance(name, str):
+        raise BadTrigger(trigger, f"a program of an app or its name (app.program) is wanted, not {program!r}")
+    namespace, (app, local) = split_qualified("program", name, 2)
+    return qualified(namespace, app, local)
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class RunEnded(MessageTrigger):
     """`n` runs of a program have ended in one of `states` (seed 001, story 4): a program runs after another one.
@@ -29,10 +38,7 @@ class RunEnded(MessageTrigger):
     n: int = 1
 
     def __init__(self, program: object, states: str | Iterable[str] = "COMPLETED", n: int = 1) -> None:
-        name = program if isinstance(program, str) else getattr(program, "qualified_name", None)
-        if not isinstance(name, str):
-            raise BadTrigger("RunEnded", f"a program of an app or its name (app.program) is wanted, not {program!r}")
-        namespace, (app, local) = split_qualified("program", name, 2)
+        name = program_name("RunEnded", program)
         wanted = (states,) if isinstance(states, str) else tuple(states)
         for state in wanted:
             if state not in END_STATES:
@@ -45,7 +51,7 @@ class RunEnded(MessageTrigger):
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise BadTrigger("RunEnded", f"n must be a whole number of at least 1, not {n!r}")
         # A frozen class sets its fields this way: the arguments are wider than what is kept.
-        object.__setattr__(self, "program", qualified(namespace, app, local))
+        object.__setattr__(self, "program", name)
         object.__setattr__(self, "states", wanted)
         object.__setattr__(self, "n", n)
 

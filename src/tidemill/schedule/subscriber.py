@@ -39,7 +39,6 @@ from tidemill.schedule.data_triggers import (
 from tidemill.schedule.jobs import Fact, feed_jobs
 from tidemill.schedule.schedules import find_listeners, read_schedules, share_listening
 from tidemill.schedule.specs import Schedule
-from tidemill.schedule.topic_triggers import MessageOn
 from tidemill.schedule.triggers import Fed, Leaf
 from tidemill.world import World
 
@@ -205,7 +204,7 @@ def _say_gap(schedule: Schedule, queue: Queue, passed: Passed) -> str:
 
 def _narrow(db: Db, counting: Counting, schedule: Schedule, leaf: Leaf, message: Message) -> Message | None:
     """Return what the leaf is fed of `message`, None for nothing; `UnreadableMessage`."""
-    if isinstance(leaf, MessageOn) and not leaf.wants(message):
+    if isinstance(leaf, MessageTrigger) and not leaf.wants(message):
         return None
     if isinstance(leaf, MessageTrigger):
         leaf.feed(Fed(), message)  # what cannot be read must show here, alone, and not among all facts

@@ -16,6 +16,7 @@ from tidemill.schedule.program_triggers import RunEnded
 from tidemill.schedule.time_triggers import Cron, Every
 from tidemill.schedule.topic_triggers import MessageOn
 from tidemill.schedule.triggers import AllOf, AnyOf, AtLeast, Composite, Silence, Trigger
+from tidemill.schedule.window_triggers import WindowsRecomputed
 from tidemill.sizes import exact_bytes
 
 TRIGGERS: Final[Mapping[str, type[Trigger]]] = {
@@ -24,6 +25,7 @@ TRIGGERS: Final[Mapping[str, type[Trigger]]] = {
     "new_data": NewData,
     "refreshed": Refreshed,
     "watermark_passed": WatermarkPassed,
+    "windows_recomputed": WindowsRecomputed,
     "run_ended": RunEnded,
     "message_on": MessageOn,
     "every": Every,
@@ -114,6 +116,7 @@ union(Trigger, TRIGGERS, partial(load_kinds, "tidemill.triggers", Trigger))
 shaped(NewFiles, _NewFiles, lambda form: NewFiles(form.inbox, form.n, bytes=form.bytes), _write_new_files)
 sparse(MessageOn)
 sparse(Anytime)
+sparse(WindowsRecomputed)
 renamed(Anytime, place=None)
 shaped(
     NewPartitions,

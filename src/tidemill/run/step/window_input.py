@@ -11,8 +11,14 @@ from tidemill.catalog.effects import Effect
 from tidemill.lake.consumer.managed import Consumer
 from tidemill.lake.datasets import Dataset
 from tidemill.lake.window.retries import WINDOWS
+from tidemill.lake.window.windows import find_state
 from tidemill.run.records.programs import Program
 from tidemill.run.step.input_kind import InputKind, Leaving
+
+
+def computes_windows(db: Db, program: Program) -> bool:
+    """Return whether `program` is a window program."""
+    return find_state(db, program.program_id) is not None
 
 
 @dataclass(eq=False)

@@ -132,6 +132,8 @@ def test_the_commands_do_as_the_page_says(project, capsys, monkeypatch):
         assert ended.value.code == 0, line
 
     assert told["schedule next shop.nightly"].count("Cron('30 2 * * *', zone='Europe/Berlin')") == 3
+    assert "default.shop.nightly" in told["schedule next --from"]
+    assert "2999-01-01" in told["schedule next --from"]
     assert "shop.often" in told["schedule triggered-by clean"]
     assert "scheduled" in told["schedule create shop.mine"]
     assert "shop.often" in told["schedule resume --suspended-between"]

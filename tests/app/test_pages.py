@@ -153,7 +153,7 @@ def test_the_times_of_a_schedule_go_on_behind_a_page(stage):
 @pytest.mark.parametrize("at", ["2226-01-01", "9999-12-31"])
 def test_a_page_of_times_far_away_is_found_without_the_times_before(stage, at):
     """The key of a page of another century was looked for minute by minute; behind the last year came a traceback."""
-    after = write_key(datetime.fromisoformat(f"{at}T00:00:00+00:00"), "")
+    after = write_key(datetime.fromisoformat(f"{at}T00:00:00+00:00"), "", 0)
 
     found = [fire.fire_at for fire in stage.mill.schedules.next("shop.clock", limit=3, after=after)]
 

@@ -593,6 +593,7 @@ _OVERRIDES: Final[Mapping[str, Mapping[str, Param]]] = {
     "schedules.list_by_status": {**_AMONG_SCHEDULES, "status": "SCHEDULED"},
     "schedules.list_by_program": {**_AMONG_SCHEDULES, "program_id": "program_15", "status": "", "trigger_type": ""},
     "schedules.list_by_trigger_type": {**_AMONG_SCHEDULES, "trigger_type": "new_partitions", "status": ""},
+    "fires.list_timers": {"at": 1000, "limit": 100},
     "jobs.list_by_state": {"state": "PENDING_TRIGGER", "after": "job_1"},
     "jobs.list_by_schedule": {"state": "", "after": ""},
     "changes.insert_trigger_types": {

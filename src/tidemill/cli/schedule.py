@@ -107,14 +107,21 @@ def resume(name: str | None, *, period: tuple[str, str] | None, as_json: bool) -
 
 
 @command.command("next")
-@click.argument("name", metavar="APP.SCHEDULE")
+@click.argument("name", metavar="APP.SCHEDULE", required=False)
+@click.option("--from", "start", metavar="TIME", help="Only times from this one on, such as 2026-01-31T06:00.")
+@click.option("--until", metavar="TIME", help="Only times before this one.")
 @partial(page_options, limit=5)
 @json_option
-def next_(name: str, *, limit: int, after: str, as_json: bool) -> None:
-    """List the next times at which the time triggers of a schedule fire."""
+def next_(name: str | None, start: str | None, until: str | None, *, limit: int, after: str, as_json: bool) -> None:
+    """List the next times at which time triggers fire: those of a schedule, or of all schedules.
+
+    A TIME without an offset is in UTC.
+    """
     with open_mill() as mill:
-        rows = mill.schedules.next(name, limit=limit, after=after)
-    show_page(rows, ("fire_at", "trigger"), as_json=as_json, empty="none: it is suspended, or has no time trigger")
+        rows = mill.schedules.next(name, start=start, until=until, limit=limit, after=after)
+    columns = ("fire_at", "trigger") if name else ("fire_at", "schedule", "trigger")
+    none = "none: no schedule fires in that time" if start or until or not name else ""
+    show_page(rows, columns, as_json=as_json, empty=none or "none: it is suspended, or has no time trigger")
 
 
 @command.command("triggered-by")

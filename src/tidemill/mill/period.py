@@ -23,9 +23,9 @@ def read_period(since: datetime | str, until: datetime | str) -> tuple[datetime,
     """Return the times of a period. A time without a zone is in UTC. `BadPeriod`."""
     try:
         begin, end = (one if isinstance(one, datetime) else datetime.fromisoformat(one) for one in (since, until))
-    except ValueError:
+        begin, end = (one.replace(tzinfo=UTC) if one.tzinfo is None else one.astimezone(UTC) for one in (begin, end))
+    except (ValueError, OverflowError):
         raise BadPeriod(str(since), str(until), "give two times such as 2026-01-31T06:00") from None
-    begin, end = (one.replace(tzinfo=UTC) if one.tzinfo is None else one.astimezone(UTC) for one in (begin, end))
     if end <= begin:
         raise BadPeriod(str(since), str(until), "give the earlier time first")
     return begin, end

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Final
 
 from tidemill.catalog.audit_log import NoteChange
@@ -36,9 +34,9 @@ from tidemill.names import (
 )
 from tidemill.run.records.programs import Program, find_program_by_id
 from tidemill.schedule import schedules
+from tidemill.schedule.fires import LAST_TIME, list_fires
 from tidemill.schedule.program_triggers import END_STATES
 from tidemill.schedule.specs import BadSchedule, Owner, Schedule, ScheduleSpec, Status, SuspendMode
-from tidemill.schedule.time_triggers import TimeTrigger
 from tidemill.schedule.triggers import Trigger
 
 if TYPE_CHECKING:
@@ -53,6 +51,7 @@ class FireView:
     """A time at which a schedule's time trigger fires: its logical time."""
 
     fire_at: datetime
+    schedule: str
     trigger: str
 
 
@@ -130,29 +129,30 @@ class Schedules(Noun):
         return self._catalog.read(lambda db: page_of(db, [find_named(self._project, db, name)], 1)[0])
 
     @operation(Right.READ)
-    def next(self, name: str, *, limit: int = 5, after: str = "") -> Page[FireView]:
-        """List the next times at which a schedule's time triggers fire, soonest first; none while it is suspended.
+    def next(
+        self,
+        name: str | None = None,
+        *,
+        start: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int = 5,
+        after: str = "",
+    ) -> Page[FireView]:
+        """List the next times at which time triggers fire, soonest first: those of a schedule, or of all schedules.
 
-        A start of the program by another trigger moves the times of `Every`. The list ends with the year 9999.
-        `BadPage` for a `limit` above 10,000.
+        Only times from `start` on and before `until`. A suspended schedule has none. A start of the program by another
+        trigger moves the times of `Every`. The list ends with the year 9999. `BadPage` for a `limit` above 10,000,
+        `BadPeriod`, `NotFound`. Cost: the page and, for all schedules, the triggers that fire before it.
         """
-        place = read_key(after, (EPOCH, ""))
+        place = read_key(after, (EPOCH, "", 0))
         if limit > _MOST_TIMES:
             raise BadPage("limit", str(limit), most=_MOST_TIMES)
+        begin, end = read_period(start or EPOCH, until or LAST_TIME)
 
         def block(db: Db) -> Page[FireView]:
-            schedule = find_named(self._project, db, name)
-            timers = schedules.read_timers(db, schedule.schedule_id)
-            leaves = schedule.time_leaves
-            fires = [
-                fire
-                for trigger_no, first in timers.items()
-                if (leaf := leaves.get(trigger_no)) is not None
-                for fire in islice(
-                    dropwhile(lambda fire: _place(fire) <= place, _fires(leaf, first, place[0])), one_more(limit)
-                )
-            ]
-            return cut(sorted(fires, key=_place), limit, lambda fire: write_key(*_place(fire)), lambda fire: fire)
+            of = None if name is None else find_named(self._project, db, name).schedule_id
+            fires = list_fires(db, of, place, begin, end, one_more(limit))
+            return cut(fires, limit, lambda fire: write_key(*fire.place), lambda fire: FireView(*fire.shown))
 
         return self._catalog.read(block)
 
@@ -423,14 +423,3 @@ def _read_mode(mode: str) -> SuspendMode:
 
 def _events(datasets: Iterable[Dataset]) -> list[EventKey]:
     return [key for dataset in datasets for key in dataset_events(dataset.namespace, dataset.name)]
-
-
-def _fires(trigger: TimeTrigger, first: datetime, at: datetime) -> Iterator[FireView]:
-    """Yield the times at which a trigger fires, from `first` on, that are `at` or later."""
-    with suppress(OverflowError):  # the calendar of Python ends with the year 9999
-        for fire_at in trigger.fires_from(first, at):
-            yield FireView(fire_at, str(trigger))
-
-
-def _place(fire: FireView) -> tuple[datetime, str]:
-    return fire.fire_at, fire.trigger

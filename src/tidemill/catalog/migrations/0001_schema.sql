@@ -668,7 +668,7 @@ CREATE TABLE timer (
     counted_from BIGINT,
     PRIMARY KEY (schedule_id, trigger_no)
 ) {hot};
-CREATE INDEX timer_due ON timer (next_fire_at) WHERE behind IS NULL;
+CREATE INDEX timer_due ON timer (next_fire_at, schedule_id, trigger_no) WHERE behind IS NULL;
 CREATE INDEX timer_behind ON timer (behind) WHERE behind IS NOT NULL;
 CREATE INDEX timer_counted ON timer (counted_from) WHERE counted_from IS NOT NULL;
 
